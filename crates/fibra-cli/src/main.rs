@@ -1,0 +1,2 @@
+//! The `fibra` command.
+fn main() {}

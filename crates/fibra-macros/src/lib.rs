@@ -1,0 +1,1 @@
+//! The attribute macros of fibra: `#[fibra::main]` and `#[fibra::test]`.

@@ -1,0 +1,4 @@
+//! fibra: plain blocking code, a million fibers.
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
+
+mod prim;

@@ -1,0 +1,30 @@
+//! The facade over everything that loom or shuttle must be able to stand in for: atomics, cells, locks, threads,
+//! and the two sources of chance and time (law 10), the clock and the random generator.
+//!
+//! This is the lowest floor: it uses nothing of fibra. Nothing above it names `std::sync`, `std::thread` or
+//! `std::time::Instant` directly; clippy's `disallowed-types` and the tidy test hold that.
+//!
+//! Under `--cfg loom` the names below are loom's, under `--cfg shuttle` shuttle's, otherwise std's. Only the protocol code
+//! (word, node lists, queues, idle, depot, join state, thread and async waiters) is compiled under loom: see `lib.rs`.
+
+pub(crate) mod atomic;
+pub(crate) mod cell;
+pub(crate) mod clock;
+pub(crate) mod random;
+pub(crate) mod spin;
+pub(crate) mod sync;
+pub(crate) mod thread;
+
+/// A value on cache lines of its own, so that writers of neighbouring fields do not slow down its readers.
+/// 128 bytes, because the adjacent-line prefetcher of x86 pulls lines in pairs.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub(crate) struct CacheLine<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for CacheLine<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

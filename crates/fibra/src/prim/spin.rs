@@ -1,0 +1,106 @@
+//! The byte spin lock that guards wait lists: locked for a handful of instructions, never across user code.
+//!
+//! Unlock is a plain release store (an unlock by swap doubled the cost of a buffered channel in the prototype). After a
+//! bounded spin the waiter gives its time slice away, since the holder may have been preempted.
+
+use super::atomic::{AtomicBool, Ordering};
+use super::cell::UnsafeCell;
+
+/// Spins before the waiter starts to give its time slice away.
+const SPINS_BEFORE_YIELD: u32 = 1000;
+
+/// The lock without data: for callers that keep what it guards elsewhere.
+#[derive(Debug)]
+pub(crate) struct RawSpin(AtomicBool);
+
+impl RawSpin {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) {
+        // Acquire: pairs with the release store in `unlock`; what the previous holder wrote is seen.
+        if self.0.swap(true, Ordering::Acquire) {
+            self.lock_slow();
+        }
+    }
+
+    #[cold]
+    fn lock_slow(&self) {
+        let mut spins = 0;
+        loop {
+            #[cfg(not(any(loom, shuttle)))]
+            // Relaxed: only a hint that the swap below may succeed; the swap does the ordering.
+            while self.0.load(Ordering::Relaxed) {
+                spins += 1;
+                if spins < SPINS_BEFORE_YIELD {
+                    std::hint::spin_loop();
+                } else {
+                    super::thread::yield_now();
+                }
+            }
+            #[cfg(any(loom, shuttle))]
+            {
+                spins += 1;
+                let _ = (spins, SPINS_BEFORE_YIELD);
+                super::thread::yield_now();
+            }
+            // Acquire: as in `lock`.
+            if !self.0.swap(true, Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+
+    /// Gives the lock back. Only its holder may call this.
+    #[inline]
+    pub(crate) fn unlock(&self) {
+        // Release: pairs with the acquire swap of the next holder.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// The lock around a value.
+#[derive(Debug)]
+pub(crate) struct SpinLock<T> {
+    raw: RawSpin,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `raw` makes access to `value` exclusive, so sharing the lock only ever moves `T` between threads.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+// SAFETY: the lock owns its value.
+unsafe impl<T: Send> Send for SpinLock<T> {}
+
+impl<T> SpinLock<T> {
+    #[cfg(not(loom))]
+    pub(crate) const fn new(value: T) -> Self {
+        Self { raw: RawSpin::new(), value: UnsafeCell::new(value) }
+    }
+    #[cfg(loom)]
+    pub(crate) fn new(value: T) -> Self {
+        Self { raw: RawSpin::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// Runs `f` with the value, alone. `f` must be short and must not call user code.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        /// Unlocks also when `f` panics: a wait list must not stay locked because an assertion failed.
+        struct Unlock<'a>(&'a RawSpin);
+        impl Drop for Unlock<'_> {
+            fn drop(&mut self) {
+                self.0.unlock();
+            }
+        }
+        self.raw.lock();
+        let _unlock = Unlock(&self.raw);
+        // SAFETY: `raw` is held until `_unlock` is dropped, so this is the only access.
+        self.value.with_mut(|value| f(unsafe { &mut *value }))
+    }
+}

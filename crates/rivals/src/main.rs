@@ -1,0 +1,2 @@
+//! Comparative benchmarks.
+fn main() {}
