@@ -1,0 +1,175 @@
+//! The switch over OS threads: every fiber has a thread, and exactly one of fiber and scheduler runs at a time. Slow and exact:
+//! loom, shuttle, ThreadSanitizer and Miri understand threads where they do not understand a change of the stack pointer.
+//!
+//! A context is the address of a [`Record`], kept alive by a counted reference in the context and one in the thread. `resume` writes it into
+//! `*home` too, so that `suspend` finds its own; no thread-local is used, because the checkers run many threads on one.
+//!
+//! The hand-over is one word under one lock, [`Turn`]: whoever finds it his turn goes on, everybody else waits. The lock also orders all
+//! memory of the two sides, as a real switch would.
+//!
+//! The thread starts at the first `resume`: a context that never ran costs no thread. `destroy` of a suspended context makes its
+//! `suspend` unwind up to the thread's first function and waits for that; the entry function must let it pass, and nothing that
+//! is dropped on the way may suspend.
+
+use super::{Context, Entry, HomeCall};
+use crate::prim::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::panic::{self, AssertUnwindSafe};
+
+/// A fiber's code runs on an OS thread of its own: thread-locals of the worker must be set anew after each resume.
+pub(crate) const OWN_THREAD: bool = true;
+
+/// Who may go on.
+#[derive(Debug)]
+enum Turn {
+    /// Nobody yet: there is no thread.
+    Fresh(Entry),
+    /// The fiber, with the word it was resumed with.
+    Fiber(usize),
+    /// Whoever resumed it, with the word it suspended with.
+    Home(usize),
+    /// The fiber's thread, which is to end.
+    Abandoned,
+    /// Whoever abandoned it: the thread will not touch anything any more.
+    Ended,
+}
+
+#[derive(Debug)]
+struct Record {
+    turn: Mutex<Turn>,
+    changed: Condvar,
+}
+
+/// What an abandoned fiber unwinds with.
+struct Abandon;
+
+impl Record {
+    /// Hands the turn over and waits until `mine` accepts it.
+    fn hand_over<R>(&self, mut turn: MutexGuard<'_, Turn>, to: Turn, mine: impl Fn(&Turn) -> Option<R>) -> R {
+        *turn = to;
+        // All and not one: after `destroy` and a late wake-up both sides may wait here.
+        self.changed.notify_all();
+        loop {
+            if let Some(result) = mine(&turn) {
+                return result;
+            }
+            turn = self.changed.wait(turn);
+        }
+    }
+
+    /// The body of the fiber's thread.
+    fn run(&self, entry: Entry) {
+        let first = {
+            let turn = self.turn.lock();
+            match *turn {
+                Turn::Fiber(word) => word,
+                _ => unreachable!("the turn was handed over before the thread was started"),
+            }
+        };
+        // SAFETY: `entry` is what `create` was given, run once, as promised.
+        let ended = panic::catch_unwind(AssertUnwindSafe(|| unsafe { entry(first) }));
+        let Err(payload) = ended;
+        if !payload.is::<Abandon>() {
+            // The other side would wait for ever; the own switch aborts here as well.
+            std::process::abort();
+        }
+        *self.turn.lock() = Turn::Ended;
+        self.changed.notify_all();
+    }
+}
+
+/// Makes a context that has never run; its first `resume` calls `entry(word)` on a thread of its own. The stack given is not used.
+///
+/// # Safety
+/// None here; the other back-ends need the stack.
+pub(crate) unsafe fn create(_top: *mut u8, _limit: *mut u8, entry: Entry) -> Context {
+    let record = Arc::new(Record { turn: Mutex::new(Turn::Fresh(entry)), changed: Condvar::new() });
+    Context(Arc::into_raw(record) as usize)
+}
+
+/// Saves this execution in `*home`, continues `*fiber` and hands it `word`; returns the word of the `suspend` that comes back.
+///
+/// # Safety
+/// `*fiber` is suspended or fresh; both places outlive the call. See `mod.rs`.
+pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
+    // SAFETY: the context holds a reference to its record until `destroy`.
+    let record = unsafe {
+        *home = *fiber;
+        &*((*fiber).0 as *const Record)
+    };
+    let mut turn = record.turn.lock();
+    if let Turn::Fresh(entry) = *turn {
+        // Set before the thread can look; `hand_over` sets it again to the same value.
+        *turn = Turn::Fiber(word);
+        // SAFETY: the address came from `Arc::into_raw`; the new reference is the thread's.
+        let shared = unsafe { share(record) };
+        start(move || shared.run(entry));
+    }
+    record.hand_over(turn, Turn::Fiber(word), |turn| match *turn {
+        Turn::Home(word) => Some(word),
+        _ => None,
+    })
+}
+
+/// Saves this fiber in `*fiber`, continues `*home` and hands it `word`; returns the word of the next `resume`.
+///
+/// # Safety
+/// On a fiber's thread; `home` is what the `resume` that continued this fiber saved into. See `mod.rs`.
+pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
+    // SAFETY: `resume` wrote our record into `*home`; this thread holds a reference to it.
+    let record = unsafe {
+        *fiber = *home;
+        &*((*home).0 as *const Record)
+    };
+    let turn = record.turn.lock();
+    let resumed = record.hand_over(turn, Turn::Home(word), |turn| match *turn {
+        Turn::Fiber(word) => Some(Some(word)),
+        Turn::Abandoned => Some(None),
+        _ => None,
+    });
+    resumed.unwrap_or_else(|| panic::resume_unwind(Box::new(Abandon)))
+}
+
+/// Runs `f(data)` right here: a thread's stack is large, and it cannot run on another thread's.
+///
+/// # Safety
+/// `f` neither unwinds nor switches.
+pub(crate) unsafe fn call_on_home(_home: *const Context, f: HomeCall, data: *mut ()) {
+    // SAFETY: the caller's promise.
+    unsafe { f(data) }
+}
+
+/// Ends the thread, if there is one, and waits until it has left the fiber's code.
+///
+/// # Safety
+/// `fiber` is suspended or was never run, and will not be continued; nothing on its stack suspends when it is dropped.
+pub(crate) unsafe fn destroy(fiber: Context) {
+    // SAFETY: takes the reference that `create` put into the context.
+    let record = unsafe { Arc::from_raw(fiber.0 as *const Record) };
+    let turn = record.turn.lock();
+    match *turn {
+        Turn::Fresh(_) => {}
+        _ => record.hand_over(turn, Turn::Abandoned, |turn| matches!(turn, Turn::Ended).then_some(())),
+    }
+}
+
+/// One more reference to a record that came from `create`.
+///
+/// # Safety
+/// `record` is what `Arc::into_raw` returned, and the reference in the context still exists.
+unsafe fn share(record: *const Record) -> Arc<Record> {
+    // SAFETY: the caller's promise; the context's own reference is left alone.
+    unsafe {
+        let own = std::mem::ManuallyDrop::new(Arc::from_raw(record));
+        Arc::clone(&own)
+    }
+}
+
+/// Starts the fiber's thread, which a model checker must know about.
+fn start(body: impl FnOnce() + Send + 'static) {
+    #[cfg(loom)]
+    loom::thread::spawn(body);
+    #[cfg(all(shuttle, not(loom)))]
+    shuttle::thread::spawn(body);
+    #[cfg(not(any(loom, shuttle)))]
+    crate::prim::thread::start("fibra-fiber".into(), body).expect("no OS thread left for a fiber");
+}
