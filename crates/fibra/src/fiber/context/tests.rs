@@ -1,6 +1,11 @@
 //! One suite for all back-ends, and what only the own switch promises. Under sanitizers corosensei is left out: nobody announces its
 //! switches to them here.
 
+#[cfg(all(target_arch = "x86_64", not(any(fibra_asan, fibra_tsan))))]
+mod measure;
+#[cfg(all(target_arch = "x86_64", not(any(fibra_asan, fibra_tsan))))]
+mod own_only;
+
 use super::{Context, Entry, HomeCall};
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -189,7 +194,6 @@ fn an_unstarted_and_an_unfinished_context_can_be_destroyed<S: Switch>() {
 
 /// A stack may take on a new fiber: the place it suspends into is then another than the one it was resumed from.
 fn the_place_of_the_context_may_move<S: Switch>() {
-    thread_local!(static MOVED: Cell<Context> = Cell::default());
     let mut moved = Context::default();
     let target = &raw mut moved as usize;
     let mut fiber = Fiber::<S>::new(64 * KIB, move |inside, _| {
