@@ -303,24 +303,17 @@ impl Timers {
             if first >= self.end {
                 break;
             }
-            let mut earliest = first;
-            let mut child = self.entry(first);
-            if first + ARITY <= self.end {
-                for other in first + 1..first + ARITY {
-                    let candidate = self.entry(other);
-                    let better = candidate.before(&child);
-                    earliest = if better { other } else { earliest };
-                    child = if better { candidate } else { child };
-                }
+            let earliest = if first + ARITY <= self.end {
+                // A knockout of two rounds, without branches: which child is earliest cannot be predicted.
+                let left = first + self.entry(first + 1).before(&self.entry(first)) as usize;
+                let right = first + 2 + self.entry(first + 3).before(&self.entry(first + 2)) as usize;
+                let right_wins = self.entry(right).before(&self.entry(left)) as usize;
+                left + (right - left) * right_wins
             } else {
-                for other in first + 1..self.end {
-                    let candidate = self.entry(other);
-                    if candidate.before(&child) {
-                        earliest = other;
-                        child = candidate;
-                    }
-                }
-            }
+                (first + 1..self.end)
+                    .fold(first, |best, other| if self.entry(other).before(&self.entry(best)) { other } else { best })
+            };
+            let child = self.entry(earliest);
             // SAFETY: `place` is in use, and `child` is an entry in use.
             unsafe { self.put(place, child) };
             place = earliest;
