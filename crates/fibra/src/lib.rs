@@ -7,4 +7,6 @@ mod driver;
 mod machine;
 mod prim;
 #[cfg(not(loom))]
+mod sched;
+#[cfg(not(loom))]
 pub mod time;
