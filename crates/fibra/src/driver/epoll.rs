@@ -1,0 +1,293 @@
+//! The driver on Linux: an epoll instance, and an eventfd in it for kicks.
+//!
+//! Above: `driver::Driver`. Below: the kernel.
+//!
+//! * The eventfd is registered edge-triggered: every write queues one event in the epoll instance, whatever the counter says, and
+//!   delivering the event takes it out of the queue. So a kick before the wait is kept, and the counter need not be read back.
+//! * Waiting uses `epoll_pwait2` (Linux 5.11), whose time-out counts nanoseconds. Where it is missing, `epoll_wait` and its
+//!   milliseconds serve, rounded up: late by less than a millisecond, never early.
+//! * A kernel time-out is not believed but compared with the clock that timers use, and the wait goes on if that says so.
+
+use super::{Kicker, Platform, Timeout};
+use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::prim::clock;
+use crate::prim::sync::Arc;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::{fmt, io, ptr};
+
+/// The event data of the eventfd. Sockets will carry a slab index and generation there, which are never all ones.
+const KICK: u64 = u64::MAX;
+/// Events fetched per call: only the eventfd is registered, so there is at most one.
+const MAX_EVENTS: usize = 1;
+
+/// Whether `epoll_pwait2` exists here. Found out by the first wait of the process.
+static NANOSECOND_WAIT: AtomicBool = AtomicBool::new(true);
+
+#[derive(Debug)]
+pub(super) struct Epoll {
+    epoll: OwnedFd,
+    event: Arc<OwnedFd>,
+}
+
+impl Platform for Epoll {
+    fn new() -> io::Result<Self> {
+        // SAFETY: the call takes no pointers.
+        let epoll = own(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }, "an epoll instance")?;
+        // SAFETY: the call takes no pointers.
+        let event = own(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }, "an eventfd")?;
+        let mut interest = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: KICK };
+        // SAFETY: both descriptors are open, and `interest` lives through the call.
+        let registered =
+            unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, event.as_raw_fd(), &raw mut interest) };
+        if registered < 0 {
+            return Err(failure("a place for the eventfd in the epoll instance"));
+        }
+        Ok(Self { epoll, event: Arc::new(event) })
+    }
+
+    fn wait(&mut self, timeout: Timeout) -> io::Result<u64> {
+        // Relaxed: the flag orders nothing; a thread that reads an old value makes one call that fails and falls back.
+        let mut nanoseconds = NANOSECOND_WAIT.load(Ordering::Relaxed);
+        let mut now = if let Timeout::Until(_) = timeout { clock::now() } else { 0 };
+        loop {
+            let left = match timeout {
+                Timeout::Zero => Some(0),
+                Timeout::Until(deadline) => Some(deadline.saturating_sub(now)),
+                Timeout::Forever => None,
+            };
+            let outcome = if nanoseconds { self.wait_nanoseconds(left) } else { self.wait_milliseconds(left) };
+            now = clock::now();
+            match outcome {
+                Ok(0) => match timeout {
+                    Timeout::Zero => return Ok(now),
+                    Timeout::Until(deadline) if now >= deadline => return Ok(now),
+                    // The kernel's clock or the largest time-out it takes ran ahead of the deadline.
+                    Timeout::Until(_) | Timeout::Forever => {}
+                },
+                // A kick: it has done what it is for by ending the wait.
+                Ok(_) => return Ok(now),
+                Err(error) => match error.raw_os_error() {
+                    // A signal may have changed what the loop wants to do, so the loop decides.
+                    Some(libc::EINTR) => return Ok(now),
+                    // Old system call filters of containers answer EPERM instead of ENOSYS; the call itself never does.
+                    Some(libc::ENOSYS | libc::EPERM) if nanoseconds => {
+                        nanoseconds = false;
+                        // Relaxed: as above.
+                        NANOSECOND_WAIT.store(false, Ordering::Relaxed);
+                    }
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    fn kicker(&self) -> Kicker {
+        Kicker { event: self.event.clone() }
+    }
+}
+
+impl Epoll {
+    fn wait_nanoseconds(&mut self, left: Option<u64>) -> io::Result<usize> {
+        /// The time structure of the system call, which has 64 bits on every platform.
+        #[repr(C)]
+        struct KernelTime {
+            seconds: i64,
+            nanoseconds: i64,
+        }
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS];
+        let time = left.map(|left| KernelTime {
+            seconds: (left / 1_000_000_000) as i64,
+            nanoseconds: (left % 1_000_000_000) as i64,
+        });
+        let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: `events` has room for the number that is passed, `time` is null or lives through the call, and there is no signal mask.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.epoll.as_raw_fd(),
+                events.as_mut_ptr(),
+                MAX_EVENTS,
+                time,
+                ptr::null::<libc::sigset_t>(),
+                0usize,
+            )
+        };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn wait_milliseconds(&mut self, left: Option<u64>) -> io::Result<usize> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS];
+        // Rounded up; what does not fit (24 days) is waited for in turns.
+        let time = left.map_or(-1, |left| i32::try_from(left.div_ceil(1_000_000)).unwrap_or(i32::MAX));
+        // SAFETY: `events` has room for the number that is passed.
+        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), MAX_EVENTS as i32, time) };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// Takes a fresh descriptor into possession, or says what could not be had.
+fn own(descriptor: RawFd, what: &'static str) -> io::Result<OwnedFd> {
+    if descriptor < 0 {
+        return Err(failure(what));
+    }
+    // SAFETY: a system call just returned it, so it is open and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// The last system error as one that says what was being made and what to do.
+#[cold]
+fn failure(what: &'static str) -> io::Error {
+    let cause = io::Error::last_os_error();
+    io::Error::new(cause.kind(), DriverError { what, cause })
+}
+
+#[derive(Debug)]
+struct DriverError {
+    what: &'static str,
+    cause: io::Error,
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot create {} for a worker: {}", self.what, self.cause)?;
+        match self.cause.raw_os_error() {
+            Some(libc::EMFILE) => f.write_str(
+                "; each worker takes two file descriptors: raise the limit of this process (ulimit -n) or use fewer workers",
+            ),
+            Some(libc::ENFILE) => {
+                f.write_str("; the whole system is out of file descriptors: raise fs.file-max or close some elsewhere")
+            }
+            Some(libc::ENOMEM) => f.write_str("; the kernel is out of memory"),
+            Some(libc::ENOSPC) => f.write_str("; this user watches too many descriptors: raise fs.epoll.max_user_watches"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for DriverError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn milliseconds_serve_when_nanoseconds_are_missing() {
+        let mut driver = Epoll::new().unwrap();
+        let start = clock::now();
+        assert_eq!(driver.wait_milliseconds(Some(1_000_001)).unwrap(), 0);
+        assert!(clock::now() - start >= 1_500_000, "rounded up to two milliseconds");
+        driver.kicker().kick();
+        assert_eq!(driver.wait_milliseconds(None).unwrap(), 1);
+        assert_eq!(driver.wait_milliseconds(Some(0)).unwrap(), 0);
+        driver.kicker().kick();
+        assert_eq!(driver.wait_milliseconds(Some(u64::MAX)).unwrap(), 1);
+    }
+
+    #[test]
+    fn descriptors_close_on_exec() {
+        let driver = Epoll::new().unwrap();
+        for descriptor in [driver.epoll.as_raw_fd(), driver.event.as_raw_fd()] {
+            // SAFETY: the descriptor is open, and the call takes no pointers.
+            assert_ne!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) } & libc::FD_CLOEXEC, 0);
+        }
+    }
+
+    /// Whether this is the process that was started for `test` alone, where nobody else opens descriptors or minds their limit.
+    /// Elsewhere, starts that process, asserts that the test passed there, and says no.
+    fn alone(test: &str) -> bool {
+        if std::env::var_os("FIBRA_TEST_ALONE").is_some() {
+            return true;
+        }
+        let name = format!("driver::epoll::tests::{test}");
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &name, "--nocapture", "--test-threads=1"])
+            .env("FIBRA_TEST_ALONE", "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        false
+    }
+
+    fn open_descriptors() -> usize {
+        std::fs::read_dir("/proc/self/fd").unwrap().count()
+    }
+
+    #[test]
+    fn drivers_leak_no_descriptor() {
+        if !alone("drivers_leak_no_descriptor") {
+            return;
+        }
+        let before = open_descriptors();
+        for _ in 0..1000 {
+            let mut driver = Epoll::new().unwrap();
+            let kicker = driver.kicker();
+            assert_eq!(open_descriptors(), before + 2);
+            kicker.kick();
+            driver.wait(Timeout::Forever).unwrap();
+        }
+        assert_eq!(open_descriptors(), before);
+    }
+
+    #[test]
+    fn the_error_names_the_limit() {
+        if !alone("the_error_names_the_limit") {
+            return;
+        }
+        let used = open_descriptors();
+        let limit = libc::rlimit { rlim_cur: used as u64 + 3, rlim_max: used as u64 + 3 };
+        // SAFETY: `limit` lives through the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        let mut drivers = Vec::new();
+        let error = loop {
+            match Epoll::new() {
+                Ok(driver) => drivers.push(driver),
+                Err(error) => break error,
+            }
+        };
+        let text = error.to_string();
+        assert!(text.contains("ulimit -n") && (text.contains("epoll") || text.contains("eventfd")), "{text}");
+        // A creation that failed half-way gave back what it had.
+        drivers.clear();
+        assert!(Epoll::new().is_ok());
+    }
+
+    #[test]
+    fn a_signal_ends_a_wait() {
+        if !alone("a_signal_ends_a_wait") {
+            return;
+        }
+        extern "C" fn nothing(_: libc::c_int) {}
+        let mut driver = Epoll::new().unwrap();
+        // SAFETY: the handler does nothing; without SA_RESTART nothing is restarted.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()), 0);
+        }
+        // SAFETY: the call takes no pointers.
+        let me = unsafe { libc::pthread_self() };
+        let done = Arc::new(AtomicBool::new(false));
+        let stop = done.clone();
+        let signalling = crate::prim::thread::start("signalling".into(), move || {
+            // Repeated, since the first one may come before the wait. Relaxed: the join below orders.
+            while !stop.load(Ordering::Relaxed) {
+                // SAFETY: the waiting thread joins this one, so it exists.
+                unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        });
+        driver.wait(Timeout::Forever).unwrap();
+        done.store(true, Ordering::Relaxed);
+        signalling.unwrap().join().unwrap();
+    }
+}

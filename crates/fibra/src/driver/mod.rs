@@ -1,0 +1,170 @@
+//! The driver: the one place where a worker blocks in the kernel, and the only code that knows which kernel interface that is.
+//!
+//! Above: the worker's loop (and later the bare event loop), which asks to wait until its next timer. Below: [`epoll`].
+//!
+//! * [`Driver::wait`] is `platform_wait` of the specification: it returns when something happened or the deadline has passed, and
+//!   it returns the current time, which is then the time for everything that the loop does in that round.
+//! * [`Kicker::kick`] ends a wait from any thread. A kick is never lost: one that comes before the wait ends the next wait at once.
+//!   Several kicks may end one wait. Whether a kick is needed at all is decided above (the idle handshake); it costs a
+//!   system call.
+//! * The interface says nothing of epoll, so that another platform can stand in: an io_uring instance has the same two
+//!   operations. Operations on sockets will be submitted to the driver and completed, from inside `wait`, through a callback in the operation.
+//! * Every descriptor is close-on-exec. After `fork` the child shares the parent's descriptors, and must not wait on them.
+
+mod epoll;
+
+use crate::prim::sync::Arc;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// How long to wait at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timeout {
+    /// Only look.
+    Zero,
+    /// Until this moment of `prim::clock`.
+    Until(u64),
+    /// Until something happens.
+    Forever,
+}
+
+/// What a kernel interface must offer to carry a worker's loop.
+pub(crate) trait Platform: Sized {
+    fn new() -> io::Result<Self>;
+    fn wait(&mut self, timeout: Timeout) -> io::Result<u64>;
+    fn kicker(&self) -> Kicker;
+}
+
+/// The driver of one worker.
+#[derive(Debug)]
+pub(crate) struct Driver(epoll::Epoll);
+
+impl Driver {
+    /// Takes two file descriptors. The error says what was missing and what to do about it.
+    pub(crate) fn new() -> io::Result<Self> {
+        Platform::new().map(Self)
+    }
+
+    /// Waits for an event, a kick, a signal or the end of `timeout`, and returns the time then. With [`Timeout::Until`] and
+    /// nothing else to report, the returned time is never before the deadline.
+    #[inline]
+    pub(crate) fn wait(&mut self, timeout: Timeout) -> io::Result<u64> {
+        self.0.wait(timeout)
+    }
+
+    /// A handle that ends this driver's waits.
+    pub(crate) fn kicker(&self) -> Kicker {
+        self.0.kicker()
+    }
+}
+
+/// Ends a wait of the driver it came from. It may outlive the driver; then it does nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct Kicker {
+    /// An eventfd that the driver watches for edges: every write is one, so nobody ever needs to read it.
+    event: Arc<OwnedFd>,
+}
+
+impl Kicker {
+    pub(crate) fn kick(&self) {
+        let one: u64 = 1;
+        loop {
+            // SAFETY: the descriptor is ours and open, and the eight bytes are valid for reading.
+            let written = unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+            if written >= 0 {
+                return;
+            }
+            match io::Error::last_os_error().kind() {
+                io::ErrorKind::Interrupted => {}
+                // The counter is full after 2^64 - 2 kicks, which no process lives to see. Nothing else can go wrong with an
+                // eventfd that we own; if it does, somebody closed a descriptor that is not theirs.
+                io::ErrorKind::WouldBlock => return,
+                kind => {
+                    debug_assert!(false, "fibra: writing to a worker's eventfd failed: {kind}");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::prim::{clock, thread};
+    use std::time::Duration;
+
+    #[test]
+    fn a_kick_ends_an_endless_wait() {
+        let mut driver = Driver::new().unwrap();
+        let kicker = driver.kicker();
+        let kicking = thread::start("kicking".into(), move || {
+            std::thread::sleep(Duration::from_millis(20));
+            kicker.kick();
+        });
+        driver.wait(Timeout::Forever).unwrap();
+        kicking.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_kick_before_the_wait_is_not_lost() {
+        let mut driver = Driver::new().unwrap();
+        let kicker = driver.kicker();
+        // Each round would hang if its kick were lost; the counter is never read, and must not matter.
+        for _ in 0..1000 {
+            kicker.clone().kick();
+            kicker.kick();
+            driver.wait(Timeout::Forever).unwrap();
+        }
+        // All kicks have been delivered: now the deadline ends the wait.
+        let deadline = clock::now() + 5_000_000;
+        assert!(driver.wait(Timeout::Until(deadline)).unwrap() >= deadline);
+    }
+
+    #[test]
+    fn kicks_and_waits_of_two_drivers_alternate() {
+        // Ping-pong: every wait is ended by exactly one kick of the other side; a lost one hangs.
+        const ROUNDS: usize = 2000;
+        let mut here = Driver::new().unwrap();
+        let mut there = Driver::new().unwrap();
+        let (kick_here, kick_there) = (here.kicker(), there.kicker());
+        let peer = thread::start("peer".into(), move || {
+            for _ in 0..ROUNDS {
+                there.wait(Timeout::Forever).unwrap();
+                kick_here.kick();
+            }
+        });
+        for _ in 0..ROUNDS {
+            kick_there.kick();
+            here.wait(Timeout::Forever).unwrap();
+        }
+        peer.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_deadline_is_never_early_and_the_past_does_not_wait() {
+        let mut driver = Driver::new().unwrap();
+        for round in 0..200u64 {
+            let deadline = clock::now() + round * 7_919;
+            let now = driver.wait(Timeout::Until(deadline)).unwrap();
+            assert!(now >= deadline && now <= clock::now());
+        }
+        // These return at once, or the test does not end.
+        driver.wait(Timeout::Until(0)).unwrap();
+        let before = clock::now();
+        assert!(driver.wait(Timeout::Zero).unwrap() >= before);
+    }
+
+    #[test]
+    fn a_deadline_in_the_far_future_still_hears_a_kick() {
+        let mut driver = Driver::new().unwrap();
+        driver.kicker().kick();
+        driver.wait(Timeout::Until(u64::MAX)).unwrap();
+    }
+
+    #[test]
+    fn a_kicker_outlives_its_driver() {
+        let kicker = Driver::new().unwrap().kicker();
+        kicker.kick();
+    }
+}

@@ -1,0 +1,3 @@
+//! The scheduler: what runs where and when.
+
+pub(crate) mod blocking;

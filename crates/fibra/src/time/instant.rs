@@ -1,0 +1,287 @@
+//! [`Instant`]: a moment on fibra's one clock, in 64 bits.
+//!
+//! Above: everything that takes a deadline, and users. Below: `prim::clock`. std's instant is twice as large, panics when it
+//! overflows and knows only the real clock; this one saturates, so that "in `Duration::MAX`" simply means never, and in a
+//! simulation it follows virtual time.
+
+use crate::prim::clock;
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::time::Duration;
+
+/// A moment on fibra's monotonic clock.
+///
+/// It is used like [`std::time::Instant`], and one converts into it. Unlike there, arithmetic with operators does not panic: it
+/// stops at the end of time, [`Instant::FAR_FUTURE`] (about 584 years after the program started), and at its beginning. Waiting until
+/// `FAR_FUTURE` is waiting for ever.
+///
+/// ```
+/// use fibra::time::Instant;
+/// use std::time::Duration;
+///
+/// let start = Instant::now();
+/// let deadline = start + Duration::from_millis(250);
+/// assert!(deadline > start);
+/// assert_eq!(deadline - start, Duration::from_millis(250));
+/// assert_eq!(start - deadline, Duration::ZERO);
+/// assert_eq!(start + Duration::MAX, Instant::FAR_FUTURE);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The end of time: later than everything else, never reached.
+    pub const FAR_FUTURE: Instant = Instant(u64::MAX);
+
+    /// The current moment.
+    ///
+    /// ```
+    /// use fibra::time::Instant;
+    /// let first = Instant::now();
+    /// assert!(Instant::now() >= first);
+    /// ```
+    #[must_use]
+    pub fn now() -> Self {
+        Self(clock::now())
+    }
+
+    /// The moment that lies `duration` from now; [`Instant::FAR_FUTURE`] if that is beyond the end of time.
+    ///
+    /// ```
+    /// use fibra::time::Instant;
+    /// use std::time::Duration;
+    /// assert!(Instant::after(Duration::from_secs(1)) > Instant::now());
+    /// assert_eq!(Instant::after(Duration::MAX), Instant::FAR_FUTURE);
+    /// ```
+    #[must_use]
+    pub fn after(duration: Duration) -> Self {
+        Self::now().saturating_add(duration)
+    }
+
+    /// How long ago this moment was; zero if it is still to come.
+    ///
+    /// ```
+    /// use fibra::time::Instant;
+    /// use std::time::Duration;
+    /// let start = Instant::now();
+    /// std::thread::sleep(Duration::from_millis(2));
+    /// assert!(start.elapsed() >= Duration::from_millis(2));
+    /// assert_eq!(Instant::FAR_FUTURE.elapsed(), Duration::ZERO);
+    /// ```
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        Self::now().saturating_duration_since(*self)
+    }
+
+    /// How long from now until this moment; zero if it has passed.
+    ///
+    /// ```
+    /// use fibra::time::Instant;
+    /// use std::time::Duration;
+    /// assert!(Instant::after(Duration::from_secs(60)).remaining() > Duration::from_secs(1));
+    /// assert_eq!(Instant::now().remaining(), Duration::ZERO);
+    /// ```
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.saturating_duration_since(Self::now())
+    }
+
+    /// The time from `earlier` to this moment; zero if `earlier` is the later one.
+    ///
+    /// ```
+    /// use fibra::time::Instant;
+    /// use std::time::Duration;
+    /// let (a, b) = { let a = Instant::now(); (a, a + Duration::from_secs(3)) };
+    /// assert_eq!(b.duration_since(a), Duration::from_secs(3));
+    /// assert_eq!(a.duration_since(b), Duration::ZERO);
+    /// ```
+    #[must_use]
+    pub fn duration_since(&self, earlier: Instant) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+
+    /// The time from `earlier` to this moment, or `None` if `earlier` is the later one.
+    ///
+    /// ```
+    /// use fibra::time::Instant;
+    /// use std::time::Duration;
+    /// let (a, b) = { let a = Instant::now(); (a, a + Duration::from_secs(3)) };
+    /// assert_eq!(b.checked_duration_since(a), Some(Duration::from_secs(3)));
+    /// assert_eq!(a.checked_duration_since(b), None);
+    /// ```
+    #[must_use]
+    pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
+        self.0.checked_sub(earlier.0).map(Duration::from_nanos)
+    }
+
+    /// The same as [`duration_since`](Self::duration_since), under the name that std has for it.
+    #[must_use]
+    pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This moment and `duration`, or `None` if that is beyond the end of time.
+    ///
+    /// ```
+    /// use fibra::time::Instant;
+    /// use std::time::Duration;
+    /// let now = Instant::now();
+    /// assert_eq!(now.checked_add(Duration::from_secs(1)), Some(now + Duration::from_secs(1)));
+    /// assert_eq!(now.checked_add(Duration::MAX), None);
+    /// ```
+    #[must_use]
+    pub fn checked_add(&self, duration: Duration) -> Option<Instant> {
+        self.0.checked_add(u64::try_from(duration.as_nanos()).ok()?).map(Instant)
+    }
+
+    /// This moment less `duration`, or `None` if that is before the beginning of the clock, which is when the program first used it.
+    ///
+    /// ```
+    /// use fibra::time::Instant;
+    /// use std::time::Duration;
+    /// let now = Instant::now();
+    /// assert_eq!((now + Duration::from_secs(1)).checked_sub(Duration::from_secs(1)), Some(now));
+    /// assert_eq!(now.checked_sub(Duration::MAX), None);
+    /// ```
+    #[must_use]
+    pub fn checked_sub(&self, duration: Duration) -> Option<Instant> {
+        self.0.checked_sub(u64::try_from(duration.as_nanos()).ok()?).map(Instant)
+    }
+
+    /// This moment and `duration`, at most [`Instant::FAR_FUTURE`]. The same as `+`.
+    #[must_use]
+    pub fn saturating_add(&self, duration: Duration) -> Instant {
+        Self(self.0.saturating_add(saturating_nanos(duration)))
+    }
+
+    /// This moment less `duration`, at least the beginning of the clock. The same as `-`.
+    #[must_use]
+    pub fn saturating_sub(&self, duration: Duration) -> Instant {
+        Self(self.0.saturating_sub(saturating_nanos(duration)))
+    }
+
+    /// The same moment for std, or `None` if std cannot represent it.
+    ///
+    /// ```
+    /// use fibra::time::Instant;
+    /// let now = Instant::now();
+    /// assert_eq!(Instant::from(now.to_std().unwrap()), now);
+    /// ```
+    #[must_use]
+    #[allow(clippy::disallowed_types)] // The bridge to std.
+    pub fn to_std(&self) -> Option<std::time::Instant> {
+        clock::to_std(self.0)
+    }
+
+    /// The moment as `prim::clock` counts, for timers.
+    #[inline]
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The inverse of [`Self::as_nanos`].
+    #[inline]
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+}
+
+fn saturating_nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A moment before the program first used fibra's clock becomes the beginning of that clock, which is in the past all the same.
+///
+/// ```
+/// use fibra::time::Instant;
+/// use std::time::Duration;
+/// let start = Instant::now();
+/// let deadline = std::time::Instant::now() + Duration::from_secs(5);
+/// assert!(Instant::from(deadline) >= start + Duration::from_secs(5));
+/// ```
+#[allow(clippy::disallowed_types)] // The bridge to std.
+impl From<std::time::Instant> for Instant {
+    fn from(instant: std::time::Instant) -> Self {
+        Self(clock::from_std(instant))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+    fn add(self, duration: Duration) -> Instant {
+        self.saturating_add(duration)
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, duration: Duration) {
+        *self = *self + duration;
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Instant;
+    fn sub(self, duration: Duration) -> Instant {
+        self.saturating_sub(duration)
+    }
+}
+
+impl SubAssign<Duration> for Instant {
+    fn sub_assign(&mut self, duration: Duration) {
+        *self = *self - duration;
+    }
+}
+
+/// The time between the two; zero if the right one is later.
+impl Sub<Instant> for Instant {
+    type Output = Duration;
+    fn sub(self, earlier: Instant) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+}
+
+/// Shows the time since the clock's beginning: `Instant(+1.5s)`, or `Instant(far future)`.
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::FAR_FUTURE {
+            f.write_str("Instant(far future)")
+        } else {
+            write!(f, "Instant(+{:?})", Duration::from_nanos(self.0))
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saturates_at_both_ends() {
+        let mut t = Instant::from_nanos(10);
+        t -= Duration::from_secs(1);
+        assert_eq!(t, Instant::from_nanos(0));
+        t += Duration::MAX;
+        assert_eq!(t, Instant::FAR_FUTURE);
+        assert_eq!(t + Duration::from_nanos(1), Instant::FAR_FUTURE);
+        assert_eq!(t.checked_add(Duration::from_nanos(1)), None);
+        assert_eq!(Instant::from_nanos(0).checked_sub(Duration::from_nanos(1)), None);
+        assert_eq!(Instant::FAR_FUTURE.as_nanos(), u64::MAX);
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_types)]
+    fn std_instants_keep_their_distance() {
+        let ours = Instant::now();
+        let std = ours.to_std().unwrap() + Duration::from_nanos(12_345);
+        assert_eq!(Instant::from(std) - ours, Duration::from_nanos(12_345));
+        // Before the clock began, and beyond its end.
+        assert_eq!(Instant::from(std - Duration::from_secs(3600)), Instant::from_nanos(0));
+        assert_eq!(Instant::from(std + Duration::from_secs(1 << 40)), Instant::FAR_FUTURE);
+    }
+
+    #[test]
+    fn says_what_it_is() {
+        assert_eq!(format!("{:?}", Instant::from_nanos(1_500_000_000)), "Instant(+1.5s)");
+        assert_eq!(format!("{:?}", Instant::FAR_FUTURE), "Instant(far future)");
+    }
+}
