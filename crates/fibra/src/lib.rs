@@ -2,3 +2,4 @@
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 mod prim;
+mod sched;
