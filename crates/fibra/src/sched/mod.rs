@@ -2,4 +2,5 @@
 //!
 //! Below it lie `fiber`, `driver`, `machine` and `prim`; above it `wait` and everything that blocks.
 
+pub(crate) mod idle;
 pub(crate) mod queue;
