@@ -3,3 +3,4 @@
 
 mod fiber;
 mod prim;
+mod sched;

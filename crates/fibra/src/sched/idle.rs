@@ -1,0 +1,506 @@
+//! Who sleeps, who searches, and whom a push wakes. Independent of how a worker sleeps (epoll, a condition variable).
+//!
+//! # Concepts
+//!
+//! * A worker is *running* something, *searching* (its own queues are empty and it looks at those of others, spinning for a while), or
+//!   *asleep* (blocked in its driver, at the runtime's one blocking point).
+//! * A *directed* wake is for work that only one worker can do: a started fiber in its inbox, the stop flag. If that worker
+//!   sleeps, it is woken, always.
+//! * An *undirected* wake is for work that anybody can do: surplus in a `fresh` deque, an entry in the injector. It is gated: if somebody
+//!   searches already, he will find it. Otherwise exactly one sleeper is woken, and counts as searching from that moment on,
+//!   not from the moment it gets the processor, so that the next push does not wake another.
+//!
+//! # The problem
+//!
+//! Waking a sleeper costs 30 to 60 µs, ten thousand times what a switch of fibers costs; not waking one leaves a processor idle while work waits; and
+//! a wake that is lost between a worker's last look and its going to sleep leaves work waiting for ever.
+//!
+//! # Rejected
+//!
+//! 1. *Wake on every push* (and *wake all*). A burst of a thousand spawns is a thousand system calls, and the woken ones find
+//!    that the first has taken everything.
+//! 2. *A semaphore.* A binary one coalesces two wakes into one worker; a counting one has wakes left over that send workers into empty queues.
+//! 3. *Hand the work over to the sleeper.* The spawner would keep what it spawned for 3 ns; the other side of the machine needs 30 µs. Most surplus is
+//!    gone before a sleeper is up.
+//! 4. *Lock-free sleeper list.* Count, list and state of a sleeper would change one after another, with a window between any two, each
+//!    to be argued away. Going to sleep and waking are the slow paths by definition; a lock makes the three one.
+//!
+//! # The protocol
+//!
+//! State: one word per worker (AWAKE, SLEEPING, NOTIFIED, NOTIFIED_SEARCHER); one word with the counts of searchers and sleepers; the
+//! list of sleepers under a lock. A worker becomes SLEEPING, and stops being SLEEPING, only under the lock; list and sleeper
+//! count change with it. The number of searchers changes by itself.
+//!
+//! *Publishing work* (anybody):
+//! 1. push it (a SeqCst read-modify-write, or for `fresh` followed by one: the pop of the spawner's own next item);
+//! 2. directed: [`wake_directed`](Idle::wake_directed); undirected: [`wake_one`](Idle::wake_one), before which a worker may ask
+//!    [`has_gate_open`](Idle::has_gate_open), a plain load;
+//! 3. if either says so, kick that worker's eventfd.
+//!
+//! *Going to sleep* (a worker whose queues are empty):
+//! 1. if searching, [`stop_search`](Idle::stop_search);
+//! 2. [`announce_sleep`](Idle::announce_sleep);
+//! 3. look again, with the `is_empty_handshake` looks: own inbox, injector, all `fresh` deques, stop flag, timers;
+//! 4. if there is nothing, block in the driver until kicked, or until the next timer;
+//! 5. in any case [`woke`](Idle::woke). It says whether the worker counts as searching now, and then it must search, or stop
+//!    searching by the rule below. A kick may still be under way; the next sleep then ends early, once.
+//!
+//! *Searching*: at most [`MAX_SEARCHERS`], by [`try_start_search`](Idle::try_start_search). A searcher that *finds* something leaves the state first, then looks at all
+//! queues, and if anything is left calls `wake_one`, before it runs what it found. One that finds *nothing* leaves the state and
+//! looks again: that is steps 1 to 3 above.
+//!
+//! # Why no wake is lost
+//!
+//! *Directed.* Both the publisher, after its push, and the sleeper, before its second look, do a read-modify-write on the worker's
+//! word. Whichever is later in that word's history sees the other. If it is the publisher, it sees SLEEPING and wakes
+//! (or NOTIFIED: somebody else does). If it is the sleeper, the publisher's push happens before its second look.
+//! A publisher that finds NOTIFIED leaves its mark too: the worker's own swap in `woke` comes later, and it then reads its inbox.
+//!
+//! *Undirected.* The same with the word of counts: a publisher's look comes before or after a sleeper's announcement, and before or after
+//! a searcher's departure. Before: the push is seen in the second look. After: the gate is open, and somebody is woken. If
+//! the look finds the gate closed because somebody searches, then his departure comes later, and after it he looks everywhere. Between departure
+//! and announcement nobody may be counted at all; then the announcement comes later, and the second look after that.
+//! `has_gate_open` is a load, not a read-modify-write; there the two locations are `bottom` of the deque and the counts, and the four SeqCst accesses
+//! (swap, load; announce or leave, load) cannot all miss each other.
+//!
+//! *Enough are woken.* Two items pushed before any worker runs wake one worker: the second push finds a searcher. When that one has found the first item, it looks
+//! everywhere, sees the second and wakes the next; and so on until nobody sleeps or nothing is left (S2-59).
+//!
+//! *Not too many.* Only `wake_one` wakes for surplus; it adds one searcher and removes one sleeper in a single step, and only if there
+//! is room for a searcher.
+//!
+//! # Seeded bugs
+//!
+//! CI compiles each with `--cfg bug="…"` and expects the model beside it to fail (`RUSTFLAGS='--cfg loom --cfg bug="…"'`).
+//!
+//! | bug | where | model that must fail |
+//! |---|---|---|
+//! | `idle_wake_load` | `wake_directed` looks with a plain load | `sched::idle::model::model_directed_wake_is_not_lost` |
+//! | `idle_gate_load` | `has_gate_open` is a relaxed load | `sched::idle::model::model_surplus_wake_is_not_lost` |
+//! | `idle_wake_uncounted` | the woken one does not count as searching | `sched::idle::model::model_exactly_one_is_woken` |
+//! | `idle_woke_blindly` | a worker that wakes by itself does not look who woke it | `sched::idle::model::model_own_wake_against_wake_one` |
+//! | `idle_no_second_look` | the worker sleeps without a second look | `sched::idle::model::model_undirected_wake_is_not_lost` |
+//! | `idle_leave_late` | the searcher leaves the state after its second look | `sched::idle::model::model_searcher_that_leaves_looks_again` |
+//! | `idle_no_chain` | a searcher that found work wakes nobody | `sched::idle::model::model_two_items_wake_two_workers` |
+//! | `idle_stop_unseen` | the stop flag is not part of the second look | `sched::idle::model::model_stop_reaches_a_worker_going_to_sleep` |
+
+use std::fmt;
+
+use crate::prim::CacheLine;
+use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering, handshake_load_u64};
+use crate::prim::sync::Mutex;
+
+/// How many workers may search at a time. One finds what there is, and then wakes the next; more of them would compete for it.
+pub(crate) const MAX_SEARCHERS: u32 = 1;
+
+/// Running or searching.
+const AWAKE: u32 = 0;
+/// Announced as asleep, and in the list: may be woken.
+const SLEEPING: u32 = 1;
+/// Woken by a directed wake; a kick is under way.
+const NOTIFIED: u32 = 2;
+/// Woken by an undirected wake, and counted as searching; a kick is under way.
+const NOTIFIED_SEARCHER: u32 = 3;
+
+/// Why a worker is awake again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "AsSearcher: the worker counts as searching"]
+pub(crate) enum Woken {
+    /// By a timer, by I/O, or it has changed its mind.
+    ByNobody,
+    /// There is something in its inbox, or the runtime stops.
+    Directed,
+    /// For surplus: it counts as searching already.
+    AsSearcher,
+}
+
+/// The counts of searchers (low half) and sleepers (high half).
+#[derive(Clone, Copy)]
+struct Counts(u64);
+
+const ONE_SEARCHER: u64 = 1;
+const ONE_SLEEPER: u64 = 1 << 32;
+
+impl Counts {
+    #[inline(always)]
+    fn searching(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    fn sleeping(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Whether an undirected wake would wake somebody.
+    #[inline(always)]
+    fn gate_open(self) -> bool {
+        self.sleeping() > 0 && self.searching() < MAX_SEARCHERS
+    }
+}
+
+pub(crate) struct Idle {
+    /// See [`Counts`]. The sleepers' half changes under the lock only.
+    counts: CacheLine<AtomicU64>,
+    /// The word of each worker.
+    workers: Box<[CacheLine<AtomicU32>]>,
+    /// Who is SLEEPING; the last to come is the first to be woken, its caches are the warmest. Never grows beyond its first allocation.
+    sleepers: Mutex<Vec<usize>>,
+}
+
+impl Idle {
+    /// For workers `0..workers`, all of them awake; those that do not exist yet simply never sleep.
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            counts: CacheLine(AtomicU64::new(0)),
+            workers: (0..workers).map(|_| CacheLine(AtomicU32::new(AWAKE))).collect(),
+            sleepers: Mutex::new(Vec::with_capacity(workers)),
+        }
+    }
+
+    /// Asks to be the searcher. If the answer is true, the worker calls `stop_search` before it runs what it found, or sleeps.
+    pub(crate) fn try_start_search(&self) -> bool {
+        let more = |counts| (Counts(counts).searching() < MAX_SEARCHERS).then_some(counts + ONE_SEARCHER);
+        // SeqCst, as all changes of the counts: this pairs with the looks of publishers. A publisher whose look comes before this one had
+        // pushed before, and this worker sees it. Relaxed on failure: nothing follows from it but another turn.
+        self.counts.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Leaves the searching state. What the caller does next depends on what it found: see the header.
+    pub(crate) fn stop_search(&self) {
+        // SeqCst: pairs with the looks of publishers: those that counted on this searcher have pushed before, and its next look sees it.
+        let before = Counts(self.counts.fetch_sub(ONE_SEARCHER, Ordering::SeqCst));
+        debug_assert!(before.searching() > 0, "a worker that does not search stops searching");
+    }
+
+    /// Says that this worker is about to block. Afterwards it looks at everything again, blocks or not, and calls `woke`.
+    pub(crate) fn announce_sleep(&self, worker: usize) {
+        let mut sleepers = self.sleepers.lock();
+        // SeqCst, both: first half of the handshake with publishers, on the worker's word for directed wakes and on the counts for
+        // undirected ones.
+        let before = self.workers[worker].swap(SLEEPING, Ordering::SeqCst);
+        assert_eq!(before, AWAKE, "worker {worker} announces its sleep twice");
+        sleepers.push(worker);
+        self.counts.fetch_add(ONE_SLEEPER, Ordering::SeqCst);
+    }
+
+    /// Ends what `announce_sleep` began: after the driver returned, for whatever reason, or instead of blocking.
+    pub(crate) fn woke(&self, worker: usize) -> Woken {
+        let word = &self.workers[worker];
+        // Relaxed: only this worker makes it SLEEPING; that it still is is checked under the lock.
+        if word.load(Ordering::Relaxed) == SLEEPING {
+            let mut sleepers = self.sleepers.lock();
+            // Relaxed: it stops being SLEEPING under the lock only.
+            if word.load(Ordering::Relaxed) == SLEEPING {
+                self.leave_list(&mut sleepers, worker);
+                // SeqCst: as below.
+                word.swap(AWAKE, Ordering::SeqCst);
+                return Woken::ByNobody;
+            }
+            if cfg!(bug = "idle_woke_blindly") {
+                word.swap(AWAKE, Ordering::SeqCst);
+                return Woken::ByNobody;
+            }
+        }
+        // A read-modify-write: pairs with those of all wakers, also of one that found the worker notified already; what they
+        // pushed is seen from here on.
+        match word.swap(AWAKE, Ordering::SeqCst) {
+            NOTIFIED => Woken::Directed,
+            NOTIFIED_SEARCHER => Woken::AsSearcher,
+            _ => {
+                debug_assert!(false, "worker {worker} woke without having announced its sleep");
+                Woken::ByNobody
+            }
+        }
+    }
+
+    /// Wakes this very worker if it sleeps. True: it slept, and the caller must kick it.
+    pub(crate) fn wake_directed(&self, worker: usize) -> bool {
+        let word = &self.workers[worker];
+        // A read-modify-write on every path, also if the worker is awake: second half of the handshake with `announce_sleep` and
+        // `woke`, which see what was pushed before it.
+        let state = if cfg!(bug = "idle_wake_load") {
+            word.load(Ordering::Relaxed)
+        } else {
+            word.fetch_add(0, Ordering::SeqCst)
+        };
+        if state != SLEEPING {
+            return false;
+        }
+        let mut sleepers = self.sleepers.lock();
+        // Relaxed: it becomes SLEEPING, and stops being it, under the lock only. If it has stopped since our first look, then
+        // whoever did that came after our read-modify-write, so that the worker sees our push.
+        if word.load(Ordering::Relaxed) != SLEEPING {
+            return false;
+        }
+        self.leave_list(&mut sleepers, worker);
+        // SeqCst: pairs with the swap in `woke`.
+        word.swap(NOTIFIED, Ordering::SeqCst);
+        true
+    }
+
+    /// Wakes one sleeper, unless somebody searches already. `Some(worker)`: it counts as searching, and the caller must kick it.
+    pub(crate) fn wake_one(&self) -> Option<usize> {
+        // A read-modify-write also if the gate is closed: second half of the handshake with `announce_sleep` and `stop_search`.
+        if !Counts(self.counts.fetch_add(0, Ordering::SeqCst)).gate_open() {
+            return None;
+        }
+        let mut sleepers = self.sleepers.lock();
+        let searcher = if cfg!(bug = "idle_wake_uncounted") { 0 } else { ONE_SEARCHER };
+        let exchange = |counts| Counts(counts).gate_open().then_some(counts + searcher - ONE_SLEEPER);
+        // SeqCst: as above. Relaxed on failure: whoever closed the gate came after our first look, and sees our push.
+        self.counts.fetch_update(Ordering::SeqCst, Ordering::Relaxed, exchange).ok()?;
+        let worker = sleepers.pop().expect("the sleepers are counted under the lock");
+        // SeqCst: pairs with the swap in `woke`.
+        let before = self.workers[worker].swap(NOTIFIED_SEARCHER, Ordering::SeqCst);
+        debug_assert_eq!(before, SLEEPING, "a worker in the list of sleepers does not sleep");
+        Some(worker)
+    }
+
+    /// Whether `wake_one` would wake somebody: one load, so that a worker with surplus pays next to nothing while nobody sleeps. Its
+    /// caller has popped from its `fresh` since its last push to it.
+    #[inline]
+    pub(crate) fn has_gate_open(&self) -> bool {
+        if cfg!(bug = "idle_gate_load") {
+            return Counts(self.counts.load(Ordering::Relaxed)).gate_open();
+        }
+        // SeqCst: second half of the handshake with `announce_sleep` and `stop_search`; the first is the owner's pop.
+        Counts(handshake_load_u64(&self.counts)).gate_open()
+    }
+
+    /// How many workers sleep or are about to.
+    pub(crate) fn sleeping(&self) -> usize {
+        // Relaxed: for metrics and sysmon; nothing is skipped on the strength of it.
+        Counts(self.counts.load(Ordering::Relaxed)).sleeping() as usize
+    }
+
+    /// How many workers search, those on their way up included.
+    pub(crate) fn searching(&self) -> usize {
+        // Relaxed: as above.
+        Counts(self.counts.load(Ordering::Relaxed)).searching() as usize
+    }
+
+    /// Takes a SLEEPING worker out of list and count. The caller holds the lock and changes the worker's word.
+    fn leave_list(&self, sleepers: &mut Vec<usize>, worker: usize) {
+        let place = sleepers.iter().rposition(|&other| other == worker).expect("a sleeping worker is in the list");
+        sleepers.remove(place);
+        // SeqCst: as all changes of the counts.
+        self.counts.fetch_sub(ONE_SLEEPER, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Idle")
+            .field("workers", &self.workers.len())
+            .field("sleeping", &self.sleeping())
+            .field("searching", &self.searching())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Stands in for a worker's driver in tests and models: a kick is kept until the next block.
+#[cfg(test)]
+mod driver {
+    use crate::prim::sync::{Condvar, Mutex};
+
+    #[derive(Default)]
+    pub(super) struct Driver {
+        kicked: Mutex<bool>,
+        bell: Condvar,
+    }
+
+    impl Driver {
+        pub(super) fn kick(&self) {
+            *self.kicked.lock() = true;
+            self.bell.notify_one();
+        }
+
+        /// Blocks until kicked. A lost wake is a deadlock for loom to report, and a panic after a minute otherwise.
+        pub(super) fn block(&self) {
+            let mut kicked = self.kicked.lock();
+            #[cfg(not(loom))]
+            let start = crate::prim::clock::now();
+            while !*kicked {
+                #[cfg(loom)]
+                {
+                    kicked = self.bell.wait(kicked);
+                }
+                #[cfg(not(loom))]
+                {
+                    kicked = self.bell.wait_timeout(kicked, std::time::Duration::from_secs(60));
+                    assert!(*kicked || crate::prim::clock::now() - start < 60_000_000_000, "a wake was lost");
+                }
+            }
+            *kicked = false;
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::driver::Driver;
+    use super::*;
+    use crate::prim::random::Rng;
+
+    #[test]
+    fn a_directed_wake_wakes_a_sleeper_once() {
+        let idle = Idle::new(3);
+        assert!(!idle.wake_directed(1), "awake");
+        idle.announce_sleep(1);
+        assert_eq!((idle.sleeping(), idle.searching()), (1, 0));
+        assert!(!idle.wake_directed(0), "another one sleeps");
+        assert!(idle.wake_directed(1));
+        assert!(!idle.wake_directed(1), "on its way already");
+        assert_eq!(idle.wake_one(), None, "nobody sleeps any more");
+        assert_eq!(idle.sleeping(), 0);
+        assert_eq!(idle.woke(1), Woken::Directed);
+        assert!(!idle.wake_directed(1));
+    }
+
+    // C-14: exactly one, and only if nobody is searching; the last to sleep first.
+    #[test]
+    fn an_undirected_wake_is_gated() {
+        let idle = Idle::new(100);
+        assert!(!idle.has_gate_open() && idle.wake_one().is_none());
+        for worker in [3, 70, 99] {
+            idle.announce_sleep(worker);
+        }
+        assert!(idle.has_gate_open());
+        assert_eq!(idle.wake_one(), Some(99));
+        assert_eq!((idle.sleeping(), idle.searching()), (2, 1));
+        assert!(!idle.has_gate_open() && idle.wake_one().is_none(), "the woken one counts as searching before it runs");
+        assert!(!idle.wake_directed(99), "it is on its way, and will look at its inbox");
+        assert!(!idle.try_start_search(), "one searcher at a time");
+        assert_eq!(idle.woke(99), Woken::AsSearcher);
+        // S0-71, S0-83: it found something, leaves the state, and wakes the next while work remains.
+        idle.stop_search();
+        assert_eq!(idle.wake_one(), Some(70));
+        assert_eq!(idle.woke(70), Woken::AsSearcher);
+        idle.stop_search();
+        assert!(idle.try_start_search());
+        assert_eq!(idle.wake_one(), None, "somebody searches who never slept");
+        idle.stop_search();
+        assert_eq!((idle.sleeping(), idle.searching()), (1, 0));
+    }
+
+    #[test]
+    fn a_worker_that_wakes_by_itself_leaves_the_list() {
+        let idle = Idle::new(2);
+        idle.announce_sleep(0);
+        idle.announce_sleep(1);
+        assert_eq!(idle.woke(1), Woken::ByNobody);
+        assert_eq!(idle.sleeping(), 1);
+        assert_eq!(idle.wake_one(), Some(0));
+        assert_eq!(idle.woke(0), Woken::AsSearcher);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "without having announced")]
+    fn waking_without_having_slept_is_found() {
+        let _ = Idle::new(1).woke(0);
+    }
+
+    #[test]
+    #[should_panic(expected = "twice")]
+    fn announcing_twice_is_found() {
+        let idle = Idle::new(1);
+        idle.announce_sleep(0);
+        idle.announce_sleep(0);
+    }
+
+    /// Spins for a few steps, so that the next action lands now before, now within, now after somebody's way to sleep.
+    fn dawdle(rng: &mut Rng) {
+        for _ in 0..rng.below(400) {
+            std::hint::spin_loop();
+        }
+    }
+
+    // a wake against the way to sleep, 100,000 times.
+    #[test]
+    fn a_directed_wake_against_sleep_100_000_times() {
+        const ROUNDS: u64 = 100_000;
+        let idle = Idle::new(1);
+        let driver = Driver::default();
+        let (sent, received) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut got = 0;
+                while got < ROUNDS {
+                    idle.announce_sleep(0);
+                    if sent.load(Ordering::SeqCst) == got {
+                        driver.block();
+                    }
+                    let _ = idle.woke(0);
+                    got = sent.load(Ordering::SeqCst);
+                    received.store(got, Ordering::Release);
+                }
+            });
+            let mut rng = Rng::from_seed(5);
+            for round in 1..=ROUNDS {
+                dawdle(&mut rng);
+                sent.swap(round, Ordering::SeqCst);
+                if idle.wake_directed(0) {
+                    driver.kick();
+                }
+                // Most rounds follow at once, the others only when the worker is on its way to sleep again.
+                while round % 8 == 0 && received.load(Ordering::Acquire) < round {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        assert_eq!(idle.sleeping(), 0);
+    }
+
+    // S2-59, S0-69, S0-72, S4-130 with threads: every item is taken, whoever sleeps; and the stop flag reaches everybody.
+    #[test]
+    fn undirected_wakes_and_stop_with_threads() {
+        const WORKERS: usize = 3;
+        const ITEMS: u64 = 20_000;
+        let idle = Idle::new(WORKERS);
+        let drivers: Vec<Driver> = (0..WORKERS).map(|_| Driver::default()).collect();
+        let (work, taken, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU32::new(0));
+        let wake_one = || idle.wake_one().into_iter().for_each(|worker| drivers[worker].kick());
+        let take = || work.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        std::thread::scope(|scope| {
+            for me in 0..WORKERS {
+                let (idle, drivers, work, taken, stop) = (&idle, &drivers, &work, &taken, &stop);
+                scope.spawn(move || {
+                    let mut searching = false;
+                    while stop.load(Ordering::SeqCst) == 0 {
+                        let found = take();
+                        if std::mem::take(&mut searching) {
+                            idle.stop_search();
+                            if found && work.load(Ordering::SeqCst) > 0 {
+                                wake_one();
+                            }
+                        }
+                        if found {
+                            taken.fetch_add(1, Ordering::Release);
+                            continue;
+                        }
+                        idle.announce_sleep(me);
+                        if work.load(Ordering::SeqCst) == 0 && stop.load(Ordering::SeqCst) == 0 {
+                            drivers[me].block();
+                        }
+                        searching = idle.woke(me) == Woken::AsSearcher;
+                    }
+                });
+            }
+            let mut rng = Rng::from_seed(9);
+            for item in 1..=ITEMS {
+                work.fetch_add(1, Ordering::SeqCst);
+                wake_one();
+                while item % 16 == 0 && taken.load(Ordering::Acquire) < item {
+                    std::thread::yield_now();
+                }
+                dawdle(&mut rng);
+            }
+            stop.swap(1, Ordering::SeqCst);
+            (0..WORKERS).filter(|&worker| idle.wake_directed(worker)).for_each(|worker| drivers[worker].kick());
+        });
+        assert_eq!(taken.load(Ordering::Relaxed), ITEMS);
+        assert_eq!(idle.sleeping(), 0);
+    }
+}

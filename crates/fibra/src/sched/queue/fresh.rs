@@ -1,0 +1,479 @@
+//! The unstarted, stealable work of one worker: a growable deque of which the owner takes the newest end and thieves the oldest.
+//!
+//! The algorithm is that of Chase and Lev. `top` and `bottom` are positions that count up for ever (64 bits do not wrap); the items
+//! are those in `top..bottom`, item `i` in slot `i & mask` of the current buffer. The owner moves `bottom`; `top` moves by
+//! compare-exchange only, by thieves, or by the owner when it takes the oldest item or competes for the last one.
+//!
+//! Why an item is taken once:
+//! * An owner's pop first lowers `bottom` by a SeqCst swap and then looks at `top`; a thief first looks at `top`, then at `bottom`, and
+//!   then moves `top`, all SeqCst. If the owner saw a `top` below its item, any thief that reaches that item looked at
+//!   `bottom` after the swap, and saw that the item is gone. If the owner saw `top` at its item, it competes for it like a thief.
+//! * A thief reads the two words of a slot before it moves `top`, without any lock. The words may belong to different items, or be
+//!   overwritten meanwhile, but a slot is reused only after the owner saw `top` pass it (acquire), and then the thief's
+//!   compare-exchange fails and what it read is thrown away.
+//!
+//! Half of a victim's items are taken one compare-exchange at a time: to move `top` by several at once would be wrong, since
+//! the owner takes items above its view of `top` without touching `top`.
+//!
+//! A full buffer is replaced by one twice as large. The old one is never written again and is kept until the deque is dropped,
+//! because a thief may still read from it: the sum of all old ones is less than the current one. Nothing is allocated once the
+//! largest backlog has been seen, and nothing shrinks.
+//!
+//! Publication: what the owner wrote before `push` is seen by a thief through `bottom` (release in `push`, acquire in the thief's
+//! look). As to sleepers: `push` itself is no handshake. Every successful pop is (a SeqCst read-modify-write of `bottom`, or for
+//! the oldest item of `top`), so "push, push, pop, look for sleepers" is; an empty pop makes none, and leaves no surplus.
+
+use std::fmt;
+use std::ptr;
+
+use super::Entry;
+use crate::prim::CacheLine;
+use crate::prim::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, handshake_load_u64};
+
+/// Slots of the first buffer: 4 KiB. Tiny under the model checkers, so that they see growth.
+const FIRST_CAPACITY: usize = if cfg!(any(loom, shuttle)) { 2 } else { 256 };
+
+pub(crate) struct Fresh {
+    /// The position of the oldest item. Written by thieves.
+    top: CacheLine<AtomicU64>,
+    owner: CacheLine<OwnerSide>,
+}
+
+/// What only the owner writes.
+struct OwnerSide {
+    /// One past the position of the newest item.
+    bottom: AtomicU64,
+    buffer: AtomicPtr<Buffer>,
+}
+
+/// What became of an attempt to steal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Steal {
+    /// There was nothing to take.
+    Empty,
+    /// Somebody else was quicker; there may be more. Go on to the next victim rather than wait.
+    Retry,
+    /// The oldest item, to be run now; `more` further ones are in the thief's own deque.
+    Stolen { first: Entry, more: usize },
+}
+
+impl Fresh {
+    pub(crate) fn new() -> Self {
+        let buffer = Box::into_raw(Buffer::new(FIRST_CAPACITY, ptr::null_mut()));
+        Self {
+            top: CacheLine(AtomicU64::new(0)),
+            owner: CacheLine(OwnerSide { bottom: AtomicU64::new(0), buffer: AtomicPtr::new(buffer) }),
+        }
+    }
+
+    /// Puts an item at the newest end.
+    ///
+    /// # Safety
+    /// The caller is the only owner thread of this deque at this time.
+    #[inline]
+    pub(crate) unsafe fn push(&self, entry: Entry) {
+        // Relaxed: only the owner writes `bottom` and `buffer`.
+        let bottom = self.owner.bottom.load(Ordering::Relaxed);
+        // Acquire: pairs with the compare-exchange of whoever took the slot's previous item; it has read the slot.
+        let top = self.top.load(Ordering::Acquire);
+        // SAFETY: the current buffer lives as long as the deque.
+        let mut buffer = unsafe { &*self.owner.buffer.load(Ordering::Relaxed) };
+        if bottom - top >= buffer.capacity() {
+            // SAFETY: the caller is the owner.
+            buffer = unsafe { self.grow(top, bottom) };
+        }
+        buffer.write(bottom, entry);
+        // Release: pairs with the looks at `bottom` of thieves; publishes the slot, the buffer and what the entry points to.
+        let published = if cfg!(bug = "fresh_push_relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.owner.bottom.store(bottom + 1, published);
+    }
+
+    /// Moves everything to a buffer twice as large.
+    #[cold]
+    unsafe fn grow(&self, top: u64, bottom: u64) -> &Buffer {
+        // Relaxed: only the owner writes `buffer`.
+        let old = self.owner.buffer.load(Ordering::Relaxed);
+        // SAFETY: buffers live as long as the deque.
+        let old_buffer = unsafe { &*old };
+        let new = Buffer::new(old_buffer.slots.len() * 2, old);
+        let first_kept = if cfg!(bug = "fresh_grow_forgets") { top + 1 } else { top };
+        for position in first_kept..bottom {
+            new.write(position, old_buffer.read(position));
+        }
+        let new = Box::into_raw(new);
+        // Release: pairs with the acquire of thieves, which then find the slots copied.
+        self.owner.buffer.store(new, Ordering::Release);
+        // SAFETY: just made, and freed only with the deque.
+        unsafe { &*new }
+    }
+
+    /// Takes the newest item.
+    ///
+    /// # Safety
+    /// The caller is the only owner thread of this deque at this time.
+    #[inline]
+    pub(crate) unsafe fn pop_newest(&self) -> Option<Entry> {
+        // Relaxed: only the owner writes `bottom`; `top` only grows, so an old value never claims emptiness wrongly.
+        let bottom = self.owner.bottom.load(Ordering::Relaxed);
+        if self.top.load(Ordering::Relaxed) >= bottom {
+            return None;
+        }
+        // SAFETY: the caller is the owner, and `bottom` is above 0 because it is above `top`.
+        unsafe { self.take_at(bottom - 1) }
+    }
+
+    /// Takes the item at `newest`, which is the last position before `bottom`, unless a thief has been quicker.
+    #[inline]
+    unsafe fn take_at(&self, newest: u64) -> Option<Entry> {
+        // SeqCst, and a read-modify-write: first half of the handshake with thieves (see the header), and with sleepers (see
+        // `idle.rs`).
+        let top = if cfg!(bug = "fresh_pop_store") {
+            self.owner.bottom.store(newest, Ordering::Relaxed);
+            self.top.load(Ordering::Relaxed)
+        } else {
+            self.owner.bottom.swap(newest, Ordering::SeqCst);
+            handshake_load_u64(&self.top)
+        };
+        if top < newest {
+            return Some(self.read_owned(newest));
+        }
+        // The last item, or none: what happens next happens at `top`, and `bottom` goes back above it. A thief that sees the
+        // lowered value takes nothing; one that sees this one finds `top` equal to it.
+        let mut won = top == newest;
+        if won && !cfg!(bug = "fresh_last_unclaimed") {
+            // SeqCst: like a thief's. On failure nothing is taken, so Relaxed will do.
+            won = self.top.compare_exchange(top, top + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        } else if won {
+            self.top.store(top + 1, Ordering::SeqCst);
+        }
+        let entry = won.then(|| self.read_owned(newest));
+        // Release: a thief that reads this value must see the same as one that read it when `push` wrote it.
+        self.owner.bottom.store(newest + 1, Ordering::Release);
+        entry
+    }
+
+    /// Takes the oldest item: the owner at the thieves' end, for fairness.
+    ///
+    /// # Safety
+    /// The caller is the only owner thread of this deque at this time.
+    pub(crate) unsafe fn pop_oldest(&self) -> Option<Entry> {
+        // Relaxed: only the owner writes `bottom`, and only thieves' progress makes `top` stale, which the compare-exchange finds.
+        let bottom = self.owner.bottom.load(Ordering::Relaxed);
+        let mut top = self.top.load(Ordering::Relaxed);
+        while top < bottom {
+            let entry = self.read_owned(top);
+            // SeqCst: like a thief's, and the first half of the handshake with sleepers.
+            match self.top.compare_exchange(top, top + 1, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return Some(entry),
+                Err(now) => top = now,
+            }
+        }
+        None
+    }
+
+    /// Takes `entry` back if it is the newest item and nobody has stolen it: a joiner that runs inline what it offered.
+    /// Looks before it takes, so that a sleeper never sees the deque empty while it is not.
+    ///
+    /// # Safety
+    /// The caller is the only owner thread of this deque at this time.
+    #[inline]
+    pub(crate) unsafe fn take_newest_if(&self, entry: Entry) -> bool {
+        // Relaxed: as in `pop_newest`.
+        let bottom = self.owner.bottom.load(Ordering::Relaxed);
+        if self.top.load(Ordering::Relaxed) >= bottom || self.read_owned(bottom - 1) != entry {
+            return false;
+        }
+        if cfg!(bug = "fresh_take_back_unclaimed") {
+            self.owner.bottom.store(bottom - 1, Ordering::SeqCst);
+            return true;
+        }
+        // SAFETY: the caller is the owner, and `bottom` is above 0 because it is above `top`.
+        unsafe { self.take_at(bottom - 1) }.is_some()
+    }
+
+    /// Steals up to half of the items, at most `max`, oldest first: the first is returned, the others go to `mine` in the same order.
+    /// Never waits: a lost race for the first item is `Retry`, for a later one the end.
+    ///
+    /// # Safety
+    /// The caller is the only owner thread of `mine` at this time, and `mine` is not `self`.
+    pub(crate) unsafe fn steal_half_into(&self, mine: &Fresh, max: usize) -> Steal {
+        debug_assert!(!ptr::eq(self, mine), "a worker steals from itself"); // S0-75
+        let (first, left) = match self.steal_one() {
+            Ok(Some(stolen)) => stolen,
+            Ok(None) => return Steal::Empty,
+            Err(Contended) => return Steal::Retry,
+        };
+        // Half of all, rounded up, is one and half of the rest, rounded down.
+        let wanted = (left / 2).min(max.saturating_sub(1) as u64) as usize;
+        let mut more = 0;
+        while more < wanted {
+            let Ok(Some((entry, _))) = self.steal_one() else { break };
+            // SAFETY: the caller owns `mine`.
+            unsafe { mine.push(entry) };
+            more += 1;
+        }
+        Steal::Stolen { first, more }
+    }
+
+    /// Takes the oldest item, as a thief, and says how many were left behind.
+    fn steal_one(&self) -> Result<Option<(Entry, u64)>, Contended> {
+        // SeqCst, all three: see the header. Their acquire halves pair with the releases of `push` and `grow`.
+        let top = self.top.load(Ordering::SeqCst);
+        let bottom = handshake_load_u64(&self.owner.bottom);
+        if top >= bottom {
+            return Ok(None);
+        }
+        // Acquire: pairs with `grow`. Read after `bottom`, so it is at least the buffer in which the item was put.
+        // SAFETY: buffers live as long as the deque.
+        let buffer = unsafe { &*self.owner.buffer.load(Ordering::Acquire) };
+        let entry = buffer.read(top);
+        // Relaxed on failure: what was read is thrown away.
+        match self.top.compare_exchange(top, top + 1, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => Ok(Some((entry, bottom - top - 1))),
+            Err(_) => Err(Contended),
+        }
+    }
+
+    /// Reads a slot as the owner, who has written it.
+    #[inline(always)]
+    fn read_owned(&self, position: u64) -> Entry {
+        // Relaxed: only the owner writes `buffer`.
+        // SAFETY: buffers live as long as the deque.
+        unsafe { &*self.owner.buffer.load(Ordering::Relaxed) }.read(position)
+    }
+
+    /// How many items there are, roughly if the caller is not the owner.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        // Relaxed: an estimate; nothing is taken on the strength of it.
+        let top = self.top.load(Ordering::Relaxed);
+        self.owner.bottom.load(Ordering::Relaxed).saturating_sub(top) as usize
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The look of a worker that has announced its sleep (a SeqCst read-modify-write): either this sees an item, or the owner, when
+    /// it looks for sleepers after its next pop, sees the announcement.
+    pub(crate) fn is_empty_handshake(&self) -> bool {
+        // SeqCst: second half of the handshake. `top` first: if it is the owner that moved it (`pop_oldest`), then its earlier pushes
+        // are seen in `bottom`.
+        let top = self.top.load(Ordering::SeqCst);
+        self.owner.bottom.load(Ordering::SeqCst) <= top
+    }
+
+    /// The position of the oldest item, if there is one.
+    ///
+    /// No two items that are oldest in turn have the same position: whoever takes the oldest, be it the last, moves `top`. So a thief that
+    /// sees the same position twice knows that the item has been there for all the time between, and `push` need not read a clock.
+    #[inline]
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        // Relaxed: a hint for the thief, which looks again when it steals.
+        let top = self.top.load(Ordering::Relaxed);
+        (self.owner.bottom.load(Ordering::Relaxed) > top).then_some(top)
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        // Relaxed: `&mut self` says that nobody else is left, and whoever said so has ordered it.
+        let mut buffer = self.owner.buffer.load(Ordering::Relaxed);
+        while !buffer.is_null() {
+            // SAFETY: made by `Box::into_raw`, reachable from here only, and each is in this chain once.
+            let owned = unsafe { Box::from_raw(buffer) };
+            buffer = owned.previous;
+        }
+    }
+}
+
+impl fmt::Debug for Fresh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fresh").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// A thief lost the race for an item.
+struct Contended;
+
+/// A ring of slots, and the smaller one it replaced.
+struct Buffer {
+    /// A power of two of them.
+    slots: Box<[Slot]>,
+    previous: *mut Buffer,
+}
+
+/// An entry as two words, each read and written whole. That both belong together is what the compare-exchange on `top` proves.
+struct Slot {
+    frame: AtomicUsize,
+    ticket: AtomicU64,
+}
+
+impl Buffer {
+    fn new(capacity: usize, previous: *mut Buffer) -> Box<Self> {
+        debug_assert!(capacity.is_power_of_two());
+        let slots = (0..capacity).map(|_| Slot { frame: AtomicUsize::new(0), ticket: AtomicU64::new(0) }).collect();
+        Box::new(Self { slots, previous })
+    }
+
+    #[inline(always)]
+    fn capacity(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    #[inline(always)]
+    fn slot(&self, position: u64) -> &Slot {
+        &self.slots[position as usize & (self.slots.len() - 1)]
+    }
+
+    #[inline(always)]
+    fn write(&self, position: u64, entry: Entry) {
+        let slot = self.slot(position);
+        // Relaxed, here and in `read`: published by `bottom`, validated by `top`.
+        slot.frame.store(entry.frame, Ordering::Relaxed);
+        slot.ticket.store(entry.ticket, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn read(&self, position: u64) -> Entry {
+        let slot = self.slot(position);
+        Entry { frame: slot.frame.load(Ordering::Relaxed), ticket: slot.ticket.load(Ordering::Relaxed) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+// SAFETY (all of them): in these tests the thread that made a deque, or the one named as its owner, is the only one to call its
+// owner operations.
+#[allow(clippy::undocumented_unsafe_blocks)]
+mod tests {
+    use super::*;
+    use crate::prim::atomic::AtomicU32;
+
+    fn entry(ticket: u64) -> Entry {
+        Entry { frame: !(ticket as usize), ticket }
+    }
+
+    fn filled(count: u64) -> Fresh {
+        let deque = Fresh::new();
+        (0..count).for_each(|ticket| unsafe { deque.push(entry(ticket)) });
+        deque
+    }
+
+    #[test]
+    fn both_ends_in_order_and_growth() {
+        let count = 10 * FIRST_CAPACITY as u64;
+        let deque = filled(count);
+        assert_eq!(deque.len() as u64, count);
+        for step in 0..count / 2 {
+            assert_eq!(unsafe { deque.pop_newest() }, Some(entry(count - 1 - step)));
+            assert_eq!(deque.oldest(), Some(step));
+            assert_eq!(unsafe { deque.pop_oldest() }, Some(entry(step)));
+        }
+        assert!(deque.is_empty() && deque.is_empty_handshake() && deque.oldest().is_none());
+        unsafe {
+            assert_eq!((deque.pop_newest(), deque.pop_oldest()), (None, None));
+            deque.push(entry(5));
+            assert!(!deque.is_empty_handshake());
+            assert_eq!(deque.pop_newest(), Some(entry(5)));
+        }
+    }
+
+    // The age gate: the position of the oldest item is never used again, not even when the last item goes from the newest end.
+    #[test]
+    fn the_oldest_position_is_new_for_every_item() {
+        let deque = Fresh::new();
+        let mut last = None;
+        for round in 0..100 {
+            unsafe { deque.push(entry(round)) };
+            let position = deque.oldest();
+            assert!(position > last, "{position:?} after {last:?}");
+            last = position;
+            let popped = unsafe { if round % 3 == 0 { deque.pop_oldest() } else { deque.pop_newest() } };
+            assert_eq!(popped, Some(entry(round)));
+        }
+    }
+
+    #[test]
+    fn taking_back_takes_only_the_newest() {
+        let deque = filled(2);
+        unsafe {
+            assert!(!deque.take_newest_if(entry(0)), "not at the newest end");
+            assert_eq!(deque.len(), 2);
+            assert!(deque.take_newest_if(entry(1)));
+            assert!(deque.take_newest_if(entry(0)), "the last one");
+            assert!(!deque.take_newest_if(entry(0)), "the deque is empty, though the slot still holds it");
+        }
+    }
+
+    // C-13: half, oldest first, to the thief's own deque; S0-77.
+    #[test]
+    fn half_is_stolen_from_the_old_end() {
+        let (victim, mine) = (filled(9), Fresh::new());
+        unsafe {
+            assert_eq!(victim.steal_half_into(&mine, 32), Steal::Stolen { first: entry(0), more: 4 });
+            assert_eq!((victim.len(), mine.len()), (4, 4));
+            assert_eq!((mine.pop_oldest(), mine.pop_newest()), (Some(entry(1)), Some(entry(4))));
+            assert_eq!(victim.steal_half_into(&mine, 1), Steal::Stolen { first: entry(5), more: 0 });
+            assert_eq!(victim.steal_half_into(&mine, 32), Steal::Stolen { first: entry(6), more: 1 });
+            assert_eq!(victim.steal_half_into(&mine, 32), Steal::Stolen { first: entry(8), more: 0 });
+            assert_eq!(victim.steal_half_into(&mine, 32), Steal::Empty);
+        }
+        let victim = filled(1000);
+        assert_eq!(unsafe { victim.steal_half_into(&mine, 32) }, Steal::Stolen { first: entry(0), more: 31 });
+    }
+
+    // One owner that pushes, pops and takes back, two thieves: nothing lost, nothing twice, no torn entry. Small backlogs, so that
+    // the race for the last item happens all the time, and large ones, so that buffers grow under the thieves.
+    #[test]
+    fn nothing_is_lost_or_taken_twice() {
+        const ITEMS: u64 = 200_000;
+        let victim = Fresh::new();
+        let seen: Vec<AtomicU32> = (0..ITEMS).map(|_| AtomicU32::new(0)).collect();
+        let done = AtomicU32::new(0);
+        let note = |found: Entry| {
+            assert_eq!(found, entry(found.ticket), "torn");
+            seen[found.ticket as usize].fetch_add(1, Ordering::Relaxed);
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mine = Fresh::new();
+                    loop {
+                        // Looked at before the attempt: after the owner is done, one that finds nothing is the last.
+                        let last = done.load(Ordering::Acquire) == 1;
+                        match unsafe { victim.steal_half_into(&mine, 32) } {
+                            Steal::Stolen { first, more } => {
+                                note(first);
+                                assert_eq!(mine.len(), more);
+                                while let Some(found) = unsafe { mine.pop_oldest() } {
+                                    note(found);
+                                }
+                            }
+                            Steal::Empty if last => break,
+                            Steal::Empty => std::thread::yield_now(),
+                            Steal::Retry => {}
+                        }
+                    }
+                });
+            }
+            let mut rng = crate::prim::random::Rng::from_seed(11);
+            let mut pushed = 0;
+            while pushed < ITEMS {
+                let burst = if rng.below(100) == 0 { 3 * FIRST_CAPACITY } else { 1 + rng.below(3) };
+                for _ in 0..burst.min((ITEMS - pushed) as usize) {
+                    unsafe { victim.push(entry(pushed)) };
+                    pushed += 1;
+                }
+                match rng.below(4) {
+                    0 if unsafe { victim.take_newest_if(entry(pushed - 1)) } => note(entry(pushed - 1)),
+                    0 => {}
+                    1 => unsafe { victim.pop_oldest() }.into_iter().for_each(note),
+                    _ => (0..rng.below(4)).filter_map(|_| unsafe { victim.pop_newest() }).for_each(note),
+                }
+            }
+            done.store(1, Ordering::Release);
+        });
+        assert!(seen.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+    }
+}
