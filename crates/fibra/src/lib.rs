@@ -1,4 +1,5 @@
 //! fibra: plain blocking code, a million fibers.
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
+mod fiber;
 mod prim;
