@@ -1,0 +1,245 @@
+//! The stacks a worker keeps: take one, give one, by a pointer pop and a pointer push.
+//!
+//! Above: a worker owns one [`StackCache`] and calls nothing else. Below: the depots it shares with the other workers, and `arena`.
+//!
+//! Per pooled size, in the order in which `take` looks:
+//!
+//! 1. `hot`: a list of stacks that ran a fiber before, the last given first: its top page is in the cache and mapped.
+//! 2. `spare`: a second list, full. Two lists and not one, so that a worker at the boundary does not go to the depot at every
+//!    other step, and so that spilling hands over a whole list without walking it.
+//! 3. the depot of warm batches, which other workers filled;
+//! 4. `cold`: stacks without memory, not touched until they are taken, since their first page is the price of a stack;
+//! 5. the depot of cold batches, and then new slots from the arena.
+//!
+//! Sizes above 1 MiB come from small depots of the process, or are mapped and unmapped.
+
+use super::arena::{self, NoStack};
+use super::depot::Depot;
+use super::record::{Stack, StackTop};
+use super::size::{CLASSES, POOLED, StackSize};
+use std::ptr::NonNull;
+
+/// Stacks in a batch: enough to make the depot's lock and a batched system call cheap, few enough to strand little with an idle worker.
+pub(super) const BATCH: usize = 64;
+
+/// The first slots a worker carves, before it doubles up to [`BATCH`]: a program of three fibers should not guard 64 stacks.
+const FIRST_CARVE: usize = 8;
+
+/// How many stacks with own mappings are kept per size, and how large they may be: enough to run a root fiber again and again.
+const OWN_POOLED: usize = 4;
+const OWN_POOLED_BYTES: usize = 64 << 20;
+
+/// A linked list of stacks of one size that ran before. Owns them.
+#[derive(Debug)]
+pub(super) struct Warm {
+    head: Option<NonNull<StackTop>>,
+    len: usize,
+}
+
+// SAFETY: owns its stacks as a `Stack` does.
+unsafe impl Send for Warm {}
+
+impl Warm {
+    const EMPTY: Warm = Warm { head: None, len: 0 };
+
+    #[inline(always)]
+    fn push(&mut self, stack: Stack) {
+        stack.record().next.set(self.head);
+        self.head = Some(stack.into_raw());
+        self.len += 1;
+    }
+
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<Stack> {
+        let record = self.head?;
+        // SAFETY: the list owns what was pushed, and gives it to one caller.
+        let stack = unsafe { Stack::from_raw(record) };
+        self.head = stack.record().next.get();
+        self.len -= 1;
+        Some(stack)
+    }
+}
+
+/// Stacks without memory, as records that must be written before use. Owns them.
+#[derive(Debug, Default)]
+pub(super) struct Cold(pub(super) Vec<NonNull<StackTop>>);
+
+// SAFETY: owns its stacks as a `Stack` does.
+unsafe impl Send for Cold {}
+
+/// What the workers share, per pooled size.
+pub(super) static WARM: [Depot<Warm>; POOLED] = [const { Depot::new() }; POOLED];
+pub(super) static COLD: [Depot<Cold>; POOLED] = [const { Depot::new() }; POOLED];
+
+/// Stacks with own mappings that wait for their next use, per size; a batch is one stack.
+pub(super) static OWN: [Depot<Stack>; CLASSES - POOLED] = [const { Depot::new() }; CLASSES - POOLED];
+
+/// A worker's stacks of one size.
+#[derive(Debug)]
+struct Shelf {
+    hot: Warm,
+    spare: Warm,
+    cold: Cold,
+    next_carve: usize,
+}
+
+/// A worker's stacks. Only that worker touches it.
+#[derive(Debug)]
+pub(crate) struct StackCache {
+    shelves: [Shelf; POOLED],
+    reused: u64,
+    fresh: u64,
+}
+
+impl StackCache {
+    pub(crate) fn new() -> Self {
+        let empty = || Shelf { hot: Warm::EMPTY, spare: Warm::EMPTY, cold: Cold::default(), next_carve: FIRST_CARVE };
+        Self { shelves: std::array::from_fn(|_| empty()), reused: 0, fresh: 0 }
+    }
+
+    /// A stack of that size: the warmest there is, or a new one.
+    #[inline]
+    pub(crate) fn take(&mut self, size: StackSize) -> Result<Stack, NoStack> {
+        if let Some(shelf) = self.shelves.get_mut(size.class())
+            && let Some(stack) = shelf.hot.pop()
+        {
+            self.reused += 1;
+            return Ok(stack);
+        }
+        self.take_slow(size)
+    }
+
+    #[cold]
+    fn take_slow(&mut self, size: StackSize) -> Result<Stack, NoStack> {
+        let Some(shelf) = self.shelves.get_mut(size.class()) else {
+            return self.take_own(size);
+        };
+        shelf.hot = std::mem::replace(&mut shelf.spare, Warm::EMPTY);
+        if shelf.hot.len == 0
+            && let Some(batch) = WARM[size.class()].take()
+        {
+            shelf.hot = batch;
+        }
+        if let Some(stack) = shelf.hot.pop() {
+            self.reused += 1;
+            return Ok(stack);
+        }
+        if shelf.cold.0.is_empty() {
+            shelf.refill_cold(size)?;
+        }
+        let record = shelf.cold.0.pop().expect("refilled with at least one");
+        self.fresh += 1;
+        Ok(initialise(record, size))
+    }
+
+    fn take_own(&mut self, size: StackSize) -> Result<Stack, NoStack> {
+        if let Some(stack) = OWN[size.class() - POOLED].take() {
+            self.reused += 1;
+            return Ok(stack);
+        }
+        let record = arena::map_own(size)?;
+        self.fresh += 1;
+        Ok(initialise(record, size))
+    }
+
+    /// Takes a stack back. Nobody stands on it any more.
+    #[inline]
+    pub(crate) fn give(&mut self, stack: Stack) {
+        if let Some(shelf) = self.shelves.get_mut(stack.class())
+            && shelf.hot.len < BATCH
+            && !stack.is_reserve_open()
+        {
+            shelf.hot.push(stack);
+            return;
+        }
+        self.give_slow(stack);
+    }
+
+    #[cold]
+    fn give_slow(&mut self, stack: Stack) {
+        if stack.is_reserve_open() {
+            stack.close_reserve();
+        }
+        let Some(shelf) = self.shelves.get_mut(stack.class()) else {
+            return give_own(stack);
+        };
+        if shelf.hot.len == BATCH {
+            let full = std::mem::replace(&mut shelf.hot, Warm::EMPTY);
+            let older = std::mem::replace(&mut shelf.spare, full);
+            if older.len > 0 {
+                WARM[stack.class()].put(older);
+            }
+        }
+        shelf.hot.push(stack);
+    }
+
+    /// Leaves everything to the other workers: for the end of this one.
+    pub(crate) fn flush(&mut self) {
+        for (class, shelf) in self.shelves.iter_mut().enumerate() {
+            for warm in [&mut shelf.spare, &mut shelf.hot] {
+                if warm.len > 0 {
+                    WARM[class].put(std::mem::replace(warm, Warm::EMPTY));
+                }
+            }
+            if !shelf.cold.0.is_empty() {
+                COLD[class].put(std::mem::take(&mut shelf.cold));
+            }
+        }
+    }
+
+    /// How many stacks were taken that had run a fiber before.
+    pub(crate) fn reused(&self) -> u64 {
+        self.reused
+    }
+
+    /// How many stacks were taken that had no memory yet.
+    pub(crate) fn fresh(&self) -> u64 {
+        self.fresh
+    }
+}
+
+impl Drop for StackCache {
+    /// A cache that ends without [`StackCache::flush`] would strand its stacks for ever.
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+impl Shelf {
+    fn refill_cold(&mut self, size: StackSize) -> Result<(), NoStack> {
+        if let Some(batch) = COLD[size.class()].take() {
+            self.cold = batch;
+            return Ok(());
+        }
+        arena::carve(size, self.next_carve, &mut self.cold.0)?;
+        // The lowest address first: neighbours share page tables and lie in the order in which fibers start.
+        self.cold.0.reverse();
+        self.next_carve = (self.next_carve * 2).min(BATCH);
+        Ok(())
+    }
+}
+
+/// Writes the record of a stack without memory.
+fn initialise(record: NonNull<StackTop>, size: StackSize) -> Stack {
+    let slot = arena::slot_of_record(record, size);
+    // SAFETY: the record came from `arena` and is guarded; its holder was the cache that called this.
+    unsafe { Stack::initialise(record, slot, size) }
+}
+
+/// Keeps a stack with its own mapping for the next who wants that size, or unmaps it.
+fn give_own(stack: Stack) {
+    let pool = &OWN[stack.class() - POOLED];
+    // The count may be a little old, and the pool then a little too large: trimming evens that out.
+    if stack.size() <= OWN_POOLED_BYTES && pool.count() < OWN_POOLED {
+        pool.put(stack);
+    } else {
+        unmap(stack);
+    }
+}
+
+/// Unmaps a stack with its own mapping.
+pub(super) fn unmap(stack: Stack) {
+    let (slot, size) = (stack.slot(), StackSize::of_class(stack.class()));
+    // SAFETY: the stack is owned here and goes out of existence with this.
+    unsafe { arena::unmap_own(slot, size) };
+}

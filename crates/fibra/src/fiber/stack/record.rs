@@ -1,0 +1,203 @@
+//! [`Stack`], and the record that sits at the top of each.
+//!
+//! Above: the frame keeps its stack's pointer and uses the record's user area; `cache` links records into lists. Below: `guard`.
+//!
+//! The record costs no memory of its own: it lies on the page that the first frames of a fiber touch anyway. Picture and
+//! invariants are in `mod.rs`.
+
+use super::guard;
+use super::size::StackSize;
+use crate::prim::atomic::AtomicPtr;
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+/// Bytes of the record that belong to the layer above.
+pub(crate) const USER_AREA: usize = 160;
+
+/// The upper layer has prepared a context on this stack: see [`Stack::is_prepared`].
+const PREPARED: u8 = 1;
+/// The reserve is usable: see [`Stack::open_reserve`].
+const RESERVE_OPEN: u8 = 2;
+
+/// The record at the top of a stack. Everything but `owner` is touched only by whoever has the stack.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct StackTop {
+    /// The next stack in the same pool list.
+    pub(super) next: Cell<Option<NonNull<StackTop>>>,
+    /// The upper layer's word; 0 when the stack is fresh.
+    saved_context: Cell<usize>,
+    /// Whoever runs on this stack now, for the overflow report, which reads it in a signal handler. The upper layer sets and clears it.
+    pub(crate) owner: AtomicPtr<()>,
+    /// The low end of the slot. Constant.
+    slot: *mut u8,
+    /// The lowest byte that may be used while the reserve is closed. Constant.
+    limit: *mut u8,
+    /// Constant.
+    size: StackSize,
+    flags: Cell<u8>,
+    user: UserArea,
+}
+
+/// The upper layer's bytes, where its types of alignment up to 16 fit.
+#[derive(Debug)]
+#[repr(C, align(16))]
+struct UserArea(UnsafeCell<[MaybeUninit<u8>; USER_AREA]>);
+
+const _: () = assert!(size_of::<StackTop>() == 256, "four cache lines: what mod.rs says");
+
+impl StackTop {
+    /// The whole reservation, for the overflow report.
+    pub(crate) fn size(&self) -> usize {
+        self.size.bytes()
+    }
+
+    /// [`USER_AREA`] bytes for the layer above, aligned to 16: zero on a fresh stack, left alone from one use to the next.
+    #[inline]
+    pub(crate) fn user_area(&self) -> *mut u8 {
+        self.user.0.get().cast()
+    }
+}
+
+/// An owned stack. Dropping it without `give` leaks it: nothing may unmap or reuse a stack on which somebody might still stand.
+#[derive(Debug)]
+#[repr(transparent)]
+#[must_use = "a stack that is not given back is lost"]
+pub(crate) struct Stack(NonNull<StackTop>);
+
+// SAFETY: a `Stack` is the only way to its memory but for the atomic `owner`, so it may go where its owner goes.
+unsafe impl Send for Stack {}
+
+impl Stack {
+    /// Writes the record of a slot that nobody has used since it was mapped or discarded, and takes the stack.
+    ///
+    /// # Safety
+    /// `record` comes from `arena` with this `slot` and `size`, is guarded, and belongs to the caller.
+    pub(super) unsafe fn initialise(record: NonNull<StackTop>, slot: *mut u8, size: StackSize) -> Stack {
+        let fresh = StackTop {
+            next: Cell::new(None),
+            saved_context: Cell::new(0),
+            owner: AtomicPtr::new(std::ptr::null_mut()),
+            slot,
+            limit: slot.wrapping_add(guard::guard_bytes()),
+            size,
+            flags: Cell::new(0),
+            user: UserArea(UnsafeCell::new([MaybeUninit::new(0); USER_AREA])),
+        };
+        // SAFETY: the caller owns the slot, at whose upper end the record lies, aligned.
+        unsafe { record.write(fresh) };
+        Stack(record)
+    }
+
+    #[inline(always)]
+    pub(crate) fn into_raw(self) -> NonNull<StackTop> {
+        self.0
+    }
+
+    /// # Safety
+    /// `record` comes from [`Stack::into_raw`], and no other `Stack` was made of it since.
+    #[inline(always)]
+    pub(crate) unsafe fn from_raw(record: NonNull<StackTop>) -> Stack {
+        Stack(record)
+    }
+
+    /// The record.
+    #[inline(always)]
+    pub(crate) fn record(&self) -> &StackTop {
+        // SAFETY: the record stays mapped and initialised as long as somebody has the stack.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Where the first frame goes: 16-byte aligned, just below the record.
+    #[inline]
+    pub(crate) fn top(&self) -> *mut u8 {
+        self.0.as_ptr().cast()
+    }
+
+    /// The lowest byte that the fiber may use. The reserve lies below it.
+    #[inline]
+    pub(crate) fn limit(&self) -> *mut u8 {
+        self.record().limit
+    }
+
+    /// The whole reservation: usable part, record, reserve and guard.
+    pub(crate) fn size(&self) -> usize {
+        self.record().size()
+    }
+
+    #[inline(always)]
+    pub(super) fn class(&self) -> usize {
+        self.record().size.class()
+    }
+
+    pub(super) fn slot(&self) -> *mut u8 {
+        self.record().slot
+    }
+
+    /// Whether the upper layer has said [`Stack::set_prepared`] since the stack was fresh. A stack becomes fresh again when its
+    /// memory is returned to the system.
+    #[inline]
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.record().flags.get() & PREPARED != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_prepared(&self) {
+        self.set_flag(PREPARED);
+    }
+
+    /// One word for the upper layer: 0 on a fresh stack, left alone from one use to the next.
+    #[inline]
+    pub(crate) fn saved_context(&self) -> &Cell<usize> {
+        &self.record().saved_context
+    }
+
+    /// Makes the reserve below [`Stack::limit`] usable until the stack is given back: for a panic that starts near the limit.
+    /// Idempotent; `false` if the kernel refuses (out of mappings), and then a deep unwinding may overflow.
+    #[cold]
+    pub(crate) fn open_reserve(&self) -> bool {
+        if self.is_reserve_open() {
+            return true;
+        }
+        let (start, len) = self.reserve();
+        // SAFETY: the reserve of a stack that is ours.
+        let opened = unsafe { guard::open(start, len) };
+        if opened {
+            self.set_flag(RESERVE_OPEN);
+        }
+        opened
+    }
+
+    #[inline(always)]
+    pub(super) fn is_reserve_open(&self) -> bool {
+        self.record().flags.get() & RESERVE_OPEN != 0
+    }
+
+    /// Guards the reserve again. If the kernel refuses, it stays open and marked, above the lowest page, which is a guard still.
+    #[cold]
+    pub(super) fn close_reserve(&self) {
+        let (start, len) = self.reserve();
+        // SAFETY: the reserve of a stack that is ours and on which nobody stands: it is being given back.
+        if unsafe { guard::close(start, len) } {
+            let flags = &self.record().flags;
+            flags.set(flags.get() & !RESERVE_OPEN);
+        }
+    }
+
+    fn reserve(&self) -> (*mut u8, usize) {
+        let start = self.slot().wrapping_add(guard::page_size());
+        (start, guard::guard_bytes() - guard::page_size())
+    }
+
+    /// Everything that may be given back to the system while nobody uses the stack: from the limit to the end of the slot.
+    pub(super) fn memory(&self) -> (*mut u8, usize) {
+        (self.limit(), self.size() - guard::guard_bytes())
+    }
+
+    #[inline(always)]
+    fn set_flag(&self, flag: u8) {
+        let flags = &self.record().flags;
+        flags.set(flags.get() | flag);
+    }
+}

@@ -1,0 +1,40 @@
+//! Gives the memory of idle stacks back to the system, in batches, from sysmon: never on a fiber's path.
+//!
+//! Above: sysmon. Below: the depots of `cache`, `guard::discard`.
+//!
+//! Only what lies in the depots can be trimmed, and of that only what nobody has needed since the last call: the fewest batches
+//! there were in between. So a program that breathes (ten thousand fibers, none, ten thousand) keeps its memory if a breath is shorter
+//! than the interval between two calls, and a program that has become quiet gives everything back but [`KEEP`]. Stacks with
+//! own mappings are unmapped by the same rule, and none of them is kept.
+
+use super::cache::{BATCH, COLD, Cold, OWN, WARM, unmap};
+use super::guard;
+use super::record::Stack;
+
+/// Warm batches of each size that are always kept: 256 stacks, 1 MiB if each has touched one page.
+const KEEP: usize = 4;
+
+/// Returns the memory of at most `budget` idle stacks (rounded up to a batch) to the system and answers how many it was. The first call
+/// only begins to watch what is idle.
+pub(crate) fn trim_depot(budget: usize) -> usize {
+    let mut trimmed = 0;
+    for (warm, cold) in WARM.iter().zip(&COLD) {
+        let most = budget.saturating_sub(trimmed).div_ceil(BATCH);
+        for mut batch in warm.take_idle(KEEP, most) {
+            let stacks: Vec<Stack> = std::iter::from_fn(|| batch.pop()).collect();
+            // Collected first: the records that say where the memory is are part of it.
+            let memory: Vec<_> = stacks.iter().map(Stack::memory).collect();
+            // SAFETY: the batch was taken from the depot, so its stacks are ours and nobody stands on them.
+            unsafe { guard::discard(memory.into_iter()) };
+            trimmed += stacks.len();
+            cold.put(Cold(stacks.into_iter().map(Stack::into_raw).collect()));
+        }
+    }
+    for own in &OWN {
+        for stack in own.take_idle(0, budget.saturating_sub(trimmed)) {
+            unmap(stack);
+            trimmed += 1;
+        }
+    }
+    trimmed
+}
