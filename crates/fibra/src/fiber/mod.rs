@@ -1,3 +1,44 @@
 //! The ground floor of a fiber: its record, its stack and the switch between stacks.
+//!
+//! ```text
+//! frame.rs     the record of a fiber, in a slab that is never freed       outcome.rs  who takes the result, who recycles
+//! top.rs       what a started fiber keeps at the top of its stack         local.rs    fiber-locals
+//! stack/       arenas, guards, pools                                      overflow.rs the report when a guard is touched
+//! context/     the switch: ours on x86_64, corosensei, or a thread per fiber
+//! ```
+//!
+//! Uses `prim`, and of `wait` the word, the node and the records. Above it stand `sched` and `wait`.
 
 pub(crate) mod context;
+#[cfg(not(loom))]
+pub(crate) mod frame;
+#[cfg(not(loom))]
+pub(crate) mod local;
+pub(crate) mod outcome;
+#[cfg(not(loom))]
+pub(crate) mod overflow;
+pub(crate) mod stack;
+#[cfg(all(test, not(loom)))]
+mod testing;
+#[cfg(not(loom))]
+pub(crate) mod top;
+
+/// Stack that unwinding may need: with less than this left, the reserve below the stack is opened first.
+#[cfg(not(loom))]
+const UNWIND_BYTES: usize = 16 << 10;
+
+/// Called on a fiber that is about to unwind: makes the reserve usable if the stack is nearly used up.
+#[cfg(not(loom))]
+#[inline(never)]
+pub(crate) fn overflow_reserve(frame: frame::FrameRef) {
+    use crate::prim::atomic::Ordering;
+    let here = std::ptr::from_ref(&frame).addr();
+    // Relaxed: the fiber's own.
+    let Some(top) = std::ptr::NonNull::new(frame.stack.load(Ordering::Relaxed)) else { return };
+    // SAFETY: the stack this runs on; it is not given back meanwhile, and `stack` is not dropped (it has no destructor).
+    let stack = unsafe { stack::Stack::from_raw(top) };
+    if here.saturating_sub(stack.limit().addr()) < UNWIND_BYTES {
+        stack.open_reserve();
+    }
+    let _ = stack.into_raw();
+}

@@ -27,3 +27,37 @@ impl<T> UnsafeCell<T> {
 
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
+
+/// A cell for what one thread alone touches, and never from within itself: the owner-only parts of a worker.
+///
+/// Debug builds check that a closure passed to [`OwnerCell::with`] does not reach the same cell again; release builds trust the callers, all
+/// of which are in `sched::worker` and pass closures that call one method of the value.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct OwnerCell<T> {
+    value: std::cell::UnsafeCell<T>,
+    #[cfg(debug_assertions)]
+    entered: std::cell::Cell<bool>,
+}
+
+#[cfg(not(loom))]
+impl<T> OwnerCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self {
+            value: std::cell::UnsafeCell::new(value),
+            #[cfg(debug_assertions)]
+            entered: std::cell::Cell::new(false),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        #[cfg(debug_assertions)]
+        assert!(!self.entered.replace(true), "an owner's cell was entered twice");
+        // SAFETY: not `Sync`, so one thread only; and not entered twice: see the type.
+        let result = f(unsafe { &mut *self.value.get() });
+        #[cfg(debug_assertions)]
+        self.entered.set(false);
+        result
+    }
+}

@@ -8,6 +8,7 @@
 //! (word, node lists, queues, idle, depot, join state, thread and async waiters) is compiled under loom: see `lib.rs`.
 
 pub(crate) mod atomic;
+pub(crate) mod bug;
 pub(crate) mod cell;
 pub(crate) mod clock;
 pub(crate) mod random;

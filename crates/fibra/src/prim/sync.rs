@@ -27,6 +27,13 @@ mod wrapped {
             Self(imp::Mutex::new(value))
         }
 
+        pub(crate) fn into_inner(self) -> T {
+            match self.0.into_inner() {
+                Ok(value) => value,
+                Err(poisoned) => poisoned.into_inner(),
+            }
+        }
+
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             match self.0.lock() {
                 Ok(guard) => guard,

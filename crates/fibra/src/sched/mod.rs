@@ -1,3 +1,50 @@
 //! The scheduler: what runs where and when.
+//!
+//! ```text
+//! worker.rs     one thread's loop; the switch into and out of fibers; the end of a fiber
+//! search.rs     a worker without work: injector, timers, steal, spin, sleep
+//! queue/        fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
+//! idle.rs       who sleeps, who searches, who is woken
+//! shared.rs     what all threads of a runtime share
+//! root.rs       counting fibers without a shared line
+//! enqueue.rs    the way into the queues for everything above        wake.rs  completing a wait, whatever waits
+//! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
+//! blocking.rs   the pool of threads for blocking work               sysmon.rs  rescue from a spawner that computes
+//! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
+//! ```
+//!
+//! Above: `wait`, which parks and wakes. Below: `machine` (timers), `driver`, `fiber`, `prim`.
 
+#[cfg(not(loom))]
 pub(crate) mod blocking;
+#[cfg(not(loom))]
+pub(crate) mod cancel;
+#[cfg(not(loom))]
+pub(crate) mod current;
+#[cfg(not(loom))]
+pub(crate) mod enqueue;
+#[cfg(not(loom))]
+pub(crate) mod fork;
+#[cfg(not(loom))]
+pub(crate) mod hook;
+pub(crate) mod idle;
+#[cfg(not(loom))]
+pub(crate) mod policy;
+pub(crate) mod queue;
+pub(crate) mod root;
+#[cfg(not(loom))]
+mod search;
+#[cfg(not(loom))]
+pub(crate) mod shared;
+#[cfg(not(loom))]
+mod stackless;
+#[cfg(not(loom))]
+pub(crate) mod stats;
+#[cfg(not(loom))]
+pub(crate) mod sysmon;
+#[cfg(not(loom))]
+pub(crate) mod wake;
+#[cfg(not(loom))]
+pub(crate) mod wakers;
+#[cfg(not(loom))]
+pub(crate) mod worker;

@@ -58,6 +58,19 @@ pub(crate) use chosen::{OWN_THREAD, call_on_home, create, destroy, resume, suspe
 #[repr(transparent)]
 pub(crate) struct Context(usize);
 
+impl Context {
+    /// For whoever keeps it as a plain word (the record of a pooled stack).
+    #[inline(always)]
+    pub(crate) fn to_bits(self) -> usize {
+        self.0
+    }
+    /// Back from [`Context::to_bits`].
+    #[inline(always)]
+    pub(crate) fn from_bits(bits: usize) -> Self {
+        Self(bits)
+    }
+}
+
 /// The first function on a fiber's stack. It is given the word of the first `resume` and never returns.
 pub(crate) type Entry = unsafe extern "C-unwind" fn(usize) -> !;
 

@@ -1,0 +1,369 @@
+//! The frame: the record of one fiber, and the process-wide slab it comes from.
+//!
+//! Frames are never freed and never become anything else (law: every word is in type-stable memory), so a stale queue entry,
+//! waker or handle that looks at a recycled frame sees a valid word with another ticket. Runtimes take frames from
+//! the slab through per-worker caches and give them back.
+//!
+//! ```text
+//!  64-byte line 0: what a switch touches   word | kind, flags | context | queue link | stack | thunk | home, join state | runtime
+//!  line 1: what spawn, join and end touch  id | root scope | siblings on the worker | joiners | spawn site | extras
+//!  line 2: storage                         the closure until the fiber starts, then its result
+//! ```
+//!
+//! 192 bytes, so that a parked fiber costs one stack page, 512 bytes of page table and this. What only a started fiber
+//! has (name, status, wait record, fiber-locals) lives at the top of its stack: see `fiber::top`.
+//!
+//! Who may touch what: `waiter`, `join` and `id` are atomics, open to all. `link` belongs to the one queue the frame is in. Everything in a
+//! `Cell` belongs to the spawner until publication, then to the worker that runs it, then to whoever recycles it.
+
+use std::cell::Cell;
+use std::mem::{self, MaybeUninit};
+use std::panic::Location;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::context::Context;
+use super::local::Inherited;
+use super::outcome::JoinState;
+use super::stack::{StackSize, StackTop};
+use crate::prim::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::prim::cell::UnsafeCell;
+use crate::prim::sync::Mutex;
+use crate::wait::node::{Kind, WaitList, Waiter, WaiterRef};
+
+/// Flags in `waiter.flags`.
+pub(crate) mod flag {
+    /// Cancellation was requested. Set with a SeqCst read-modify-write, before the canceller looks at the word.
+    pub(crate) const CANCEL: u32 = 1;
+    /// Bound to its home worker although not started: spawned local or spread, linked in an intrusive queue. Never taken by a joiner.
+    pub(crate) const PINNED: u32 = 1 << 1;
+    /// Does not hold up `run`.
+    pub(crate) const DAEMON: u32 = 1 << 2;
+    /// A future: owns no stack between polls and is stealable each time.
+    pub(crate) const TASK: u32 = 1 << 3;
+    /// The root fiber of a `run`: not counted in its own root scope.
+    pub(crate) const ROOT: u32 = 1 << 4;
+    /// Dropping its handle cancels it.
+    pub(crate) const CANCEL_ON_DROP: u32 = 1 << 5;
+    /// Why it was cancelled; 4 bits, written before CANCEL is set.
+    pub(crate) const REASON_SHIFT: u32 = 8;
+    pub(crate) const REASON_MASK: u32 = 0xF << REASON_SHIFT;
+}
+
+/// Bytes of closure or result that fit without a box.
+pub(crate) const INLINE_BYTES: usize = 64;
+const INLINE_ALIGN: usize = 16;
+
+/// What to do with the closure in the storage; one static per closure type.
+#[derive(Debug)]
+pub(crate) struct Thunk {
+    /// On the fiber's own stack: take the closure out, run it, leave the result in the storage. Never unwinds.
+    pub(crate) run: unsafe fn(&Frame) -> RunResult,
+    /// On the fiber's own stack: drop the closure without running it (cancelled before it started). Never unwinds.
+    pub(crate) discard: unsafe fn(&Frame),
+}
+
+/// How one run of a thunk ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RunResult {
+    /// Over; the outcome is in the storage where it has one.
+    Ended(super::outcome::Outcome),
+    /// A future that is not ready: its word is PARKING, its waker is published.
+    Pending,
+}
+
+/// What few fibers have: given to the builder, boxed.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) stack_size: Option<StackSize>,
+    /// Fiber-locals from its parent; taken when it starts.
+    pub(crate) inherited: Mutex<Option<Inherited>>,
+}
+
+/// The record of a fiber.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Frame {
+    pub(crate) waiter: Waiter,
+    pub(crate) context: UnsafeCell<Context>,
+    pub(crate) link: AtomicPtr<Frame>,
+    /// The stack of a started fiber. Written by its worker; others look only under the census lock.
+    pub(crate) stack: AtomicPtr<StackTop>,
+    pub(crate) thunk: Cell<Option<&'static Thunk>>,
+    pub(crate) home: AtomicU32,
+    pub(crate) join: JoinState,
+    /// The runtime it belongs to; `sched` knows the type.
+    pub(crate) runtime: AtomicPtr<()>,
+
+    pub(crate) id: AtomicU64,
+    /// The root scope it counts in; `sched` knows the type.
+    pub(crate) root: Cell<*const ()>,
+    pub(crate) prev_started: Cell<*const Frame>,
+    pub(crate) next_started: Cell<*const Frame>,
+    /// Guarded by the lock in `join`.
+    pub(crate) joiners: WaitList,
+    pub(crate) site: Cell<Option<&'static Location<'static>>>,
+    extras: AtomicPtr<Extras>,
+
+    storage: UnsafeCell<Storage>,
+}
+
+const _: () = assert!(mem::size_of::<Frame>() == 192);
+
+#[derive(Debug)]
+#[repr(C, align(16))]
+struct Storage([MaybeUninit<u8>; INLINE_BYTES]);
+
+// SAFETY: see "who may touch what" in the header: cells are handed from owner to owner through the queues and the join state, which
+// order the accesses; everything shared is atomic.
+unsafe impl Sync for Frame {}
+// SAFETY: as above.
+unsafe impl Send for Frame {}
+
+/// A frame, by address: valid for ever.
+pub(crate) type FrameRef = &'static Frame;
+
+impl Frame {
+    fn new() -> Self {
+        Self {
+            waiter: Waiter::new(Kind::Fiber),
+            context: UnsafeCell::new(Context::default()),
+            link: AtomicPtr::new(ptr::null_mut()),
+            stack: AtomicPtr::new(ptr::null_mut()),
+            thunk: Cell::new(None),
+            home: AtomicU32::new(NO_HOME),
+            join: JoinState::new(),
+            runtime: AtomicPtr::new(ptr::null_mut()),
+            id: AtomicU64::new(0),
+            root: Cell::new(ptr::null()),
+            prev_started: Cell::new(ptr::null()),
+            next_started: Cell::new(ptr::null()),
+            joiners: WaitList::new(),
+            site: Cell::new(None),
+            extras: AtomicPtr::new(ptr::null_mut()),
+            storage: UnsafeCell::new(Storage([MaybeUninit::uninit(); INLINE_BYTES])),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn waiter_ref(&'static self) -> WaiterRef {
+        // SAFETY: frames are never freed, and `waiter` is of kind Fiber for ever.
+        unsafe { WaiterRef::new(NonNull::from(&self.waiter)) }
+    }
+
+    /// The frame around a waiter of kind Fiber.
+    #[inline(always)]
+    pub(crate) fn from_waiter(waiter: WaiterRef) -> FrameRef {
+        debug_assert_eq!(waiter.get().kind(), Kind::Fiber);
+        // SAFETY: waiters of kind Fiber exist only as the first field of a frame (`repr(C)`), and frames live for ever.
+        unsafe { waiter.as_ptr().cast::<Frame>().as_ref() }
+    }
+
+    /// The frame at an address taken from a queue entry.
+    ///
+    /// # Safety
+    /// `address` came from [`Frame::address`].
+    #[inline(always)]
+    pub(crate) unsafe fn from_address(address: usize) -> FrameRef {
+        // SAFETY: the caller's promise, and frames live for ever.
+        unsafe { &*ptr::with_exposed_provenance(address) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn address(&'static self) -> usize {
+        ptr::from_ref(self).expose_provenance()
+    }
+
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> u32 {
+        // Relaxed: a hint on entry to a blocking call, or a bit that never changes after the spawn; the handshake with cancellation reads
+        // the flag again after the word (`handshake_load_u32`).
+        self.waiter.flags.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn has(&self, flag: u32) -> bool {
+        self.flags() & flag != 0
+    }
+
+    /// True if a `T` is kept in the storage itself, false if it is boxed.
+    pub(crate) const fn fits<T>() -> bool {
+        mem::size_of::<T>() <= INLINE_BYTES && mem::align_of::<T>() <= INLINE_ALIGN
+    }
+
+    /// Puts a value into the storage, boxed if it is large.
+    ///
+    /// # Safety
+    /// The caller owns the storage, and it holds nothing that still has to be dropped.
+    #[inline(always)]
+    pub(crate) unsafe fn put<T>(&self, value: T) {
+        self.storage.with_mut(|storage| {
+            if const { Self::fits::<T>() } {
+                // SAFETY: the storage is the caller's, large enough and aligned (`fits`).
+                unsafe { storage.cast::<T>().write(value) }
+            } else {
+                // SAFETY: as above; a box pointer always fits.
+                unsafe { storage.cast::<Box<T>>().write(Box::new(value)) }
+            }
+        });
+    }
+
+    /// Takes the value out that `put` left there.
+    ///
+    /// # Safety
+    /// The caller owns the storage, and it holds a `T` put there by `put::<T>`; it counts as moved out afterwards.
+    #[inline(always)]
+    pub(crate) unsafe fn take<T>(&self) -> T {
+        self.storage.with_mut(|storage| {
+            if const { Self::fits::<T>() } {
+                // SAFETY: the caller's promise.
+                unsafe { storage.cast::<T>().read() }
+            } else {
+                // SAFETY: the caller's promise.
+                unsafe { *storage.cast::<Box<T>>().read() }
+            }
+        })
+    }
+}
+
+/// `home` of a frame that no worker owns yet.
+pub(crate) const NO_HOME: u32 = u32::MAX;
+
+/// Frames made at once when the slab is empty.
+const CHUNK: usize = 512;
+/// Frames a cache takes from the depot, or gives back to it, at once.
+const BATCH: usize = 128;
+/// Frames a cache keeps before it gives a batch back.
+const CACHE_LIMIT: usize = 4 * BATCH;
+
+/// The slab: free frames, and every chunk ever made (for the census).
+#[derive(Debug)]
+struct Slab {
+    free: Vec<FrameRef>,
+    chunks: Vec<&'static [Frame]>,
+}
+
+impl Slab {
+    fn take(&mut self) -> FrameRef {
+        if self.free.is_empty() {
+            let chunk: &'static [Frame] = Vec::leak((0..CHUNK).map(|_| Frame::new()).collect());
+            self.free.extend(chunk.iter().rev());
+            self.chunks.push(chunk);
+        }
+        self.free.pop().expect("the slab was just filled")
+    }
+}
+
+static SLAB: Mutex<Slab> = Mutex::new(Slab { free: Vec::new(), chunks: Vec::new() });
+
+/// One owner's free frames: no atomics on take and give.
+#[derive(Debug, Default)]
+pub(crate) struct FrameCache {
+    free: Vec<FrameRef>,
+}
+
+impl FrameCache {
+    pub(crate) const fn new() -> Self {
+        Self { free: Vec::new() }
+    }
+
+    /// A frame in INIT.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> FrameRef {
+        match self.free.pop() {
+            Some(frame) => frame,
+            None => self.refill(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self) -> FrameRef {
+        if self.free.capacity() == 0 {
+            self.free.reserve_exact(CACHE_LIMIT + BATCH);
+        }
+        let mut slab = SLAB.lock();
+        let frame = slab.take();
+        let keep = slab.free.len().saturating_sub(BATCH);
+        self.free.extend(slab.free.drain(keep..));
+        frame
+    }
+
+    /// Takes a frame back. Its word must be in INIT, and nobody may refer to it but by stale tickets.
+    #[inline(always)]
+    pub(crate) fn give(&mut self, frame: FrameRef) {
+        if self.free.len() >= CACHE_LIMIT {
+            self.spill(BATCH);
+        }
+        self.free.push(frame);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn spill(&mut self, count: usize) {
+        let keep = self.free.len() - count.min(self.free.len());
+        SLAB.lock().free.extend(self.free.drain(keep..));
+    }
+
+    /// Gives everything back, when the owner ends.
+    pub(crate) fn flush(&mut self) {
+        self.spill(usize::MAX);
+    }
+}
+
+/// For threads that are no workers: straight from and to the slab.
+pub(crate) fn take_shared() -> FrameRef {
+    SLAB.lock().take()
+}
+
+/// See [`take_shared`].
+pub(crate) fn give_shared(frame: FrameRef) {
+    SLAB.lock().free.push(frame);
+}
+
+/// Held by a report while it looks into frames that others own, and by whoever frees something such a report might look at (boxed extras).
+static CENSUS: Mutex<()> = Mutex::new(());
+
+/// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile.
+pub(crate) fn census(mut look: impl FnMut(FrameRef)) {
+    let chunks = SLAB.lock().chunks.clone();
+    let _census = CENSUS.lock();
+    for chunk in chunks {
+        chunk.iter().for_each(&mut look);
+    }
+}
+
+impl Frame {
+    /// Drops name and the like at the end of a life, out of the way of a census.
+    pub(crate) fn clear_extras(&self) {
+        // Acquire: pairs with `set_extras`. A plain load first: most frames have none.
+        if self.extras.load(Ordering::Acquire).is_null() {
+            return;
+        }
+        // AcqRel: takes it from the life that ends; nobody else swaps.
+        let extras = self.extras.swap(ptr::null_mut(), Ordering::AcqRel);
+        if !extras.is_null() {
+            let _census = CENSUS.lock();
+            // SAFETY: the pointer came from `Box::into_raw` in `set_extras`, the swap made it ours, and no census is looking.
+            drop(unsafe { Box::from_raw(extras) });
+        }
+    }
+
+    /// Gives the frame its name and the like, before it is published.
+    pub(crate) fn set_extras(&self, extras: Extras) {
+        // Release: pairs with the acquire in `extras`.
+        self.extras.store(Box::into_raw(Box::new(extras)), Ordering::Release);
+    }
+
+    /// Name and the like, if it has any.
+    ///
+    /// # Safety
+    /// The caller keeps the frame from being recycled (it is the fiber itself, its worker or its handle) or calls from within a census.
+    pub(crate) unsafe fn extras(&self) -> Option<&Extras> {
+        // Acquire: pairs with the release in `set_extras`.
+        let extras = self.extras.load(Ordering::Acquire);
+        // SAFETY: not freed while the caller keeps its promise, and not written after publication.
+        unsafe { extras.as_ref() }
+    }
+}

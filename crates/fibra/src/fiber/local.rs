@@ -1,0 +1,83 @@
+//! The store behind fiber-locals: a small map from key to boxed value, one per fiber (or per plain thread).
+//!
+//! The key is the address of the `static` that declares the local. Values are boxed, so a reference to one survives the map
+//! growing. The map of a fiber hangs off the top of its stack and is dropped at its end, on its own stack.
+
+use std::any::Any;
+use std::mem;
+
+/// Clones a value for a child fiber.
+pub(crate) type CloneValue = fn(&dyn Any) -> Box<dyn Any + Send>;
+
+#[derive(Debug)]
+struct Slot {
+    key: usize,
+    value: Box<dyn Any>,
+    inherit: Option<CloneValue>,
+}
+
+/// One fiber's locals.
+#[derive(Debug, Default)]
+pub(crate) struct LocalMap {
+    slots: Vec<Slot>,
+}
+
+impl LocalMap {
+    pub(crate) const fn new() -> Self {
+        Self { slots: Vec::new() }
+    }
+
+    /// The value of `key`, if it has been set or used.
+    pub(crate) fn get(&self, key: usize) -> Option<*const dyn Any> {
+        self.slots.iter().find(|slot| slot.key == key).map(|slot| &*slot.value as *const dyn Any)
+    }
+
+    /// Sets the value of `key`; the old one comes back.
+    pub(crate) fn set(&mut self, key: usize, value: Box<dyn Any>, inherit: Option<CloneValue>) -> Option<Box<dyn Any>> {
+        match self.slots.iter_mut().find(|slot| slot.key == key) {
+            Some(slot) => Some(mem::replace(&mut slot.value, value)),
+            None => {
+                self.slots.push(Slot { key, value, inherit });
+                None
+            }
+        }
+    }
+
+    /// Takes the value of `key` out.
+    pub(crate) fn remove(&mut self, key: usize) -> Option<Box<dyn Any>> {
+        let at = self.slots.iter().position(|slot| slot.key == key)?;
+        Some(self.slots.remove(at).value)
+    }
+
+    /// What a child starts with.
+    pub(crate) fn inherited(&self) -> Inherited {
+        let slots = self.slots.iter().filter_map(|slot| Some((slot.key, slot.inherit?, slot.inherit?(&*slot.value))));
+        Inherited(slots.collect())
+    }
+
+    pub(crate) fn from_inherited(inherited: Inherited) -> Self {
+        let slots = inherited.0.into_iter();
+        Self { slots: slots.map(|(key, inherit, value)| Slot { key, value, inherit: Some(inherit) }).collect() }
+    }
+
+    /// The value set last, to be dropped; destructors may set new ones, so this is asked until nothing is left.
+    pub(crate) fn pop(&mut self) -> Option<Box<dyn Any>> {
+        self.slots.pop().map(|slot| slot.value)
+    }
+}
+
+/// Values on their way from a parent to a child: `Send`, unlike the map they come from.
+#[derive(Default)]
+pub(crate) struct Inherited(Vec<(usize, CloneValue, Box<dyn Any + Send>)>);
+
+impl Inherited {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl std::fmt::Debug for Inherited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inherited").field("len", &self.0.len()).finish()
+    }
+}

@@ -1,0 +1,231 @@
+//! How a finished fiber and its handle agree on who takes the result, who drops it, and who recycles the frame.
+//!
+//! One `AtomicU32` per frame. Two parties: the *fiber's side* (first the fiber on its own stack, then its worker on the
+//! scheduler's stack) and the *handle's side* (the join handle, held by one owner). Joiners are waiters that the
+//! handle's side links into the frame's list under the LOCKED bit.
+//!
+//! ```text
+//!  fiber, own stack     publish_result ─ READY ────────────┐  the value is in the frame, the handle drops or takes it
+//!  worker, own stack    finish ───────── DONE (+ READY) ───┤  nothing of the fiber runs any more; joiners are woken
+//!  handle               detach ───────── DETACHED ─────────┘  nobody will ask
+//! ```
+//!
+//! Invariants:
+//! * A value with a destructor is dropped on the fiber's own stack if the handle went first, by the handle otherwise; never on
+//!   the scheduler's stack.
+//! * The later of `finish` and `detach` recycles the frame; if that is the handle, it first waits until LOCKED is clear, since the worker
+//!   may still be walking the joiners.
+//! * A joiner is linked only while DONE is not set, under LOCKED; `finish` sees LOCKED or JOINERS and then takes the lock itself, so
+//!   no joiner is overlooked.
+
+use crate::prim::atomic::{AtomicU32, Ordering};
+use crate::prim::bug::seeded_bug;
+
+const LOCKED: u32 = 1;
+const JOINERS: u32 = 1 << 1;
+const READY: u32 = 1 << 2;
+const DONE: u32 = 1 << 3;
+const DETACHED: u32 = 1 << 4;
+const OUTCOME_SHIFT: u32 = 8;
+
+/// How a fiber ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Outcome {
+    /// It returned; the value is in the frame's storage.
+    Value = 1,
+    /// It panicked; the payload is in the frame's storage.
+    Panicked = 2,
+    /// It was cancelled before it could return.
+    Cancelled = 3,
+    /// It never ran, because no stack could be had.
+    NoStack = 4,
+}
+
+impl Outcome {
+    fn from_bits(bits: u32) -> Option<Self> {
+        match bits >> OUTCOME_SHIFT {
+            1 => Some(Outcome::Value),
+            2 => Some(Outcome::Panicked),
+            3 => Some(Outcome::Cancelled),
+            4 => Some(Outcome::NoStack),
+            _ => None,
+        }
+    }
+    fn to_bits(self) -> u32 {
+        (self as u32) << OUTCOME_SHIFT
+    }
+}
+
+/// What the worker must do after [`JoinState::finish`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Finished {
+    /// The handle is still there and nobody waits: do not touch the frame again.
+    LeaveToHandle,
+    /// The handle is gone: recycle the frame.
+    Recycle,
+    /// Somebody waits (or is just about to): lock, wake all, unlock with [`JoinState::unlock_finished`].
+    WakeJoiners,
+}
+
+/// What the handle must do after [`JoinState::detach`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Detached {
+    /// The fiber's side will clean up.
+    LeaveToFiber,
+    /// A result is in the frame: drop it, then call `detach` again with `result_taken`.
+    TakeResult(Outcome),
+    /// Everything is over and the result is gone: recycle the frame.
+    Recycle,
+}
+
+/// The join state of one frame.
+#[derive(Debug)]
+pub(crate) struct JoinState(AtomicU32);
+
+impl JoinState {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// A new life of the frame; `attached` if a handle will exist.
+    #[inline(always)]
+    pub(crate) fn reset(&self, attached: bool) {
+        // Relaxed: the frame is the spawner's alone; publication of the fiber orders this.
+        self.0.store(if attached { 0 } else { DETACHED }, Ordering::Relaxed);
+    }
+
+    /// On the fiber's stack, with a result that has a destructor in the frame. False: the handle is gone, drop it here.
+    #[inline]
+    pub(crate) fn publish_result(&self, outcome: Outcome) -> bool {
+        // Relaxed: confirmed by the compare-exchange.
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            if now & DETACHED != 0 {
+                return false;
+            }
+            let to = now | READY | outcome.to_bits();
+            // Release: pairs with the acquire in `detach` and `result`: the value is in the frame. Relaxed on failure: retried.
+            match self.0.compare_exchange_weak(now, to, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(actual) => now = actual,
+            }
+        }
+    }
+
+    /// On the scheduler's stack, after the last switch out of the fiber.
+    #[inline(always)]
+    pub(crate) fn finish(&self, outcome: Outcome) -> Finished {
+        // Release: pairs with the acquire in `result` and `detach`: whoever sees DONE sees the result, and that the fiber's stack
+        // is no longer used. Acquire: pairs with the joiners' unlock and with `detach`.
+        let was = self.0.fetch_or(DONE | READY | outcome.to_bits(), Ordering::AcqRel);
+        if was & (LOCKED | JOINERS) != 0 {
+            debug_assert!(was & DETACHED == 0, "a joiner keeps the handle alive");
+            if seeded_bug("finish_ignores_lock") && was & JOINERS == 0 {
+                return Finished::LeaveToHandle;
+            }
+            Finished::WakeJoiners
+        } else if was & DETACHED != 0 {
+            Finished::Recycle
+        } else {
+            Finished::LeaveToHandle
+        }
+    }
+
+    /// Is it over, and how did it end? `Some` also means that the result may be taken (by the handle's owner).
+    #[inline(always)]
+    pub(crate) fn result(&self) -> Option<Outcome> {
+        // Acquire: pairs with the release in `finish`.
+        let now = self.0.load(Ordering::Acquire);
+        if now & DONE != 0 { Outcome::from_bits(now) } else { None }
+    }
+
+    /// The handle goes. `result_taken`: the caller knows that the result is out of the frame (or never had a destructor).
+    pub(crate) fn detach(&self, result_taken: bool) -> Detached {
+        // Acquire: pairs with `publish_result` and `finish`.
+        let mut now = self.0.load(Ordering::Acquire);
+        loop {
+            if now & READY != 0
+                && !result_taken
+                && let Some(outcome) = Outcome::from_bits(now)
+            {
+                return Detached::TakeResult(outcome);
+            }
+            // Release: the worker that recycles comes after whatever the handle's side did with the frame. Acquire: as above.
+            match self.0.compare_exchange_weak(now, now | DETACHED, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if now & DONE != 0 => {
+                    self.wait_until_unlocked();
+                    return Detached::Recycle;
+                }
+                Ok(_) => return Detached::LeaveToFiber,
+                Err(actual) => now = actual,
+            }
+        }
+    }
+
+    /// The handle has seen the end and taken the result; nobody else refers to the frame once the worker has let go of the joiners.
+    #[inline(always)]
+    pub(crate) fn wait_until_unlocked(&self) {
+        if seeded_bug("recycle_while_locked") {
+            return;
+        }
+        // Acquire: pairs with the release in `unlock_finished`.
+        while self.0.load(Ordering::Acquire) & LOCKED != 0 {
+            crate::prim::thread::yield_now();
+        }
+    }
+
+    /// Takes the lock of the joiner list. True if the fiber has already ended.
+    pub(crate) fn lock(&self) -> bool {
+        let mut spins = 0u32;
+        // Relaxed: confirmed by the compare-exchange.
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            if now & LOCKED == 0 {
+                // Acquire: pairs with the release in the unlocks; the list is as the last holder left it.
+                match self.0.compare_exchange_weak(now, now | LOCKED, Ordering::AcqRel, Ordering::Relaxed) {
+                    Ok(_) => return now & DONE != 0,
+                    Err(actual) => {
+                        now = actual;
+                        continue;
+                    }
+                }
+            }
+            spins += 1;
+            if cfg!(loom) || spins > 1000 {
+                crate::prim::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+            // Relaxed: as above.
+            now = self.0.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the lock back; `joiners` says whether the list holds anybody.
+    pub(crate) fn unlock(&self, joiners: bool) {
+        if joiners {
+            // Release: pairs with `lock` and with the acquire in `finish`. Two steps are fine: LOCKED is still set in between.
+            self.0.fetch_or(JOINERS, Ordering::Release);
+        } else {
+            // Relaxed: LOCKED is still ours.
+            self.0.fetch_and(!JOINERS, Ordering::Relaxed);
+        }
+        // Release: pairs with `lock`.
+        self.0.fetch_and(!LOCKED, Ordering::Release);
+    }
+
+    /// The worker's unlock after it woke the joiners: its last touch of the frame. Whoever joined still had the handle when DONE was set, so
+    /// the handle is the later one and recycles.
+    pub(crate) fn unlock_finished(&self) {
+        // Release: pairs with `wait_until_unlocked`.
+        self.0.fetch_and(!(LOCKED | JOINERS), Ordering::Release);
+    }
+}

@@ -1,0 +1,125 @@
+//! What a started fiber keeps at the top of its stack: status, wait record, fiber-locals, and how cancellation stands with it.
+//!
+//! The page is touched anyway, so this costs no memory. Everything a report reads from another thread is atomic and
+//! Relaxed: a report is a picture of a moving thing. The rest belongs to the fiber itself and to its worker.
+
+use std::cell::Cell;
+use std::mem;
+use std::panic::Location;
+use std::ptr;
+
+use super::frame::Frame;
+use super::stack::{StackTop, USER_AREA};
+use crate::prim::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+
+/// Longest status text, in bytes (S0-10).
+pub(crate) const STATUS_BYTES: usize = 31;
+
+/// The record; see the header.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct FiberTop {
+    status: [AtomicU8; STATUS_BYTES],
+    status_len: AtomicU8,
+    /// Why it waits (a `WaitReason` as a number; 0: it does not), and on what, where and since when.
+    reason: AtomicU8,
+    object: AtomicU64,
+    site: AtomicPtr<Location<'static>>,
+    since: AtomicU64,
+    /// Fiber-locals; `fiber::local` knows the type.
+    pub(crate) locals: Cell<*mut ()>,
+    /// How many `shield` calls are open.
+    pub(crate) shields: Cell<u32>,
+    /// How many `no_suspend` calls are open.
+    pub(crate) no_suspends: Cell<u32>,
+    /// Set when a panic or our own unwinding starts on this fiber.
+    pub(crate) unwinding: Cell<bool>,
+    /// How often cancellation was delivered to this fiber.
+    pub(crate) deliveries: Cell<u32>,
+}
+
+const _: () = assert!(mem::size_of::<FiberTop>() <= USER_AREA);
+
+impl FiberTop {
+    /// The record of the fiber whose stack this is.
+    #[inline(always)]
+    pub(crate) fn of(stack: &StackTop) -> &FiberTop {
+        // SAFETY: the user area is USER_AREA bytes, 16-byte aligned, zeroed when the stack is fresh, and used for nothing else; all-zero
+        // bytes are a valid `FiberTop`.
+        unsafe { &*stack.user_area().cast::<FiberTop>() }
+    }
+
+    /// A new fiber moves in.
+    pub(crate) fn reset(&self) {
+        // Relaxed, all: see the header.
+        self.status_len.store(0, Ordering::Relaxed);
+        self.reason.store(0, Ordering::Relaxed);
+        self.locals.set(ptr::null_mut());
+        self.shields.set(0);
+        self.no_suspends.set(0);
+        self.unwinding.set(false);
+        self.deliveries.set(0);
+    }
+
+    /// Notes what the fiber is about to wait for.
+    #[inline(always)]
+    pub(crate) fn note_wait(&self, reason: u8, object: u64, site: &'static Location<'static>, since: u64) {
+        // Relaxed, all: see the header.
+        self.object.store(object, Ordering::Relaxed);
+        self.site.store(ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
+        self.since.store(since, Ordering::Relaxed);
+        self.reason.store(reason, Ordering::Relaxed);
+    }
+
+    /// The wait is over.
+    #[inline(always)]
+    pub(crate) fn clear_wait(&self) {
+        // Relaxed: see the header.
+        self.reason.store(0, Ordering::Relaxed);
+    }
+
+    /// Reason, object, place and start of the wait, if it waits.
+    pub(crate) fn wait_record(&self) -> Option<(u8, u64, &'static Location<'static>, u64)> {
+        // Relaxed, all: see the header.
+        let reason = self.reason.load(Ordering::Relaxed);
+        let site = self.site.load(Ordering::Relaxed);
+        if reason == 0 || site.is_null() {
+            return None;
+        }
+        // SAFETY: only addresses of `&'static Location`s are ever stored there.
+        let site = unsafe { &*site };
+        Some((reason, self.object.load(Ordering::Relaxed), site, self.since.load(Ordering::Relaxed)))
+    }
+
+    /// Sets the status text, cut at 31 bytes (at a character boundary).
+    pub(crate) fn set_status(&self, text: &str) {
+        let mut len = text.len().min(STATUS_BYTES);
+        while !text.is_char_boundary(len) {
+            len -= 1;
+        }
+        // Relaxed, all: see the header.
+        for (slot, byte) in self.status.iter().zip(text.as_bytes()[..len].iter()) {
+            slot.store(*byte, Ordering::Relaxed);
+        }
+        self.status_len.store(len as u8, Ordering::Relaxed);
+    }
+
+    /// The status text; may be torn if the fiber is just writing it.
+    pub(crate) fn status(&self) -> String {
+        // Relaxed, all: see the header.
+        let len = usize::from(self.status_len.load(Ordering::Relaxed)).min(STATUS_BYTES);
+        let bytes: Vec<u8> = self.status[..len].iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Frame {
+    /// The top record of a started fiber. Only for the fiber itself, its worker, or a census.
+    #[inline(always)]
+    pub(crate) fn top(&self) -> Option<&FiberTop> {
+        // Relaxed: the callers named above are ordered with the worker that set it.
+        let stack = self.stack.load(Ordering::Relaxed);
+        // SAFETY: stack tops are never unmapped while a frame points to them (large ones only under the census lock).
+        unsafe { stack.as_ref() }.map(FiberTop::of)
+    }
+}

@@ -1,0 +1,20 @@
+//! Seeded bugs: places where protocol code can be broken on purpose, to show that its model catches it.
+//!
+//! Only models can break anything: outside `--cfg loom` the question is the constant `false` and costs nothing. Under loom the
+//! bug is chosen by the environment variable `FIBRA_BUG`, so that one binary serves for all of them; `.ci/bugs` lists each
+//! bug with the model that must fail under it.
+
+/// Is the bug of this name switched on?
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn seeded_bug(_name: &str) -> bool {
+    false
+}
+
+/// Is the bug of this name switched on?
+#[cfg(loom)]
+pub(crate) fn seeded_bug(name: &str) -> bool {
+    use std::sync::OnceLock;
+    static BUG: OnceLock<Option<String>> = OnceLock::new();
+    BUG.get_or_init(|| std::env::var("FIBRA_BUG").ok()).as_deref() == Some(name)
+}

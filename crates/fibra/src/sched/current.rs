@@ -1,0 +1,62 @@
+//! Which worker and which fiber this code runs on.
+//!
+//! One thread-local pointer, set while a thread runs a worker's loop. A started fiber stays on its worker, so the
+//! compiler may keep what it read here across a switch. (With `unstable-migration` it may not: there the accessor is opaque, which
+//! helps this crate and nobody else's thread-locals; that is why the feature is unsafe.)
+
+use std::cell::{Cell, RefCell};
+use std::ptr;
+use std::sync::Arc;
+
+use super::shared::Shared;
+use super::worker::Worker;
+use crate::fiber::frame::FrameRef;
+
+thread_local! {
+    static WORKER: Cell<*const Worker> = const { Cell::new(ptr::null()) };
+    /// Runtimes entered with `Handle::enter`, innermost last.
+    static ENTERED: RefCell<Vec<Arc<Shared>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The worker whose loop runs on this thread, if any.
+#[cfg_attr(not(feature = "unstable-migration"), inline(always))]
+#[cfg_attr(feature = "unstable-migration", inline(never))]
+pub(crate) fn worker<'a>() -> Option<&'a Worker> {
+    // SAFETY: `set_worker` is called by the loop itself, which clears it before the worker goes away; code that asks runs inside the loop (on
+    // a fiber or on the scheduler's stack) and ends before it.
+    unsafe { WORKER.get().as_ref() }
+}
+
+/// Set at the beginning of a worker's loop, cleared (null) at its end.
+pub(crate) fn set_worker(worker: *const Worker) {
+    WORKER.set(worker);
+}
+
+/// The fiber this code runs on, if any.
+#[inline(always)]
+pub(crate) fn fiber() -> Option<FrameRef> {
+    worker()?.current.get()
+}
+
+/// The runtime that `spawn` means here: the worker's own, or the one entered last.
+pub(crate) fn runtime() -> Option<Arc<Shared>> {
+    match worker() {
+        Some(worker) => Some(worker.shared.clone()),
+        None => ENTERED.with_borrow(|entered| entered.last().cloned()),
+    }
+}
+
+/// Makes `shared` the current runtime of this thread until [`leave`].
+pub(crate) fn enter(shared: Arc<Shared>) {
+    ENTERED.with_borrow_mut(|entered| entered.push(shared));
+}
+
+/// Undoes one [`enter`] of this runtime, the last one (guards may be dropped in any order).
+pub(crate) fn leave(shared: &Arc<Shared>) {
+    // Dropped after the borrow has ended: it may be the last reference, and dropping a runtime's rest is more than a pop.
+    let gone = ENTERED.with_borrow_mut(|entered| {
+        let at = entered.iter().rposition(|other| Arc::ptr_eq(other, shared));
+        at.map(|at| entered.remove(at))
+    });
+    drop(gone);
+}

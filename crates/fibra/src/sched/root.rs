@@ -1,0 +1,191 @@
+//! Root scopes: who counts in a `run`, and when it is over.
+//!
+//! Every `run` has a root scope, and a runtime has one of its own for what is spawned from outside. `spawn` counts up, the
+//! end of a fiber counts down, and the one who waits is woken at zero. Spawning must not touch a line that all workers share,
+//! so a worker keeps its own difference for the root it last dealt with and adds it to the shared number
+//! only when it deals with another root, or when it is asked to.
+//!
+//! The shared number is `pending = live + UNFLUSHED × (workers that may still hold a difference)`:
+//!
+//! 1. It starts at 1, the unit of whoever owns the root, so it is never 0 while differences are out.
+//! 2. To drain, the owner adds UNFLUSHED for each worker, sets `draining`, posts a flush to each worker and gives its unit back.
+//! 3. A worker that handles the flush adds its difference and takes one UNFLUSHED away, in one addition. From then on it sees
+//!    `draining` (the flag was set before the flush was posted) and counts on the shared number directly.
+//! 4. Whoever brings the number to 0 wakes the owner. Differences of workers that have not flushed yet make the
+//!    number wrong, but not 0: their UNFLUSHED is still in it.
+//! 5. The owner closes the root: 0 → CLOSED. Whoever wants to count up directly does so by compare-exchange and is refused on a closed root.
+//!
+//! Roots belong to their runtime and are recycled, never freed before it: a worker that brought the number to 0 still looks for the waiter
+//! when the owner may already be gone. At worst it wakes the owner of the next `run` once in vain. Daemons do not count in `pending`, but
+//! keep the root from being recycled.
+
+use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use crate::prim::spin::SpinLock;
+use crate::wait::node::WaiterRef;
+use crate::wait::word::Ticket;
+
+/// Far above any number of fibers, far below what 64 bits hold for 65,536 workers.
+const UNFLUSHED: i64 = 1 << 44;
+/// The value of a closed root; a little arithmetic on it keeps it negative.
+const CLOSED: i64 = i64::MIN / 2;
+
+/// The wait of the owner: woken when the root may be empty.
+pub(crate) type RootWaiter = (WaiterRef, Ticket);
+
+/// A root scope. See the header.
+#[derive(Debug)]
+pub(crate) struct Root {
+    pending: AtomicI64,
+    draining: AtomicBool,
+    /// Has anything ever been counted by a worker? If not, there is nothing to flush.
+    used: AtomicBool,
+    /// Why everything in it is cancelled; 0 if it is not. Unstarted fibers look here when they start.
+    cancel: AtomicU32,
+    waiter: SpinLock<Option<RootWaiter>>,
+    /// Daemons that still refer to it, and one for the owner; whoever brings it to 0 recycles the root.
+    users: AtomicI64,
+}
+
+impl Root {
+    /// A root that holds its owner's unit.
+    pub(crate) fn new() -> Self {
+        Self {
+            pending: AtomicI64::new(1),
+            draining: AtomicBool::new(false),
+            used: AtomicBool::new(false),
+            cancel: AtomicU32::new(0),
+            waiter: SpinLock::new(None),
+            users: AtomicI64::new(1),
+        }
+    }
+
+    /// A new life, for a new `run`.
+    pub(crate) fn reset(&self) {
+        // Relaxed, all: the root is its new owner's alone; the pool it came from orders this.
+        self.pending.store(1, Ordering::Relaxed);
+        self.draining.store(false, Ordering::Relaxed);
+        self.used.store(false, Ordering::Relaxed);
+        self.cancel.store(0, Ordering::Relaxed);
+        self.users.store(1, Ordering::Relaxed);
+    }
+
+    /// A daemon refers to it.
+    pub(crate) fn add_user(&self) {
+        // Relaxed: the spawner is in this root, so it cannot be recycled meanwhile.
+        self.users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The owner or a daemon is done with it. True: recycle it.
+    #[must_use]
+    pub(crate) fn remove_user(&self) -> bool {
+        // AcqRel: everything the others did with it happens before it is recycled.
+        self.users.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Should workers count on the shared number directly?
+    #[inline(always)]
+    pub(crate) fn is_draining(&self) -> bool {
+        // Acquire: pairs with the release in `begin_drain`; a worker that handled the flush certainly sees it.
+        self.draining.load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    pub(crate) fn mark_used(&self) {
+        // Relaxed, both: the owner reads it after everything that happened on its own fiber; other fibers of this root were counted by
+        // then, which marked it before they existed.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts one up directly. False: the root is closed, nothing may start in it any more.
+    pub(crate) fn try_add(&self) -> bool {
+        self.mark_used();
+        // Relaxed: confirmed by the compare-exchange.
+        let mut now = self.pending.load(Ordering::Relaxed);
+        loop {
+            if now < CLOSED / 2 {
+                return false;
+            }
+            // AcqRel: pairs with `close`; a fiber counted before is drained.
+            match self.pending.compare_exchange_weak(now, now + 1, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(actual) => now = actual,
+            }
+        }
+    }
+
+    /// Adds a worker's difference (or −1 for a fiber that ended). Returns the owner to wake if this made the number 0.
+    #[must_use]
+    pub(crate) fn add(&self, difference: i64) -> Option<RootWaiter> {
+        // AcqRel: everything the fibers did happens before the owner goes on.
+        let was = self.pending.fetch_add(difference, Ordering::AcqRel);
+        if was + difference == 0 { self.take_waiter() } else { None }
+    }
+
+    /// Step 3: a worker's flush.
+    #[must_use]
+    pub(crate) fn flush(&self, difference: i64) -> Option<RootWaiter> {
+        self.add(difference - UNFLUSHED)
+    }
+
+    /// Step 2. True if `workers` have to be asked to flush; the owner's unit is given back either way.
+    pub(crate) fn begin_drain(&self, workers: usize) -> bool {
+        // Relaxed: see `mark_used`.
+        let used = self.used.load(Ordering::Relaxed);
+        let unflushed = if used { UNFLUSHED * workers as i64 } else { 0 };
+        // AcqRel: as in `add`. The owner is the one who asks, so nobody needs waking if this is 0.
+        self.pending.fetch_add(unflushed - 1, Ordering::AcqRel);
+        // Release: pairs with `is_draining`.
+        self.draining.store(true, Ordering::Release);
+        used
+    }
+
+    /// Step 5: 0 → CLOSED. False: something still counts.
+    pub(crate) fn close(&self) -> bool {
+        // AcqRel: as in `add`. Acquire on failure is not needed, the owner waits and asks again.
+        self.pending.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            // Relaxed: the owner's own question.
+            || self.pending.load(Ordering::Relaxed) < CLOSED / 2
+    }
+
+    /// Registers the owner's wait. False: the number is 0 already, do not wait.
+    pub(crate) fn publish(&self, waiter: RootWaiter) -> bool {
+        self.waiter.with(|slot| *slot = Some(waiter));
+        // AcqRel read-modify-write: whoever brings the number to 0 after this finds the waiter; if it was brought to 0 before, we see it.
+        if self.pending.fetch_add(0, Ordering::AcqRel) != 0 {
+            return true;
+        }
+        // Either we take our own registration back, or the one who reached 0 has it and will wake us.
+        self.waiter.with(Option::take).is_none()
+    }
+
+    /// Takes the registration back, if nobody has taken it.
+    pub(crate) fn unpublish(&self) {
+        self.waiter.with(|slot| *slot = None);
+    }
+
+    fn take_waiter(&self) -> Option<RootWaiter> {
+        self.waiter.with(Option::take)
+    }
+
+    /// Cancels everything that starts in it from now on; the caller posts the rest to the workers. False if it was cancelled before.
+    pub(crate) fn cancel(&self, reason: u32) -> bool {
+        debug_assert!(reason != 0);
+        // SeqCst: set before the workers are asked to cancel what has started; a fiber that starts later sees it.
+        self.cancel.compare_exchange(0, reason, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Why it is cancelled, or 0.
+    #[inline(always)]
+    pub(crate) fn cancelled(&self) -> u32 {
+        // Acquire: pairs with `cancel`.
+        self.cancel.load(Ordering::Acquire)
+    }
+
+    /// The number, for reports.
+    pub(crate) fn pending(&self) -> i64 {
+        // Relaxed: a picture of a moving thing.
+        self.pending.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,243 @@
+//! What a worker does when its own queues are empty: injector, timers, steal, spin briefly, sleep.
+//!
+//! Stealing is gated by age, on the thief's side: a thief takes an unstarted fiber only if it has seen the same oldest fiber in
+//! that queue 20 µs ago. Pairs that talk to one another are spawned together and start within that time on their spawner's
+//! worker (a pair split over two cores costs 20 times as much per message, for ever), while real surplus waits longer.
+//! The price of a spawn stays a push: nothing is stamped.
+//!
+//! One worker searches at a time, for a bounded time, and less after searches that found nothing. What a searcher that gives up may have
+//! overlooked (it was too young) is its owner's: that worker is awake, judges its surplus at each switch, and if it
+//! computes on without switching, sysmon wakes a searcher after a millisecond.
+
+use std::cell::{Cell, RefCell};
+
+use super::idle::Woken;
+use super::queue::fresh::Steal;
+use super::worker::Worker;
+use crate::driver::Timeout;
+use crate::fiber::frame::FrameRef;
+use crate::prim::atomic::Ordering;
+use crate::prim::clock;
+
+/// How long an unstarted fiber belongs to its spawner's worker alone.
+const STEAL_AGE_NANOS: u64 = 20_000;
+/// How long a searcher looks around before it sleeps; at most this, halved after each search in vain.
+const SEARCH_NANOS: u64 = 80_000;
+/// The least it looks around when it was woken to search: longer than the age gate, so that what it was woken for ripens.
+const MIN_SEARCH_NANOS: u64 = 25_000;
+/// At most so many fibers are taken at a time.
+const STEAL_MOST: usize = 32;
+/// Looks at the queues between two looks at the clock.
+const LOOKS_PER_CLOCK: u32 = 16;
+
+/// What a thief remembers of a queue: its oldest entry, and when it first saw it.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    oldest: u64,
+    at: u64,
+}
+
+/// A worker's memory of its searches.
+#[derive(Debug)]
+pub(crate) struct SearchState {
+    seen: RefCell<Vec<Option<Seen>>>,
+    budget: Cell<u64>,
+    /// Tries in a row to get a stack for somebody while nothing else in the runtime ran.
+    pub(super) starved_tries: Cell<u32>,
+}
+
+impl SearchState {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self { seen: RefCell::new(vec![None; workers]), budget: Cell::new(SEARCH_NANOS), starved_tries: Cell::new(0) }
+    }
+}
+
+impl Worker {
+    /// Nothing to run here: look elsewhere, and sleep if there is nothing anywhere. Returns when it is worth looking at the own queues again.
+    #[inline(never)]
+    pub(super) fn find_work(&self) {
+        self.publish_stack_counts();
+        // Woken by somebody who counted us as searching already.
+        let mut searching = false;
+        loop {
+            if self.has_news() {
+                if searching {
+                    self.end_search(true);
+                }
+                return;
+            }
+            if self.shared.remotes.len() > 1 && (searching || self.shared.idle.try_start_search()) {
+                self.stats().searches.add(1);
+                let found = self.search(searching);
+                self.end_search(found);
+                // In vain: publishers that saw us searching woke nobody, so look once more after leaving the state.
+                if found || self.has_news() || self.steal(clock::now()) {
+                    return;
+                }
+            }
+            searching = self.sleep() == Woken::AsSearcher;
+            if !searching {
+                return;
+            }
+        }
+    }
+
+    /// Leaves the searching state, before running what was found or before sleeping. While work remains, somebody else should look for it.
+    fn end_search(&self, found: bool) {
+        self.shared.idle.stop_search();
+        if found {
+            self.search.budget.set(SEARCH_NANOS);
+            if self.others_have_surplus() && self.shared.idle.has_gate_open() {
+                self.wake_for_surplus();
+            }
+        } else {
+            self.search.budget.set(self.search.budget.get() / 2);
+        }
+    }
+
+    /// Is there anything for this worker that needs no stealing: mail, its share of the injector, timers, fibers that wait for a stack?
+    fn has_news(&self) -> bool {
+        if self.has_mail() || self.take_share_of_injector() {
+            return true;
+        }
+        if self.next_deadline().is_some() {
+            self.poll();
+        }
+        if !self.stackless.with(|waiting| waiting.is_empty()) {
+            self.retry_stackless();
+        }
+        !self.is_ready_empty()
+    }
+
+    fn has_mail(&self) -> bool {
+        let mail = &self.remote().mail;
+        // Relaxed, both: hints; the sleeper's re-check is the one that must not miss anything.
+        let stop = self.shared.stop.load(Ordering::Relaxed);
+        !mail.inbox.is_empty() || mail.has_commands.load(Ordering::Relaxed) || stop
+    }
+
+    /// Every 61st turn: one from the injector before anything else.
+    pub(super) fn take_injected_one(&self) -> Option<FrameRef> {
+        while let Some(entry) = self.shared.injector.pop() {
+            self.stats().injected.add(1);
+            if let Some(frame) = self.start_entry(entry) {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    /// A fair share of the injector into the own deque. True if there was anything.
+    fn take_share_of_injector(&self) -> bool {
+        if self.shared.injector.is_empty_handshake() {
+            return false;
+        }
+        let fresh = &self.remote().fresh;
+        // SAFETY: this thread is the owner of its worker's deque.
+        match unsafe { self.shared.injector.pop_share(fresh, self.shared.remotes.len()) } {
+            None => false,
+            Some(first) => {
+                self.stats().injected.add(1);
+                // SAFETY: as above.
+                unsafe { fresh.push(first) };
+                // What is left is for others.
+                if !self.shared.injector.is_empty() {
+                    self.wake_for_surplus();
+                }
+                true
+            }
+        }
+    }
+
+    /// Looks around for a bounded time. True: the own queues have something now.
+    fn search(&self, woken: bool) -> bool {
+        let begin = clock::now();
+        let least = if woken { MIN_SEARCH_NANOS } else { 0 };
+        let until = begin + self.search.budget.get().max(least);
+        let mut now = begin;
+        let mut looks = 0;
+        loop {
+            if self.steal(now) || self.take_share_of_injector() || self.has_mail() {
+                return true;
+            }
+            looks += 1;
+            if looks % LOOKS_PER_CLOCK == 0 {
+                now = clock::now();
+                if self.next_deadline().is_some_and(|deadline| deadline <= now) {
+                    self.poll();
+                    return true;
+                }
+                if now >= until {
+                    return false;
+                }
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn others_have_surplus(&self) -> bool {
+        let remotes = &self.shared.remotes;
+        !self.shared.injector.is_empty()
+            || remotes.iter().enumerate().any(|(index, remote)| index != self.index && !remote.fresh.is_empty())
+    }
+
+    /// One round over the others, from a random one on; never waits for a contended one. Young ones are only noted.
+    fn steal(&self, now: u64) -> bool {
+        let remotes = &self.shared.remotes;
+        let mut seen = self.search.seen.borrow_mut();
+        let first = self.policy.with(|policy| policy.first_victim(remotes.len()));
+        for offset in 0..remotes.len() {
+            let victim = (first + offset) % remotes.len();
+            if victim == self.index {
+                continue;
+            }
+            let fresh = &remotes[victim].fresh;
+            let Some(oldest) = fresh.oldest() else {
+                seen[victim] = None;
+                continue;
+            };
+            match seen[victim] {
+                Some(before) if before.oldest == oldest && now.saturating_sub(before.at) >= STEAL_AGE_NANOS => {}
+                Some(before) if before.oldest == oldest => continue,
+                _ => {
+                    seen[victim] = Some(Seen { oldest, at: now });
+                    continue;
+                }
+            }
+            // SAFETY: this thread is the owner of its worker's deque.
+            match unsafe { fresh.steal_half_into(&self.remote().fresh, STEAL_MOST) } {
+                Steal::Stolen { first, more } => {
+                    seen[victim] = None;
+                    self.stats().stolen.add(1 + more as u64);
+                    // SAFETY: as above.
+                    unsafe { self.remote().fresh.push(first) };
+                    return true;
+                }
+                Steal::Empty | Steal::Retry => {}
+            }
+        }
+        false
+    }
+
+    /// Announce, look at everything once more, block in the driver.
+    fn sleep(&self) -> Woken {
+        let shared = &self.shared;
+        shared.idle.announce_sleep(self.index);
+        let mail = &self.remote().mail;
+        // SeqCst, both: second half of the handshakes with `post` and with shutdown; the announcement was the first.
+        let called = mail.has_commands.load(Ordering::SeqCst) || shared.stop.load(Ordering::SeqCst);
+        if !called
+            && mail.inbox.is_empty_handshake()
+            && shared.injector.is_empty_handshake()
+            && !self.has_local_work()
+        {
+            self.stats().sleeps.add(1);
+            self.platform_wait(match (self.next_deadline(), self.stackless_retry_at()) {
+                (Some(deadline), Some(retry)) => Timeout::Until(deadline.min(retry)),
+                (Some(at), None) | (None, Some(at)) => Timeout::Until(at),
+                (None, None) => Timeout::Forever,
+            });
+        }
+        shared.idle.woke(self.index)
+    }
+}

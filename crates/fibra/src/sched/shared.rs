@@ -1,0 +1,335 @@
+//! What all threads of one runtime share: the workers' reachable halves, the injector, the idle protocol, roots, pools.
+//!
+//! A thread that is no worker of the runtime may wake one of its fibers at any time. The fiber it has claimed keeps the runtime alive until it
+//! is enqueued, but not after; so such a thread counts itself in `visitors` around the push and the kick, and the last step of shutdown
+//! waits until that is 0.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::blocking::BlockingPool;
+use super::idle::Idle;
+use super::queue::fresh::Fresh;
+use super::queue::inbox::Inbox;
+use super::queue::injector::Injector;
+use super::queue::{Entry, Linked};
+use super::root::Root;
+use super::stats::WorkerStats;
+use super::sysmon::Sysmon;
+use crate::driver::Kicker;
+use crate::fiber::frame::{Frame, FrameRef, flag};
+use crate::fiber::stack::StackSize;
+use crate::prim::CacheLine;
+use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use crate::prim::sync::Mutex;
+
+/// What the builder settled.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) name: String,
+    pub(crate) workers: usize,
+    pub(crate) max_workers: usize,
+    pub(crate) stack_size: StackSize,
+    pub(crate) max_fibers: Option<usize>,
+    pub(crate) max_blocking: usize,
+    /// No thread but the caller's, deterministic order.
+    pub(crate) current_thread: bool,
+    pub(crate) sysmon: bool,
+    /// Cancellation is observed, never delivered (the only way with `panic = "abort"`).
+    pub(crate) cooperative: bool,
+    pub(crate) seed: Option<u64>,
+}
+
+/// What a worker is asked to do by others, between two fibers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Command {
+    /// Add your difference for this root to its number.
+    Flush(RootRef),
+    /// Cancel the started fibers of this root (of all roots, if none is given); only daemons, if so said.
+    Cancel { root: Option<RootRef>, daemons_only: bool, reason: u32 },
+}
+
+/// A root of this runtime; valid as long as the runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RootRef(NonNull<Root>);
+
+// SAFETY: `Root` is all atomics and a lock; the pointer is to a box that the runtime keeps until its end.
+unsafe impl Send for RootRef {}
+// SAFETY: as above.
+unsafe impl Sync for RootRef {}
+
+impl RootRef {
+    pub(crate) fn as_ptr(self) -> *const () {
+        self.0.as_ptr().cast_const().cast()
+    }
+    /// # Safety
+    /// `root` came from `as_ptr` of a root whose runtime still lives.
+    #[inline(always)]
+    pub(crate) unsafe fn from_ptr(root: *const ()) -> Self {
+        // SAFETY: `as_ptr` never gives null.
+        Self(unsafe { NonNull::new_unchecked(root.cast_mut().cast()) })
+    }
+}
+
+impl std::ops::Deref for RootRef {
+    type Target = Root;
+    #[inline(always)]
+    fn deref(&self) -> &Root {
+        // SAFETY: boxes in `RootPool::all` are never freed before the runtime, and whoever holds a `RootRef` keeps the runtime alive.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// All roots ever made by this runtime, and the free ones.
+#[derive(Debug, Default)]
+struct RootPool {
+    #[allow(clippy::vec_box)] // The boxes are pointed to: they must not move when the vector grows.
+    all: Vec<Box<Root>>,
+    free: Vec<RootRef>,
+}
+
+/// The half of a worker that other threads may touch.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    pub(crate) fresh: CacheLine<Fresh>,
+    pub(crate) mail: CacheLine<Mail>,
+    pub(crate) stats: CacheLine<WorkerStats>,
+    pub(crate) kicker: Kicker,
+}
+
+/// What arrives from outside; looked at on every turn, so the two things to look at share a line.
+#[derive(Debug)]
+pub(crate) struct Mail {
+    pub(crate) inbox: Inbox<Frame>,
+    pub(crate) has_commands: AtomicBool,
+    pub(crate) commands: Mutex<Vec<Command>>,
+}
+
+impl Remote {
+    pub(crate) fn new(kicker: Kicker) -> Self {
+        Self {
+            fresh: CacheLine(Fresh::new()),
+            mail: CacheLine(Mail {
+                inbox: Inbox::new(),
+                has_commands: AtomicBool::new(false),
+                commands: Mutex::new(Vec::new()),
+            }),
+            stats: CacheLine(WorkerStats::default()),
+            kicker,
+        }
+    }
+}
+
+// SAFETY: one link word per frame, null in a new frame and whenever it is in no queue; a frame is in at most one queue at a time (F2, F4).
+unsafe impl Linked for Frame {
+    #[inline(always)]
+    fn link(&self) -> &AtomicPtr<Frame> {
+        &self.link
+    }
+}
+
+/// See the header.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) remotes: Box<[Remote]>,
+    pub(crate) injector: CacheLine<Injector>,
+    pub(crate) idle: CacheLine<Idle>,
+    pub(crate) sysmon: Sysmon,
+    pub(crate) blocking: BlockingPool,
+    /// Step 1 of shutdown: no new roots.
+    pub(crate) closing: AtomicBool,
+    /// Step 4 of shutdown: workers end.
+    pub(crate) stop: AtomicBool,
+    /// What is spawned from outside, and by `fibra::run`, counts here.
+    pub(crate) root: RootRef,
+    roots: Mutex<RootPool>,
+    /// Daemons alive, in any root: counted directly, as in a root that is always draining.
+    pub(crate) daemons: RootRef,
+    /// Spawned by threads that are no workers.
+    pub(crate) spawned_outside: AtomicU64,
+    /// Fibers alive, counted only if there is a cap.
+    pub(crate) counted: AtomicI64,
+    /// Futures alive, by id: they live on no worker between polls, so shutdown finds them here.
+    pub(crate) tasks: Mutex<HashMap<u64, FrameRef>>,
+    pub(crate) tasks_parked: AtomicI64,
+    visitors: AtomicI64,
+    /// The fork generation it was made in; see `sched::fork`.
+    pub(crate) fork_epoch: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, remotes: Vec<Remote>) -> Arc<Self> {
+        let mut roots = RootPool::default();
+        let root = roots.make();
+        let daemons = roots.make();
+        let workers = remotes.len();
+        Arc::new(Self {
+            sysmon: Sysmon::new(config.sysmon && workers > 1),
+            blocking: BlockingPool::new(&config.name, config.max_blocking),
+            config,
+            remotes: remotes.into_boxed_slice(),
+            injector: CacheLine(Injector::new()),
+            idle: CacheLine(Idle::new(workers)),
+            closing: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            root,
+            roots: Mutex::new(roots),
+            daemons,
+            spawned_outside: AtomicU64::new(0),
+            counted: AtomicI64::new(0),
+            tasks: Mutex::new(HashMap::new()),
+            tasks_parked: AtomicI64::new(0),
+            visitors: AtomicI64::new(0),
+            fork_epoch: super::fork::epoch(),
+        })
+    }
+
+    /// The runtime a live frame belongs to.
+    ///
+    /// # Safety
+    /// The caller keeps the fiber from ending (it has claimed it, or runs on it, or is its worker), and with it the runtime.
+    #[inline(always)]
+    pub(crate) unsafe fn of<'a>(frame: FrameRef) -> &'a Shared {
+        // Relaxed: written before the fiber was published.
+        let shared = frame.runtime.load(Ordering::Relaxed).cast::<Shared>();
+        // SAFETY: set at spawn from a live `Arc<Shared>`; the caller's promise keeps it alive.
+        unsafe { &*shared }
+    }
+
+    pub(crate) fn take_root(&self) -> RootRef {
+        let mut roots = self.roots.lock();
+        let root = match roots.free.pop() {
+            Some(root) => root,
+            None => roots.make(),
+        };
+        root.reset();
+        root
+    }
+
+    /// The owner or a daemon is done with a root; recycles it if that was the last.
+    pub(crate) fn release_root(&self, root: RootRef) {
+        if root.remove_user() && root != self.root {
+            self.roots.lock().free.push(root);
+        }
+    }
+
+    /// Is there room for one more fiber under the cap? Counts it if so.
+    pub(crate) fn admit(&self) -> bool {
+        let Some(cap) = self.config.max_fibers else { return true };
+        // Relaxed, both: a limit, not an order.
+        let was = self.counted.fetch_add(1, Ordering::Relaxed);
+        if was as usize >= cap {
+            self.counted.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// A fiber that was admitted has ended.
+    #[inline(always)]
+    pub(crate) fn dismiss(&self) {
+        if self.config.max_fibers.is_some() {
+            // Relaxed: as in `admit`.
+            self.counted.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// From any thread: hands a RUNNABLE fiber (started, or bound to that worker) to its worker.
+    pub(crate) fn deliver(&self, worker: usize, frame: FrameRef) {
+        let remote = &self.remotes[worker];
+        // SAFETY: RUNNABLE and in nobody else's hands, so its link is free; frames live for ever.
+        let was_empty = unsafe { remote.mail.inbox.push(NonNull::from(frame)) };
+        if was_empty {
+            self.wake(worker);
+        }
+    }
+
+    /// From any thread: an unstarted fiber or a task, for any worker.
+    pub(crate) fn inject(&self, entry: Entry) {
+        self.injector.push(entry);
+        self.wake_one();
+    }
+
+    /// A directed wake: that worker, if it sleeps.
+    pub(crate) fn wake(&self, worker: usize) {
+        if self.idle.wake_directed(worker) {
+            self.remotes[worker].kicker.kick();
+        }
+    }
+
+    /// An undirected wake: some sleeping worker, if nobody is searching. True if one was woken.
+    pub(crate) fn wake_one(&self) -> bool {
+        match self.idle.wake_one() {
+            Some(worker) => {
+                self.remotes[worker].kicker.kick();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Asks one worker to do something.
+    pub(crate) fn post(&self, worker: usize, command: Command) {
+        let mail = &self.remotes[worker].mail;
+        mail.commands.lock().push(command);
+        // SeqCst read-modify-write: first half of the handshake with a worker that goes to sleep; `wake_directed` is the second.
+        mail.has_commands.swap(true, Ordering::SeqCst);
+        self.wake(worker);
+    }
+
+    /// Asks all workers.
+    pub(crate) fn post_all(&self, command: Command) {
+        for worker in 0..self.remotes.len() {
+            self.post(worker, command);
+        }
+    }
+
+    /// Cancels everything started in `root` (or everywhere), eagerly. What has not started sees the root's flag when it does.
+    pub(crate) fn cancel_started(&self, root: Option<RootRef>, daemons_only: bool, reason: u32) {
+        self.post_all(Command::Cancel { root, daemons_only, reason });
+        // Tasks live on no worker between polls. A task leaves this map before its frame is recycled, so under the lock all are alive.
+        for frame in self.tasks.lock().values() {
+            let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
+            if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
+                super::cancel::request(frame, reason);
+            }
+        }
+    }
+
+    /// A thread that is no worker of this runtime is about to touch it on behalf of a fiber it has claimed.
+    pub(crate) fn enter_visit(&self) {
+        // SeqCst: ordered before the push that lets the fiber (and with it the runtime) go on.
+        self.visitors.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Its last touch.
+    pub(crate) fn leave_visit(&self) {
+        // SeqCst: pairs with `await_visitors`.
+        self.visitors.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Last step of shutdown: nobody from outside is still inside.
+    pub(crate) fn await_visitors(&self) {
+        // SeqCst: pairs with `leave_visit`. A visit is a push and a system call long.
+        while self.visitors.load(Ordering::SeqCst) != 0 {
+            crate::prim::thread::yield_now();
+        }
+    }
+
+    /// Has shutdown begun?
+    pub(crate) fn is_closing(&self) -> bool {
+        // Acquire: pairs with the swap in `shutdown`.
+        self.closing.load(Ordering::Acquire)
+    }
+}
+
+impl RootPool {
+    fn make(&mut self) -> RootRef {
+        let root = Box::new(Root::new());
+        let root_ref = RootRef(NonNull::from(&*root));
+        self.all.push(root);
+        root_ref
+    }
+}

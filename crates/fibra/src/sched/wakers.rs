@@ -1,0 +1,62 @@
+//! Wakers of async tasks are user code: they must not run on the scheduler's stack. A worker that has some to call spawns a
+//! fiber for it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+use super::worker::Worker;
+use crate::fiber::frame::{Frame, RunResult, Thunk, flag};
+use crate::fiber::outcome::Outcome;
+use crate::prim::atomic::Ordering;
+
+static CALL_WAKERS: Thunk = Thunk { run: call, discard: call_anyway };
+
+/// Calls each; one that panics does not stop the others.
+pub(crate) fn call_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        // The payload is leaked: dropping it is user code once more.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            std::mem::forget(payload);
+        }
+    }
+}
+
+unsafe fn call(frame: &Frame) -> RunResult {
+    // SAFETY: `Worker::call_wakers` put them there, and this is the one run of this fiber.
+    call_all(unsafe { frame.take::<Vec<Waker>>() });
+    RunResult::Ended(Outcome::Value)
+}
+
+unsafe fn call_anyway(frame: &Frame) {
+    // SAFETY: as in `call`. Shutdown cancels fibers that have not started, but a wake must not be lost.
+    call_all(unsafe { frame.take::<Vec<Waker>>() });
+}
+
+impl Worker {
+    /// Has them called soon, on a fiber of this worker.
+    pub(super) fn call_wakers(&self, wakers: Vec<Waker>) {
+        if wakers.is_empty() {
+            return;
+        }
+        if !self.shared.daemons.try_add() {
+            // The runtime is past its last fiber: nobody is left to run one. This is the thread of its owner.
+            return call_all(wakers);
+        }
+        let frame = self.take_frame();
+        self.shared.root.add_user();
+        // Relaxed, all: the frame is ours until it is queued here.
+        frame.waiter.flags.store(flag::PINNED | flag::DAEMON, Ordering::Relaxed);
+        frame.home.store(self.index as u32, Ordering::Relaxed);
+        frame.id.store(self.take_id(), Ordering::Relaxed);
+        frame.runtime.store(std::ptr::from_ref(&*self.shared).cast_mut().cast(), Ordering::Relaxed);
+        frame.root.set(self.shared.root.as_ptr());
+        frame.site.set(Some(std::panic::Location::caller()));
+        frame.thunk.set(Some(&CALL_WAKERS));
+        frame.join.reset(false);
+        // SAFETY: a fresh frame, its storage is empty.
+        unsafe { frame.put(wakers) };
+        self.stats().spawned.add(1);
+        frame.waiter.word.publish_spawned();
+        self.push_local(frame);
+    }
+}

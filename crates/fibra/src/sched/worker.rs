@@ -1,0 +1,817 @@
+//! The worker: one OS thread's loop that runs fibers, and the switch into and out of them.
+//!
+//! Concepts
+//! * A *started* fiber lives on one worker for ever: its stack is opaque to the compiler, so it cannot be proved `Send`.
+//! * Everything a worker alone touches is in [`Worker`], without atomics; what others touch is in `shared::Remote`.
+//! * The *scheduler's stack* is the thread's own. A fiber always suspends to it, saying why with one word; what follows a suspension
+//!   (commit a park, put back a yielder, end a fiber) happens there, when nothing runs on the fiber's stack any more.
+//!
+//! The order of a turn: mail (inbox, commands); every 61st turn the injector; timers and driver if a bounded time has passed;
+//! then `next`, `ready` and `fresh` in turn. If all that is empty: injector, timers, steal, spin briefly, sleep (see `search.rs`).
+//!
+//! Rejected: one global queue (every wake crosses cores: 30 to 60 µs against 3 ns for a switch); moving started fibers (miscompiles
+//! programs that use thread-locals); symmetric switching from fiber to fiber (law 3 needs a stack to commit on); running the next fiber
+//! on the stack of the one that parks (Go's `schedule` on g0 is the same answer).
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::current;
+use super::enqueue::Place;
+use super::policy::{INJECTOR_PERIOD, Pick, Policy};
+use super::queue::Entry;
+use super::queue::ready::Ready;
+use super::root::RootWaiter;
+use super::shared::{Command, Remote, RootRef, Shared};
+use super::stats::WorkerStats;
+use crate::driver::{Driver, Timeout};
+use crate::fiber::context::{self, Context};
+use crate::fiber::frame::{Frame, FrameCache, FrameRef, NO_HOME, RunResult, flag};
+use crate::fiber::outcome::{Finished, Outcome};
+use crate::fiber::stack::{Stack, StackCache};
+use crate::fiber::top::FiberTop;
+use crate::machine::timer::{Timer, Timers};
+use crate::prim::atomic::{AtomicU64, Ordering};
+use crate::prim::cell::{OwnerCell, UnsafeCell};
+use crate::prim::clock;
+use crate::wait::node::WaiterRef;
+use crate::wait::word::{ARM_FIRST, Claim, Commit, Release, State, Ticket};
+
+/// Why a fiber came back to the scheduler's stack; the word it suspends with.
+pub(crate) mod signal {
+    pub(crate) const YIELD: usize = 0;
+    pub(crate) const PARK: usize = 1;
+    /// A future that is not ready: it keeps no stack.
+    pub(crate) const PENDING: usize = 2;
+    /// It ended; the outcome is added.
+    pub(crate) const ENDED: usize = 16;
+}
+
+/// Cycles after which a busy worker looks at its timers and its driver (20 to 100 µs).
+const POLL_CYCLES: u64 = 100_000;
+/// Turns after which the cached clock is read anew even if nothing is registered, for `since` in wait records.
+const CLOCK_PERIOD: u32 = 256;
+/// Ids a worker takes from the process-wide counter at once.
+const ID_BLOCK: u64 = 256;
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// A block of fiber ids for one owner.
+pub(crate) fn take_ids(count: u64) -> u64 {
+    // Relaxed: unique, that is all.
+    NEXT_ID.fetch_add(count, Ordering::Relaxed)
+}
+
+/// The half of a worker that only its own thread touches. See the header.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    // What every switch touches, together.
+    pub(crate) current: Cell<Option<FrameRef>>,
+    home: UnsafeCell<Context>,
+    next: Cell<Option<FrameRef>>,
+    chain: Cell<u32>,
+    turn: Cell<u32>,
+    ready: Ready<Frame>,
+    remote: NonNull<Remote>,
+    armed: Cell<bool>,
+    polled_at: Cell<u64>,
+    clock: Cell<u64>,
+
+    pub(crate) index: usize,
+    pub(crate) shared: Arc<Shared>,
+    pub(super) policy: OwnerCell<Policy>,
+    frames: OwnerCell<FrameCache>,
+    stacks: OwnerCell<StackCache>,
+    timers: OwnerCell<Timers>,
+    driver: OwnerCell<Driver>,
+    started: Cell<*const Frame>,
+    ids: Cell<(u64, u64)>,
+    /// The root this worker holds a difference for, and the difference.
+    counted_root: Cell<Option<RootRef>>,
+    difference: Cell<i64>,
+    /// Unstarted fibers that could not get a stack; tried again when one comes free.
+    pub(super) stackless: OwnerCell<std::collections::VecDeque<FrameRef>>,
+    pub(super) search: super::search::SearchState,
+}
+
+impl Worker {
+    pub(crate) fn new(index: usize, shared: Arc<Shared>, driver: Driver) -> Self {
+        let remote = NonNull::from(&shared.remotes[index]);
+        let seed = shared.config.seed.map(|seed| seed.wrapping_add(index as u64));
+        let workers = shared.remotes.len();
+        Self {
+            current: Cell::new(None),
+            home: UnsafeCell::new(Context::default()),
+            next: Cell::new(None),
+            chain: Cell::new(0),
+            turn: Cell::new(0),
+            ready: Ready::new(),
+            remote,
+            armed: Cell::new(false),
+            polled_at: Cell::new(0),
+            clock: Cell::new(clock::now()),
+            index,
+            shared,
+            policy: OwnerCell::new(Policy::new(seed)),
+            frames: OwnerCell::new(FrameCache::new()),
+            stacks: OwnerCell::new(StackCache::new()),
+            timers: OwnerCell::new(Timers::new()),
+            driver: OwnerCell::new(driver),
+            started: Cell::new(ptr::null()),
+            ids: Cell::new((0, 0)),
+            counted_root: Cell::new(None),
+            difference: Cell::new(0),
+            stackless: OwnerCell::new(std::collections::VecDeque::new()),
+            search: super::search::SearchState::new(workers),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn remote(&self) -> &Remote {
+        // SAFETY: points into `self.shared`, which this worker keeps alive.
+        unsafe { self.remote.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn stats(&self) -> &WorkerStats {
+        &self.remote().stats
+    }
+
+    /// The worker's clock, as of its last look.
+    #[inline(always)]
+    pub(crate) fn cached_now(&self) -> u64 {
+        self.clock.get()
+    }
+
+    /// Runs fibers until `over` says so (asked whenever there is nothing to do, and after every fiber that ends).
+    pub(crate) fn run_loop(&self, over: impl Fn() -> bool) {
+        current::set_worker(self);
+        loop {
+            match self.take_next() {
+                Some(frame) => {
+                    if self.dispatch(frame) && over() {
+                        break;
+                    }
+                }
+                None => {
+                    if over() {
+                        break;
+                    }
+                    self.find_work();
+                }
+            }
+        }
+        current::set_worker(ptr::null());
+    }
+
+    /// The next fiber to run, already RUNNING, from what this worker has.
+    #[inline(always)]
+    fn take_next(&self) -> Option<FrameRef> {
+        let turn = self.turn.get().wrapping_add(1);
+        self.turn.set(turn);
+        let mail = &self.remote().mail;
+        // Relaxed: a hint; the sleeper's re-check is the one that must not miss it.
+        if !mail.inbox.is_empty() || mail.has_commands.load(Ordering::Relaxed) {
+            self.read_mail();
+        }
+        if turn.is_multiple_of(INJECTOR_PERIOD)
+            && let Some(frame) = self.take_injected_one()
+        {
+            return Some(frame);
+        }
+        if self.armed.get() {
+            if clock::cycles().wrapping_sub(self.polled_at.get()) > POLL_CYCLES {
+                self.poll();
+            }
+        } else if turn.is_multiple_of(CLOCK_PERIOD) {
+            self.clock.set(self.policy.with(|policy| policy.now()));
+        }
+        if let Some(frame) = self.next.take() {
+            let chain = self.chain.get() + 1;
+            if self.policy.with(|policy| policy.may_chain(chain)) {
+                self.chain.set(chain);
+                if let Some(frame) = self.set_running(frame) {
+                    return Some(frame);
+                }
+            } else {
+                self.push_ready(frame);
+            }
+        }
+        self.chain.set(0);
+        match self.policy.with(|policy| policy.pick(turn)) {
+            Pick::ReadyThenFresh => self.take_ready().or_else(|| self.take_fresh(false)),
+            Pick::FreshThenReady => self.take_fresh(false).or_else(|| self.take_ready()),
+            Pick::OldestThenReady => self.take_fresh(true).or_else(|| self.take_ready()),
+        }
+    }
+
+    #[inline(always)]
+    fn take_ready(&self) -> Option<FrameRef> {
+        loop {
+            // SAFETY: frames live for ever.
+            let frame = unsafe { self.ready.pop_front()?.as_ref() };
+            if let Some(frame) = self.set_running(frame) {
+                return Some(frame);
+            }
+        }
+    }
+
+    /// RUNNABLE → RUNNING of a fiber that was in an owner-only queue. None if it could not get a stack.
+    #[inline(always)]
+    fn set_running(&self, frame: FrameRef) -> Option<FrameRef> {
+        // Relaxed: this worker wrote it.
+        if !frame.stack.load(Ordering::Relaxed).is_null() {
+            frame.waiter.word.resume();
+            return Some(frame);
+        }
+        let ticket = frame.waiter.word.snapshot().ticket();
+        self.start(frame, ticket)
+    }
+
+    #[inline(always)]
+    fn take_fresh(&self, oldest: bool) -> Option<FrameRef> {
+        let fresh = &self.remote().fresh;
+        loop {
+            if fresh.is_empty() {
+                return None;
+            }
+            // SAFETY: this thread is the owner of its worker's deque.
+            let entry = unsafe { if oldest { fresh.pop_oldest() } else { fresh.pop_newest() } }?;
+            if let Some(frame) = self.start_entry(entry) {
+                // Surplus is judged here, after we took our own: the pop was the first half of the handshake with sleepers.
+                if !fresh.is_empty() && self.shared.idle.has_gate_open() {
+                    self.wake_for_surplus();
+                }
+                return Some(frame);
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wake_for_surplus(&self) {
+        if self.shared.wake_one() {
+            self.stats().surplus_wakes.add(1);
+        }
+    }
+
+    /// Starts what an entry names, unless the entry is stale.
+    #[inline(always)]
+    pub(super) fn start_entry(&self, entry: Entry) -> Option<FrameRef> {
+        // SAFETY: entries hold addresses of frames.
+        let frame = unsafe { Frame::from_address(entry.frame) };
+        self.start(frame, Ticket::from_bits(entry.ticket))
+    }
+
+    /// RUNNABLE → RUNNING of an unstarted fiber, with a stack. None: stale, or no stack to be had (it stays unstarted).
+    #[inline(always)]
+    fn start(&self, frame: FrameRef, ticket: Ticket) -> Option<FrameRef> {
+        if !frame.waiter.word.start(ticket) {
+            self.stats().stale_entries.add(1);
+            return None;
+        }
+        if frame.has(flag::TASK) {
+            // Relaxed: a gauge.
+            self.shared.tasks_parked.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.bind_stack(frame)
+    }
+
+    /// Gives a RUNNING, stackless fiber a stack and makes this worker its home.
+    #[inline(always)]
+    pub(super) fn bind_stack(&self, frame: FrameRef) -> Option<FrameRef> {
+        // SAFETY: this worker is about to run it, so it is not recycled.
+        let size = match unsafe { frame.extras() } {
+            None => self.shared.config.stack_size,
+            Some(extras) => extras.stack_size.unwrap_or(self.shared.config.stack_size),
+        };
+        let stack = match self.stacks.with(|stacks| stacks.take(size)) {
+            Ok(stack) => stack,
+            Err(error) => {
+                self.no_stack(frame, &error);
+                return None;
+            }
+        };
+        let record = stack.record();
+        // Release: the overflow report reads it from a signal handler on this thread.
+        record.owner.store(ptr::from_ref(frame).cast_mut().cast(), Ordering::Release);
+        if !stack.is_prepared() {
+            // SAFETY: a stack of ours with nothing on it; `fiber_main` never returns.
+            let context = unsafe { context::create(stack.top(), stack.limit(), fiber_main) };
+            stack.saved_context().set(context.to_bits());
+            stack.set_prepared();
+        }
+        // SAFETY: the frame is RUNNING and ours.
+        frame.context.with_mut(|slot| unsafe { *slot = Context::from_bits(stack.saved_context().get()) });
+        FiberTop::of(record).reset();
+        // Relaxed, both: this worker's own; others look under the census lock.
+        frame.home.store(self.index as u32, Ordering::Relaxed);
+        frame.stack.store(stack.into_raw().as_ptr(), Ordering::Relaxed);
+        // Into the list of started fibers.
+        let first = self.started.replace(frame);
+        frame.prev_started.set(ptr::null());
+        frame.next_started.set(first);
+        // SAFETY: frames live for ever.
+        if let Some(first) = unsafe { first.as_ref() } {
+            first.prev_started.set(frame);
+        }
+        self.stats().started.add(1);
+        Some(frame)
+    }
+
+    /// Takes the stack off a fiber that does not need it any more, on the scheduler's stack.
+    #[inline(always)]
+    fn unbind_stack(&self, frame: FrameRef) {
+        let (prev, next) = (frame.prev_started.get(), frame.next_started.get());
+        // SAFETY: frames live for ever; both are in this worker's list.
+        match unsafe { prev.as_ref() } {
+            None => self.started.set(next),
+            Some(prev) => prev.next_started.set(next),
+        }
+        // SAFETY: as above.
+        if let Some(next) = unsafe { next.as_ref() } {
+            next.prev_started.set(prev);
+        }
+        self.stats().started.sub(1);
+        // Relaxed: this worker's own.
+        let top = frame.stack.swap(ptr::null_mut(), Ordering::Relaxed);
+        let top = NonNull::new(top).expect("a started fiber has a stack");
+        // SAFETY: `bind_stack` made it from a `Stack`, and nothing runs on it: we are on the scheduler's stack.
+        let stack = unsafe { Stack::from_raw(top) };
+        // Release: as in `bind_stack`.
+        stack.record().owner.store(ptr::null_mut(), Ordering::Release);
+        // SAFETY: the fiber is suspended in `fiber_main`, and the frame is ours.
+        stack.saved_context().set(frame.context.with(|slot| unsafe { *slot }).to_bits());
+        self.stacks.with(|stacks| stacks.give(stack));
+        if !self.stackless.with(|waiting| waiting.is_empty()) {
+            self.retry_stackless();
+        }
+    }
+
+    /// Switches into a RUNNING fiber and does what has to be done when it comes back. True if it ended.
+    #[inline(always)]
+    fn dispatch(&self, frame: FrameRef) -> bool {
+        self.current.set(Some(frame));
+        self.stats().switches.add(1);
+        let word = ptr::from_ref(self).expose_provenance();
+        // SAFETY: the frame is RUNNING, which makes its context ours; `home` is this worker's, and this is its scheduler's stack.
+        let said = frame
+            .context
+            .with_mut(|fiber| self.home.with_mut(|home| unsafe { context::resume(fiber, home, word) }));
+        self.current.set(None);
+        match said {
+            signal::YIELD => {
+                frame.waiter.word.yielded();
+                self.push_ready(frame);
+                false
+            }
+            signal::PARK => {
+                // Law 3: only now, with the fiber off its stack.
+                match frame.waiter.word.commit_park() {
+                    Commit::Parked => self.stats().parked.add(1),
+                    Commit::Requeue => self.push_ready(frame),
+                }
+                false
+            }
+            signal::PENDING => {
+                self.park_task(frame);
+                false
+            }
+            ended => {
+                self.end(frame, ended - signal::ENDED);
+                true
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn park_task(&self, frame: FrameRef) {
+        self.unbind_stack(frame);
+        // Relaxed: nobody's home.
+        frame.home.store(NO_HOME, Ordering::Relaxed);
+        // Relaxed: a gauge; taken back by whoever starts it again.
+        self.shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
+        match frame.waiter.word.commit_park() {
+            Commit::Parked => {}
+            Commit::Requeue => self.push_fresh(frame),
+        }
+    }
+
+    /// A task that was woken on this worker: stealable work again.
+    pub(crate) fn push_task(&self, frame: FrameRef) {
+        self.stats().wakes_local.add(1);
+        self.push_fresh(frame);
+    }
+
+    fn push_fresh(&self, frame: FrameRef) {
+        let ticket = frame.waiter.word.snapshot().ticket().to_bits();
+        self.push_entry(Entry { frame: frame.address(), ticket });
+    }
+
+    #[inline(always)]
+    fn push_entry(&self, entry: Entry) {
+        // SAFETY: this thread is the owner of its worker's deque.
+        unsafe { self.remote().fresh.push(entry) };
+        self.shared.sysmon.arm();
+    }
+
+    /// A new fiber of this worker's: stays here unless an idle worker comes for it.
+    #[inline(always)]
+    pub(crate) fn push_spawned(&self, frame: FrameRef, ticket: Ticket) {
+        self.push_entry(Entry { frame: frame.address(), ticket: ticket.to_bits() });
+    }
+
+    /// A new fiber that must stay here: behind what is ready.
+    pub(crate) fn push_local(&self, frame: FrameRef) {
+        self.push_ready(frame);
+    }
+
+    #[inline(always)]
+    fn push_ready(&self, frame: FrameRef) {
+        debug_assert_eq!(frame.waiter.word.snapshot().state(), State::Runnable, "only RUNNABLE fibers are queued");
+        // SAFETY: RUNNABLE and in nobody else's hands, so its link is free.
+        unsafe { self.ready.push_back(NonNull::from(frame)) };
+    }
+
+    /// A parked fiber of this worker was made RUNNABLE by code that runs on it.
+    #[inline(always)]
+    pub(crate) fn wake_here(&self, frame: FrameRef, place: Place) {
+        self.stats().wakes_local.add(1);
+        self.stats().parked.sub(1);
+        match place {
+            Place::Next => {
+                if let Some(displaced) = self.next.replace(Some(frame)) {
+                    self.push_ready(displaced);
+                }
+            }
+            Place::Tail => self.push_ready(frame),
+        }
+    }
+
+    /// The joiner of `frame` is about to park: if `frame` is the newest unstarted fiber here, run it as the next switch.
+    #[inline(always)]
+    pub(crate) fn run_next_if_newest(&self, frame: FrameRef) {
+        let now = frame.waiter.word.snapshot();
+        if now.state() != State::Runnable || frame.has(flag::PINNED | flag::TASK) {
+            return;
+        }
+        let entry = Entry { frame: frame.address(), ticket: now.ticket().to_bits() };
+        // SAFETY: this thread is the owner of its worker's deque.
+        if unsafe { self.remote().fresh.take_newest_if(entry) }
+            && let Some(displaced) = self.next.replace(Some(frame))
+        {
+            self.push_ready(displaced);
+        }
+    }
+
+    /// Reads what arrived from outside: bounded by what is there now.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn read_mail(&self) {
+        let mail = &self.remote().mail;
+        // SAFETY: this thread is the owner of its worker's inbox.
+        for frame in unsafe { mail.inbox.take_all() } {
+            // SAFETY: frames live for ever.
+            let frame: FrameRef = unsafe { frame.as_ref() };
+            // Relaxed: this worker wrote it.
+            if frame.stack.load(Ordering::Relaxed).is_null() {
+                self.stats().injected.add(1);
+            } else {
+                self.stats().parked.sub(1);
+                self.stats().wakes_remote.add(1);
+            }
+            self.push_ready(frame);
+        }
+        // SeqCst: pairs with the swap in `Shared::post`.
+        if mail.has_commands.swap(false, Ordering::SeqCst) {
+            let commands = std::mem::take(&mut *mail.commands.lock());
+            for command in commands {
+                self.obey(command);
+            }
+        }
+    }
+
+    fn obey(&self, command: Command) {
+        match command {
+            Command::Flush(root) => {
+                let difference = if self.counted_root.get() == Some(root) {
+                    self.counted_root.set(None);
+                    self.difference.replace(0)
+                } else {
+                    0
+                };
+                self.wake_root_owner(root.flush(difference));
+            }
+            Command::Cancel { root, daemons_only, reason } => {
+                let mut at = self.started.get();
+                // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
+                while let Some(frame) = unsafe { at.as_ref() } {
+                    at = frame.next_started.get();
+                    let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
+                    if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
+                        super::cancel::request(frame, reason);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Timers and driver, if anything is registered there; also reads the clock.
+    #[inline(never)]
+    pub(super) fn poll(&self) {
+        let now = self.policy.with(|policy| policy.now());
+        self.clock.set(now);
+        self.fire_timers(now);
+        self.polled_at.set(clock::cycles());
+    }
+
+    /// Wakes whoever's time has come.
+    pub(super) fn fire_timers(&self, now: u64) {
+        loop {
+            // SAFETY: nodes stay where they are until removed or popped (`set_timer`).
+            let Some(timer) = self.timers.with(|timers| unsafe { timers.pop_expired(now) }) else { break };
+            // SAFETY: as above; copied out before the claim lets the waiter go.
+            let (waiter, ticket, arm) = unsafe {
+                let timer = timer.as_ref();
+                (timer.waiter.get(), Ticket::from_bits(timer.ticket.get()), timer.arm.get())
+            };
+            let waiter = NonNull::new(waiter.cast_mut().cast()).expect("set by `set_timer`");
+            // SAFETY: `set_timer` stored a frame's waiter, which lives for ever.
+            let frame = Frame::from_waiter(unsafe { WaiterRef::new(waiter) });
+            match frame.waiter.word.claim(ticket, arm, true) {
+                Claim::Lost => {}
+                Claim::Direct => {
+                    self.stats().wakes_timer.add(1);
+                    self.stats().parked.sub(1);
+                    self.push_ready(frame);
+                }
+                // The fiber that set the timer is off its stack whenever this worker fires timers.
+                Claim::Held => unreachable!("a timer fired while its fiber was parking"),
+            }
+        }
+        self.armed.set(self.timers.with(|timers| timers.next_deadline().is_some()));
+    }
+
+    /// Sets a timer for a wait of the running fiber.
+    ///
+    /// # Safety
+    /// `timer` stays where it is until it has fired or was removed with `remove_timer`.
+    pub(crate) unsafe fn set_timer(&self, timer: &Timer, deadline: u64) {
+        // SAFETY: the caller's promise.
+        self.timers.with(|timers| unsafe { timers.insert(NonNull::from(timer), deadline) });
+        if !self.armed.replace(true) {
+            self.polled_at.set(clock::cycles());
+        }
+    }
+
+    /// Takes a timer back if it has not fired.
+    ///
+    /// # Safety
+    /// `timer` was given to `set_timer` of this worker.
+    pub(crate) unsafe fn remove_timer(&self, timer: &Timer) {
+        // SAFETY: the caller's promise.
+        self.timers.with(|timers| unsafe { timers.remove(NonNull::from(timer)) });
+    }
+
+    /// The earliest deadline, if there is one.
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        self.timers.with(|timers| timers.next_deadline())
+    }
+
+    /// The one blocking point.
+    pub(super) fn platform_wait(&self, timeout: Timeout) {
+        let now = self.driver.with(|driver| driver.wait(timeout));
+        match now {
+            Ok(now) => self.clock.set(now),
+            // The driver handles interruptions itself; what is left is a closed descriptor, and sleeping on is no answer to that.
+            Err(error) => panic!("fibra: a worker cannot wait any more: {error}"),
+        }
+    }
+
+    pub(super) fn has_local_work(&self) -> bool {
+        self.next.get().is_some() || !self.ready.is_empty() || !self.remote().fresh.is_empty()
+    }
+
+    pub(super) fn is_ready_empty(&self) -> bool {
+        self.next.get().is_none() && self.ready.is_empty()
+    }
+
+    // ---- ending
+
+    /// On the scheduler's stack: nothing of the fiber runs any more.
+    #[inline(always)]
+    fn end(&self, frame: FrameRef, outcome: usize) {
+        let outcome = match outcome {
+            1 => Outcome::Value,
+            2 => Outcome::Panicked,
+            _ => Outcome::Cancelled,
+        };
+        self.unbind_stack(frame);
+        self.finish(frame, outcome);
+    }
+
+    /// Publishes the end of a fiber that has no stack (any more): DONE, joiners, root.
+    #[inline(always)]
+    pub(super) fn finish(&self, frame: FrameRef, outcome: Outcome) {
+        let flags = frame.flags();
+        // SAFETY: the fiber was counted in this root and has not been counted out yet.
+        let root = unsafe { RootRef::from_ptr(frame.root.get()) };
+        if flags & flag::TASK != 0 {
+            // Relaxed: the id of a live fiber does not change.
+            self.shared.tasks.lock().remove(&frame.id.load(Ordering::Relaxed));
+        }
+        self.stats().ended.add(1);
+        self.shared.dismiss();
+        frame.waiter.word.finish(outcome == Outcome::Cancelled);
+        match frame.join.finish(outcome) {
+            Finished::LeaveToHandle => {}
+            Finished::Recycle => self.recycle(frame),
+            Finished::WakeJoiners => self.wake_joiners(frame),
+        }
+        // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
+        if flags & (flag::DAEMON | flag::ROOT) == 0 {
+            self.count_end(root);
+        } else if flags & flag::DAEMON != 0 {
+            self.end_daemon(root);
+        }
+    }
+
+    #[inline(never)]
+    fn wake_joiners(&self, frame: FrameRef) {
+        frame.join.lock();
+        let mut wakers = Vec::new();
+        // SAFETY: the list is guarded by the lock in `join`, which we hold.
+        while let Some((waiter, ticket, arm)) = unsafe { frame.joiners.pop_front() } {
+            if let Some(waker) = super::wake::complete(waiter, ticket, arm, Place::Next) {
+                wakers.push(waker);
+            }
+        }
+        frame.join.unlock_finished();
+        // Wakers are user code: called after the lock, and on a fiber of their own, never on this stack.
+        self.call_wakers(wakers);
+    }
+
+    /// Back into the pool. Nobody refers to it but by stale tickets.
+    #[inline(always)]
+    pub(crate) fn recycle(&self, frame: FrameRef) {
+        frame.clear_extras();
+        frame.waiter.word.recycle();
+        self.frames.with(|frames| frames.give(frame));
+    }
+
+    /// A frame for a new fiber.
+    #[inline(always)]
+    pub(crate) fn take_frame(&self) -> FrameRef {
+        self.frames.with(FrameCache::take)
+    }
+
+    /// A fresh fiber id.
+    #[inline(always)]
+    pub(crate) fn take_id(&self) -> u64 {
+        let (mut next, mut end) = self.ids.get();
+        if next == end {
+            next = take_ids(ID_BLOCK);
+            end = next + ID_BLOCK;
+        }
+        self.ids.set((next + 1, end));
+        next
+    }
+
+    // ---- counting (see `root.rs`)
+
+    /// A fiber of `root` is about to be published by this worker. False: the root is closed.
+    #[inline(always)]
+    pub(crate) fn count_spawn(&self, root: RootRef) -> bool {
+        if root.is_draining() {
+            return root.try_add();
+        }
+        if self.counted_root.get() != Some(root) {
+            self.switch_counted_root(root);
+        }
+        self.difference.set(self.difference.get() + 1);
+        true
+    }
+
+    #[inline(always)]
+    fn count_end(&self, root: RootRef) {
+        if root.is_draining() {
+            self.wake_root_owner(root.add(-1));
+            return;
+        }
+        if self.counted_root.get() != Some(root) {
+            self.switch_counted_root(root);
+        }
+        self.difference.set(self.difference.get() - 1);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn switch_counted_root(&self, root: RootRef) {
+        if let Some(old) = self.counted_root.replace(Some(root)) {
+            self.wake_root_owner(old.add(self.difference.replace(0)));
+        }
+        root.mark_used();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_daemon(&self, root: RootRef) {
+        self.shared.release_root(root);
+        self.wake_root_owner(self.shared.daemons.add(-1));
+    }
+
+    fn wake_root_owner(&self, owner: Option<RootWaiter>) {
+        if let Some((waiter, ticket)) = owner {
+            let waker = super::wake::complete(waiter, ticket, ARM_FIRST, Place::Tail);
+            self.call_wakers(waker.into_iter().collect());
+        }
+    }
+
+    /// Gives back what this worker holds for its runtime, at its end.
+    pub(crate) fn retire(&self) {
+        if let Some(root) = self.counted_root.take() {
+            self.wake_root_owner(root.add(self.difference.replace(0)));
+        }
+        self.stacks.with(StackCache::flush);
+        self.frames.with(FrameCache::flush);
+    }
+
+    /// Stack pool figures into the counters others may read.
+    pub(super) fn publish_stack_counts(&self) {
+        let (reused, fresh) = self.stacks.with(|stacks| (stacks.reused(), stacks.fresh()));
+        self.stats().stacks_reused.set(reused);
+        self.stats().stacks_fresh.set(fresh);
+    }
+
+    /// Does this worker have started fibers?
+    pub(crate) fn has_started(&self) -> bool {
+        !self.started.get().is_null()
+    }
+
+    // ---- leaving a fiber: the only places in fibra that switch away
+
+    /// Suspends the running fiber; returns when it is resumed.
+    ///
+    /// # Safety
+    /// Called on a fiber of this worker, which is the current one and not inside a call on the scheduler's stack. For PARK the word must be
+    /// PARKING (or claimed), for YIELD RUNNING.
+    #[inline(always)]
+    pub(crate) unsafe fn suspend(&self, frame: FrameRef, signal: usize) {
+        // SAFETY: the fiber is the current one, so its context slot is free and `home` holds its worker's suspended loop.
+        frame.context.with_mut(|fiber| {
+            self.home.with_mut(|home| unsafe { context::suspend(fiber, home, signal) });
+        });
+        if context::OWN_THREAD {
+            current::set_worker(self);
+        }
+    }
+
+    /// Runs `f(data)` on the scheduler's stack while the current fiber waits for it: for what needs more stack than a fiber has.
+    ///
+    /// # Safety
+    /// Called on the current fiber; `f` neither unwinds nor suspends.
+    pub(crate) unsafe fn call_on_scheduler(&self, f: unsafe extern "C" fn(*mut ()), data: *mut ()) {
+        // SAFETY: the caller's promise; `home` holds the suspended loop.
+        self.home.with(|home| unsafe { context::call_on_home(home, f, data) });
+    }
+}
+
+/// The first and only function on every fiber's stack: runs one fiber after another. The word of each resume is the worker, so that
+/// nothing read from a thread-local survives on a stack that goes to another worker between two fibers.
+unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
+    let mut word = word;
+    loop {
+        // SAFETY: `dispatch` passes its worker, which lives as long as its loop.
+        let worker: &Worker = unsafe { &*ptr::with_exposed_provenance(word) };
+        if context::OWN_THREAD {
+            current::set_worker(worker);
+        }
+        let frame = worker.current.get().expect("a resumed stack has a fiber");
+        let thunk = frame.thunk.get().expect("a published fiber has a thunk");
+        // SAFETY: the root outlives its fibers.
+        let root = unsafe { RootRef::from_ptr(frame.root.get()) };
+        // A fiber that was cancelled before it started never starts: its closure is dropped, here and not on the scheduler's stack.
+        let root_cancelled = root.cancelled();
+        if root_cancelled != 0 && !frame.has(flag::ROOT) {
+            super::cancel::request(frame, root_cancelled);
+        }
+        let result = if frame.has(flag::CANCEL) && !frame.has(flag::ROOT) {
+            // SAFETY: RUNNING for the first time (or a task between polls): the closure is in the storage.
+            unsafe { (thunk.discard)(frame) };
+            RunResult::Ended(Outcome::Cancelled)
+        } else {
+            // SAFETY: as above.
+            unsafe { (thunk.run)(frame) }
+        };
+        let signal = match result {
+            RunResult::Ended(outcome) => signal::ENDED + outcome as usize,
+            RunResult::Pending => signal::PENDING,
+        };
+        // SAFETY: as in `Worker::suspend`; everything of the fiber that lived on this stack is gone.
+        word = frame
+            .context
+            .with_mut(|fiber| worker.home.with_mut(|home| unsafe { context::suspend(fiber, home, signal) }));
+    }
+}

@@ -1,0 +1,556 @@
+//! Join handles: waiting for a fiber and taking what it returned.
+//!
+//! The result lives in the fiber's frame, and the handle keeps the frame from being recycled. A joiner parks on the list in the
+//! frame; many may wait at once through a shared handle, one takes the result.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::mem;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::spawn::drop_quietly;
+use crate::fiber::frame::{self, FrameRef, flag};
+use crate::fiber::outcome::{Detached, Outcome};
+use crate::prim::atomic::Ordering;
+use crate::prim::sync::Mutex;
+use crate::sched::{cancel, current};
+use crate::time::Instant;
+use crate::wait::cancel::CancelReason;
+use crate::wait::node::{Node, WaiterRef};
+use crate::wait::park::{Ended, Wait, Waitable, wait};
+use crate::wait::reason::WaitReason;
+use crate::wait::waker::TaskRecord;
+use crate::wait::word::{ARM_FIRST, Commit, Ticket};
+
+/// Names one fiber: unique in the process, never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FiberId(u64);
+
+impl FiberId {
+    pub(crate) fn of(frame: FrameRef) -> Self {
+        // Relaxed: the id of a live fiber does not change.
+        Self(frame.id.load(Ordering::Relaxed))
+    }
+
+    /// The id as a number.
+    pub fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for FiberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+impl fmt::Debug for FiberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FiberId({})", self.0)
+    }
+}
+
+/// The handle of a fiber: join it, cancel it, ask for it. Dropping it lets the fiber go on by itself.
+///
+/// ```
+/// use fibra::JoinError;
+///
+/// fibra::run(|| {
+///     let child = fibra::spawn(|| 6 * 7);
+///     assert_eq!(child.join().unwrap(), 42);
+///
+///     let failing = fibra::spawn(|| -> u32 { std::panic::resume_unwind(Box::new("no luck")) });
+///     let error: JoinError = failing.join().unwrap_err();
+///     assert!(error.is_panic());
+///     assert_eq!(error.message(), "no luck");
+/// });
+/// ```
+#[must_use = "a dropped handle detaches its fiber"]
+pub struct JoinHandle<T> {
+    frame: FrameRef,
+    _result: PhantomData<T>,
+}
+
+// SAFETY: the handle moves a `T` from the fiber to whoever joins it, and is otherwise a reference to atomics.
+unsafe impl<T: Send> Send for JoinHandle<T> {}
+// SAFETY: through a shared handle one can wait, ask and cancel, but not reach the `T`.
+unsafe impl<T: Send> Sync for JoinHandle<T> {}
+
+impl<T> JoinHandle<T> {
+    #[inline(always)]
+    pub(crate) fn new(frame: FrameRef) -> Self {
+        Self { frame, _result: PhantomData }
+    }
+
+    /// Waits until the fiber has ended and takes what it returned.
+    ///
+    /// # Errors
+    /// If it panicked (the payload is in the error), was cancelled, never got a stack, or is the very fiber that calls.
+    #[track_caller]
+    #[inline]
+    pub fn join(self) -> Result<T, JoinError> {
+        if self.frame.join.result().is_none() {
+            if self.is_current() {
+                return Err(self.error(Kind::SelfJoin));
+            }
+            self.wait_until(None, Location::caller());
+        }
+        self.take_result()
+    }
+
+    /// Like [`join`](Self::join), but gives up after `timeout` and hands the handle back.
+    ///
+    /// # Errors
+    /// The handle itself if time was up.
+    #[track_caller]
+    pub fn join_timeout(self, timeout: Duration) -> Result<Result<T, JoinError>, Self> {
+        self.join_at(Instant::now().saturating_add(timeout), Location::caller())
+    }
+
+    /// Like [`join`](Self::join), but gives up at `deadline` and hands the handle back.
+    ///
+    /// # Errors
+    /// The handle itself if time was up.
+    #[track_caller]
+    pub fn join_deadline(self, deadline: impl Into<Instant>) -> Result<Result<T, JoinError>, Self> {
+        self.join_at(deadline.into(), Location::caller())
+    }
+
+    fn join_at(self, deadline: Instant, site: &'static Location<'static>) -> Result<Result<T, JoinError>, Self> {
+        if self.frame.join.result().is_none() {
+            if self.is_current() {
+                return Ok(Err(self.error(Kind::SelfJoin)));
+            }
+            if !self.wait_until(Some(deadline), site) {
+                return Err(self);
+            }
+        }
+        Ok(self.take_result())
+    }
+
+    /// Takes the result if the fiber has ended.
+    ///
+    /// # Errors
+    /// The handle itself if it has not.
+    pub fn try_join(self) -> Result<Result<T, JoinError>, Self> {
+        if self.is_finished() { Ok(self.take_result()) } else { Err(self) }
+    }
+
+    /// Waits until the fiber has ended, without taking anything. Many may wait at once.
+    ///
+    /// # Panics
+    /// If it is the very fiber that calls: that wait would never end.
+    #[track_caller]
+    pub fn wait(&self) {
+        assert!(self.is_finished() || !self.is_current(), "fibra: a fiber cannot wait for its own end");
+        self.wait_until(None, Location::caller());
+    }
+
+    /// Waits until the fiber has ended or `timeout` has passed. True if it has ended.
+    #[track_caller]
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        self.wait_until(Some(Instant::now().saturating_add(timeout)), Location::caller())
+    }
+
+    /// Waits until the fiber has ended or `deadline` has come. True if it has ended.
+    #[track_caller]
+    pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> bool {
+        self.wait_until(Some(deadline.into()), Location::caller())
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
+        let how = Wait {
+            reason: WaitReason::Join,
+            object: self.id().0,
+            site,
+            deadline: deadline.map(Instant::as_nanos),
+        };
+        loop {
+            if self.is_finished() {
+                return true;
+            }
+            if deadline.is_none()
+                && let Some(worker) = current::worker()
+            {
+                worker.run_next_if_newest(self.frame);
+            }
+            match wait(&JoinWait { frame: self.frame, node: Node::new() }, how) {
+                Ended::TimedOut => return self.is_finished(),
+                Ended::NotParked | Ended::Completed(_) => {}
+                Ended::Cancelled => unreachable!("`wait` unwinds"),
+            }
+        }
+    }
+
+    /// Has it ended?
+    pub fn is_finished(&self) -> bool {
+        self.frame.join.result().is_some()
+    }
+
+    /// Asks the fiber to end: if it is parked it is woken at once and unwinds (its destructors run), otherwise it unwinds at its next blocking
+    /// call. Returns without waiting for that. Does nothing to a fiber that has ended.
+    pub fn cancel(&self) {
+        if !self.is_finished() {
+            cancel::request(self.frame, CancelReason::Handle as u32);
+        }
+    }
+
+    /// From now on, dropping this handle cancels the fiber instead of letting it go on.
+    #[must_use = "it is the handle that is returned which cancels when it is dropped"]
+    pub fn cancel_on_drop(self) -> Self {
+        // Relaxed: read by this handle's own drop.
+        self.frame.waiter.flags.fetch_or(flag::CANCEL_ON_DROP, Ordering::Relaxed);
+        self
+    }
+
+    /// The fiber's id.
+    pub fn id(&self) -> FiberId {
+        FiberId::of(self.frame)
+    }
+
+    /// The fiber's name, if it was given one.
+    pub fn name(&self) -> Option<&str> {
+        // SAFETY: the handle keeps the frame from being recycled.
+        unsafe { self.frame.extras() }.and_then(|extras| extras.name.as_deref())
+    }
+
+    fn is_current(&self) -> bool {
+        current::fiber().is_some_and(|frame| std::ptr::eq(frame, self.frame))
+    }
+
+    /// The fiber has ended: take the result out, recycle the frame.
+    #[inline(always)]
+    fn take_result(self) -> Result<T, JoinError> {
+        let frame = self.frame;
+        let outcome = frame.join.result().expect("asked only after the end");
+        let result = match outcome {
+            // SAFETY: DONE, so the fiber's side is through with the storage; `publish_value` put a `T` there and nobody has taken it: only the
+            // owned handle does.
+            Outcome::Value => Ok(unsafe { frame.take::<T>() }),
+            // SAFETY: as above, `publish_panic`.
+            Outcome::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take() }))),
+            Outcome::Cancelled => Err(self.error(Kind::Cancelled(CancelReason::of(frame)))),
+            Outcome::NoStack => Err(self.error(Kind::NoStack)),
+        };
+        mem::forget(self);
+        frame.join.wait_until_unlocked();
+        recycle(frame);
+        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn error(&self, kind: Kind<Box<dyn Any + Send>>) -> JoinError {
+        // SAFETY: the handle keeps the frame from being recycled.
+        let name = unsafe { self.frame.extras() }.and_then(|extras| extras.name.clone());
+        JoinError::new(self.id(), name, kind)
+    }
+}
+
+#[inline(always)]
+fn recycle(frame: FrameRef) {
+    match current::worker() {
+        Some(worker) => worker.recycle(frame),
+        None => {
+            frame.clear_extras();
+            frame.waiter.word.recycle();
+            frame::give_shared(frame);
+        }
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        if self.frame.has(flag::CANCEL_ON_DROP) {
+            self.cancel();
+        }
+        // A result without a destructor needs no taking out.
+        let mut taken = false;
+        loop {
+            match self.frame.join.detach(taken) {
+                Detached::LeaveToFiber => return,
+                Detached::Recycle => return recycle(self.frame),
+                Detached::TakeResult(outcome) => {
+                    match outcome {
+                        Outcome::Value if mem::needs_drop::<T>() => {
+                            // SAFETY: READY: the value is in the frame and the handle's to drop; `detach` says so once.
+                            let value = unsafe { self.frame.take::<T>() };
+                            // The frame must not be lost if the value's destructor panics: that panic is the caller's, after we are done.
+                            let _again = DetachOnDrop(self.frame);
+                            drop(value);
+                            return;
+                        }
+                        Outcome::Panicked => {
+                            // SAFETY: as above.
+                            let payload = unsafe { self.frame.take::<Box<dyn Any + Send>>() };
+                            drop_quietly(payload);
+                            if let Some(worker) = current::worker() {
+                                worker.stats().detached_panics.add(1);
+                            }
+                        }
+                        _ => {}
+                    }
+                    taken = true;
+                }
+            }
+        }
+    }
+}
+
+/// The rest of a handle's drop after its result was taken out.
+struct DetachOnDrop(FrameRef);
+
+impl Drop for DetachOnDrop {
+    fn drop(&mut self) {
+        if self.0.join.detach(true) == Detached::Recycle {
+            recycle(self.0);
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("JoinHandle");
+        debug.field("id", &self.id()).field("name", &self.name()).field("finished", &self.is_finished()).finish()
+    }
+}
+
+/// One joiner's wait, on its stack.
+struct JoinWait {
+    frame: FrameRef,
+    node: Node,
+}
+
+impl Waitable for JoinWait {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        publish_joiner(self.frame, &self.node, waiter, ticket)
+    }
+
+    fn unpublish(&self) {
+        unpublish_joiner(self.frame, &self.node);
+    }
+}
+
+fn publish_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket) -> bool {
+    let ended = frame.join.lock();
+    if !ended {
+        node.set(waiter, ticket, ARM_FIRST);
+        // SAFETY: under the lock of the list; the node stays on the waiting stack (or in its record) until it is unlinked.
+        unsafe { frame.joiners.push_back(node) };
+    }
+    frame.join.unlock(!frame.joiners.is_empty());
+    !ended
+}
+
+fn unpublish_joiner(frame: FrameRef, node: &Node) {
+    frame.join.lock();
+    // SAFETY: under the lock of the list.
+    unsafe { frame.joiners.remove(node) };
+    frame.join.unlock(!frame.joiners.is_empty());
+}
+
+/// The future of a [`JoinHandle`]. Dropping it detaches the fiber, like dropping the handle.
+#[must_use = "futures do nothing unless polled"]
+pub struct JoinFuture<T> {
+    handle: Option<JoinHandle<T>>,
+    record: Option<&'static TaskRecord>,
+}
+
+impl<T> IntoFuture for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+    type IntoFuture = JoinFuture<T>;
+
+    fn into_future(self) -> JoinFuture<T> {
+        JoinFuture { handle: Some(self), record: None }
+    }
+}
+
+impl<T> Unpin for JoinFuture<T> {}
+
+impl<T> JoinFuture<T> {
+    /// Ends the wait that the last poll published, whichever way it went.
+    fn withdraw(&mut self) {
+        let (Some(handle), Some(record)) = (&self.handle, self.record.take()) else { return };
+        let word = &record.waiter().word;
+        if !word.take_back() {
+            // Claimed: the owner unlinks the node and releases in a moment.
+            while word.snapshot().is_claimed() {
+                crate::prim::thread::yield_now();
+            }
+            word.resume();
+        }
+        unpublish_joiner(handle.frame, &record.node);
+        record.give();
+    }
+}
+
+impl<T> Future for JoinFuture<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.withdraw();
+        let handle = self.handle.as_ref().expect("a future is not polled after it is ready");
+        if handle.is_current() && !handle.is_finished() {
+            return Poll::Ready(Err(handle.error(Kind::SelfJoin)));
+        }
+        if !handle.is_finished() {
+            let record = TaskRecord::take();
+            record.set_waker(Some(cx.waker().clone()));
+            let ticket = record.begin();
+            if publish_joiner(handle.frame, &record.node, record.waiter_ref(), ticket) {
+                self.record = Some(record);
+                match record.waiter().word.commit_park() {
+                    Commit::Parked => return Poll::Pending,
+                    // Ended in this very moment; nobody has called the waker for it.
+                    Commit::Requeue => self.withdraw(),
+                }
+            } else {
+                let aborted = record.waiter().word.abort_park();
+                debug_assert!(aborted, "nobody knows of a wait that was not published");
+                record.give();
+            }
+        }
+        let handle = self.handle.take().expect("present above");
+        // A joiner that was woken between DONE and this is the rule; one that was not sees the result all the same.
+        Poll::Ready(handle.take_result())
+    }
+}
+
+impl<T> Drop for JoinFuture<T> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+impl<T> fmt::Debug for JoinFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinFuture").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}
+
+/// Why joining a fiber gave no value.
+pub struct JoinError {
+    fiber: FiberId,
+    name: Option<Arc<str>>,
+    message: String,
+    /// The payload behind a lock: it is `Send` but not `Sync`, and the error has to be both.
+    kind: Kind<Mutex<Box<dyn Any + Send>>>,
+}
+
+enum Kind<P> {
+    Panicked(P),
+    Cancelled(Option<CancelReason>),
+    NoStack,
+    SelfJoin,
+}
+
+impl JoinError {
+    fn new(fiber: FiberId, name: Option<Arc<str>>, kind: Kind<Box<dyn Any + Send>>) -> Self {
+        let (message, kind) = match kind {
+            Kind::Panicked(payload) => {
+                let text = payload.downcast_ref::<&'static str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+                let text = text.unwrap_or_else(|| "a panic whose payload is not text".to_owned());
+                (text, Kind::Panicked(Mutex::new(payload)))
+            }
+            Kind::Cancelled(reason) => {
+                (reason.map_or_else(|| "cancelled".to_owned(), |reason| reason.to_string()), Kind::Cancelled(reason))
+            }
+            Kind::NoStack => (
+                "no stack could be had for it: raise vm.max_map_count, or run fewer fibers at once".to_owned(),
+                Kind::NoStack,
+            ),
+            Kind::SelfJoin => ("a fiber cannot join itself".to_owned(), Kind::SelfJoin),
+        };
+        Self { fiber, name, message, kind }
+    }
+
+    /// Did it panic?
+    pub fn is_panic(&self) -> bool {
+        matches!(self.kind, Kind::Panicked(_))
+    }
+
+    /// Was it cancelled, or refused because the runtime was shutting down or full?
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.kind, Kind::Cancelled(_))
+    }
+
+    /// Did it never run because no stack could be had?
+    pub fn is_no_stack(&self) -> bool {
+        matches!(self.kind, Kind::NoStack)
+    }
+
+    /// Why it was cancelled, if it was.
+    pub fn cancel_reason(&self) -> Option<CancelReason> {
+        match self.kind {
+            Kind::Cancelled(reason) => reason,
+            _ => None,
+        }
+    }
+
+    /// The panic's message, or in words why there is no value.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Which fiber it was.
+    pub fn fiber(&self) -> FiberId {
+        self.fiber
+    }
+
+    /// Its name, if it had one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The panic's payload, for [`resume_unwind`](std::panic::resume_unwind).
+    ///
+    /// # Panics
+    /// If the fiber did not panic; see [`try_into_panic`](Self::try_into_panic).
+    #[track_caller]
+    pub fn into_panic(self) -> Box<dyn Any + Send> {
+        match self.try_into_panic() {
+            Ok(payload) => payload,
+            Err(error) => panic!("into_panic of an error that is no panic: {error}"),
+        }
+    }
+
+    /// The panic's payload.
+    ///
+    /// # Errors
+    /// The error itself if the fiber did not panic.
+    pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, Self> {
+        match self.kind {
+            Kind::Panicked(payload) => Ok(payload.into_inner()),
+            kind => Err(Self { kind, ..self }),
+        }
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fiber {}", self.fiber)?;
+        if let Some(name) = &self.name {
+            write!(f, " \"{name}\"")?;
+        }
+        match self.kind {
+            Kind::Panicked(_) => write!(f, " panicked: {}", self.message),
+            Kind::Cancelled(_) => write!(f, " was cancelled: {}", self.message),
+            Kind::NoStack | Kind::SelfJoin => write!(f, ": {}", self.message),
+        }
+    }
+}
+
+impl fmt::Debug for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JoinError({self})")
+    }
+}
+
+impl std::error::Error for JoinError {}

@@ -1,0 +1,282 @@
+//! Fiber-locals: like thread-locals, but one value per fiber. On a plain thread they are thread-locals.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::spawn::drop_quietly;
+use crate::fiber::frame::FrameRef;
+use crate::fiber::local::{CloneValue, Inherited, LocalMap};
+use crate::fiber::top::FiberTop;
+use crate::sched::current;
+
+/// Declares fiber-locals.
+///
+/// Each fiber that uses one gets its own value, made by the initialiser on first use and dropped at the end of the fiber. With
+/// `inherit`, a fiber starts with a clone of its parent's value (which must be `Clone + Send`).
+///
+/// ```
+/// use std::cell::Cell;
+///
+/// fibra::fiber_local! {
+///     static REQUEST: Cell<u64> = Cell::new(0);
+///     inherit static TRACE: Option<String> = None;
+/// }
+///
+/// fibra::run(|| {
+///     REQUEST.set(7);
+///     TRACE.scope(Some("abc".into()), || {
+///         let child = fibra::spawn(|| (REQUEST.get(), TRACE.with(|trace| trace.clone())));
+///         assert_eq!(child.join().unwrap(), (0, Some("abc".into())));
+///     });
+///     assert_eq!(REQUEST.get(), 7);
+/// });
+/// ```
+#[macro_export]
+macro_rules! fiber_local {
+    () => {};
+    ($(#[$attr:meta])* $vis:vis inherit static $name:ident : $ty:ty = $init:expr; $($rest:tt)*) => {
+        $crate::fiber_local!(@one [$(#[$attr])*] [$vis] $name, $ty, $init, $crate::FiberLocal::new_inherited);
+        $crate::fiber_local!($($rest)*);
+    };
+    ($(#[$attr:meta])* $vis:vis inherit static $name:ident : $ty:ty = $init:expr) => {
+        $crate::fiber_local!(@one [$(#[$attr])*] [$vis] $name, $ty, $init, $crate::FiberLocal::new_inherited);
+    };
+    ($(#[$attr:meta])* inherit $vis:vis static $name:ident : $ty:ty = $init:expr; $($rest:tt)*) => {
+        $crate::fiber_local!(@one [$(#[$attr])*] [$vis] $name, $ty, $init, $crate::FiberLocal::new_inherited);
+        $crate::fiber_local!($($rest)*);
+    };
+    ($(#[$attr:meta])* $vis:vis static $name:ident : $ty:ty = $init:expr; $($rest:tt)*) => {
+        $crate::fiber_local!(@one [$(#[$attr])*] [$vis] $name, $ty, $init, $crate::FiberLocal::new);
+        $crate::fiber_local!($($rest)*);
+    };
+    ($(#[$attr:meta])* $vis:vis static $name:ident : $ty:ty = $init:expr) => {
+        $crate::fiber_local!(@one [$(#[$attr])*] [$vis] $name, $ty, $init, $crate::FiberLocal::new);
+    };
+    (@one [$(#[$attr:meta])*] [$vis:vis] $name:ident, $ty:ty, $init:expr, $new:path) => {
+        $(#[$attr])*
+        $vis static $name: $crate::FiberLocal<$ty> = {
+            fn init() -> $ty { $init }
+            // The byte makes the key unique: statics of size zero may share an address.
+            static KEY: u8 = 0;
+            $new(&KEY, init)
+        };
+    };
+}
+
+/// A fiber-local, declared with [`fiber_local!`](crate::fiber_local).
+pub struct FiberLocal<T: 'static> {
+    key: &'static u8,
+    init: fn() -> T,
+    inherit: Option<CloneValue>,
+    _value: PhantomData<fn() -> T>,
+}
+
+impl<T: 'static> std::fmt::Debug for FiberLocal<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FiberLocal").field("type", &std::any::type_name::<T>()).finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    static THREAD: RefCell<LocalMap> = const { RefCell::new(LocalMap::new()) };
+}
+
+/// Calls `f` with the map of whatever runs here. `f` calls one method of the map and no user code.
+fn with_map<R>(f: impl FnOnce(&mut LocalMap) -> R) -> R {
+    match current::fiber().and_then(|frame| frame.top()) {
+        Some(top) => {
+            let mut map = top.locals.get().cast::<LocalMap>();
+            if map.is_null() {
+                map = Box::into_raw(Box::default());
+                top.locals.set(map.cast());
+            }
+            // SAFETY: made above (or in `start`), freed in `drop_all` at the end of this very fiber; only the fiber itself touches it, and
+            // `f` does not come back here.
+            f(unsafe { &mut *map })
+        }
+        None => THREAD.with_borrow_mut(f),
+    }
+}
+
+impl<T: 'static> FiberLocal<T> {
+    /// For the macro.
+    #[doc(hidden)]
+    pub const fn new(key: &'static u8, init: fn() -> T) -> Self {
+        Self { key, init, inherit: None, _value: PhantomData }
+    }
+
+    fn key(&'static self) -> usize {
+        std::ptr::from_ref(self.key).addr()
+    }
+
+    /// Calls `f` with this fiber's value, which is made first if need be.
+    pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
+        let value = match with_map(|map| map.get(self.key())) {
+            Some(value) => value,
+            None => {
+                // The initialiser is user code: it runs without the map, and may have set the value itself meanwhile.
+                let value: Box<dyn Any> = Box::new((self.init)());
+                let replaced = with_map(|map| map.set(self.key(), value, self.inherit));
+                drop(replaced);
+                with_map(|map| map.get(self.key())).expect("just set")
+            }
+        };
+        // SAFETY: boxed, so it stays where it is while the map changes. It is replaced only by `scope`, which keeps the old box until its
+        // closure ends, and by the initialiser above, before anybody has seen it; it is dropped at the end of the fiber. `f` runs on this fiber.
+        let value = unsafe { &*value };
+        f(value.downcast_ref::<T>().expect("one type per key"))
+    }
+
+    /// Runs `f` with `value` in place of this fiber's; afterwards, also after a panic, the old value is back.
+    pub fn scope<R>(&'static self, value: T, f: impl FnOnce() -> R) -> R {
+        struct Restore {
+            key: usize,
+            inherit: Option<CloneValue>,
+            old: Option<Box<dyn Any>>,
+        }
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                let current = match self.old.take() {
+                    Some(old) => with_map(|map| map.set(self.key, old, self.inherit)),
+                    None => with_map(|map| map.remove(self.key)),
+                };
+                drop(current);
+            }
+        }
+        let old = with_map(|map| map.set(self.key(), Box::new(value), self.inherit));
+        let _restore = Restore { key: self.key(), inherit: self.inherit, old };
+        f()
+    }
+}
+
+impl<T: Clone + Send + 'static> FiberLocal<T> {
+    /// For the macro.
+    #[doc(hidden)]
+    pub const fn new_inherited(key: &'static u8, init: fn() -> T) -> Self {
+        fn clone_value<T: Clone + Send + 'static>(value: &dyn Any) -> Box<dyn Any + Send> {
+            Box::new(value.downcast_ref::<T>().expect("one type per key").clone())
+        }
+        Self { key, init, inherit: Some(clone_value::<T>), _value: PhantomData }
+    }
+}
+
+impl<T: 'static> FiberLocal<Cell<T>> {
+    /// A copy of the value in the cell.
+    pub fn get(&'static self) -> T
+    where
+        T: Copy,
+    {
+        self.with(Cell::get)
+    }
+
+    /// Sets the value in the cell.
+    pub fn set(&'static self, value: T) {
+        self.with(|cell| cell.set(value));
+    }
+
+    /// Takes the value out of the cell and leaves the default.
+    pub fn take(&'static self) -> T
+    where
+        T: Default,
+    {
+        self.with(Cell::take)
+    }
+
+    /// Replaces the value in the cell.
+    pub fn replace(&'static self, value: T) -> T {
+        self.with(|cell| cell.replace(value))
+    }
+}
+
+impl<T: 'static> FiberLocal<RefCell<T>> {
+    /// Calls `f` with a borrow of what is in the cell.
+    pub fn with_borrow<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
+        self.with(|cell| f(&cell.borrow()))
+    }
+
+    /// Calls `f` with a mutable borrow of what is in the cell.
+    pub fn with_borrow_mut<R>(&'static self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.with(|cell| f(&mut cell.borrow_mut()))
+    }
+
+    /// Sets what is in the cell.
+    pub fn set(&'static self, value: T) {
+        self.with(|cell| drop(cell.replace(value)));
+    }
+}
+
+/// Does this fiber (the running one) have any locals?
+#[inline(always)]
+pub(crate) fn has_locals(frame: FrameRef) -> bool {
+    frame.top().is_some_and(|top| !top.locals.get().is_null())
+}
+
+/// What children of this fiber (the running one) start with.
+pub(crate) fn inherited(frame: FrameRef) -> Inherited {
+    let Some(top) = frame.top() else { return Inherited::default() };
+    let map = top.locals.get().cast::<LocalMap>();
+    // SAFETY: as in `with_map`. Cloning is user code, but it only reads here, and a clone that reaches for its own local finds the map
+    // unlocked: it is read through a shared reference, which `with_map` must not alias mutably; hence the detour over a taken map.
+    if map.is_null() {
+        return Inherited::default();
+    }
+    top.locals.set(std::ptr::null_mut());
+    // SAFETY: the map is ours alone while it is taken off the fiber.
+    let inherited = catch_unwind(AssertUnwindSafe(|| unsafe { &*map }.inherited()));
+    put_back(top, map);
+    match inherited {
+        Ok(inherited) => inherited,
+        Err(payload) => std::panic::resume_unwind(payload),
+    }
+}
+
+/// Puts a map that was taken off a fiber back; what user code set meanwhile is dropped.
+fn put_back(top: &FiberTop, map: *mut LocalMap) {
+    let meanwhile = top.locals.replace(map.cast()).cast::<LocalMap>();
+    if !meanwhile.is_null() {
+        // SAFETY: made by `with_map` while ours was away, and nobody else has it.
+        drop_quietly(unsafe { Box::from_raw(meanwhile) });
+    }
+}
+
+/// A fiber starts: takes over what its parent left for it.
+pub(crate) fn adopt(top: &FiberTop, inherited: Inherited) {
+    top.locals.set(Box::into_raw(Box::new(LocalMap::from_inherited(inherited))).cast());
+}
+
+/// A task's locals travel with it between polls.
+pub(crate) fn detach(top: &FiberTop) -> *mut () {
+    top.locals.replace(std::ptr::null_mut())
+}
+
+/// See [`detach`].
+pub(crate) fn attach(top: &FiberTop, locals: *mut ()) {
+    top.locals.set(locals);
+}
+
+/// At the end of a fiber, on its own stack: drops every local, shielded, panics caught. Destructors may set new ones; those go too.
+#[inline(always)]
+pub(crate) fn drop_all(top: &FiberTop) {
+    if !top.locals.get().is_null() {
+        drop_all_slow(top);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn drop_all_slow(top: &FiberTop) {
+    top.shields.set(top.shields.get() + 1);
+    // Bounded, as for thread-locals: a destructor that makes a new value each time does not get away with it for ever.
+    for _ in 0..1000 {
+        let Some(value) = with_map(LocalMap::pop) else { break };
+        drop_quietly(value);
+    }
+    let map = top.locals.replace(std::ptr::null_mut()).cast::<LocalMap>();
+    if !map.is_null() {
+        // SAFETY: the fiber's own, off the fiber now.
+        drop_quietly(unsafe { Box::from_raw(map) });
+    }
+    top.shields.set(top.shields.get() - 1);
+}

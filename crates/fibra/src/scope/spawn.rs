@@ -1,0 +1,528 @@
+//! Starting fibers: `spawn` and its relatives.
+//!
+//! A spawn takes a frame from the worker's cache, moves the closure into it, counts it and pushes it: no allocation for a
+//! small closure, no shared line touched. The stack comes when the fiber first runs.
+
+use std::io;
+use std::marker::PhantomData;
+use std::mem;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::ptr;
+use std::sync::Arc;
+
+use super::join::JoinHandle;
+use super::local;
+use crate::fiber::frame::{self, Extras, Frame, FrameRef, RunResult, Thunk, flag};
+use crate::fiber::outcome::Outcome;
+use crate::fiber::stack::StackSize;
+use crate::prim::atomic::Ordering;
+use crate::sched::current;
+use crate::sched::queue::Entry;
+use crate::sched::shared::{RootRef, Shared};
+use crate::sched::worker::{Worker, take_ids};
+use crate::wait::cancel::{CancelReason, is_cancellation};
+
+/// Starts a fiber. It belongs to the root scope: `run` returns only after it has ended, whether or not it is joined.
+///
+/// The closure may be stolen by another worker until it first runs; from then on the fiber stays on its worker.
+///
+/// If the runtime is shutting down, or its cap of fibers is reached, nothing is started and the handle says so when it is joined.
+///
+/// # Panics
+/// On a thread that is neither in a runtime nor has entered one with [`Handle::enter`](crate::Handle::enter).
+///
+/// ```
+/// let sum = fibra::run(|| {
+///     let children: Vec<_> = (0..10u64).map(|i| fibra::spawn(move || i * i)).collect();
+///     children.into_iter().map(|child| child.join().unwrap()).sum::<u64>()
+/// });
+/// assert_eq!(sum, 285);
+/// ```
+#[track_caller]
+#[inline]
+pub fn spawn<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let site = Location::caller();
+    match current::worker() {
+        // SAFETY: `F` is `Send` and `'static`, so it may run on any worker at any time; `T` likewise may go to any joiner.
+        Some(worker) => unsafe { spawn_on(worker, f, site) },
+        None => match current::runtime() {
+            // SAFETY: as above.
+            Some(shared) => unsafe { spawn_with(&shared, shared.root, f, site, 0, None) },
+            None => no_runtime("spawn"),
+        },
+    }
+}
+
+/// Starts a fiber that stays on this worker, so that the closure need not be `Send`.
+///
+/// # Panics
+/// On a thread that is no worker of a runtime.
+///
+/// ```
+/// use std::{cell::Cell, rc::Rc};
+///
+/// fibra::run(|| {
+///     let seen = Rc::new(Cell::new(0));
+///     let child = {
+///         let seen = seen.clone();
+///         fibra::spawn_local(move || seen.set(7))
+///     };
+///     child.join().unwrap();
+///     assert_eq!(seen.get(), 7);
+/// });
+/// ```
+#[track_caller]
+pub fn spawn_local<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+{
+    let site = Location::caller();
+    let Some(worker) = current::worker() else {
+        panic!("fibra: spawn_local on a thread that runs no fibers: a fiber that must not move needs a worker to stay on");
+    };
+    // SAFETY: PINNED: it runs on this worker's thread and nowhere else, and so does whoever joins it with a `T` that is not `Send`, since
+    // the handle is `Send` only if `T` is.
+    unsafe { spawn_with(&worker.shared, root_of(worker), f, site, flag::PINNED, None) }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+pub(crate) fn no_runtime(what: &str) -> ! {
+    panic!(
+        "fibra: {what} on a thread without a runtime: call it inside fibra::run or Runtime::run, or make a runtime current on this \
+         thread with Handle::enter"
+    );
+}
+
+/// The root scope that a spawn on this worker counts in: that of the running fiber.
+#[inline(always)]
+pub(crate) fn root_of(worker: &Worker) -> RootRef {
+    match worker.current.get() {
+        // SAFETY: the running fiber counts in it.
+        Some(parent) => unsafe { RootRef::from_ptr(parent.root.get()) },
+        None => worker.shared.root,
+    }
+}
+
+/// The fast path of `spawn`.
+///
+/// # Safety
+/// `F` and `T` may be sent to any worker, and outlive the fiber.
+#[inline(always)]
+unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Location<'static>) -> JoinHandle<T> {
+    let shared = &*worker.shared;
+    let root = root_of(worker);
+    let inherits = worker.current.get().is_some_and(local::has_locals);
+    if inherits || shared.is_closing() || shared.config.max_fibers.is_some() || !worker.count_spawn(root) {
+        // SAFETY: passed on.
+        return unsafe { spawn_with(shared, root, f, site, 0, None) };
+    }
+    let frame = worker.take_frame();
+    // SAFETY: a fresh frame.
+    unsafe { fill(frame, shared, root, worker.take_id(), f, site, 0) };
+    worker.stats().spawned.add(1);
+    let ticket = frame.waiter.word.publish_spawned();
+    worker.push_spawned(frame, ticket);
+    JoinHandle::new(frame)
+}
+
+/// Writes everything a new fiber needs into its frame.
+///
+/// # Safety
+/// `frame` is fresh from the pool.
+#[inline(always)]
+unsafe fn fill<F: FnOnce() -> T, T>(
+    frame: FrameRef,
+    shared: &Shared,
+    root: RootRef,
+    id: u64,
+    f: F,
+    site: &'static Location<'static>,
+    flags: u32,
+) {
+    // Relaxed, all: the frame is ours until it is published.
+    frame.waiter.flags.store(flags, Ordering::Relaxed);
+    frame.id.store(id, Ordering::Relaxed);
+    frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
+    frame.root.set(root.as_ptr());
+    frame.site.set(Some(site));
+    frame.thunk.set(Some(Closure::<F, T>::THUNK));
+    frame.join.reset(true);
+    // SAFETY: a fresh frame's storage is empty.
+    unsafe { frame.put(f) };
+}
+
+/// Every spawn but the fast path. Never fails: if it is refused, the handle says so.
+///
+/// # Safety
+/// As [`spawn_on`]; with PINNED they need not be sendable, but then this is a worker of `shared` (or `home` is set to this thread's).
+pub(crate) unsafe fn spawn_with<F: FnOnce() -> T, T>(
+    shared: &Shared,
+    root: RootRef,
+    f: F,
+    site: &'static Location<'static>,
+    flags: u32,
+    extras: Option<Extras>,
+) -> JoinHandle<T> {
+    // SAFETY: passed on.
+    match unsafe { try_spawn(shared, root, f, site, flags, extras, None) } {
+        Ok(handle) => handle,
+        Err(Refused { reason, f }) => {
+            drop(f);
+            refused(shared, site, reason)
+        }
+    }
+}
+
+/// Why nothing was started; the closure comes back.
+pub(crate) struct Refused<F> {
+    pub(crate) reason: RefusedBecause,
+    pub(crate) f: F,
+}
+
+/// See [`Refused`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RefusedBecause {
+    /// Shutdown has begun, or the process is a fork of the one the runtime lives in.
+    ShuttingDown,
+    /// `max_fibers` are alive.
+    Full,
+}
+
+/// # Safety
+/// As [`spawn_with`].
+pub(crate) unsafe fn try_spawn<F: FnOnce() -> T, T>(
+    shared: &Shared,
+    root: RootRef,
+    f: F,
+    site: &'static Location<'static>,
+    mut flags: u32,
+    mut extras: Option<Extras>,
+    spread_to: Option<usize>,
+) -> Result<JoinHandle<T>, Refused<F>> {
+    let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
+    let parent = worker.and_then(|worker| worker.current.get());
+    if flags & flag::ROOT == 0 && (shared.is_closing() || shared.fork_epoch != crate::sched::fork::epoch()) {
+        return Err(Refused { reason: RefusedBecause::ShuttingDown, f });
+    }
+    if !shared.admit() {
+        return Err(Refused { reason: RefusedBecause::Full, f });
+    }
+    let counted = if flags & flag::ROOT != 0 {
+        true
+    } else if flags & flag::DAEMON != 0 {
+        root.add_user();
+        let counted = shared.daemons.try_add();
+        if !counted {
+            shared.release_root(root);
+        }
+        counted
+    } else {
+        match worker {
+            Some(worker) => worker.count_spawn(root),
+            None => root.try_add(),
+        }
+    };
+    if !counted {
+        shared.dismiss();
+        return Err(Refused { reason: RefusedBecause::ShuttingDown, f });
+    }
+    if let Some(inherited) = parent.map(local::inherited).filter(|inherited| !inherited.is_empty()) {
+        *extras.get_or_insert_default().inherited.lock() = Some(inherited);
+    }
+    let (frame, id) = match worker {
+        Some(worker) => (worker.take_frame(), worker.take_id()),
+        None => (frame::take_shared(), take_ids(1)),
+    };
+    if spread_to.is_some() {
+        flags |= flag::PINNED;
+    }
+    // SAFETY: a fresh frame.
+    unsafe { fill(frame, shared, root, id, f, site, flags) };
+    if let Some(extras) = extras {
+        frame.set_extras(extras);
+    }
+    let handle = JoinHandle::new(frame);
+    match worker {
+        Some(worker) => worker.stats().spawned.add(1),
+        None => {
+            // Relaxed: a number for people.
+            shared.spawned_outside.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let ticket = frame.waiter.word.publish_spawned();
+    match (worker, spread_to) {
+        (_, Some(target)) => {
+            // Relaxed: published by the inbox.
+            frame.home.store(target as u32, Ordering::Relaxed);
+            shared.deliver(target, frame);
+        }
+        (Some(worker), None) if flags & flag::PINNED != 0 => {
+            // Relaxed: this worker's own.
+            frame.home.store(worker.index as u32, Ordering::Relaxed);
+            worker.push_local(frame);
+        }
+        (Some(worker), None) => worker.push_spawned(frame, ticket),
+        (None, None) => shared.inject(Entry { frame: frame.address(), ticket: ticket.to_bits() }),
+    }
+    Ok(handle)
+}
+
+/// A handle of something that was never started: it has ended already, cancelled.
+#[cold]
+pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reason: RefusedBecause) -> JoinHandle<T> {
+    let frame = frame::take_shared();
+    let reason = match reason {
+        RefusedBecause::ShuttingDown => CancelReason::Shutdown as u32,
+        RefusedBecause::Full => CancelReason::Full as u32,
+    };
+    // Relaxed, all: the frame is ours until the handle is given out.
+    frame.waiter.flags.store(flag::CANCEL | (reason << flag::REASON_SHIFT), Ordering::Relaxed);
+    frame.id.store(take_ids(1), Ordering::Relaxed);
+    frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
+    frame.site.set(Some(site));
+    frame.thunk.set(None);
+    frame.join.reset(true);
+    let ticket = frame.waiter.word.publish_spawned();
+    let started = frame.waiter.word.start(ticket);
+    debug_assert!(started);
+    frame.waiter.word.finish(true);
+    let _ = frame.join.finish(Outcome::Cancelled);
+    JoinHandle::new(frame)
+}
+
+/// The thunk of one closure type.
+struct Closure<F, T>(PhantomData<(F, T)>);
+
+impl<F: FnOnce() -> T, T> Closure<F, T> {
+    const THUNK: &'static Thunk = &Thunk { run: Self::run, discard: Self::discard };
+
+    unsafe fn run(frame: &Frame) -> RunResult {
+        // SAFETY: `fill` put an `F` there, and this is the one run of this fiber.
+        let f = unsafe { frame.take::<F>() };
+        start_of_user_code(frame);
+        let result = catch_unwind(AssertUnwindSafe(f));
+        end_of_user_code(frame);
+        match result {
+            // SAFETY: the closure is gone from the storage, which is this fiber's.
+            Ok(value) => unsafe { publish_value(frame, value) },
+            // SAFETY: as above.
+            Err(payload) => unsafe { publish_panic(frame, payload) },
+        }
+    }
+
+    unsafe fn discard(frame: &Frame) {
+        // SAFETY: `fill` put an `F` there, and it never ran.
+        let f = unsafe { frame.take::<F>() };
+        drop_quietly(f);
+        end_of_user_code(frame);
+    }
+}
+
+/// What its parent left for it comes first.
+#[inline(always)]
+pub(crate) fn start_of_user_code(frame: &Frame) {
+    // SAFETY: the running fiber's own frame.
+    if let Some(extras) = unsafe { frame.extras() }
+        && let Some(inherited) = extras.inherited.lock().take()
+        && let Some(top) = frame.top()
+    {
+        local::adopt(top, inherited);
+    }
+}
+
+/// What the user's code left behind on this fiber goes before its result is published.
+pub(crate) fn end_of_user_code(frame: &Frame) {
+    if let Some(top) = frame.top() {
+        top.unwinding.set(false);
+        local::drop_all(top);
+    }
+}
+
+/// Drops something of the user's; a destructor that panics has been reported by the hook and ends here.
+pub(crate) fn drop_quietly<V>(value: V) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(value))) {
+        // Its destructor could panic once more, and so on: it is leaked.
+        mem::forget(payload);
+    }
+}
+
+/// # Safety
+/// On the fiber, which owns its empty storage.
+#[inline(always)]
+pub(crate) unsafe fn publish_value<T>(frame: &Frame, value: T) -> RunResult {
+    // SAFETY: the caller's promise.
+    unsafe { frame.put(value) };
+    if mem::needs_drop::<T>() && !frame.join.publish_result(Outcome::Value) {
+        // SAFETY: just put there, and the handle is gone.
+        drop_quietly(unsafe { frame.take::<T>() });
+    }
+    RunResult::Ended(Outcome::Value)
+}
+
+/// # Safety
+/// As [`publish_value`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any + Send>) -> RunResult {
+    if is_cancellation(&*payload) {
+        return RunResult::Ended(Outcome::Cancelled);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { frame.put(payload) };
+    if !frame.join.publish_result(Outcome::Panicked) {
+        if let Some(worker) = current::worker() {
+            worker.stats().detached_panics.add(1);
+        }
+        // SAFETY: just put there, and the handle is gone.
+        drop_quietly(unsafe { frame.take::<Box<dyn std::any::Any + Send>>() });
+    }
+    RunResult::Ended(Outcome::Panicked)
+}
+
+/// A fiber with a name, a stack of its own size and other choices.
+///
+/// ```
+/// fibra::run(|| {
+///     let reader = fibra::Builder::new().name("reader").stack_size(64 << 10).spawn(|| {
+///         fibra::current().unwrap().name().map(str::to_owned)
+///     });
+///     assert_eq!(reader.unwrap().join().unwrap().as_deref(), Some("reader"));
+/// });
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until `spawn`"]
+pub struct Builder {
+    name: Option<Arc<str>>,
+    stack_size: Option<usize>,
+    daemon: bool,
+    spread: bool,
+}
+
+impl Builder {
+    /// A fiber like those of [`spawn`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Its name, in reports, panics and [`current`](crate::current).
+    pub fn name(mut self, name: impl AsRef<str>) -> Self {
+        self.name = Some(name.as_ref().into());
+        self
+    }
+
+    /// The size of its stack, rounded up to 32 KiB, 64 KiB, 256 KiB, 1 MiB or a power of two up to 1 GiB. `spawn` fails for anything else.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// A daemon does not hold up `run`; it is cancelled when the run it was started in is over.
+    pub fn daemon(mut self, daemon: bool) -> Self {
+        self.daemon = daemon;
+        self
+    }
+
+    /// Puts it on the worker with the fewest started fibers instead of leaving it with its spawner: for accept loops.
+    pub fn spread(mut self) -> Self {
+        self.spread = true;
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a stack size out of range, `QuotaExceeded` at the runtime's cap of fibers, `Other` if the runtime is shutting down.
+    ///
+    /// # Panics
+    /// Like [`spawn`].
+    #[track_caller]
+    pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let site = Location::caller();
+        match current::worker() {
+            Some(worker) => self.spawn_in(&worker.shared, root_of(worker), f, site, 0),
+            None => match current::runtime() {
+                Some(shared) => self.spawn_in(&shared, shared.root, f, site, 0),
+                None => no_runtime("Builder::spawn"),
+            },
+        }
+    }
+
+    /// Starts it on this worker, so that the closure need not be `Send`. See [`spawn_local`].
+    ///
+    /// # Errors
+    /// Like [`Builder::spawn`]; `InvalidInput` together with [`Builder::spread`].
+    ///
+    /// # Panics
+    /// Like [`spawn_local`].
+    #[track_caller]
+    pub fn spawn_local<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        let site = Location::caller();
+        let Some(worker) = current::worker() else {
+            panic!("fibra: spawn_local on a thread that runs no fibers");
+        };
+        if self.spread {
+            let text = "a local fiber stays on its spawner's worker: spread() and spawn_local() exclude each other";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        self.spawn_in(&worker.shared, root_of(worker), f, site, flag::PINNED)
+    }
+
+    pub(crate) fn spawn_in<F, T>(
+        self,
+        shared: &Shared,
+        root: RootRef,
+        f: F,
+        site: &'static Location<'static>,
+        mut flags: u32,
+    ) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        let stack_size = match self.stack_size {
+            None => None,
+            Some(bytes) => {
+                let size = StackSize::new(bytes);
+                Some(size.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?)
+            }
+        };
+        if self.daemon {
+            flags |= flag::DAEMON;
+        }
+        let spread_to = self.spread.then(|| least_loaded(shared));
+        let extras = Extras { name: self.name, stack_size, ..Extras::default() };
+        // SAFETY: the public callers above demand `Send` unless it is PINNED to the worker this runs on; `'static` always.
+        let spawned = unsafe { try_spawn(shared, root, f, site, flags, Some(extras), spread_to) };
+        spawned.map_err(|refused| match refused.reason {
+            RefusedBecause::ShuttingDown => io::Error::other("fibra: the runtime is shutting down: nothing new is started"),
+            RefusedBecause::Full => io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                format!(
+                    "fibra: {} fibers are alive, the cap set with Runtime::builder().max_fibers()",
+                    shared.config.max_fibers.unwrap_or_default()
+                ),
+            ),
+        })
+    }
+}
+
+/// The worker with the fewest started fibers.
+fn least_loaded(shared: &Shared) -> usize {
+    let load = |index: &usize| shared.remotes[*index].stats.started.get();
+    (0..shared.remotes.len()).min_by_key(load).expect("a runtime has a worker")
+}

@@ -1,0 +1,23 @@
+//! The waist: everything that can block goes through here (law 2), everything that wakes comes back through here.
+//!
+//! ```text
+//! word.rs     the state machine: one AtomicU64 per waiter          (lowest floor: `fiber` and `sched` name it too)
+//! node.rs     who waits for an object: nodes and lists              (lowest floor)
+//! waker.rs    the records of threads and async waits, and unparking (lowest floor)
+//! park.rs     wait: RUNNING → PARKING → PARKED → RUNNING, for fibers and threads
+//! cancel.rs   how a cancelled fiber unwinds
+//! notify.rs   waits without a node: futures that are polled by a fiber, a thread or the scheduler
+//! reason.rs   why something waits
+//! ```
+
+#[cfg(not(loom))]
+pub(crate) mod cancel;
+pub(crate) mod node;
+#[cfg(not(loom))]
+pub(crate) mod notify;
+#[cfg(not(loom))]
+pub(crate) mod park;
+#[cfg(not(loom))]
+pub(crate) mod reason;
+pub(crate) mod waker;
+pub(crate) mod word;

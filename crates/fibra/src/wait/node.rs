@@ -1,0 +1,222 @@
+//! Wait nodes and wait lists: how an object remembers who waits for it.
+//!
+//! Lowest floor, like the word: `fiber` embeds [`Waiter`] in its frames, everything above links [`Node`]s. A node lives with
+//! the waiter (on the waiting stack, or in the recycled record of an async wait) and names one wait by (waiter, ticket). A
+//! list belongs to an object and is only touched under that object's lock.
+//!
+//! Invariants:
+//! * a linked node stays where it is until it is unlinked; whoever claims its wait unlinks it, under the lock;
+//! * a waiter is in type-stable memory for ever, so a copied (waiter, ticket) may be used at any later time;
+//! * whoever lets the waiter go on (releases the claim) copies what it needs from the node before, and never touches it after.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use super::word::{Arm, Ticket, Word};
+use crate::prim::atomic::AtomicU32;
+
+/// What kind of thing waits: decides how it is set going again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    /// A frame of `fiber`. Zero, so that zeroed frames are valid.
+    Fiber = 0,
+    /// A record of an OS thread.
+    Thread = 1,
+    /// A record of an async wait.
+    Task = 2,
+}
+
+/// The head of every waiter: the word, and the flags that go with it. `repr(C)`, so that it can be the first field of a frame or a record.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Waiter {
+    pub(crate) word: Word,
+    kind: Kind,
+    /// The cancel flag and what else the owner of the record keeps there; see `fiber::frame`.
+    pub(crate) flags: AtomicU32,
+}
+
+impl Waiter {
+    #[cfg(not(loom))]
+    pub(crate) const fn new(kind: Kind) -> Self {
+        Self { word: Word::new(), kind, flags: AtomicU32::new(0) }
+    }
+    #[cfg(loom)]
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { word: Word::new(), kind, flags: AtomicU32::new(0) }
+    }
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+/// A waiter, by address. The memory behind it is never freed nor reused for anything but waiters of the same kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WaiterRef(NonNull<Waiter>);
+
+// SAFETY: it points to a `Waiter` in type-stable memory, whose fields are atomics or never change.
+unsafe impl Send for WaiterRef {}
+// SAFETY: as above.
+unsafe impl Sync for WaiterRef {}
+
+impl WaiterRef {
+    /// # Safety
+    /// `waiter` must be in memory that holds a `Waiter` of this kind for the rest of the process (or of the model).
+    #[inline(always)]
+    pub(crate) unsafe fn new(waiter: NonNull<Waiter>) -> Self {
+        Self(waiter)
+    }
+    #[inline(always)]
+    pub(crate) fn as_ptr(self) -> NonNull<Waiter> {
+        self.0
+    }
+    #[inline(always)]
+    pub(crate) fn get<'a>(self) -> &'a Waiter {
+        // SAFETY: type-stable for ever, by the contract of `new`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// One entry in one object's list: "this wait, and which arm of it you are".
+#[derive(Debug)]
+pub(crate) struct Node {
+    prev: Cell<*const Node>,
+    next: Cell<*const Node>,
+    linked: Cell<bool>,
+    waiter: Cell<Option<WaiterRef>>,
+    ticket: Cell<Ticket>,
+    arm: Cell<Arm>,
+}
+
+impl Node {
+    pub(crate) const fn new() -> Self {
+        Self {
+            prev: Cell::new(ptr::null()),
+            next: Cell::new(ptr::null()),
+            linked: Cell::new(false),
+            waiter: Cell::new(None),
+            ticket: Cell::new(Ticket::NONE),
+            arm: Cell::new(0),
+        }
+    }
+
+    /// Says for which wait this node stands. Called under the object's lock, before linking.
+    pub(crate) fn set(&self, waiter: WaiterRef, ticket: Ticket, arm: Arm) {
+        self.waiter.set(Some(waiter));
+        self.ticket.set(ticket);
+        self.arm.set(arm);
+    }
+
+    /// The wait it stands for: copied out, since the node may be gone as soon as the claim is released.
+    pub(crate) fn target(&self) -> (WaiterRef, Ticket, Arm) {
+        (self.waiter.get().expect("a linked node has a waiter"), self.ticket.get(), self.arm.get())
+    }
+}
+
+/// A FIFO of nodes. Guarded by the lock of the object it belongs to.
+#[derive(Debug)]
+pub(crate) struct WaitList {
+    head: Cell<*const Node>,
+    tail: Cell<*const Node>,
+}
+
+// SAFETY: a list is only touched under its object's lock, and its nodes only through it; see the contracts below.
+unsafe impl Send for WaitList {}
+
+impl WaitList {
+    pub(crate) const fn new() -> Self {
+        Self { head: Cell::new(ptr::null()), tail: Cell::new(ptr::null()) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.get().is_null()
+    }
+
+    /// # Safety
+    /// Under the object's lock; `node` is not linked anywhere and stays where it is until it is unlinked.
+    pub(crate) unsafe fn push_back(&self, node: &Node) {
+        debug_assert!(!node.linked.get(), "a node is linked once");
+        let tail = self.tail.replace(node);
+        node.prev.set(tail);
+        node.next.set(ptr::null());
+        node.linked.set(true);
+        if tail.is_null() {
+            self.head.set(node);
+        } else {
+            // SAFETY: linked nodes are alive (contract of this function), and the lock is held.
+            unsafe { (*tail).next.set(node) };
+        }
+    }
+
+    /// Unlinks `node` if it is linked; does nothing otherwise. True if it was.
+    ///
+    /// # Safety
+    /// Under the object's lock; `node`, if linked, is linked in this list.
+    pub(crate) unsafe fn remove(&self, node: &Node) -> bool {
+        if !node.linked.replace(false) {
+            return false;
+        }
+        let (prev, next) = (node.prev.get(), node.next.get());
+        if prev.is_null() {
+            self.head.set(next);
+        } else {
+            // SAFETY: neighbours of a linked node are linked, hence alive, and the lock is held.
+            unsafe { (*prev).next.set(next) };
+        }
+        if next.is_null() {
+            self.tail.set(prev);
+        } else {
+            // SAFETY: as above.
+            unsafe { (*next).prev.set(prev) };
+        }
+        true
+    }
+
+    /// Unlinks the oldest node and says which wait it stands for.
+    ///
+    /// # Safety
+    /// Under the object's lock.
+    pub(crate) unsafe fn pop_front(&self) -> Option<(WaiterRef, Ticket, Arm)> {
+        let head = self.head.get();
+        // SAFETY: linked nodes are alive, and the lock is held.
+        let node = unsafe { head.as_ref() }?;
+        let target = node.target();
+        // SAFETY: lock held (contract), and `node` is in this list.
+        unsafe { self.remove(node) };
+        Some(target)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn waiter() -> WaiterRef {
+        // SAFETY: leaked, so it lives for ever.
+        unsafe { WaiterRef::new(NonNull::from(Box::leak(Box::new(Waiter::new(Kind::Fiber))))) }
+    }
+
+    // S0-36, S4-32: FIFO; removal is idempotent, also of a node that a waker took.
+    #[test]
+    fn fifo_and_idempotent_removal() {
+        let w = waiter();
+        let list = WaitList::new();
+        let nodes: Vec<Node> = (0..4).map(|_| Node::new()).collect();
+        // SAFETY: single-threaded; the nodes outlive their being linked.
+        unsafe {
+            for (i, node) in nodes.iter().enumerate() {
+                node.set(w, Ticket::from_bits(7), i as u8);
+                list.push_back(node);
+            }
+            assert!(list.remove(&nodes[1]));
+            assert!(!list.remove(&nodes[1]));
+            assert_eq!(list.pop_front().unwrap().2, 0);
+            assert!(!list.remove(&nodes[0]), "popped by a waker: unpublish finds nothing to do");
+            assert_eq!(list.pop_front().unwrap().2, 2);
+            assert!(list.remove(&nodes[3]));
+            assert!(list.is_empty() && list.pop_front().is_none());
+        }
+    }
+}

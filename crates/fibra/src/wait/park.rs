@@ -1,0 +1,194 @@
+//! Park: the one way to wait (law 2). A fiber parks itself, a plain thread blocks; the code above cannot tell which.
+//!
+//! ```text
+//!  RUNNING ── begin_park ──▶ PARKING ── publish ──▶ (visible to owners) ── switch ──▶ PARKED ── claimed ──▶ RUNNABLE ──▶ RUNNING
+//!     ▲                         │                                        (on the scheduler's stack)
+//!     └──── abort_park ─────────┘  publish said "nothing to wait for", or the cancel flag is up
+//! ```
+//!
+//! Cancellation is looked at twice: on entry, and after PARKING is visible; after that the canceller claims the wait like any
+//! owner. It is never looked at on the way out of a completed wait. No user code runs between PARKING and the switch.
+
+use std::panic::Location;
+use std::ptr;
+use std::time::Duration;
+
+use super::cancel;
+use super::node::WaiterRef;
+use super::reason::WaitReason;
+use super::waker::{ThreadRecord, ThreadWait};
+use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, ARM_TIMEOUT, Arm, Ticket};
+use crate::fiber::frame::{FrameRef, flag};
+use crate::machine::timer::Timer;
+use crate::prim::atomic::handshake_load_u32;
+use crate::prim::clock;
+use crate::sched::current;
+use crate::sched::worker::{Worker, signal};
+
+/// Something one can wait on; holds its own nodes, on the stack of whoever waits.
+pub(crate) trait Waitable {
+    /// Makes the wait visible to completion owners. False: it is complete (or refused) already, do not wait; then nothing stays published.
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool;
+    /// Takes it back after somebody else completed the wait. Does nothing if the owner has unlinked it already.
+    fn unpublish(&self);
+}
+
+/// How a wait goes about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    pub(crate) reason: WaitReason,
+    /// Names the object in reports.
+    pub(crate) object: u64,
+    pub(crate) site: &'static Location<'static>,
+    /// On fibra's clock.
+    pub(crate) deadline: Option<u64>,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Ended {
+    /// `publish` said that there is nothing to wait for.
+    NotParked,
+    /// An owner completed it as this arm.
+    Completed(Arm),
+    /// The deadline came first.
+    TimedOut,
+    /// Cancellation came first. Only returned by [`wait_or_cancelled`]; [`wait`] unwinds instead.
+    Cancelled,
+}
+
+/// Waits, as whatever runs here. Cancellation unwinds the fiber.
+#[inline]
+pub(crate) fn wait(waitable: &impl Waitable, how: Wait) -> Ended {
+    match wait_or_cancelled(waitable, how) {
+        Ended::Cancelled => cancel::deliver(),
+        ended => ended,
+    }
+}
+
+/// Waits, but returns [`Ended::Cancelled`] instead of unwinding: for callers that have something to take back first.
+#[inline]
+pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
+    match current::worker() {
+        None => thread_wait(waitable, how),
+        Some(worker) => match worker.current.get() {
+            Some(frame) => fiber_wait(worker, frame, waitable, how),
+            None => panic!("fibra: a blocking call on a worker's own stack, where only machines run: they must not block"),
+        },
+    }
+}
+
+#[inline]
+fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: Wait) -> Ended {
+    let top = frame.top().expect("a running fiber has a stack");
+    if top.no_suspends.get() != 0 {
+        suspended_in_no_suspend(how.reason);
+    }
+    let binding = how.reason.is_binding() || cancel::held_off(worker, top);
+    if !binding && frame.has(flag::CANCEL) {
+        return Ended::Cancelled;
+    }
+    if how.deadline.is_some_and(|deadline| deadline <= clock::now()) {
+        return Ended::TimedOut;
+    }
+    let word = &frame.waiter.word;
+    let ticket = word.begin_park(if binding { ARM_BINDING } else { ARM_REVOCABLE });
+    // After the word: the canceller sets the flag and then looks at the word.
+    if !binding && handshake_load_u32(&frame.waiter.flags) & flag::CANCEL != 0 {
+        if !word.abort_park() {
+            // The canceller was faster and has claimed the wait: let it finish.
+            // SAFETY: on the current fiber, whose word is PARKING and claimed.
+            unsafe { worker.suspend(frame, signal::PARK) };
+        }
+        return Ended::Cancelled;
+    }
+    if !waitable.publish(frame.waiter_ref(), ticket) {
+        if !word.abort_park() {
+            // Cancelled meanwhile; but what we came for is done, and that stands. Cancellation comes at the next wait.
+            // SAFETY: as above.
+            unsafe { worker.suspend(frame, signal::PARK) };
+        }
+        return Ended::NotParked;
+    }
+    let timer = Timer::new(ptr::from_ref(&frame.waiter).cast(), ticket.to_bits(), ARM_TIMEOUT);
+    if let Some(deadline) = how.deadline {
+        // SAFETY: it stays on this stack until it has fired or is removed below; the fiber does not leave this function before.
+        unsafe { worker.set_timer(&timer, deadline) };
+    }
+    top.note_wait(how.reason as u8, how.object, how.site, worker.cached_now());
+    // SAFETY: on the current fiber, whose word is PARKING or claimed.
+    unsafe { worker.suspend(frame, signal::PARK) };
+    top.clear_wait();
+    let arm = word.snapshot().arm();
+    if how.deadline.is_some() && arm != ARM_TIMEOUT {
+        // SAFETY: set above, on this worker: a started fiber stays.
+        unsafe { worker.remove_timer(&timer) };
+    }
+    match arm {
+        ARM_TIMEOUT => {
+            waitable.unpublish();
+            Ended::TimedOut
+        }
+        ARM_CANCEL => {
+            waitable.unpublish();
+            Ended::Cancelled
+        }
+        arm => Ended::Completed(arm),
+    }
+}
+
+#[inline(never)]
+fn thread_wait(waitable: &impl Waitable, how: Wait) -> Ended {
+    let left = || how.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(clock::now())));
+    if left() == Some(Duration::ZERO) {
+        return Ended::TimedOut;
+    }
+    let ended = ThreadRecord::with_mine(|record| {
+        record.wait(|waiter, ticket| waitable.publish(waiter, ticket), || waitable.unpublish(), left)
+    });
+    match ended {
+        ThreadWait::NotParked => Ended::NotParked,
+        ThreadWait::Completed(arm) => Ended::Completed(arm),
+        ThreadWait::TimedOut => Ended::TimedOut,
+    }
+}
+
+/// Lets others run first. On a plain thread this is the system's yield.
+#[inline]
+pub(crate) fn yield_now() {
+    match current::worker() {
+        Some(worker) => match worker.current.get() {
+            Some(frame) => yield_fiber(worker, frame),
+            None => panic!("fibra: yield_now on a worker's own stack"),
+        },
+        None => crate::prim::thread::yield_now(),
+    }
+}
+
+#[inline(always)]
+fn yield_fiber(worker: &Worker, frame: FrameRef) {
+    let top = frame.top().expect("a running fiber has a stack");
+    if top.no_suspends.get() != 0 {
+        suspended_in_no_suspend_yield();
+    }
+    if frame.has(flag::CANCEL) {
+        cancel::checkpoint();
+    }
+    worker.stats().yields.add(1);
+    // SAFETY: on the current fiber, whose word is RUNNING.
+    unsafe { worker.suspend(frame, signal::YIELD) };
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn suspended_in_no_suspend(reason: WaitReason) -> ! {
+    panic!("fibra: a blocking call ({reason}) inside `no_suspend`, which promises that this fiber does not leave its worker's thread-locals half changed");
+}
+
+#[cold]
+#[inline(never)]
+fn suspended_in_no_suspend_yield() -> ! {
+    panic!("fibra: `yield_now` inside `no_suspend`");
+}

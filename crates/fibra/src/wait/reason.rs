@@ -1,0 +1,60 @@
+//! Why something waits: one reason per place that can wait, so that a report says what each fiber does (law 8).
+
+use std::fmt;
+
+/// Why a fiber waits. No reason is used in two places.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// In [`sleep`](crate::sleep) or [`sleep_until`](crate::sleep_until).
+    Sleep = 1,
+    /// Joining another fiber.
+    Join = 2,
+    /// In [`blocking`](crate::blocking), queued for a thread of the pool.
+    BlockingQueued = 3,
+    /// In [`blocking`](crate::blocking), running on a thread of the pool: binding.
+    BlockingRunning = 4,
+    /// In [`block_on`](crate::block_on): the future is not ready.
+    BlockOn = 5,
+    /// At the end of a `run`, until the fibers of its root scope have ended: binding.
+    RunEnd = 6,
+    /// At the end of a runtime, until its daemons have ended: binding.
+    RuntimeEnd = 7,
+}
+
+impl WaitReason {
+    /// Every reason there is.
+    pub const ALL: [WaitReason; 7] = [
+        WaitReason::Sleep,
+        WaitReason::Join,
+        WaitReason::BlockingQueued,
+        WaitReason::BlockingRunning,
+        WaitReason::BlockOn,
+        WaitReason::RunEnd,
+        WaitReason::RuntimeEnd,
+    ];
+
+    /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
+    pub fn is_binding(self) -> bool {
+        matches!(self, WaitReason::BlockingRunning | WaitReason::RunEnd | WaitReason::RuntimeEnd)
+    }
+
+    pub(crate) fn from_bits(bits: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| *reason as u8 == bits)
+    }
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WaitReason::Sleep => "sleeping",
+            WaitReason::Join => "joining a fiber",
+            WaitReason::BlockingQueued => "queued for the blocking pool",
+            WaitReason::BlockingRunning => "running on the blocking pool",
+            WaitReason::BlockOn => "waiting for a future",
+            WaitReason::RunEnd => "waiting for the fibers of its run",
+            WaitReason::RuntimeEnd => "waiting for the daemons of its runtime",
+        })
+    }
+}

@@ -1,0 +1,229 @@
+//! The records of waiters that are no fibers: OS threads and async waits.
+//!
+//! Lowest floor, like word and node: whoever completes a wait (`sched::wake`) has to be able to set any kind of waiter going. A record is
+//! recycled and never freed, so a late waker may look at its word at any time and finds a stale ticket.
+//!
+//! A thread parks on a mutex and a condition variable of its record (the facade's, so that loom can drive them): the
+//! word says whether the wait is over, the flag under the mutex that somebody has called. A task's record holds its waker: it is
+//! *notified, never filled*; what it waits for is taken inside `poll`.
+
+use std::ptr::NonNull;
+use std::task::Waker;
+use std::time::Duration;
+
+use super::node::{Kind, Node, Waiter, WaiterRef};
+use super::word::{State, Ticket};
+use crate::prim::sync::{Condvar, Mutex};
+
+/// The record of a thread that waits.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct ThreadRecord {
+    waiter: Waiter,
+    called: Mutex<bool>,
+    signal: Condvar,
+}
+
+impl ThreadRecord {
+    pub(crate) fn new() -> Self {
+        Self { waiter: Waiter::new(Kind::Thread), called: Mutex::new(false), signal: Condvar::new() }
+    }
+
+    pub(crate) fn waiter(&'static self) -> &'static Waiter {
+        &self.waiter
+    }
+
+    pub(crate) fn waiter_ref(&'static self) -> WaiterRef {
+        // SAFETY: `'static`, of kind Thread for ever.
+        unsafe { WaiterRef::new(NonNull::from(self).cast()) }
+    }
+
+    fn of(waiter: WaiterRef) -> &'static ThreadRecord {
+        debug_assert_eq!(waiter.get().kind(), Kind::Thread);
+        // SAFETY: waiters of kind Thread exist only as the first field of a record (`repr(C)`), and records live for ever.
+        unsafe { waiter.as_ptr().cast::<ThreadRecord>().as_ref() }
+    }
+
+    fn call(&self) {
+        *self.called.lock() = true;
+        self.signal.notify_one();
+    }
+
+    /// Blocks until the word is RUNNABLE, or until `left` says that no time is left (`Some(0)`). True if RUNNABLE.
+    pub(crate) fn park(&self, left: impl Fn() -> Option<Duration>) -> bool {
+        let mut called = self.called.lock();
+        loop {
+            if self.waiter.word.snapshot().state() == State::Runnable {
+                *called = false;
+                return true;
+            }
+            if std::mem::take(&mut *called) {
+                // A call for an earlier wait: look at the word again.
+                continue;
+            }
+            called = match left() {
+                None => self.signal.wait(called),
+                Some(Duration::ZERO) => return false,
+                Some(left) => self.signal.wait_timeout(called, left),
+            };
+        }
+    }
+}
+
+/// The record of an async wait: notified, never filled.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct TaskRecord {
+    waiter: Waiter,
+    waker: Mutex<Option<Waker>>,
+    /// The one node of the wait: here and not in the future, so that a forgotten future leaves nothing dangling.
+    pub(crate) node: Node,
+}
+
+// SAFETY: `node` is only touched under the lock of the object it is linked in, or by the future that holds the record; the rest is atomics
+// and a lock.
+unsafe impl Sync for TaskRecord {}
+// SAFETY: as above.
+unsafe impl Send for TaskRecord {}
+
+impl TaskRecord {
+    pub(crate) fn new() -> Self {
+        Self { waiter: Waiter::new(Kind::Task), waker: Mutex::new(None), node: Node::new() }
+    }
+
+    pub(crate) fn waiter(&'static self) -> &'static Waiter {
+        &self.waiter
+    }
+
+    pub(crate) fn waiter_ref(&'static self) -> WaiterRef {
+        // SAFETY: `'static`, of kind Task for ever.
+        unsafe { WaiterRef::new(NonNull::from(self).cast()) }
+    }
+
+    fn of(waiter: WaiterRef) -> &'static TaskRecord {
+        debug_assert_eq!(waiter.get().kind(), Kind::Task);
+        // SAFETY: as in `ThreadRecord::of`.
+        unsafe { waiter.as_ptr().cast::<TaskRecord>().as_ref() }
+    }
+
+    /// Sets the waker of the wait that is about to be published.
+    pub(crate) fn set_waker(&self, waker: Option<Waker>) {
+        // The old one is dropped outside the lock: dropping a waker is user code.
+        let old = std::mem::replace(&mut *self.waker.lock(), waker);
+        drop(old);
+    }
+
+    /// Begins a wait that nothing but a notification ends; RUNNING → PARKING → PARKED at once, since a task has no stack to leave.
+    pub(crate) fn begin(&self) -> Ticket {
+        self.waiter.word.begin_park(super::word::ARM_REVOCABLE)
+    }
+}
+
+/// Sets a thread or task going whose wait was completed and released. A task's waker is returned: it is user code, to be called without any
+/// lock held and not on the scheduler's stack.
+#[must_use]
+pub(crate) fn unpark(waiter: WaiterRef) -> Option<Waker> {
+    match waiter.get().kind() {
+        Kind::Thread => {
+            ThreadRecord::of(waiter).call();
+            None
+        }
+        Kind::Task => TaskRecord::of(waiter).waker.lock().take(),
+        Kind::Fiber => unreachable!("fibers are enqueued, not unparked"),
+    }
+}
+
+/// How a thread's wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ThreadWait {
+    /// `publish` said that there is nothing to wait for.
+    NotParked,
+    /// An owner completed it.
+    Completed(super::word::Arm),
+    /// Time was up first.
+    TimedOut,
+}
+
+impl ThreadRecord {
+    /// One wait of this thread, from PARKING to RUNNING. A thread's stack is its own, so it commits the park itself.
+    pub(crate) fn wait(
+        &'static self,
+        publish: impl FnOnce(WaiterRef, Ticket) -> bool,
+        unpublish: impl FnOnce(),
+        left: impl Fn() -> Option<Duration>,
+    ) -> ThreadWait {
+        let word = &self.waiter.word;
+        let ticket = word.begin_park(super::word::ARM_REVOCABLE);
+        if !publish(self.waiter_ref(), ticket) {
+            let aborted = word.abort_park();
+            debug_assert!(aborted, "nobody knows of a wait that was not published");
+            return ThreadWait::NotParked;
+        }
+        if word.commit_park() == super::word::Commit::Parked && !self.park(&left) && word.take_back() {
+            unpublish();
+            return ThreadWait::TimedOut;
+        }
+        // Claimed, but perhaps not released yet.
+        self.park(|| None);
+        let arm = word.snapshot().arm();
+        word.resume();
+        ThreadWait::Completed(arm)
+    }
+}
+
+#[cfg(not(loom))]
+mod pool {
+    use super::{TaskRecord, ThreadRecord};
+    use crate::prim::sync::Mutex;
+
+    static THREADS: Mutex<Vec<&'static ThreadRecord>> = Mutex::new(Vec::new());
+    static TASKS: Mutex<Vec<&'static TaskRecord>> = Mutex::new(Vec::new());
+
+    /// This thread's record; goes back to the pool when the thread ends.
+    struct Mine(&'static ThreadRecord);
+
+    impl Mine {
+        fn take() -> Self {
+            let record = THREADS.lock().pop().unwrap_or_else(|| Box::leak(Box::new(ThreadRecord::new())));
+            record.waiter.word.adopt();
+            Self(record)
+        }
+    }
+
+    impl Drop for Mine {
+        fn drop(&mut self) {
+            self.0.waiter.word.recycle();
+            THREADS.lock().push(self.0);
+        }
+    }
+
+    thread_local! {
+        static MINE: Mine = Mine::take();
+    }
+
+    impl ThreadRecord {
+        /// Calls `f` with this thread's record. During the thread's own destruction, when thread-locals are gone, with a borrowed one.
+        pub(crate) fn with_mine<R>(f: impl FnOnce(&'static ThreadRecord) -> R) -> R {
+            match MINE.try_with(|mine| mine.0) {
+                Ok(record) => f(record),
+                Err(_) => f(Mine::take().0),
+            }
+        }
+    }
+
+    impl TaskRecord {
+        /// A record for one async wait.
+        pub(crate) fn take() -> &'static TaskRecord {
+            let record = TASKS.lock().pop().unwrap_or_else(|| Box::leak(Box::new(TaskRecord::new())));
+            record.waiter.word.adopt();
+            record
+        }
+
+        /// Gives it back: its node is in no list, and only stale tickets refer to it.
+        pub(crate) fn give(&'static self) {
+            self.set_waker(None);
+            self.waiter.word.recycle();
+            TASKS.lock().push(self);
+        }
+    }
+}

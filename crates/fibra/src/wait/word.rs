@@ -1,0 +1,485 @@
+//! The state word: one `AtomicU64` per waiter that says what the waiter is doing, who completed its wait and which wait that was.
+//!
+//! It belongs to the lowest floor: `fiber` and `sched` name it, `wait` builds park and wake from it. A waiter is a fiber, an
+//! OS thread or an async task; the word is the same for all three, and lives in memory that is never unmapped or given
+//! another type, so that a late waker may look at it at any time.
+//!
+//! ```text
+//!  63                          14 13      6    5       4     3    0
+//! +------------------------------+---------+------+---------+-------+
+//! |  ticket (50 bits)            |   arm   | WAKE | CLAIMED | state |
+//! +------------------------------+---------+------+---------+-------+
+//! ```
+//!
+//! * The **ticket** grows with every wait (and at every start) and survives recycling: a waker that comes too late has the
+//!   wrong ticket and no effect. At a billion waits a second 50 bits last thirteen days *of one frame waiting without
+//!   pause while one waker sleeps*; a stale waker would have to be off by exactly that.
+//! * The **arm** says who won. While the wait is unclaimed it says instead whether cancellation may end it
+//!   ([`ARM_REVOCABLE`] or [`ARM_BINDING`]).
+//! * **CLAIMED** is set by exactly one completion owner, **WAKE** by the same owner when it was done before the waiter had
+//!   left its stack.
+//!
+//! The transitions, each a method here (the table in the design, as code):
+//!
+//! | from | to | method | by |
+//! |---|---|---|---|
+//! | INIT | RUNNABLE | [`Word::publish_spawned`] | spawner |
+//! | RUNNABLE | RUNNING | [`Word::start`] (unstarted), [`Word::resume`] (started) | worker, or a joiner that takes it |
+//! | RUNNING | RUNNABLE | [`Word::yielded`] | worker, after the switch |
+//! | RUNNING | PARKING | [`Word::begin_park`] | the waiter |
+//! | PARKING | RUNNING | [`Word::abort_park`] | the waiter; fails if claimed, and then it parks |
+//! | PARKING | PARKED, or RUNNABLE if claimed and released | [`Word::commit_park`] | worker, on the scheduler's stack |
+//! | PARKING / PARKED | + CLAIMED, or PARKED straight to RUNNABLE | [`Word::claim`] | a completion owner |
+//! | + CLAIMED | + WAKE, or RUNNABLE | [`Word::release`] | that owner |
+//! | PARKED | RUNNING | [`Word::take_back`] | threads and async waits themselves |
+//! | RUNNING | DONE / CANCELLED | [`Word::finish`] | worker, after the last switch |
+//! | DONE / CANCELLED | INIT | [`Word::recycle`] | the later of worker and handle |
+//!
+//! Only the owner changes a word in RUNNING or RUNNABLE (but for [`Word::start`]), so those edges are plain stores.
+//! Every edge out of PARKING or PARKED is a compare-exchange. All of them are SeqCst: the word is one side of every handshake.
+
+use crate::prim::atomic::{AtomicU64, Ordering};
+use crate::prim::bug::seeded_bug;
+
+/// What a waiter is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// In no queue, no closure: a free frame, or one that is being filled.
+    Init = 0,
+    /// In exactly one run queue (or on its way there in the hands of the one who made it so).
+    Runnable = 1,
+    /// On a CPU, or about to be: owned by one worker.
+    Running = 2,
+    /// Still on its own stack, but visible to wakers.
+    Parking = 3,
+    /// Off its stack, in no queue, waiting for a completion owner.
+    Parked = 4,
+    /// Ended by returning or panicking.
+    Done = 5,
+    /// Ended by cancellation.
+    Cancelled = 6,
+}
+
+const STATE_MASK: u64 = 0xF;
+const CLAIMED: u64 = 1 << 4;
+const WAKE: u64 = 1 << 5;
+const ARM_SHIFT: u32 = 6;
+const ARM_MASK: u64 = 0xFF << ARM_SHIFT;
+const TICKET_SHIFT: u32 = 14;
+
+/// Which way of completing a wait won; small numbers are the arms of a select.
+pub(crate) type Arm = u8;
+/// Unclaimed, and cancellation may claim it.
+pub(crate) const ARM_REVOCABLE: Arm = 0;
+/// Unclaimed, and somebody else is using this stack: cancellation has to wait.
+pub(crate) const ARM_BINDING: Arm = 1;
+/// The one thing a wait with a single arm waits for.
+pub(crate) const ARM_FIRST: Arm = 0;
+/// The deadline won.
+pub(crate) const ARM_TIMEOUT: Arm = 254;
+/// Cancellation won.
+pub(crate) const ARM_CANCEL: Arm = 255;
+
+/// Names one wait of one waiter. Compared for equality only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ticket(u64);
+
+impl Ticket {
+    /// No wait at all: no word ever has it while something waits.
+    pub(crate) const NONE: Ticket = Ticket(0);
+
+    /// For queue entries and cells that carry it as a number.
+    #[inline(always)]
+    pub(crate) fn to_bits(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+    #[inline(always)]
+    fn next(self) -> Self {
+        // Wraps within its 50 bits; 0 is skipped so that cells can use it for "no ticket".
+        let next = (self.0 + 1) & (u64::MAX >> TICKET_SHIFT);
+        Self(if next == 0 { 1 } else { next })
+    }
+}
+
+/// A value of the word, with names for its parts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Snapshot(u64);
+
+impl Snapshot {
+    #[inline(always)]
+    fn new(state: State, arm: Arm, ticket: Ticket) -> Self {
+        Self(state as u64 | (u64::from(arm) << ARM_SHIFT) | (ticket.0 << TICKET_SHIFT))
+    }
+    #[inline(always)]
+    pub(crate) fn state(self) -> State {
+        match self.0 & STATE_MASK {
+            0 => State::Init,
+            1 => State::Runnable,
+            2 => State::Running,
+            3 => State::Parking,
+            4 => State::Parked,
+            5 => State::Done,
+            _ => State::Cancelled,
+        }
+    }
+    #[inline(always)]
+    pub(crate) fn is_claimed(self) -> bool {
+        self.0 & CLAIMED != 0
+    }
+    #[inline(always)]
+    fn has_wake(self) -> bool {
+        self.0 & WAKE != 0
+    }
+    #[inline(always)]
+    pub(crate) fn arm(self) -> Arm {
+        ((self.0 & ARM_MASK) >> ARM_SHIFT) as Arm
+    }
+    #[inline(always)]
+    pub(crate) fn ticket(self) -> Ticket {
+        Ticket(self.0 >> TICKET_SHIFT)
+    }
+    #[inline(always)]
+    fn with_state(self, state: State) -> Self {
+        Self((self.0 & !STATE_MASK) | state as u64)
+    }
+    #[inline(always)]
+    fn with_arm(self, arm: Arm) -> Self {
+        Self((self.0 & !ARM_MASK) | (u64::from(arm) << ARM_SHIFT))
+    }
+    /// In a wait that nobody has completed yet.
+    #[inline(always)]
+    pub(crate) fn is_waiting(self) -> bool {
+        matches!(self.state(), State::Parking | State::Parked) && !self.is_claimed()
+    }
+    /// In a wait that cancellation may complete.
+    #[inline(always)]
+    pub(crate) fn is_revocable(self) -> bool {
+        self.is_waiting() && self.arm() == ARM_REVOCABLE
+    }
+    /// Ended, one way or the other.
+    #[inline(always)]
+    pub(crate) fn is_finished(self) -> bool {
+        matches!(self.state(), State::Done | State::Cancelled)
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.state())?;
+        if self.is_claimed() {
+            write!(f, "+CLAIMED")?;
+        }
+        if self.has_wake() {
+            write!(f, "+WAKE")?;
+        }
+        write!(f, " arm {} ticket {}", self.arm(), self.ticket().0)
+    }
+}
+
+/// What the claimer must do now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Claim {
+    /// Somebody else completed this wait, or it is over: do nothing.
+    Lost,
+    /// Yours, and already RUNNABLE: fill the slot, then enqueue it, once.
+    Direct,
+    /// Yours: fill the slot, then call [`Word::release`].
+    Held,
+}
+
+/// What the owner must do after releasing its claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Release {
+    /// The waiter's worker will see the WAKE bit when it commits: do nothing.
+    Deferred,
+    /// The waiter is RUNNABLE: enqueue it (or unpark the thread, or call the waker), once.
+    Enqueue,
+}
+
+/// What the worker must do after committing a park.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Commit {
+    /// The fiber sleeps; somebody else will enqueue it.
+    Parked,
+    /// It was woken meanwhile and is RUNNABLE: enqueue it.
+    Requeue,
+}
+
+/// Checks on every edge: always in debug builds, with `FIBRA_SPEC_ASSERT=1` in release builds.
+#[cfg(not(loom))]
+mod spec_assert {
+    use crate::prim::atomic::{AtomicBool, Ordering};
+    static ENABLED: AtomicBool = AtomicBool::new(cfg!(debug_assertions));
+    /// Turned on once, when a runtime is built (no `getenv` later).
+    pub(crate) fn enable() {
+        // Relaxed: a switch for diagnostics; nothing is published through it.
+        ENABLED.store(true, Ordering::Relaxed);
+    }
+    #[inline(always)]
+    pub(crate) fn enabled() -> bool {
+        // Relaxed: as above.
+        cfg!(debug_assertions) || ENABLED.load(Ordering::Relaxed)
+    }
+}
+#[cfg(loom)]
+mod spec_assert {
+    pub(crate) fn enabled() -> bool {
+        true
+    }
+}
+#[cfg(not(loom))]
+pub(crate) use spec_assert::enable as enable_spec_assert;
+
+#[inline(always)]
+fn check_edge(from: Snapshot, allowed: &[State], to: State) {
+    if spec_assert::enabled() && !allowed.contains(&from.state()) {
+        illegal_edge(from, to);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn illegal_edge(from: Snapshot, to: State) -> ! {
+    panic!("fibra: illegal transition of a wait word: {from:?} to {to:?} (a bug in fibra, please report it)");
+}
+
+/// The word.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Word(AtomicU64);
+
+impl Word {
+    /// A word in INIT. The zero word is INIT too, so zeroed memory holds valid words.
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// The current value, for decisions that a later compare-exchange confirms, and for diagnostics.
+    #[inline(always)]
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        // Acquire: pairs with `finish` (a joiner that sees DONE sees the result) and with `release` (a thread that sees RUNNABLE
+        // sees its slot filled).
+        Snapshot(self.0.load(Ordering::Acquire))
+    }
+
+    /// INIT → RUNNABLE, with a new ticket that names this start. The caller enqueues it once.
+    #[inline(always)]
+    pub(crate) fn publish_spawned(&self) -> Ticket {
+        // Relaxed: the frame is the spawner's alone until it is enqueued; it got it from a pool with acquire.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        check_edge(now, &[State::Init], State::Runnable);
+        let ticket = now.ticket().next();
+        // Release: pairs with the acquire in `start`; the closure is written before.
+        self.0.store(Snapshot::new(State::Runnable, 0, ticket).0, Ordering::Release);
+        ticket
+    }
+
+    /// RUNNABLE → RUNNING of a frame that is not bound to a worker, by whoever holds an entry with this ticket. False: the entry is
+    /// stale (somebody else took the frame) and has to be dropped.
+    #[inline(always)]
+    pub(crate) fn start(&self, ticket: Ticket) -> bool {
+        let from = Snapshot::new(State::Runnable, 0, ticket);
+        // A new ticket: an old entry of this start must not match when the fiber is RUNNABLE again after a yield.
+        let to = Snapshot::new(State::Running, 0, ticket.next());
+        // Acquire: pairs with the release in `publish_spawned`, the closure is seen. Release is not needed by anybody.
+        self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// RUNNABLE → RUNNING of a started fiber, by the worker it lives on. Keeps the arm, which the fiber is about to read.
+    #[inline(always)]
+    pub(crate) fn resume(&self) {
+        // Relaxed: only this worker moves a RUNNABLE fiber of its own, and the queue it came from did the ordering.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        check_edge(now, &[State::Runnable], State::Running);
+        // Relaxed: as above; others only look at RUNNING to leave it alone.
+        self.0.store(now.with_state(State::Running).0, Ordering::Relaxed);
+    }
+
+    /// RUNNING → RUNNABLE after the fiber has switched out to yield.
+    #[inline(always)]
+    pub(crate) fn yielded(&self) {
+        // Relaxed, both: as in `resume`.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        check_edge(now, &[State::Running], State::Runnable);
+        self.0.store(now.with_state(State::Runnable).0, Ordering::Relaxed);
+    }
+
+    /// RUNNING → PARKING with a new ticket. From here on a completion owner may claim the wait. The cancel flag has to be read after this.
+    #[inline(always)]
+    pub(crate) fn begin_park(&self, kind: Arm) -> Ticket {
+        // Relaxed: the waiter's own word in RUNNING, nobody else changes it.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        check_edge(now, &[State::Running], State::Parking);
+        let ticket = now.ticket().next();
+        let to = Snapshot::new(State::Parking, kind, ticket).0;
+        if seeded_bug("park_without_rmw") {
+            // Relaxed: the bug.
+            self.0.store(to, Ordering::Relaxed);
+        } else {
+            // SeqCst read-modify-write: first half of the handshake with the canceller (flag, then word) and with every
+            // object that is published to after this.
+            self.0.swap(to, Ordering::SeqCst);
+        }
+        ticket
+    }
+
+    /// PARKING → RUNNING because the wait was completed (or refused) before parking. False: a completion owner has claimed it,
+    /// so the waiter has to park and see what that owner did.
+    #[inline(always)]
+    pub(crate) fn abort_park(&self) -> bool {
+        // Relaxed: confirmed by the compare-exchange.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        check_edge(now, &[State::Parking], State::Running);
+        if now.is_claimed() {
+            return false;
+        }
+        let to = now.with_state(State::Running).with_arm(0);
+        // SeqCst: one of the edges that race with `claim`.
+        self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// On the scheduler's stack, after the fiber has left its own: PARKING → PARKED, or RUNNABLE if it was woken meanwhile.
+    #[inline(always)]
+    pub(crate) fn commit_park(&self) -> Commit {
+        // Relaxed: confirmed by the compare-exchange.
+        let mut now = Snapshot(self.0.load(Ordering::Relaxed));
+        loop {
+            check_edge(now, &[State::Parking], State::Parked);
+            let (to, commit) = if now.has_wake() {
+                (Snapshot(now.0 & !(CLAIMED | WAKE)).with_state(State::Runnable), Commit::Requeue)
+            } else {
+                (now.with_state(State::Parked), Commit::Parked)
+            };
+            if seeded_bug("commit_by_store") {
+                self.0.store(to.0, Ordering::SeqCst);
+                return commit;
+            }
+            // SeqCst: release half pairs with the claimer (the stack is quiescent), acquire half with `release` (the slot is filled).
+            match self.0.compare_exchange_weak(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return commit,
+                Err(actual) => now = Snapshot(actual),
+            }
+        }
+    }
+
+    /// Tries to become the completion owner of the wait named by `ticket`. With `direct` (fibers: nobody runs them before they are
+    /// enqueued) a PARKED waiter goes straight to RUNNABLE.
+    #[inline]
+    pub(crate) fn claim(&self, ticket: Ticket, arm: Arm, direct: bool) -> Claim {
+        // Relaxed: confirmed by a read-modify-write on both paths.
+        let mut now = Snapshot(self.0.load(Ordering::Relaxed));
+        let mut confirmed = false;
+        loop {
+            let fits = now.is_waiting() && (now.ticket() == ticket || seeded_bug("stale_ticket"));
+            if !fits && !(seeded_bug("claim_claimed") && now.ticket() == ticket && now.state() == State::Parking) {
+                if confirmed {
+                    return Claim::Lost;
+                }
+                // A wake is a read-modify-write on every path: a plain load could be older than the park it is meant for.
+                // SeqCst: pairs with `begin_park`.
+                now = Snapshot(self.0.fetch_or(0, Ordering::SeqCst));
+                confirmed = true;
+                continue;
+            }
+            let (to, claim) = if direct && now.state() == State::Parked {
+                (now.with_state(State::Runnable).with_arm(arm), Claim::Direct)
+            } else {
+                (Snapshot(now.0 | CLAIMED).with_arm(arm), Claim::Held)
+            };
+            // SeqCst: acquire half pairs with `commit_park` (the stack is quiescent), release half with whoever reads the arm.
+            match self.0.compare_exchange_weak(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return claim,
+                Err(actual) => {
+                    now = Snapshot(actual);
+                    confirmed = false;
+                }
+            }
+        }
+    }
+
+    /// Ends a [`Claim::Held`]: what the owner wrote before is visible to the waiter after.
+    #[inline]
+    pub(crate) fn release(&self) -> Release {
+        // Relaxed: confirmed by the compare-exchange.
+        let mut now = Snapshot(self.0.load(Ordering::Relaxed));
+        loop {
+            debug_assert!(now.is_claimed(), "release of a wait that is not claimed: {now:?}");
+            let (to, release) = if now.state() == State::Parking {
+                (Snapshot(now.0 | WAKE), Release::Deferred)
+            } else {
+                check_edge(now, &[State::Parked], State::Runnable);
+                (Snapshot(now.0 & !CLAIMED).with_state(State::Runnable), Release::Enqueue)
+            };
+            // SeqCst: release half pairs with `commit_park` and `snapshot`: the slot is filled.
+            match self.0.compare_exchange_weak(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return release,
+                Err(actual) => now = Snapshot(actual),
+            }
+        }
+    }
+
+    /// PARKED → RUNNING by the waiter itself (a thread whose time is up, an async wait that is polled again or dropped): a claim like any
+    /// other. False: an owner was faster; wait until it has released.
+    pub(crate) fn take_back(&self) -> bool {
+        // Relaxed: confirmed by the compare-exchange.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        if now.is_claimed() || now.state() != State::Parked {
+            return false;
+        }
+        let to = now.with_state(State::Running).with_arm(0);
+        // SeqCst: one of the edges that race with `claim`.
+        self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// INIT → RUNNING for the record of a thread or an async wait, which is never enqueued by a spawner.
+    pub(crate) fn adopt(&self) {
+        // Relaxed, both: the record is its new owner's alone; it came from a pool with acquire.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        check_edge(now, &[State::Init], State::Running);
+        self.0.store(now.with_state(State::Running).0, Ordering::Relaxed);
+    }
+
+    /// RUNNING → DONE or CANCELLED, on the scheduler's stack, after the last switch.
+    #[inline(always)]
+    pub(crate) fn finish(&self, cancelled: bool) {
+        // Relaxed: the worker's own word.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        let to = if cancelled { State::Cancelled } else { State::Done };
+        check_edge(now, &[State::Running], to);
+        // Release: pairs with the acquire in `snapshot`: the result is in the frame.
+        self.0.store(now.with_state(to).with_arm(0).0, Ordering::Release);
+    }
+
+    /// Back to INIT, keeping the ticket: stale wakers of the former life stay stale.
+    #[inline(always)]
+    pub(crate) fn recycle(&self) {
+        // Relaxed, both: the frame is in the hands of one thread again; the pool orders its next life.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        check_edge(now, &[State::Done, State::Cancelled, State::Running, State::Init], State::Init);
+        self.0.store(now.with_state(State::Init).with_arm(0).0, Ordering::Relaxed);
+    }
+
+    /// The canceller's look at the word, after it has set the flag: a read-modify-write even if nothing changes.
+    #[inline]
+    pub(crate) fn look_after_flag(&self) -> Snapshot {
+        if seeded_bug("cancel_plain_load") {
+            // Relaxed: the bug.
+            return Snapshot(self.0.load(Ordering::Relaxed));
+        }
+        // SeqCst read-modify-write: second half of the handshake with `begin_park`.
+        Snapshot(self.0.fetch_or(0, Ordering::SeqCst))
+    }
+}
