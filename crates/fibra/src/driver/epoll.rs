@@ -46,39 +46,10 @@ impl Platform for Epoll {
     }
 
     fn wait(&mut self, timeout: Timeout) -> io::Result<u64> {
-        // Relaxed: the flag orders nothing; a thread that reads an old value makes one call that fails and falls back.
-        let mut nanoseconds = NANOSECOND_WAIT.load(Ordering::Relaxed);
-        let mut now = if let Timeout::Until(_) = timeout { clock::now() } else { 0 };
-        loop {
-            let left = match timeout {
-                Timeout::Zero => Some(0),
-                Timeout::Until(deadline) => Some(deadline.saturating_sub(now)),
-                Timeout::Forever => None,
-            };
-            let outcome = if nanoseconds { self.wait_nanoseconds(left) } else { self.wait_milliseconds(left) };
-            now = clock::now();
-            match outcome {
-                Ok(0) => match timeout {
-                    Timeout::Zero => return Ok(now),
-                    Timeout::Until(deadline) if now >= deadline => return Ok(now),
-                    // The kernel's clock or the largest time-out it takes ran ahead of the deadline.
-                    Timeout::Until(_) | Timeout::Forever => {}
-                },
-                // A kick: it has done what it is for by ending the wait.
-                Ok(_) => return Ok(now),
-                Err(error) => match error.raw_os_error() {
-                    // A signal may have changed what the loop wants to do, so the loop decides.
-                    Some(libc::EINTR) => return Ok(now),
-                    // Old system call filters of containers answer EPERM instead of ENOSYS; the call itself never does.
-                    Some(libc::ENOSYS | libc::EPERM) if nanoseconds => {
-                        nanoseconds = false;
-                        // Relaxed: as above.
-                        NANOSECOND_WAIT.store(false, Ordering::Relaxed);
-                    }
-                    _ => return Err(error),
-                },
-            }
-        }
+        wait_on(timeout, &NANOSECOND_WAIT, |precision, left| match precision {
+            Precision::Nanoseconds => self.wait_nanoseconds(left),
+            Precision::Milliseconds => self.wait_milliseconds(left),
+        })
     }
 
     fn kicker(&self) -> Kicker {
@@ -122,6 +93,55 @@ impl Epoll {
         // SAFETY: `events` has room for the number that is passed.
         let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), MAX_EVENTS as i32, time) };
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Precision {
+    Nanoseconds,
+    Milliseconds,
+}
+
+/// Waits by asking `kernel`, which is told how many nanoseconds are left (`None`: for ever) and answers with the number of events, until
+/// there is something to report. `nanoseconds` says whether the kernel is known to lack the precise call, and learns it.
+fn wait_on(
+    timeout: Timeout,
+    nanoseconds: &AtomicBool,
+    mut kernel: impl FnMut(Precision, Option<u64>) -> io::Result<usize>,
+) -> io::Result<u64> {
+    // Relaxed: the flag orders nothing; a thread that reads an old value makes one call that fails and falls back.
+    let mut precision =
+        if nanoseconds.load(Ordering::Relaxed) { Precision::Nanoseconds } else { Precision::Milliseconds };
+    let mut now = if let Timeout::Until(_) = timeout { clock::now() } else { 0 };
+    loop {
+        let left = match timeout {
+            Timeout::Zero => Some(0),
+            Timeout::Until(deadline) => Some(deadline.saturating_sub(now)),
+            Timeout::Forever => None,
+        };
+        let outcome = kernel(precision, left);
+        now = clock::now();
+        match outcome {
+            Ok(0) => match timeout {
+                Timeout::Zero => return Ok(now),
+                Timeout::Until(deadline) if now >= deadline => return Ok(now),
+                // The kernel's clock, or the longest time-out that it takes, ran out before the deadline.
+                Timeout::Until(_) | Timeout::Forever => {}
+            },
+            // A kick: it has done what it is for by ending the wait.
+            Ok(_) => return Ok(now),
+            Err(error) => match error.raw_os_error() {
+                // A signal may have changed what the loop wants to do, so the loop decides.
+                Some(libc::EINTR) => return Ok(now),
+                // Old system call filters of containers answer EPERM instead of ENOSYS; the call itself never does.
+                Some(libc::ENOSYS | libc::EPERM) if precision == Precision::Nanoseconds => {
+                    precision = Precision::Milliseconds;
+                    // Relaxed: as above.
+                    nanoseconds.store(false, Ordering::Relaxed);
+                }
+                _ => return Err(error),
+            },
+        }
     }
 }
 
@@ -186,6 +206,52 @@ mod tests {
         assert_eq!(driver.wait_milliseconds(Some(0)).unwrap(), 0);
         driver.kicker().kick();
         assert_eq!(driver.wait_milliseconds(Some(u64::MAX)).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_kernel_that_returns_early_is_asked_again() {
+        let deadline = clock::now() + 3_000_000;
+        let mut asked = Vec::new();
+        let now = wait_on(Timeout::Until(deadline), &AtomicBool::new(true), |_, left| {
+            asked.push(left.unwrap());
+            Ok(0)
+        });
+        assert!(now.unwrap() >= deadline);
+        assert!(asked.len() > 1 && asked.is_sorted_by(|a, b| a >= b) && asked[0] <= 3_000_000);
+    }
+
+    #[test]
+    fn a_kernel_without_the_precise_call_is_asked_once_for_it() {
+        for missing in [libc::ENOSYS, libc::EPERM] {
+            let flag = AtomicBool::new(true);
+            let mut precise = 0;
+            for _ in 0..3 {
+                let outcome = wait_on(Timeout::Forever, &flag, |precision, left| {
+                    assert_eq!(left, None);
+                    if precision == Precision::Milliseconds {
+                        return Ok(1);
+                    }
+                    precise += 1;
+                    Err(io::Error::from_raw_os_error(missing))
+                });
+                outcome.unwrap();
+            }
+            assert_eq!(precise, 1);
+        }
+    }
+
+    #[test]
+    fn a_signal_returns_and_an_error_is_reported() {
+        let answer = |code| {
+            let mut answers = [Err(io::Error::from_raw_os_error(code)), Ok(1)].into_iter();
+            // A second question means that the first answer was swallowed.
+            wait_on(Timeout::Forever, &AtomicBool::new(true), |_, _| {
+                assert_eq!(answers.len(), 2);
+                answers.next().unwrap()
+            })
+        };
+        assert!(answer(libc::EINTR).is_ok());
+        assert_eq!(answer(libc::EBADF).unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 
     #[test]

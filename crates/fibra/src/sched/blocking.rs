@@ -336,12 +336,8 @@ impl BlockingPool {
         }
         drop(state);
         let roster = mem::take(&mut *shared.roster.lock());
-        for (number, handle) in roster.handles {
-            if own == 0 || number != own_number {
-                join(handle);
-            }
-        }
-        roster.last_to_leave.map_or((), join);
+        let others = roster.handles.into_iter().filter(|&(number, _)| own == 0 || number != own_number);
+        others.map(|(_, handle)| handle).chain(roster.last_to_leave).for_each(join);
         if own == 0 { Ok(()) } else { Err(own) }
     }
 
@@ -494,7 +490,9 @@ impl Shared {
         let (_, own) = roster.handles.swap_remove(place);
         let before = roster.last_to_leave.replace(own);
         drop(roster);
-        before.map_or((), join);
+        if let Some(before) = before {
+            join(before);
+        }
     }
 }
 
