@@ -160,7 +160,7 @@ impl Idle {
 
     /// Asks to be the searcher. If the answer is true, the worker calls `stop_search` before it runs what it found, or sleeps.
     pub(crate) fn try_start_search(&self) -> bool {
-        let more = |counts| (Counts(counts).searching() < MAX_SEARCHERS).then_some(counts + ONE_SEARCHER);
+        let more = |counts| (Counts(counts).searching() < MAX_SEARCHERS).then(|| counts + ONE_SEARCHER);
         // SeqCst, as all changes of the counts: this pairs with the looks of publishers. A publisher whose look comes before this one had
         // pushed before, and this worker sees it. Relaxed on failure: nothing follows from it but another turn.
         self.counts.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more).is_ok()
@@ -247,7 +247,7 @@ impl Idle {
         }
         let mut sleepers = self.sleepers.lock();
         let searcher = if cfg!(bug = "idle_wake_uncounted") { 0 } else { ONE_SEARCHER };
-        let exchange = |counts| Counts(counts).gate_open().then_some(counts + searcher - ONE_SLEEPER);
+        let exchange = |counts| Counts(counts).gate_open().then(|| counts + searcher - ONE_SLEEPER);
         // SeqCst: as above. Relaxed on failure: whoever closed the gate came after our first look, and sees our push.
         self.counts.fetch_update(Ordering::SeqCst, Ordering::Relaxed, exchange).ok()?;
         let worker = sleepers.pop().expect("the sleepers are counted under the lock");
