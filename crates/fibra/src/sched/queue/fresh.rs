@@ -217,9 +217,11 @@ impl Fresh {
 
     /// Takes the oldest item, as a thief, and says how many were left behind.
     fn steal_one(&self) -> Result<Option<(Entry, u64)>, Contended> {
-        // SeqCst, all three: see the header. Their acquire halves pair with the releases of `push` and `grow`.
+        // SeqCst, all three: see the header. Their acquire halves pair with the releases of `push` and `grow`. (No `handshake_load_u64`
+        // for `bottom`, which is written by plain stores too: loom would let the imitated read-modify-write undo one. The
+        // owner's look at `top` is one, and that is enough for loom.)
         let top = self.top.load(Ordering::SeqCst);
-        let bottom = handshake_load_u64(&self.owner.bottom);
+        let bottom = self.owner.bottom.load(Ordering::SeqCst);
         if top >= bottom {
             return Ok(None);
         }
@@ -475,5 +477,129 @@ mod tests {
             done.store(1, Ordering::Release);
         });
         assert!(seen.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+    }
+}
+
+#[cfg(all(test, loom))]
+// SAFETY (all of them): in these models the main thread is the only owner of `deque`, each thief of its own deque.
+#[allow(clippy::undocumented_unsafe_blocks)]
+mod model {
+    use super::*;
+    use crate::prim::sync::Arc;
+    use loom::thread;
+
+    fn check(body: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(body);
+    }
+
+    fn entry(ticket: u64) -> Entry {
+        Entry { frame: !(ticket as usize), ticket }
+    }
+
+    /// A thief that tries `attempts` times and returns all it got.
+    fn thief(deque: &Arc<Fresh>, attempts: usize) -> thread::JoinHandle<Vec<Entry>> {
+        let deque = deque.clone();
+        thread::spawn(move || {
+            let mine = Fresh::new();
+            let mut got = Vec::new();
+            for _ in 0..attempts {
+                if let Steal::Stolen { first, .. } = unsafe { deque.steal_half_into(&mine, 2) } {
+                    got.push(first);
+                    got.extend(std::iter::from_fn(|| unsafe { mine.pop_oldest() }));
+                }
+            }
+            got
+        })
+    }
+
+    /// Asserts that the items `0..count` are all there, once each, and none is torn.
+    fn assert_all(mut got: Vec<Entry>, deque: &Fresh, count: u64) {
+        got.extend(std::iter::from_fn(|| unsafe { deque.pop_newest() }));
+        got.sort_by_key(|found| found.ticket);
+        assert_eq!(got, (0..count).map(entry).collect::<Vec<_>>());
+    }
+
+    // S0-79, S0-82: owner and thief meet at the last items.
+    #[test]
+    fn model_owner_pop_against_steal() {
+        check(|| {
+            let deque = Arc::new(Fresh::new());
+            unsafe {
+                deque.push(entry(0));
+                deque.push(entry(1));
+            }
+            let thief = thief(&deque, 2);
+            let mut got: Vec<Entry> = (0..2).filter_map(|_| unsafe { deque.pop_newest() }).collect();
+            got.extend(thief.join().unwrap());
+            assert_all(got, &deque, 2);
+        });
+    }
+
+    #[test]
+    fn model_last_item() {
+        check(|| {
+            let deque = Arc::new(Fresh::new());
+            unsafe { deque.push(entry(0)) };
+            let thieves = [thief(&deque, 1), thief(&deque, 1)];
+            let mut got: Vec<Entry> = unsafe { deque.pop_newest() }.into_iter().collect();
+            got.extend(thieves.into_iter().flat_map(|thief| thief.join().unwrap()));
+            assert_all(got, &deque, 1);
+        });
+    }
+
+    // The buffer (2 slots) is replaced while a thief reads from it, and slots are used again.
+    #[test]
+    fn model_growth_against_steal() {
+        check(|| {
+            let deque = Arc::new(Fresh::new());
+            unsafe { deque.push(entry(0)) };
+            let thief = thief(&deque, 2);
+            unsafe {
+                (1..4).for_each(|ticket| deque.push(entry(ticket)));
+            }
+            let mut got: Vec<Entry> = unsafe { deque.pop_oldest() }.into_iter().collect();
+            got.extend(thief.join().unwrap());
+            assert_all(got, &deque, 4);
+        });
+    }
+
+    // What the owner wrote before the push is seen by the thief.
+    #[test]
+    fn model_push_publishes() {
+        check(|| {
+            let deque = Arc::new(Fresh::new());
+            let frame = Arc::new(AtomicU64::new(0));
+            let other = {
+                let (deque, frame) = (deque.clone(), frame.clone());
+                thread::spawn(move || {
+                    if let Steal::Stolen { first, .. } = unsafe { deque.steal_half_into(&Fresh::new(), 1) } {
+                        assert_eq!(first, entry(9));
+                        assert_eq!(frame.load(Ordering::Relaxed), 1, "the frame's contents were not published");
+                    }
+                })
+            };
+            frame.store(1, Ordering::Relaxed);
+            unsafe { deque.push(entry(9)) };
+            other.join().unwrap();
+        });
+    }
+
+    // A joiner takes back what it offered, or a thief has it: never both, never neither.
+    #[test]
+    fn model_take_back_against_steal() {
+        check(|| {
+            let deque = Arc::new(Fresh::new());
+            unsafe { deque.push(entry(0)) };
+            let thief = thief(&deque, 1);
+            let taken = unsafe { deque.take_newest_if(entry(0)) };
+            let mut got = thief.join().unwrap();
+            got.extend(taken.then(|| entry(0)));
+            assert_all(got, &deque, 1);
+            // And the deque still works.
+            unsafe { deque.push(entry(1)) };
+            assert_eq!(unsafe { deque.pop_newest() }, Some(entry(1)));
+        });
     }
 }

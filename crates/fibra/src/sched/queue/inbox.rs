@@ -240,3 +240,114 @@ mod tests {
         assert!(inbox.is_empty());
     }
 }
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::prim::cell::UnsafeCell;
+    use crate::prim::sync::{Arc, Condvar, Mutex};
+    use crate::sched::idle::Idle;
+    use loom::thread;
+
+    struct Node {
+        link: AtomicPtr<Node>,
+        producer: usize,
+        /// Written before the push, read after the node was taken out: loom finds out if the two are not ordered.
+        value: UnsafeCell<u32>,
+    }
+
+    // SAFETY: one cell, null in a new node, written by the list only.
+    unsafe impl Linked for Node {
+        fn link(&self) -> &AtomicPtr<Self> {
+            &self.link
+        }
+    }
+
+    fn node(producer: usize, value: u32) -> NonNull<Node> {
+        let node = Node { link: AtomicPtr::new(ptr::null_mut()), producer, value: UnsafeCell::new(0) };
+        // SAFETY: not shared yet.
+        node.value.with_mut(|place| unsafe { *place = value });
+        NonNull::from(Box::leak(Box::new(node)))
+    }
+
+    /// The owner's mailbox, its idle state, and something to block on.
+    struct World {
+        inbox: Inbox<Node>,
+        idle: Idle,
+        kicked: Mutex<bool>,
+        bell: Condvar,
+    }
+
+    // SAFETY: the nodes are reached through the inbox, whose protocol is under test.
+    unsafe impl Sync for World {}
+    // SAFETY: as above.
+    unsafe impl Send for World {}
+
+    /// Two pushers with `each` items, an owner that sleeps whenever there is nothing. Only pushes that found the inbox empty wake.
+    fn model(each: u32, preemptions: usize) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(move || {
+            let world = Arc::new(World {
+                inbox: Inbox::new(),
+                idle: Idle::new(1),
+                kicked: Mutex::new(false),
+                bell: Condvar::new(),
+            });
+            let pushers: Vec<_> = (0..2)
+                .map(|producer| {
+                    let world = world.clone();
+                    thread::spawn(move || {
+                        for value in 0..each {
+                            // SAFETY: a new node, freed by the owner after it was taken out.
+                            let was_empty = unsafe { world.inbox.push(node(producer, value)) };
+                            if was_empty && world.idle.wake_directed(0) {
+                                *world.kicked.lock() = true;
+                                world.bell.notify_one();
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let mut next = [0; 2];
+            loop {
+                // SAFETY: this thread is the owner.
+                for node in unsafe { world.inbox.take_all() } {
+                    // SAFETY: made by `node`, taken out, so ours alone.
+                    let node = unsafe { Box::from_raw(node.as_ptr()) };
+                    // SAFETY: as above.
+                    let value = node.value.with(|place| unsafe { *place });
+                    assert_eq!(value, next[node.producer], "lost, doubled or out of order");
+                    next[node.producer] += 1;
+                }
+                if next == [each; 2] {
+                    break;
+                }
+                world.idle.announce_sleep(0);
+                if world.inbox.is_empty_handshake() {
+                    let mut kicked = world.kicked.lock();
+                    while !*kicked {
+                        kicked = world.bell.wait(kicked);
+                    }
+                    *kicked = false;
+                }
+                let _ = world.idle.woke(0);
+            }
+            for pusher in pushers {
+                pusher.join().unwrap();
+            }
+        });
+    }
+
+    // X-04, S1-30: two pushers; only the one that found the inbox empty wakes, and nothing stays behind.
+    #[test]
+    fn model_two_pushers_and_a_sleeping_owner() {
+        model(1, 3);
+    }
+
+    // Order per pusher, across batches.
+    #[test]
+    fn model_order_per_pusher() {
+        model(2, 1);
+    }
+}

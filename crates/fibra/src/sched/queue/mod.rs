@@ -15,6 +15,25 @@
 //! * What the pusher wrote before the push is seen by whoever takes the item out (release and acquire through the queue).
 //! * A push is a SeqCst read-modify-write, or (in `fresh`) is followed by one before its owner looks for sleepers; the sleeper's
 //!   second look uses `is_empty_handshake`. `idle.rs` has the proof that no wake is lost between the two.
+//!
+//! # Seeded bugs
+//!
+//! CI compiles each with `--cfg bug="…"` and expects the model beside it to fail (`RUSTFLAGS='--cfg loom --cfg bug="…"'`).
+//! Those of the sleep protocol are listed in `idle.rs`.
+//!
+//! | bug | where | model that must fail |
+//! |---|---|---|
+//! | `fresh_push_relaxed` | `push` publishes without release | `sched::queue::fresh::model::model_push_publishes` |
+//! | `fresh_pop_store` | the owner's pop lowers `bottom` by a plain store | `sched::queue::fresh::model::model_owner_pop_against_steal` |
+//! | `fresh_last_unclaimed` | the owner takes the last item without competing | `sched::queue::fresh::model::model_last_item` |
+//! | `fresh_grow_forgets` | growth does not copy the oldest item | `sched::queue::fresh::model::model_growth_against_steal` |
+//! | `fresh_take_back_unclaimed` | a joiner takes back without competing | `sched::queue::fresh::model::model_take_back_against_steal` |
+//! | `inbox_push_relaxed` | `push` publishes without release | `sched::queue::inbox::model::model_two_pushers_and_a_sleeping_owner` |
+//! | `inbox_wake_inverted` | the wrong push wakes the owner | `sched::queue::inbox::model::model_two_pushers_and_a_sleeping_owner` |
+//! | `injector_slot_relaxed` | a slot is filled without release | `sched::queue::injector::model::model_push_publishes` |
+//! | `injector_ring_first` | pushes pass by the list | `sched::queue::injector::model::model_producer_against_refill` |
+//! | `injector_early_count` | the list looks empty before its items are in the ring | `sched::queue::injector::model::model_producer_against_refill` |
+//! | `injector_no_second_look` | the list is taken from while the ring has older items | `sched::queue::injector::model::model_two_consumers_and_the_list` |
 
 pub(crate) mod fresh;
 pub(crate) mod inbox;
