@@ -22,12 +22,16 @@ pub(crate) mod cancel;
 #[cfg(not(loom))]
 pub(crate) mod current;
 #[cfg(not(loom))]
+mod describe;
+#[cfg(not(loom))]
 pub(crate) mod enqueue;
 #[cfg(not(loom))]
 pub(crate) mod fork;
 #[cfg(not(loom))]
 pub(crate) mod hook;
 pub(crate) mod idle;
+#[cfg(not(loom))]
+pub(crate) mod launch;
 #[cfg(not(loom))]
 pub(crate) mod policy;
 pub(crate) mod queue;

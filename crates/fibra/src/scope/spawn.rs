@@ -125,7 +125,7 @@ unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Lo
     }
     let frame = worker.take_frame();
     // SAFETY: a fresh frame.
-    unsafe { fill(frame, shared, root, worker.take_id(), f, site, 0) };
+    unsafe { fill(frame, shared, root, worker.take_id(), f, Closure::<F, T>::THUNK, site, 0) };
     worker.stats().spawned.add(1);
     let ticket = frame.waiter.word.publish_spawned();
     worker.push_spawned(frame, ticket);
@@ -137,12 +137,14 @@ unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Lo
 /// # Safety
 /// `frame` is fresh from the pool.
 #[inline(always)]
-unsafe fn fill<F: FnOnce() -> T, T>(
+#[allow(clippy::too_many_arguments)] // One place that writes all of a frame is worth a long list.
+unsafe fn fill<F>(
     frame: FrameRef,
     shared: &Shared,
     root: RootRef,
     id: u64,
     f: F,
+    thunk: &'static Thunk,
     site: &'static Location<'static>,
     flags: u32,
 ) {
@@ -152,7 +154,7 @@ unsafe fn fill<F: FnOnce() -> T, T>(
     frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
     frame.root.set(root.as_ptr());
     frame.site.set(Some(site));
-    frame.thunk.set(Some(Closure::<F, T>::THUNK));
+    frame.thunk.set(Some(thunk));
     frame.join.reset(true);
     // SAFETY: a fresh frame's storage is empty.
     unsafe { frame.put(f) };
@@ -202,6 +204,23 @@ pub(crate) unsafe fn try_spawn<F: FnOnce() -> T, T>(
     root: RootRef,
     f: F,
     site: &'static Location<'static>,
+    flags: u32,
+    extras: Option<Extras>,
+    spread_to: Option<usize>,
+) -> Result<JoinHandle<T>, Refused<F>> {
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { try_spawn_thunk(shared, root, f, Closure::<F, T>::THUNK, site, flags, extras, spread_to) }
+}
+
+/// # Safety
+/// As [`spawn_with`]; `thunk` expects an `F` in the storage and leaves a `T`.
+#[allow(clippy::too_many_arguments)] // The one slow path of all spawns.
+pub(crate) unsafe fn try_spawn_thunk<F, T>(
+    shared: &Shared,
+    root: RootRef,
+    f: F,
+    thunk: &'static Thunk,
+    site: &'static Location<'static>,
     mut flags: u32,
     mut extras: Option<Extras>,
     spread_to: Option<usize>,
@@ -244,11 +263,16 @@ pub(crate) unsafe fn try_spawn<F: FnOnce() -> T, T>(
         flags |= flag::PINNED;
     }
     // SAFETY: a fresh frame.
-    unsafe { fill(frame, shared, root, id, f, site, flags) };
+    unsafe { fill(frame, shared, root, id, f, thunk, site, flags) };
     if let Some(extras) = extras {
         frame.set_extras(extras);
     }
     let handle = JoinHandle::new(frame);
+    if flags & flag::TASK != 0 {
+        shared.tasks.lock().insert(id, frame);
+        // Relaxed: a gauge; taken back by whoever starts it.
+        shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
+    }
     match worker {
         Some(worker) => worker.stats().spawned.add(1),
         None => {

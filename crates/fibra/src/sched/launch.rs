@@ -1,0 +1,112 @@
+//! Starting and stopping the threads of a runtime.
+//!
+//! Shutdown, in numbered steps; `scope::runtime` carries them out and waits in between:
+//! 1. *Refuse*: `closing` is set; `spawn` gives handles that say cancelled.
+//! 2. *Cancel*: the root's flag for what has not started, a command to each worker for what has.
+//! 3. *Drain*: wait until the root and then the daemons are empty and closed. A spawn that raced with step 1 was counted before the root
+//!    closed, and is waited for; one that comes later is refused by the closed root. Both cases are clean.
+//! 4. *Stop*: `stop` is set, every worker is woken and ends; sysmon ends; the blocking pool ends.
+//! 5. *Join* every thread, wait for visitors, free.
+
+use std::io;
+use std::sync::Arc;
+
+use super::hook;
+use super::shared::{Config, Remote, Shared};
+use super::sysmon::Sysmon;
+use super::worker::Worker;
+use crate::driver::Driver;
+use crate::fiber::overflow::{self, AltStack};
+use crate::prim::atomic::Ordering;
+use crate::prim::thread::{self, JoinHandle};
+
+/// The threads of a runtime, to be joined.
+#[derive(Debug, Default)]
+pub(crate) struct Threads(Vec<JoinHandle<()>>);
+
+/// A runtime whose worker 0 has no thread yet.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) threads: Threads,
+    /// The driver of worker 0, if the caller's thread is to be it.
+    pub(crate) own: Option<Driver>,
+}
+
+/// Builds a runtime and starts its threads: all workers, or all but worker 0 if `keep_first`. If one cannot be started, those that were are stopped
+/// and joined again.
+pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
+    overflow::install();
+    overflow::set_describer(super::describe::describe);
+    hook::install();
+    let mut drivers = Vec::with_capacity(config.workers);
+    for _ in 0..config.workers {
+        drivers.push(Driver::new()?);
+    }
+    let remotes = drivers.iter().map(|driver| Remote::new(driver.kicker())).collect();
+    let shared = Shared::new(config, remotes);
+    let mut launched = Launched { shared, threads: Threads::default(), own: None };
+    match start_threads(&mut launched, drivers, keep_first) {
+        Ok(()) => Ok(launched),
+        Err(error) => {
+            let workers = launched.shared.remotes.len();
+            stop(&launched.shared);
+            launched.threads.join();
+            let text = format!("fibra: a thread of a runtime with {workers} workers could not be started: {error}");
+            Err(io::Error::new(error.kind(), text))
+        }
+    }
+}
+
+fn start_threads(launched: &mut Launched, drivers: Vec<Driver>, keep_first: bool) -> io::Result<()> {
+    for (index, driver) in drivers.into_iter().enumerate() {
+        if index == 0 && keep_first {
+            launched.own = Some(driver);
+            continue;
+        }
+        let shared = launched.shared.clone();
+        let name = format!("{}-worker-{index}", shared.config.name);
+        launched.threads.0.push(thread::start(name, move || {
+            let worker = Worker::new(index, shared, driver);
+            run_worker(&worker, || false);
+            worker.retire();
+        })?);
+    }
+    if let Some(sysmon) = Sysmon::start(&launched.shared)? {
+        launched.threads.0.push(sysmon);
+    }
+    Ok(())
+}
+
+/// Runs a worker's loop on this thread until the runtime stops or `over` says so.
+pub(crate) fn run_worker(worker: &Worker, over: impl Fn() -> bool) {
+    // Without an alternate stack an overflow still ends the process, only without its report.
+    let _alt_stack = AltStack::install_for_thread().ok();
+    // Relaxed: a hint while there is work; a sleeping worker is woken after it is set.
+    worker.run_loop(|| over() || worker.shared.stop.load(Ordering::Relaxed));
+}
+
+/// Step 4 for the workers and sysmon.
+pub(crate) fn stop(shared: &Shared) {
+    // SeqCst: first half of the handshake with a worker that goes to sleep; the wake is the second.
+    shared.stop.swap(true, Ordering::SeqCst);
+    for worker in 0..shared.remotes.len() {
+        shared.wake(worker);
+    }
+    shared.sysmon.stop();
+}
+
+impl Threads {
+    /// Step 5.
+    pub(crate) fn join(&mut self) {
+        for thread in self.0.drain(..) {
+            // A worker's loop catches what fibers do; if it panicked all the same, the hook has said so.
+            let _ = thread.join();
+        }
+    }
+
+    /// Lets them go, in a forked child where they do not exist.
+    pub(crate) fn forget(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.0));
+    }
+}

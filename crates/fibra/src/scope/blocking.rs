@@ -1,0 +1,221 @@
+//! `blocking`: code that blocks its OS thread, moved to a thread where that hurts nobody.
+//!
+//! The job lives on the waiting fiber's stack, closure and result with it, so the closure may borrow. While it is queued, cancellation
+//! takes it back; once it has started, somebody else is using this stack and the wait is binding.
+
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::join::JoinHandle;
+use super::spawn::spawn;
+use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::prim::spin::SpinLock;
+use crate::sched::blocking::Job;
+use crate::sched::current;
+use crate::sched::enqueue::Place;
+use crate::sched::shared::Shared;
+use crate::sched::wake;
+use crate::wait::cancel;
+use crate::wait::node::WaiterRef;
+use crate::wait::park::{Ended, Wait, Waitable, wait, wait_or_cancelled};
+use crate::wait::reason::WaitReason;
+use crate::wait::word::{ARM_FIRST, Ticket};
+
+/// Runs `f` on a thread of the blocking pool while this fiber waits: for system calls, C libraries, std locks and long computations, which
+/// would otherwise hold up every fiber of the worker. Inside, the context is a plain thread; `f` may borrow from the caller.
+///
+/// On a plain thread `f` is called right here.
+///
+/// Cancellation takes a job back that has not started; one that has cannot be abandoned, and cancellation arrives when it has ended.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// fibra::run(|| {
+///     let mut log = Vec::new();
+///     fibra::blocking(|| {
+///         std::thread::sleep(Duration::from_millis(1));
+///         log.push("slept for real");
+///     });
+///     assert_eq!(log, ["slept for real"]);
+/// });
+/// ```
+#[track_caller]
+pub fn blocking<F, T>(f: F) -> T
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    let site = Location::caller();
+    let Some(worker) = current::worker() else { return f() };
+    let job = BlockingJob {
+        job: Job::new(BlockingJob::<F, T>::run),
+        shared: worker.shared.clone(),
+        closure: UnsafeCell::new(ManuallyDrop::new(f)),
+        result: UnsafeCell::new(None),
+        submitted: Cell::new(false),
+        state: SpinLock::new(JobState { finished: false, waiter: None, refused: false }),
+    };
+    // From here to the end `job` does not move: the pool has its address.
+    let object = std::ptr::from_ref(&job).addr() as u64;
+    let queued = Wait { reason: WaitReason::BlockingQueued, object, site, deadline: None };
+    match wait_or_cancelled(&Submit(&job), queued) {
+        Ended::Cancelled if !job.is_finished() => {
+            // SAFETY: submitted by `Submit::publish`.
+            if !job.submitted.get() || unsafe { job.shared.blocking.revoke(job.address()) } {
+                // SAFETY: nobody will run it: the closure is still there and ours.
+                drop(ManuallyDrop::into_inner(unsafe { std::ptr::read(job.closure.get()) }));
+                drop(job);
+                cancel::deliver();
+            }
+        }
+        Ended::NotParked if job.state.with(|state| state.refused) => {
+            said_once();
+            // SAFETY: the pool has not taken it: the closure is still there and ours.
+            let f = ManuallyDrop::into_inner(unsafe { std::ptr::read(job.closure.get()) });
+            drop(job);
+            return f();
+        }
+        _ => {}
+    }
+    // It has started: binding. (Usually it has ended, and this does not park.)
+    while !job.is_finished() {
+        let _ = wait(&Rest(&job), Wait { reason: WaitReason::BlockingRunning, ..queued });
+    }
+    // SAFETY: finished, seen under the lock: the pool's thread wrote it before and touches the job no more.
+    let result = unsafe { (*job.result.get()).take() };
+    match result.expect("a finished job has a result") {
+        Ok(value) => value,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+fn said_once() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    // Relaxed: said once or twice, no more depends on it.
+    if !SAID.swap(true, Ordering::Relaxed) {
+        eprintln!("fibra: no thread could be started for blocking work; it runs on the worker and holds up its fibers");
+    }
+}
+
+/// Like [`blocking`], but does not wait: the handle can be joined.
+///
+/// # Panics
+/// Like [`spawn`](crate::spawn).
+///
+/// ```
+/// fibra::run(|| {
+///     let reading = fibra::spawn_blocking(|| std::fs::metadata("/").unwrap().is_dir());
+///     assert!(reading.join().unwrap());
+/// });
+/// ```
+#[track_caller]
+pub fn spawn_blocking<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    spawn(move || blocking(f))
+}
+
+type Outcome<T> = Result<T, Box<dyn Any + Send>>;
+
+#[repr(C)]
+struct BlockingJob<F, T> {
+    job: Job,
+    shared: Arc<Shared>,
+    closure: UnsafeCell<ManuallyDrop<F>>,
+    result: UnsafeCell<Option<Outcome<T>>>,
+    /// Does the pool know of it? The fiber's own note.
+    submitted: Cell<bool>,
+    state: SpinLock<JobState>,
+}
+
+struct JobState {
+    finished: bool,
+    waiter: Option<(WaiterRef, Ticket)>,
+    /// The pool could not take it.
+    refused: bool,
+}
+
+// SAFETY: handed from the fiber to one thread of the pool and back: closure and result are `Send` (bounds of `blocking`), and each side
+// touches them only in its own phase; `state` is a lock.
+unsafe impl<F: Send, T: Send> Sync for BlockingJob<F, T> {}
+
+impl<F: FnOnce() -> T, T> BlockingJob<F, T> {
+    fn address(&self) -> NonNull<Job> {
+        // `job` is the first field (`repr(C)`); the pointer keeps the whole struct's provenance.
+        NonNull::from(self).cast()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.state.with(|state| state.finished)
+    }
+
+    /// On a thread of the pool.
+    unsafe fn run(job: NonNull<Job>) {
+        // SAFETY: `address` made it; the fiber waits for `finished` before it leaves.
+        let this = unsafe { job.cast::<Self>().as_ref() };
+        // Code in here is on a plain thread, but may spawn into the runtime it came from.
+        let shared = this.shared.clone();
+        current::enter(shared.clone());
+        // SAFETY: started once, so the closure is there and ours.
+        let f = ManuallyDrop::into_inner(unsafe { std::ptr::read(this.closure.get()) });
+        let result = catch_unwind(AssertUnwindSafe(f));
+        current::leave(&shared);
+        // SAFETY: the fiber reads it only after `finished`.
+        unsafe { *this.result.get() = Some(result) };
+        // The fiber may be gone as soon as the lock is released: what is needed after that is copied out under it.
+        let waiter = this.state.with(|state| {
+            state.finished = true;
+            state.waiter.take()
+        });
+        if let Some((waiter, ticket)) = waiter
+            && let Some(waker) = wake::complete(waiter, ticket, ARM_FIRST, Place::Tail)
+        {
+            waker.wake();
+        }
+    }
+}
+
+/// The wait of a job that is being submitted.
+struct Submit<'a, F, T>(&'a BlockingJob<F, T>);
+
+impl<F: FnOnce() -> T, T> Waitable for Submit<'_, F, T> {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        self.0.state.with(|state| state.waiter = Some((waiter, ticket)));
+        // SAFETY: the job stays on the waiting stack until it has finished or was revoked (`blocking`).
+        let submitted = unsafe { self.0.shared.blocking.submit(self.0.address()) };
+        self.0.submitted.set(submitted.is_ok());
+        if submitted.is_err() {
+            self.0.state.with(|state| {
+                state.waiter = None;
+                state.refused = true;
+            });
+        }
+        submitted.is_ok()
+    }
+
+    // The caller takes the job back itself: it has to know whether that worked.
+    fn unpublish(&self) {}
+}
+
+/// The wait of a job that has started.
+struct Rest<'a, F, T>(&'a BlockingJob<F, T>);
+
+impl<F: FnOnce() -> T, T> Waitable for Rest<'_, F, T> {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        self.0.state.with(|state| {
+            state.waiter = Some((waiter, ticket));
+            !state.finished
+        })
+    }
+
+    fn unpublish(&self) {
+        self.0.state.with(|state| state.waiter = None);
+    }
+}

@@ -1,0 +1,209 @@
+//! The builder of a runtime: options, their defaults, the environment, and what is refused.
+
+use std::io;
+use std::str::FromStr;
+
+use super::runtime::Runtime;
+use crate::fiber::stack::{StackSize, guard_kind_from_env};
+use crate::sched::blocking::MAX_THREADS;
+use crate::sched::launch::{Launched, launch};
+use crate::sched::shared::Config;
+use crate::wait::word::enable_spec_assert;
+
+/// Most workers a runtime may have.
+const MAX_WORKERS: usize = 1024;
+
+/// How cancellation reaches a fiber.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Cancellation {
+    /// It unwinds from its next blocking call. Needs `panic = "unwind"`.
+    #[default]
+    Unwind,
+    /// It is observed with [`is_cancelled`](crate::is_cancelled), never delivered: cancelled waits stay parked.
+    Cooperative,
+}
+
+/// Options of a [`Runtime`]. An option that is not set comes from the environment, or else has its default.
+///
+/// | option | environment | default |
+/// |---|---|---|
+/// | [`workers`](Self::workers) | `FIBRA_WORKERS` | the parallelism available |
+/// | [`max_workers`](Self::max_workers) | `FIBRA_MAX_WORKERS` | twice the workers |
+/// | [`stack_size`](Self::stack_size) | `FIBRA_STACK_SIZE` | 256 KiB |
+/// | [`max_fibers`](Self::max_fibers) | | no cap |
+/// | [`max_blocking_threads`](Self::max_blocking_threads) | | 512 |
+///
+/// Further variables: `FIBRA_SYSMON=0` leaves the system monitor out, `FIBRA_GUARD=mprotect` guards stacks the old way,
+/// `FIBRA_SPEC_ASSERT=1` checks every state transition. The environment is read when a runtime is built, and not again.
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct RuntimeBuilder {
+    workers: Option<usize>,
+    max_workers: Option<usize>,
+    stack_size: Option<usize>,
+    max_fibers: Option<usize>,
+    max_blocking: Option<usize>,
+    name: Option<String>,
+    cancellation: Cancellation,
+    current_thread: bool,
+}
+
+impl RuntimeBuilder {
+    /// A builder with nothing set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many workers: OS threads that run fibers.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// How many workers there may be when some of them are stuck. At least as many as [`workers`](Self::workers).
+    pub fn max_workers(mut self, max_workers: usize) -> Self {
+        self.max_workers = Some(max_workers);
+        self
+    }
+
+    /// The size of a fiber's stack, in bytes: address space that is reserved, of which only what is touched costs memory.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// At most so many fibers alive at once; more are refused.
+    pub fn max_fibers(mut self, max_fibers: usize) -> Self {
+        self.max_fibers = Some(max_fibers);
+        self
+    }
+
+    /// At most so many threads for [`blocking`](crate::blocking) calls.
+    pub fn max_blocking_threads(mut self, threads: usize) -> Self {
+        self.max_blocking = Some(threads);
+        self
+    }
+
+    /// The runtime's name, which its threads bear too.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How cancellation reaches a fiber.
+    pub fn cancellation(mut self, cancellation: Cancellation) -> Self {
+        self.cancellation = cancellation;
+        self
+    }
+
+    /// One worker, no other thread: see [`Runtime::current_thread`].
+    pub fn current_thread(mut self) -> Self {
+        self.current_thread = true;
+        self
+    }
+
+    /// Builds the runtime and starts its threads.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with the option or variable and its value, for anything out of range; what the system said if it has no thread or file
+    /// descriptor to give.
+    ///
+    /// ```
+    /// let error = fibra::Runtime::builder().workers(0).build().unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    /// ```
+    pub fn build(self) -> io::Result<Runtime> {
+        let keep_first = self.current_thread;
+        Ok(Runtime::from_launched(self.launch(keep_first)?))
+    }
+
+    pub(crate) fn launch(self, keep_first: bool) -> io::Result<Launched> {
+        let config = self.settle()?;
+        launch(config, keep_first)
+    }
+
+    /// Options, environment and defaults, checked.
+    fn settle(self) -> io::Result<Config> {
+        let workers = match self.workers {
+            _ if self.current_thread => 1,
+            Some(workers) => workers,
+            None => match from_env("FIBRA_WORKERS")? {
+                Some(workers) => workers,
+                None => std::thread::available_parallelism().map_or(1, usize::from),
+            },
+        };
+        if workers == 0 || workers > MAX_WORKERS {
+            return Err(invalid(format!("workers = {workers}: a runtime has 1 to {MAX_WORKERS} workers")));
+        }
+        let max_workers = match self.max_workers {
+            Some(max) => max,
+            None => from_env("FIBRA_MAX_WORKERS")?.unwrap_or(workers * 2),
+        };
+        if max_workers < workers || max_workers > 2 * MAX_WORKERS {
+            return Err(invalid(format!(
+                "max_workers = {max_workers}: must be at least workers ({workers}) and at most {}",
+                2 * MAX_WORKERS
+            )));
+        }
+        let stack_size = match self.stack_size {
+            Some(bytes) => StackSize::new(bytes).map_err(|error| invalid(format!("stack_size: {error}")))?,
+            None => match from_env::<usize>("FIBRA_STACK_SIZE")? {
+                Some(bytes) => StackSize::new(bytes).map_err(|error| invalid(format!("FIBRA_STACK_SIZE: {error}")))?,
+                None => StackSize::DEFAULT,
+            },
+        };
+        if self.max_fibers == Some(0) {
+            return Err(invalid("max_fibers = 0: such a runtime could run nothing".to_owned()));
+        }
+        let max_blocking = self.max_blocking.unwrap_or(MAX_THREADS);
+        if max_blocking == 0 {
+            return Err(invalid("max_blocking_threads = 0: blocking calls would never run".to_owned()));
+        }
+        guard_kind_from_env().map_err(invalid)?;
+        if cfg!(panic = "abort") && self.cancellation == Cancellation::Unwind {
+            let text = "this program is built with panic = \"abort\", so cancellation cannot unwind a fiber: \
+                        build the runtime with .cancellation(Cancellation::Cooperative)";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, format!("fibra: {text}")));
+        }
+        if flag_from_env("FIBRA_SPEC_ASSERT")?.unwrap_or(false) {
+            enable_spec_assert();
+        }
+        let seed = self.current_thread.then_some(0);
+        Ok(Config {
+            name: self.name.unwrap_or_else(|| "fibra".to_owned()),
+            workers,
+            max_workers,
+            stack_size,
+            max_fibers: self.max_fibers,
+            max_blocking,
+            current_thread: self.current_thread,
+            sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
+            cooperative: self.cancellation == Cancellation::Cooperative,
+            seed,
+        })
+    }
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("fibra: {text}"))
+}
+
+/// A number from the environment. Anything else is an error that names variable and value.
+fn from_env<N: FromStr>(variable: &str) -> io::Result<Option<N>> {
+    let Some(value) = std::env::var_os(variable) else { return Ok(None) };
+    match value.to_str().and_then(|text| text.trim().parse().ok()) {
+        Some(number) => Ok(Some(number)),
+        None => Err(invalid(format!("{variable}={}: expected a whole number", value.display()))),
+    }
+}
+
+/// 0 or 1 from the environment.
+fn flag_from_env(variable: &str) -> io::Result<Option<bool>> {
+    match from_env::<u32>(variable)? {
+        None => Ok(None),
+        Some(0) => Ok(Some(false)),
+        Some(1) => Ok(Some(true)),
+        Some(other) => Err(invalid(format!("{variable}={other}: expected 0 or 1"))),
+    }
+}

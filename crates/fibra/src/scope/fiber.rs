@@ -1,0 +1,161 @@
+//! The running fiber: who it is, and how it stands with cancellation.
+
+use std::sync::Arc;
+
+use super::join::FiberId;
+use crate::fiber::frame::flag;
+use crate::fiber::top::FiberTop;
+use crate::sched::current as running;
+use crate::wait::cancel::{self, CancelReason};
+use crate::wait::park;
+
+/// The fiber that called [`current`].
+#[derive(Debug, Clone)]
+pub struct Fiber {
+    id: FiberId,
+    name: Option<Arc<str>>,
+}
+
+/// The fiber this runs on; `None` on a plain thread.
+///
+/// ```
+/// assert!(fibra::current().is_none());
+/// fibra::run(|| {
+///     let me = fibra::current().unwrap();
+///     me.set_status("looking around");
+///     println!("{} {:?}", me.id(), me.name());
+/// });
+/// ```
+pub fn current() -> Option<Fiber> {
+    let frame = running::fiber()?;
+    // SAFETY: the running fiber's own frame.
+    let name = unsafe { frame.extras() }.and_then(|extras| extras.name.clone());
+    Some(Fiber { id: FiberId::of(frame), name })
+}
+
+impl Fiber {
+    /// Its id.
+    pub fn id(&self) -> FiberId {
+        self.id
+    }
+
+    /// Its name, if it was given one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Says what it is doing, for reports; at most 31 bytes are kept. Only the fiber itself can say so: elsewhere this does nothing.
+    pub fn set_status(&self, status: &str) {
+        if let Some(top) = self.own_top() {
+            top.set_status(status);
+        }
+    }
+
+    /// What it last said it is doing; empty if nothing, or if this is not called on the fiber itself.
+    pub fn status(&self) -> String {
+        self.own_top().map(FiberTop::status).unwrap_or_default()
+    }
+
+    fn own_top(&self) -> Option<&'static FiberTop> {
+        running::fiber().filter(|frame| FiberId::of(frame) == self.id)?.top()
+    }
+}
+
+/// Lets other fibers of this worker run first. A cancellation point. On a plain thread, the system's yield.
+///
+/// ```
+/// fibra::run(|| {
+///     let other = fibra::spawn(|| "the other one");
+///     while !other.is_finished() {
+///         fibra::yield_now();
+///     }
+/// });
+/// ```
+#[inline]
+pub fn yield_now() {
+    park::yield_now();
+}
+
+/// Has this fiber been cancelled? False on a plain thread. True also inside [`shield`], where it is not delivered.
+pub fn is_cancelled() -> bool {
+    running::fiber().is_some_and(|frame| frame.has(flag::CANCEL))
+}
+
+/// Why this fiber was cancelled, if it was.
+pub fn cancel_reason() -> Option<CancelReason> {
+    running::fiber().and_then(CancelReason::of)
+}
+
+/// A point where a cancelled fiber unwinds, for loops that compute without blocking. Does nothing on a plain thread.
+///
+/// ```
+/// fibra::run(|| {
+///     let busy = fibra::spawn(|| loop {
+///         fibra::checkpoint();
+///         std::hint::black_box(());
+/// #       fibra::yield_now();
+///     });
+///     busy.cancel();
+///     assert!(busy.join().unwrap_err().is_cancelled());
+/// });
+/// ```
+#[inline]
+pub fn checkpoint() {
+    cancel::checkpoint();
+}
+
+/// Runs `f` with cancellation held off: blocking calls inside complete normally, and it is delivered at the first one after. For a
+/// step that must not be left half done.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// fibra::run(|| {
+///     let child = fibra::spawn(|| {
+///         fibra::shield(|| {
+///             fibra::sleep(Duration::from_millis(5));
+///             "written"
+///         })
+///     });
+///     fibra::yield_now();
+///     child.cancel();
+///     assert_eq!(child.join().unwrap(), "written");
+/// });
+/// ```
+pub fn shield<T>(f: impl FnOnce() -> T) -> T {
+    let _open = running::fiber().and_then(|frame| frame.top()).map(|top| Open::new(&top.shields));
+    f()
+}
+
+/// Runs `f` with the promise that this fiber does not leave its worker meanwhile: any blocking call inside panics. For code that keeps
+/// something in a thread-local while it calls back (an enter guard, a scoped thread-local), which other fibers of the same worker must not see.
+///
+/// ```
+/// fibra::run(|| {
+///     assert_eq!(fibra::no_suspend(|| 1 + 1), 2);
+/// });
+/// ```
+///
+/// ```should_panic
+/// fibra::run(|| fibra::no_suspend(|| fibra::yield_now()));
+/// ```
+pub fn no_suspend<T>(f: impl FnOnce() -> T) -> T {
+    let _open = running::fiber().and_then(|frame| frame.top()).map(|top| Open::new(&top.no_suspends));
+    f()
+}
+
+/// Counts up until dropped.
+struct Open(&'static std::cell::Cell<u32>);
+
+impl Open {
+    fn new(count: &'static std::cell::Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

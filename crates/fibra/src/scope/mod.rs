@@ -1,0 +1,21 @@
+//! Running and spawning: runtimes, root scopes, fibers, joining, blocking work, futures, fiber-locals.
+
+mod blocking;
+mod config;
+mod fiber;
+mod join;
+mod local;
+pub(crate) mod private;
+mod root;
+mod runtime;
+mod spawn;
+mod task;
+
+pub use blocking::{blocking, spawn_blocking};
+pub use config::{Cancellation, RuntimeBuilder};
+pub use fiber::{Fiber, cancel_reason, checkpoint, current, is_cancelled, no_suspend, shield, yield_now};
+pub use join::{FiberId, JoinError, JoinFuture, JoinHandle};
+pub use local::FiberLocal;
+pub use runtime::{EnterGuard, Handle, Runtime, ShutdownError, run};
+pub use spawn::{Builder, spawn, spawn_local};
+pub use task::{block_on, spawn_future};

@@ -1,0 +1,91 @@
+//! What the macros expand to. Not public API: it may change with every release.
+
+use std::panic::Location;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::config::RuntimeBuilder;
+use super::runtime::run_on;
+use crate::observe::report;
+
+/// Options of the attribute macros.
+#[derive(Debug, Default)]
+pub struct Config {
+    /// `workers = ..`
+    pub workers: Option<usize>,
+    /// `max_workers = ..`
+    pub max_workers: Option<usize>,
+    /// `stack_size = ..`
+    pub stack_size: Option<usize>,
+    /// `name = ..`
+    pub name: Option<String>,
+}
+
+impl Config {
+    fn builder(self) -> RuntimeBuilder {
+        let mut builder = RuntimeBuilder::new();
+        if let Some(workers) = self.workers {
+            builder = builder.workers(workers);
+        }
+        if let Some(max_workers) = self.max_workers {
+            builder = builder.max_workers(max_workers);
+        }
+        if let Some(stack_size) = self.stack_size {
+            builder = builder.stack_size(stack_size);
+        }
+        if let Some(name) = self.name {
+            builder = builder.name(name);
+        }
+        builder
+    }
+}
+
+/// Whether what `main` returned says that it failed.
+pub trait MainOutcome {
+    /// True for `Err`.
+    fn failed(&self) -> bool;
+}
+
+impl MainOutcome for () {
+    fn failed(&self) -> bool {
+        false
+    }
+}
+
+impl MainOutcome for ExitCode {
+    fn failed(&self) -> bool {
+        // ExitCode tells nothing but its Debug form; success is the only one that is certainly no failure.
+        format!("{self:?}") != format!("{:?}", ExitCode::SUCCESS)
+    }
+}
+
+impl<T, E> MainOutcome for Result<T, E> {
+    fn failed(&self) -> bool {
+        self.is_err()
+    }
+}
+
+/// `#[fibra::main]`.
+#[track_caller]
+pub fn run_main<F, T>(config: Config, f: F) -> T
+where
+    F: FnOnce() -> T,
+    T: MainOutcome,
+{
+    run_on(config.builder(), Location::caller(), f, T::failed)
+}
+
+/// `#[fibra::test]`: like `main`, but fibers that outlive the test function by `leak_timeout` are listed and fail the test.
+#[track_caller]
+pub fn run_test<F, T>(config: Config, leak_timeout: Option<Duration>, f: F) -> T
+where
+    F: FnOnce() -> T,
+    T: MainOutcome,
+{
+    super::runtime::run_leak_checked(config.builder(), leak_timeout.unwrap_or(Duration::from_secs(5)), f)
+}
+
+/// Prints every fiber of the process, with what it waits for, to standard error.
+pub fn dump() {
+    report::dump();
+}

@@ -1,0 +1,97 @@
+//! The life of a root scope: run its function, then wait for everything that was started in it.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::time::Duration;
+
+use crate::observe::report;
+use crate::sched::root::Root;
+use crate::sched::shared::{Command, RootRef, Shared};
+use crate::time::Instant;
+use crate::wait::cancel::CancelReason;
+use crate::wait::node::WaiterRef;
+use crate::wait::park::{Ended, Wait, Waitable, wait};
+use crate::wait::reason::WaitReason;
+use crate::wait::word::Ticket;
+
+/// After so long it is said whom a run waits for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The wait for a root to become empty.
+struct Empty<'a>(&'a Root);
+
+impl Waitable for Empty<'_> {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        self.0.publish((waiter, ticket))
+    }
+    fn unpublish(&self) {
+        self.0.unpublish();
+    }
+}
+
+/// On the root fiber: runs `f`, then waits until every fiber of `root` has ended. A panic, or a result that `failed` says is one, cancels them first.
+pub(crate) fn run_root<T>(
+    shared: &Shared,
+    root: RootRef,
+    site: &'static Location<'static>,
+    f: impl FnOnce() -> T,
+    failed: impl FnOnce(&T) -> bool,
+) -> Result<T, Box<dyn Any + Send>> {
+    let result = catch_unwind(AssertUnwindSafe(f));
+    let failed = match &result {
+        Ok(value) => failed(value),
+        Err(_) => true,
+    };
+    if failed {
+        cancel_root(shared, root, CancelReason::RootFailed);
+    }
+    drain(shared, root, WaitReason::RunEnd, site, None).expect("without a deadline it waits for ever");
+    result
+}
+
+/// Cancels everything in a root: what has started now, what has not when it does.
+pub(crate) fn cancel_root(shared: &Shared, root: RootRef, reason: CancelReason) {
+    if root.cancel(reason as u32) {
+        shared.cancel_started(Some(root), false, reason as u32);
+    }
+}
+
+/// Gives the owner's unit back and waits until the root is empty and closed. Err: not by the deadline.
+pub(crate) fn drain(
+    shared: &Shared,
+    root: RootRef,
+    reason: WaitReason,
+    site: &'static Location<'static>,
+    deadline: Option<Instant>,
+) -> Result<(), ()> {
+    if root.begin_drain(shared.remotes.len()) {
+        shared.post_all(Command::Flush(root));
+    }
+    await_empty(shared, root, reason, site, deadline)
+}
+
+/// Waits until a root that is being drained is empty, and closes it.
+pub(crate) fn await_empty(
+    shared: &Shared,
+    root: RootRef,
+    reason: WaitReason,
+    site: &'static Location<'static>,
+    deadline: Option<Instant>,
+) -> Result<(), ()> {
+    let mut patience = Some(Instant::after(PATIENCE));
+    while !root.close() {
+        let until = match (patience, deadline) {
+            (Some(patience), Some(deadline)) => Some(patience.min(deadline)),
+            (one, other) => one.or(other),
+        };
+        let how = Wait { reason, object: 0, site, deadline: until.map(Instant::as_nanos) };
+        if wait(&Empty(&root), how) == Ended::TimedOut {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return if root.close() { Ok(()) } else { Err(()) };
+            }
+            patience = None;
+            report::say_whom_we_wait_for(shared, PATIENCE);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Futures: `block_on` polls one where it is, `spawn_future` makes one a task of its own.
+//!
+//! A task is a frame without a stack between polls. Each poll runs on a pooled fiber stack, so the future may even make
+//! blocking calls (it then stays on that worker until the poll ends). When it is pending, the stack goes back and the frame parks;
+//! its waker makes it stealable work again.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::pin::{Pin, pin};
+use std::ptr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::join::JoinHandle;
+use super::local;
+use super::spawn::{
+    Refused, drop_quietly, end_of_user_code, no_runtime, publish_panic, publish_value, refused, root_of,
+    start_of_user_code, try_spawn_thunk,
+};
+use crate::fiber::frame::{Frame, FrameRef, RunResult, Thunk, flag};
+use crate::prim::atomic::handshake_load_u32;
+use crate::sched::current;
+use crate::wait::notify::Notify;
+use crate::wait::park::{Wait, Waitable, wait};
+use crate::wait::reason::WaitReason;
+use crate::wait::waker::ThreadRecord;
+use crate::wait::word::ARM_REVOCABLE;
+
+/// Runs a future to its end, here: on a fiber the fiber parks while the future is pending, on a plain thread the thread blocks.
+///
+/// ```
+/// let answer = fibra::run(|| {
+///     let child = fibra::spawn(|| 42);
+///     fibra::block_on(async { child.await.unwrap() })
+/// });
+/// assert_eq!(answer, 42);
+/// ```
+#[track_caller]
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let site = Location::caller();
+    match current::fiber() {
+        Some(frame) => poll_until_ready(future, Notify::new(frame.waiter_ref()), site),
+        None => ThreadRecord::with_mine(|record| poll_until_ready(future, Notify::new(record.waiter_ref()), site)),
+    }
+}
+
+fn poll_until_ready<F: Future>(future: F, notify: Arc<Notify>, site: &'static Location<'static>) -> F::Output {
+    let mut future = pin!(future);
+    let waker = notify.waker();
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        notify.begin_poll();
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        let object = Arc::as_ptr(&notify).addr() as u64;
+        let _ = wait(&*notify, Wait { reason: WaitReason::BlockOn, object, site, deadline: None });
+    }
+}
+
+/// Starts a future as a task of the current runtime. Between polls it owns no stack and may move to another worker.
+///
+/// # Panics
+/// Like [`spawn`](crate::spawn).
+///
+/// ```
+/// let sum = fibra::run(|| {
+///     let tasks: Vec<_> = (0..10u64).map(|i| fibra::spawn_future(async move { i })).collect();
+///     tasks.into_iter().map(|task| task.join().unwrap()).sum::<u64>()
+/// });
+/// assert_eq!(sum, 45);
+/// ```
+#[track_caller]
+pub fn spawn_future<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let site = Location::caller();
+    let (shared, root) = match current::worker() {
+        Some(worker) => (worker.shared.clone(), root_of(worker)),
+        None => match current::runtime() {
+            Some(shared) => {
+                let root = shared.root;
+                (shared, root)
+            }
+            None => no_runtime("spawn_future"),
+        },
+    };
+    let task = Box::new(Task { future: Some(Box::pin(future)), notify: None, locals: ptr::null_mut() });
+    // SAFETY: the future and its output are `Send` and `'static`; the thunk is the one for what is put into the frame.
+    let spawned = unsafe {
+        try_spawn_thunk::<_, F::Output>(&shared, root, task, TaskThunk::<F>::THUNK, site, flag::TASK, None, None)
+    };
+    match spawned {
+        Ok(handle) => handle,
+        Err(Refused { reason, f }) => {
+            drop(f);
+            refused(&shared, site, reason)
+        }
+    }
+}
+
+/// What a task keeps between polls: in the frame's storage, as a box.
+struct Task<F> {
+    /// Taken out before its output is published, so that it is dropped on a fiber.
+    future: Option<Pin<Box<F>>>,
+    notify: Option<Arc<Notify>>,
+    /// Its fiber-locals, which travel with it.
+    locals: *mut (),
+}
+
+struct TaskThunk<F>(PhantomData<F>);
+
+impl<F: Future> TaskThunk<F> {
+    const THUNK: &'static Thunk = &Thunk { run: Self::run, discard: Self::discard };
+
+    unsafe fn run(frame: &Frame) -> RunResult {
+        // SAFETY: `spawn_future` or the last poll put it there.
+        let mut task = unsafe { frame.take::<Box<Task<F>>>() };
+        // SAFETY: frames live for ever.
+        let frame: FrameRef = unsafe { &*ptr::from_ref(frame) };
+        let top = frame.top().expect("a running fiber has a stack");
+        match &task.notify {
+            None => start_of_user_code(frame),
+            Some(_) => local::attach(top, std::mem::replace(&mut task.locals, ptr::null_mut())),
+        }
+        let notify = task.notify.get_or_insert_with(|| Notify::new(frame.waiter_ref())).clone();
+        let waker = notify.waker();
+        loop {
+            notify.begin_poll();
+            let future = task.future.as_mut().expect("taken only at the end").as_mut();
+            let mut cx = Context::from_waker(&waker);
+            match catch_unwind(AssertUnwindSafe(|| future.poll(&mut cx))) {
+                Ok(Poll::Pending) => {}
+                Ok(Poll::Ready(output)) => {
+                    drop_quietly(task);
+                    end_of_user_code(frame);
+                    // SAFETY: the task is gone from the storage, which is this fiber's.
+                    return unsafe { publish_value(frame, output) };
+                }
+                Err(payload) => {
+                    drop_quietly(task);
+                    end_of_user_code(frame);
+                    // SAFETY: as above.
+                    return unsafe { publish_panic(frame, payload) };
+                }
+            }
+            // Park: back into the storage first, since another worker may poll it as soon as this one has committed.
+            task.locals = local::detach(top);
+            // SAFETY: the storage is empty: the task was taken out above.
+            unsafe { frame.put(task) };
+            let word = &frame.waiter.word;
+            let ticket = word.begin_park(ARM_REVOCABLE);
+            let cancelled = handshake_load_u32(&frame.waiter.flags) & flag::CANCEL != 0;
+            if (cancelled || !notify.publish(frame.waiter_ref(), ticket)) && word.abort_park() {
+                // SAFETY: put there above, and nobody could take it: the park was called off.
+                task = unsafe { frame.take::<Box<Task<F>>>() };
+                local::attach(top, std::mem::replace(&mut task.locals, ptr::null_mut()));
+                if cancelled {
+                    drop_quietly(task);
+                    end_of_user_code(frame);
+                    return RunResult::Ended(crate::fiber::outcome::Outcome::Cancelled);
+                }
+                continue;
+            }
+            // Published, or claimed meanwhile: the worker commits.
+            return RunResult::Pending;
+        }
+    }
+
+    unsafe fn discard(frame: &Frame) {
+        // SAFETY: as in `run`; it will not be polled again.
+        let mut task = unsafe { frame.take::<Box<Task<F>>>() };
+        if let Some(top) = frame.top() {
+            local::attach(top, std::mem::replace(&mut task.locals, ptr::null_mut()));
+        }
+        drop_quietly(task);
+        end_of_user_code(frame);
+    }
+}
