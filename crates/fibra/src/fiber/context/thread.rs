@@ -152,6 +152,9 @@ pub(crate) unsafe fn destroy(fiber: Context) {
     }
 }
 
+/// Nothing to switch on: a thread has control words of its own.
+pub(crate) fn watch_mxcsr(_on: bool) {}
+
 /// One more reference to a record that came from `create`.
 ///
 /// # Safety
