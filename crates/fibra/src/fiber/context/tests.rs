@@ -517,6 +517,22 @@ fn deep_recursion_with_switches_inside<S: Switch>() {
     assert_eq!(last, 1500 - 15 + 25 * 3);
 }
 
+/// A stack that is abandoned deep inside calls leaves no trace, not even in what a sanitizer remembers of calls and frames.
+fn stacks_are_abandoned_in_the_depth<S: Switch>() {
+    #[inline(never)]
+    fn descend<S: Switch>(inside: &Inside<S>, depth: usize) -> usize {
+        let mut frame = [depth; 4];
+        black_box(&mut frame);
+        let below = if depth == 0 { inside.suspend(1) } else { descend(inside, depth - 1) };
+        black_box(frame[3] + below)
+    }
+    let rounds = if S::OWN_THREAD { 20 } else { 200 };
+    for _ in 0..rounds {
+        let mut fiber = Fiber::<S>::new(512 * KIB, |inside, _| descend(inside, 1000));
+        assert_eq!(fiber.resume(0), 1);
+    }
+}
+
 macro_rules! suite {
     ($module:ident, $back_end:ty, $($test:ident)*) => {
         mod $module {
@@ -536,6 +552,7 @@ macro_rules! suite {
             call_on_home_leaves_the_home_alone
             a_thousand_fibers_interleave
             deep_recursion_with_switches_inside
+            stacks_are_abandoned_in_the_depth
         }
     };
 }

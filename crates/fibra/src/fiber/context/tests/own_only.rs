@@ -240,7 +240,10 @@ fn every_instruction_can_be_unwound() {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_trap as *const () as usize;
         assert_eq!(libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut()), 0);
-        x86_64::create(stack.top(), stack.limit, stepped_fiber)
+        // Above the fiber's stack lies what would lead an unwinder that does not stop there to the wrong function.
+        let top = stack.top().sub(64);
+        top.cast::<[usize; 8]>().write([stepped_home as *const () as usize + 1; 8]);
+        x86_64::create(top, stack.limit, stepped_fiber)
     };
     let places = [Cell::new(context), Cell::default()];
     assert_eq!(stepped_home(&places), 5);
