@@ -33,6 +33,7 @@
 
 #[cfg(any(not(target_arch = "x86_64"), fibra_context = "corosensei", all(test, not(loom))))]
 mod corosensei;
+#[cfg(all(target_arch = "x86_64", any(test, not(any(fibra_context = "corosensei", fibra_context = "thread")))))]
 mod sanitizer;
 #[cfg(any(fibra_context = "thread", test))]
 mod thread;

@@ -23,6 +23,8 @@
 //! marked as the end of the stack. A signal that arrives anywhere finds a valid stack pointer, and its backtrace ends in order. It is also
 //! the shortest way: from one switch to the next, only the stack pointer itself passes through memory.
 //!
+//! (The marks need unwind tables around them: `panic = "abort"` compiles, `-C force-unwind-tables=no` does not.)
+//!
 //! **It leaves by an indirect jump.** With `ret` (or `call` to enter and `ret` to come back), the processor's return-address stack gets
 //! out of step with the program's returns, and every function between the user's code and the switch costs a misprediction.
 //! A jump does not touch the return-address stack: the returns that follow on the new stack miss only what was pushed elsewhere meanwhile.
