@@ -35,7 +35,7 @@
 //! direction flag is clear by ABI. Shadow stacks (CET) are not followed; Rust programs do not run with them.
 //!
 //! **Control words** (S0-14). The x87 control word is compared at every switch, and loaded only if it differs. MXCSR, the one
-//! of SSE, cannot be: reading it takes 5 ns (Zen 5), which would treble the cost of a switch. So a difference in
+//! of SSE, cannot be: reading it takes 5 ns (measured on AMD), which would treble the cost of a switch. So a difference in
 //! the x87 word is taken as the sign to exchange MXCSR too. The C library's functions (`fesetround`, `feenableexcept`, `fesetenv`)
 //! always change both. For code that changes MXCSR alone there is [`watch_mxcsr`], which makes every switch compare it. (Rust code
 //! itself may never run with a changed MXCSR; only foreign code and assembly have a right to one.) Compared are MXCSR's control bits: its
