@@ -129,6 +129,9 @@ pub(crate) unsafe fn destroy(fiber: Context) {
     }
 }
 
+/// Nothing to switch on: all control words are exchanged at every switch.
+pub(crate) fn watch_mxcsr(_on: bool) {}
+
 /// The floating-point control state of the current execution: MXCSR and the x87 control word, or FPCR.
 #[inline(always)]
 fn control_words() -> u64 {

@@ -3,7 +3,7 @@
 //! Asymmetric: the scheduler *resumes* a fiber, the fiber *suspends* to the scheduler, and each of the two carries one word across
 //! (S0-13). Above are the worker's loop and `wait`'s park; below is only `prim`. Nothing else in fibra changes the stack pointer.
 //!
-//! Three back-ends offer the same seven names; one of them is re-exported here:
+//! Three back-ends offer the same names; one of them is re-exported here:
 //!
 //! | back-end | chosen | what it is |
 //! |---|---|---|
@@ -18,6 +18,7 @@
 //! * `suspend(fiber, home, word)`, on the fiber's stack: saves it in `*fiber`, continues `*home`.
 //! * `call_on_home(home, f, data)`, on the fiber's stack: runs `f(data)` on the scheduler's, then comes back.
 //! * `destroy(context)` gives back what `create` took besides the stack.
+//! * `watch_mxcsr(on)`: whether a change of the SSE control word alone stays with its fiber, too; see `x86_64.rs`.
 //! * `OWN_THREAD`: the fiber's code runs on an OS thread of its own.
 //!
 //! Invariants, upheld by the worker:
@@ -32,6 +33,7 @@
 
 #[cfg(any(not(target_arch = "x86_64"), fibra_context = "corosensei", all(test, not(loom))))]
 mod corosensei;
+#[cfg(all(target_arch = "x86_64", any(test, not(any(fibra_context = "corosensei", fibra_context = "thread")))))]
 mod sanitizer;
 #[cfg(any(fibra_context = "thread", test))]
 mod thread;
@@ -51,7 +53,7 @@ use thread as chosen;
 #[cfg(all(target_arch = "x86_64", not(any(fibra_context = "corosensei", fibra_context = "thread"))))]
 use x86_64 as chosen;
 
-pub(crate) use chosen::{OWN_THREAD, call_on_home, create, destroy, resume, suspend};
+pub(crate) use chosen::{OWN_THREAD, call_on_home, create, destroy, resume, suspend, watch_mxcsr};
 
 /// What is kept of a suspended execution: one word, whose meaning is the back-end's. The default is no execution at all.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,6 +7,7 @@ mod measure;
 mod own_only;
 
 use super::{Context, Entry, HomeCall};
+use crate::prim::sync::Mutex;
 use std::alloc::Layout;
 use std::cell::Cell;
 use std::hint::black_box;
@@ -21,6 +22,7 @@ trait Switch: 'static {
     unsafe fn suspend(fiber: *mut Context, home: *mut Context, word: usize) -> usize;
     unsafe fn call_on_home(home: *const Context, f: HomeCall, data: *mut ());
     unsafe fn destroy(fiber: Context);
+    fn watch_mxcsr(on: bool);
 }
 
 macro_rules! back_end {
@@ -46,6 +48,9 @@ macro_rules! back_end {
             }
             unsafe fn destroy(fiber: Context) {
                 unsafe { super::$module::destroy(fiber) }
+            }
+            fn watch_mxcsr(on: bool) {
+                super::$module::watch_mxcsr(on);
             }
         }
     };
@@ -295,9 +300,34 @@ fn set_control_words((mxcsr, x87): (u32, u16)) {
     }
 }
 
+/// Holds `watch_mxcsr`, which the whole process shares, at one value for the length of a test.
+#[cfg(target_arch = "x86_64")]
+fn with_watch<S: Switch>(on: bool, test: impl FnOnce()) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock();
+    S::watch_mxcsr(on);
+    test();
+    S::watch_mxcsr(false);
+}
+
 /// S0-14: every fiber, and the scheduler, has control words of its own.
 #[cfg(target_arch = "x86_64")]
 fn control_words_belong_to_the_fiber<S: Switch>() {
+    with_watch::<S>(false, || {
+        rounding_modes_stay::<S>();
+        one_change_stays::<S>((0x1F80, 0x037F | 1 << 10));
+    });
+    // MXCSR alone: rounding, flush to zero, denormals are zero; only if it is watched.
+    with_watch::<S>(true, || {
+        rounding_modes_stay::<S>();
+        for bit in [13, 15, 6] {
+            one_change_stays::<S>((0x1F80 | 1 << bit, 0x037F));
+        }
+    });
+}
+
+#[cfg(target_arch = "x86_64")]
+fn rounding_modes_stay<S: Switch>() {
     let of_home = control_words();
     // The four rounding modes, for SSE and x87; the first is the default.
     let mut fibers: Vec<_> = [0u32, 1, 2, 3]
@@ -320,19 +350,21 @@ fn control_words_belong_to_the_fiber<S: Switch>() {
             assert_eq!(control_words(), of_home);
         }
     }
-    // One of the two words alone.
-    for changed in [(0x1F80 | 1 << 13, 0x037F), (0x1F80, 0x037F | 1 << 10)] {
-        let mut fiber = Fiber::<S>::new(64 * KIB, move |inside, _| {
-            set_control_words(changed);
-            inside.suspend(0);
-            assert_eq!(control_words(), changed);
-            0
-        });
-        fiber.resume(0);
-        assert_eq!(control_words(), of_home);
-        fiber.resume(0);
-        assert_eq!(control_words(), of_home);
-    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn one_change_stays<S: Switch>(changed: (u32, u16)) {
+    let of_home = control_words();
+    let mut fiber = Fiber::<S>::new(64 * KIB, move |inside, _| {
+        set_control_words(changed);
+        inside.suspend(0);
+        assert_eq!(control_words(), changed);
+        0
+    });
+    fiber.resume(0);
+    assert_eq!(control_words(), of_home);
+    fiber.resume(0);
+    assert_eq!(control_words(), of_home);
 }
 
 fn a_panic_is_caught_inside_the_fiber<S: Switch>() {
@@ -485,6 +517,27 @@ fn deep_recursion_with_switches_inside<S: Switch>() {
     assert_eq!(last, 1500 - 15 + 25 * 3);
 }
 
+/// A stack that is abandoned deep inside calls leaves no trace, not even in what a sanitizer remembers of calls and frames.
+fn stacks_are_abandoned_in_the_depth<S: Switch>() {
+    #[inline(never)]
+    fn descend<S: Switch>(inside: &Inside<S>, depth: usize) -> usize {
+        let mut frame = [depth; 4];
+        black_box(&mut frame);
+        let below = if depth == 0 { inside.suspend(1) } else { descend(inside, depth - 1) };
+        black_box(frame[3] + below)
+    }
+    // ThreadSanitizer's record of calls overflows after some two million, if it is not told about the switches.
+    let rounds = match () {
+        _ if S::OWN_THREAD => 20,
+        _ if cfg!(fibra_tsan) => 3000,
+        _ => 200,
+    };
+    for _ in 0..rounds {
+        let mut fiber = Fiber::<S>::new(512 * KIB, |inside, _| descend(inside, 1000));
+        assert_eq!(fiber.resume(0), 1);
+    }
+}
+
 macro_rules! suite {
     ($module:ident, $back_end:ty, $($test:ident)*) => {
         mod $module {
@@ -504,6 +557,7 @@ macro_rules! suite {
             call_on_home_leaves_the_home_alone
             a_thousand_fibers_interleave
             deep_recursion_with_switches_inside
+            stacks_are_abandoned_in_the_depth
         }
     };
 }

@@ -47,6 +47,7 @@ impl Record {
     fn hand_over<R>(&self, mut turn: MutexGuard<'_, Turn>, to: Turn, mine: impl Fn(&Turn) -> Option<R>) -> R {
         *turn = to;
         // All and not one: after `destroy` and a late wake-up both sides may wait here.
+        #[cfg(not(bug = "turn_not_notified"))]
         self.changed.notify_all();
         loop {
             if let Some(result) = mine(&turn) {
@@ -69,7 +70,11 @@ impl Record {
         let ended = panic::catch_unwind(AssertUnwindSafe(|| unsafe { entry(first) }));
         let Err(payload) = ended;
         if !payload.is::<Abandon>() {
+            // A model checker that gives up on a run unwinds its threads.
+            #[cfg(any(loom, shuttle))]
+            panic::resume_unwind(payload);
             // The other side would wait for ever; the own switch aborts here as well.
+            #[cfg(not(any(loom, shuttle)))]
             std::process::abort();
         }
         *self.turn.lock() = Turn::Ended;
@@ -152,6 +157,9 @@ pub(crate) unsafe fn destroy(fiber: Context) {
     }
 }
 
+/// Nothing to switch on: a thread has control words of its own.
+pub(crate) fn watch_mxcsr(_on: bool) {}
+
 /// One more reference to a record that came from `create`.
 ///
 /// # Safety
@@ -172,4 +180,81 @@ fn start(body: impl FnOnce() + Send + 'static) {
     shuttle::thread::spawn(body);
     #[cfg(not(any(loom, shuttle)))]
     crate::prim::thread::start("fibra-fiber".into(), body).expect("no OS thread left for a fiber");
+}
+
+/// The same hand-over under loom and under shuttle.
+#[cfg(all(test, any(loom, shuttle)))]
+mod model {
+    use super::*;
+    use crate::prim::cell::UnsafeCell;
+
+    /// What the two sides share without any ordering of their own: the hand-over must provide it.
+    struct Shared {
+        fiber: UnsafeCell<Context>,
+        home: UnsafeCell<Context>,
+        data: UnsafeCell<usize>,
+    }
+
+    impl Shared {
+        /// A read-modify-write of the data in which loom would notice an overlap.
+        fn add(&self, n: usize) -> usize {
+            // SAFETY: only the side whose turn it is gets here; that is what the model checks.
+            self.data.with_mut(|data| unsafe {
+                *data += n;
+                *data
+            })
+        }
+
+        fn places(&self) -> (*mut Context, *mut Context) {
+            (self.fiber.with_mut(|place| place), self.home.with_mut(|place| place))
+        }
+    }
+
+    unsafe extern "C-unwind" fn entry(shared: usize) -> ! {
+        // SAFETY: the model's local, which outlives the fiber: `destroy` waits for it.
+        let shared = unsafe { &*(shared as *const Shared) };
+        let (fiber, home) = shared.places();
+        let mut word = 100;
+        loop {
+            let sum = shared.add(word);
+            // SAFETY: on the fiber's thread, with its own places.
+            word = unsafe { suspend(fiber, home, sum) };
+        }
+    }
+
+    fn alternate() {
+        // SAFETY: the stack is not used by this back-end.
+        let context = unsafe { create(std::ptr::null_mut(), std::ptr::null_mut(), entry) };
+        let shared = Box::new(Shared {
+            fiber: UnsafeCell::new(context),
+            home: UnsafeCell::new(Context::default()),
+            data: UnsafeCell::new(1),
+        });
+        let (fiber, home) = shared.places();
+        // SAFETY: fresh, then suspended; destroyed once, at the end.
+        unsafe {
+            assert_eq!(resume(fiber, home, &raw const *shared as usize), 101);
+            shared.add(1000);
+            assert_eq!(resume(fiber, home, 20), 1121);
+            shared.add(1);
+            let unstarted = create(std::ptr::null_mut(), std::ptr::null_mut(), entry);
+            destroy(unstarted);
+            destroy(*fiber);
+        }
+        assert_eq!(shared.add(0), 1122);
+    }
+
+    #[cfg(loom)]
+    #[test]
+    fn model_strict_alternation() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(alternate);
+    }
+
+    #[cfg(all(shuttle, not(loom)))]
+    #[test]
+    fn shuttle_strict_alternation() {
+        shuttle::check_random(alternate, 500);
+    }
 }

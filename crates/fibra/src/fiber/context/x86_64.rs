@@ -1,22 +1,29 @@
 //! Our own switch for x86_64 (System V ABI).
 //!
-//! A suspended execution is a [`Suspended`] block that lies in the frame of the function which left, as an ordinary local of it:
+//! A suspended execution is its stack pointer. What else must be kept lies right below it, where the ABI leaves 128 bytes that nobody
+//! else touches, signal handlers included (the red zone):
 //!
 //! ```text
 //!       |  frames of the callers  |
 //!       |-------------------------|
 //!       |  the function that left |
-//!       |    ...                  |
-//!       |    rsp rip rbx rbp fp   | <- Context: address of this block
-//!       |    ...                  |
-//!       |-------------------------| <- rsp at the switch, and in the block
-//!       |  free (128 bytes of it may be a red zone)
+//!       |-------------------------| <- Context: rsp at the switch, a multiple of 16
+//!   -8  |  rbx                    |
+//!   -16 |  rbp                    |
+//!   -24 |  where to go on         |
+//!   -32 |  MXCSR                  |
+//!   -40 |  x87 control word       |
+//!   -48 |  sanitizers only        |
+//!  -128 |-------------------------|
+//!       |  free: visits by `call_on_home` start here
 //! ```
 //!
-//! The switch stores into its own block and loads from the target's; it pushes and pops nothing. That is why unwind information stays
-//! right at every instruction: the compiler's own description of the frame holds up to the moment where `rbp` and `rsp` become the
-//! target's, and the one or two instructions from there to the jump are marked as the end of the stack. A signal that arrives anywhere
-//! finds a valid stack pointer with free space below it, and its backtrace ends in order.
+//! The switch pushes and pops nothing. That is why unwind information stays right at every instruction: the compiler's own description of
+//! the frame holds up to the moment where `rbp` and `rsp` become the target's, and the two instructions from there to the jump are
+//! marked as the end of the stack. A signal that arrives anywhere finds a valid stack pointer, and its backtrace ends in order. It is also
+//! the shortest way: from one switch to the next, only the stack pointer itself passes through memory.
+//!
+//! (The marks need unwind tables around them: `panic = "abort"` compiles, `-C force-unwind-tables=no` does not.)
 //!
 //! **It leaves by an indirect jump.** With `ret` (or `call` to enter and `ret` to come back), the processor's return-address stack gets
 //! out of step with the program's returns, and every function between the user's code and the switch costs a misprediction.
@@ -24,58 +31,57 @@
 //!
 //! **What is saved.** `rbx` and `rbp`, because LLVM does not let inline assembly declare them clobbered; all other registers are declared
 //! clobbered, so that the compiler saves what is live and nothing else. That list is `clobber_abi("sysv64")` (the general
-//! registers a call may change, xmm/ymm/zmm 0 to 31, the mask registers k0 to k7, mmx, the x87 stack, AMX tiles) plus r12 to r15. The direction flag is clear by ABI.
-//! **Control words** (S0-14): MXCSR and the x87 control word are stored and compared; they are loaded only when they differ, since
-//! `ldmxcsr` and `fldcw` are slow and nearly every fiber runs with the defaults. Compared are MXCSR's control bits only: its status bits are
-//! changed by any inexact operation, and the ABI does not preserve them. Each store is read back at its own width, so that it is forwarded.
+//! registers a call may change, xmm/ymm/zmm 0 to 31, the mask registers k0 to k7, mmx, the x87 stack, AMX tiles) plus r12 to r15. The
+//! direction flag is clear by ABI. Shadow stacks (CET) are not followed; Rust programs do not run with them.
+//!
+//! **Control words** (S0-14). The x87 control word is compared at every switch, and loaded only if it differs. MXCSR, the one
+//! of SSE, cannot be: reading it takes 5 ns (measured on AMD), which would treble the cost of a switch. So a difference in
+//! the x87 word is taken as the sign to exchange MXCSR too. The C library's functions (`fesetround`, `feenableexcept`, `fesetenv`)
+//! always change both. For code that changes MXCSR alone there is [`watch_mxcsr`], which makes every switch compare it. (Rust code
+//! itself may never run with a changed MXCSR; only foreign code and assembly have a right to one.) Compared are MXCSR's control bits: its
+//! status bits are changed by any inexact operation, and the ABI does not preserve them.
 
 use super::sanitizer::{self, SanitizedStack};
 use super::{Context, Entry, HomeCall};
 use core::arch::{asm, naked_asm};
-use core::mem::{MaybeUninit, offset_of};
+use core::mem::MaybeUninit;
+// The assembly is given its plain value: nothing for a model checker to look at.
+#[allow(clippy::disallowed_types)]
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A fiber runs on the worker's own OS thread.
 pub(crate) const OWN_THREAD: bool = false;
 
-/// Everything needed to go on with an execution. Valid from the moment it was left until it is continued.
-#[repr(C, align(16))]
-struct Suspended {
-    rsp: usize,
-    rip: usize,
-    rbx: usize,
-    rbp: usize,
-    mxcsr: u32,
-    x87_control: u16,
-    sanitized: SanitizedStack,
+/// Not 0: MXCSR is compared at every switch.
+#[allow(clippy::disallowed_types)]
+static WATCH_MXCSR: AtomicU32 = AtomicU32::new(0);
+
+/// Whether every switch of the process compares MXCSR, for some 10 ns more per resume and suspend, so that a change of MXCSR alone (flush to
+/// zero, say) stays with its fiber. To be switched on before the fibers concerned start.
+pub(crate) fn watch_mxcsr(on: bool) {
+    // Relaxed: a switch that does not see it yet behaves as before; nothing else hangs on it.
+    WATCH_MXCSR.store(u32::from(on), Ordering::Relaxed);
 }
 
-/// MXCSR and x87 control word as a new process has them: all exceptions masked, round to nearest, full precision.
-const DEFAULT_MXCSR: u32 = 0x1F80;
-const DEFAULT_X87_CONTROL: u16 = 0x037F;
-
-/// Makes a context that has never run, on the stack `[limit, top)`; its first `resume` calls `entry(word)` there. It starts with the
-/// default floating-point control words.
+/// Makes a context that has never run, on the stack `[limit, top)`; its first `resume` calls `entry(word)` there. Like a new thread, it
+/// starts with the floating-point control words of its creator.
 ///
 /// # Safety
 /// `[limit, top)` is writable, unused, at least a page, `top` is 16-byte aligned; it stays so until the context is abandoned.
 pub(crate) unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Context {
     debug_assert!((top as usize).is_multiple_of(16) && limit < top);
-    // SAFETY: the caller gives us the stack; the block fits into it.
+    // SAFETY: the caller gives us the stack; everything written lies in it, at the places pictured above.
     unsafe {
         let sanitized = SanitizedStack::new(top, limit);
-        let block = top.sub(size_of::<Suspended>()).cast::<Suspended>();
-        block.write(Suspended {
-            // `align(16)` makes the block's address, and so the stack pointer that `enter` starts with, a multiple of 16.
-            rsp: block as usize,
-            rip: enter as *const () as usize,
-            rbx: entry as usize,
-            // Ends the chain of frame pointers for tools that follow it.
-            rbp: 0,
-            mxcsr: DEFAULT_MXCSR,
-            x87_control: DEFAULT_X87_CONTROL,
-            sanitized,
-        });
-        Context(block as usize)
+        let rsp = top.sub(size_of::<SanitizedStack>().next_multiple_of(16));
+        rsp.cast::<SanitizedStack>().write(sanitized);
+        // Ends the chain of frame pointers for tools that follow it.
+        rsp.sub(16).cast::<usize>().write(0);
+        rsp.sub(8).cast::<usize>().write(entry as usize);
+        rsp.sub(24).cast::<usize>().write(enter as *const () as usize);
+        rsp.sub(48).cast::<usize>().write(rsp as usize);
+        asm!("stmxcsr [{rsp} - 32]", "fnstcw [{rsp} - 40]", rsp = in(reg) rsp, options(nostack, preserves_flags));
+        Context(rsp as usize)
     }
 }
 
@@ -104,8 +110,32 @@ pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Context, word: usiz
 /// # Safety
 /// `fiber` is suspended or was never run, and will not be continued.
 pub(crate) unsafe fn destroy(fiber: Context) {
-    // SAFETY: the block of a suspended execution is valid, and nobody uses it any more.
-    unsafe { SanitizedStack::destroy(&raw mut (*(fiber.0 as *mut Suspended)).sanitized) }
+    // SAFETY: the caller's promise.
+    unsafe { SanitizedStack::destroy(sanitized(fiber)) }
+}
+
+/// What the sanitizer in use keeps of a suspended stack; an address without meaning if there is none.
+#[inline(always)]
+unsafe fn sanitized(suspended: Context) -> *mut SanitizedStack {
+    if size_of::<SanitizedStack>() == 0 {
+        return core::ptr::dangling_mut();
+    }
+    // SAFETY: written there by `create` or by the switch that left.
+    unsafe { *((suspended.0 - 48) as *const *mut SanitizedStack) }
+}
+
+/// The instruction that keeps the address of the sanitizer's state, where there is one.
+#[cfg(any(fibra_asan, fibra_tsan))]
+macro_rules! keep_sanitized {
+    () => {
+        "mov [rsp - 48], r8"
+    };
+}
+#[cfg(not(any(fibra_asan, fibra_tsan)))]
+macro_rules! keep_sanitized {
+    () => {
+        ""
+    };
 }
 
 /// The one switch: leaves `*from`, continues `*to`.
@@ -114,62 +144,69 @@ pub(crate) unsafe fn destroy(fiber: Context) {
 /// `*to` holds a suspended execution of this thread that nobody else continues; both places outlive the time this execution is away.
 #[inline(always)]
 unsafe fn switch(from: *mut Context, to: *const Context, word: usize) -> usize {
-    let mut own = MaybeUninit::<Suspended>::uninit();
+    let mut own = MaybeUninit::<SanitizedStack>::uninit();
     let own = own.as_mut_ptr();
+    // Relaxed: see `watch_mxcsr`.
+    let watch = WATCH_MXCSR.load(Ordering::Relaxed);
     let answer;
-    // SAFETY: `own` is a local of a frame that stays until this execution is continued, since the assembly does not fall through before.
-    // `to` is the caller's promise. All registers are declared clobbered or restored from the block; memory is clobbered by default.
+    // SAFETY: `to` is the caller's promise. All registers are declared clobbered, or kept and restored; memory is clobbered by default.
+    // Without `nostack`, rsp is a multiple of 16 and the compiler keeps nothing below it.
     unsafe {
-        let target = (*to).0 as *const Suspended;
-        (*from).0 = own as usize;
-        sanitizer::leave(&raw mut (*own).sanitized, &raw const (*target).sanitized);
+        let target = *to;
+        sanitizer::leave(own, sanitized(target));
         asm!(
             "lea rax, [rip + 2f]",
-            "mov [rdx + {rip}], rax",
-            "mov [rdx + {rsp}], rsp",
-            "mov [rdx + {rbx}], rbx",
-            "mov [rdx + {rbp}], rbp",
-            // Control words: store ours, load the target's if any control bit differs.
-            "stmxcsr [rdx + {mxcsr}]",
-            "fnstcw [rdx + {x87}]",
-            "mov eax, [rdx + {mxcsr}]",
-            "movzx ecx, word ptr [rdx + {x87}]",
-            "xor eax, [rsi + {mxcsr}]",
-            "xor cx, [rsi + {x87}]",
-            "and eax, 0xFFC0",
+            "mov [rsp - 24], rax",
+            "mov [rsp - 8], rbx",
+            "mov [rsp - 16], rbp",
+            "mov [rdx], rsp",
+            keep_sanitized!(),
+            // As long as the x87 words agree, our MXCSR is the target's too.
+            "mov eax, [rsi - 32]",
+            "mov [rsp - 32], eax",
+            // Stored and read back at one width, so that the store is forwarded to the load.
+            "fnstcw [rsp - 40]",
+            "movzx eax, word ptr [rsp - 40]",
+            "xor ax, [rsi - 40]",
             "or eax, ecx",
             "jnz 3f",
             "4:",
-            "mov rax, [rsi + {rip}]",
-            "mov rbx, [rsi + {rbx}]",
+            "mov rax, [rsi - 24]",
+            "mov rbx, [rsi - 8]",
             // From here to the jump the frame is neither ours nor the target's: an unwinder (in a signal handler) stops.
             ".cfi_remember_state",
             ".cfi_undefined rip",
-            "mov rbp, [rsi + {rbp}]",
-            "mov rsp, [rsi + {rsp}]",
+            "mov rbp, [rsi - 16]",
+            "mov rsp, rsi",
             "jmp rax",
             ".cfi_restore_state",
-            // Rarely: `fnclex` first, lest a pending x87 exception that the target does not mask be raised on its account.
+            // Rarely: the x87 words differ, or MXCSR is watched.
             "3:",
+            "stmxcsr [rsp - 32]",
+            "mov eax, [rsp - 32]",
+            "xor eax, [rsi - 32]",
+            "test eax, 0xFFC0",
+            "jz 5f",
+            "ldmxcsr [rsi - 32]",
+            "5:",
+            "movzx eax, word ptr [rsp - 40]",
+            "cmp ax, [rsi - 40]",
+            "je 4b",
+            // A pending x87 exception of ours that the target does not mask must not be raised on its account.
             "fnclex",
-            "fldcw [rsi + {x87}]",
-            "ldmxcsr [rsi + {mxcsr}]",
+            "fldcw [rsi - 40]",
             "jmp 4b",
             // Continued here, with rsp, rbp, rbx and the control words restored by whoever jumped.
             "2:",
-            rip = const offset_of!(Suspended, rip),
-            rsp = const offset_of!(Suspended, rsp),
-            rbx = const offset_of!(Suspended, rbx),
-            rbp = const offset_of!(Suspended, rbp),
-            mxcsr = const offset_of!(Suspended, mxcsr),
-            x87 = const offset_of!(Suspended, x87_control),
             inlateout("rdi") word => answer,
-            in("rsi") target,
-            in("rdx") own,
+            in("rsi") target.0,
+            in("rdx") from,
+            in("ecx") watch,
+            in("r8") own,
             lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
             clobber_abi("sysv64"),
         );
-        sanitizer::arrive(&raw mut (*own).sanitized);
+        sanitizer::arrive(own);
     }
     answer
 }
@@ -205,17 +242,14 @@ unsafe extern "C-unwind" fn first(word: usize, entry: Entry) -> ! {
 /// # Safety
 /// On the stack of the fiber that was resumed from `home`. `f` neither unwinds nor switches.
 pub(crate) unsafe fn call_on_home(home: *const Context, f: HomeCall, data: *mut ()) {
-    // SAFETY: home is suspended while its fiber runs, so its block is valid and everything below its stack pointer is free.
-    unsafe {
-        let home = (*home).0 as *const Suspended;
-        sanitizer::visit(&raw const (*home).sanitized, f, data, |f, data| call_below((*home).rsp, f, data));
-    }
+    // SAFETY: home is suspended while its fiber runs, so everything below the red zone of its stack pointer is free.
+    unsafe { sanitizer::visit(sanitized(*home), f, data, |f, data| call_below(*home, f, data)) }
 }
 
-/// Calls `f(data)` with the stack pointer a red zone below `stack`. The frame is described by `rbp`, which `f` preserves, so that an
+/// Calls `f(data)` on the stack below that of a suspended context. The frame is described by `rbp`, which `f` preserves, so that an
 /// unwinder finds the way back to the caller's stack.
 #[unsafe(naked)]
-unsafe extern "C" fn call_below(stack: usize, f: HomeCall, data: *mut ()) {
+unsafe extern "C" fn call_below(suspended: Context, f: HomeCall, data: *mut ()) {
     naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -224,7 +258,6 @@ unsafe extern "C" fn call_below(stack: usize, f: HomeCall, data: *mut ()) {
         "mov rbp, rsp",
         ".cfi_def_cfa_register rbp",
         "lea rsp, [rdi - 128]",
-        "and rsp, -16",
         "mov rdi, rdx",
         "call rsi",
         "mov rsp, rbp",
