@@ -442,8 +442,13 @@ impl Writer {
             return self.path(&["core", "option", "Option", "None"]);
         };
         let mut inside = Writer::new(self.span);
-        let whole_seconds = matches!(value.as_slice(), [TokenTree::Literal(literal)]
-            if literal.to_string().starts_with(|first: char| first.is_ascii_digit()) && !literal.to_string().contains('.'));
+        let whole_seconds = match value.as_slice() {
+            [TokenTree::Literal(literal)] => {
+                let text = literal.to_string();
+                text.starts_with(|first: char| first.is_ascii_digit()) && !text.contains('.')
+            }
+            _ => false,
+        };
         match name.as_str() {
             "name" => {
                 inside.path(&["core", "convert", "Into", "into"]);
