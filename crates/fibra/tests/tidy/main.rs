@@ -174,6 +174,8 @@ fn orderings_are_explained() {
     let exchange = "a.compare_exchange(\n    one,\n    two,\n    Ordering::AcqRel,\n    Ordering::Acquire,\n);\n";
     assert_eq!(check(&format!("// AcqRel: both ways.\n{exchange}")), [0; 0]);
     assert_eq!(check(exchange), [4, 5]);
+    let bug = "if seeded_bug(\"early\") {\n    a.store(1, Ordering::Relaxed);\n}\n\n\na.store(1, Ordering::Release);\n";
+    assert_eq!(check(bug), [6], "a bug needs no reason, the right line does");
     assert_eq!(check("fn f() -> bool { a.cmp(&b) == Ordering::Less }\n"), [0; 0]);
     assert_eq!(check("#[cfg(test)]\nmod tests {\n    fn f() { a.load(Ordering::SeqCst); }\n}\n"), [0; 0]);
 }

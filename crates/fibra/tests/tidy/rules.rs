@@ -342,8 +342,14 @@ pub(crate) fn switches(source: &Source) -> Vec<Problem> {
     problems
 }
 
-/// How many lines above an ordering's statement its comment may be; attributes do not count.
+/// How many lines above an ordering's statement its comment may be; attributes and seeded bugs do not count.
 const COMMENT_REACH: usize = 3;
+
+/// A seeded bug is wrong on purpose and explains itself by its name; it takes the lines up to three below its question.
+fn is_seeded_bug(source: &Source, line: usize) -> bool {
+    let near = &source.lines[line.saturating_sub(3)..=line];
+    near.iter().any(|line| line.code.contains("seeded_bug(") || line.code.contains("bug = \""))
+}
 
 /// Every memory ordering says what it pairs with, and every Relaxed why it may be.
 pub(crate) fn orderings(source: &Source) -> Vec<Problem> {
@@ -360,13 +366,15 @@ pub(crate) fn orderings(source: &Source) -> Vec<Problem> {
             || !matches!(ordering, "Relaxed" | "Acquire" | "Release" | "AcqRel" | "SeqCst")
             || source.lines[line].test
             || line == last_line
+            || is_seeded_bug(source, line)
         {
             continue;
         }
         last_line = line;
         let explained = |line: usize| !source.lines[line].comment.trim().is_empty();
         let start = source.statement_start(line);
-        let above = (0..start).rev().filter(|above| !source.lines[*above].is_attribute_only()).take(COMMENT_REACH);
+        let counts = |above: &usize| !source.lines[*above].is_attribute_only() && !is_seeded_bug(source, *above);
+        let above = (0..start).rev().filter(|above| explained(*above) || counts(above)).take(COMMENT_REACH);
         if !(start..=line).chain(above).any(explained) {
             let advice = if ordering == "Relaxed" {
                 "say in a comment why Relaxed is enough".to_owned()
