@@ -52,6 +52,8 @@ fn layers_hold_downwards_only() {
         check("channel/mod.rs", "use crate::select::arm;\nuse crate::wait::park;\nuse crate::actor::Addr;\n"),
         [3]
     );
+    // S4-37: what one waits on does not touch run queues.
+    assert_eq!(check("channel/mod.rs", "use crate::sched::queue::ready;\nuse crate::sched::enqueue;\n"), [1]);
     assert_eq!(check("net/tcp.rs", "use crate::io::copy;\nuse crate::observe::graph;\n"), [2]);
 }
 
@@ -149,6 +151,7 @@ fn lines_and_files_have_an_end() {
     assert_eq!(file("//! This is one long file because its table has many rows.\n", 700), [0; 0]);
 }
 
+// S4-19, S4-35: one way to park, and nothing beside it.
 #[test]
 fn only_the_waist_and_the_worker_switch() {
     let check = |file: &str, text: &str| complaints(rules::switches, &library(file), text);
@@ -162,6 +165,7 @@ fn only_the_waist_and_the_worker_switch() {
     assert_eq!(check("fiber/context/x86_64.rs", call), [0; 0]);
 }
 
+// S4-124: every ordering comes with its reason.
 #[test]
 fn orderings_are_explained() {
     let check = |text: &str| complaints(rules::orderings, &library("wait/park.rs"), text);

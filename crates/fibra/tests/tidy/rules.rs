@@ -61,6 +61,9 @@ pub(crate) const LOWEST: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
+/// The scheduler's own: what one waits on goes through the waist and never sees a run queue.
+pub(crate) const SCHEDULERS_OWN: &str = "sched::queue";
+
 fn floor(module: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&module))
 }
@@ -97,6 +100,11 @@ pub(crate) fn layers(source: &Source) -> Vec<Problem> {
             continue;
         };
         let long_name = named.iter().take(2).cloned().collect::<Vec<_>>().join("::");
+        if long_name == SCHEDULERS_OWN && own_floor > floor("wait").unwrap_or(0) {
+            let advice = "run queues belong to the scheduler: park and wake through `wait`";
+            problems.push(problem(source, line, RULE, advice));
+            continue;
+        }
         let target_is_lowest = LOWEST.iter().find(|(module, ..)| *module == long_name);
         let allowed = match target_is_lowest {
             Some((_, by, _)) => lowest || target_floor <= own_floor || by.contains(&own),

@@ -272,7 +272,10 @@ fn tokenize(lines: &[Line]) -> Vec<Token> {
 
 /// Finds inline modules and test items by matching braces.
 fn mark_modules_and_tests(path: &str, lines: &mut [Line], tokens: &mut [Token]) {
-    if path.contains("/tests/") || path.contains("/benches/") {
+    let only_for_tests = ["/tests/", "/benches/", "/model/"].iter().any(|part| path.contains(part))
+        || path.ends_with("/tests.rs")
+        || path.ends_with("/model.rs");
+    if only_for_tests {
         lines.iter_mut().for_each(|line| line.test = true);
     }
     /// What an open brace belongs to.
