@@ -1,5 +1,5 @@
 //! `#[fibra::main]` and `#[fibra::test]` as a user meets them: options, return types, attributes, panics.
-#![cfg(not(loom))]
+#![cfg(not(any(loom, shuttle)))]
 
 use std::time::Duration;
 

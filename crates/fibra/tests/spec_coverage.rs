@@ -3,7 +3,7 @@
 //!
 //! A test names a line in a comment: its id, a list of ids, or a range with two dots between the first and the last. Only
 //! comments in test code count (files below `tests/`, `mod tests`, `mod model`, `#[cfg(test)]`), and not those of this file.
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(loom, shuttle, fibra_asan, fibra_tsan)))] // Reads files: once is enough.
 
 #[allow(dead_code)] // Shared with the tidy test, which uses all of it.
 #[path = "tidy/source.rs"]

@@ -2,7 +2,7 @@
 //!
 //! `source.rs` takes files apart, `rules.rs` has one function per rule. Here the rules are run over the whole repository, and
 //! each rule is shown to fail on a small bad input: a rule that cannot fail holds nothing.
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(loom, shuttle, fibra_asan, fibra_tsan)))] // Reads files: once is enough.
 
 mod rules;
 mod source;
@@ -17,6 +17,9 @@ fn the_house_is_tidy() {
     let mut problems: Vec<Problem> =
         rules::RULES.iter().flat_map(|rule| sources.iter().flat_map(|source| rule(source))).collect();
     problems.extend(rules::dead_files(&sources));
+    let bugs = source::repository().join(".ci/bugs");
+    let bugs = std::fs::read_to_string(&bugs).unwrap_or_else(|error| panic!("{}: {error}", bugs.display()));
+    problems.extend(rules::seeded_bugs(&sources, &bugs));
     problems.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     let text: Vec<String> = problems.iter().map(Problem::to_string).collect();
     assert!(problems.is_empty(), "{} problems:\n{}\n", problems.len(), text.join("\n"));
@@ -182,6 +185,22 @@ fn orderings_are_explained() {
     assert_eq!(check(bug), [6], "a bug needs no reason, the right line does");
     assert_eq!(check("fn f() -> bool { a.cmp(&b) == Ordering::Less }\n"), [0; 0]);
     assert_eq!(check("#[cfg(test)]\nmod tests {\n    fn f() { a.load(Ordering::SeqCst); }\n}\n"), [0; 0]);
+}
+
+#[test]
+fn seeded_bugs_and_their_list_agree() {
+    let check = |text: &str, list: &str| -> Vec<String> {
+        let sources = [Source::parse(&library("wait/word.rs"), text)];
+        rules::seeded_bugs(&sources, list)
+            .into_iter()
+            .map(|problem| format!("{}:{}", problem.path, problem.line))
+            .collect()
+    };
+    let code = "if seeded_bug(\"one\") {}\nif !seeded_bug(\"two\") {}\n// seeded_bug(\"three\")\n";
+    assert_eq!(check(code, "# names\none a::b\n\ntwo a::c\n"), [""; 0]);
+    assert_eq!(check(code, "one a::b\n"), ["crates/fibra/src/wait/word.rs:2"]);
+    assert_eq!(check(code, "one a::b\ntwo a::c\nfour a::d\none a::b\n"), [".ci/bugs:4", ".ci/bugs:3"]);
+    assert_eq!(check("if cfg!(bug = \"one\") {}\n", ""), ["crates/fibra/src/wait/word.rs:1"]);
 }
 
 #[test]

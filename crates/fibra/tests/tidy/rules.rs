@@ -395,6 +395,48 @@ pub(crate) fn orderings(source: &Source) -> Vec<Problem> {
     problems
 }
 
+// ---- Seeded bugs --------------------------------------------------------------------------------------------------------
+
+/// Every seeded bug has a model that must fail under it: the names in the code and in `.ci/bugs` are the same.
+pub(crate) fn seeded_bugs(sources: &[Source], list: &str) -> Vec<Problem> {
+    const RULE: &str = "seeded bugs";
+    let rows = list.lines().enumerate().filter(|(_, row)| !row.trim().is_empty() && !row.starts_with('#'));
+    let mut listed: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
+    let mut problems = Vec::new();
+    let in_list =
+        |line: usize, advice: String| Problem { path: ".ci/bugs".to_owned(), line: line + 1, rule: RULE, advice };
+    for (number, row) in rows {
+        let name = row.split_whitespace().next().unwrap_or_default();
+        if listed.insert(name, (number, false)).is_some() {
+            problems.push(in_list(number, format!("`{name}` stands there twice: one model for a bug is enough")));
+        }
+    }
+    for source in sources.iter().filter(|source| source.in_library().is_some()) {
+        for (number, line) in source.lines.iter().enumerate() {
+            if line.code.contains("bug = \"") {
+                let advice = "ask `prim::bug::seeded_bug`: one binary then serves for all bugs";
+                problems.push(problem(source, number, RULE, advice));
+            }
+            if !line.code.contains("seeded_bug(\"") {
+                continue;
+            }
+            for name in line.raw.split("seeded_bug(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+                match listed.get_mut(name) {
+                    Some((_, used)) => *used = true,
+                    None => {
+                        let advice = format!("add `{name}` to .ci/bugs, with the model that must fail under it");
+                        problems.push(problem(source, number, RULE, advice));
+                    }
+                }
+            }
+        }
+    }
+    let unused = listed.iter().filter(|(_, (_, used))| !used);
+    problems
+        .extend(unused.map(|(name, (line, _))| in_list(*line, format!("no code asks for `{name}`: remove the line"))));
+    problems
+}
+
 // ---- Dead files ---------------------------------------------------------------------------------------------------------
 
 /// Every file is a target or a declared module. Looks at all files at once.
