@@ -25,6 +25,19 @@ skip() {
     printf '\n==> %s\n<== %s: SKIPPED, %s\n' "$1" "$1" "$2"
 }
 
+# some_tests COMMAND..: the command must pass and must have run at least one test; a filter that matches nothing is a mistake.
+some_tests() {
+    local log code=0
+    log=$(mktemp)
+    "$@" 2>&1 | tee "$log" || code=$?
+    if [ $code = 0 ] && ! grep -q '^test .* \.\.\. ok$' "$log"; then
+        echo "no test was run by: $*" >&2
+        code=1
+    fi
+    rm -f "$log"
+    return $code
+}
+
 finish() {
     printf '\nAll of %s passed in %d s.\n' "$1" $((SECONDS - CI_STARTED))
 }

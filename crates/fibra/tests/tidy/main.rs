@@ -14,8 +14,7 @@ use source::Source;
 fn the_house_is_tidy() {
     let sources = source::all_sources();
     assert!(sources.len() > 10, "found only {} files: is the repository where it should be?", sources.len());
-    let mut problems: Vec<Problem> =
-        rules::RULES.iter().flat_map(|rule| sources.iter().flat_map(|source| rule(source))).collect();
+    let mut problems: Vec<Problem> = rules::RULES.iter().flat_map(|rule| sources.iter().flat_map(rule)).collect();
     problems.extend(rules::dead_files(&sources));
     let bugs = source::repository().join(".ci/bugs");
     let bugs = std::fs::read_to_string(&bugs).unwrap_or_else(|error| panic!("{}: {error}", bugs.display()));

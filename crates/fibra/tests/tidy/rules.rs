@@ -461,15 +461,16 @@ pub(crate) fn dead_files(sources: &[Source]) -> Vec<Problem> {
 /// Does Cargo (or, for `tests/ui`, trybuild) find this file by itself?
 fn is_root(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
-    match parts.as_slice() {
-        ["crates", _, "build.rs"] | ["crates", _, "src", "lib.rs" | "main.rs"] | ["crates", _, "src", "bin", _] => true,
-        ["crates", _, "tests" | "benches" | "examples", _] => true,
-        ["crates", _, "tests" | "benches" | "examples", _, "main.rs"] | ["crates", _, "src", "bin", _, "main.rs"] => {
-            true
-        }
-        ["crates", _, "tests", "ui", _] => true,
-        _ => false,
-    }
+    matches!(
+        parts.as_slice(),
+        ["crates", _, "build.rs"]
+            | ["crates", _, "src", "lib.rs" | "main.rs"]
+            | ["crates", _, "src", "bin", _]
+            | ["crates", _, "src", "bin", _, "main.rs"]
+            | ["crates", _, "tests" | "benches" | "examples", _]
+            | ["crates", _, "tests" | "benches" | "examples", _, "main.rs"]
+            | ["crates", _, "tests", "ui", _]
+    )
 }
 
 /// The files a `mod` declaration in this file may mean.
