@@ -1,0 +1,15 @@
+//! What must not compile, and what the compiler says about it. Each file of `ui/` has its expected output beside it; write it
+//! anew with `TRYBUILD=overwrite cargo test -p fibra --test compile_fail`.
+#![cfg(not(any(loom, shuttle, fibra_asan, fibra_tsan)))] // Runs the compiler: once is enough.
+
+/// Misuse of `#[fibra::main]` and `#[fibra::test]`: each is one error, at the offending token.
+#[test]
+fn misused_macros_explain_themselves() {
+    trybuild::TestCases::new().compile_fail("tests/ui/macro_*.rs");
+}
+
+/// Law 1: what is not `Send` stays, what borrows from a stack cannot leave it.
+#[test]
+fn what_is_not_send_cannot_be_spawned() {
+    trybuild::TestCases::new().compile_fail("tests/ui/spawn_*.rs");
+}

@@ -1,0 +1,208 @@
+//! What the integration tests share: a watchdog, what the kernel says about this process, and running a test in a child.
+//!
+//! Nothing here may depend on what it watches: plain threads, std's locks, `/proc`. A test file says `mod support;` and uses
+//! its part.
+#![allow(dead_code)] // Every test file uses another part.
+#![allow(clippy::disallowed_types)] // The watchdog must work when the runtime does not.
+
+use std::io::{Read, Write};
+use std::panic::Location;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How much longer things take here than in an ordinary build.
+pub(crate) const SLOWDOWN: u64 = if cfg!(any(fibra_asan, fibra_tsan)) { 10 } else { 1 };
+
+// ---- The watchdog -------------------------------------------------------------------------------------------------------
+
+/// Ends the process, with a report, unless dropped in time. It is a thread: tests that count threads start it first.
+#[derive(Debug)]
+#[must_use = "dropping the watchdog calls it off"]
+pub(crate) struct Watchdog {
+    called_off: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Gives the test `seconds` (more under the sanitizers). After that, prints the test's name, where the watchdog was set and
+/// what the runtime knows about its fibers, and aborts.
+#[track_caller]
+pub(crate) fn watchdog(seconds: u64) -> Watchdog {
+    let called_off = Arc::new((Mutex::new(false), Condvar::new()));
+    let watched = Arc::clone(&called_off);
+    let test = std::thread::current().name().unwrap_or("a test on an unnamed thread").to_owned();
+    let place = Location::caller();
+    let limit = Duration::from_secs(seconds * SLOWDOWN);
+    let watch = move || {
+        let (off, changed) = &*watched;
+        let guard = off.lock().unwrap();
+        let (guard, _) = changed.wait_timeout_while(guard, limit, |off| !*off).unwrap();
+        if !*guard {
+            bark(&test, place, limit);
+        }
+    };
+    let thread =
+        std::thread::Builder::new().name("watchdog".to_owned()).spawn(watch).expect("a watchdog needs a thread");
+    Watchdog { called_off, thread: Some(thread) }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        *self.called_off.0.lock().unwrap() = true;
+        self.called_off.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Reports and aborts. Writes to stderr itself: what `eprintln!` says here would be captured, and lost with the process.
+fn bark(test: &str, place: &Location<'_>, limit: Duration) -> ! {
+    // The report may itself run into what hangs (a lock that is never given back).
+    let _ = std::thread::Builder::new().spawn(|| {
+        std::thread::sleep(Duration::from_secs(5));
+        let _ = writeln!(std::io::stderr(), "watchdog: the runtime's report hangs too");
+        std::process::abort();
+    });
+    let _ = writeln!(std::io::stderr(), "\nwatchdog: {test} did not end within {limit:?} (set at {place})");
+    fibra::__private::dump();
+    std::process::abort()
+}
+
+// ---- What the kernel says -----------------------------------------------------------------------------------------------
+
+/// The OS threads of this process.
+pub(crate) fn threads() -> usize {
+    entries("/proc/self/task")
+}
+
+/// Their names, for messages.
+pub(crate) fn thread_names() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has /proc");
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.map(|name| name.trim_end().to_owned()).collect()
+}
+
+/// The open file descriptors, without the one this takes itself.
+pub(crate) fn fds() -> usize {
+    entries("/proc/self/fd") - 1
+}
+
+/// The memory mappings.
+pub(crate) fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").expect("Linux has /proc").lines().count()
+}
+
+/// The resident memory, in bytes.
+pub(crate) fn rss() -> u64 {
+    status("VmRSS:")
+}
+
+/// The memory of the page tables, in bytes.
+pub(crate) fn page_tables() -> u64 {
+    status("VmPTE:")
+}
+
+/// The CPU time this process has used, in user code and in the kernel, on all threads.
+pub(crate) fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a local `timespec`, which the call fills.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    assert_eq!(result, 0, "every Linux has this clock");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn entries(folder: &str) -> usize {
+    std::fs::read_dir(folder).expect("Linux has /proc").count()
+}
+
+fn status(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has /proc");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the kernel tells this field");
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of kB");
+    kib * 1024
+}
+
+/// Waits until the condition holds, for things that the kernel does a moment later (an ended thread leaves `/proc` after
+/// it was joined). Panics with what `what` says after ten seconds.
+#[track_caller]
+pub(crate) fn eventually(mut holds: impl FnMut() -> bool, what: impl FnOnce() -> String) {
+    let until = Instant::now() + Duration::from_secs(10 * SLOWDOWN);
+    while !holds() {
+        assert!(Instant::now() < until, "{}", what());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+// ---- A test in a child --------------------------------------------------------------------------------------------------
+
+/// Names, in a child, the test it was started for.
+const CHILD: &str = "FIBRA_TEST_CHILD";
+
+/// How a child ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// The signal that ended it, if one did.
+    pub(crate) fn signal(&self) -> Option<i32> {
+        std::os::unix::process::ExitStatusExt::signal(&self.status)
+    }
+}
+
+/// Are we the child that [`rerun_self`] started for this test?
+pub(crate) fn is_child(test: &str) -> bool {
+    std::env::var(CHILD).is_ok_and(|name| name == test)
+}
+
+/// Runs one test of this binary in a process of its own, with these variables, and waits for its end: for what ends the
+/// process, and for what can be set only once in one. The test asks [`is_child`] to know which side it is on.
+#[track_caller]
+pub(crate) fn rerun_self(test: &str, variables: &[(&str, &str)]) -> Ended {
+    let program = std::env::current_exe().expect("a test knows its binary");
+    let mut command = Command::new(program);
+    command.args(["--exact", test, "--nocapture", "--include-ignored", "--test-threads=1"]);
+    command.env(CHILD, test).envs(variables.iter().copied());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary can be started again");
+    let stdout = collect(child.stdout.take());
+    let stderr = collect(child.stderr.take());
+    let status = wait(&mut child, Duration::from_secs(60 * SLOWDOWN));
+    let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
+    let Some(status) = status else {
+        panic!("the child for {test} did not end by itself\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
+    };
+    assert!(stdout.contains("running 1 test"), "there is no test {test} in this binary\n{stdout}{stderr}");
+    Ended { status, stdout, stderr }
+}
+
+/// Reads a stream to its end on a thread of its own, so that a child never waits for us.
+fn collect(stream: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    let mut stream = stream.expect("the stream was asked for");
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Waits for the child's end; one that takes too long is killed.
+fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let until = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            return Some(status);
+        }
+        if Instant::now() >= until {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,10 @@
+//! Nobody would choose the types.
+#[fibra::main]
+fn main<T>() {}
+
+#[fibra::test]
+fn t()
+where
+    String: Clone,
+{
+}
