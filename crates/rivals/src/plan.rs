@@ -95,6 +95,8 @@ pub(crate) struct Case {
 pub(crate) struct Entrant {
     pub(crate) peer: Peer,
     pub(crate) params: Params,
+    /// Whether it may be the best rival, or is only there to be seen.
+    pub(crate) is_rival: bool,
 }
 
 impl Case {
@@ -103,7 +105,7 @@ impl Case {
         for (key, value) in params {
             all.set(key, *value);
         }
-        let entrants = peers.iter().map(|&peer| Entrant { peer, params: all.clone() }).collect();
+        let entrants = peers.iter().map(|&peer| Entrant { peer, params: all.clone(), is_rival: true }).collect();
         Case { params: all, entrants, metrics: Vec::new() }
     }
 
@@ -113,7 +115,13 @@ impl Case {
         for (key, value) in changed {
             params.set(key, *value);
         }
-        self.entrants.push(Entrant { peer, params });
+        self.entrants.push(Entrant { peer, params, is_rival: true });
+        self
+    }
+
+    /// Adds a peer for the eye only: no ratio is formed with it.
+    pub(crate) fn beside(mut self, peer: Peer) -> Case {
+        self.entrants.push(Entrant { peer, params: self.params.clone(), is_rival: false });
         self
     }
 

@@ -28,6 +28,7 @@ pub(crate) struct Heat {
 pub(crate) struct Lane {
     pub(crate) peer: Peer,
     pub(crate) params: Params,
+    pub(crate) is_rival: bool,
     pub(crate) samples: Vec<Sample>,
     pub(crate) failures: Vec<String>,
 }
@@ -69,6 +70,7 @@ fn run_case(workload: &Workload, case: Case, rounds: usize) -> Heat {
         .map(|entrant| Lane {
             peer: entrant.peer,
             params: entrant.params.clone(),
+            is_rival: entrant.is_rival,
             samples: Vec::new(),
             failures: Vec::new(),
         })

@@ -32,7 +32,7 @@ fn rows(race: &Race, size: Size) -> impl Iterator<Item = Row<'_>> {
 
 fn judge<'a>(heat: &'a Heat, metric: &'a Metric, size: Size) -> Row<'a> {
     let ours = heat.lanes.iter().find(|lane| lane.peer == Peer::Fibra).and_then(|lane| lane.median(metric.key));
-    let rivals = heat.lanes.iter().filter(|lane| lane.peer != Peer::Fibra);
+    let rivals = heat.lanes.iter().filter(|lane| lane.peer != Peer::Fibra && lane.is_rival);
     let best = rivals.filter_map(|lane| lane.median(metric.key)).min_by(f64::total_cmp);
     let ratio = ours.zip(best).filter(|(_, best)| *best > 0.0).map(|(ours, best)| ours / best);
     let met = match metric.goal {

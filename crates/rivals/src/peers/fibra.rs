@@ -14,7 +14,7 @@ impl Blocking for Fibra {
         runtime.run(body)
     }
 
-    #[inline]
+    #[inline(always)]
     fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> fibra::JoinHandle<T> {
         fibra::spawn(body)
     }
@@ -23,17 +23,17 @@ impl Blocking for Fibra {
         fibra::Builder::new().spread().spawn(body).expect("a fiber can be spawned")
     }
 
-    #[inline]
+    #[inline(always)]
     fn join<T: Send + 'static>(handle: fibra::JoinHandle<T>) -> T {
         handle.join().expect("a task of the benchmark does not panic")
     }
 
-    #[inline]
+    #[inline(always)]
     fn yield_now() {
         fibra::yield_now();
     }
 
-    #[inline]
+    #[inline(always)]
     fn sleep(length: Duration) {
         fibra::sleep(length);
     }

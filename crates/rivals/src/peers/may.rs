@@ -16,24 +16,24 @@ impl Blocking for May {
         Self::join(Self::spawn(body))
     }
 
-    #[inline]
+    #[inline(always)]
     fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> coroutine::JoinHandle<T> {
         // SAFETY: may asks that a coroutine neither overflows its stack nor uses thread-locals across a switch; the bodies here
         // are small and use none.
         unsafe { coroutine::spawn(body) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn join<T: Send + 'static>(handle: coroutine::JoinHandle<T>) -> T {
         handle.join().expect("a task of the benchmark does not panic")
     }
 
-    #[inline]
+    #[inline(always)]
     fn yield_now() {
         coroutine::yield_now();
     }
 
-    #[inline]
+    #[inline(always)]
     fn sleep(length: Duration) {
         coroutine::sleep(length);
     }

@@ -46,7 +46,7 @@ pub(crate) struct Setup {
     pub(crate) kept_stacks: usize,
 }
 
-/// A peer whose tasks block: stackful fibers and threads.
+/// A peer whose tasks block: stackful fibers and threads. Implementations are inlined wherever a call more would be measured.
 pub(crate) trait Blocking: 'static {
     type Handle<T: Send + 'static>: Send + 'static;
 

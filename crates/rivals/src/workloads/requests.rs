@@ -28,7 +28,8 @@ impl Requests {
         Requests { due, period, end, work, latencies: Vec::with_capacity(expected as usize + 2) }
     }
 
-    /// How long to sleep until the next request is due; `None` when there is no further one.
+    /// How long to sleep until the next request is due (zero if it was due before: a backlog is served without waiting); `None` when
+    /// there is no further one.
     pub(crate) fn wait(&self) -> Option<Duration> {
         (self.due < self.end).then(|| self.due.saturating_duration_since(Instant::now()))
     }
