@@ -240,3 +240,67 @@ fn quote(text: &str) -> String {
     quoted.push('"');
     quoted
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Sample;
+    use crate::plan::Case;
+    use crate::race::Lane;
+
+    fn lane(peer: Peer, is_rival: bool, figures: &[f64]) -> Lane {
+        let samples = figures.iter().map(|&figure| Sample::parse(&format!("ns {figure}\n"))).collect();
+        Lane { peer, params: Case::new(&[], &[]).params, is_rival, samples, failures: Vec::new() }
+    }
+
+    fn heat(goal: Goal, lanes: Vec<Lane>) -> Heat {
+        Heat { case: Case::new(&[("n", 1), ("w", 1)], &[]).time(goal), lanes }
+    }
+
+    #[test]
+    fn ratio_is_of_medians_to_the_best_rival() {
+        let lanes = vec![
+            lane(Peer::Fibra, true, &[9.0, 20.0, 1.0]),
+            lane(Peer::Tokio, true, &[30.0]),
+            lane(Peer::May, true, &[90.0]),
+            lane(Peer::Threads, false, &[1.0]),
+        ];
+        let heat = heat(Goal::Ratio(0.3), lanes);
+        let row = judge(&heat, &heat.case.metrics[0], Size::Full);
+        assert_eq!(row.ratio, Some(0.3));
+        assert_eq!(row.met, Some(true));
+    }
+
+    #[test]
+    fn goal_is_missed_when_above_and_unjudged_without_figures() {
+        let slow = heat(Goal::Ratio(0.3), vec![lane(Peer::Fibra, true, &[10.0]), lane(Peer::Tokio, true, &[30.0])]);
+        assert_eq!(judge(&slow, &slow.case.metrics[0], Size::Full).met, Some(false));
+        assert_eq!(judge(&slow, &slow.case.metrics[0], Size::Quick).met, None);
+        let large = heat(Goal::AtMost(9.0), vec![lane(Peer::Fibra, true, &[10.0])]);
+        assert_eq!(judge(&large, &large.case.metrics[0], Size::Full).met, Some(false));
+        let absent = heat(Goal::AtMost(9.0), vec![lane(Peer::Tokio, true, &[30.0])]);
+        assert_eq!(judge(&absent, &absent.case.metrics[0], Size::Full).met, None);
+    }
+
+    #[test]
+    fn noisy_rounds_are_left_out_if_enough_quiet_ones_remain() {
+        let mut lane = lane(Peer::Tokio, true, &[1.0, 2.0, 3.0, 90.0, 91.0]);
+        for (sample, noise) in lane.samples.iter_mut().zip([0.0, 0.1, 0.2, 1.0, 1.0]) {
+            sample.set("noise", noise);
+        }
+        assert_eq!(lane.median("ns"), Some(2.0));
+        lane.samples[0].set("noise", 1.0);
+        assert_eq!(lane.median("ns"), Some(3.0));
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        let read = [0.0, 0.25, 18.24, 377.0, 28_936.4, 1_000_000.0].map(number);
+        assert_eq!(read, ["0", "0.2", "18.2", "377", "28,936", "1,000,000"]);
+    }
+
+    #[test]
+    fn json_strings_are_closed() {
+        assert_eq!(quote("a\"b\\c\n"), r#""a\"b\\c\u000a""#);
+    }
+}
