@@ -97,12 +97,14 @@ fn measure(workload: &Workload, peer: Peer, params: &Params) -> Result<Sample, S
     let program = std::env::current_exe().map_err(|error| format!("where is this program: {error}"))?;
     let mut command = Command::new(program);
     command.arg("--one").arg(workload.name).arg(format!("peer={}", peer.name())).args(params.text().split(' '));
+    // A failure is told in one line.
+    command.env("RUST_BACKTRACE", "0");
     let noise = Noise::start();
     let output = command.output().map_err(|error| format!("cannot start a child: {error}"))?;
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);
-        let last = errors.lines().rfind(|line| !line.is_empty() && !line.starts_with("note:")).unwrap_or_default();
-        return Err(format!("{} {last}", output.status));
+        let lines: Vec<&str> = errors.lines().filter(|line| !line.is_empty() && !line.starts_with("note:")).collect();
+        return Err(format!("{}: {}", output.status, lines.join(" / ")));
     }
     let mut sample = Sample::parse(&String::from_utf8_lossy(&output.stdout));
     if sample.iter().next().is_none() {
