@@ -1,0 +1,35 @@
+//! Threads of the operating system: what one pays without a runtime. The number of workers only decides the pinning.
+
+use std::thread;
+use std::time::Duration;
+
+use super::{Blocking, Setup};
+
+pub(crate) struct Threads;
+
+/// Small, so that ten thousand fit into any address space limit.
+const STACK: usize = 64 * 1024;
+
+impl Blocking for Threads {
+    type Handle<T: Send + 'static> = thread::JoinHandle<T>;
+
+    fn run<T: Send + 'static>(_setup: Setup, body: impl FnOnce() -> T + Send + 'static) -> T {
+        Self::join(Self::spawn(body))
+    }
+
+    fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+        thread::Builder::new().stack_size(STACK).spawn(body).expect("the system gives another thread")
+    }
+
+    fn join<T: Send + 'static>(handle: thread::JoinHandle<T>) -> T {
+        handle.join().expect("a task of the benchmark does not panic")
+    }
+
+    fn yield_now() {
+        thread::yield_now();
+    }
+
+    fn sleep(length: Duration) {
+        thread::sleep(length);
+    }
+}

@@ -1,0 +1,51 @@
+//! The workloads, one file each: semantics, sizes, goals, and a body for each kind of peer. To add one, write its file and name it here.
+
+mod idle_mem;
+mod noisy;
+mod requests;
+mod skew;
+mod spawn_await;
+mod spawn_join;
+mod timers;
+mod yielding;
+
+use crate::plan::Workload;
+
+/// In the order they run and are printed.
+pub(crate) const ALL: &[Workload] = &[
+    spawn_join::WORKLOAD,
+    spawn_await::WORKLOAD,
+    yielding::WORKLOAD,
+    timers::WORKLOAD,
+    idle_mem::WORKLOAD,
+    skew::WORKLOAD,
+    noisy::WORKLOAD,
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::ALL;
+    use crate::peers::Peer;
+    use crate::plan::Size;
+
+    /// What a child would refuse is found here rather than after an hour of measuring.
+    #[test]
+    fn every_case_can_run() {
+        for workload in ALL {
+            for case in [Size::Full, Size::Quick].into_iter().flat_map(workload.cases) {
+                assert!(!case.metrics.is_empty(), "{}: nothing is compared", workload.name);
+                let peers: BTreeSet<_> = case.entrants.iter().map(|entrant| entrant.peer.name()).collect();
+                assert_eq!(peers.len(), case.entrants.len(), "{}: a peer runs twice in a case", workload.name);
+                assert!(peers.contains("fibra") && peers.contains("tokio"), "{}: who is compared?", workload.name);
+                for entrant in &case.entrants {
+                    assert!(entrant.params.workers() > 0);
+                    let has_side = workload.sides.iter().any(|(peer, _)| *peer == entrant.peer);
+                    let is_off = entrant.peer == Peer::Fibra && cfg!(not(feature = "fibra-peer"));
+                    assert!(has_side || is_off, "{} has no {} side", workload.name, entrant.peer.name());
+                }
+            }
+        }
+    }
+}
