@@ -6,8 +6,35 @@ mod driver;
 mod fiber;
 #[cfg(not(loom))]
 mod machine;
+#[cfg(not(loom))]
+mod observe;
 mod prim;
 mod sched;
 #[cfg(not(loom))]
+mod scope;
+#[cfg(not(loom))]
 pub mod time;
 mod wait;
+
+#[cfg(not(loom))]
+mod public {
+    pub use crate::observe::metrics::{Metrics, WorkerMetrics};
+    pub use crate::scope::{
+        Builder, Cancellation, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError, JoinFuture, JoinHandle, Runtime,
+        RuntimeBuilder, ShutdownError, block_on, blocking, cancel_reason, checkpoint, current, is_cancelled, no_suspend,
+        run, shield, spawn, spawn_blocking, spawn_future, spawn_local, yield_now,
+    };
+    pub use crate::time::{sleep, sleep_until};
+    pub use crate::wait::cancel::{CancelReason, is_cancellation};
+    pub use crate::wait::reason::WaitReason;
+    pub use fibra_macros::{main, test};
+}
+#[cfg(not(loom))]
+pub use public::*;
+
+/// What the macros expand to; not public API.
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::scope::private::*;
+}

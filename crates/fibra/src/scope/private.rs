@@ -72,7 +72,7 @@ where
     F: FnOnce() -> T,
     T: MainOutcome,
 {
-    run_on(config.builder(), Location::caller(), f, T::failed)
+    run_on(config.builder(), Location::caller(), f, T::failed, None)
 }
 
 /// `#[fibra::test]`: like `main`, but fibers that outlive the test function by `leak_timeout` are listed and fail the test.
@@ -82,7 +82,8 @@ where
     F: FnOnce() -> T,
     T: MainOutcome,
 {
-    super::runtime::run_leak_checked(config.builder(), leak_timeout.unwrap_or(Duration::from_secs(5)), f)
+    let leak_timeout = leak_timeout.unwrap_or(Duration::from_secs(5));
+    run_on(config.builder(), Location::caller(), f, T::failed, Some(leak_timeout))
 }
 
 /// Prints every fiber of the process, with what it waits for, to standard error.

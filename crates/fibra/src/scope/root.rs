@@ -1,6 +1,7 @@
 //! The life of a root scope: run its function, then wait for everything that was started in it.
 
 use std::any::Any;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::time::Duration;
 
@@ -29,13 +30,15 @@ impl Waitable for Empty<'_> {
     }
 }
 
-/// On the root fiber: runs `f`, then waits until every fiber of `root` has ended. A panic, or a result that `failed` says is one, cancels them first.
+/// On the root fiber: runs `f`, then waits until every fiber of `root` has ended. A panic, or a result that `failed` says is one,
+/// cancels them first. With `leak_timeout`, fibers that take longer than that are listed, cancelled, and make the result an error.
 pub(crate) fn run_root<T>(
     shared: &Shared,
     root: RootRef,
     site: &'static Location<'static>,
     f: impl FnOnce() -> T,
     failed: impl FnOnce(&T) -> bool,
+    leak_timeout: Option<Duration>,
 ) -> Result<T, Box<dyn Any + Send>> {
     let result = catch_unwind(AssertUnwindSafe(f));
     let failed = match &result {
@@ -45,8 +48,19 @@ pub(crate) fn run_root<T>(
     if failed {
         cancel_root(shared, root, CancelReason::RootFailed);
     }
-    drain(shared, root, WaitReason::RunEnd, site, None).expect("without a deadline it waits for ever");
-    result
+    let deadline = leak_timeout.map(Instant::after);
+    if drain(shared, root, WaitReason::RunEnd, site, deadline).is_ok() {
+        return result;
+    }
+    let leaked = report::fibers_of(shared);
+    cancel_root(shared, root, CancelReason::RootFailed);
+    await_empty(shared, root, WaitReason::RunEnd, site, None).expect("without a deadline it waits for ever");
+    result.and_then(|_| {
+        let waited = leak_timeout.unwrap_or_default();
+        let text = format!("fibers outlived the test by more than {waited:?} (leak_timeout):\n{leaked}");
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        Err(Box::new(text) as Box<dyn Any + Send>)
+    })
 }
 
 /// Cancels everything in a root: what has started now, what has not when it does.
@@ -71,7 +85,7 @@ pub(crate) fn drain(
 }
 
 /// Waits until a root that is being drained is empty, and closes it.
-pub(crate) fn await_empty(
+fn await_empty(
     shared: &Shared,
     root: RootRef,
     reason: WaitReason,

@@ -115,7 +115,7 @@ impl Runtime {
         let site = Location::caller();
         let shared = &*self.shared;
         let root = shared.take_root();
-        let body = move || run_root(shared, root, site, f, |_| false);
+        let body = move || run_root(shared, root, site, f, |_| false, None);
         let result = match &self.own {
             None => {
                 // SAFETY: `F` and `T` are `Send`. They need not be `'static`: this thread waits for the end of the fiber before it returns, and nothing
@@ -375,7 +375,7 @@ pub fn run<F, T>(f: F) -> T
 where
     F: FnOnce() -> T,
 {
-    run_on(Runtime::builder(), Location::caller(), f, |_| false)
+    run_on(Runtime::builder(), Location::caller(), f, |_| false, None)
 }
 
 /// `run` with a builder's choices; `failed` says whether the result cancels the root scope.
@@ -384,6 +384,7 @@ pub(crate) fn run_on<F, T>(
     site: &'static Location<'static>,
     f: F,
     failed: impl FnOnce(&T) -> bool,
+    leak_timeout: Option<Duration>,
 ) -> T
 where
     F: FnOnce() -> T,
@@ -398,7 +399,7 @@ where
     let worker = Worker::new(0, shared.clone(), driver);
     current::set_worker(&worker);
     let body = || {
-        let result = run_root(&shared, shared.root, site, f, failed);
+        let result = run_root(&shared, shared.root, site, f, failed, leak_timeout);
         // The daemons go now; nothing new starts.
         // AcqRel: pairs with `is_closing`.
         shared.closing.swap(true, Ordering::AcqRel);
