@@ -271,5 +271,6 @@ impl Drop for AltStack {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+// Where the tests know how to run something on another stack.
+#[cfg(all(test, not(loom), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests;

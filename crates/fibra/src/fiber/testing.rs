@@ -35,9 +35,11 @@ pub(super) fn passes_in_child(test: &str, variables: &[(&str, &str)], body: impl
 }
 
 /// Runs `body` on `stack`, from its top. A panic must not leave `body`.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) fn call_on(stack: &Stack, body: extern "C" fn()) {
-    // SAFETY: `top` is the aligned end of memory that the caller owns; the old stack pointer waits in r12, which the callee preserves.
+    // SAFETY: `top` is the aligned end of memory that the caller owns; the old stack pointer waits in a register that the callee
+    // preserves.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!(
             "mov r12, rsp",
@@ -47,6 +49,20 @@ pub(super) fn call_on(stack: &Stack, body: extern "C" fn()) {
             top = in(reg) stack.top(),
             body = in(reg) body,
             out("r12") _,
+            clobber_abi("C"),
+        );
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!(
+            "mov x20, sp",
+            "mov sp, {top}",
+            "blr {body}",
+            "mov sp, x20",
+            top = in(reg) stack.top(),
+            body = in(reg) body,
+            out("x20") _,
             clobber_abi("C"),
         );
     }

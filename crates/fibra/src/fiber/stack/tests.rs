@@ -227,6 +227,39 @@ fn with_mprotect_stacks_run_out_and_come_back() {
     });
 }
 
+/// A system that gives no more address space is an error with its cause, for every size, and what is given back can be taken again.
+#[test]
+fn refused_memory_is_an_error() {
+    isolated!(refused_memory_is_an_error, &[], || {
+        let limit_to = |bytes: u64| {
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+            // SAFETY: sets a limit of this process from a valid struct.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+        };
+        let (mut cache, mut stacks) = (StackCache::new(), Vec::with_capacity(10_000));
+        stacks.push(cache.take(StackSize::DEFAULT).expect("a stack"));
+        limit_to(status_bytes("VmSize") as u64 + (100 << 20));
+        let error = loop {
+            match cache.take(StackSize::DEFAULT) {
+                Ok(stack) => stacks.push(stack),
+                Err(error) => break error,
+            }
+        };
+        let large = cache.take(StackSize::ROOT);
+        let last = stacks.pop().expect("many");
+        let top = last.top();
+        cache.give(last);
+        let again = cache.take(StackSize::DEFAULT);
+        limit_to(libc::RLIM_INFINITY);
+        println!("{} stacks: {error}", stacks.len());
+        assert!(matches!(error, NoStack::OutOfMemory(_)) && error.to_string().contains("ulimit -v"), "{error}");
+        assert!(matches!(large, Err(NoStack::OutOfMemory(_))));
+        assert!(stacks.len() > 300, "most of the 100 MiB went into stacks: {}", stacks.len());
+        assert_eq!(again.expect("the one just given").top(), top);
+        let _ = cache.take(StackSize::DEFAULT).expect("there is memory again");
+    });
+}
+
 /// S1-09: memory is what was touched, and goes back to the system when it is not needed.
 #[test]
 fn trimming_returns_memory_and_the_stacks_stay_good() {
