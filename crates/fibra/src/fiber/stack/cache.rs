@@ -145,9 +145,8 @@ impl StackCache {
     /// Takes a stack back. Nobody stands on it any more.
     #[inline]
     pub(crate) fn give(&mut self, stack: Stack) {
-        if let Some(shelf) = self.shelves.get_mut(stack.class())
+        if let Some(shelf) = self.shelves.get_mut(stack.shelf())
             && shelf.hot.len < BATCH
-            && !stack.is_reserve_open()
         {
             shelf.hot.push(stack);
             return;

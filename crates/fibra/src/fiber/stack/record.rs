@@ -15,10 +15,8 @@ use std::ptr::NonNull;
 /// Bytes of the record that belong to the layer above.
 pub(crate) const USER_AREA: usize = 160;
 
-/// The upper layer has prepared a context on this stack: see [`Stack::is_prepared`].
-const PREPARED: u8 = 1;
-/// The reserve is usable: see [`Stack::open_reserve`].
-const RESERVE_OPEN: u8 = 2;
+/// A shelf that no cache has: the way of a stack whose reserve is open, see [`Stack::shelf`].
+const NO_SHELF: u8 = u8::MAX;
 
 /// The record at the top of a stack. Everything but `owner` is touched only by whoever has the stack.
 #[derive(Debug)]
@@ -36,7 +34,10 @@ pub(crate) struct StackTop {
     limit: *mut u8,
     /// Constant.
     size: StackSize,
-    flags: Cell<u8>,
+    /// The size class while the reserve is closed, [`NO_SHELF`] while it is open: one test for the hot path of `give`.
+    shelf: Cell<u8>,
+    /// The upper layer has prepared a context here: see [`Stack::is_prepared`].
+    prepared: Cell<bool>,
     user: UserArea,
 }
 
@@ -82,7 +83,8 @@ impl Stack {
             slot,
             limit: slot.wrapping_add(guard::guard_bytes()),
             size,
-            flags: Cell::new(0),
+            shelf: Cell::new(size.class() as u8),
+            prepared: Cell::new(false),
             user: UserArea(UnsafeCell::new([MaybeUninit::new(0); USER_AREA])),
         };
         // SAFETY: the caller owns the slot, at whose upper end the record lies, aligned.
@@ -126,7 +128,6 @@ impl Stack {
         self.record().size()
     }
 
-    #[inline(always)]
     pub(super) fn class(&self) -> usize {
         self.record().size.class()
     }
@@ -139,12 +140,12 @@ impl Stack {
     /// memory is returned to the system.
     #[inline]
     pub(crate) fn is_prepared(&self) -> bool {
-        self.record().flags.get() & PREPARED != 0
+        self.record().prepared.get()
     }
 
     #[inline]
     pub(crate) fn set_prepared(&self) {
-        self.set_flag(PREPARED);
+        self.record().prepared.set(true);
     }
 
     /// One word for the upper layer: 0 on a fresh stack, left alone from one use to the next.
@@ -164,14 +165,19 @@ impl Stack {
         // SAFETY: the reserve of a stack that is ours.
         let opened = unsafe { guard::open(start, len) };
         if opened {
-            self.set_flag(RESERVE_OPEN);
+            self.record().shelf.set(NO_SHELF);
         }
         opened
     }
 
+    /// Where a cache may put this stack without further ado: the index of a pooled size, or a number beyond them all.
     #[inline(always)]
+    pub(super) fn shelf(&self) -> usize {
+        usize::from(self.record().shelf.get())
+    }
+
     pub(super) fn is_reserve_open(&self) -> bool {
-        self.record().flags.get() & RESERVE_OPEN != 0
+        self.record().shelf.get() == NO_SHELF
     }
 
     /// Guards the reserve again. If the kernel refuses, it stays open and marked, above the lowest page, which is a guard still.
@@ -180,8 +186,7 @@ impl Stack {
         let (start, len) = self.reserve();
         // SAFETY: the reserve of a stack that is ours and on which nobody stands: it is being given back.
         if unsafe { guard::close(start, len) } {
-            let flags = &self.record().flags;
-            flags.set(flags.get() & !RESERVE_OPEN);
+            self.record().shelf.set(self.class() as u8);
         }
     }
 
@@ -193,11 +198,5 @@ impl Stack {
     /// Everything that may be given back to the system while nobody uses the stack: from the limit to the end of the slot.
     pub(super) fn memory(&self) -> (*mut u8, usize) {
         (self.limit(), self.size() - guard::guard_bytes())
-    }
-
-    #[inline(always)]
-    fn set_flag(&self, flag: u8) {
-        let flags = &self.record().flags;
-        flags.set(flags.get() | flag);
     }
 }
