@@ -243,7 +243,8 @@ fn print_once(text: &str) {
     unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
 }
 
-/// What a reserve is for: a panic at the very end of a stack unwinds, if the hook (which runs elsewhere) opened it. Without, it is an overflow.
+/// What a reserve is for: a panic at the very end of a stack unwinds, if the hook (which runs elsewhere) opened it.
+/// Without, it is an overflow.
 #[test]
 fn a_panic_at_the_end_of_a_stack_unwinds_with_the_reserve_open() {
     let run = |bytes: &str, open: &str, guard: &[(&str, &str)]| {

@@ -1,9 +1,10 @@
 //! [`Stack`], and the record that sits at the top of each.
 //!
-//! Above: the frame keeps its stack's pointer and uses the record's user area; `cache` links records into lists. Below: `guard`.
+//! Above: the frame keeps its stack's pointer and uses the record's user area; `cache` links records into lists. Below:
+//! `guard`.
 //!
-//! The record costs no memory of its own: it lies on the page that the first frames of a fiber touch anyway. Picture and
-//! invariants are in `mod.rs`.
+//! The record costs no memory of its own: it lies on the page that the first frames of a fiber touch anyway. Picture
+//! and invariants are in `mod.rs`.
 
 use super::guard;
 use super::size::StackSize;
@@ -26,7 +27,8 @@ pub(crate) struct StackTop {
     pub(super) next: Cell<Option<NonNull<StackTop>>>,
     /// The upper layer's word; 0 when the stack is fresh.
     saved_context: Cell<usize>,
-    /// Whoever runs on this stack now, for the overflow report, which reads it in a signal handler. The upper layer sets and clears it.
+    /// Whoever runs on this stack now, for the overflow report, which reads it in a signal handler. The upper layer
+    /// sets and clears it.
     pub(crate) owner: AtomicPtr<()>,
     /// The low end of the slot. Constant.
     slot: *mut u8,
@@ -54,14 +56,16 @@ impl StackTop {
         self.size.bytes()
     }
 
-    /// [`USER_AREA`] bytes for the layer above, aligned to 16: zero on a fresh stack, left alone from one use to the next.
+    /// [`USER_AREA`] bytes for the layer above, aligned to 16: zero on a fresh stack, left alone from one use to the
+    /// next.
     #[inline]
     pub(crate) fn user_area(&self) -> *mut u8 {
         self.user.0.get().cast()
     }
 }
 
-/// An owned stack. Dropping it without `give` leaks it: nothing may unmap or reuse a stack on which somebody might still stand.
+/// An owned stack. Dropping it without `give` leaks it: nothing may unmap or reuse a stack on which somebody might
+/// still stand.
 #[derive(Debug)]
 #[repr(transparent)]
 #[must_use = "a stack that is not given back is lost"]
@@ -136,8 +140,8 @@ impl Stack {
         self.record().slot
     }
 
-    /// Whether the upper layer has said [`Stack::set_prepared`] since the stack was fresh. A stack becomes fresh again when its
-    /// memory is returned to the system.
+    /// Whether the upper layer has said [`Stack::set_prepared`] since the stack was fresh. A stack becomes fresh again
+    /// when its memory is returned to the system.
     #[inline]
     pub(crate) fn is_prepared(&self) -> bool {
         self.record().prepared.get()
@@ -154,8 +158,8 @@ impl Stack {
         &self.record().saved_context
     }
 
-    /// Makes the reserve below [`Stack::limit`] usable until the stack is given back: for a panic that starts near the limit.
-    /// Idempotent; `false` if the kernel refuses (out of mappings), and then a deep unwinding may overflow.
+    /// Makes the reserve below [`Stack::limit`] usable until the stack is given back: for a panic that starts near the
+    /// limit. Idempotent; `false` if the kernel refuses (out of mappings), and then a deep unwinding may overflow.
     #[cold]
     pub(crate) fn open_reserve(&self) -> bool {
         if self.is_reserve_open() {
@@ -180,7 +184,8 @@ impl Stack {
         self.record().shelf.get() == NO_SHELF
     }
 
-    /// Guards the reserve again. If the kernel refuses, it stays open and marked, above the lowest page, which is a guard still.
+    /// Guards the reserve again. If the kernel refuses, it stays open and marked, above the lowest page, which is a
+    /// guard still.
     #[cold]
     pub(super) fn close_reserve(&self) {
         let (start, len) = self.reserve();
@@ -195,7 +200,8 @@ impl Stack {
         (start, guard::guard_bytes() - guard::page_size())
     }
 
-    /// Everything that may be given back to the system while nobody uses the stack: from the limit to the end of the slot.
+    /// Everything that may be given back to the system while nobody uses the stack: from the limit to the end of the
+    /// slot.
     pub(super) fn memory(&self) -> (*mut u8, usize) {
         (self.limit(), self.size() - guard::guard_bytes())
     }

@@ -195,7 +195,8 @@ fn unknown_guard_kinds_are_refused_by_name_and_value() {
     });
 }
 
-/// At the cap there is an error and not an abort, the rest of the process goes on, and what is given back can be taken again.
+/// At the cap there is an error and not an abort, the rest of the process goes on, and what is given back can be taken
+/// again.
 #[test]
 fn with_mprotect_stacks_run_out_and_come_back() {
     isolated!(with_mprotect_stacks_run_out_and_come_back, &[("FIBRA_GUARD", "mprotect")], || {
@@ -227,7 +228,8 @@ fn with_mprotect_stacks_run_out_and_come_back() {
     });
 }
 
-/// A system that gives no more address space is an error with its cause, for every size, and what is given back can be taken again.
+/// A system that gives no more address space is an error with its cause, for every size, and what is given back can be
+/// taken again.
 #[test]
 fn refused_memory_is_an_error() {
     isolated!(refused_memory_is_an_error, &[], || {
@@ -426,7 +428,8 @@ fn take_and_give_cost() {
     let mut sample = || {
         let started = clock::now();
         for _ in 0..ROUNDS {
-            // Many at a time: one alone would measure how fast a store reaches the next load, in a chain that no program has.
+            // Many at a time: one alone would measure how fast a store reaches the next load, in a chain that no
+            // program has.
             held.iter_mut().for_each(|stack| cache.give(stack.take().expect("held")));
             held.iter_mut().for_each(|stack| *stack = cache.take(std::hint::black_box(StackSize::DEFAULT)).ok());
         }
