@@ -1,11 +1,11 @@
 //! What happens when a fiber runs off its stack: a report that names it, and the end of the process.
 //!
-//! Above: the runtime calls [`install`] once, each worker thread holds an [`AltStack`], and the layer that knows what a fiber is called
-//! gives a describer. Below: `stack::find`, signals.
+//! Above: the runtime calls [`install`] once, each worker thread holds an [`AltStack`], and the layer that knows what a
+//! fiber is called gives a describer. Below: `stack::find`, signals.
 //!
-//! The fault arrives as SIGSEGV (SIGBUS on some systems). Its handler runs on the thread's alternate stack, because the fiber's is
-//! used up. If the address lies in the guard of one of our stacks, it is reported and the process aborts; every other fault goes to
-//! whoever handled it before, std's report about overflowing threads included.
+//! The fault arrives as SIGSEGV (SIGBUS on some systems). Its handler runs on the thread's alternate stack, because the
+//! fiber's is used up. If the address lies in the guard of one of our stacks, it is reported and the process aborts;
+//! every other fault goes to whoever handled it before, std's report about overflowing threads included.
 //!
 //! # Invariants
 //! * The handler and the describer take no lock and allocate nothing: they may have interrupted anything.
@@ -19,7 +19,8 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-/// Writes who runs on a stack ("fiber `reader` (17), spawned at src/main.rs:10:5"), in a signal handler: no lock, no allocation.
+/// Writes who runs on a stack ("fiber `reader` (17), spawned at src/main.rs:10:5"), in a signal handler: no lock, no
+/// allocation.
 pub(crate) type Describer = fn(top: &StackTop, out: &mut ReportBuffer);
 
 /// The [`Describer`], or null.
@@ -85,10 +86,11 @@ static BEFORE: OnceLock<Before> = OnceLock::new();
 pub(crate) fn install() {
     BEFORE.get_or_init(|| Before { segv: current_action(libc::SIGSEGV), bus: current_action(libc::SIGBUS) });
     static INSTALLED: AtomicBool = AtomicBool::new(false);
-    // After `BEFORE` is complete, so that a fault between the two steps finds it. Relaxed: the flag only lets one caller through.
+    // After `BEFORE` is complete, so that a fault between the two steps finds it. Relaxed: the flag only lets one
+    // caller through.
     if !INSTALLED.swap(true, Ordering::Relaxed) {
-        // SAFETY: a zeroed sigaction is a valid one (default action, empty mask), and `handler` has the signature that SA_SIGINFO
-        // asks for.
+        // SAFETY: a zeroed sigaction is a valid one (default action, empty mask), and `handler` has the signature that
+        // SA_SIGINFO asks for.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as *const () as usize;
@@ -109,7 +111,8 @@ fn current_action(signal: libc::c_int) -> libc::sigaction {
 }
 
 extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo. A positive code means that the kernel raised it for a fault; only then is there an address.
+    // SAFETY: the kernel passes a valid siginfo. A positive code means that the kernel raised it for a fault; only then
+    // is there an address.
     let fault = unsafe { ((*info).si_code > 0).then(|| (*info).si_addr().addr()) };
     if let Some(address) = fault
         && let Some(found) = stack::find(address)
@@ -141,8 +144,8 @@ fn report(found: &stack::Found, address: usize, context: *mut libc::c_void) -> !
     } else {
         // SAFETY: only `set_describer` stores here, and it stores a `Describer`.
         let describer = unsafe { std::mem::transmute::<*mut (), Describer>(describer) };
-        // SAFETY: the record is mapped, because the stack is in use or its slot is never unmapped; at worst it is zero, which is
-        // a valid record (no owner).
+        // SAFETY: the record is mapped, because the stack is in use or its slot is never unmapped; at worst it is zero,
+        // which is a valid record (no owner).
         describer(unsafe { found.record.as_ref() }, &mut out);
     }
     let kib = found.size.bytes() / 1024;
@@ -190,10 +193,11 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
                 }
             }
         }
-        // The default action cannot be called. Restored, it takes effect when the faulting instruction runs again; a signal
-        // that somebody sent is sent once more.
+        // The default action cannot be called. Restored, it takes effect when the faulting instruction runs again; a
+        // signal that somebody sent is sent once more.
         _ => {
-            // SAFETY: a zeroed sigaction means the default action; `raise` may be called in a signal handler, and the signal is blocked until it returns.
+            // SAFETY: a zeroed sigaction means the default action; `raise` may be called in a signal handler, and the
+            // signal is blocked until it returns.
             unsafe {
                 let default: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(signal, &default, std::ptr::null_mut());
@@ -207,8 +211,8 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
 
 /// An alternate signal stack for the calling thread, until it is dropped. Belongs to that thread.
 ///
-/// std gives one to the main thread and to those it starts, as small as the kernel allows; ours has room for the report, and
-/// a thread that others started has one too.
+/// std gives one to the main thread and to those it starts, as small as the kernel allows; ours has room for the
+/// report, and a thread that others started has one too.
 #[derive(Debug)]
 pub(crate) struct AltStack {
     mapping: *mut libc::c_void,
@@ -224,7 +228,8 @@ const HANDLER_ROOM: usize = 64 << 10;
 
 impl AltStack {
     pub(crate) fn install_for_thread() -> io::Result<AltStack> {
-        // SAFETY: both only read. 0 (an old kernel) is as good as an answer: `HANDLER_ROOM` is many times the classic minimum.
+        // SAFETY: both only read. 0 (an old kernel) is as good as an answer: `HANDLER_ROOM` is many times the classic
+        // minimum.
         let (page, for_kernel) =
             unsafe { (libc::sysconf(libc::_SC_PAGESIZE) as usize, libc::getauxval(libc::AT_MINSIGSTKSZ) as usize) };
         let size = (for_kernel + HANDLER_ROOM).next_multiple_of(page);
@@ -257,8 +262,9 @@ impl AltStack {
 
 impl Drop for AltStack {
     fn drop(&mut self) {
-        // SAFETY: reads and sets this thread's alternate stack. `before` was valid when ours replaced it, and whoever it belongs to (std)
-        // frees it at the end of the thread, after us. Nobody runs on ours: a fiber's worker drops it on its own stack.
+        // SAFETY: reads and sets this thread's alternate stack. `before` was valid when ours replaced it, and whoever
+        // it belongs to (std) frees it at the end of the thread, after us. Nobody runs on ours: a fiber's worker drops
+        // it on its own stack.
         unsafe {
             let mut now = MaybeUninit::<libc::stack_t>::uninit();
             if libc::sigaltstack(std::ptr::null(), now.as_mut_ptr()) == 0
@@ -271,5 +277,6 @@ impl Drop for AltStack {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+// Where the tests know how to run something on another stack.
+#[cfg(all(test, not(loom), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests;

@@ -1,7 +1,9 @@
-//! For the tests of this folder: running a test in a process of its own, and running code on a stack without a scheduler.
+//! For the tests of this folder: running a test in a process of its own, and running code on a stack without a
+//! scheduler.
 //!
-//! Pools, registry and signal handlers belong to the whole process, and an overflow ends it. So most tests start the test binary again, for
-//! this one test only, with a variable that says so; the child runs the body and the parent looks at how it ended.
+//! Pools, registry and signal handlers belong to the whole process, and an overflow ends it. So most tests start the
+//! test binary again, for this one test only, with a variable that says so; the child runs the body and the parent
+//! looks at how it ended.
 
 use super::stack::Stack;
 use std::process::{Command, Output};
@@ -10,7 +12,8 @@ const CHILD: &str = "FIBRA_TEST_CHILD";
 /// What a child says before it begins.
 const STARTED: &str = "child of a fibra test";
 
-/// Runs `body` in a process of its own, which has the given variables, and answers how that ended. `test` is the full path of the calling test.
+/// Runs `body` in a process of its own, which has the given variables, and answers how that ended. `test` is the full
+/// path of the calling test.
 pub(super) fn run_in_child(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> Output {
     if std::env::var_os(CHILD).is_some_and(|child| child == test) {
         eprintln!("{STARTED}");
@@ -35,9 +38,11 @@ pub(super) fn passes_in_child(test: &str, variables: &[(&str, &str)], body: impl
 }
 
 /// Runs `body` on `stack`, from its top. A panic must not leave `body`.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) fn call_on(stack: &Stack, body: extern "C" fn()) {
-    // SAFETY: `top` is the aligned end of memory that the caller owns; the old stack pointer waits in r12, which the callee preserves.
+    // SAFETY: `top` is the aligned end of memory that the caller owns; the old stack pointer waits in a register that
+    // the callee preserves.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!(
             "mov r12, rsp",
@@ -50,6 +55,20 @@ pub(super) fn call_on(stack: &Stack, body: extern "C" fn()) {
             clobber_abi("C"),
         );
     }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!(
+            "mov x20, sp",
+            "mov sp, {top}",
+            "blr {body}",
+            "mov sp, x20",
+            top = in(reg) stack.top(),
+            body = in(reg) body,
+            out("x20") _,
+            clobber_abi("C"),
+        );
+    }
 }
 
 /// The address of something that was just put on the stack: close enough to the stack pointer.
@@ -59,7 +78,8 @@ pub(super) fn about_stack_pointer() -> usize {
     std::hint::black_box(&raw const here).addr()
 }
 
-/// Whether the byte at `address` can be written, without a fault: the kernel is asked to write there. What was there is lost if it can.
+/// Whether the byte at `address` can be written, without a fault: the kernel is asked to write there. What was there is
+/// lost if it can.
 pub(super) fn is_writable(address: *mut u8) -> bool {
     // SAFETY: the kernel checks the address; the tests that ask own the byte, if there is one.
     unsafe { libc::getrandom(address.cast(), 1, 0) == 1 }

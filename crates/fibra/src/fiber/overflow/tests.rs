@@ -46,7 +46,6 @@ fn describe(top: &StackTop, out: &mut ReportBuffer) {
 }
 
 /// S1-10: an overflow ends the process with a report and harms no neighbour.
-#[cfg(target_arch = "x86_64")]
 #[test]
 fn overflow_is_reported_by_name_and_spares_the_neighbour() {
     for (bytes, kib) in [("32768", "32 KiB"), ("262144", "256 KiB"), ("1048576", "1024 KiB"), ("8388608", "8192 KiB")] {
@@ -85,7 +84,6 @@ fn overflow_is_reported_by_name_and_spares_the_neighbour() {
 }
 
 /// A worker other than the main thread, and no describer yet.
-#[cfg(target_arch = "x86_64")]
 #[test]
 fn overflow_on_a_started_thread_is_reported() {
     let output = run_in_child(path!(overflow_on_a_started_thread_is_reported), &[], || {
@@ -245,8 +243,8 @@ fn print_once(text: &str) {
     unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
 }
 
-/// What a reserve is for: a panic at the very end of a stack unwinds, if the hook (which runs elsewhere) opened it. Without, it is an overflow.
-#[cfg(target_arch = "x86_64")]
+/// What a reserve is for: a panic at the very end of a stack unwinds, if the hook (which runs elsewhere) opened it.
+/// Without, it is an overflow.
 #[test]
 fn a_panic_at_the_end_of_a_stack_unwinds_with_the_reserve_open() {
     let run = |bytes: &str, open: &str, guard: &[(&str, &str)]| {

@@ -1,14 +1,16 @@
-//! Address space for stacks: arenas that grow, slots carved from them, own mappings for the largest sizes, and the registry of all of it.
+//! Address space for stacks: arenas that grow, slots carved from them, own mappings for the largest sizes, and the
+//! registry of all of it.
 //!
-//! Above: `cache` asks for new slots when no pooled stack is left; `overflow` asks which stack an address belongs to. Below: `guard`, `mmap`.
+//! Above: `cache` asks for new slots when no pooled stack is left; `overflow` asks which stack an address belongs to.
+//! Below: `guard`, `mmap`.
 //!
-//! An arena belongs to one size. It is mapped without reserving memory, never unmapped, and used from its low end on: guards are
-//! installed for a batch of slots when these are first handed out, since guarding a whole arena at once would take seconds. Arenas of
-//! a size double from 16 MiB to 8 GiB, so that a small program (or one under `ulimit -v`) reserves little and a million
-//! stacks take some forty mappings, most of which the kernel merges.
+//! An arena belongs to one size. It is mapped without reserving memory, never unmapped, and used from its low end on:
+//! guards are installed for a batch of slots when these are first handed out, since guarding a whole arena at once
+//! would take seconds. Arenas of a size double from 16 MiB to 8 GiB, so that a small program (or one under `ulimit -v`)
+//! reserves little and a million stacks take some forty mappings, most of which the kernel merges.
 //!
-//! The registry is a list that only grows, of one word per region: a signal handler walks it without a lock. The word of an own
-//! mapping is cleared before it is unmapped, and its entry is used again.
+//! The registry is a list that only grows, of one word per region: a signal handler walks it without a lock. The word
+//! of an own mapping is cleared before it is unmapped, and its entry is used again.
 
 use super::guard::{self, GuardKind};
 use super::record::StackTop;
@@ -18,13 +20,20 @@ use crate::prim::sync::Mutex;
 use std::io;
 use std::ptr::NonNull;
 
+/// The length of a size's first arena; each further one is twice as long, up to the largest.
 const FIRST_ARENA: usize = 16 << 20;
 const LARGEST_ARENA: usize = 8 << 30;
 
-/// Arenas start where a page of page-table entries starts (2 MiB on x86_64), so that no such page is shared with a stranger.
+/// Arenas start where a page of page-table entries starts (2 MiB on x86_64), so that no such page is shared with a
+/// stranger.
 const ARENA_ALIGNMENT: usize = 2 << 20;
 
 /// The records of neighbouring slots are shifted against each other by this much, modulo [`COLOURS`]: one cache line.
+///
+/// Measured on a shared AMD EPYC, best of many samples, 16 colours against 1. Five lines of each of n stacks in random
+/// order: 24 against 29 ns at n = 1000, 42 against 46 at 3000, equal at 100 and 10,000. Three lines strictly in order of
+/// address: equal up to 1000, 10 against 8 ns at 3000, 16 to 19 against 12 at 30,000. Fibers that talk to each other do
+/// not run in order of address, so the colours stay.
 const COLOUR_STEP: usize = 64;
 const COLOURS: usize = 16;
 
@@ -66,8 +75,9 @@ impl std::error::Error for NoStack {
     }
 }
 
-/// A run of address space that holds stacks of one size: base, length and size class in one word, so that a signal handler reads
-/// all or nothing of it. The base is page-aligned and the length a power of two, which leaves 12 bits for the other two.
+/// A run of address space that holds stacks of one size: base, length and size class in one word, so that a signal
+/// handler reads all or nothing of it. The base is page-aligned and the length a power of two, which leaves 12 bits for
+/// the other two.
 #[derive(Clone, Copy)]
 struct Region(usize);
 
@@ -124,13 +134,15 @@ impl Found {
     }
 }
 
-/// The stack whose slot holds `address`, if it is one of ours. Takes no lock and allocates nothing: a signal handler may call it.
+/// The stack whose slot holds `address`, if it is one of ours. Takes no lock and allocates nothing: a signal handler
+/// may call it.
 pub(crate) fn find(address: usize) -> Option<Found> {
     // Acquire: pairs with the release store in `register`; the entries behind the head are complete.
     let mut entry = REGISTRY.load(Ordering::Acquire).cast_const();
     // SAFETY: entries are leaked, and complete before they are reachable.
     while let Some(Entry { region, next }) = unsafe { entry.as_ref() } {
-        // Relaxed: the word is all there is to read. Whoever runs on a stack of the region got it after the word was written.
+        // Relaxed: the word is all there is to read. Whoever runs on a stack of the region got it after the word was
+        // written.
         let region = Region(region.load(Ordering::Relaxed));
         if region.contains(address) {
             let size = region.size();
@@ -189,7 +201,8 @@ static ARENAS: Mutex<Arenas> = Mutex::new(Arenas {
     vacant: Vec::new(),
 });
 
-/// Carves up to `wanted` new, guarded slots of a pooled size and appends their records, not yet written, to `out`. At least one, or an error.
+/// Carves up to `wanted` new, guarded slots of a pooled size and appends their records, not yet written, to `out`. At
+/// least one, or an error.
 pub(super) fn carve(size: StackSize, wanted: usize, out: &mut Vec<NonNull<StackTop>>) -> Result<(), NoStack> {
     let mut arenas = ARENAS.lock();
     let mut count = wanted;
@@ -305,11 +318,13 @@ pub(super) unsafe fn unmap_own(slot: *mut u8, size: StackSize) {
     unsafe { libc::munmap(slot.cast(), size.bytes()) };
 }
 
-/// Maps `len` bytes without reserving memory, at a multiple of `alignment`, with no huge pages: one touched page must cost one page.
+/// Maps `len` bytes without reserving memory, at a multiple of `alignment`, with no huge pages: one touched page must
+/// cost one page.
 fn map(len: usize, alignment: usize) -> io::Result<usize> {
     // The kernel aligns to pages; for more, map more and cut both ends off.
     let slack = if alignment > guard::page_size() { alignment } else { 0 };
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice; what is cut off lies inside it and nobody has seen it.
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice; what is cut off lies inside it and nobody
+    // has seen it.
     unsafe {
         let start = libc::mmap(
             std::ptr::null_mut(),

@@ -1,12 +1,13 @@
 //! The stacks a worker keeps: take one, give one, by a pointer pop and a pointer push.
 //!
-//! Above: a worker owns one [`StackCache`] and calls nothing else. Below: the depots it shares with the other workers, and `arena`.
+//! Above: a worker owns one [`StackCache`] and calls nothing else. Below: the depots it shares with the other workers,
+//! and `arena`.
 //!
 //! Per pooled size, in the order in which `take` looks:
 //!
 //! 1. `hot`: a list of stacks that ran a fiber before, the last given first: its top page is in the cache and mapped.
-//! 2. `spare`: a second list, full. Two lists and not one, so that a worker at the boundary does not go to the depot at every
-//!    other step, and so that spilling hands over a whole list without walking it.
+//! 2. `spare`: a second list, full. Two lists and not one, so that a worker at the boundary does not go to the depot at
+//!    every other step, and so that spilling hands over a whole list without walking it.
 //! 3. the depot of warm batches, which other workers filled;
 //! 4. `cold`: stacks without memory, not touched until they are taken, since their first page is the price of a stack;
 //! 5. the depot of cold batches, and then new slots from the arena.
@@ -19,13 +20,16 @@ use super::record::{Stack, StackTop};
 use super::size::{CLASSES, POOLED, StackSize};
 use std::ptr::NonNull;
 
-/// Stacks in a batch: enough to make the depot's lock and a batched system call cheap, few enough to strand little with an idle worker.
+/// Stacks in a batch: enough to make the depot's lock and a batched system call cheap, few enough to strand little with
+/// an idle worker.
 pub(super) const BATCH: usize = 64;
 
-/// The first slots a worker carves, before it doubles up to [`BATCH`]: a program of three fibers should not guard 64 stacks.
+/// The first slots a worker carves, before it doubles up to [`BATCH`]: a program of three fibers should not guard 64
+/// stacks.
 const FIRST_CARVE: usize = 8;
 
-/// How many stacks with own mappings are kept per size, and how large they may be: enough to run a root fiber again and again.
+/// How many stacks with own mappings are kept per size, and how large they may be: enough to run a root fiber again and
+/// again.
 const OWN_POOLED: usize = 4;
 const OWN_POOLED_BYTES: usize = 64 << 20;
 
@@ -145,9 +149,8 @@ impl StackCache {
     /// Takes a stack back. Nobody stands on it any more.
     #[inline]
     pub(crate) fn give(&mut self, stack: Stack) {
-        if let Some(shelf) = self.shelves.get_mut(stack.class())
+        if let Some(shelf) = self.shelves.get_mut(stack.shelf())
             && shelf.hot.len < BATCH
-            && !stack.is_reserve_open()
         {
             shelf.hot.push(stack);
             return;

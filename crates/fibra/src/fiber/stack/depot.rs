@@ -1,15 +1,15 @@
 //! The depot: where worker-owned caches leave whole batches of things for each other.
 //!
-//! Above: `cache` spills to it and refills from it, `trim` takes what nobody has wanted for a while. Below: a lock. It is generic
-//! over what a batch is, so that loom can run it with something simple.
+//! Above: `cache` spills to it and refills from it, `trim` takes what nobody has wanted for a while. Below: a lock. It
+//! is generic over what a batch is, so that loom can run it with something simple.
 //!
-//! Newest first: the batch that was left last is the warmest. The number of batches is kept beside the lock, so that a cache that
-//! would find nothing does not touch the lock.
+//! Newest first: the batch that was left last is the warmest. The number of batches is kept beside the lock, so that a
+//! cache that would find nothing does not touch the lock.
 //!
 //! # Invariants
 //! * A batch is in the depot or with exactly one taker.
-//! * `count` is the number of batches, written only under the lock. Read without it, it may be old; but whoever was told of a batch (by
-//!   any means that orders memory) sees a count that includes it, unless somebody else took it.
+//! * `count` is the number of batches, written only under the lock. Read without it, it may be old; but whoever was
+//!   told of a batch (by any means that orders memory) sees a count that includes it, unless somebody else took it.
 
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::sync::Mutex;
@@ -56,7 +56,8 @@ impl<B> Depot<B> {
         })
     }
 
-    /// Takes the oldest of those batches that nobody has needed since the last call: at most `most`, and `keep` always stay.
+    /// Takes the oldest of those batches that nobody has needed since the last call: at most `most`, and `keep` always
+    /// stay.
     pub(crate) fn take_idle(&self, keep: usize, most: usize) -> Vec<B> {
         self.with(|shelf| {
             let count = shelf.idle.min(shelf.batches.len().saturating_sub(keep)).min(most);
@@ -76,7 +77,8 @@ impl<B> Depot<B> {
         let mut shelf = self.shelf.lock();
         let result = change(&mut shelf);
         let count = shelf.batches.len();
-        // The seeded bug: counting after the unlock lets an older count overwrite a newer one, and a batch is never found again.
+        // The seeded bug: counting after the unlock lets an older count overwrite a newer one, and a batch is never
+        // found again.
         #[cfg(bug = "depot_count_after_unlock")]
         drop(shelf);
         // Relaxed: a hint for those without the lock; under the lock nobody reads it.
@@ -147,7 +149,8 @@ mod model {
         });
     }
 
-    /// Trimming runs beside a taker: each batch goes to one of them, and what is idle does not include what was just taken.
+    /// Trimming runs beside a taker: each batch goes to one of them, and what is idle does not include what was just
+    /// taken.
     #[test]
     fn model_depot_trim_beside_take() {
         let mut model = loom::model::Builder::new();

@@ -1,12 +1,15 @@
 //! How memory is made inaccessible, and the few facts about pages that the rest needs.
 //!
-//! Above: `arena` guards slots as it carves them, `record` opens and closes the reserve, `trim` discards pages. Below: the kernel.
+//! Above: `arena` guards slots as it carves them, `record` opens and closes the reserve, `trim` discards pages. Below:
+//! the kernel.
 //!
-//! Two kinds. `MADV_GUARD_INSTALL` (Linux 6.13) marks page-table entries and leaves the mapping whole, so a million guards
-//! cost no mapping. `mprotect` splits the mapping in two for every stack, and the kernel allows `vm.max_map_count` mappings
-//! (65,530 unless somebody raised it), so about 30,000 stacks is what one process can have that way.
+//! Two kinds. `MADV_GUARD_INSTALL` (Linux 6.13) marks page-table entries and leaves the mapping whole, so a million
+//! guards cost no mapping. `mprotect` splits the mapping in two for every stack, and the kernel allows
+//! `vm.max_map_count` mappings (65,530 unless somebody raised it), so about 30,000 stacks is what one process can have
+//! that way.
 //!
-//! Which kind it is is decided once for the process and never changes, because a guard must be opened as it was installed.
+//! Which kind it is is decided once for the process and never changes, because a guard must be opened as it was
+//! installed.
 
 use crate::prim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::io;
@@ -34,7 +37,8 @@ pub(crate) enum GuardKind {
     Mprotect,
 }
 
-/// The kind that `FIBRA_GUARD` asks for, or the best the kernel offers if it is not set. An error names the variable and its value.
+/// The kind that `FIBRA_GUARD` asks for, or the best the kernel offers if it is not set. An error names the variable
+/// and its value.
 pub(crate) fn guard_kind_from_env() -> Result<GuardKind, String> {
     match std::env::var_os("FIBRA_GUARD") {
         None => Ok(guard_kind()),
@@ -55,11 +59,12 @@ pub(crate) fn guard_kind() -> GuardKind {
     })
 }
 
-/// Installs a guard on one page and sees whether the kernel then refuses to write there. The second half is for emulators, which
-/// may take an unknown advice for a hint that can be ignored.
+/// Installs a guard on one page and sees whether the kernel then refuses to write there. The second half is for
+/// emulators, which may take an unknown advice for a hint that can be ignored.
 fn madvise_guards_work() -> bool {
     let len = page_size();
-    // SAFETY: a new anonymous mapping, owned by this function until it is unmapped below; nothing else knows its address.
+    // SAFETY: a new anonymous mapping, owned by this function until it is unmapped below; nothing else knows its
+    // address.
     unsafe {
         let page = libc::mmap(
             std::ptr::null_mut(),
@@ -112,15 +117,15 @@ pub(super) fn max_map_count() -> usize {
     })
 }
 
-/// How many `mprotect` guards this process may hold: two mappings each, and a twelfth of all mappings is left to everybody else (heap,
-/// libraries, threads), who would otherwise fail in worse ways.
+/// How many `mprotect` guards this process may hold: two mappings each, and a twelfth of all mappings is left to
+/// everybody else (heap, libraries, threads), who would otherwise fail in worse ways.
 pub(super) fn mprotect_cap() -> usize {
     let max = max_map_count();
     (max - max / 12) / 2
 }
 
-/// Guards the low ends of `count` slots of `stride` bytes that start at `first`; answers how many slots were guarded, counted from
-/// the first. An error means not even one.
+/// Guards the low ends of `count` slots of `stride` bytes that start at `first`; answers how many slots were guarded,
+/// counted from the first. An error means not even one.
 ///
 /// # Safety
 /// The slots are mapped, and nobody uses their low `guard_bytes()`.
@@ -169,8 +174,8 @@ pub(super) unsafe fn close(start: *mut u8, len: usize) -> bool {
     }
 }
 
-/// Gives the pages of `ranges` back to the system; they read as zero afterwards. Refusal (locked memory) is no error: the
-/// memory is then simply kept.
+/// Gives the pages of `ranges` back to the system; they read as zero afterwards. Refusal (locked memory) is no error:
+/// the memory is then simply kept.
 ///
 /// # Safety
 /// Nobody uses the ranges, which are mapped.
@@ -179,7 +184,8 @@ pub(super) unsafe fn discard(ranges: impl Iterator<Item = (*mut u8, usize)> + Cl
     let _ = unsafe { advise(ranges, libc::MADV_DONTNEED) };
 }
 
-/// Gives one advice for many ranges, in as few system calls as the kernel allows (half the price per range: 0.5 instead of 0.9 µs).
+/// Gives one advice for many ranges, in as few system calls as the kernel allows (half the price per range: 0.5 instead
+/// of 0.9 µs).
 ///
 /// # Safety
 /// Whatever the advice does to these ranges is what the caller may do.

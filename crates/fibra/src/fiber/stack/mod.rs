@@ -1,7 +1,7 @@
 //! Stacks of fibers: reserved by the million, guarded, pooled.
 //!
-//! Above: the frame binds a stack at its first run and gives it back at its end; the overflow report finds out whose guard was
-//! hit. Below: `mmap`, `madvise`, `mprotect`.
+//! Above: the frame binds a stack at its first run and gives it back at its end; the overflow report finds out whose
+//! guard was hit. Below: `mmap`, `madvise`, `mprotect`.
 //!
 //! ```text
 //! size.rs    which sizes there are
@@ -16,34 +16,36 @@
 //! # One slot
 //!
 //! ```text
-//! slot + size ─┬──────────────────────────────┐
+//! slot + size ─┬───────────────────────────────┐
 //!              │ colour: 0 to 15 lines of 64 B │  so that the records of many stacks do not share a few cache sets
-//!   StackTop ─ ├──────────────────────────────┤
-//!              │ record, 256 B                 │
-//!      top() ─ ├──────────────────────────────┤  the fiber's frames grow down from here
+//!              ├───────────────────────────────┤
+//!              │ record (StackTop), 256 B      │
+//!      top() ─ ├───────────────────────────────┤  `Stack` points here; the fiber's frames grow down from here
 //!              │ usable                        │
-//!    limit() ─ ├──────────────────────────────┤
+//!    limit() ─ ├───────────────────────────────┤
 //!              │ reserve, 8 KiB                │  guarded until a panic near the limit opens it; closed again by `give`
-//!              ├──────────────────────────────┤
+//!              ├───────────────────────────────┤
 //!              │ guard, one page               │  never accessible
-//!       slot ─ └──────────────────────────────┘
+//!       slot ─ └───────────────────────────────┘
 //! ```
 //!
 //! `size()` is the whole slot: that is what is reserved and what `stack_size` means everywhere. What a fiber can use is
-//! `top() - limit()`: the size less 12 KiB of guard and reserve (4 KiB pages) and less the record and its colour (256 to 1216
-//! bytes). A 32 KiB stack has 19 KiB to run on, a 256 KiB one 243.
+//! `top() - limit()`: the size less 12 KiB of guard and reserve (4 KiB pages) and less the record and its colour (256
+//! to 1216 bytes). A 32 KiB stack has 19 KiB to run on, a 256 KiB one 243.
 //!
-//! Measured with Rust 1.95 on x86_64: from `panic!` to the hook 256 to 480 bytes; from the hook to the end of the unwinding 2
-//! KiB, and 5 KiB the first time in a process. Hence a reserve of 8 KiB; a panic must still reach the hook on what the fiber has
-//! left, 512 bytes.
+//! Measured with Rust 1.95 on x86_64: from `panic!` to the hook 256 to 480 bytes; from the hook to the end of the
+//! unwinding 2 KiB, and 5 KiB the first time in a process. Hence a reserve of 8 KiB; a panic must still reach the hook
+//! on what the fiber has left, 512 bytes.
 //!
 //! # Invariants
 //!
-//! * Slots of arenas are never unmapped: a pointer to a record is valid for ever. Sizes above 1 MiB have a mapping of their own,
-//!   which is unmapped only by `give`, by the pool it overflows, or by trimming, never while somebody owns the `Stack`.
+//! * Slots of arenas are never unmapped: a pointer to a record is valid for ever. Sizes above 1 MiB have a mapping of
+//!   their own, which is unmapped only by `give`, by the pool it overflows, or by trimming, never while somebody owns
+//!   the `Stack`.
 //! * The lowest page of every stack that was ever handed out is inaccessible.
-//! * A stack is in exactly one place: with its owner, in one cache, or in one depot. Only that place reads or writes its record; the
-//!   exceptions are the atomic `owner`, which a signal handler reads, and what never changes after the first `take`.
+//! * A stack is in exactly one place: with its owner, in one cache, or in one depot. Only that place reads or writes
+//!   its record; the exceptions are the atomic `owner`, which a signal handler reads, and what never changes after the
+//!   first `take`.
 
 pub(crate) mod depot;
 

@@ -1,9 +1,10 @@
 //! [`Stack`], and the record that sits at the top of each.
 //!
-//! Above: the frame keeps its stack's pointer and uses the record's user area; `cache` links records into lists. Below: `guard`.
+//! Above: the frame keeps its stack's pointer and uses the record's user area; `cache` links records into lists. Below:
+//! `guard`.
 //!
-//! The record costs no memory of its own: it lies on the page that the first frames of a fiber touch anyway. Picture and
-//! invariants are in `mod.rs`.
+//! The record costs no memory of its own: it lies on the page that the first frames of a fiber touch anyway. Picture
+//! and invariants are in `mod.rs`.
 
 use super::guard;
 use super::size::StackSize;
@@ -15,10 +16,8 @@ use std::ptr::NonNull;
 /// Bytes of the record that belong to the layer above.
 pub(crate) const USER_AREA: usize = 160;
 
-/// The upper layer has prepared a context on this stack: see [`Stack::is_prepared`].
-const PREPARED: u8 = 1;
-/// The reserve is usable: see [`Stack::open_reserve`].
-const RESERVE_OPEN: u8 = 2;
+/// A shelf that no cache has: the way of a stack whose reserve is open, see [`Stack::shelf`].
+const NO_SHELF: u8 = u8::MAX;
 
 /// The record at the top of a stack. Everything but `owner` is touched only by whoever has the stack.
 #[derive(Debug)]
@@ -28,7 +27,8 @@ pub(crate) struct StackTop {
     pub(super) next: Cell<Option<NonNull<StackTop>>>,
     /// The upper layer's word; 0 when the stack is fresh.
     saved_context: Cell<usize>,
-    /// Whoever runs on this stack now, for the overflow report, which reads it in a signal handler. The upper layer sets and clears it.
+    /// Whoever runs on this stack now, for the overflow report, which reads it in a signal handler. The upper layer
+    /// sets and clears it.
     pub(crate) owner: AtomicPtr<()>,
     /// The low end of the slot. Constant.
     slot: *mut u8,
@@ -36,7 +36,10 @@ pub(crate) struct StackTop {
     limit: *mut u8,
     /// Constant.
     size: StackSize,
-    flags: Cell<u8>,
+    /// The size class while the reserve is closed, [`NO_SHELF`] while it is open: one test for the hot path of `give`.
+    shelf: Cell<u8>,
+    /// The upper layer has prepared a context here: see [`Stack::is_prepared`].
+    prepared: Cell<bool>,
     user: UserArea,
 }
 
@@ -53,14 +56,16 @@ impl StackTop {
         self.size.bytes()
     }
 
-    /// [`USER_AREA`] bytes for the layer above, aligned to 16: zero on a fresh stack, left alone from one use to the next.
+    /// [`USER_AREA`] bytes for the layer above, aligned to 16: zero on a fresh stack, left alone from one use to the
+    /// next.
     #[inline]
     pub(crate) fn user_area(&self) -> *mut u8 {
         self.user.0.get().cast()
     }
 }
 
-/// An owned stack. Dropping it without `give` leaks it: nothing may unmap or reuse a stack on which somebody might still stand.
+/// An owned stack. Dropping it without `give` leaks it: nothing may unmap or reuse a stack on which somebody might
+/// still stand.
 #[derive(Debug)]
 #[repr(transparent)]
 #[must_use = "a stack that is not given back is lost"]
@@ -82,7 +87,8 @@ impl Stack {
             slot,
             limit: slot.wrapping_add(guard::guard_bytes()),
             size,
-            flags: Cell::new(0),
+            shelf: Cell::new(size.class() as u8),
+            prepared: Cell::new(false),
             user: UserArea(UnsafeCell::new([MaybeUninit::new(0); USER_AREA])),
         };
         // SAFETY: the caller owns the slot, at whose upper end the record lies, aligned.
@@ -126,7 +132,6 @@ impl Stack {
         self.record().size()
     }
 
-    #[inline(always)]
     pub(super) fn class(&self) -> usize {
         self.record().size.class()
     }
@@ -135,16 +140,16 @@ impl Stack {
         self.record().slot
     }
 
-    /// Whether the upper layer has said [`Stack::set_prepared`] since the stack was fresh. A stack becomes fresh again when its
-    /// memory is returned to the system.
+    /// Whether the upper layer has said [`Stack::set_prepared`] since the stack was fresh. A stack becomes fresh again
+    /// when its memory is returned to the system.
     #[inline]
     pub(crate) fn is_prepared(&self) -> bool {
-        self.record().flags.get() & PREPARED != 0
+        self.record().prepared.get()
     }
 
     #[inline]
     pub(crate) fn set_prepared(&self) {
-        self.set_flag(PREPARED);
+        self.record().prepared.set(true);
     }
 
     /// One word for the upper layer: 0 on a fresh stack, left alone from one use to the next.
@@ -153,8 +158,8 @@ impl Stack {
         &self.record().saved_context
     }
 
-    /// Makes the reserve below [`Stack::limit`] usable until the stack is given back: for a panic that starts near the limit.
-    /// Idempotent; `false` if the kernel refuses (out of mappings), and then a deep unwinding may overflow.
+    /// Makes the reserve below [`Stack::limit`] usable until the stack is given back: for a panic that starts near the
+    /// limit. Idempotent; `false` if the kernel refuses (out of mappings), and then a deep unwinding may overflow.
     #[cold]
     pub(crate) fn open_reserve(&self) -> bool {
         if self.is_reserve_open() {
@@ -164,24 +169,29 @@ impl Stack {
         // SAFETY: the reserve of a stack that is ours.
         let opened = unsafe { guard::open(start, len) };
         if opened {
-            self.set_flag(RESERVE_OPEN);
+            self.record().shelf.set(NO_SHELF);
         }
         opened
     }
 
+    /// Where a cache may put this stack without further ado: the index of a pooled size, or a number beyond them all.
     #[inline(always)]
-    pub(super) fn is_reserve_open(&self) -> bool {
-        self.record().flags.get() & RESERVE_OPEN != 0
+    pub(super) fn shelf(&self) -> usize {
+        usize::from(self.record().shelf.get())
     }
 
-    /// Guards the reserve again. If the kernel refuses, it stays open and marked, above the lowest page, which is a guard still.
+    pub(super) fn is_reserve_open(&self) -> bool {
+        self.record().shelf.get() == NO_SHELF
+    }
+
+    /// Guards the reserve again. If the kernel refuses, it stays open and marked, above the lowest page, which is a
+    /// guard still.
     #[cold]
     pub(super) fn close_reserve(&self) {
         let (start, len) = self.reserve();
         // SAFETY: the reserve of a stack that is ours and on which nobody stands: it is being given back.
         if unsafe { guard::close(start, len) } {
-            let flags = &self.record().flags;
-            flags.set(flags.get() & !RESERVE_OPEN);
+            self.record().shelf.set(self.class() as u8);
         }
     }
 
@@ -190,14 +200,9 @@ impl Stack {
         (start, guard::guard_bytes() - guard::page_size())
     }
 
-    /// Everything that may be given back to the system while nobody uses the stack: from the limit to the end of the slot.
+    /// Everything that may be given back to the system while nobody uses the stack: from the limit to the end of the
+    /// slot.
     pub(super) fn memory(&self) -> (*mut u8, usize) {
         (self.limit(), self.size() - guard::guard_bytes())
-    }
-
-    #[inline(always)]
-    fn set_flag(&self, flag: u8) {
-        let flags = &self.record().flags;
-        flags.set(flags.get() | flag);
     }
 }

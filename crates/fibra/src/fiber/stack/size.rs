@@ -1,7 +1,8 @@
 //! The sizes a stack can have.
 //!
-//! Above: builders and environment variables make a [`StackSize`]; below: nothing but the page size. Four pooled classes lie in
-//! shared arenas; every power of two above them, up to 1 GiB, has mappings of its own. A size is rounded up to the next of these.
+//! Above: builders and environment variables make a [`StackSize`]; below: nothing but the page size. Four pooled
+//! classes lie in shared arenas; every power of two above them, up to 1 GiB, has mappings of its own. A size is rounded
+//! up to the next of these.
 
 use super::guard;
 

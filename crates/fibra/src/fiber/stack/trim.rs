@@ -2,10 +2,10 @@
 //!
 //! Above: sysmon. Below: the depots of `cache`, `guard::discard`.
 //!
-//! Only what lies in the depots can be trimmed, and of that only what nobody has needed since the last call: the fewest batches
-//! there were in between. So a program that breathes (ten thousand fibers, none, ten thousand) keeps its memory if a breath is shorter
-//! than the interval between two calls, and a program that has become quiet gives everything back but [`KEEP`]. Stacks with
-//! own mappings are unmapped by the same rule, and none of them is kept.
+//! Only what lies in the depots can be trimmed, and of that only what nobody has needed since the last call: the fewest
+//! batches there were in between. So a program that breathes (ten thousand fibers, none, ten thousand) keeps its memory
+//! if a breath is shorter than the interval between two calls, and a program that has become quiet gives everything
+//! back but [`KEEP`]. Stacks with own mappings are unmapped by the same rule, and none of them is kept.
 
 use super::cache::{BATCH, COLD, Cold, OWN, WARM, unmap};
 use super::guard;
@@ -14,8 +14,8 @@ use super::record::Stack;
 /// Warm batches of each size that are always kept: 256 stacks, 1 MiB if each has touched one page.
 const KEEP: usize = 4;
 
-/// Returns the memory of at most `budget` idle stacks (rounded up to a batch) to the system and answers how many it was. The first call
-/// only begins to watch what is idle.
+/// Returns the memory of at most `budget` idle stacks (rounded up to a batch) to the system and answers how many it
+/// was. The first call only begins to watch what is idle.
 pub(crate) fn trim_depot(budget: usize) -> usize {
     let mut trimmed = 0;
     for (warm, cold) in WARM.iter().zip(&COLD) {
