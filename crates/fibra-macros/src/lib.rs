@@ -271,7 +271,10 @@ impl Function {
         } else if !is_ident(self.returns.first(), "impl") {
             arguments.trees(&self.arrow).trees(&self.returns);
         }
-        arguments.tree(self.body.clone().into());
+        arguments.tree(self.body.clone().into()).punct(',');
+        // An `Err` cancels what is still running; what has no such thing as an error never does.
+        let judge = if returns_result(&self.returns) { "is_err" } else { "never_fails" };
+        arguments.path(&["fibra", "__private", judge]);
 
         let mut call = Writer::new(Span::call_site());
         let runner = if flavour == Flavour::Main { "run_main" } else { "run_test" };
@@ -291,6 +294,12 @@ impl Function {
         out.tree(body.into());
         out.finish()
     }
+}
+
+/// Is the return type a `Result`, whosever (`io::Result<()>`, `anyhow::Result<()>`)? The last name before the generics decides.
+fn returns_result(returns: &[TokenTree]) -> bool {
+    let path = returns.iter().take_while(|token| !matches!(token, TokenTree::Punct(punct) if punct.as_char() == '<'));
+    is_ident(path.last(), "Result")
 }
 
 fn is_ident(token: Option<&TokenTree>, text: &str) -> bool {

@@ -20,9 +20,9 @@ mod wait;
 mod public {
     pub use crate::observe::metrics::{Metrics, WorkerMetrics};
     pub use crate::scope::{
-        Builder, Cancellation, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError, JoinFuture, JoinHandle, Runtime,
-        RuntimeBuilder, ShutdownError, block_on, blocking, cancel_reason, checkpoint, current, is_cancelled, no_suspend,
-        run, shield, spawn, spawn_blocking, spawn_future, spawn_local, yield_now,
+        Builder, Cancellation, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError, JoinFuture, JoinHandle,
+        Runtime, RuntimeBuilder, ShutdownError, block_on, blocking, cancel_reason, checkpoint, current, is_cancelled,
+        no_suspend, run, shield, spawn, spawn_blocking, spawn_future, spawn_local, yield_now,
     };
     pub use crate::time::{sleep, sleep_until};
     pub use crate::wait::cancel::{CancelReason, is_cancellation};

@@ -26,7 +26,9 @@ fn list(runtime: Option<*const ()>) -> String {
         let state = frame.waiter.word.snapshot().state();
         // Relaxed: compared only.
         let owner = frame.runtime.load(Ordering::Relaxed).cast_const();
-        if matches!(state, State::Init | State::Done | State::Cancelled) || runtime.is_some_and(|runtime| runtime != owner) {
+        if matches!(state, State::Init | State::Done | State::Cancelled)
+            || runtime.is_some_and(|runtime| runtime != owner)
+        {
             return;
         }
         count += 1;

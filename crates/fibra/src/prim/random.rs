@@ -14,7 +14,7 @@ impl Rng {
 
     /// A generator seeded from the entropy that std keeps for its hash maps.
     pub(crate) fn from_entropy() -> Self {
-        Self(RandomState::new().hash_one(0x6669_6272_61u64))
+        Self(RandomState::new().hash_one(0x66_6962_7261_u64))
     }
 
     #[inline]

@@ -25,10 +25,16 @@ impl RawSpin {
 
     #[inline]
     pub(crate) fn lock(&self) {
-        // Acquire: pairs with the release store in `unlock`; what the previous holder wrote is seen.
-        if self.0.swap(true, Ordering::Acquire) {
+        if !self.try_lock() {
             self.lock_slow();
         }
+    }
+
+    #[inline(always)]
+    fn try_lock(&self) -> bool {
+        // Acquire: pairs with the release store in `unlock`; what the previous holder wrote is seen. A compare-exchange and not a swap: loom
+        // lets a failed swap come after the unlocking store, which would lock it for ever. Relaxed on failure: nothing is read.
+        self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     #[cold]
@@ -51,8 +57,7 @@ impl RawSpin {
                 let _ = (spins, SPINS_BEFORE_YIELD);
                 super::thread::yield_now();
             }
-            // Acquire: as in `lock`.
-            if !self.0.swap(true, Ordering::Acquire) {
+            if self.try_lock() {
                 return;
             }
         }

@@ -88,6 +88,7 @@ use std::fmt;
 
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering, handshake_load_u64};
+use crate::prim::bug::seeded_bug;
 use crate::prim::sync::Mutex;
 
 /// How many workers may search at a time. One finds what there is, and then wakes the next; more of them would compete for it.
@@ -197,7 +198,7 @@ impl Idle {
                 word.swap(AWAKE, Ordering::SeqCst);
                 return Woken::ByNobody;
             }
-            if cfg!(bug = "idle_woke_blindly") {
+            if seeded_bug("idle_woke_blindly") {
                 word.swap(AWAKE, Ordering::SeqCst);
                 return Woken::ByNobody;
             }
@@ -219,7 +220,7 @@ impl Idle {
         let word = &self.workers[worker];
         // A read-modify-write on every path, also if the worker is awake: second half of the handshake with `announce_sleep` and
         // `woke`, which see what was pushed before it.
-        let state = if cfg!(bug = "idle_wake_load") {
+        let state = if seeded_bug("idle_wake_load") {
             word.load(Ordering::Relaxed)
         } else {
             word.fetch_add(0, Ordering::SeqCst)
@@ -246,7 +247,7 @@ impl Idle {
             return None;
         }
         let mut sleepers = self.sleepers.lock();
-        let searcher = if cfg!(bug = "idle_wake_uncounted") { 0 } else { ONE_SEARCHER };
+        let searcher = if seeded_bug("idle_wake_uncounted") { 0 } else { ONE_SEARCHER };
         let exchange = |counts| Counts(counts).gate_open().then(|| counts + searcher - ONE_SLEEPER);
         // SeqCst: as above. Relaxed on failure: whoever closed the gate came after our first look, and sees our push.
         self.counts.fetch_update(Ordering::SeqCst, Ordering::Relaxed, exchange).ok()?;
@@ -261,7 +262,7 @@ impl Idle {
     /// caller has popped from its `fresh` since its last push to it.
     #[inline]
     pub(crate) fn has_gate_open(&self) -> bool {
-        if cfg!(bug = "idle_gate_load") {
+        if seeded_bug("idle_gate_load") {
             return Counts(self.counts.load(Ordering::Relaxed)).gate_open();
         }
         // SeqCst: second half of the handshake with `announce_sleep` and `stop_search`; the first is the owner's pop.
@@ -571,17 +572,17 @@ mod model {
                     if searching {
                         self.idle.stop_search();
                     }
-                    if self.has_work() && !cfg!(bug = "idle_no_chain") {
+                    if self.has_work() && !seeded_bug("idle_no_chain") {
                         self.wake_one();
                     }
                     return;
                 }
-                if searching && !cfg!(bug = "idle_leave_late") {
+                if searching && !seeded_bug("idle_leave_late") {
                     self.idle.stop_search();
                 }
                 self.idle.announce_sleep(me);
-                let nothing = cfg!(bug = "idle_no_second_look") || !self.has_work();
-                if searching && cfg!(bug = "idle_leave_late") {
+                let nothing = seeded_bug("idle_no_second_look") || !self.has_work();
+                if searching && seeded_bug("idle_leave_late") {
                     self.idle.stop_search();
                 }
                 if nothing {
@@ -759,7 +760,7 @@ mod model {
                     thread::spawn(move || {
                         while world.stop.load(Ordering::SeqCst) == 0 {
                             world.idle.announce_sleep(me);
-                            if cfg!(bug = "idle_stop_unseen") || world.stop.load(Ordering::SeqCst) == 0 {
+                            if seeded_bug("idle_stop_unseen") || world.stop.load(Ordering::SeqCst) == 0 {
                                 world.drivers[me].block();
                             }
                             let _ = world.idle.woke(me);

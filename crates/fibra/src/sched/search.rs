@@ -226,10 +226,7 @@ impl Worker {
         let mail = &self.remote().mail;
         // SeqCst, both: second half of the handshakes with `post` and with shutdown; the announcement was the first.
         let called = mail.has_commands.load(Ordering::SeqCst) || shared.stop.load(Ordering::SeqCst);
-        if !called
-            && mail.inbox.is_empty_handshake()
-            && shared.injector.is_empty_handshake()
-            && !self.has_local_work()
+        if !called && mail.inbox.is_empty_handshake() && shared.injector.is_empty_handshake() && !self.has_local_work()
         {
             self.stats().sleeps.add(1);
             self.platform_wait(match (self.next_deadline(), self.stackless_retry_at()) {

@@ -356,9 +356,8 @@ impl Worker {
         self.stats().switches.add(1);
         let word = ptr::from_ref(self).expose_provenance();
         // SAFETY: the frame is RUNNING, which makes its context ours; `home` is this worker's, and this is its scheduler's stack.
-        let said = frame
-            .context
-            .with_mut(|fiber| self.home.with_mut(|home| unsafe { context::resume(fiber, home, word) }));
+        let said =
+            frame.context.with_mut(|fiber| self.home.with_mut(|home| unsafe { context::resume(fiber, home, word) }));
         self.current.set(None);
         match said {
             signal::YIELD => {

@@ -165,12 +165,8 @@ impl<T> JoinHandle<T> {
     }
 
     fn wait_until(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
-        let how = Wait {
-            reason: WaitReason::Join,
-            object: self.id().0,
-            site,
-            deadline: deadline.map(Instant::as_nanos),
-        };
+        let how =
+            Wait { reason: WaitReason::Join, object: self.id().0, site, deadline: deadline.map(Instant::as_nanos) };
         loop {
             if self.is_finished() {
                 return true;

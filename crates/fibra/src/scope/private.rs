@@ -1,7 +1,6 @@
 //! What the macros expand to. Not public API: it may change with every release.
 
 use std::panic::Location;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use super::config::RuntimeBuilder;
@@ -40,50 +39,33 @@ impl Config {
     }
 }
 
-/// Whether what `main` returned says that it failed.
-pub trait MainOutcome {
-    /// True for `Err`.
-    fn failed(&self) -> bool;
+/// Did it fail? For functions that return a `Result`.
+pub fn is_err<T, E>(result: &Result<T, E>) -> bool {
+    result.is_err()
 }
 
-impl MainOutcome for () {
-    fn failed(&self) -> bool {
-        false
-    }
-}
-
-impl MainOutcome for ExitCode {
-    fn failed(&self) -> bool {
-        // ExitCode tells nothing but its Debug form; success is the only one that is certainly no failure.
-        format!("{self:?}") != format!("{:?}", ExitCode::SUCCESS)
-    }
-}
-
-impl<T, E> MainOutcome for Result<T, E> {
-    fn failed(&self) -> bool {
-        self.is_err()
-    }
+/// For functions that return anything else.
+pub fn never_fails<T>(_: &T) -> bool {
+    false
 }
 
 /// `#[fibra::main]`.
 #[track_caller]
-pub fn run_main<F, T>(config: Config, f: F) -> T
+pub fn run_main<F, T>(config: Config, f: F, failed: fn(&T) -> bool) -> T
 where
     F: FnOnce() -> T,
-    T: MainOutcome,
 {
-    run_on(config.builder(), Location::caller(), f, T::failed, None)
+    run_on(config.builder(), Location::caller(), f, failed, None)
 }
 
 /// `#[fibra::test]`: like `main`, but fibers that outlive the test function by `leak_timeout` are listed and fail the test.
 #[track_caller]
-pub fn run_test<F, T>(config: Config, leak_timeout: Option<Duration>, f: F) -> T
+pub fn run_test<F, T>(config: Config, leak_timeout: Option<Duration>, f: F, failed: fn(&T) -> bool) -> T
 where
     F: FnOnce() -> T,
-    T: MainOutcome,
 {
     let leak_timeout = leak_timeout.unwrap_or(Duration::from_secs(5));
-    run_on(config.builder(), Location::caller(), f, T::failed, Some(leak_timeout))
+    run_on(config.builder(), Location::caller(), f, failed, Some(leak_timeout))
 }
 
 /// Prints every fiber of the process, with what it waits for, to standard error.

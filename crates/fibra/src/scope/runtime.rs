@@ -147,7 +147,8 @@ impl Runtime {
         // The root fiber is pinned to this worker, so that nothing need be `Send`; it is pushed as the worker's own once its loop runs.
         current::set_worker(worker);
         // SAFETY: PINNED to this thread's worker; it has ended when `handle` is joined below, before anything it borrows goes away.
-        let handle = unsafe { spawn_with(&self.shared, root, body, site, flag::ROOT | flag::PINNED, Some(root_extras())) };
+        let handle =
+            unsafe { spawn_with(&self.shared, root, body, site, flag::ROOT | flag::PINNED, Some(root_extras())) };
         run_worker(worker, || handle.is_finished());
         drop(lease);
         handle.join()
@@ -407,9 +408,8 @@ where
         result
     };
     // SAFETY: PINNED to this thread's worker, so nothing need be `Send`; it has ended when the loop below is over, so nothing need be `'static`.
-    let spawned = unsafe {
-        try_spawn(&shared, shared.root, body, site, flag::ROOT | flag::PINNED, Some(root_extras()), None)
-    };
+    let spawned =
+        unsafe { try_spawn(&shared, shared.root, body, site, flag::ROOT | flag::PINNED, Some(root_extras()), None) };
     let Ok(handle) = spawned else { unreachable!("a runtime that has just been built takes its root fiber") };
     // The loop must not unwind past the fibers that borrow from `f`: it does not panic, and if it does there is no way on.
     let looped = catch_unwind(AssertUnwindSafe(|| run_worker(&worker, || handle.is_finished())));
@@ -557,4 +557,3 @@ impl fmt::Display for ShutdownError {
 }
 
 impl std::error::Error for ShutdownError {}
-

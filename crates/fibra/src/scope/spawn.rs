@@ -83,7 +83,9 @@ where
 {
     let site = Location::caller();
     let Some(worker) = current::worker() else {
-        panic!("fibra: spawn_local on a thread that runs no fibers: a fiber that must not move needs a worker to stay on");
+        panic!(
+            "fibra: spawn_local on a thread that runs no fibers: a fiber that must not move needs a worker to stay on"
+        );
     };
     // SAFETY: PINNED: it runs on this worker's thread and nowhere else, and so does whoever joins it with a `T` that is not `Send`, since
     // the handle is `Send` only if `T` is.
@@ -533,7 +535,9 @@ impl Builder {
         // SAFETY: the public callers above demand `Send` unless it is PINNED to the worker this runs on; `'static` always.
         let spawned = unsafe { try_spawn(shared, root, f, site, flags, Some(extras), spread_to) };
         spawned.map_err(|refused| match refused.reason {
-            RefusedBecause::ShuttingDown => io::Error::other("fibra: the runtime is shutting down: nothing new is started"),
+            RefusedBecause::ShuttingDown => {
+                io::Error::other("fibra: the runtime is shutting down: nothing new is started")
+            }
             RefusedBecause::Full => io::Error::new(
                 io::ErrorKind::QuotaExceeded,
                 format!(

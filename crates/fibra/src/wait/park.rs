@@ -74,7 +74,9 @@ pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
         None => thread_wait(waitable, how),
         Some(worker) => match worker.current.get() {
             Some(frame) => fiber_wait(worker, frame, waitable, how),
-            None => panic!("fibra: a blocking call on a worker's own stack, where only machines run: they must not block"),
+            None => {
+                panic!("fibra: a blocking call on a worker's own stack, where only machines run: they must not block")
+            }
         },
     }
 }
@@ -184,7 +186,9 @@ fn yield_fiber(worker: &Worker, frame: FrameRef) {
 #[inline(never)]
 #[track_caller]
 fn suspended_in_no_suspend(reason: WaitReason) -> ! {
-    panic!("fibra: a blocking call ({reason}) inside `no_suspend`, which promises that this fiber does not leave its worker's thread-locals half changed");
+    panic!(
+        "fibra: a blocking call ({reason}) inside `no_suspend`, which promises that this fiber does not leave its worker's thread-locals half changed"
+    );
 }
 
 #[cold]

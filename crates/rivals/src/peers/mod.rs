@@ -3,7 +3,6 @@
 //!
 //! Invariant: `run` gives the body a task of the peer to run on (not the main thread), on a runtime with exactly the workers asked for.
 
-#[cfg(feature = "fibra-peer")]
 pub(crate) mod fibra;
 pub(crate) mod may;
 pub(crate) mod threads;

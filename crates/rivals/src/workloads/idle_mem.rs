@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::measure::{Memory, Meter, Sample, Span};
-#[cfg(feature = "fibra-peer")]
 use crate::peers::fibra::Fibra;
 use crate::peers::may::May;
 use crate::peers::threads::Threads;
@@ -17,7 +16,6 @@ pub(crate) const WORKLOAD: Workload = Workload {
     operation: "one task asleep for an hour: bytes of memory and page tables",
     cases,
     sides: &[
-        #[cfg(feature = "fibra-peer")]
         (Peer::Fibra, blocking::<Fibra>),
         (Peer::Tokio, tokio),
         (Peer::May, blocking::<May>),

@@ -42,8 +42,7 @@ mod tests {
                 for entrant in &case.entrants {
                     assert!(entrant.params.workers() > 0);
                     let has_side = workload.sides.iter().any(|(peer, _)| *peer == entrant.peer);
-                    let is_off = entrant.peer == Peer::Fibra && cfg!(not(feature = "fibra-peer"));
-                    assert!(has_side || is_off, "{} has no {} side", workload.name, entrant.peer.name());
+                    assert!(has_side, "{} has no {} side", workload.name, entrant.peer.name());
                 }
             }
         }

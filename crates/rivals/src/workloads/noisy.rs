@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use super::requests::{self, Requests};
 use crate::measure::{Sample, Work};
-#[cfg(feature = "fibra-peer")]
 use crate::peers::fibra::Fibra;
 use crate::peers::threads::Threads;
 use crate::peers::{Blocking, Peer, Setup, tokio as tokio_peer};
@@ -17,12 +16,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     name: "noisy",
     operation: "a request every 20 ms of each of 1,000 tasks, beside one that computes 50 ms in every 100: latency of the requests",
     cases,
-    sides: &[
-        #[cfg(feature = "fibra-peer")]
-        (Peer::Fibra, blocking::<Fibra>),
-        (Peer::Tokio, tokio),
-        (Peer::Threads, blocking::<Threads>),
-    ],
+    sides: &[(Peer::Fibra, blocking::<Fibra>), (Peer::Tokio, tokio), (Peer::Threads, blocking::<Threads>)],
 };
 
 const PERIOD: Duration = Duration::from_millis(20);

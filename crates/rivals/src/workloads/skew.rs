@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use super::requests::{self, Requests};
 use crate::measure::{Sample, Work, thread_id};
-#[cfg(feature = "fibra-peer")]
 use crate::peers::fibra::Fibra;
 use crate::peers::threads::Threads;
 use crate::peers::{Blocking, Peer, Setup, tokio as tokio_peer};
@@ -20,12 +19,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     name: "skew",
     operation: "a request every 5 ms of each of 64 tasks, of which 8 on one worker turn CPU-heavy: latency of the others",
     cases,
-    sides: &[
-        #[cfg(feature = "fibra-peer")]
-        (Peer::Fibra, blocking::<Fibra>),
-        (Peer::Tokio, tokio),
-        (Peer::Threads, blocking::<Threads>),
-    ],
+    sides: &[(Peer::Fibra, blocking::<Fibra>), (Peer::Tokio, tokio), (Peer::Threads, blocking::<Threads>)],
 };
 
 const TASKS: usize = 64;

@@ -1,7 +1,6 @@
 //! `spawn_await`: spawn one empty task and join it at once, over and over: the latency of a spawn.
 
 use crate::measure::{Passes, Sample};
-#[cfg(feature = "fibra-peer")]
 use crate::peers::fibra::Fibra;
 use crate::peers::may::May;
 use crate::peers::threads::Threads;
@@ -13,7 +12,6 @@ pub(crate) const WORKLOAD: Workload = Workload {
     operation: "one empty task, spawned and joined before the next",
     cases,
     sides: &[
-        #[cfg(feature = "fibra-peer")]
         (Peer::Fibra, blocking::<Fibra>),
         (Peer::Tokio, tokio),
         (Peer::May, blocking::<May>),

@@ -1,7 +1,6 @@
 //! `spawn_join`: spawn a batch of empty tasks, join them all in the order of spawning, and again.
 
 use crate::measure::{Passes, Sample};
-#[cfg(feature = "fibra-peer")]
 use crate::peers::fibra::Fibra;
 use crate::peers::may::May;
 use crate::peers::threads::Threads;
@@ -13,7 +12,6 @@ pub(crate) const WORKLOAD: Workload = Workload {
     operation: "one empty task, spawned in a batch and joined",
     cases,
     sides: &[
-        #[cfg(feature = "fibra-peer")]
         (Peer::Fibra, blocking::<Fibra>),
         (Peer::Tokio, tokio),
         (Peer::May, blocking::<May>),

@@ -8,7 +8,6 @@
 use std::time::{Duration, Instant};
 
 use crate::measure::{Meter, Random, Sample, Span, percentile};
-#[cfg(feature = "fibra-peer")]
 use crate::peers::fibra::Fibra;
 use crate::peers::may::May;
 use crate::peers::{Blocking, Peer, Setup, tokio as tokio_peer};
@@ -18,12 +17,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     name: "timers",
     operation: "one task that sleeps once, for a random time below a second; spawn and join included",
     cases,
-    sides: &[
-        #[cfg(feature = "fibra-peer")]
-        (Peer::Fibra, blocking::<Fibra>),
-        (Peer::Tokio, tokio),
-        (Peer::May, blocking::<May>),
-    ],
+    sides: &[(Peer::Fibra, blocking::<Fibra>), (Peer::Tokio, tokio), (Peer::May, blocking::<May>)],
 };
 
 fn cases(size: Size) -> Vec<Case> {

@@ -10,7 +10,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::measure::{Passes, Sample};
-#[cfg(feature = "fibra-peer")]
 use crate::peers::fibra::Fibra;
 use crate::peers::may::May;
 use crate::peers::threads::Threads;
@@ -22,7 +21,6 @@ pub(crate) const WORKLOAD: Workload = Workload {
     operation: "one yield of one task",
     cases,
     sides: &[
-        #[cfg(feature = "fibra-peer")]
         (Peer::Fibra, blocking::<Fibra>),
         (Peer::Tokio, tokio),
         (Peer::May, flat::<May>),
@@ -54,7 +52,6 @@ fn setup(params: &Params) -> Setup {
     Setup { workers: params.workers(), kept_stacks: 2 * params.size("tasks") }
 }
 
-#[cfg(feature = "fibra-peer")]
 fn blocking<P: Blocking>(params: &Params) -> Sample {
     match params.get("depth") {
         0 => blocking_through::<P>(params, P::yield_now),
@@ -102,20 +99,17 @@ fn blocking_through<P: Blocking>(params: &Params, yield_once: impl Fn() + Copy +
 
 // Each adds to what the one below returns, so that none of the calls can become a jump.
 
-#[cfg(feature = "fibra-peer")]
 #[inline(never)]
 fn depth_1<P: Blocking>() -> u64 {
     P::yield_now();
     black_box(1)
 }
 
-#[cfg(feature = "fibra-peer")]
 #[inline(never)]
 fn depth_2<P: Blocking>() -> u64 {
     depth_1::<P>() + black_box(1)
 }
 
-#[cfg(feature = "fibra-peer")]
 #[inline(never)]
 fn depth_3<P: Blocking>() -> u64 {
     depth_2::<P>() + black_box(1)

@@ -12,6 +12,7 @@
 //! is dropped on the way may suspend.
 
 use super::{Context, Entry, HomeCall};
+use crate::prim::bug::seeded_bug;
 use crate::prim::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::panic::{self, AssertUnwindSafe};
 
@@ -47,8 +48,9 @@ impl Record {
     fn hand_over<R>(&self, mut turn: MutexGuard<'_, Turn>, to: Turn, mine: impl Fn(&Turn) -> Option<R>) -> R {
         *turn = to;
         // All and not one: after `destroy` and a late wake-up both sides may wait here.
-        #[cfg(not(bug = "turn_not_notified"))]
-        self.changed.notify_all();
+        if !seeded_bug("turn_not_notified") {
+            self.changed.notify_all();
+        }
         loop {
             if let Some(result) = mine(&turn) {
                 return result;

@@ -29,6 +29,7 @@ use std::ptr;
 use super::Entry;
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, handshake_load_u64};
+use crate::prim::bug::seeded_bug;
 
 /// Slots of the first buffer: 4 KiB. Tiny under the model checkers, so that they see growth.
 const FIRST_CAPACITY: usize = if cfg!(any(loom, shuttle)) { 2 } else { 256 };
@@ -84,7 +85,7 @@ impl Fresh {
         }
         buffer.write(bottom, entry);
         // Release: pairs with the looks at `bottom` of thieves; publishes the slot, the buffer and what the entry points to.
-        let published = if cfg!(bug = "fresh_push_relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        let published = if seeded_bug("fresh_push_relaxed") { Ordering::Relaxed } else { Ordering::Release };
         self.owner.bottom.store(bottom + 1, published);
     }
 
@@ -96,7 +97,7 @@ impl Fresh {
         // SAFETY: buffers live as long as the deque.
         let old_buffer = unsafe { &*old };
         let new = Buffer::new(old_buffer.slots.len() * 2, old);
-        let first_kept = if cfg!(bug = "fresh_grow_forgets") { top + 1 } else { top };
+        let first_kept = if seeded_bug("fresh_grow_forgets") { top + 1 } else { top };
         for position in first_kept..bottom {
             new.write(position, old_buffer.read(position));
         }
@@ -127,7 +128,7 @@ impl Fresh {
     unsafe fn take_at(&self, newest: u64) -> Option<Entry> {
         // SeqCst, and a read-modify-write: first half of the handshake with thieves (see the header), and with sleepers (see
         // `idle.rs`).
-        let top = if cfg!(bug = "fresh_pop_store") {
+        let top = if seeded_bug("fresh_pop_store") {
             self.owner.bottom.store(newest, Ordering::Relaxed);
             self.top.load(Ordering::Relaxed)
         } else {
@@ -140,7 +141,7 @@ impl Fresh {
         // The last item, or none: what happens next happens at `top`, and `bottom` goes back above it. A thief that sees the
         // lowered value takes nothing; one that sees this one finds `top` equal to it.
         let mut won = top == newest;
-        if won && !cfg!(bug = "fresh_last_unclaimed") {
+        if won && !seeded_bug("fresh_last_unclaimed") {
             // SeqCst: like a thief's. On failure nothing is taken, so Relaxed will do.
             won = self.top.compare_exchange(top, top + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok();
         } else if won {
@@ -183,7 +184,7 @@ impl Fresh {
         if self.top.load(Ordering::Relaxed) >= bottom || self.read_owned(bottom - 1) != entry {
             return false;
         }
-        if cfg!(bug = "fresh_take_back_unclaimed") {
+        if seeded_bug("fresh_take_back_unclaimed") {
             self.owner.bottom.store(bottom - 1, Ordering::SeqCst);
             return true;
         }

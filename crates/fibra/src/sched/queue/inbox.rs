@@ -20,6 +20,7 @@ use std::ptr::{self, NonNull};
 use super::{Linked, end_of_list};
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicPtr, Ordering};
+use crate::prim::bug::seeded_bug;
 
 pub(crate) struct Inbox<T> {
     /// The newest node, or null. On a line of its own: other threads write it, the owner looks at it all the time.
@@ -48,9 +49,9 @@ impl<T: Linked> Inbox<T> {
             link.store(if head.is_null() { end_of_list() } else { head }, Ordering::Relaxed);
             // Its release half pairs with the acquire in `take_all`; being read-modify-writes, later pushes keep the release of
             // earlier ones alive. SeqCst: the first half of the handshake with the sleeper's `is_empty_handshake`.
-            let published = if cfg!(bug = "inbox_push_relaxed") { Ordering::Relaxed } else { Ordering::SeqCst };
+            let published = if seeded_bug("inbox_push_relaxed") { Ordering::Relaxed } else { Ordering::SeqCst };
             match self.head.compare_exchange_weak(head, node.as_ptr(), published, Ordering::Relaxed) {
-                Ok(_) if cfg!(bug = "inbox_wake_inverted") => return !head.is_null(),
+                Ok(_) if seeded_bug("inbox_wake_inverted") => return !head.is_null(),
                 Ok(_) => return head.is_null(),
                 Err(now) => head = now,
             }

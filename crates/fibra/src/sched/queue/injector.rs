@@ -29,6 +29,7 @@ use super::Entry;
 use super::fresh::Fresh;
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicU64, Ordering};
+use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::sync::Mutex;
 
@@ -73,7 +74,7 @@ impl Injector {
     pub(crate) fn push(&self, entry: Entry) {
         // Acquire: if an earlier item of this thread left the list, it has its position in the ring before ours.
         let listed = self.listed.load(Ordering::Acquire);
-        if (listed == 0 || cfg!(bug = "injector_ring_first")) && self.ring.push(entry) {
+        if (listed == 0 || seeded_bug("injector_ring_first")) && self.ring.push(entry) {
             return;
         }
         self.push_to_list(entry);
@@ -113,7 +114,7 @@ impl Injector {
     #[cold]
     fn pop_from_list(&self) -> Popped {
         let mut list = self.list.lock();
-        if !cfg!(bug = "injector_no_second_look") {
+        if !seeded_bug("injector_no_second_look") {
             // Another consumer may have refilled the ring before we got the lock; what it put there is older.
             match self.ring.pop() {
                 Popped::Empty => {}
@@ -122,7 +123,7 @@ impl Injector {
         }
         let Some(first) = list.pop_front() else { return Popped::Empty };
         let mut gone = 1;
-        if cfg!(bug = "injector_early_count") {
+        if seeded_bug("injector_early_count") {
             self.listed.store(0, Ordering::SeqCst);
         }
         for _ in 0..REFILL {
@@ -134,7 +135,7 @@ impl Injector {
             gone += 1;
         }
         // Release: pairs with the acquire in `push` and `is_empty`; whoever sees the list shrunk sees what was moved to the ring.
-        if cfg!(bug = "injector_early_count") {
+        if seeded_bug("injector_early_count") {
             self.listed.store(list.len() as u64, Ordering::SeqCst);
         } else {
             self.listed.fetch_sub(gone, Ordering::AcqRel);
@@ -265,7 +266,7 @@ impl Ring {
                     slot.entry.with_mut(|place| unsafe { *place = entry });
                     // Release: pairs with the consumer's acquire; publishes the entry and what it points to.
                     let filled =
-                        if cfg!(bug = "injector_slot_relaxed") { Ordering::Relaxed } else { Ordering::Release };
+                        if seeded_bug("injector_slot_relaxed") { Ordering::Relaxed } else { Ordering::Release };
                     slot.sequence.store(tail + 1, filled);
                     return true;
                 }

@@ -101,7 +101,8 @@ fn wander<S: Switch>(inside: &Inside<S>, mut word: usize, depth: u32) -> usize {
                     std::panic::resume_unwind(Box::new(word));
                 }));
                 // An abandoned thread unwinds with a payload that is not ours to stop.
-                word ^= *thrown.unwrap_err().downcast::<usize>().unwrap_or_else(|other| std::panic::resume_unwind(other));
+                word ^=
+                    *thrown.unwrap_err().downcast::<usize>().unwrap_or_else(|other| std::panic::resume_unwind(other));
             }
             _ => word = inside.suspend(word),
         }
