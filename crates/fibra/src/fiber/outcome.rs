@@ -15,8 +15,8 @@
 //!   the scheduler's stack.
 //! * The later of `finish` and `detach` recycles the frame; if that is the handle, it first waits until LOCKED is clear, since the worker
 //!   may still be walking the joiners.
-//! * A joiner is linked only while DONE is not set, under LOCKED; `finish` sees LOCKED or JOINERS and then takes the lock itself, so
-//!   no joiner is overlooked.
+//! * A joiner is linked only while DONE is not set, under LOCKED. `finish` sets DONE only while the list is unlocked, and locks it in the
+//!   same step if it holds anybody: no joiner is overlooked, and none is linked after DONE.
 
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::bug::seeded_bug;
@@ -43,6 +43,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
+    #[cold]
     fn from_bits(bits: u32) -> Option<Self> {
         match bits >> OUTCOME_SHIFT {
             1 => Some(Outcome::Value),
@@ -65,7 +66,7 @@ pub(crate) enum Finished {
     LeaveToHandle,
     /// The handle is gone: recycle the frame.
     Recycle,
-    /// Somebody waits (or is just about to): lock, wake all, unlock with [`JoinState::unlock_finished`].
+    /// Somebody waits, and the list is locked: wake all, then [`JoinState::unlock_finished`].
     WakeJoiners,
 }
 
@@ -79,6 +80,13 @@ pub(crate) enum Detached {
     TakeResult(Outcome),
     /// Everything is over and the result is gone: recycle the frame.
     Recycle,
+}
+
+/// The right to touch the joiner list of a fiber that has not ended.
+#[derive(Debug)]
+#[must_use = "the list stays locked until `unlock`"]
+pub(crate) struct Locked {
+    had_joiners: bool,
 }
 
 /// The join state of one frame.
@@ -120,22 +128,44 @@ impl JoinState {
         }
     }
 
-    /// On the scheduler's stack, after the last switch out of the fiber.
+    /// On the scheduler's stack, after the last switch out of the fiber. If somebody waits, the joiner list comes back locked.
     #[inline(always)]
     pub(crate) fn finish(&self, outcome: Outcome) -> Finished {
-        // Release: pairs with the acquire in `result` and `detach`: whoever sees DONE sees the result, and that the fiber's stack
-        // is no longer used. Acquire: pairs with the joiners' unlock and with `detach`.
-        let was = self.0.fetch_or(DONE | READY | outcome.to_bits(), Ordering::AcqRel);
-        if was & (LOCKED | JOINERS) != 0 {
-            debug_assert!(was & DETACHED == 0, "a joiner keeps the handle alive");
-            if seeded_bug("finish_ignores_lock") && was & JOINERS == 0 {
-                return Finished::LeaveToHandle;
+        let over = DONE | READY | outcome.to_bits();
+        // Relaxed: confirmed by the compare-exchange.
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            if now & LOCKED != 0 && !seeded_bug("finish_ignores_lock") {
+                // A joiner is just linking or unlinking itself: a few instructions.
+                now = self.await_unlocked();
             }
+            let lock = if now & JOINERS != 0 { LOCKED } else { 0 };
+            // Release: pairs with the acquire in `result` and `detach`: whoever sees DONE sees the result, and that the fiber's stack
+            // is no longer used. Acquire: pairs with the joiners' unlock and with `detach`. Relaxed on failure: retried.
+            match self.0.compare_exchange_weak(now, now | over | lock, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(actual) => now = actual,
+            }
+        }
+        if now & JOINERS != 0 {
+            debug_assert!(now & DETACHED == 0, "a joiner keeps the handle alive");
             Finished::WakeJoiners
-        } else if was & DETACHED != 0 {
+        } else if now & DETACHED != 0 {
             Finished::Recycle
         } else {
             Finished::LeaveToHandle
+        }
+    }
+
+    #[cold]
+    fn await_unlocked(&self) -> u32 {
+        loop {
+            // Relaxed: confirmed by a compare-exchange of the caller's.
+            let now = self.0.load(Ordering::Relaxed);
+            if now & LOCKED == 0 {
+                return now;
+            }
+            crate::prim::thread::yield_now();
         }
     }
 
@@ -144,7 +174,13 @@ impl JoinState {
     pub(crate) fn result(&self) -> Option<Outcome> {
         // Acquire: pairs with the release in `finish`.
         let now = self.0.load(Ordering::Acquire);
-        if now & DONE != 0 { Outcome::from_bits(now) } else { None }
+        if now & DONE == 0 {
+            None
+        } else if now >> OUTCOME_SHIFT == Outcome::Value as u32 {
+            Some(Outcome::Value)
+        } else {
+            Outcome::from_bits(now)
+        }
     }
 
     /// The handle goes. `result_taken`: the caller knows that the result is out of the frame (or never had a destructor).
@@ -182,16 +218,20 @@ impl JoinState {
         }
     }
 
-    /// Takes the lock of the joiner list. True if the fiber has already ended.
-    pub(crate) fn lock(&self) -> bool {
+    /// Takes the lock of the joiner list. `None`: the fiber has ended, there is nothing to lock any more.
+    #[inline]
+    pub(crate) fn lock(&self) -> Option<Locked> {
         let mut spins = 0u32;
         // Relaxed: confirmed by the compare-exchange.
         let mut now = self.0.load(Ordering::Relaxed);
         loop {
+            if now & DONE != 0 {
+                return None;
+            }
             if now & LOCKED == 0 {
-                // Acquire: pairs with the release in the unlocks; the list is as the last holder left it.
+                // Acquire: pairs with the release in `unlock`; the list is as the last holder left it.
                 match self.0.compare_exchange_weak(now, now | LOCKED, Ordering::AcqRel, Ordering::Relaxed) {
-                    Ok(_) => return now & DONE != 0,
+                    Ok(_) => return Some(Locked { had_joiners: now & JOINERS != 0 }),
                     Err(actual) => {
                         now = actual;
                         continue;
@@ -209,17 +249,13 @@ impl JoinState {
         }
     }
 
-    /// Gives the lock back; `joiners` says whether the list holds anybody.
-    pub(crate) fn unlock(&self, joiners: bool) {
-        if joiners {
-            // Release: pairs with `lock` and with the acquire in `finish`. Two steps are fine: LOCKED is still set in between.
-            self.0.fetch_or(JOINERS, Ordering::Release);
-        } else {
-            // Relaxed: LOCKED is still ours.
-            self.0.fetch_and(!JOINERS, Ordering::Relaxed);
-        }
-        // Release: pairs with `lock`.
-        self.0.fetch_and(!LOCKED, Ordering::Release);
+    /// Gives the lock back; `joiners` says whether the list holds anybody now. Only lock holders change JOINERS, so one addition does it.
+    #[inline]
+    pub(crate) fn unlock(&self, locked: Locked, joiners: bool) {
+        let before = LOCKED + if locked.had_joiners { JOINERS } else { 0 };
+        let after = if joiners { JOINERS } else { 0 };
+        // Release: pairs with `lock` and with the acquire in `finish`.
+        self.0.fetch_add(after.wrapping_sub(before), Ordering::Release);
     }
 
     /// The worker's unlock after it woke the joiners: its last touch of the frame. Whoever joined still had the handle when DONE was set, so

@@ -30,12 +30,12 @@ pub(crate) struct FiberTop {
     pub(crate) locals: Cell<*mut ()>,
     /// How many `shield` calls are open.
     pub(crate) shields: Cell<u32>,
-    /// How many `no_suspend` calls are open.
-    pub(crate) no_suspends: Cell<u32>,
     /// Set when a panic or our own unwinding starts on this fiber.
     pub(crate) unwinding: Cell<bool>,
     /// How often cancellation was delivered to this fiber.
     pub(crate) deliveries: Cell<u32>,
+    /// Something here has to be cleared before the next fiber moves in.
+    pub(crate) dirty: Cell<bool>,
 }
 
 const _: () = assert!(mem::size_of::<FiberTop>() <= USER_AREA);
@@ -49,16 +49,23 @@ impl FiberTop {
         unsafe { &*stack.user_area().cast::<FiberTop>() }
     }
 
-    /// A new fiber moves in.
-    pub(crate) fn reset(&self) {
+    /// A new fiber moves in. What every fiber leaves behind as it found it (locals, shields, the wait record) is not touched.
+    #[inline(always)]
+    pub(crate) fn clean(&self) {
+        debug_assert!(self.locals.get().is_null() && self.shields.get() == 0);
+        if self.dirty.get() {
+            self.reset();
+        }
+    }
+
+    #[cold]
+    fn reset(&self) {
         // Relaxed, all: see the header.
         self.status_len.store(0, Ordering::Relaxed);
         self.reason.store(0, Ordering::Relaxed);
-        self.locals.set(ptr::null_mut());
-        self.shields.set(0);
-        self.no_suspends.set(0);
         self.unwinding.set(false);
         self.deliveries.set(0);
+        self.dirty.set(false);
     }
 
     /// Notes what the fiber is about to wait for.
@@ -93,6 +100,7 @@ impl FiberTop {
 
     /// Sets the status text, cut at 31 bytes (at a character boundary).
     pub(crate) fn set_status(&self, text: &str) {
+        self.dirty.set(true);
         let mut len = text.len().min(STATUS_BYTES);
         while !text.is_char_boundary(len) {
             len -= 1;

@@ -29,8 +29,6 @@ pub struct Metrics {
     pub stolen: u64,
     /// Switches into a fiber.
     pub switches: u64,
-    /// Yields.
-    pub yields: u64,
     /// Wakes by code on the fiber's own worker.
     pub wakes_local: u64,
     /// Wakes from other threads, through an inbox.
@@ -79,8 +77,6 @@ pub struct WorkerMetrics {
     pub stolen: u64,
     /// Fibers it took from the injector, or that were placed on it.
     pub injected: u64,
-    /// Yields.
-    pub yields: u64,
     /// Wakes by code that ran on it.
     pub wakes_local: u64,
     /// Wakes that came from other threads.
@@ -113,7 +109,6 @@ impl Metrics {
             parked: sum(|worker| worker.parked) + tasks_parked,
             stolen: sum(|worker| worker.stolen),
             switches: sum(|worker| worker.switches),
-            yields: sum(|worker| worker.yields),
             wakes_local: sum(|worker| worker.wakes_local),
             wakes_remote: sum(|worker| worker.wakes_remote),
             wakes_timer: sum(|worker| worker.wakes_timer),
@@ -142,7 +137,6 @@ fn worker(index: usize, remote: &Remote) -> WorkerMetrics {
         switches: stats.switches.get(),
         stolen: stats.stolen.get(),
         injected: stats.injected.get(),
-        yields: stats.yields.get(),
         wakes_local: stats.wakes_local.get(),
         wakes_remote: stats.wakes_remote.get(),
         wakes_timer: stats.wakes_timer.get(),

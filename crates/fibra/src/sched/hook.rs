@@ -8,7 +8,7 @@ use std::panic::{PanicHookInfo, set_hook, take_hook};
 use std::sync::Once;
 
 use super::current;
-use crate::fiber::frame::FrameRef;
+use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::atomic::Ordering;
 
 type Hook = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
@@ -27,13 +27,18 @@ fn hook(before: &Hook, info: &PanicHookInfo<'_>) {
     let Some(frame) = worker.current.get() else { return before(info) };
     let Some(top) = frame.top() else { return before(info) };
     top.unwinding.set(true);
+    top.dirty.set(true);
+    frame.raise(flag::HOLD_OFF);
     crate::fiber::overflow_reserve(frame);
-    top.no_suspends.set(top.no_suspends.get() + 1);
+    let was_open = frame.has(flag::NO_SUSPEND);
+    frame.raise(flag::NO_SUSPEND);
     let mut call = Call { before, info, frame };
     // SAFETY: on the current fiber. `on_scheduler` catches what it calls (a hook that panics aborts in std before it gets here), and
-    // `no_suspends` keeps it from suspending.
+    // NO_SUSPEND keeps it from suspending.
     unsafe { worker.call_on_scheduler(on_scheduler, std::ptr::from_mut(&mut call).cast()) };
-    top.no_suspends.set(top.no_suspends.get() - 1);
+    if !was_open {
+        frame.lower(flag::NO_SUSPEND);
+    }
 }
 
 struct Call<'a> {

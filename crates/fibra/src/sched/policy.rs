@@ -44,7 +44,7 @@ impl Policy {
     /// Whose turn it is.
     #[inline(always)]
     pub(crate) fn pick(&self, turn: u32) -> Pick {
-        if turn.is_multiple_of(2) {
+        if turn & 1 == 0 {
             Pick::ReadyThenFresh
         } else if turn % OLDEST_PERIOD == 1 {
             Pick::OldestThenReady

@@ -133,6 +133,8 @@ unsafe impl Linked for Frame {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// Flags every fiber starts with: HOLD_OFF if cancellation is cooperative.
+    pub(crate) base_flags: u32,
     pub(crate) remotes: Box<[Remote]>,
     pub(crate) injector: CacheLine<Injector>,
     pub(crate) idle: CacheLine<Idle>,
@@ -168,6 +170,7 @@ impl Shared {
         Arc::new(Self {
             sysmon: Sysmon::new(config.sysmon && workers > 1),
             blocking: BlockingPool::new(&config.name, config.max_blocking),
+            base_flags: if config.cooperative { flag::HOLD_OFF } else { 0 },
             config,
             remotes: remotes.into_boxed_slice(),
             injector: CacheLine(Injector::new()),

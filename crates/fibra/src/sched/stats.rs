@@ -55,8 +55,6 @@ pub(crate) struct WorkerStats {
     pub(crate) wakes_remote: Counter,
     /// Wakes by a timer.
     pub(crate) wakes_timer: Counter,
-    /// Yields.
-    pub(crate) yields: Counter,
     /// Times the worker went to sleep.
     pub(crate) sleeps: Counter,
     /// Searches for work of others.

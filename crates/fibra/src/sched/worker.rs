@@ -29,12 +29,12 @@ use crate::driver::{Driver, Timeout};
 use crate::fiber::context::{self, Context};
 use crate::fiber::frame::{Frame, FrameCache, FrameRef, NO_HOME, RunResult, flag};
 use crate::fiber::outcome::{Finished, Outcome};
-use crate::fiber::stack::{Stack, StackCache};
+use crate::fiber::stack::{Stack, StackCache, StackSize};
 use crate::fiber::top::FiberTop;
 use crate::machine::timer::{Timer, Timers};
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::cell::{OwnerCell, UnsafeCell};
-use crate::prim::clock;
+use crate::prim::{clock, prefetch};
 use crate::wait::node::WaiterRef;
 use crate::wait::word::{ARM_FIRST, Claim, Commit, Release, State, Ticket};
 
@@ -50,8 +50,8 @@ pub(crate) mod signal {
 
 /// Cycles after which a busy worker looks at its timers and its driver (20 to 100 µs).
 const POLL_CYCLES: u64 = 100_000;
-/// Turns after which the cached clock is read anew even if nothing is registered, for `since` in wait records.
-const CLOCK_PERIOD: u32 = 256;
+/// Fair points after which the cached clock is read anew even if nothing is registered, for `since` in wait records.
+const CLOCK_ROUNDS: u32 = 4;
 /// Ids a worker takes from the process-wide counter at once.
 const ID_BLOCK: u64 = 256;
 
@@ -71,6 +71,7 @@ pub(crate) struct Worker {
     home: UnsafeCell<Context>,
     next: Cell<Option<FrameRef>>,
     chain: Cell<u32>,
+    /// Turns until the next fair point.
     turn: Cell<u32>,
     ready: Ready<Frame>,
     remote: NonNull<Remote>,
@@ -79,6 +80,9 @@ pub(crate) struct Worker {
     clock: Cell<u64>,
 
     pub(crate) index: usize,
+    /// Whether there are other workers.
+    alone: bool,
+    stack_size: StackSize,
     pub(crate) shared: Arc<Shared>,
     pub(super) policy: OwnerCell<Policy>,
     frames: OwnerCell<FrameCache>,
@@ -87,6 +91,8 @@ pub(crate) struct Worker {
     driver: OwnerCell<Driver>,
     started: Cell<*const Frame>,
     ids: Cell<(u64, u64)>,
+    /// Fair points so far.
+    rounds: Cell<u32>,
     /// The root this worker holds a difference for, and the difference.
     counted_root: Cell<Option<RootRef>>,
     difference: Cell<i64>,
@@ -105,13 +111,15 @@ impl Worker {
             home: UnsafeCell::new(Context::default()),
             next: Cell::new(None),
             chain: Cell::new(0),
-            turn: Cell::new(0),
+            turn: Cell::new(INJECTOR_PERIOD),
             ready: Ready::new(),
             remote,
             armed: Cell::new(false),
             polled_at: Cell::new(0),
             clock: Cell::new(clock::now()),
             index,
+            alone: workers == 1,
+            stack_size: shared.config.stack_size,
             shared,
             policy: OwnerCell::new(Policy::new(seed)),
             frames: OwnerCell::new(FrameCache::new()),
@@ -120,6 +128,7 @@ impl Worker {
             driver: OwnerCell::new(driver),
             started: Cell::new(ptr::null()),
             ids: Cell::new((0, 0)),
+            rounds: Cell::new(0),
             counted_root: Cell::new(None),
             difference: Cell::new(0),
             stackless: OwnerCell::new(std::collections::VecDeque::new()),
@@ -168,51 +177,86 @@ impl Worker {
     /// The next fiber to run, already RUNNING, from what this worker has.
     #[inline(always)]
     fn take_next(&self) -> Option<FrameRef> {
-        let turn = self.turn.get().wrapping_add(1);
+        let turn = self.turn.get().wrapping_sub(1);
         self.turn.set(turn);
-        let mail = &self.remote().mail;
-        // Relaxed: a hint; the sleeper's re-check is the one that must not miss it.
-        if !mail.inbox.is_empty() || mail.has_commands.load(Ordering::Relaxed) {
-            self.read_mail();
-        }
-        if turn.is_multiple_of(INJECTOR_PERIOD)
-            && let Some(frame) = self.take_injected_one()
+        if turn == 0
+            && let Some(frame) = self.fair_point()
         {
             return Some(frame);
         }
-        if self.armed.get() {
-            if clock::cycles().wrapping_sub(self.polled_at.get()) > POLL_CYCLES {
-                self.poll();
-            }
-        } else if turn.is_multiple_of(CLOCK_PERIOD) {
-            self.clock.set(self.policy.with(|policy| policy.now()));
+        if !self.remote().mail.inbox.is_empty() {
+            self.read_mail();
         }
-        if let Some(frame) = self.next.take() {
+        if self.armed.get() && clock::cycles().wrapping_sub(self.polled_at.get()) > POLL_CYCLES {
+            self.poll();
+        }
+        if let Some(frame) = self.next.get() {
+            self.next.set(None);
             let chain = self.chain.get() + 1;
+            self.chain.set(chain);
             if self.policy.with(|policy| policy.may_chain(chain)) {
-                self.chain.set(chain);
                 if let Some(frame) = self.set_running(frame) {
                     return Some(frame);
                 }
             } else {
+                self.chain.set(0);
                 self.push_ready(frame);
             }
         }
-        self.chain.set(0);
-        match self.policy.with(|policy| policy.pick(turn)) {
-            Pick::ReadyThenFresh => self.take_ready().or_else(|| self.take_fresh(false)),
-            Pick::FreshThenReady => self.take_fresh(false).or_else(|| self.take_ready()),
-            Pick::OldestThenReady => self.take_fresh(true).or_else(|| self.take_ready()),
+        let pick = self.policy.with(|policy| policy.pick(turn));
+        if pick != Pick::ReadyThenFresh
+            && let Some(frame) = self.take_fresh(pick == Pick::OldestThenReady)
+        {
+            return Some(frame);
         }
+        if let Some(frame) = self.take_ready() {
+            return Some(frame);
+        }
+        self.take_fresh(false)
+    }
+
+    /// Once in a while: the injector before anything else, and what can wait that long.
+    #[cold]
+    #[inline(never)]
+    fn fair_point(&self) -> Option<FrameRef> {
+        self.turn.set(INJECTOR_PERIOD);
+        let rounds = self.rounds.get().wrapping_add(1);
+        self.rounds.set(rounds);
+        // Relaxed: a hint; the sleeper's re-check is the one that must not miss it.
+        if self.remote().mail.has_commands.load(Ordering::Relaxed) {
+            self.read_mail();
+        }
+        if rounds.is_multiple_of(CLOCK_ROUNDS) && !self.armed.get() {
+            self.clock.set(self.policy.with(|policy| policy.now()));
+        }
+        self.take_injected_one()
     }
 
     #[inline(always)]
     fn take_ready(&self) -> Option<FrameRef> {
         loop {
             // SAFETY: frames live for ever.
-            let frame = unsafe { self.ready.pop_front()?.as_ref() };
+            let frame: FrameRef = unsafe { self.ready.pop_front()?.as_ref() };
+            self.prefetch_next();
             if let Some(frame) = self.set_running(frame) {
                 return Some(frame);
+            }
+        }
+    }
+
+    /// While one fiber runs, the stack of the next and the frame of the one after it come closer: with many fibers every switch would otherwise
+    /// begin with waiting for memory.
+    #[inline(always)]
+    fn prefetch_next(&self) {
+        if let Some(next) = self.ready.front() {
+            // SAFETY: frames live for ever; the context of a queued fiber does not change, and a prefetch of any address does no harm.
+            unsafe {
+                let next = next.as_ref();
+                let sp = next.context.with(|context| (*context).to_bits());
+                prefetch(std::ptr::without_provenance(sp.wrapping_sub(64)));
+                prefetch(std::ptr::without_provenance(sp));
+                // Relaxed: a hint.
+                prefetch(next.link.load(Ordering::Relaxed).cast_const().cast());
             }
         }
     }
@@ -240,7 +284,7 @@ impl Worker {
             let entry = unsafe { if oldest { fresh.pop_oldest() } else { fresh.pop_newest() } }?;
             if let Some(frame) = self.start_entry(entry) {
                 // Surplus is judged here, after we took our own: the pop was the first half of the handshake with sleepers.
-                if !fresh.is_empty() && self.shared.idle.has_gate_open() {
+                if !self.alone && !fresh.is_empty() && self.shared.idle.has_gate_open() {
                     self.wake_for_surplus();
                 }
                 return Some(frame);
@@ -281,11 +325,11 @@ impl Worker {
     /// Gives a RUNNING, stackless fiber a stack and makes this worker its home.
     #[inline(always)]
     pub(super) fn bind_stack(&self, frame: FrameRef) -> Option<FrameRef> {
+        let mut size = self.stack_size;
         // SAFETY: this worker is about to run it, so it is not recycled.
-        let size = match unsafe { frame.extras() } {
-            None => self.shared.config.stack_size,
-            Some(extras) => extras.stack_size.unwrap_or(self.shared.config.stack_size),
-        };
+        if let Some(extras) = unsafe { frame.extras() } {
+            size = extras.stack_size.unwrap_or(size);
+        }
         let stack = match self.stacks.with(|stacks| stacks.take(size)) {
             Ok(stack) => stack,
             Err(error) => {
@@ -304,7 +348,7 @@ impl Worker {
         }
         // SAFETY: the frame is RUNNING and ours.
         frame.context.with_mut(|slot| unsafe { *slot = Context::from_bits(stack.saved_context().get()) });
-        FiberTop::of(record).reset();
+        FiberTop::of(record).clean();
         // Relaxed, both: this worker's own; others look under the census lock.
         frame.home.store(self.index as u32, Ordering::Relaxed);
         frame.stack.store(stack.into_raw().as_ptr(), Ordering::Relaxed);
@@ -639,9 +683,8 @@ impl Worker {
 
     #[inline(never)]
     fn wake_joiners(&self, frame: FrameRef) {
-        frame.join.lock();
         let mut wakers = Vec::new();
-        // SAFETY: the list is guarded by the lock in `join`, which we hold.
+        // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken.
         while let Some((waiter, ticket, arm)) = unsafe { frame.joiners.pop_front() } {
             if let Some(waker) = super::wake::complete(waiter, ticket, arm, Place::Next) {
                 wakers.push(waker);
@@ -796,7 +839,7 @@ unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         if root_cancelled != 0 && !frame.has(flag::ROOT) {
             super::cancel::request(frame, root_cancelled);
         }
-        let result = if frame.has(flag::CANCEL) && !frame.has(flag::ROOT) {
+        let result = if frame.flags() & (flag::CANCEL | flag::ROOT) == flag::CANCEL {
             // SAFETY: RUNNING for the first time (or a task between polls): the closure is in the storage.
             unsafe { (thunk.discard)(frame) };
             RunResult::Ended(Outcome::Cancelled)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::join::FiberId;
-use crate::fiber::frame::flag;
+use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::top::FiberTop;
 use crate::sched::current as running;
 use crate::wait::cancel::{self, CancelReason};
@@ -123,7 +123,19 @@ pub fn checkpoint() {
 /// });
 /// ```
 pub fn shield<T>(f: impl FnOnce() -> T) -> T {
-    let _open = running::fiber().and_then(|frame| frame.top()).map(|top| Open::new(&top.shields));
+    /// Closes the shield, also when `f` panics.
+    struct Shield(&'static FiberTop);
+    impl Drop for Shield {
+        fn drop(&mut self) {
+            self.0.shields.set(self.0.shields.get() - 1);
+        }
+    }
+    let _open = running::fiber().and_then(|frame| {
+        let top = frame.top()?;
+        top.shields.set(top.shields.get() + 1);
+        frame.raise(flag::HOLD_OFF);
+        Some(Shield(top))
+    });
     f()
 }
 
@@ -140,22 +152,16 @@ pub fn shield<T>(f: impl FnOnce() -> T) -> T {
 /// fibra::run(|| fibra::no_suspend(|| fibra::yield_now()));
 /// ```
 pub fn no_suspend<T>(f: impl FnOnce() -> T) -> T {
-    let _open = running::fiber().and_then(|frame| frame.top()).map(|top| Open::new(&top.no_suspends));
+    /// Ends the outermost one, also when `f` panics.
+    struct Outermost(FrameRef);
+    impl Drop for Outermost {
+        fn drop(&mut self) {
+            self.0.lower(flag::NO_SUSPEND);
+        }
+    }
+    let _open = running::fiber().filter(|frame| !frame.has(flag::NO_SUSPEND)).map(|frame| {
+        frame.raise(flag::NO_SUSPEND);
+        Outermost(frame)
+    });
     f()
-}
-
-/// Counts up until dropped.
-struct Open(&'static std::cell::Cell<u32>);
-
-impl Open {
-    fn new(count: &'static std::cell::Cell<u32>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }

@@ -334,21 +334,24 @@ impl Waitable for JoinWait {
 }
 
 fn publish_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket) -> bool {
-    let ended = frame.join.lock();
-    if !ended {
-        node.set(waiter, ticket, ARM_FIRST);
-        // SAFETY: under the lock of the list; the node stays on the waiting stack (or in its record) until it is unlinked.
-        unsafe { frame.joiners.push_back(node) };
-    }
-    frame.join.unlock(!frame.joiners.is_empty());
-    !ended
+    let Some(locked) = frame.join.lock() else { return false };
+    node.set(waiter, ticket, ARM_FIRST);
+    // SAFETY: under the lock of the list; the node stays on the waiting stack (or in its record) until it is unlinked.
+    unsafe { frame.joiners.push_back(node) };
+    frame.join.unlock(locked, true);
+    true
 }
 
 fn unpublish_joiner(frame: FrameRef, node: &Node) {
-    frame.join.lock();
-    // SAFETY: under the lock of the list.
-    unsafe { frame.joiners.remove(node) };
-    frame.join.unlock(!frame.joiners.is_empty());
+    match frame.join.lock() {
+        Some(locked) => {
+            // SAFETY: under the lock of the list.
+            unsafe { frame.joiners.remove(node) };
+            frame.join.unlock(locked, !frame.joiners.is_empty());
+        }
+        // The worker that ended the fiber unlinks every node before it unlocks for the last time; the node must not go before that.
+        None => frame.join.wait_until_unlocked(),
+    }
 }
 
 /// The future of a [`JoinHandle`]. Dropping it detaches the fiber, like dropping the handle.
@@ -431,7 +434,10 @@ impl<T> fmt::Debug for JoinFuture<T> {
 }
 
 /// Why joining a fiber gave no value.
-pub struct JoinError {
+pub struct JoinError(Box<Inner>);
+
+/// Boxed: errors are rare, and a small `Result` keeps `join` fast.
+struct Inner {
     fiber: FiberId,
     name: Option<Arc<str>>,
     message: String,
@@ -464,27 +470,27 @@ impl JoinError {
             ),
             Kind::SelfJoin => ("a fiber cannot join itself".to_owned(), Kind::SelfJoin),
         };
-        Self { fiber, name, message, kind }
+        Self(Box::new(Inner { fiber, name, message, kind }))
     }
 
     /// Did it panic?
     pub fn is_panic(&self) -> bool {
-        matches!(self.kind, Kind::Panicked(_))
+        matches!(self.0.kind, Kind::Panicked(_))
     }
 
     /// Was it cancelled, or refused because the runtime was shutting down or full?
     pub fn is_cancelled(&self) -> bool {
-        matches!(self.kind, Kind::Cancelled(_))
+        matches!(self.0.kind, Kind::Cancelled(_))
     }
 
     /// Did it never run because no stack could be had?
     pub fn is_no_stack(&self) -> bool {
-        matches!(self.kind, Kind::NoStack)
+        matches!(self.0.kind, Kind::NoStack)
     }
 
     /// Why it was cancelled, if it was.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
-        match self.kind {
+        match self.0.kind {
             Kind::Cancelled(reason) => reason,
             _ => None,
         }
@@ -492,17 +498,17 @@ impl JoinError {
 
     /// The panic's message, or in words why there is no value.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     /// Which fiber it was.
     pub fn fiber(&self) -> FiberId {
-        self.fiber
+        self.0.fiber
     }
 
     /// Its name, if it had one.
     pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        self.0.name.as_deref()
     }
 
     /// The panic's payload, for [`resume_unwind`](std::panic::resume_unwind).
@@ -522,23 +528,24 @@ impl JoinError {
     /// # Errors
     /// The error itself if the fiber did not panic.
     pub fn try_into_panic(self) -> Result<Box<dyn Any + Send>, Self> {
-        match self.kind {
+        let inner = *self.0;
+        match inner.kind {
             Kind::Panicked(payload) => Ok(payload.into_inner()),
-            kind => Err(Self { kind, ..self }),
+            kind => Err(Self(Box::new(Inner { kind, ..inner }))),
         }
     }
 }
 
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fiber {}", self.fiber)?;
-        if let Some(name) = &self.name {
+        write!(f, "fiber {}", self.0.fiber)?;
+        if let Some(name) = &self.0.name {
             write!(f, " \"{name}\"")?;
         }
-        match self.kind {
-            Kind::Panicked(_) => write!(f, " panicked: {}", self.message),
-            Kind::Cancelled(_) => write!(f, " was cancelled: {}", self.message),
-            Kind::NoStack | Kind::SelfJoin => write!(f, ": {}", self.message),
+        match self.0.kind {
+            Kind::Panicked(_) => write!(f, " panicked: {}", self.0.message),
+            Kind::Cancelled(_) => write!(f, " was cancelled: {}", self.0.message),
+            Kind::NoStack | Kind::SelfJoin => write!(f, ": {}", self.0.message),
         }
     }
 }

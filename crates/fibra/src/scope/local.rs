@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::spawn::drop_quietly;
-use crate::fiber::frame::FrameRef;
+use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::local::{CloneValue, Inherited, LocalMap};
 use crate::fiber::top::FiberTop;
 use crate::sched::current;
@@ -268,6 +268,9 @@ pub(crate) fn drop_all(top: &FiberTop) {
 #[inline(never)]
 fn drop_all_slow(top: &FiberTop) {
     top.shields.set(top.shields.get() + 1);
+    if let Some(frame) = current::fiber() {
+        frame.raise(flag::HOLD_OFF);
+    }
     // Bounded, as for thread-locals: a destructor that makes a new value each time does not get away with it for ever.
     for _ in 0..1000 {
         let Some(value) = with_map(LocalMap::pop) else { break };

@@ -151,7 +151,7 @@ unsafe fn fill<F>(
     flags: u32,
 ) {
     // Relaxed, all: the frame is ours until it is published.
-    frame.waiter.flags.store(flags, Ordering::Relaxed);
+    frame.waiter.flags.store(flags | shared.base_flags, Ordering::Relaxed);
     frame.id.store(id, Ordering::Relaxed);
     frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
     frame.root.set(root.as_ptr());

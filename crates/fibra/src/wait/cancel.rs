@@ -84,30 +84,36 @@ pub fn is_cancellation(payload: &(dyn Any + Send)) -> bool {
     payload.is::<Cancelled>()
 }
 
-/// Must cancellation of this fiber wait? See the header. Also if the whole runtime only cancels cooperatively.
-#[inline(always)]
-pub(crate) fn held_off(worker: &Worker, top: &FiberTop) -> bool {
-    top.shields.get() != 0 || top.unwinding.get() && is_still_unwinding(top) || worker.shared.config.cooperative
-}
-
+/// Must cancellation of the running fiber wait? Asked if HOLD_OFF is set, which says that it may have to.
 #[cold]
 #[inline(never)]
-fn is_still_unwinding(top: &FiberTop) -> bool {
-    // The flag is ours, the question the thread's: if nobody unwinds on this worker, this fiber does not either. (A neighbour
-    // that parked inside a destructor can make the answer a late yes, never an early no.)
-    if std::thread::panicking() {
-        return true;
+pub(crate) fn held_off(frame: FrameRef) -> bool {
+    let top = frame.top().expect("a running fiber has a stack");
+    if top.unwinding.get() && !std::thread::panicking() {
+        // The flag is ours, the question the thread's: if nobody unwinds on this worker, this fiber does not either. (A neighbour
+        // that parked inside a destructor can make the answer a late yes, never an early no.)
+        top.unwinding.set(false);
     }
-    top.unwinding.set(false);
-    false
+    let cooperative = current::worker().is_some_and(|worker| worker.shared.config.cooperative);
+    let held_off = top.shields.get() != 0 || top.unwinding.get() || cooperative;
+    if !held_off {
+        frame.lower(flag::HOLD_OFF);
+    }
+    held_off
+}
+
+/// This fiber unwinds from now on, until it is found not to any more.
+pub(crate) fn begin_unwinding(frame: FrameRef, top: &FiberTop) {
+    top.unwinding.set(true);
+    top.dirty.set(true);
+    frame.raise(flag::HOLD_OFF);
 }
 
 /// Unwinds if this fiber is cancelled and may be unwound.
 #[inline]
 pub(crate) fn checkpoint() {
-    let Some(worker) = current::worker() else { return };
-    let Some(frame) = worker.current.get() else { return };
-    if frame.has(flag::CANCEL) && !held_off(worker, frame.top().expect("a running fiber has a stack")) {
+    let Some(frame) = current::fiber() else { return };
+    if frame.has(flag::CANCEL) && !(frame.has(flag::HOLD_OFF) && held_off(frame)) {
         deliver();
     }
 }
@@ -121,11 +127,12 @@ pub(crate) fn deliver() -> ! {
     let top = frame.top().expect("a running fiber has a stack");
     let deliveries = top.deliveries.get() + 1;
     top.deliveries.set(deliveries);
+    top.dirty.set(true);
     worker.stats().cancellations.add(1);
     if deliveries > 1 {
         repeated(worker, frame);
     }
-    top.unwinding.set(true);
+    begin_unwinding(frame, top);
     crate::fiber::overflow_reserve(frame);
     resume_unwind(Box::new(Cancelled))
 }

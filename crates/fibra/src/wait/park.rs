@@ -84,11 +84,12 @@ pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
 #[inline]
 fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: Wait) -> Ended {
     let top = frame.top().expect("a running fiber has a stack");
-    if top.no_suspends.get() != 0 {
+    let flags = frame.flags();
+    if flags & flag::NO_SUSPEND != 0 {
         suspended_in_no_suspend(how.reason);
     }
-    let binding = how.reason.is_binding() || cancel::held_off(worker, top);
-    if !binding && frame.has(flag::CANCEL) {
+    let binding = how.reason.is_binding() || flags & flag::HOLD_OFF != 0 && cancel::held_off(frame);
+    if !binding && flags & flag::CANCEL != 0 {
         return Ended::Cancelled;
     }
     if how.deadline.is_some_and(|deadline| deadline <= clock::now()) {
@@ -170,14 +171,9 @@ pub(crate) fn yield_now() {
 
 #[inline(always)]
 fn yield_fiber(worker: &Worker, frame: FrameRef) {
-    let top = frame.top().expect("a running fiber has a stack");
-    if top.no_suspends.get() != 0 {
-        suspended_in_no_suspend_yield();
+    if frame.has(flag::CANCEL | flag::NO_SUSPEND) {
+        before_yield(frame);
     }
-    if frame.has(flag::CANCEL) {
-        cancel::checkpoint();
-    }
-    worker.stats().yields.add(1);
     // SAFETY: on the current fiber, whose word is RUNNING.
     unsafe { worker.suspend(frame, signal::YIELD) };
 }
@@ -193,6 +189,7 @@ fn suspended_in_no_suspend(reason: WaitReason) -> ! {
 
 #[cold]
 #[inline(never)]
-fn suspended_in_no_suspend_yield() -> ! {
-    panic!("fibra: `yield_now` inside `no_suspend`");
+fn before_yield(frame: FrameRef) {
+    assert!(!frame.has(flag::NO_SUSPEND), "fibra: `yield_now` inside `no_suspend`");
+    cancel::checkpoint();
 }

@@ -86,8 +86,8 @@ pub(crate) const ARM_CANCEL: Arm = 255;
 pub(crate) struct Ticket(u64);
 
 impl Ticket {
-    /// No wait at all: no word ever has it while something waits.
-    pub(crate) const NONE: Ticket = Ticket(0);
+    /// No wait at all: more bits than a ticket in a word has.
+    pub(crate) const NONE: Ticket = Ticket(u64::MAX);
 
     /// For queue entries and cells that carry it as a number.
     #[inline(always)]
@@ -97,12 +97,6 @@ impl Ticket {
     #[inline(always)]
     pub(crate) fn from_bits(bits: u64) -> Self {
         Self(bits)
-    }
-    #[inline(always)]
-    fn next(self) -> Self {
-        // Wraps within its 50 bits; 0 is skipped so that cells can use it for "no ticket".
-        let next = (self.0 + 1) & (u64::MAX >> TICKET_SHIFT);
-        Self(if next == 0 { 1 } else { next })
     }
 }
 
@@ -146,6 +140,11 @@ impl Snapshot {
     #[inline(always)]
     fn with_state(self, state: State) -> Self {
         Self((self.0 & !STATE_MASK) | state as u64)
+    }
+    /// The next ticket. It is the topmost part of the word, so it wraps by itself.
+    #[inline(always)]
+    fn with_next_ticket(self) -> Self {
+        Self(self.0.wrapping_add(1 << TICKET_SHIFT))
     }
     #[inline(always)]
     fn with_arm(self, arm: Arm) -> Self {
@@ -238,6 +237,14 @@ mod spec_assert {
 #[cfg(not(loom))]
 pub(crate) use spec_assert::enable as enable_spec_assert;
 
+/// For the edges of a word that only its owner touches: debug builds only, they are on the hottest paths.
+#[inline(always)]
+fn debug_check_edge(from: Snapshot, allowed: &[State], to: State) {
+    if cfg!(debug_assertions) {
+        check_edge(from, allowed, to);
+    }
+}
+
 #[inline(always)]
 fn check_edge(from: Snapshot, allowed: &[State], to: State) {
     if spec_assert::enabled() && !allowed.contains(&from.state()) {
@@ -280,11 +287,11 @@ impl Word {
     pub(crate) fn publish_spawned(&self) -> Ticket {
         // Relaxed: the frame is the spawner's alone until it is enqueued; it got it from a pool with acquire.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        check_edge(now, &[State::Init], State::Runnable);
-        let ticket = now.ticket().next();
+        debug_check_edge(now, &[State::Init], State::Runnable);
+        let to = now.with_state(State::Runnable).with_next_ticket();
         // Release: pairs with the acquire in `start`; the closure is written before.
-        self.0.store(Snapshot::new(State::Runnable, 0, ticket).0, Ordering::Release);
-        ticket
+        self.0.store(to.0, Ordering::Release);
+        to.ticket()
     }
 
     /// RUNNABLE → RUNNING of a frame that is not bound to a worker, by whoever holds an entry with this ticket. False: the entry is
@@ -293,7 +300,7 @@ impl Word {
     pub(crate) fn start(&self, ticket: Ticket) -> bool {
         let from = Snapshot::new(State::Runnable, 0, ticket);
         // A new ticket: an old entry of this start must not match when the fiber is RUNNABLE again after a yield.
-        let to = Snapshot::new(State::Running, 0, ticket.next());
+        let to = from.with_state(State::Running).with_next_ticket();
         // Acquire: pairs with the release in `publish_spawned`, the closure is seen. Release is not needed by anybody.
         self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -313,7 +320,7 @@ impl Word {
     pub(crate) fn yielded(&self) {
         // Relaxed, both: as in `resume`.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        check_edge(now, &[State::Running], State::Runnable);
+        debug_check_edge(now, &[State::Running], State::Runnable);
         self.0.store(now.with_state(State::Runnable).0, Ordering::Relaxed);
     }
 
@@ -323,8 +330,8 @@ impl Word {
         // Relaxed: the waiter's own word in RUNNING, nobody else changes it.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         check_edge(now, &[State::Running], State::Parking);
-        let ticket = now.ticket().next();
-        let to = Snapshot::new(State::Parking, kind, ticket).0;
+        let to = Snapshot::new(State::Parking, kind, now.with_next_ticket().ticket());
+        let (ticket, to) = (to.ticket(), to.0);
         if seeded_bug("park_without_rmw") {
             // Relaxed: the bug.
             self.0.store(to, Ordering::Relaxed);
@@ -458,7 +465,7 @@ impl Word {
         // Relaxed: the worker's own word.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         let to = if cancelled { State::Cancelled } else { State::Done };
-        check_edge(now, &[State::Running], to);
+        debug_check_edge(now, &[State::Running], to);
         // Release: pairs with the acquire in `snapshot`: the result is in the frame.
         self.0.store(now.with_state(to).with_arm(0).0, Ordering::Release);
     }
@@ -468,7 +475,7 @@ impl Word {
     pub(crate) fn recycle(&self) {
         // Relaxed, both: the frame is in the hands of one thread again; the pool orders its next life.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        check_edge(now, &[State::Done, State::Cancelled, State::Running, State::Init], State::Init);
+        debug_check_edge(now, &[State::Done, State::Cancelled, State::Running, State::Init], State::Init);
         self.0.store(now.with_state(State::Init).with_arm(0).0, Ordering::Relaxed);
     }
 

@@ -327,7 +327,9 @@ impl Buffer {
 
     #[inline(always)]
     fn slot(&self, position: u64) -> &Slot {
-        &self.slots[position as usize & (self.slots.len() - 1)]
+        let index = position as usize & (self.slots.len() - 1);
+        // SAFETY: the length is a power of two (`new`), so masking with one less gives an index below it.
+        unsafe { self.slots.get_unchecked(index) }
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 //! Only the owner touches it, so `Ready` is neither `Send` nor `Sync`. The link cell of a node is atomic because the inbox and the
 //! free lists share it; here it is read and written Relaxed, which costs what a plain access costs.
 //!
-//! Invariants: `head` is null exactly if `tail` is null exactly if `len` is 0; every node in the list has a link that is not null
+//! Invariants: `head` is null exactly if `tail` is null; every node in the list has a link that is not null
 //! (the last one [`end_of_list`]); a node that was taken out has a null link.
 
 use std::cell::Cell;
@@ -16,12 +16,11 @@ use crate::prim::atomic::Ordering;
 pub(crate) struct Ready<T> {
     head: Cell<*mut T>,
     tail: Cell<*mut T>,
-    len: Cell<u32>,
 }
 
 impl<T: Linked> Ready<T> {
     pub(crate) const fn new() -> Self {
-        Self { head: Cell::new(ptr::null_mut()), tail: Cell::new(ptr::null_mut()), len: Cell::new(0) }
+        Self { head: Cell::new(ptr::null_mut()), tail: Cell::new(ptr::null_mut()) }
     }
 
     /// Appends a node.
@@ -42,7 +41,6 @@ impl<T: Linked> Ready<T> {
             // SAFETY: `tail` is in the list, so it is valid by the promise made when it was pushed.
             unsafe { (*tail).link() }.store(node.as_ptr(), Ordering::Relaxed);
         }
-        self.len.set(self.len.get() + 1);
     }
 
     /// Takes the oldest node out; its link is null afterwards.
@@ -61,7 +59,6 @@ impl<T: Linked> Ready<T> {
         } else {
             self.head.set(next);
         }
-        self.len.set(self.len.get() - 1);
         Some(node)
     }
 
@@ -75,16 +72,11 @@ impl<T: Linked> Ready<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.head.get().is_null()
     }
-
-    #[inline]
-    pub(crate) fn len(&self) -> u32 {
-        self.len.get()
-    }
 }
 
 impl<T> fmt::Debug for Ready<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ready").field("len", &self.len.get()).finish_non_exhaustive()
+        f.debug_struct("Ready").field("is_empty", &self.head.get().is_null()).finish_non_exhaustive()
     }
 }
 
