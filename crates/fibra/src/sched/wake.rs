@@ -11,6 +11,7 @@ use crate::wait::word::{Arm, Claim, Release, Ticket};
 /// Completes the wait named by (waiter, ticket) with `arm`, if nobody else has. May be called under a lock of the object: no user code
 /// runs here. An async waiter's waker is returned instead, to be called when no lock is held.
 #[must_use]
+#[inline]
 pub(crate) fn complete(waiter: WaiterRef, ticket: Ticket, arm: Arm, place: Place) -> Option<Waker> {
     let is_fiber = waiter.get().kind() == Kind::Fiber;
     let word = &waiter.get().word;

@@ -497,7 +497,7 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn run_next_if_newest(&self, frame: FrameRef) {
         let now = frame.waiter.word.snapshot();
-        if now.state() != State::Runnable || frame.has(flag::PINNED | flag::TASK) {
+        if !now.is(State::Runnable) || frame.has(flag::PINNED | flag::TASK) {
             return;
         }
         let entry = Entry { frame: frame.address(), ticket: now.ticket().to_bits() };
@@ -684,15 +684,19 @@ impl Worker {
     #[inline(never)]
     fn wake_joiners(&self, frame: FrameRef) {
         let mut wakers = Vec::new();
+        let mut any = false;
         // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken.
         while let Some((waiter, ticket, arm)) = unsafe { frame.joiners.pop_front() } {
             if let Some(waker) = super::wake::complete(waiter, ticket, arm, Place::Next) {
                 wakers.push(waker);
+                any = true;
             }
         }
         frame.join.unlock_finished();
         // Wakers are user code: called after the lock, and on a fiber of their own, never on this stack.
-        self.call_wakers(wakers);
+        if any {
+            self.call_wakers(wakers);
+        }
     }
 
     /// Back into the pool. Nobody refers to it but by stale tickets.

@@ -114,21 +114,14 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
         }
         return Ended::NotParked;
     }
-    let timer = Timer::new(ptr::from_ref(&frame.waiter).cast(), ticket.to_bits(), ARM_TIMEOUT);
-    if let Some(deadline) = how.deadline {
-        // SAFETY: it stays on this stack until it has fired or is removed below; the fiber does not leave this function before.
-        unsafe { worker.set_timer(&timer, deadline) };
-    }
     top.note_wait(how.reason as u8, how.object, how.site, worker.cached_now());
-    // SAFETY: on the current fiber, whose word is PARKING or claimed.
-    unsafe { worker.suspend(frame, signal::PARK) };
-    top.clear_wait();
-    let arm = word.snapshot().arm();
-    if how.deadline.is_some() && arm != ARM_TIMEOUT {
-        // SAFETY: set above, on this worker: a started fiber stays.
-        unsafe { worker.remove_timer(&timer) };
+    match how.deadline {
+        // SAFETY: on the current fiber, whose word is PARKING or claimed.
+        None => unsafe { worker.suspend(frame, signal::PARK) },
+        Some(deadline) => suspend_until(worker, frame, ticket, deadline),
     }
-    match arm {
+    top.clear_wait();
+    match word.snapshot().arm() {
         ARM_TIMEOUT => {
             waitable.unpublish();
             Ended::TimedOut
@@ -138,6 +131,20 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
             Ended::Cancelled
         }
         arm => Ended::Completed(arm),
+    }
+}
+
+/// Suspends the current fiber, whose word is PARKING or claimed, with a timer that may claim the wait.
+#[inline(never)]
+fn suspend_until(worker: &Worker, frame: FrameRef, ticket: Ticket, deadline: u64) {
+    let timer = Timer::new(ptr::from_ref(&frame.waiter).cast(), ticket.to_bits(), ARM_TIMEOUT);
+    // SAFETY: it stays on this stack until it has fired or is removed below; the fiber does not leave this function before.
+    unsafe { worker.set_timer(&timer, deadline) };
+    // SAFETY: on the current fiber, whose word is PARKING or claimed.
+    unsafe { worker.suspend(frame, signal::PARK) };
+    if timer.is_set() {
+        // SAFETY: set above, on this worker: a started fiber stays.
+        unsafe { worker.remove_timer(&timer) };
     }
 }
 

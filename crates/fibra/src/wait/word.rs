@@ -62,6 +62,7 @@ pub(crate) enum State {
 }
 
 const STATE_MASK: u64 = 0xF;
+const _: () = assert!(State::Parked as u64 == State::Parking as u64 + 1);
 const CLAIMED: u64 = 1 << 4;
 const WAKE: u64 = 1 << 5;
 const ARM_SHIFT: u32 = 6;
@@ -121,6 +122,11 @@ impl Snapshot {
             _ => State::Cancelled,
         }
     }
+    /// Cheaper than `state() == state`: one comparison.
+    #[inline(always)]
+    pub(crate) fn is(self, state: State) -> bool {
+        self.0 & STATE_MASK == state as u64
+    }
     #[inline(always)]
     pub(crate) fn is_claimed(self) -> bool {
         self.0 & CLAIMED != 0
@@ -153,7 +159,8 @@ impl Snapshot {
     /// In a wait that nobody has completed yet.
     #[inline(always)]
     pub(crate) fn is_waiting(self) -> bool {
-        matches!(self.state(), State::Parking | State::Parked) && !self.is_claimed()
+        // PARKING and PARKED are neighbours, so this is one subtraction and one comparison.
+        (self.0 & (STATE_MASK | CLAIMED)).wrapping_sub(State::Parking as u64) < 2
     }
     /// In a wait that cancellation may complete.
     #[inline(always)]
@@ -401,7 +408,7 @@ impl Word {
                 confirmed = true;
                 continue;
             }
-            let (to, claim) = if direct && now.state() == State::Parked {
+            let (to, claim) = if direct && now.is(State::Parked) {
                 (now.with_state(State::Runnable).with_arm(arm), Claim::Direct)
             } else {
                 (Snapshot(now.0 | CLAIMED).with_arm(arm), Claim::Held)
@@ -424,7 +431,7 @@ impl Word {
         let mut now = Snapshot(self.0.load(Ordering::Relaxed));
         loop {
             debug_assert!(now.is_claimed(), "release of a wait that is not claimed: {now:?}");
-            let (to, release) = if now.state() == State::Parking {
+            let (to, release) = if now.is(State::Parking) {
                 (Snapshot(now.0 | WAKE), Release::Deferred)
             } else {
                 check_edge(now, &[State::Parked], State::Runnable);
@@ -443,7 +450,7 @@ impl Word {
     pub(crate) fn take_back(&self) -> bool {
         // Relaxed: confirmed by the compare-exchange.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        if now.is_claimed() || now.state() != State::Parked {
+        if now.is_claimed() || !now.is(State::Parked) {
             return false;
         }
         let to = now.with_state(State::Running).with_arm(0);
