@@ -269,8 +269,8 @@ impl Worker {
             frame.waiter.word.resume();
             return Some(frame);
         }
-        let ticket = frame.waiter.word.snapshot().ticket();
-        self.start(frame, ticket)
+        frame.waiter.word.start_owned();
+        self.bind_stack(frame)
     }
 
     #[inline(always)]

@@ -312,6 +312,16 @@ impl Word {
         self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    /// [`start`](Self::start) of a frame that is in no queue others can reach: its one entry was taken out, or it never had one.
+    #[inline(always)]
+    pub(crate) fn start_owned(&self) {
+        // Relaxed: the frame is this worker's alone, by the queue it came from.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        check_edge(now, &[State::Runnable], State::Running);
+        // Relaxed: as above; cancellers only look.
+        self.0.store(now.with_state(State::Running).with_arm(0).with_next_ticket().0, Ordering::Relaxed);
+    }
+
     /// RUNNABLE → RUNNING of a started fiber, by the worker it lives on. Keeps the arm, which the fiber is about to read.
     #[inline(always)]
     pub(crate) fn resume(&self) {
