@@ -115,7 +115,6 @@ fn wait_on(
     let mut now = if let Timeout::Until(_) = timeout { clock::now() } else { 0 };
     loop {
         let left = match timeout {
-            Timeout::Zero => Some(0),
             Timeout::Until(deadline) => Some(deadline.saturating_sub(now)),
             Timeout::Forever => None,
         };
@@ -123,7 +122,6 @@ fn wait_on(
         now = clock::now();
         match outcome {
             Ok(0) => match timeout {
-                Timeout::Zero => return Ok(now),
                 Timeout::Until(deadline) if now >= deadline => return Ok(now),
                 // The kernel's clock, or the longest time-out that it takes, ran out before the deadline.
                 Timeout::Until(_) | Timeout::Forever => {}

@@ -65,12 +65,6 @@ impl Timer {
     pub(crate) fn is_set(&self) -> bool {
         self.place.get() != NONE
     }
-
-    /// The deadline it was last set to, on fibra's clock.
-    #[inline]
-    pub(crate) fn deadline(&self) -> u64 {
-        self.deadline.get()
-    }
 }
 
 #[derive(Clone, Copy)]

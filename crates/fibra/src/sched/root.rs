@@ -182,10 +182,4 @@ impl Root {
         // Acquire: pairs with `cancel`.
         self.cancel.load(Ordering::Acquire)
     }
-
-    /// The number, for reports.
-    pub(crate) fn pending(&self) -> i64 {
-        // Relaxed: a picture of a moving thing.
-        self.pending.load(Ordering::Relaxed)
-    }
 }

@@ -229,7 +229,7 @@ impl Worker {
         if !called && mail.inbox.is_empty_handshake() && shared.injector.is_empty_handshake() && !self.has_local_work()
         {
             self.stats().sleeps.add(1);
-            self.platform_wait(match (self.next_deadline(), self.stackless_retry_at()) {
+            self.platform_wait(match (self.wake_for_timers_at(), self.stackless_retry_at()) {
                 (Some(deadline), Some(retry)) => Timeout::Until(deadline.min(retry)),
                 (Some(at), None) | (None, Some(at)) => Timeout::Until(at),
                 (None, None) => Timeout::Forever,

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use super::current;
 use super::enqueue::Place;
 use super::policy::{INJECTOR_PERIOD, Pick, Policy};
-use super::queue::Entry;
 use super::queue::ready::Ready;
+use super::queue::{Entry, is_linked};
 use super::root::RootWaiter;
 use super::shared::{Command, Remote, RootRef, Shared};
 use super::stats::WorkerStats;
@@ -36,7 +36,7 @@ use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::cell::{OwnerCell, UnsafeCell};
 use crate::prim::{clock, prefetch};
 use crate::wait::node::WaiterRef;
-use crate::wait::word::{ARM_FIRST, Claim, Commit, Release, State, Ticket};
+use crate::wait::word::{ARM_FIRST, Claim, Commit, State, Ticket};
 
 /// Why a fiber came back to the scheduler's stack; the word it suspends with.
 pub(crate) mod signal {
@@ -52,6 +52,10 @@ pub(crate) mod signal {
 const POLL_CYCLES: u64 = 100_000;
 /// Fair points after which the cached clock is read anew even if nothing is registered, for `since` in wait records.
 const CLOCK_ROUNDS: u32 = 4;
+/// With so many timers or more, wake-ups for them keep a distance.
+const MANY_TIMERS: usize = 256;
+/// That distance. A timer is at most this much later for it.
+const TIMER_PAUSE_NANOS: u64 = 500_000;
 /// Ids a worker takes from the process-wide counter at once.
 const ID_BLOCK: u64 = 256;
 
@@ -89,6 +93,8 @@ pub(crate) struct Worker {
     stacks: OwnerCell<StackCache>,
     timers: OwnerCell<Timers>,
     driver: OwnerCell<Driver>,
+    /// When it last looked at its timers.
+    fired_at: Cell<u64>,
     started: Cell<*const Frame>,
     ids: Cell<(u64, u64)>,
     /// Fair points so far.
@@ -126,6 +132,7 @@ impl Worker {
             stacks: OwnerCell::new(StackCache::new()),
             timers: OwnerCell::new(Timers::new()),
             driver: OwnerCell::new(driver),
+            fired_at: Cell::new(0),
             started: Cell::new(ptr::null()),
             ids: Cell::new((0, 0)),
             rounds: Cell::new(0),
@@ -474,6 +481,7 @@ impl Worker {
     #[inline(always)]
     fn push_ready(&self, frame: FrameRef) {
         debug_assert_eq!(frame.waiter.word.snapshot().state(), State::Runnable, "only RUNNABLE fibers are queued");
+        debug_assert!(!is_linked(frame), "a fiber is in one queue at a time");
         // SAFETY: RUNNABLE and in nobody else's hands, so its link is free.
         unsafe { self.ready.push_back(NonNull::from(frame)) };
     }
@@ -572,9 +580,9 @@ impl Worker {
 
     /// Wakes whoever's time has come.
     pub(super) fn fire_timers(&self, now: u64) {
-        loop {
-            // SAFETY: nodes stay where they are until removed or popped (`set_timer`).
-            let Some(timer) = self.timers.with(|timers| unsafe { timers.pop_expired(now) }) else { break };
+        self.fired_at.set(now);
+        // SAFETY: nodes stay where they are until removed or popped (`set_timer`).
+        while let Some(timer) = self.timers.with(|timers| unsafe { timers.pop_expired(now) }) {
             // SAFETY: as above; copied out before the claim lets the waiter go.
             let (waiter, ticket, arm) = unsafe {
                 let timer = timer.as_ref();
@@ -616,6 +624,14 @@ impl Worker {
     pub(crate) unsafe fn remove_timer(&self, timer: &Timer) {
         // SAFETY: the caller's promise.
         self.timers.with(|timers| unsafe { timers.remove(NonNull::from(timer)) });
+    }
+
+    /// When a sleeping worker should wake for its timers. With few of them, exactly when the first is due; with many, not sooner than a pause
+    /// after the last time, so that one wake-up (which costs as much as hundreds of timers) serves all that became due meanwhile.
+    pub(super) fn wake_for_timers_at(&self) -> Option<u64> {
+        let (deadline, len) = self.timers.with(|timers| (timers.next_deadline(), timers.len()));
+        let deadline = deadline?;
+        Some(if len < MANY_TIMERS { deadline } else { deadline.max(self.fired_at.get() + TIMER_PAUSE_NANOS) })
     }
 
     /// The earliest deadline, if there is one.
@@ -807,6 +823,7 @@ impl Worker {
     pub(crate) unsafe fn suspend(&self, frame: FrameRef, signal: usize) {
         // SAFETY: the fiber is the current one, so its context slot is free and `home` holds its worker's suspended loop.
         frame.context.with_mut(|fiber| {
+            // SAFETY: as above.
             self.home.with_mut(|home| unsafe { context::suspend(fiber, home, signal) });
         });
         if context::OWN_THREAD {

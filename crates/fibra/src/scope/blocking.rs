@@ -64,14 +64,11 @@ where
     let object = std::ptr::from_ref(&job).addr() as u64;
     let queued = Wait { reason: WaitReason::BlockingQueued, object, site, deadline: None };
     match wait_or_cancelled(&Submit(&job), queued) {
-        Ended::Cancelled if !job.is_finished() => {
-            // SAFETY: submitted by `Submit::publish`.
-            if !job.submitted.get() || unsafe { job.shared.blocking.revoke(job.address()) } {
-                // SAFETY: nobody will run it: the closure is still there and ours.
-                drop(ManuallyDrop::into_inner(unsafe { std::ptr::read(job.closure.get()) }));
-                drop(job);
-                cancel::deliver();
-            }
+        Ended::Cancelled if job.take_back() => {
+            // SAFETY: nobody will run it: the closure is still there and ours.
+            drop(ManuallyDrop::into_inner(unsafe { std::ptr::read(job.closure.get()) }));
+            drop(job);
+            cancel::deliver();
         }
         Ended::NotParked if job.state.with(|state| state.refused) => {
             said_once();
@@ -150,6 +147,12 @@ impl<F: FnOnce() -> T, T> BlockingJob<F, T> {
     fn address(&self) -> NonNull<Job> {
         // `job` is the first field (`repr(C)`); the pointer keeps the whole struct's provenance.
         NonNull::from(self).cast()
+    }
+
+    /// After a cancellation: true if the pool never had it or gave it back, so that it will not run.
+    fn take_back(&self) -> bool {
+        // SAFETY: submitted, and not finished: the pool knows it, or a thread is running it.
+        !self.submitted.get() || !self.is_finished() && unsafe { self.shared.blocking.revoke(self.address()) }
     }
 
     fn is_finished(&self) -> bool {

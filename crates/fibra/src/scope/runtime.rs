@@ -299,7 +299,12 @@ impl Drop for Runtime {
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let config = &self.shared.config;
-        f.debug_struct("Runtime").field("name", &config.name).field("workers", &config.workers).finish_non_exhaustive()
+        f.debug_struct("Runtime")
+            .field("name", &config.name)
+            .field("workers", &config.workers)
+            .field("max_workers", &config.max_workers)
+            .field("current_thread", &config.current_thread)
+            .finish_non_exhaustive()
     }
 }
 

@@ -178,12 +178,6 @@ impl Instant {
     pub(crate) const fn as_nanos(self) -> u64 {
         self.0
     }
-
-    /// The inverse of [`Self::as_nanos`].
-    #[inline]
-    pub(crate) const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
 }
 
 fn saturating_nanos(duration: Duration) -> u64 {

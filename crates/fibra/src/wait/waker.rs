@@ -29,10 +29,6 @@ impl ThreadRecord {
         Self { waiter: Waiter::new(Kind::Thread), called: Mutex::new(false), signal: Condvar::new() }
     }
 
-    pub(crate) fn waiter(&'static self) -> &'static Waiter {
-        &self.waiter
-    }
-
     pub(crate) fn waiter_ref(&'static self) -> WaiterRef {
         // SAFETY: `'static`, of kind Thread for ever.
         unsafe { WaiterRef::new(NonNull::from(self).cast()) }

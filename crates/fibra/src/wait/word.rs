@@ -167,11 +167,6 @@ impl Snapshot {
     pub(crate) fn is_revocable(self) -> bool {
         self.is_waiting() && self.arm() == ARM_REVOCABLE
     }
-    /// Ended, one way or the other.
-    #[inline(always)]
-    pub(crate) fn is_finished(self) -> bool {
-        matches!(self.state(), State::Done | State::Cancelled)
-    }
 }
 
 impl std::fmt::Debug for Snapshot {
@@ -408,7 +403,8 @@ impl Word {
         let mut confirmed = false;
         loop {
             let fits = now.is_waiting() && (now.ticket() == ticket || seeded_bug("stale_ticket"));
-            if !fits && !(seeded_bug("claim_claimed") && now.ticket() == ticket && now.state() == State::Parking) {
+            let stolen = seeded_bug("claim_claimed") && now.ticket() == ticket && now.is(State::Parking);
+            if !fits && !stolen {
                 if confirmed {
                     return Claim::Lost;
                 }

@@ -62,15 +62,17 @@ mod size;
 #[cfg(not(loom))]
 mod trim;
 
-#[cfg(not(loom))]
 pub(crate) use self::{
     arena::{Found, NoStack, find},
     cache::StackCache,
-    guard::{GuardKind, RESERVE, guard_kind, guard_kind_from_env},
+    guard::guard_kind_from_env,
     record::{Stack, StackTop, USER_AREA},
-    size::{InvalidStackSize, StackSize},
+    size::StackSize,
     trim::trim_depot,
 };
+#[cfg(not(loom))]
+#[cfg(test)]
+pub(crate) use guard::{GuardKind, RESERVE, guard_kind};
 
 #[cfg(all(test, not(loom)))]
 mod tests;

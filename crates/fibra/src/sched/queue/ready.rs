@@ -117,17 +117,16 @@ mod tests {
     fn first_in_first_out() {
         let nodes = nodes(5);
         let list = Ready::new();
-        assert!(list.is_empty() && list.len() == 0 && pop(&list).is_none() && list.front().is_none());
+        assert!(list.is_empty() && pop(&list).is_none() && list.front().is_none());
         for node in &nodes[..3] {
             push(&list, node);
         }
-        assert_eq!(list.len(), 3);
         assert_eq!(list.front(), Some(NonNull::from(&*nodes[0])));
         assert_eq!((pop(&list), pop(&list)), (Some(0), Some(1)));
         push(&list, &nodes[3]);
         push(&list, &nodes[0]); // A yield: taken out, and back at the end.
         assert_eq!((pop(&list), pop(&list), pop(&list), pop(&list)), (Some(2), Some(3), Some(0), None));
-        assert!(list.is_empty() && list.len() == 0);
+        assert!(list.is_empty());
     }
 
     // S0-21: removal clears the link, so membership is testable, for the last node too.
