@@ -345,7 +345,7 @@ mod tests {
                 // SAFETY: the tests keep the nodes of what is in the heap.
                 unsafe {
                     let node = entry.node.as_ref();
-                    assert_eq!((node.place.get() as usize, node.deadline()), (place, entry.deadline));
+                    assert_eq!((node.place.get() as usize, node.deadline.get()), (place, entry.deadline));
                     assert!(place == ROOT || !entry.before(&self.entry(parent(place))));
                 }
             }
