@@ -1,2 +1,47 @@
-//! The `fibra` command.
-fn main() {}
+//! The `fibra` command: a tour of the runtime for a person at a terminal. What `cargo run --release` starts.
+//!
+//! ```text
+//! args.rs      what the command line says
+//! host.rs      what this machine allows: memory, control groups, address space, guards
+//! tour/        the tour: one file per part
+//! ```
+//!
+//! It uses the public interface of the library and nothing else, and it has no `unsafe`.
+#![forbid(unsafe_code)]
+
+mod args;
+mod host;
+mod tour;
+
+use std::process::ExitCode;
+
+use args::Command;
+
+fn main() -> ExitCode {
+    match args::parse(std::env::args_os().skip(1)) {
+        Ok(Command::Tour { fibers }) => match tour::run(fibers) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("fibra: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        Ok(Command::Bench) => {
+            println!("The benchmarks live in a crate of their own, beside the runtimes they compare with:");
+            println!("    cargo run --release -p rivals");
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Help) => {
+            println!("{}", args::USAGE);
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Version) => {
+            println!("fibra {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("fibra: {why}\n\n{}", args::USAGE);
+            ExitCode::from(2)
+        }
+    }
+}
