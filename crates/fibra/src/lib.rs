@@ -1,4 +1,81 @@
-//! fibra: plain blocking code, a million fibers.
+//! Plain blocking code, and a million of it: stackful fibers on a few OS threads.
+//!
+//! A fiber is a function with a stack of its own. It is written like a thread (ordinary calls, ordinary loops, no `async`) and
+//! costs like a task: about five kilobytes when it waits, and a few nanoseconds to switch to. A blocking call of fibra parks the
+//! fiber; its OS thread, the *worker*, goes on with another one.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! fn main() {
+//!     let total: u64 = fibra::run(|| {
+//!         let squares: Vec<_> = (0..1000_u64)
+//!             .map(|n| {
+//!                 fibra::spawn(move || {
+//!                     fibra::sleep(Duration::from_millis(1)); // parks this fiber, not the thread
+//!                     n * n
+//!                 })
+//!             })
+//!             .collect();
+//!         squares.into_iter().map(|square| square.join().unwrap()).sum()
+//!     });
+//!     assert_eq!(total, 332_833_500);
+//! }
+//! ```
+//!
+//! With [`#[fibra::main]`](macro@main) the whole program runs on a fiber, and with [`#[fibra::test]`](macro@test) a test does, which then
+//! also fails for fibers that it leaves behind.
+//!
+//! # What there is
+//!
+//! | to | there is |
+//! |---|---|
+//! | run | [`run`], [`Runtime`] and its [builder](RuntimeBuilder), [`Handle`], [`#[main]`](macro@main), [`#[test]`](macro@test) |
+//! | start fibers | [`spawn`], [`spawn_local`], [`spawn_blocking`], [`spawn_future`], [`Builder`] |
+//! | wait for them | [`JoinHandle`], which is also awaitable; [`JoinError`] |
+//! | let time pass | [`sleep`], [`sleep_until`], [`yield_now`], [`time::Instant`] |
+//! | stop them | [`JoinHandle::cancel`], [`checkpoint`], [`is_cancelled`], [`shield`], [`is_cancellation`] |
+//! | leave the worker alone | [`blocking`], for whatever blocks an OS thread |
+//! | use async code | [`block_on`], [`spawn_future`] |
+//! | know who is running | [`current`], [`fiber_local!`], [`no_suspend`] |
+//! | see what happens | [`Metrics`], [`ShutdownError`] |
+//!
+//! Channels, `select!`, scopes, locks, sockets, actors and streams are not there yet.
+//!
+//! # Rules that hold everywhere
+//!
+//! * A fiber may be taken by another worker until it first runs. From then on it stays where it is, so `Rc`, `RefCell` and
+//!   thread-locals are as sound in a fiber as in a thread.
+//! * Blocking calls work on plain threads too, where they block the thread.
+//! * A panic stays in its fiber and comes out of [`JoinHandle::join`].
+//! * A cancelled fiber unwinds from its next blocking call; destructors run. One that waits is woken for it at once.
+//! * [`run`] returns when its function has returned *and* every fiber that was started in it has ended.
+//! * Misuse is an error or a panic that says what to do.
+//!
+//! Three things to know before the first long program: do not hold a `std` lock, nor a borrow of a thread-local `RefCell`, across a
+//! blocking call of fibra (another fiber of the same worker that wants it would wait for ever, and you with it); do not compute for
+//! long without [`yield_now`] (the other fibers of that worker wait meanwhile), or do it in [`blocking`]; and a stack has an end:
+//! 256 KiB by default, 8 MiB for the function given to [`run`].
+//!
+//! # The house
+//!
+//! The modules are private; this is the map for readers of the source. A floor uses only what lies below it.
+//!
+//! ```text
+//! observe            counters, and the list of fibers with what each waits for
+//! time   scope       what one waits on: sleeping; running, spawning, joining, blocking work, futures, fiber-locals
+//! ───── wait ─────   the waist: every wait and every wake goes through here
+//! sched              workers, queues, who sleeps and who is woken, the blocking pool, shutdown
+//! machine  driver    timers; the one place where a worker blocks in the kernel
+//! fiber              the record of a fiber, its stack, the switch between stacks
+//! prim               atomics, cells, locks, threads, clock, chance: std, loom or shuttle behind one name
+//! ```
+//!
+//! # Where to read on
+//!
+//! In the repository: `docs/guide.md` (the user's guide, every section with a program), `docs/internals.md` (how a fiber is spawned,
+//! parks, is woken and ends; the memory orderings), `docs/decisions/` (what could have been otherwise), and the `fibra` command, whose
+//! tour starts a million fibers.
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 #[cfg(not(loom))]
@@ -37,4 +114,13 @@ pub use public::*;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::scope::private::*;
+}
+
+/// The programs in the prose are tests too.
+#[cfg(doctest)]
+mod prose {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../../docs/guide.md")]
+    mod guide {}
 }

@@ -111,13 +111,13 @@ pub fn checkpoint() {
 /// use std::time::Duration;
 ///
 /// fibra::run(|| {
-///     let child = fibra::spawn(|| {
+///     let child = fibra::spawn_local(|| {
 ///         fibra::shield(|| {
 ///             fibra::sleep(Duration::from_millis(5));
 ///             "written"
 ///         })
 ///     });
-///     fibra::yield_now();
+///     fibra::yield_now(); // it is local, so it has begun when this returns
 ///     child.cancel();
 ///     assert_eq!(child.join().unwrap(), "written");
 /// });
