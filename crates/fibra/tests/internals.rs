@@ -91,13 +91,28 @@ fn the_table_of_orderings_matches_the_code() {
 
 #[test]
 fn the_reader_of_orderings_reads() {
-    let text = "fn one() {\n    // Ordering::SeqCst in a comment\n    a.load(Ordering::Acquire);\n}\nfn two() {\n    \
-                b.store(1, Ordering::Relaxed);\n    c.swap(1, Ordering::AcqRel)\n}\nfn bad() {\n    if seeded_bug(\"x\") {\n        \
-                e.load(Ordering::Acquire)\n    } else {\n        e.load(Ordering::SeqCst)\n    }\n}\n\
-                #[cfg(all(test, loom))]\nmod model {\n    \
-                fn three() { d.load(Ordering::SeqCst) }\n}\n";
-    assert_eq!(
-        strong_orderings(text),
-        [("one".to_owned(), "Acquire"), ("two".to_owned(), "AcqRel"), ("bad".to_owned(), "SeqCst")]
-    );
+    let text = [
+        "fn one() {",
+        "    // Ordering::SeqCst in a comment",
+        "    a.load(Ordering::Acquire);",
+        "}",
+        "fn two() {",
+        "    b.store(1, Ordering::Relaxed);",
+        "    c.swap(1, Ordering::AcqRel)",
+        "}",
+        "fn bad() {",
+        "    if seeded_bug(\"x\") {",
+        "        e.load(Ordering::Acquire)",
+        "    } else {",
+        "        e.load(Ordering::SeqCst)",
+        "    }",
+        "}",
+        "#[cfg(all(test, loom))]",
+        "mod model {",
+        "    fn three() { d.load(Ordering::SeqCst) }",
+        "}",
+    ];
+    let expected = [("one", "Acquire"), ("two", "AcqRel"), ("bad", "SeqCst")];
+    let expected = expected.map(|(function, ordering)| (function.to_owned(), ordering));
+    assert_eq!(strong_orderings(&text.join("\n")), expected);
 }
