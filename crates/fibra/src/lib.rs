@@ -1,7 +1,7 @@
 //! Plain blocking code, and a million of it: stackful fibers on a few OS threads.
 //!
 //! A fiber is a function with a stack of its own. It is written like a thread (ordinary calls, ordinary loops, no `async`) and
-//! costs like a task: about five kilobytes when it waits, and a few nanoseconds to switch to. A blocking call of fibra parks the
+//! costs like a task: less than five kilobytes while it waits, and nanoseconds to switch to. A blocking call of fibra parks the
 //! fiber; its OS thread, the *worker*, goes on with another one.
 //!
 //! ```
