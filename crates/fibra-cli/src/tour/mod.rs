@@ -59,9 +59,10 @@ pub(crate) fn run(fibers: Option<usize>) -> Result<(), String> {
     let runtime = fibra::Runtime::builder().name("tour").build().map_err(|error| error.to_string())?;
     let page = Page::new();
     let workers = runtime.metrics().workers.len();
+    let noun = if workers == 1 { "worker" } else { "workers" };
     let memory =
         host::memory_available().map_or(String::new(), |free| format!(", {} of memory free", host::bytes(free)));
-    page.line(format_args!("fibra {}: a tour ({workers} workers{memory})", env!("CARGO_PKG_VERSION")));
+    page.line(format_args!("fibra {}: a tour ({workers} {noun}{memory})", env!("CARGO_PKG_VERSION")));
     let options = Options { fibers };
     for part in PARTS {
         page.title(part.title);
