@@ -251,14 +251,14 @@ mod tests {
 
     #[test]
     fn saturates_at_both_ends() {
-        let mut t = Instant::from_nanos(10);
+        let mut t = Instant(10);
         t -= Duration::from_secs(1);
-        assert_eq!(t, Instant::from_nanos(0));
+        assert_eq!(t, Instant(0));
         t += Duration::MAX;
         assert_eq!(t, Instant::FAR_FUTURE);
         assert_eq!(t + Duration::from_nanos(1), Instant::FAR_FUTURE);
         assert_eq!(t.checked_add(Duration::from_nanos(1)), None);
-        assert_eq!(Instant::from_nanos(0).checked_sub(Duration::from_nanos(1)), None);
+        assert_eq!(Instant(0).checked_sub(Duration::from_nanos(1)), None);
         assert_eq!(Instant::FAR_FUTURE.as_nanos(), u64::MAX);
     }
 
@@ -269,13 +269,13 @@ mod tests {
         let std = ours.to_std().unwrap() + Duration::from_nanos(12_345);
         assert_eq!(Instant::from(std) - ours, Duration::from_nanos(12_345));
         // Before the clock began, and beyond its end.
-        assert_eq!(Instant::from(std - Duration::from_secs(3600)), Instant::from_nanos(0));
+        assert_eq!(Instant::from(std - Duration::from_secs(3600)), Instant(0));
         assert_eq!(Instant::from(std + Duration::from_secs(1 << 40)), Instant::FAR_FUTURE);
     }
 
     #[test]
     fn says_what_it_is() {
-        assert_eq!(format!("{:?}", Instant::from_nanos(1_500_000_000)), "Instant(+1.5s)");
+        assert_eq!(format!("{:?}", Instant(1_500_000_000)), "Instant(+1.5s)");
         assert_eq!(format!("{:?}", Instant::FAR_FUTURE), "Instant(far future)");
     }
 }
