@@ -13,7 +13,6 @@
 #[cfg(not(loom))]
 pub(crate) mod cancel;
 pub(crate) mod node;
-#[cfg(not(loom))]
 pub(crate) mod notify;
 #[cfg(not(loom))]
 pub(crate) mod park;

@@ -316,7 +316,20 @@ impl Word {
         let running = from.with_state(State::Running);
         let to = if seeded_bug("start_keeps_ticket") { running } else { running.with_next_ticket() };
         // Acquire: pairs with the release in `publish_spawned`, the closure is seen. Release is not needed by anybody.
-        self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        match self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(actual) => self.start_with_arm(Snapshot(actual), ticket, to),
+        }
+    }
+
+    /// [`Word::start`] of a task that was woken as another arm than the first (by cancellation), or nothing.
+    #[cold]
+    #[inline(never)]
+    fn start_with_arm(&self, now: Snapshot, ticket: Ticket, to: Snapshot) -> bool {
+        now.state() == State::Runnable
+            && now.ticket() == ticket
+            // Acquire: as in `start`, and pairs with `claim`. Whoever fails here was slower.
+            && self.0.compare_exchange(now.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// [`start`](Self::start) of a frame that is in no queue others can reach: its one entry was taken out, or it never had one.
@@ -476,6 +489,10 @@ impl Word {
             return false;
         }
         let to = now.with_state(State::Running).with_arm(0);
+        if seeded_bug("take_back_by_store") {
+            self.0.store(to.0, Ordering::SeqCst);
+            return true;
+        }
         // SeqCst: one of the edges that race with `claim`.
         self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
