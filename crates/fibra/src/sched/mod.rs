@@ -10,6 +10,7 @@
 //! enqueue.rs    the way into the queues for everything above        wake.rs  completing a wait, whatever waits
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
 //! blocking.rs   the pool of threads for blocking work               sysmon.rs  rescue from a spawner that computes
+//! visitors.rs   threads from outside that touch a runtime
 //! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
 //! ```
 //!
@@ -32,6 +33,8 @@ pub(crate) mod hook;
 pub(crate) mod idle;
 #[cfg(not(loom))]
 pub(crate) mod launch;
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;
 #[cfg(not(loom))]
 pub(crate) mod policy;
 pub(crate) mod queue;
@@ -46,6 +49,7 @@ mod stackless;
 pub(crate) mod stats;
 #[cfg(not(loom))]
 pub(crate) mod sysmon;
+pub(crate) mod visitors;
 #[cfg(not(loom))]
 pub(crate) mod wake;
 #[cfg(not(loom))]

@@ -262,7 +262,7 @@ impl Runtime {
         {
             worker.retire();
         }
-        shared.await_visitors();
+        shared.visitors.await_none();
         Ok(())
     }
 }
@@ -430,7 +430,7 @@ where
     let _ = shared.blocking.shutdown(None);
     launched.threads.join();
     worker.retire();
-    shared.await_visitors();
+    shared.visitors.await_none();
     match result {
         Ok(Ok(value)) => value,
         Ok(Err(payload)) => resume_unwind(payload),
