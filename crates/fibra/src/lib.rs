@@ -1,22 +1,22 @@
 //! fibra: plain blocking code, a million fibers.
-#![cfg_attr(loom, allow(dead_code, unused_imports))]
+#![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod driver;
 mod fiber;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod machine;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod observe;
 mod prim;
 mod sched;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod scope;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod time;
 mod wait;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod public {
     pub use crate::observe::metrics::{Metrics, WorkerMetrics};
     pub use crate::scope::{
@@ -29,11 +29,11 @@ mod public {
     pub use crate::wait::reason::WaitReason;
     pub use fibra_macros::{main, test};
 }
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use public::*;
 
 /// What the macros expand to; not public API.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 #[doc(hidden)]
 pub mod __private {
     pub use crate::scope::private::*;

@@ -326,7 +326,7 @@ impl Timers {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::prim::random::Rng;

@@ -11,7 +11,7 @@ pub(crate) use shuttle::thread;
 
 /// Random schedules per model under shuttle.
 #[cfg(not(loom))]
-const SCHEDULES: usize = 2000;
+const SCHEDULES: usize = 20_000;
 
 /// Runs the model with at most `preemptions` involuntary switches per schedule, or `LOOM_MAX_PREEMPTIONS` if that is fewer.
 pub(crate) fn check(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {

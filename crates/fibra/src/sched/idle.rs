@@ -338,7 +338,7 @@ mod driver {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::driver::Driver;
     use super::*;

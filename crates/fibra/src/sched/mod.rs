@@ -16,43 +16,43 @@
 //!
 //! Above: `wait`, which parks and wakes. Below: `machine` (timers), `driver`, `fiber`, `prim`.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod blocking;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod cancel;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod current;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod describe;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod enqueue;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod fork;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod hook;
 pub(crate) mod idle;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod launch;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod root;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod search;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod shared;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod stackless;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;
 pub(crate) mod visitors;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod wake;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod wakers;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod worker;

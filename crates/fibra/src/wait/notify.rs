@@ -65,7 +65,7 @@ impl Notify {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod glue {
     use std::sync::Arc;
     use std::task::{Wake, Waker};

@@ -203,7 +203,7 @@ impl ThreadRecord {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod pool {
     use super::{TaskRecord, ThreadRecord};
     use crate::prim::sync::Mutex;

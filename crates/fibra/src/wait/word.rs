@@ -215,7 +215,7 @@ pub(crate) enum Commit {
 }
 
 /// Checks on every edge: always in debug builds, with `FIBRA_SPEC_ASSERT=1` in release builds.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod spec_assert {
     use crate::prim::atomic::{AtomicBool, Ordering};
     static ENABLED: AtomicBool = AtomicBool::new(cfg!(debug_assertions));
@@ -230,13 +230,13 @@ mod spec_assert {
         cfg!(debug_assertions) || ENABLED.load(Ordering::Relaxed)
     }
 }
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 mod spec_assert {
     pub(crate) fn enabled() -> bool {
         true
     }
 }
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use spec_assert::enable as enable_spec_assert;
 
 /// For the edges of a word that only its owner touches: debug builds only, they are on the hottest paths.

@@ -49,17 +49,17 @@
 
 pub(crate) mod depot;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod arena;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod cache;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod guard;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod record;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod size;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod trim;
 
 pub(crate) use self::{
@@ -70,9 +70,9 @@ pub(crate) use self::{
     size::StackSize,
     trim::trim_depot,
 };
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 #[cfg(test)]
 pub(crate) use guard::{GuardKind, RESERVE, guard_kind};
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -348,7 +348,7 @@ impl Buffer {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 // SAFETY (all of them): in these tests the thread that made a deque, or the one named as its owner, is the only one to call its
 // owner operations.
 #[allow(clippy::undocumented_unsafe_blocks)]

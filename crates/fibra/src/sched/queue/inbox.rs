@@ -143,7 +143,7 @@ impl<T> fmt::Debug for Batch<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::super::is_linked;
     use super::*;

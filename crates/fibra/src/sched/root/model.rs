@@ -199,3 +199,41 @@ fn model_late_ender_of_the_life_before() {
         next_ender.join().unwrap();
     });
 }
+
+// More of everything, for random schedules: fibers that start fibers, two runs after one another on the same root, while the worker also deals
+// with another root.
+#[cfg(not(loom))]
+#[test]
+fn model_drain_of_many() {
+    check(0, || {
+        let (world, elsewhere) = (World::new(), World::new());
+        for _ in 0..2 {
+            let mine = Tally::new();
+            (0..3).for_each(|_| world.spawn(&mine));
+            let other = {
+                let (world, elsewhere) = (world.clone(), elsewhere.clone());
+                thread::spawn(move || {
+                    let tally = Tally::new();
+                    world.run_one(&tally, 2);
+                    elsewhere.spawn(&tally);
+                    world.run_one(&tally, 1);
+                    assert!(elsewhere.run_one(&tally, 0));
+                    world.work(&tally);
+                    wake(tally.settle());
+                })
+            };
+            world.run_one(&mine, 1);
+            if world.root.begin_drain(2) {
+                world.post(|mail| mail.flush = true);
+                wake(mine.flush(world.root));
+            }
+            while world.run_one(&mine, 0) {}
+            world.close();
+            world.post(|mail| mail.stop = true);
+            other.join().unwrap();
+            assert_eq!(elsewhere.root.pending(), 1, "the other root's owner only");
+            world.root.reset();
+            world.mail.lock().stop = false;
+        }
+    });
+}

@@ -81,3 +81,10 @@ fn model_notify_called_twice() {
 fn model_notify_two_wakers() {
     check(2, || run(2, 1));
 }
+
+// More of everything, for random schedules.
+#[cfg(not(loom))]
+#[test]
+fn model_notify_many_wakers() {
+    check(0, || run(4, 3));
+}
