@@ -62,6 +62,7 @@ mod size;
 #[cfg(not(any(loom, shuttle)))]
 mod trim;
 
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use self::{
     arena::{Found, NoStack, find},
     cache::StackCache,
@@ -70,8 +71,7 @@ pub(crate) use self::{
     size::StackSize,
     trim::trim_depot,
 };
-#[cfg(not(any(loom, shuttle)))]
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use guard::{GuardKind, RESERVE, guard_kind};
 
 #[cfg(all(test, not(any(loom, shuttle))))]

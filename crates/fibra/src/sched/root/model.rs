@@ -168,7 +168,10 @@ fn model_spawn_from_outside_against_close() {
         world.close();
         world.post(|mail| mail.stop = true);
         let (_, settled) = outside.join().unwrap();
-        assert!(settled && world.root.pending() == CLOSED, "something was counted after the close");
+        assert!(
+            settled && world.root.pending.load(Ordering::SeqCst) == CLOSED,
+            "something was counted after the close"
+        );
     });
 }
 
@@ -231,7 +234,7 @@ fn model_drain_of_many() {
             world.close();
             world.post(|mail| mail.stop = true);
             other.join().unwrap();
-            assert_eq!(elsewhere.root.pending(), 1, "the other root's owner only");
+            assert_eq!(elsewhere.root.pending.load(Ordering::SeqCst), 1, "the other root's owner only");
             world.root.reset();
             world.mail.lock().stop = false;
         }

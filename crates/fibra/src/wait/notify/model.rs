@@ -61,7 +61,7 @@ fn run(wakers: usize, calls: usize) {
     for waker in wakers {
         waker.join().unwrap();
     }
-    assert_eq!(world.record.waiter().word.snapshot().state(), State::Running);
+    assert_eq!(world.record.waiter_ref().get().word.snapshot().state(), State::Running);
 }
 
 // S4-40: the call comes before, while or after the sleeper publishes: it is seen.
