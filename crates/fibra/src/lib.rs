@@ -76,24 +76,24 @@
 //! In the repository: `docs/guide.md` (the user's guide, every section with a program), `docs/internals.md` (how a fiber is spawned,
 //! parks, is woken and ends; the memory orderings), `docs/decisions/` (what could have been otherwise), and the `fibra` command, whose
 //! tour starts a million fibers.
-#![cfg_attr(loom, allow(dead_code, unused_imports))]
+#![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod driver;
 mod fiber;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod machine;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod observe;
 mod prim;
 mod sched;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod scope;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub mod time;
 mod wait;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod public {
     pub use crate::observe::metrics::{Metrics, WorkerMetrics};
     pub use crate::scope::{
@@ -106,11 +106,11 @@ mod public {
     pub use crate::wait::reason::WaitReason;
     pub use fibra_macros::{main, test};
 }
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use public::*;
 
 /// What the macros expand to; not public API.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 #[doc(hidden)]
 pub mod __private {
     pub use crate::scope::private::*;

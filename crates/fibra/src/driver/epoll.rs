@@ -188,7 +188,7 @@ impl std::error::Error for DriverError {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::process::Command;

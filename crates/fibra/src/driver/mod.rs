@@ -86,7 +86,7 @@ impl Kicker {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::prim::{clock, thread};

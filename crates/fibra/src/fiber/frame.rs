@@ -219,6 +219,11 @@ impl Frame {
         mem::size_of::<T>() <= INLINE_BYTES && mem::align_of::<T>() <= INLINE_ALIGN
     }
 
+    /// True if a `T` in the storage must be taken out before the frame is recycled: it has a destructor, or a box.
+    pub(crate) const fn must_be_taken<T>() -> bool {
+        mem::needs_drop::<T>() || !Self::fits::<T>()
+    }
+
     /// Puts a value into the storage, boxed if it is large.
     ///
     /// # Safety

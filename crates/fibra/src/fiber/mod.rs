@@ -10,25 +10,25 @@
 //! Uses `prim`, and of `wait` the word, the node and the records. Above it stand `sched` and `wait`.
 
 pub(crate) mod context;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod frame;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod local;
 pub(crate) mod outcome;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod overflow;
 pub(crate) mod stack;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod testing;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod top;
 
 /// Stack that unwinding may need: with less than this left, the reserve below the stack is opened first.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const UNWIND_BYTES: usize = 16 << 10;
 
 /// Called on a fiber that is about to unwind: makes the reserve usable if the stack is nearly used up.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 #[inline(never)]
 pub(crate) fn overflow_reserve(frame: frame::FrameRef) {
     use crate::prim::atomic::Ordering;

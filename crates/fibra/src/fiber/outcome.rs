@@ -116,7 +116,7 @@ impl JoinState {
         // Relaxed: confirmed by the compare-exchange.
         let mut now = self.0.load(Ordering::Relaxed);
         loop {
-            if now & DETACHED != 0 {
+            if now & DETACHED != 0 && !seeded_bug("publish_result_blindly") {
                 return false;
             }
             let to = now | READY | outcome.to_bits();
@@ -139,7 +139,7 @@ impl JoinState {
                 // A joiner is just linking or unlinking itself: a few instructions.
                 now = self.await_unlocked();
             }
-            let lock = if now & JOINERS != 0 { LOCKED } else { 0 };
+            let lock = if now & JOINERS != 0 && !seeded_bug("finish_locks_late") { LOCKED } else { 0 };
             // Release: pairs with the acquire in `result` and `detach`: whoever sees DONE sees the result, and that the fiber's stack
             // is no longer used. Acquire: pairs with the joiners' unlock and with `detach`. Relaxed on failure: retried.
             match self.0.compare_exchange_weak(now, now | over | lock, Ordering::AcqRel, Ordering::Relaxed) {
@@ -148,6 +148,9 @@ impl JoinState {
             }
         }
         if now & JOINERS != 0 {
+            if seeded_bug("finish_locks_late") {
+                self.0.fetch_or(LOCKED, Ordering::AcqRel);
+            }
             debug_assert!(now & DETACHED == 0, "a joiner keeps the handle alive");
             Finished::WakeJoiners
         } else if now & DETACHED != 0 {
@@ -239,7 +242,7 @@ impl JoinState {
                 }
             }
             spins += 1;
-            if cfg!(loom) || spins > 1000 {
+            if cfg!(any(loom, shuttle)) || spins > 1000 {
                 crate::prim::thread::yield_now();
             } else {
                 std::hint::spin_loop();
@@ -265,3 +268,6 @@ impl JoinState {
         self.0.fetch_and(!(LOCKED | JOINERS), Ordering::Release);
     }
 }
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;

@@ -11,6 +11,8 @@ pub(crate) mod atomic;
 pub(crate) mod bug;
 pub(crate) mod cell;
 pub(crate) mod clock;
+#[cfg(all(test, any(loom, shuttle)))]
+pub(crate) mod model;
 pub(crate) mod random;
 pub(crate) mod spin;
 pub(crate) mod sync;

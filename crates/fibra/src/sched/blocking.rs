@@ -501,5 +501,5 @@ fn join(handle: JoinHandle<()>) {
     let _ = handle.join();
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -38,14 +38,14 @@ pub(crate) fn enqueue(frame: FrameRef, place: Place) {
 #[cold]
 #[inline(never)]
 fn enqueue_from_outside(frame: FrameRef) {
-    // SAFETY: the fiber is RUNNABLE and in our hands, so it has not ended and its runtime lives; `enter_visit` keeps it alive after that.
+    // SAFETY: the fiber is RUNNABLE and in our hands, so it has not ended and its runtime lives; the visit keeps it alive after that.
     let shared = unsafe { Shared::of(frame) };
-    shared.enter_visit();
+    shared.visitors.enter();
     if frame.has(flag::TASK) {
         shared.inject(Entry { frame: frame.address(), ticket: frame.waiter.word.snapshot().ticket().to_bits() });
     } else {
         // Relaxed: a started fiber's home never changes.
         shared.deliver(frame.home.load(Ordering::Relaxed) as usize, frame);
     }
-    shared.leave_visit();
+    shared.visitors.leave();
 }

@@ -71,7 +71,7 @@
 //!
 //! # Seeded bugs
 //!
-//! CI compiles each with `--cfg bug="…"` and expects the model beside it to fail (`RUSTFLAGS='--cfg loom --cfg bug="…"'`).
+//! CI switches each on (`FIBRA_BUG=…`, see `prim::bug`) and expects the model beside it to fail; `.ci/bugs` holds the same list.
 //!
 //! | bug | where | model that must fail |
 //! |---|---|---|
@@ -317,17 +317,17 @@ mod driver {
             self.bell.notify_one();
         }
 
-        /// Blocks until kicked. A lost wake is a deadlock for loom to report, and a panic after a minute otherwise.
+        /// Blocks until kicked. A lost wake is a deadlock for loom and shuttle to report, and a panic after a minute otherwise.
         pub(super) fn block(&self) {
             let mut kicked = self.kicked.lock();
-            #[cfg(not(loom))]
+            #[cfg(not(any(loom, shuttle)))]
             let start = crate::prim::clock::now();
             while !*kicked {
-                #[cfg(loom)]
+                #[cfg(any(loom, shuttle))]
                 {
                     kicked = self.bell.wait(kicked);
                 }
-                #[cfg(not(loom))]
+                #[cfg(not(any(loom, shuttle)))]
                 {
                     kicked = self.bell.wait_timeout(kicked, std::time::Duration::from_secs(60));
                     assert!(*kicked || crate::prim::clock::now() - start < 60_000_000_000, "a wake was lost");
@@ -338,7 +338,7 @@ mod driver {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::driver::Driver;
     use super::*;
@@ -506,20 +506,14 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 mod model {
     use super::super::queue::Entry;
     use super::super::queue::fresh::{Fresh, Steal};
     use super::driver::Driver;
     use super::*;
+    use crate::prim::model::{check, thread};
     use crate::prim::sync::Arc;
-    use loom::thread;
-
-    fn check(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(preemptions);
-        builder.check(body);
-    }
 
     /// A runtime of the bare minimum: items that anybody can do are a count.
     struct World {

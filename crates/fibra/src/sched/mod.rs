@@ -10,45 +10,49 @@
 //! enqueue.rs    the way into the queues for everything above        wake.rs  completing a wait, whatever waits
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
 //! blocking.rs   the pool of threads for blocking work               sysmon.rs  rescue from a spawner that computes
+//! visitors.rs   threads from outside that touch a runtime
 //! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
 //! ```
 //!
 //! Above: `wait`, which parks and wakes. Below: `machine` (timers), `driver`, `fiber`, `prim`.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod blocking;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod cancel;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod current;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod describe;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod enqueue;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod fork;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod hook;
 pub(crate) mod idle;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod launch;
-#[cfg(not(loom))]
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod root;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod search;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod shared;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod stackless;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;
-#[cfg(not(loom))]
+pub(crate) mod visitors;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod wake;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod wakers;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod worker;

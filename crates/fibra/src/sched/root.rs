@@ -8,7 +8,9 @@
 //! The shared number is `pending = live + UNFLUSHED × (workers that may still hold a difference)`:
 //!
 //! 1. It starts at 1, the unit of whoever owns the root, so it is never 0 while differences are out.
-//! 2. To drain, the owner adds UNFLUSHED for each worker, sets `draining`, posts a flush to each worker and gives its unit back.
+//! 2. To drain, the owner adds UNFLUSHED for each worker, gives its unit back, sets `draining` and posts a flush to each worker. If no
+//!    worker has ever turned to this root (`used`), there is nothing to flush. A worker that turns to it later sees `draining`: it marks
+//!    `used` and then looks at `draining`, the owner sets `draining` and then looks at `used`, both with a read-modify-write on `used`.
 //! 3. A worker that handles the flush adds its difference and takes one UNFLUSHED away, in one addition. From then on it sees
 //!    `draining` (the flag was set before the flush was posted) and counts on the shared number directly.
 //! 4. Whoever brings the number to 0 wakes the owner. Differences of workers that have not flushed yet make the
@@ -19,7 +21,11 @@
 //! when the owner may already be gone. At worst it wakes the owner of the next `run` once in vain. Daemons do not count in `pending`, but
 //! keep the root from being recycled.
 
+use std::cell::Cell;
+use std::ops::Deref;
+
 use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use crate::prim::bug::seeded_bug;
 use crate::prim::spin::SpinLock;
 use crate::wait::node::WaiterRef;
 use crate::wait::word::Ticket;
@@ -89,22 +95,22 @@ impl Root {
         self.draining.load(Ordering::Acquire)
     }
 
-    #[inline(always)]
-    pub(crate) fn mark_used(&self) {
-        // Relaxed, both: the owner reads it after everything that happened on its own fiber; other fibers of this root were counted by
-        // then, which marked it before they existed.
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
+    /// A worker wants to keep a difference for this root. False: it is being drained, count directly.
+    fn enter(&self) -> bool {
+        // Acquire: if somebody else has marked it, and only after the owner's look, then he saw `draining`, and so do we.
+        if !self.used.load(Ordering::Acquire) {
+            // SeqCst read-modify-write: pairs with the owner's look in `begin_drain`; whichever comes later sees the other.
+            self.used.swap(true, Ordering::SeqCst);
         }
+        !self.is_draining()
     }
 
     /// Counts one up directly. False: the root is closed, nothing may start in it any more.
     pub(crate) fn try_add(&self) -> bool {
-        self.mark_used();
         // Relaxed: confirmed by the compare-exchange.
         let mut now = self.pending.load(Ordering::Relaxed);
         loop {
-            if now < CLOSED / 2 {
+            if now < CLOSED / 2 && !seeded_bug("add_to_closed") {
                 return false;
             }
             // AcqRel: pairs with `close`; a fiber counted before is drained.
@@ -131,13 +137,19 @@ impl Root {
 
     /// Step 2. True if `workers` have to be asked to flush; the owner's unit is given back either way.
     pub(crate) fn begin_drain(&self, workers: usize) -> bool {
-        // Relaxed: see `mark_used`.
-        let used = self.used.load(Ordering::Relaxed);
-        let unflushed = if used { UNFLUSHED * workers as i64 } else { 0 };
+        let unflushed = if seeded_bug("drain_uncovered") { 0 } else { UNFLUSHED * workers as i64 };
+        // The seeded bug looks before `draining` is set.
+        let too_early = seeded_bug("drain_looks_first").then(|| self.used.load(Ordering::SeqCst));
         // AcqRel: as in `add`. The owner is the one who asks, so nobody needs waking if this is 0.
         self.pending.fetch_add(unflushed - 1, Ordering::AcqRel);
         // Release: pairs with `is_draining`.
         self.draining.store(true, Ordering::Release);
+        // SeqCst read-modify-write: pairs with the one in `enter`; whichever comes later sees the other.
+        let used = too_early.unwrap_or_else(|| self.used.fetch_or(false, Ordering::SeqCst));
+        if !used {
+            // AcqRel: as above.
+            self.pending.fetch_sub(unflushed, Ordering::AcqRel);
+        }
         used
     }
 
@@ -153,7 +165,7 @@ impl Root {
     pub(crate) fn publish(&self, waiter: RootWaiter) -> bool {
         self.waiter.with(|slot| *slot = Some(waiter));
         // AcqRel read-modify-write: whoever brings the number to 0 after this finds the waiter; if it was brought to 0 before, we see it.
-        if self.pending.fetch_add(0, Ordering::AcqRel) != 0 {
+        if self.pending.fetch_add(0, Ordering::AcqRel) != 0 || seeded_bug("publish_without_look") {
             return true;
         }
         // Either we take our own registration back, or the one who reached 0 has it and will wake us.
@@ -183,3 +195,74 @@ impl Root {
         self.cancel.load(Ordering::Acquire)
     }
 }
+
+/// One worker's difference for the root it last dealt with. `R` refers to a root; the worker's wakes of root owners go through `wake`.
+#[derive(Debug)]
+pub(crate) struct Tally<R: Copy> {
+    root: Cell<Option<R>>,
+    difference: Cell<i64>,
+}
+
+impl<R: Copy + Deref<Target = Root>> Tally<R> {
+    pub(crate) const fn new() -> Self {
+        Self { root: Cell::new(None), difference: Cell::new(0) }
+    }
+
+    #[inline(always)]
+    fn is_turned_to(&self, root: R) -> bool {
+        self.root.get().is_some_and(|mine| std::ptr::eq(&raw const *mine, &raw const *root))
+    }
+
+    /// A fiber of `root` is about to be published by this worker. False: the root is closed.
+    #[inline(always)]
+    pub(crate) fn count_spawn(&self, root: R, wake: impl Fn(Option<RootWaiter>)) -> bool {
+        if root.is_draining() || !(self.is_turned_to(root) || self.turn_to(root, wake)) {
+            return root.try_add();
+        }
+        self.difference.set(self.difference.get() + 1);
+        true
+    }
+
+    /// A fiber of `root` has ended on this worker.
+    #[inline(always)]
+    pub(crate) fn count_end(&self, root: R, wake: impl Fn(Option<RootWaiter>)) {
+        if root.is_draining() || !(self.is_turned_to(root) || self.turn_to(root, &wake)) {
+            wake(root.add(-1));
+            return;
+        }
+        self.difference.set(self.difference.get() - 1);
+    }
+
+    /// Settles with the root that was dealt with before, and turns to another. False: that one is being drained.
+    #[cold]
+    #[inline(never)]
+    fn turn_to(&self, root: R, wake: impl Fn(Option<RootWaiter>)) -> bool {
+        wake(self.settle());
+        let entered = root.enter();
+        if entered {
+            self.root.set(Some(root));
+        }
+        entered
+    }
+
+    /// Step 3: the flush that the owner of `root` has asked for. Returns the owner to wake.
+    #[must_use]
+    pub(crate) fn flush(&self, root: R) -> Option<RootWaiter> {
+        let difference = if self.is_turned_to(root) {
+            self.root.set(None);
+            self.difference.replace(0)
+        } else {
+            0
+        };
+        root.flush(difference)
+    }
+
+    /// Adds the difference to its root and forgets both. Returns the owner to wake.
+    #[must_use]
+    pub(crate) fn settle(&self) -> Option<RootWaiter> {
+        self.root.take().and_then(|root| root.add(self.difference.replace(0)))
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;

@@ -1,8 +1,4 @@
 //! What all threads of one runtime share: the workers' reachable halves, the injector, the idle protocol, roots, pools.
-//!
-//! A thread that is no worker of the runtime may wake one of its fibers at any time. The fiber it has claimed keeps the runtime alive until it
-//! is enqueued, but not after; so such a thread counts itself in `visitors` around the push and the kick, and the last step of shutdown
-//! waits until that is 0.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -17,6 +13,7 @@ use super::queue::{Entry, Linked};
 use super::root::Root;
 use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
+use super::visitors::Visitors;
 use crate::driver::Kicker;
 use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::fiber::stack::StackSize;
@@ -156,7 +153,8 @@ pub(crate) struct Shared {
     /// Futures alive, by id: they live on no worker between polls, so shutdown finds them here.
     pub(crate) tasks: Mutex<HashMap<u64, FrameRef>>,
     pub(crate) tasks_parked: AtomicI64,
-    visitors: AtomicI64,
+    /// Threads that are no workers and touch this for a moment.
+    pub(crate) visitors: Visitors,
     /// The fork generation it was made in; see `sched::fork`.
     pub(crate) fork_epoch: u64,
 }
@@ -184,7 +182,7 @@ impl Shared {
             counted: AtomicI64::new(0),
             tasks: Mutex::new(HashMap::new()),
             tasks_parked: AtomicI64::new(0),
-            visitors: AtomicI64::new(0),
+            visitors: Visitors::new(),
             fork_epoch: super::fork::epoch(),
         })
     }
@@ -298,26 +296,6 @@ impl Shared {
             if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
                 super::cancel::request(frame, reason);
             }
-        }
-    }
-
-    /// A thread that is no worker of this runtime is about to touch it on behalf of a fiber it has claimed.
-    pub(crate) fn enter_visit(&self) {
-        // SeqCst: ordered before the push that lets the fiber (and with it the runtime) go on.
-        self.visitors.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Its last touch.
-    pub(crate) fn leave_visit(&self) {
-        // SeqCst: pairs with `await_visitors`.
-        self.visitors.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Last step of shutdown: nobody from outside is still inside.
-    pub(crate) fn await_visitors(&self) {
-        // SeqCst: pairs with `leave_visit`. A visit is a push and a system call long.
-        while self.visitors.load(Ordering::SeqCst) != 0 {
-            crate::prim::thread::yield_now();
         }
     }
 

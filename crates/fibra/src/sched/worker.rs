@@ -22,7 +22,7 @@ use super::enqueue::Place;
 use super::policy::{INJECTOR_PERIOD, Pick, Policy};
 use super::queue::ready::Ready;
 use super::queue::{Entry, is_linked};
-use super::root::RootWaiter;
+use super::root::{RootWaiter, Tally};
 use super::shared::{Command, Remote, RootRef, Shared};
 use super::stats::WorkerStats;
 use crate::driver::{Driver, Timeout};
@@ -99,9 +99,8 @@ pub(crate) struct Worker {
     ids: Cell<(u64, u64)>,
     /// Fair points so far.
     rounds: Cell<u32>,
-    /// The root this worker holds a difference for, and the difference.
-    counted_root: Cell<Option<RootRef>>,
-    difference: Cell<i64>,
+    /// Fibers it has counted and not yet told their root.
+    tally: Tally<RootRef>,
     /// Unstarted fibers that could not get a stack; tried again when one comes free.
     pub(super) stackless: OwnerCell<std::collections::VecDeque<FrameRef>>,
     pub(super) search: super::search::SearchState,
@@ -136,8 +135,7 @@ impl Worker {
             started: Cell::new(ptr::null()),
             ids: Cell::new((0, 0)),
             rounds: Cell::new(0),
-            counted_root: Cell::new(None),
-            difference: Cell::new(0),
+            tally: Tally::new(),
             stackless: OwnerCell::new(std::collections::VecDeque::new()),
             search: super::search::SearchState::new(workers),
         }
@@ -547,13 +545,7 @@ impl Worker {
     fn obey(&self, command: Command) {
         match command {
             Command::Flush(root) => {
-                let difference = if self.counted_root.get() == Some(root) {
-                    self.counted_root.set(None);
-                    self.difference.replace(0)
-                } else {
-                    0
-                };
-                self.wake_root_owner(root.flush(difference));
+                self.wake_root_owner(self.tally.flush(root));
             }
             Command::Cancel { root, daemons_only, reason } => {
                 let mut at = self.started.get();
@@ -746,35 +738,12 @@ impl Worker {
     /// A fiber of `root` is about to be published by this worker. False: the root is closed.
     #[inline(always)]
     pub(crate) fn count_spawn(&self, root: RootRef) -> bool {
-        if root.is_draining() {
-            return root.try_add();
-        }
-        if self.counted_root.get() != Some(root) {
-            self.switch_counted_root(root);
-        }
-        self.difference.set(self.difference.get() + 1);
-        true
+        self.tally.count_spawn(root, |owner| self.wake_root_owner(owner))
     }
 
     #[inline(always)]
     fn count_end(&self, root: RootRef) {
-        if root.is_draining() {
-            self.wake_root_owner(root.add(-1));
-            return;
-        }
-        if self.counted_root.get() != Some(root) {
-            self.switch_counted_root(root);
-        }
-        self.difference.set(self.difference.get() - 1);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn switch_counted_root(&self, root: RootRef) {
-        if let Some(old) = self.counted_root.replace(Some(root)) {
-            self.wake_root_owner(old.add(self.difference.replace(0)));
-        }
-        root.mark_used();
+        self.tally.count_end(root, |owner| self.wake_root_owner(owner));
     }
 
     #[cold]
@@ -793,9 +762,7 @@ impl Worker {
 
     /// Gives back what this worker holds for its runtime, at its end.
     pub(crate) fn retire(&self) {
-        if let Some(root) = self.counted_root.take() {
-            self.wake_root_owner(root.add(self.difference.replace(0)));
-        }
+        self.wake_root_owner(self.tally.settle());
         self.stacks.with(StackCache::flush);
         self.frames.with(FrameCache::flush);
     }
@@ -856,9 +823,13 @@ unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         // SAFETY: the root outlives its fibers.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
         // A fiber that was cancelled before it started never starts: its closure is dropped, here and not on the scheduler's stack.
-        let root_cancelled = root.cancelled();
-        if root_cancelled != 0 && !frame.has(flag::ROOT) {
-            super::cancel::request(frame, root_cancelled);
+        let mut cancelled = root.cancelled();
+        if cancelled == 0 && frame.has(flag::DAEMON) {
+            // Daemons outlive their root, but not the runtime.
+            cancelled = worker.shared.daemons.cancelled();
+        }
+        if cancelled != 0 && !frame.has(flag::ROOT) {
+            super::cancel::request(frame, cancelled);
         }
         let result = if frame.flags() & (flag::CANCEL | flag::ROOT) == flag::CANCEL {
             // SAFETY: RUNNING for the first time (or a task between polls): the closure is in the storage.

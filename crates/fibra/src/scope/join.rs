@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::spawn::drop_quietly;
-use crate::fiber::frame::{self, FrameRef, flag};
+use crate::fiber::frame::{self, Frame, FrameRef, flag};
 use crate::fiber::outcome::{Detached, Outcome};
 use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
@@ -274,7 +274,7 @@ impl<T> Drop for JoinHandle<T> {
                 Detached::Recycle => return recycle(self.frame),
                 Detached::TakeResult(outcome) => {
                     match outcome {
-                        Outcome::Value if mem::needs_drop::<T>() => {
+                        Outcome::Value if Frame::must_be_taken::<T>() => {
                             // SAFETY: READY: the value is in the frame and the handle's to drop; `detach` says so once.
                             let value = unsafe { self.frame.take::<T>() };
                             // The frame must not be lost if the value's destructor panics: that panic is the caller's, after we are done.

@@ -262,7 +262,7 @@ impl Runtime {
         {
             worker.retire();
         }
-        shared.await_visitors();
+        shared.visitors.await_none();
         Ok(())
     }
 }
@@ -276,6 +276,8 @@ fn wind_down(shared: &Shared, site: &'static Location<'static>, deadline: Option
 
 /// Cancels the daemons and waits for them.
 fn end_daemons(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
+    // For those that have not started yet; they look here when they do.
+    shared.daemons.cancel(CancelReason::Shutdown as u32);
     shared.cancel_started(None, true, CancelReason::Shutdown as u32);
     drain(shared, shared.daemons, WaitReason::RuntimeEnd, site, deadline)
 }
@@ -428,7 +430,7 @@ where
     let _ = shared.blocking.shutdown(None);
     launched.threads.join();
     worker.retire();
-    shared.await_visitors();
+    shared.visitors.await_none();
     match result {
         Ok(Ok(value)) => value,
         Ok(Err(payload)) => resume_unwind(payload),

@@ -385,7 +385,7 @@ pub(crate) fn drop_quietly<V>(value: V) {
 pub(crate) unsafe fn publish_value<T>(frame: &Frame, value: T) -> RunResult {
     // SAFETY: the caller's promise.
     unsafe { frame.put(value) };
-    if mem::needs_drop::<T>() && !frame.join.publish_result(Outcome::Value) {
+    if Frame::must_be_taken::<T>() && !frame.join.publish_result(Outcome::Value) {
         // SAFETY: just put there, and the handle is gone.
         drop_quietly(unsafe { frame.take::<T>() });
     }

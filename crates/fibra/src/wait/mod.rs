@@ -10,14 +10,13 @@
 //! reason.rs   why something waits
 //! ```
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod cancel;
 pub(crate) mod node;
-#[cfg(not(loom))]
 pub(crate) mod notify;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod park;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod reason;
 pub(crate) mod waker;
 pub(crate) mod word;

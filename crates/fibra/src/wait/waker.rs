@@ -12,7 +12,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::node::{Kind, Node, Waiter, WaiterRef};
-use super::word::{State, Ticket};
+use super::word::{ARM_REVOCABLE, Arm, Claim, Commit, Release, State, Ticket};
+use crate::prim::bug::seeded_bug;
 use crate::prim::sync::{Condvar, Mutex};
 
 /// The record of a thread that waits.
@@ -41,7 +42,9 @@ impl ThreadRecord {
     }
 
     fn call(&self) {
-        *self.called.lock() = true;
+        if !seeded_bug("call_unmarked") {
+            *self.called.lock() = true;
+        }
         self.signal.notify_one();
     }
 
@@ -111,7 +114,7 @@ impl TaskRecord {
 
     /// Begins a wait that nothing but a notification ends; RUNNING → PARKING → PARKED at once, since a task has no stack to leave.
     pub(crate) fn begin(&self) -> Ticket {
-        self.waiter.word.begin_park(super::word::ARM_REVOCABLE)
+        self.waiter.word.begin_park(ARM_REVOCABLE)
     }
 }
 
@@ -129,13 +132,42 @@ pub(crate) fn unpark(waiter: WaiterRef) -> Option<Waker> {
     }
 }
 
+/// Completes the wait named by (waiter, ticket) with `arm`, if nobody else has, where there is no slot to fill: claim, release, set going. No
+/// user code runs here: a fiber is given to `enqueue`, an async waiter's waker is returned, to be called when no lock is held.
+#[must_use]
+#[inline(always)]
+pub(crate) fn complete_with(
+    waiter: WaiterRef,
+    ticket: Ticket,
+    arm: Arm,
+    enqueue: impl FnOnce(WaiterRef),
+) -> Option<Waker> {
+    let is_fiber = waiter.get().kind() == Kind::Fiber;
+    let word = &waiter.get().word;
+    match word.claim(ticket, arm, is_fiber) {
+        Claim::Lost => None,
+        Claim::Direct => {
+            enqueue(waiter);
+            None
+        }
+        Claim::Held => match word.release() {
+            Release::Deferred => None,
+            Release::Enqueue if is_fiber => {
+                enqueue(waiter);
+                None
+            }
+            Release::Enqueue => unpark(waiter),
+        },
+    }
+}
+
 /// How a thread's wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ThreadWait {
     /// `publish` said that there is nothing to wait for.
     NotParked,
     /// An owner completed it.
-    Completed(super::word::Arm),
+    Completed(Arm),
     /// Time was up first.
     TimedOut,
 }
@@ -149,13 +181,17 @@ impl ThreadRecord {
         left: impl Fn() -> Option<Duration>,
     ) -> ThreadWait {
         let word = &self.waiter.word;
-        let ticket = word.begin_park(super::word::ARM_REVOCABLE);
+        let ticket = word.begin_park(ARM_REVOCABLE);
         if !publish(self.waiter_ref(), ticket) {
-            let aborted = word.abort_park();
-            debug_assert!(aborted, "nobody knows of a wait that was not published");
+            if !word.abort_park() && !seeded_bug("abort_unanswered") {
+                // It was published for a moment (a waker was called twice), and somebody has claimed it: let him finish.
+                let _ = word.commit_park();
+                self.park(|| None);
+                word.resume();
+            }
             return ThreadWait::NotParked;
         }
-        if word.commit_park() == super::word::Commit::Parked && !self.park(&left) && word.take_back() {
+        if word.commit_park() == Commit::Parked && !self.park(&left) && word.take_back() {
             unpublish();
             return ThreadWait::TimedOut;
         }
@@ -167,7 +203,7 @@ impl ThreadRecord {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod pool {
     use super::{TaskRecord, ThreadRecord};
     use crate::prim::sync::Mutex;
@@ -223,3 +259,6 @@ mod pool {
         }
     }
 }
+
+#[cfg(all(test, any(loom, shuttle)))]
+pub(crate) mod model;

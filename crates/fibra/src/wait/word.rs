@@ -215,7 +215,7 @@ pub(crate) enum Commit {
 }
 
 /// Checks on every edge: always in debug builds, with `FIBRA_SPEC_ASSERT=1` in release builds.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod spec_assert {
     use crate::prim::atomic::{AtomicBool, Ordering};
     static ENABLED: AtomicBool = AtomicBool::new(cfg!(debug_assertions));
@@ -230,13 +230,13 @@ mod spec_assert {
         cfg!(debug_assertions) || ENABLED.load(Ordering::Relaxed)
     }
 }
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 mod spec_assert {
     pub(crate) fn enabled() -> bool {
         true
     }
 }
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use spec_assert::enable as enable_spec_assert;
 
 /// For the edges of a word that only its owner touches: debug builds only, they are on the hottest paths.
@@ -276,6 +276,17 @@ impl Word {
         Self(AtomicU64::new(0))
     }
 
+    /// A plain store, by the one who alone changes the word in this state. Others may do read-modify-writes that change nothing meanwhile
+    /// (a claim that comes too late, a canceller's look); loom does not know that such a one cannot undo a store it has not read, so there
+    /// the store is a read-modify-write of the same order.
+    #[inline(always)]
+    fn set(&self, to: Snapshot, order: Ordering) {
+        #[cfg(loom)]
+        self.0.swap(to.0, order);
+        #[cfg(not(loom))]
+        self.0.store(to.0, order);
+    }
+
     /// The current value, for decisions that a later compare-exchange confirms, and for diagnostics.
     #[inline(always)]
     pub(crate) fn snapshot(&self) -> Snapshot {
@@ -292,7 +303,7 @@ impl Word {
         debug_check_edge(now, &[State::Init], State::Runnable);
         let to = now.with_state(State::Runnable).with_next_ticket();
         // Release: pairs with the acquire in `start`; the closure is written before.
-        self.0.store(to.0, Ordering::Release);
+        self.set(to, Ordering::Release);
         to.ticket()
     }
 
@@ -302,9 +313,23 @@ impl Word {
     pub(crate) fn start(&self, ticket: Ticket) -> bool {
         let from = Snapshot::new(State::Runnable, 0, ticket);
         // A new ticket: an old entry of this start must not match when the fiber is RUNNABLE again after a yield.
-        let to = from.with_state(State::Running).with_next_ticket();
+        let running = from.with_state(State::Running);
+        let to = if seeded_bug("start_keeps_ticket") { running } else { running.with_next_ticket() };
         // Acquire: pairs with the release in `publish_spawned`, the closure is seen. Release is not needed by anybody.
-        self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        match self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(actual) => self.start_with_arm(Snapshot(actual), ticket, to),
+        }
+    }
+
+    /// [`Word::start`] of a task that was woken as another arm than the first (by cancellation), or nothing.
+    #[cold]
+    #[inline(never)]
+    fn start_with_arm(&self, now: Snapshot, ticket: Ticket, to: Snapshot) -> bool {
+        now.state() == State::Runnable
+            && now.ticket() == ticket
+            // Acquire: as in `start`, and pairs with `claim`. Whoever fails here was slower.
+            && self.0.compare_exchange(now.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// [`start`](Self::start) of a frame that is in no queue others can reach: its one entry was taken out, or it never had one.
@@ -314,7 +339,7 @@ impl Word {
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         check_edge(now, &[State::Runnable], State::Running);
         // Relaxed: as above; cancellers only look.
-        self.0.store(now.with_state(State::Running).with_arm(0).with_next_ticket().0, Ordering::Relaxed);
+        self.set(now.with_state(State::Running).with_arm(0).with_next_ticket(), Ordering::Relaxed);
     }
 
     /// RUNNABLE → RUNNING of a started fiber, by the worker it lives on. Keeps the arm, which the fiber is about to read.
@@ -324,7 +349,7 @@ impl Word {
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         check_edge(now, &[State::Runnable], State::Running);
         // Relaxed: as above; others only look at RUNNING to leave it alone.
-        self.0.store(now.with_state(State::Running).0, Ordering::Relaxed);
+        self.set(now.with_state(State::Running), Ordering::Relaxed);
     }
 
     /// RUNNING → RUNNABLE after the fiber has switched out to yield.
@@ -333,7 +358,7 @@ impl Word {
         // Relaxed, both: as in `resume`.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         debug_check_edge(now, &[State::Running], State::Runnable);
-        self.0.store(now.with_state(State::Runnable).0, Ordering::Relaxed);
+        self.set(now.with_state(State::Runnable), Ordering::Relaxed);
     }
 
     /// RUNNING → PARKING with a new ticket. From here on a completion owner may claim the wait. The cancel flag has to be read after this.
@@ -345,8 +370,8 @@ impl Word {
         let to = Snapshot::new(State::Parking, kind, now.with_next_ticket().ticket());
         let (ticket, to) = (to.ticket(), to.0);
         if seeded_bug("park_without_rmw") {
-            // Relaxed: the bug.
-            self.0.store(to, Ordering::Relaxed);
+            // Relaxed: the bug. As weak as a store; a store proper would confuse loom (see `set`).
+            self.0.swap(to, Ordering::Relaxed);
         } else {
             // SeqCst read-modify-write: first half of the handshake with the canceller (flag, then word) and with every
             // object that is published to after this.
@@ -366,6 +391,10 @@ impl Word {
             return false;
         }
         let to = now.with_state(State::Running).with_arm(0);
+        if seeded_bug("abort_by_store") {
+            self.0.store(to.0, Ordering::SeqCst);
+            return true;
+        }
         // SeqCst: one of the edges that race with `claim`.
         self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
@@ -460,6 +489,10 @@ impl Word {
             return false;
         }
         let to = now.with_state(State::Running).with_arm(0);
+        if seeded_bug("take_back_by_store") {
+            self.0.store(to.0, Ordering::SeqCst);
+            return true;
+        }
         // SeqCst: one of the edges that race with `claim`.
         self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
@@ -469,7 +502,7 @@ impl Word {
         // Relaxed, both: the record is its new owner's alone; it came from a pool with acquire.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         check_edge(now, &[State::Init], State::Running);
-        self.0.store(now.with_state(State::Running).0, Ordering::Relaxed);
+        self.set(now.with_state(State::Running), Ordering::Relaxed);
     }
 
     /// RUNNING → DONE or CANCELLED, on the scheduler's stack, after the last switch.
@@ -480,7 +513,7 @@ impl Word {
         let to = if cancelled { State::Cancelled } else { State::Done };
         debug_check_edge(now, &[State::Running], to);
         // Release: pairs with the acquire in `snapshot`: the result is in the frame.
-        self.0.store(now.with_state(to).with_arm(0).0, Ordering::Release);
+        self.set(now.with_state(to).with_arm(0), Ordering::Release);
     }
 
     /// Back to INIT, keeping the ticket: stale wakers of the former life stay stale.
@@ -489,7 +522,7 @@ impl Word {
         // Relaxed, both: the frame is in the hands of one thread again; the pool orders its next life.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         debug_check_edge(now, &[State::Done, State::Cancelled, State::Running, State::Init], State::Init);
-        self.0.store(now.with_state(State::Init).with_arm(0).0, Ordering::Relaxed);
+        self.set(now.with_state(State::Init).with_arm(0), Ordering::Relaxed);
     }
 
     /// The canceller's look at the word, after it has set the flag: a read-modify-write even if nothing changes.
@@ -503,3 +536,6 @@ impl Word {
         Snapshot(self.0.fetch_or(0, Ordering::SeqCst))
     }
 }
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;

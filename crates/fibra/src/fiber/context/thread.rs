@@ -246,17 +246,8 @@ mod model {
         assert_eq!(shared.add(0), 1122);
     }
 
-    #[cfg(loom)]
     #[test]
     fn model_strict_alternation() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(alternate);
-    }
-
-    #[cfg(all(shuttle, not(loom)))]
-    #[test]
-    fn shuttle_strict_alternation() {
-        shuttle::check_random(alternate, 500);
+        crate::prim::model::check(3, alternate);
     }
 }

@@ -91,10 +91,11 @@ impl<B> Depot<B> {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 mod model {
     use super::Depot;
     use crate::prim::cell::UnsafeCell;
+    use crate::prim::model::{check, thread};
     use crate::prim::sync::Arc;
 
     /// A batch as the caches use it: plain memory that only its holder touches. loom objects to overlapping access.
@@ -120,14 +121,12 @@ mod model {
     /// Two caches exchange batches through the depot while it is trimmed: no batch is lost, doubled or touched by two.
     #[test]
     fn model_depot_hands_over_every_batch_once() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
+        check(3, || {
             let depot = Arc::new(Depot::new());
             depot.put(Batch::new(0));
             let other = {
                 let depot = depot.clone();
-                loom::thread::spawn(move || {
+                thread::spawn(move || {
                     depot.put(Batch::new(0));
                     let taken = depot.take();
                     if let Some(batch) = &taken {
@@ -157,16 +156,14 @@ mod model {
     /// taken.
     #[test]
     fn model_depot_trim_beside_take() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
+        check(3, || {
             let depot = Arc::new(Depot::new());
             depot.put(Batch::new(0));
             depot.put(Batch::new(0));
             assert!(depot.take_idle(0, 8).is_empty(), "the first look only starts the watch");
             let trimmer = {
                 let depot = depot.clone();
-                loom::thread::spawn(move || {
+                thread::spawn(move || {
                     let idle = depot.take_idle(0, 8);
                     idle.iter().for_each(Batch::touch);
                     let count = idle.len();

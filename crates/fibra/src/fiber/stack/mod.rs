@@ -49,19 +49,20 @@
 
 pub(crate) mod depot;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod arena;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod cache;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod guard;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod record;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod size;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod trim;
 
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use self::{
     arena::{Found, NoStack, find},
     cache::StackCache,
@@ -70,9 +71,8 @@ pub(crate) use self::{
     size::StackSize,
     trim::trim_depot,
 };
-#[cfg(not(loom))]
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use guard::{GuardKind, RESERVE, guard_kind};
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

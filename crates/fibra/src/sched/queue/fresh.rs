@@ -348,7 +348,7 @@ impl Buffer {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 // SAFETY (all of them): in these tests the thread that made a deque, or the one named as its owner, is the only one to call its
 // owner operations.
 #[allow(clippy::undocumented_unsafe_blocks)]
@@ -484,19 +484,13 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 // SAFETY (all of them): in these models the main thread is the only owner of `deque`, each thief of its own deque.
 #[allow(clippy::undocumented_unsafe_blocks)]
 mod model {
     use super::*;
+    use crate::prim::model::{check, thread};
     use crate::prim::sync::Arc;
-    use loom::thread;
-
-    fn check(body: impl Fn() + Sync + Send + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(body);
-    }
 
     fn entry(ticket: u64) -> Entry {
         Entry { frame: !(ticket as usize), ticket }
@@ -528,7 +522,7 @@ mod model {
     // S0-79, S0-82: owner and thief meet at the last items.
     #[test]
     fn model_owner_pop_against_steal() {
-        check(|| {
+        check(3, || {
             let deque = Arc::new(Fresh::new());
             unsafe {
                 deque.push(entry(0));
@@ -543,7 +537,7 @@ mod model {
 
     #[test]
     fn model_last_item() {
-        check(|| {
+        check(3, || {
             let deque = Arc::new(Fresh::new());
             unsafe { deque.push(entry(0)) };
             let thieves = [thief(&deque, 1), thief(&deque, 1)];
@@ -556,7 +550,7 @@ mod model {
     // The buffer (2 slots) is replaced while a thief reads from it, and slots are used again.
     #[test]
     fn model_growth_against_steal() {
-        check(|| {
+        check(3, || {
             let deque = Arc::new(Fresh::new());
             unsafe { deque.push(entry(0)) };
             let thief = thief(&deque, 2);
@@ -572,7 +566,7 @@ mod model {
     // What the owner wrote before the push is seen by the thief.
     #[test]
     fn model_push_publishes() {
-        check(|| {
+        check(3, || {
             let deque = Arc::new(Fresh::new());
             let frame = Arc::new(AtomicU64::new(0));
             let other = {
@@ -593,7 +587,7 @@ mod model {
     // A joiner takes back what it offered, or a thief has it: never both, never neither.
     #[test]
     fn model_take_back_against_steal() {
-        check(|| {
+        check(3, || {
             let deque = Arc::new(Fresh::new());
             unsafe { deque.push(entry(0)) };
             let thief = thief(&deque, 1);

@@ -143,7 +143,7 @@ impl<T> fmt::Debug for Batch<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::super::is_linked;
     use super::*;
@@ -242,13 +242,13 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 mod model {
     use super::*;
     use crate::prim::cell::UnsafeCell;
+    use crate::prim::model::{check, thread};
     use crate::prim::sync::{Arc, Condvar, Mutex};
     use crate::sched::idle::Idle;
-    use loom::thread;
 
     struct Node {
         link: AtomicPtr<Node>,
@@ -286,9 +286,7 @@ mod model {
 
     /// Two pushers with `each` items, an owner that sleeps whenever there is nothing. Only pushes that found the inbox empty wake.
     fn model(each: u32, preemptions: usize) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(preemptions);
-        builder.check(move || {
+        check(preemptions, move || {
             let world = Arc::new(World {
                 inbox: Inbox::new(),
                 idle: Idle::new(1),

@@ -332,7 +332,7 @@ impl Ring {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 
@@ -455,18 +455,16 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 mod model {
     use super::*;
+    use crate::prim::model::{self, thread};
     use crate::prim::sync::Arc;
-    use loom::thread;
 
     /// Producers that push `counts[i]` items each, consumers that try `attempts` times each, beside the main thread, which at the
     /// end takes what is left. The ring has two slots, so that most of it goes through the list.
     fn check(preemptions: usize, before: u64, counts: &'static [u64], attempts: &'static [usize]) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(preemptions);
-        builder.check(move || {
+        model::check(preemptions, move || {
             let injector = Arc::new(Injector::with_ring(2));
             // The first producer has already pushed something.
             (0..before).for_each(|ticket| injector.push(Entry { frame: 0, ticket }));
@@ -532,9 +530,7 @@ mod model {
     // What the producer wrote before the push is seen by whoever takes the entry (loom checks the slot's cell as well).
     #[test]
     fn model_push_publishes() {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(|| {
+        model::check(3, || {
             let injector = Arc::new(Injector::with_ring(2));
             let frame = Arc::new(AtomicU64::new(0));
             let producer = {

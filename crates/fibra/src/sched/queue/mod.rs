@@ -18,7 +18,7 @@
 //!
 //! # Seeded bugs
 //!
-//! CI compiles each with `--cfg bug="…"` and expects the model beside it to fail (`RUSTFLAGS='--cfg loom --cfg bug="…"'`).
+//! CI switches each on (`FIBRA_BUG=…`, see `prim::bug`) and expects the model beside it to fail; `.ci/bugs` holds the same list.
 //! Those of the sleep protocol are listed in `idle.rs`.
 //!
 //! | bug | where | model that must fail |

@@ -80,7 +80,7 @@ impl<T> fmt::Debug for Ready<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::super::is_linked;
     use super::*;
