@@ -43,6 +43,11 @@ impl LocalMap {
         }
     }
 
+    /// Is there a value that must not go to another thread? Those that children inherit are `Send`; of others nobody knows.
+    pub(crate) fn must_stay(&self) -> bool {
+        self.slots.iter().any(|slot| slot.inherit.is_none())
+    }
+
     /// Takes the value of `key` out.
     pub(crate) fn remove(&mut self, key: usize) -> Option<Box<dyn Any>> {
         let at = self.slots.iter().position(|slot| slot.key == key)?;

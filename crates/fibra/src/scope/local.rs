@@ -246,7 +246,14 @@ pub(crate) fn adopt(top: &FiberTop, inherited: Inherited) {
     top.locals.set(Box::into_raw(Box::new(LocalMap::from_inherited(inherited))).cast());
 }
 
-/// A task's locals travel with it between polls.
+/// Does this fiber (the running one) have locals that must not go to another thread?
+pub(crate) fn must_stay(top: &FiberTop) -> bool {
+    let map = top.locals.get().cast::<LocalMap>();
+    // SAFETY: as in `with_map`: the fiber's own map, and nothing here calls user code.
+    unsafe { map.as_ref() }.is_some_and(LocalMap::must_stay)
+}
+
+/// A task's locals travel with it between polls, if all of them are `Send`.
 pub(crate) fn detach(top: &FiberTop) -> *mut () {
     top.locals.replace(std::ptr::null_mut())
 }
@@ -254,6 +261,14 @@ pub(crate) fn detach(top: &FiberTop) -> *mut () {
 /// See [`detach`].
 pub(crate) fn attach(top: &FiberTop, locals: *mut ()) {
     top.locals.set(locals);
+}
+
+/// Drops locals that no fiber will get again.
+pub(crate) fn drop_detached(locals: *mut ()) {
+    if !locals.is_null() {
+        // SAFETY: `detach` took it off a fiber, and it is attached to none.
+        drop_quietly(unsafe { Box::from_raw(locals.cast::<LocalMap>()) });
+    }
 }
 
 /// At the end of a fiber, on its own stack: drops every local, shielded, panics caught. Destructors may set new ones; those go too.

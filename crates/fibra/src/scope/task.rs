@@ -2,7 +2,8 @@
 //!
 //! A task is a frame without a stack between polls. Each poll runs on a pooled fiber stack, so the future may even make
 //! blocking calls (it then stays on that worker until the poll ends). When it is pending, the stack goes back and the frame parks;
-//! its waker makes it stealable work again.
+//! its waker makes it stealable work again. A task that has fiber-locals which are not inherited (and so need not be `Send`) keeps its
+//! stack and its worker instead.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -22,7 +23,7 @@ use crate::fiber::frame::{Frame, FrameRef, RunResult, Thunk, flag};
 use crate::prim::atomic::handshake_load_u32;
 use crate::sched::current;
 use crate::wait::notify::Notify;
-use crate::wait::park::{Wait, Waitable, wait};
+use crate::wait::park::{Ended, Wait, Waitable, wait, wait_or_cancelled};
 use crate::wait::reason::WaitReason;
 use crate::wait::waker::ThreadRecord;
 use crate::wait::word::ARM_REVOCABLE;
@@ -147,6 +148,18 @@ impl<F: Future> TaskThunk<F> {
                     return unsafe { publish_panic(frame, payload) };
                 }
             }
+            if local::must_stay(top) {
+                // Law 1: its fiber-locals need not be `Send`, so it keeps its stack and waits here, like `block_on`.
+                let object = Arc::as_ptr(&notify).addr() as u64;
+                let site = frame.site.get().unwrap_or(Location::caller());
+                let how = Wait { reason: WaitReason::BlockOn, object, site, deadline: None };
+                if wait_or_cancelled(&*notify, how) == Ended::Cancelled {
+                    drop_quietly(task);
+                    end_of_user_code(frame);
+                    return RunResult::Ended(crate::fiber::outcome::Outcome::Cancelled);
+                }
+                continue;
+            }
             // Park: back into the storage first, since another worker may poll it as soon as this one has committed.
             task.locals = local::detach(top);
             // SAFETY: the storage is empty: the task was taken out above.
@@ -173,8 +186,10 @@ impl<F: Future> TaskThunk<F> {
     unsafe fn discard(frame: &Frame) {
         // SAFETY: as in `run`; it will not be polled again.
         let mut task = unsafe { frame.take::<Box<Task<F>>>() };
-        if let Some(top) = frame.top() {
-            local::attach(top, std::mem::replace(&mut task.locals, ptr::null_mut()));
+        match (&task.notify, frame.top()) {
+            (None, _) => start_of_user_code(frame),
+            (Some(_), Some(top)) => local::attach(top, std::mem::replace(&mut task.locals, ptr::null_mut())),
+            (Some(_), None) => local::drop_detached(std::mem::replace(&mut task.locals, ptr::null_mut())),
         }
         drop_quietly(task);
         end_of_user_code(frame);

@@ -311,7 +311,11 @@ impl Word {
     /// stale (somebody else took the frame) and has to be dropped.
     #[inline(always)]
     pub(crate) fn start(&self, ticket: Ticket) -> bool {
-        let from = Snapshot::new(State::Runnable, 0, ticket);
+        // Relaxed: confirmed by the compare-exchange. The arm is whatever woke a task last, cancellation for one.
+        let from = Snapshot(self.0.load(Ordering::Relaxed));
+        if !from.is(State::Runnable) || from.ticket() != ticket {
+            return false;
+        }
         // A new ticket: an old entry of this start must not match when the fiber is RUNNABLE again after a yield.
         let running = from.with_state(State::Running);
         let to = if seeded_bug("start_keeps_ticket") { running } else { running.with_next_ticket() };
