@@ -66,7 +66,9 @@ impl Worker {
                 }
                 return;
             }
-            if self.shared.remotes.len() > 1 && (searching || self.shared.idle.try_start_search()) {
+            // One who was woken to search counts as searching and has to leave that state, also a single worker, which has nobody to search:
+            // it was woken for something that it found by itself before it slept.
+            if searching || self.shared.remotes.len() > 1 && self.shared.idle.try_start_search() {
                 self.stats().searches.add(1);
                 let found = self.search(searching);
                 self.end_search(found);
