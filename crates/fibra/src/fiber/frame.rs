@@ -52,6 +52,8 @@ pub(crate) mod flag {
     pub(crate) const HOLD_OFF: u32 = 1 << 7;
     /// It has extras (a name, a stack size): saves looking for them on another cache line.
     pub(crate) const EXTRAS: u32 = 1 << 12;
+    /// Does not count under `max_fibers`: a root, or a helper of the runtime's own.
+    pub(crate) const UNCAPPED: u32 = 1 << 13;
     /// Why it was cancelled; 4 bits, written before CANCEL is set.
     pub(crate) const REASON_SHIFT: u32 = 8;
     pub(crate) const REASON_MASK: u32 = 0xF << REASON_SHIFT;

@@ -221,7 +221,7 @@ impl Shared {
         let Some(cap) = self.config.max_fibers else { return true };
         // Relaxed, both: a limit, not an order.
         let was = self.counted.fetch_add(1, Ordering::Relaxed);
-        if was as usize >= cap {
+        if was >= cap as i64 {
             self.counted.fetch_sub(1, Ordering::Relaxed);
             return false;
         }

@@ -45,7 +45,7 @@ impl Worker {
         let frame = self.take_frame();
         self.shared.root.add_user();
         // Relaxed, all: the frame is ours until it is queued here.
-        frame.waiter.flags.store(flag::PINNED | flag::DAEMON, Ordering::Relaxed);
+        frame.waiter.flags.store(flag::PINNED | flag::DAEMON | flag::UNCAPPED, Ordering::Relaxed);
         frame.home.store(self.index as u32, Ordering::Relaxed);
         frame.id.store(self.take_id(), Ordering::Relaxed);
         frame.runtime.store(std::ptr::from_ref(&*self.shared).cast_mut().cast(), Ordering::Relaxed);

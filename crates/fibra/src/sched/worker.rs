@@ -674,7 +674,9 @@ impl Worker {
             self.shared.tasks.lock().remove(&frame.id.load(Ordering::Relaxed));
         }
         self.stats().ended.add(1);
-        self.shared.dismiss();
+        if flags & flag::UNCAPPED == 0 {
+            self.shared.dismiss();
+        }
         frame.waiter.word.finish(outcome == Outcome::Cancelled);
         match frame.join.finish(outcome) {
             Finished::LeaveToHandle => {}

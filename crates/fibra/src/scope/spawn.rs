@@ -232,7 +232,14 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     if flags & flag::ROOT == 0 && (shared.is_closing() || shared.fork_epoch != crate::sched::fork::epoch()) {
         return Err(Refused { reason: RefusedBecause::ShuttingDown, f });
     }
-    if !shared.admit() {
+    // Before anything is counted: cloning what the child inherits is user code, and may panic.
+    if let Some(inherited) = parent.map(local::inherited).filter(|inherited| !inherited.is_empty()) {
+        *extras.get_or_insert_default().inherited.lock() = Some(inherited);
+    }
+    if flags & flag::ROOT != 0 {
+        // A full runtime can still be run, and above all be shut down.
+        flags |= flag::UNCAPPED;
+    } else if !shared.admit() {
         return Err(Refused { reason: RefusedBecause::Full, f });
     }
     let counted = if flags & flag::ROOT != 0 {
@@ -253,9 +260,6 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     if !counted {
         shared.dismiss();
         return Err(Refused { reason: RefusedBecause::ShuttingDown, f });
-    }
-    if let Some(inherited) = parent.map(local::inherited).filter(|inherited| !inherited.is_empty()) {
-        *extras.get_or_insert_default().inherited.lock() = Some(inherited);
     }
     let (frame, id) = match worker {
         Some(worker) => (worker.take_frame(), worker.take_id()),
@@ -346,6 +350,8 @@ impl<F: FnOnce() -> T, T> Closure<F, T> {
     unsafe fn discard(frame: &Frame) {
         // SAFETY: `fill` put an `F` there, and it never ran.
         let f = unsafe { frame.take::<F>() };
+        // What its parent left for it is dropped with everything else, here: it is user code.
+        start_of_user_code(frame);
         drop_quietly(f);
         end_of_user_code(frame);
     }
@@ -355,11 +361,13 @@ impl<F: FnOnce() -> T, T> Closure<F, T> {
 #[inline(always)]
 pub(crate) fn start_of_user_code(frame: &Frame) {
     // SAFETY: the running fiber's own frame.
-    if let Some(extras) = unsafe { frame.extras() }
-        && let Some(inherited) = extras.inherited.lock().take()
-        && let Some(top) = frame.top()
-    {
-        local::adopt(top, inherited);
+    if let Some(extras) = unsafe { frame.extras() } {
+        let inherited = extras.inherited.lock().take();
+        match (inherited, frame.top()) {
+            (Some(inherited), Some(top)) => local::adopt(top, inherited),
+            // It never gets a stack.
+            (inherited, _) => drop_quietly(inherited),
+        }
     }
 }
 
@@ -388,6 +396,8 @@ pub(crate) unsafe fn publish_value<T>(frame: &Frame, value: T) -> RunResult {
     if Frame::must_be_taken::<T>() && !frame.join.publish_result(Outcome::Value) {
         // SAFETY: just put there, and the handle is gone.
         drop_quietly(unsafe { frame.take::<T>() });
+        // Its destructor may have used fiber-locals once more.
+        end_of_user_code(frame);
     }
     RunResult::Ended(Outcome::Value)
 }
@@ -408,6 +418,8 @@ pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any
         }
         // SAFETY: just put there, and the handle is gone.
         drop_quietly(unsafe { frame.take::<Box<dyn std::any::Any + Send>>() });
+        // As in `publish_value`.
+        end_of_user_code(frame);
     }
     RunResult::Ended(Outcome::Panicked)
 }
