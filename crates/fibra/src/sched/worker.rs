@@ -101,6 +101,8 @@ pub(crate) struct Worker {
     rounds: Cell<u32>,
     /// Fibers it has counted and not yet told their root.
     tally: Tally<RootRef>,
+    /// Fibers of this worker that are suspended while they unwind, inside a destructor; see `wait::cancel`.
+    pub(crate) parked_unwinding: Cell<u32>,
     /// Unstarted fibers that could not get a stack; tried again when one comes free.
     pub(super) stackless: OwnerCell<std::collections::VecDeque<FrameRef>>,
     pub(super) search: super::search::SearchState,
@@ -136,6 +138,7 @@ impl Worker {
             ids: Cell::new((0, 0)),
             rounds: Cell::new(0),
             tally: Tally::new(),
+            parked_unwinding: Cell::new(0),
             stackless: OwnerCell::new(std::collections::VecDeque::new()),
             search: super::search::SearchState::new(workers),
         }
@@ -776,9 +779,10 @@ impl Worker {
         self.stats().stacks_fresh.set(fresh);
     }
 
-    /// Does this worker have started fibers?
-    pub(crate) fn has_started(&self) -> bool {
-        !self.started.get().is_null()
+    /// Does this worker have fibers that must not change threads: started ones, or local ones that have not started (whatever waits in an
+    /// owner-only queue counts as such)?
+    pub(crate) fn has_bound(&self) -> bool {
+        !self.started.get().is_null() || !self.is_ready_empty() || !self.stackless.with(|waiting| waiting.is_empty())
     }
 
     // ---- leaving a fiber: the only places in fibra that switch away

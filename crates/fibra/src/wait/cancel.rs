@@ -1,8 +1,9 @@
 //! Delivering cancellation: the fiber unwinds, quietly, from the blocking call it is in up to its end.
 //!
 //! The request (flag and claim) is `sched::cancel`'s. Here: when a fiber may be unwound, and how. It is held off while a `shield`
-//! is open and while *this fiber* unwinds already, which is a flag of its own, set before our own unwinding and by the panic hook;
-//! `thread::panicking()` belongs to the whole worker and is only asked whether an unwinding we know of is over.
+//! is open and while *this fiber* unwinds already (a second unwinding out of a destructor would abort the process), which is a flag of its
+//! own, set before our own unwinding and by the panic hook. `resume_unwind` calls no hook, and a program may replace ours; so
+//! `thread::panicking()`, which belongs to the whole worker, is asked too, and believed if no parked neighbour explains it.
 
 use std::any::Any;
 use std::panic::resume_unwind;
@@ -84,18 +85,12 @@ pub fn is_cancellation(payload: &(dyn Any + Send)) -> bool {
     payload.is::<Cancelled>()
 }
 
-/// Must cancellation of the running fiber wait? Asked if HOLD_OFF is set, which says that it may have to.
+/// Must cancellation of the running fiber wait? Asked if HOLD_OFF is set or somebody on this thread unwinds, which say that it may have to.
 #[cold]
 #[inline(never)]
-pub(crate) fn held_off(frame: FrameRef) -> bool {
+pub(crate) fn held_off(worker: &Worker, frame: FrameRef) -> bool {
     let top = frame.top().expect("a running fiber has a stack");
-    if top.unwinding.get() && !std::thread::panicking() {
-        // The flag is ours, the question the thread's: if nobody unwinds on this worker, this fiber does not either. (A neighbour
-        // that parked inside a destructor can make the answer a late yes, never an early no.)
-        top.unwinding.set(false);
-    }
-    let cooperative = current::worker().is_some_and(|worker| worker.shared.config.cooperative);
-    let held_off = top.shields.get() != 0 || top.unwinding.get() || cooperative;
+    let held_off = is_still_unwinding(worker, frame, top) || top.shields.get() != 0 || worker.shared.config.cooperative;
     if !held_off {
         frame.lower(flag::HOLD_OFF);
     }
@@ -109,11 +104,40 @@ pub(crate) fn begin_unwinding(frame: FrameRef, top: &FiberTop) {
     frame.raise(flag::HOLD_OFF);
 }
 
+fn is_still_unwinding(worker: &Worker, frame: FrameRef, top: &FiberTop) -> bool {
+    // The flag is ours, the question the thread's: if nobody unwinds on this worker, this fiber does not either. (A neighbour
+    // that parked inside a destructor can make the answer a late yes, never an early no.)
+    if !std::thread::panicking() {
+        top.unwinding.set(false);
+    } else if worker.parked_unwinding.get() == 0 {
+        // Somebody on this thread unwinds, and nobody who does is parked: it is this fiber, and the hook was not called for it.
+        begin_unwinding(frame, top);
+    }
+    top.unwinding.get()
+}
+
+/// Suspends the running fiber, which may be unwinding (it is inside a destructor): its neighbours have to know, since
+/// `thread::panicking()` is true for them meanwhile.
+///
+/// # Safety
+/// As [`Worker::suspend`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal: usize) {
+    let top = frame.top().expect("a running fiber has a stack");
+    let counted = u32::from(is_still_unwinding(worker, frame, top));
+    worker.parked_unwinding.set(worker.parked_unwinding.get() + counted);
+    // SAFETY: passed on.
+    unsafe { worker.suspend(frame, signal) };
+    worker.parked_unwinding.set(worker.parked_unwinding.get() - counted);
+}
+
 /// Unwinds if this fiber is cancelled and may be unwound.
 #[inline]
 pub(crate) fn checkpoint() {
-    let Some(frame) = current::fiber() else { return };
-    if frame.has(flag::CANCEL) && !(frame.has(flag::HOLD_OFF) && held_off(frame)) {
+    let Some(worker) = current::worker() else { return };
+    let Some(frame) = worker.current.get() else { return };
+    if frame.has(flag::CANCEL) && !held_off(worker, frame) {
         deliver();
     }
 }
@@ -151,5 +175,5 @@ fn repeated(worker: &Worker, frame: FrameRef) {
         );
     }
     // SAFETY: on the current fiber, whose word is RUNNING.
-    unsafe { worker.suspend(frame, signal::YIELD) };
+    unsafe { suspend_unwinding(worker, frame, signal::YIELD) };
 }

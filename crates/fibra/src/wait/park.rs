@@ -88,7 +88,9 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
     if flags & flag::NO_SUSPEND != 0 {
         suspended_in_no_suspend(how.reason);
     }
-    let binding = how.reason.is_binding() || flags & flag::HOLD_OFF != 0 && cancel::held_off(frame);
+    // Most fibers are not shielded and nobody unwinds: then nothing holds cancellation off.
+    let may_hold_off = flags & flag::HOLD_OFF != 0 || std::thread::panicking();
+    let binding = how.reason.is_binding() || may_hold_off && cancel::held_off(worker, frame);
     if !binding && flags & flag::CANCEL != 0 {
         return Ended::Cancelled;
     }
@@ -102,7 +104,7 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
         if !word.abort_park() {
             // The canceller was faster and has claimed the wait: let it finish.
             // SAFETY: on the current fiber, whose word is PARKING and claimed.
-            unsafe { worker.suspend(frame, signal::PARK) };
+            unsafe { leave(worker, frame, signal::PARK) };
         }
         return Ended::Cancelled;
     }
@@ -110,14 +112,14 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
         if !word.abort_park() {
             // Cancelled meanwhile; but what we came for is done, and that stands. Cancellation comes at the next wait.
             // SAFETY: as above.
-            unsafe { worker.suspend(frame, signal::PARK) };
+            unsafe { leave(worker, frame, signal::PARK) };
         }
         return Ended::NotParked;
     }
     top.note_wait(how.reason as u8, how.object, how.site, worker.cached_now());
     match how.deadline {
         // SAFETY: on the current fiber, whose word is PARKING or claimed.
-        None => unsafe { worker.suspend(frame, signal::PARK) },
+        None => unsafe { leave(worker, frame, signal::PARK) },
         Some(deadline) => suspend_until(worker, frame, ticket, deadline),
     }
     top.clear_wait();
@@ -141,7 +143,7 @@ fn suspend_until(worker: &Worker, frame: FrameRef, ticket: Ticket, deadline: u64
     // SAFETY: it stays on this stack until it has fired or is removed below; the fiber does not leave this function before.
     unsafe { worker.set_timer(&timer, deadline) };
     // SAFETY: on the current fiber, whose word is PARKING or claimed.
-    unsafe { worker.suspend(frame, signal::PARK) };
+    unsafe { leave(worker, frame, signal::PARK) };
     if timer.is_set() {
         // SAFETY: set above, on this worker: a started fiber stays.
         unsafe { worker.remove_timer(&timer) };
@@ -182,7 +184,22 @@ fn yield_fiber(worker: &Worker, frame: FrameRef) {
         before_yield(frame);
     }
     // SAFETY: on the current fiber, whose word is RUNNING.
-    unsafe { worker.suspend(frame, signal::YIELD) };
+    unsafe { leave(worker, frame, signal::YIELD) };
+}
+
+/// Suspends the current fiber; see [`Worker::suspend`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
+    if frame.has(flag::HOLD_OFF) {
+        // SAFETY: passed on.
+        unsafe { cancel::suspend_unwinding(worker, frame, signal) };
+    } else {
+        // SAFETY: passed on.
+        unsafe { worker.suspend(frame, signal) };
+    }
 }
 
 #[cold]
