@@ -341,6 +341,11 @@ impl BlockingPool {
         if own == 0 { Ok(()) } else { Err(own) }
     }
 
+    /// Is this a thread of this pool, hence inside one of its jobs?
+    pub(crate) fn is_served_here(&self) -> bool {
+        SERVES.get().0 == Arc::as_ptr(&self.shared).addr()
+    }
+
     /// Threads there are, or that are being started.
     pub(crate) fn threads(&self) -> usize {
         self.look(|state| state.threads)

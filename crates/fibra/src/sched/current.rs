@@ -27,6 +27,11 @@ pub(crate) fn worker<'a>() -> Option<&'a Worker> {
     unsafe { WORKER.get().as_ref() }
 }
 
+/// Like [`set_worker`]; gives what was set before.
+pub(crate) fn replace_worker(worker: *const Worker) -> *const Worker {
+    WORKER.replace(worker)
+}
+
 /// Set at the beginning of a worker's loop, cleared (null) at its end.
 pub(crate) fn set_worker(worker: *const Worker) {
     WORKER.set(worker);

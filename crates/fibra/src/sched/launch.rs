@@ -8,7 +8,7 @@
 //! 4. *Stop*: `stop` is set, every worker is woken and ends; sysmon ends; the blocking pool ends.
 //! 5. *Join* every thread, wait for visitors, free.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use super::hook;
@@ -82,8 +82,21 @@ fn start_threads(launched: &mut Launched, drivers: Vec<Driver>, keep_first: bool
 pub(crate) fn run_worker(worker: &Worker, over: impl Fn() -> bool) {
     // Without an alternate stack an overflow still ends the process, only without its report.
     let _alt_stack = AltStack::install_for_thread().ok();
+    let unwinds = NoWayOn;
     // Relaxed: a hint while there is work; a sleeping worker is woken after it is set.
     worker.run_loop(|| over() || worker.shared.stop.load(Ordering::Relaxed));
+    std::mem::forget(unwinds);
+}
+
+/// A worker's loop must not unwind: past it are the borrows of the fibers it runs, and whoever waits for one of them would wait for ever. It
+/// does not panic; if it does all the same (the hook has said where), the program cannot go on.
+struct NoWayOn;
+
+impl Drop for NoWayOn {
+    fn drop(&mut self) {
+        let _ = std::io::stderr().write_all(b"fibra: a worker's loop panicked; the program cannot go on\n");
+        std::process::abort();
+    }
 }
 
 /// Step 4 for the workers and sysmon.

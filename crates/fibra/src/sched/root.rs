@@ -47,6 +47,8 @@ pub(crate) struct Root {
     used: AtomicBool,
     /// Why everything in it is cancelled; 0 if it is not. Unstarted fibers look here when they start.
     cancel: AtomicU32,
+    /// Why its daemons are cancelled; 0 if they are not.
+    cancel_daemons: AtomicU32,
     waiter: SpinLock<Option<RootWaiter>>,
     /// Daemons that still refer to it, and one for the owner; whoever brings it to 0 recycles the root.
     users: AtomicI64,
@@ -60,6 +62,7 @@ impl Root {
             draining: AtomicBool::new(false),
             used: AtomicBool::new(false),
             cancel: AtomicU32::new(0),
+            cancel_daemons: AtomicU32::new(0),
             waiter: SpinLock::new(None),
             users: AtomicI64::new(1),
         }
@@ -72,6 +75,7 @@ impl Root {
         self.draining.store(false, Ordering::Relaxed);
         self.used.store(false, Ordering::Relaxed);
         self.cancel.store(0, Ordering::Relaxed);
+        self.cancel_daemons.store(0, Ordering::Relaxed);
         self.users.store(1, Ordering::Relaxed);
     }
 
@@ -186,6 +190,19 @@ impl Root {
         debug_assert!(reason != 0);
         // SeqCst: set before the workers are asked to cancel what has started; a fiber that starts later sees it.
         self.cancel.compare_exchange(0, reason, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Cancels every daemon that starts in it from now on; the caller posts the rest to the workers.
+    pub(crate) fn cancel_daemons(&self, reason: u32) {
+        debug_assert!(reason != 0);
+        // SeqCst: as in `cancel`; the first reason stays.
+        let _ = self.cancel_daemons.compare_exchange(0, reason, Ordering::SeqCst, Ordering::Relaxed);
+    }
+
+    /// Why its daemons are cancelled, or 0.
+    pub(crate) fn daemons_cancelled(&self) -> u32 {
+        // Acquire: pairs with `cancel_daemons`.
+        self.cancel_daemons.load(Ordering::Acquire)
     }
 
     /// Why it is cancelled, or 0.

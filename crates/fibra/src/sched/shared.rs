@@ -287,6 +287,12 @@ impl Shared {
         }
     }
 
+    /// Cancels the daemons of `root`, or all: what has started now, what has not when it does.
+    pub(crate) fn cancel_daemons(&self, root: Option<RootRef>, reason: u32) {
+        root.unwrap_or(self.daemons).cancel_daemons(reason);
+        self.cancel_started(root, true, reason);
+    }
+
     /// Cancels everything started in `root` (or everywhere), eagerly. What has not started sees the root's flag when it does.
     pub(crate) fn cancel_started(&self, root: Option<RootRef>, daemons_only: bool, reason: u32) {
         self.post_all(Command::Cancel { root, daemons_only, reason });

@@ -831,8 +831,11 @@ unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         // A fiber that was cancelled before it started never starts: its closure is dropped, here and not on the scheduler's stack.
         let mut cancelled = root.cancelled();
         if cancelled == 0 && frame.has(flag::DAEMON) {
-            // Daemons outlive their root, but not the runtime.
-            cancelled = worker.shared.daemons.cancelled();
+            // Daemons outlive their run for a moment, and never the runtime.
+            cancelled = match root.daemons_cancelled() {
+                0 => worker.shared.daemons.daemons_cancelled(),
+                reason => reason,
+            };
         }
         if cancelled != 0 && !frame.has(flag::ROOT) {
             super::cancel::request(frame, cancelled);

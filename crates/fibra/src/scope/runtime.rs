@@ -125,7 +125,7 @@ impl Runtime {
             }
             Some(own) => self.drive(own, body, site, root),
         };
-        shared.cancel_started(Some(root), true, CancelReason::RunEnded as u32);
+        shared.cancel_daemons(Some(root), CancelReason::RunEnded as u32);
         shared.release_root(root);
         match result {
             Ok(Ok(value)) => value,
@@ -145,11 +145,14 @@ impl Runtime {
         let lease = Lease::take(own);
         let worker = lease.worker();
         // The root fiber is pinned to this worker, so that nothing need be `Send`; it is pushed as the worker's own once its loop runs.
-        current::set_worker(worker);
-        // SAFETY: PINNED to this thread's worker; it has ended when `handle` is joined below, before anything it borrows goes away.
+        // Not null before if the runtime is dropped on a fiber of another one, which goes on as such afterwards.
+        let before = current::replace_worker(worker);
+        // SAFETY: PINNED to this thread's worker; it has ended when `handle` is joined below, before anything it borrows goes away (the loop
+        // does not unwind: `run_worker`).
         let handle =
             unsafe { spawn_with(&self.shared, root, body, site, flag::ROOT | flag::PINNED, Some(root_extras())) };
         run_worker(worker, || handle.is_finished());
+        current::set_worker(before);
         drop(lease);
         handle.join()
     }
@@ -205,6 +208,11 @@ impl Runtime {
     fn refuse_on_own_fiber(&self, what: &str) {
         let own = current::worker().is_some_and(|worker| Arc::ptr_eq(&worker.shared, &self.shared));
         assert!(!own, "fibra: {what} of a runtime inside one of its own fibers: it would wait for itself for ever");
+        let own = self.shared.blocking.is_served_here();
+        assert!(
+            !own,
+            "fibra: {what} of a runtime inside one of its own blocking calls: it would wait for itself for ever"
+        );
     }
 
     /// The numbered steps of `sched::launch`.
@@ -227,7 +235,7 @@ impl Runtime {
             Some(own) => {
                 let leftover = own.lock();
                 let elsewhere = leftover.thread.is_some_and(|thread| thread != std::thread::current().id());
-                let stuck = elsewhere && leftover.worker.as_ref().is_some_and(|worker| worker.has_started());
+                let stuck = elsewhere && leftover.worker.as_ref().is_some_and(|worker| worker.has_bound());
                 drop(leftover);
                 if stuck {
                     // They belong to another thread; resuming them here could break them. They are leaked instead.
@@ -276,9 +284,7 @@ fn wind_down(shared: &Shared, site: &'static Location<'static>, deadline: Option
 
 /// Cancels the daemons and waits for them.
 fn end_daemons(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
-    // For those that have not started yet; they look here when they do.
-    shared.daemons.cancel(CancelReason::Shutdown as u32);
-    shared.cancel_started(None, true, CancelReason::Shutdown as u32);
+    shared.cancel_daemons(None, CancelReason::Shutdown as u32);
     drain(shared, shared.daemons, WaitReason::RuntimeEnd, site, deadline)
 }
 
@@ -287,7 +293,7 @@ impl Drop for Runtime {
         if self.down {
             return;
         }
-        if std::thread::panicking() && current::fiber().is_some() {
+        if std::thread::panicking() && (current::fiber().is_some() || self.shared.blocking.is_served_here()) {
             // A second panic would abort: leak it instead.
             self.threads.lock().forget();
             mem::forget(self.shared.clone());
@@ -325,7 +331,7 @@ impl<'a> Lease<'a> {
             panic!("fibra: this current-thread runtime is already running on another thread");
         };
         let moved = slot.thread.is_some_and(|thread| thread != me);
-        if moved && worker.has_started() {
+        if moved && worker.has_bound() {
             slot.worker = Some(worker);
             drop(slot);
             panic!(
@@ -407,7 +413,9 @@ where
     let worker = Worker::new(0, shared.clone(), driver);
     current::set_worker(&worker);
     let body = || {
-        let result = run_root(&shared, shared.root, site, f, failed, leak_timeout);
+        // Also if a value of the user's is dropped in there and panics: the daemons must not outlive this fiber.
+        let result = catch_unwind(AssertUnwindSafe(|| run_root(&shared, shared.root, site, f, failed, leak_timeout)));
+        let result = result.unwrap_or_else(Err);
         // The daemons go now; nothing new starts.
         // AcqRel: pairs with `is_closing`.
         shared.closing.swap(true, Ordering::AcqRel);
@@ -418,12 +426,7 @@ where
     let spawned =
         unsafe { try_spawn(&shared, shared.root, body, site, flag::ROOT | flag::PINNED, Some(root_extras()), None) };
     let Ok(handle) = spawned else { unreachable!("a runtime that has just been built takes its root fiber") };
-    // The loop must not unwind past the fibers that borrow from `f`: it does not panic, and if it does there is no way on.
-    let looped = catch_unwind(AssertUnwindSafe(|| run_worker(&worker, || handle.is_finished())));
-    if looped.is_err() {
-        eprintln!("fibra: a worker's loop panicked; the program cannot go on");
-        std::process::abort();
-    }
+    run_worker(&worker, || handle.is_finished());
     let result = handle.join();
     launch::stop(&shared);
     drop(shared.blocking.close());
