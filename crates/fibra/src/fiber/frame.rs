@@ -22,6 +22,7 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use super::CENSUS;
 use super::context::Context;
 use super::local::Inherited;
 use super::outcome::JoinState;
@@ -360,9 +361,6 @@ pub(crate) fn take_shared() -> FrameRef {
 pub(crate) fn give_shared(frame: FrameRef) {
     SLAB.lock().free.push(frame);
 }
-
-/// Held by a report while it looks into frames that others own, and by whoever frees something such a report might look at (boxed extras).
-static CENSUS: Mutex<()> = Mutex::new(());
 
 /// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile.
 pub(crate) fn census(mut look: impl FnMut(FrameRef)) {

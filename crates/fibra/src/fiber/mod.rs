@@ -23,6 +23,11 @@ mod testing;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod top;
 
+/// Held by a report while it looks into frames that others own, and by whoever frees something such a report might look at (boxed extras,
+/// the top of a stack with a mapping of its own). No user code runs under it.
+#[cfg(not(loom))]
+static CENSUS: crate::prim::sync::Mutex<()> = crate::prim::sync::Mutex::new(());
+
 /// Stack that unwinding may need: with less than this left, the reserve below the stack is opened first.
 #[cfg(not(any(loom, shuttle)))]
 const UNWIND_BYTES: usize = 16 << 10;

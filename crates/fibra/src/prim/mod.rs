@@ -30,6 +30,14 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+/// Says something to people, on standard error. Unlike `eprintln!` it does not panic if nobody listens there any more (a closed pipe): this
+/// is called inside the panic hook, where that would abort, and on the scheduler's stack.
+#[cfg(not(loom))]
+pub(crate) fn say(text: std::fmt::Arguments<'_>) {
+    use std::io::Write;
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
 /// A value on cache lines of its own, so that writers of neighbouring fields do not slow down its readers.
 /// 128 bytes, because the adjacent-line prefetcher of x86 pulls lines in pairs.
 #[repr(align(128))]

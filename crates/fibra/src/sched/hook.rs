@@ -57,5 +57,5 @@ unsafe extern "C" fn on_scheduler(data: *mut ()) {
     let name = unsafe { call.frame.extras() }.and_then(|extras| extras.name.as_deref());
     let name = name.map(|name| format!(" \"{name}\"")).unwrap_or_default();
     let site = call.frame.site.get().map(|site| format!(", spawned at {site}")).unwrap_or_default();
-    eprintln!("note: that was fiber #{id}{name}{site}");
+    crate::prim::say(format_args!("note: that was fiber #{id}{name}{site}"));
 }

@@ -8,7 +8,7 @@
 //! 4. *Stop*: `stop` is set, every worker is woken and ends; sysmon ends; the blocking pool ends.
 //! 5. *Join* every thread, wait for visitors, free.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 
 use super::hook;
@@ -94,7 +94,7 @@ struct NoWayOn;
 
 impl Drop for NoWayOn {
     fn drop(&mut self) {
-        let _ = std::io::stderr().write_all(b"fibra: a worker's loop panicked; the program cannot go on\n");
+        crate::prim::say(format_args!("fibra: a worker's loop panicked; the program cannot go on"));
         std::process::abort();
     }
 }

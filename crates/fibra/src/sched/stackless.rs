@@ -24,7 +24,7 @@ impl Worker {
         static SAID: AtomicBool = AtomicBool::new(false);
         // Relaxed: said once or twice, no more depends on it.
         if !SAID.swap(true, Ordering::Relaxed) {
-            eprintln!("fibra: no stack for a new fiber, it waits until another one ends: {error}");
+            crate::prim::say(format_args!("fibra: no stack for a new fiber, it waits until another one ends: {error}"));
         }
         self.stackless.with(|waiting| waiting.push_back(frame));
     }

@@ -95,7 +95,9 @@ fn said_once() {
     static SAID: AtomicBool = AtomicBool::new(false);
     // Relaxed: said once or twice, no more depends on it.
     if !SAID.swap(true, Ordering::Relaxed) {
-        eprintln!("fibra: no thread could be started for blocking work; it runs on the worker and holds up its fibers");
+        crate::prim::say(format_args!(
+            "fibra: no thread could be started for blocking work; it runs on the worker and holds up its fibers"
+        ));
     }
 }
 

@@ -239,10 +239,10 @@ impl Runtime {
                 drop(leftover);
                 if stuck {
                     // They belong to another thread; resuming them here could break them. They are leaked instead.
-                    eprintln!(
+                    crate::prim::say(format_args!(
                         "fibra: a current-thread runtime was dropped on another thread than the one its fibers live on; they are leaked: {}",
                         report::fibers_of(&shared)
-                    );
+                    ));
                     mem::forget(shared);
                     return Ok(());
                 }

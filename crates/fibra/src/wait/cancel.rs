@@ -169,10 +169,10 @@ fn repeated(worker: &Worker, frame: FrameRef) {
     if !SAID.swap(true, Ordering::Relaxed) {
         // Relaxed: the id of a running fiber does not change.
         let id = frame.id.load(Ordering::Relaxed);
-        eprintln!(
+        crate::prim::say(format_args!(
             "fibra: fiber #{id} caught its cancellation and made another blocking call; it is cancelled again. \
              Code that catches panics should pass on those for which fibra::is_cancellation is true."
-        );
+        ));
     }
     // SAFETY: on the current fiber, whose word is RUNNING.
     unsafe { suspend_unwinding(worker, frame, signal::YIELD) };

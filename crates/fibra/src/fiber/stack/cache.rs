@@ -243,6 +243,8 @@ fn give_own(stack: Stack) {
 /// Unmaps a stack with its own mapping.
 pub(super) fn unmap(stack: Stack) {
     let (slot, size) = (stack.slot(), StackSize::of_class(stack.class()));
+    // A report may have found this stack's top in a frame a moment ago, before its fiber ended.
+    let _census = crate::fiber::CENSUS.lock();
     // SAFETY: the stack is owned here and goes out of existence with this.
     unsafe { arena::unmap_own(slot, size) };
 }
