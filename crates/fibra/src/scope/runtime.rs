@@ -134,6 +134,11 @@ impl Runtime {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// A `run` of a current-thread runtime: the calling thread is the worker meanwhile.
     fn drive<T>(
         &self,
