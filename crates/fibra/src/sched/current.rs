@@ -47,7 +47,7 @@ pub(crate) fn fiber() -> Option<FrameRef> {
 pub(crate) fn runtime() -> Option<Arc<Shared>> {
     match worker() {
         Some(worker) => Some(worker.shared.clone()),
-        None => ENTERED.with_borrow(|entered| entered.last().cloned()),
+        None => ENTERED.try_with(|entered| entered.borrow().last().cloned()).ok().flatten(),
     }
 }
 
@@ -59,7 +59,9 @@ pub(crate) fn enter(shared: Arc<Shared>) {
 /// Undoes one [`enter`] of this runtime, the last one (guards may be dropped in any order).
 pub(crate) fn leave(shared: &Arc<Shared>) {
     // Dropped after the borrow has ended: it may be the last reference, and dropping a runtime's rest is more than a pop.
-    let gone = ENTERED.with_borrow_mut(|entered| {
+    // Nothing is left to undo if the thread ends and its thread-locals are gone (a guard kept in one of them).
+    let gone = ENTERED.try_with(|entered| {
+        let mut entered = entered.borrow_mut();
         let at = entered.iter().rposition(|other| Arc::ptr_eq(other, shared));
         at.map(|at| entered.remove(at))
     });

@@ -6,7 +6,7 @@
 //! nobody is going to give a stack back: the oldest such fiber ends with `NoStack`, which may let its joiner go on.
 
 use super::worker::Worker;
-use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::frame::FrameRef;
 use crate::fiber::outcome::Outcome;
 use crate::fiber::stack::NoStack;
 use crate::prim::atomic::{AtomicBool, Ordering};
@@ -73,7 +73,6 @@ impl Worker {
         // There is no stack to drop the closure on but this one; a destructor that blocks here panics, and that is caught.
         // SAFETY: RUNNING, never run: the closure is in the storage.
         unsafe { (thunk.discard)(frame) };
-        debug_assert!(!frame.has(flag::ROOT), "a root fiber waits for its stack");
         self.finish(frame, Outcome::NoStack);
     }
 }

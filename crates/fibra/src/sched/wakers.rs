@@ -33,6 +33,11 @@ unsafe fn call_anyway(frame: &Frame) {
 }
 
 impl Worker {
+    /// Has everybody been called? A loop that nobody may run again asks before it ends.
+    pub(crate) fn has_called_wakers(&self) -> bool {
+        self.wakers_to_call.get() == 0
+    }
+
     /// Has them called soon, on a fiber of this worker.
     pub(super) fn call_wakers(&self, wakers: Vec<Waker>) {
         if wakers.is_empty() {
@@ -56,6 +61,7 @@ impl Worker {
         // SAFETY: a fresh frame, its storage is empty.
         unsafe { frame.put(wakers) };
         self.stats().spawned.add(1);
+        self.wakers_to_call.set(self.wakers_to_call.get() + 1);
         frame.waiter.word.publish_spawned();
         self.push_local(frame);
     }

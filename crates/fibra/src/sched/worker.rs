@@ -103,6 +103,8 @@ pub(crate) struct Worker {
     tally: Tally<RootRef>,
     /// Fibers of this worker that are suspended while they unwind, inside a destructor; see `wait::cancel`.
     pub(crate) parked_unwinding: Cell<u32>,
+    /// Fibers of `wakers.rs` that have not ended.
+    pub(super) wakers_to_call: Cell<u32>,
     /// Unstarted fibers that could not get a stack; tried again when one comes free.
     pub(super) stackless: OwnerCell<std::collections::VecDeque<FrameRef>>,
     pub(super) search: super::search::SearchState,
@@ -139,6 +141,7 @@ impl Worker {
             rounds: Cell::new(0),
             tally: Tally::new(),
             parked_unwinding: Cell::new(0),
+            wakers_to_call: Cell::new(0),
             stackless: OwnerCell::new(std::collections::VecDeque::new()),
             search: super::search::SearchState::new(workers),
         }
@@ -690,6 +693,9 @@ impl Worker {
         if flags & (flag::DAEMON | flag::ROOT) == 0 {
             self.count_end(root);
         } else if flags & flag::DAEMON != 0 {
+            if flags & flag::UNCAPPED != 0 {
+                self.wakers_to_call.set(self.wakers_to_call.get() - 1);
+            }
             self.end_daemon(root);
         }
     }

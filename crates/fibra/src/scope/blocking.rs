@@ -5,7 +5,6 @@
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
-use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -55,7 +54,7 @@ where
     let job = BlockingJob {
         job: Job::new(BlockingJob::<F, T>::run),
         shared: worker.shared.clone(),
-        closure: UnsafeCell::new(ManuallyDrop::new(f)),
+        closure: UnsafeCell::new(Some(f)),
         result: UnsafeCell::new(None),
         submitted: Cell::new(false),
         state: SpinLock::new(JobState { finished: false, waiter: None, refused: false }),
@@ -65,17 +64,16 @@ where
     let queued = Wait { reason: WaitReason::BlockingQueued, object, site, deadline: None };
     match wait_or_cancelled(&Submit(&job), queued) {
         Ended::Cancelled if job.take_back() => {
-            // SAFETY: nobody will run it: the closure is still there and ours.
-            drop(ManuallyDrop::into_inner(unsafe { std::ptr::read(job.closure.get()) }));
+            // Nobody will run it: the closure goes with it.
             drop(job);
             cancel::deliver();
         }
         Ended::NotParked if job.state.with(|state| state.refused) => {
             said_once();
             // SAFETY: the pool has not taken it: the closure is still there and ours.
-            let f = ManuallyDrop::into_inner(unsafe { std::ptr::read(job.closure.get()) });
+            let f = unsafe { (*job.closure.get()).take() };
             drop(job);
-            return f();
+            return f.expect("nobody has taken it")();
         }
         _ => {}
     }
@@ -127,7 +125,8 @@ type Outcome<T> = Result<T, Box<dyn Any + Send>>;
 struct BlockingJob<F, T> {
     job: Job,
     shared: Arc<Shared>,
-    closure: UnsafeCell<ManuallyDrop<F>>,
+    /// Until it is run; dropped with the job otherwise (revoked, or never submitted because the wait was refused).
+    closure: UnsafeCell<Option<F>>,
     result: UnsafeCell<Option<Outcome<T>>>,
     /// Does the pool know of it? The fiber's own note.
     submitted: Cell<bool>,
@@ -169,7 +168,7 @@ impl<F: FnOnce() -> T, T> BlockingJob<F, T> {
         let shared = this.shared.clone();
         current::enter(shared.clone());
         // SAFETY: started once, so the closure is there and ours.
-        let f = ManuallyDrop::into_inner(unsafe { std::ptr::read(this.closure.get()) });
+        let f = unsafe { (*this.closure.get()).take() }.expect("a job is run once");
         let result = catch_unwind(AssertUnwindSafe(f));
         current::leave(&shared);
         // SAFETY: the fiber reads it only after `finished`.

@@ -156,7 +156,7 @@ impl Runtime {
         // does not unwind: `run_worker`).
         let handle =
             unsafe { spawn_with(&self.shared, root, body, site, flag::ROOT | flag::PINNED, Some(root_extras())) };
-        run_worker(worker, || handle.is_finished());
+        run_worker(worker, || handle.is_finished() && worker.has_called_wakers());
         current::set_worker(before);
         drop(lease);
         handle.join()
@@ -255,7 +255,8 @@ impl Runtime {
                 let body = || wind_down(&shared, site, deadline);
                 let result = self.drive(own, body, site, root);
                 shared.release_root(root);
-                result.unwrap_or(Ok(()))
+                // No stack for the last fiber: what is there cannot be brought to its end.
+                result.unwrap_or(Err(()))
             }
         };
         if drained.is_err() {
@@ -305,7 +306,11 @@ impl Drop for Runtime {
             return;
         }
         self.refuse_on_own_fiber("dropping");
-        let _ = self.shut_down(None);
+        if self.shut_down(None).is_err() {
+            // Something is left that refers to it.
+            self.threads.lock().forget();
+            mem::forget(self.shared.clone());
+        }
     }
 }
 
