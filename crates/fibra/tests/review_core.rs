@@ -14,34 +14,14 @@ use std::task::{Context, Poll};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use fibra::{Builder, Runtime};
+use fibra::{Builder, JoinHandle, Runtime};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Ends the process if `f` takes longer than a minute: a hang is a failure, not a stuck build.
+/// A hang is a failure, not a stuck build.
 fn within_a_minute<T>(f: impl FnOnce() -> T) -> T {
-    let done = Arc::new(AtomicBool::new(false));
-    let name = std::thread::current().name().unwrap_or("?").to_owned();
-    let limit: u64 = std::env::var("REVIEW_LIMIT").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
-    let guard = {
-        let done = done.clone();
-        std::thread::spawn(move || {
-            let begin = std::time::Instant::now();
-            while !done.load(Ordering::SeqCst) {
-                if begin.elapsed() > Duration::from_secs(limit) {
-                    eprintln!("{name}: hangs");
-                    fibra::__private::dump();
-                    std::process::abort();
-                }
-                std::thread::park_timeout(Duration::from_millis(50));
-            }
-        })
-    };
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
-    done.store(true, Ordering::SeqCst);
-    guard.thread().unpark();
-    guard.join().unwrap();
-    result.unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+    let _watchdog = support::watchdog(60);
+    f()
 }
 
 fn workers(count: usize) -> Runtime {
@@ -258,7 +238,7 @@ fn inherited_values_of_an_unstarted_fiber_are_dropped_on_a_fiber() {
                 DROPS.fetch_add(1, Ordering::SeqCst);
                 ON_A_FIBER.fetch_add(usize::from(fibra::current().is_some()), Ordering::SeqCst);
                 // A child with extras: its frame goes through the same places.
-                drop(Builder::new().name("from a destructor").spawn(|| ()).map(fibra::JoinHandle::join));
+                drop(Builder::new().name("from a destructor").spawn(|| ()).map(JoinHandle::join));
                 std::panic::resume_unwind(Box::new("a destructor that panics"));
             }
         }
@@ -425,5 +405,204 @@ fn a_runtime_dropped_in_its_own_blocking_call() {
         let handle = rt.handle();
         let job = handle.spawn(move || fibra::blocking(move || drop(rt)));
         assert!(job.join().unwrap_err().is_panic());
+    });
+}
+
+// A blocking call that is refused drops what it was given.
+#[test]
+fn a_refused_blocking_call_drops_its_closure() {
+    within_a_minute(|| {
+        fibra::run(|| {
+            let token = Arc::new(());
+            let inside = token.clone();
+            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                fibra::no_suspend(|| fibra::blocking(move || drop(inside)));
+            }));
+            assert!(refused.is_err());
+            assert_eq!(Arc::strong_count(&token), 1);
+        });
+    });
+}
+
+// A guard kept in a thread-local is dropped when the thread's other locals may be gone.
+#[test]
+fn an_enter_guard_in_a_thread_local() {
+    thread_local! {
+        static GUARD: std::cell::RefCell<Option<fibra::EnterGuard>> = const { std::cell::RefCell::new(None) };
+    }
+    within_a_minute(|| {
+        let rt = workers(1);
+        for guard_first in [false, true] {
+            let handle = rt.handle();
+            let thread = std::thread::spawn(move || {
+                if guard_first {
+                    GUARD.with_borrow(|guard| assert!(guard.is_none()));
+                }
+                let guard = handle.enter();
+                GUARD.set(Some(guard));
+            });
+            thread.join().unwrap();
+        }
+    });
+}
+
+// Whoever awaits a fiber from outside hears of its end when the run that saw it returns, not at the next run.
+#[test]
+fn an_end_in_a_current_thread_run_is_told_before_the_run_returns() {
+    within_a_minute(|| {
+        for yields in 0..8 {
+            let rt = Runtime::current_thread().unwrap();
+            let ended = Arc::new(AtomicBool::new(false));
+            let awaited = {
+                let ended = ended.clone();
+                rt.spawn(move || {
+                    (0..yields % 3).for_each(|_| fibra::yield_now());
+                    ended.store(true, Ordering::SeqCst);
+                })
+            };
+            let polled = Arc::new(AtomicBool::new(false));
+            let waiter = {
+                let polled = polled.clone();
+                std::thread::spawn(move || {
+                    let mut future = std::pin::pin!(awaited.into_future());
+                    fibra::block_on(std::future::poll_fn(|cx| {
+                        let poll = future.as_mut().poll(cx);
+                        polled.store(true, Ordering::SeqCst);
+                        poll
+                    }))
+                })
+            };
+            while !polled.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            let other = rt.spawn(move || (0..yields / 3).for_each(|_| fibra::yield_now()));
+            rt.run(|| other.join().unwrap());
+            // Whether it has ended by now is the scheduler's affair; if it has, its waiter knows.
+            if ended.load(Ordering::SeqCst) {
+                waiter.join().unwrap().unwrap();
+            }
+        }
+    });
+}
+
+fn is_send<T: Send>() {}
+fn is_sync<T: Sync>() {}
+
+/// Compiles only if `T` is not `Send` (or not `Sync`): otherwise two implementations fit.
+trait IsNotSend<A> {
+    fn is_not_send() {}
+}
+trait IsNotSync<A> {
+    fn is_not_sync() {}
+}
+struct Ambiguous;
+impl<T: ?Sized> IsNotSend<()> for T {}
+impl<T: ?Sized + Send> IsNotSend<Ambiguous> for T {}
+impl<T: ?Sized> IsNotSync<()> for T {}
+impl<T: ?Sized + Sync> IsNotSync<Ambiguous> for T {}
+
+// What may be sent and shared, and what must not be.
+#[test]
+fn auto_traits() {
+    is_send::<Runtime>();
+    is_sync::<Runtime>();
+    is_send::<fibra::Handle>();
+    is_sync::<fibra::Handle>();
+    is_send::<JoinHandle<u8>>();
+    is_sync::<JoinHandle<std::cell::Cell<u8>>>();
+    <JoinHandle<Rc<u8>> as IsNotSend<_>>::is_not_send();
+    <JoinHandle<Rc<u8>> as IsNotSync<_>>::is_not_sync();
+    is_send::<fibra::JoinFuture<u8>>();
+    <fibra::JoinFuture<Rc<u8>> as IsNotSend<_>>::is_not_send();
+    <fibra::EnterGuard as IsNotSend<_>>::is_not_send();
+    is_send::<fibra::JoinError>();
+    is_sync::<fibra::JoinError>();
+    is_send::<fibra::Fiber>();
+    is_sync::<fibra::Fiber>();
+    is_sync::<fibra::FiberLocal<Rc<u8>>>();
+    is_send::<fibra::RuntimeBuilder>();
+    is_send::<Builder>();
+    is_send::<fibra::ShutdownError>();
+}
+
+// Nobody listens on standard error: a fiber that panics is joined all the same.
+#[test]
+fn a_panic_with_standard_error_closed() {
+    const NAME: &str = "a_panic_with_standard_error_closed";
+    if support::is_child(NAME) {
+        return fibra::run(|| assert!(fibra::spawn(|| panic!("unheard")).join().unwrap_err().is_panic()));
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", NAME, "--nocapture"]).env("FIBRA_TEST_CHILD", NAME);
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stderr.take());
+    assert!(child.wait().unwrap().success());
+}
+
+// Several runs at once on recycled roots, with daemons, cancelled fibers and tasks; what each counts is its own.
+#[test]
+fn many_runs_at_once() {
+    within_a_minute(|| {
+        let rt = workers(3);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for n in 0..300u64 {
+                        let sum = rt.run(|| {
+                            let children: Vec<_> = (0..n % 20)
+                                .map(|i| {
+                                    fibra::spawn(move || {
+                                        if i % 3 == 0 {
+                                            fibra::yield_now();
+                                        }
+                                        i
+                                    })
+                                })
+                                .collect();
+                            if n % 4 == 0 {
+                                let daemon = || loop {
+                                    fibra::sleep(Duration::from_millis(1));
+                                    drop(fibra::spawn(|| ()));
+                                };
+                                drop(Builder::new().daemon(true).spawn(daemon).unwrap());
+                            }
+                            if n % 7 == 0 {
+                                drop(fibra::spawn(|| fibra::sleep(HOUR)).cancel_on_drop());
+                            }
+                            if n % 5 == 0 {
+                                drop(fibra::spawn_future(async { fibra::yield_now() }));
+                            }
+                            children.into_iter().map(|child| child.join().unwrap()).sum::<u64>()
+                        });
+                        assert_eq!(sum, (0..n % 20).sum());
+                    }
+                });
+            }
+        });
+    });
+}
+
+// Runtimes that end while threads outside spawn on them.
+#[test]
+fn runtimes_end_under_spawners() {
+    within_a_minute(|| {
+        for round in 0..100 {
+            let rt = workers(1 + round % 3);
+            let spawner = |handle: fibra::Handle| {
+                move || {
+                    for i in 0..50 {
+                        let child = handle.spawn(move || fibra::sleep(Duration::from_millis(i % 2)));
+                        if i % 3 == 0 {
+                            let _ = child.join();
+                        }
+                    }
+                }
+            };
+            let spawners: Vec<_> = (0..2).map(|_| std::thread::spawn(spawner(rt.handle()))).collect();
+            std::thread::sleep(Duration::from_micros(300));
+            drop(rt);
+            spawners.into_iter().for_each(|spawner| spawner.join().unwrap());
+        }
     });
 }
