@@ -151,6 +151,53 @@ fn tasks_fibers_and_threads_wait_for_one_another() {
     assert_eq!(fibra::block_on(task.into_future()).unwrap(), 1);
 }
 
+// A poll that blocks is a fiber until it ends: whoever wakes it, from its own worker, another one or a thread, resumes that poll and
+// does not begin another; and cancellation unwinds it.
+#[test]
+fn a_poll_may_block() {
+    let _watchdog = watchdog(120);
+    let rt = runtime(2);
+    rt.run(|| {
+        let tasks: Vec<_> = (0..turns(500))
+            .map(|index| {
+                let event = Event::new();
+                let waker = event.clone();
+                let task = fibra::spawn_future(async move {
+                    let mut inside = 0;
+                    for _ in 0..3 {
+                        inside += fibra::spawn(|| 1).join().unwrap();
+                        yield_once().await;
+                    }
+                    event.wait();
+                    inside + fibra::blocking(|| 1)
+                });
+                match index % 3 {
+                    0 => waker.set(),
+                    1 => drop(fibra::spawn(move || waker.set())),
+                    _ => drop(std::thread::spawn(move || waker.set())),
+                }
+                task
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| assert_eq!(task.join().unwrap(), 4));
+        let held = Arc::new(());
+        for _ in 0..turns(100) {
+            let (inside, started) = (held.clone(), Event::new());
+            let tell = started.clone();
+            let task = fibra::spawn_future(async move {
+                let _inside = inside;
+                tell.set();
+                fibra::sleep(Duration::from_secs(36_000));
+            });
+            started.wait();
+            task.cancel();
+            assert!(task.join().unwrap_err().is_cancelled());
+        }
+        assert_eq!(Arc::strong_count(&held), 1);
+    });
+    assert_eq!((rt.metrics().parked, rt.metrics().live), (0, 0));
+}
+
 // A panic in a poll comes out of the join; cancellation drops the future.
 #[test]
 fn tasks_panic_and_are_cancelled() {
