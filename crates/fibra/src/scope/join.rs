@@ -23,7 +23,7 @@ use crate::sched::{cancel, current};
 use crate::time::Instant;
 use crate::wait::cancel::CancelReason;
 use crate::wait::node::{Node, WaiterRef};
-use crate::wait::park::{Ended, Wait, Waitable, wait};
+use crate::wait::park::{self, Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
 use crate::wait::waker::TaskRecord;
 use crate::wait::word::{ARM_FIRST, Commit, Ticket};
@@ -95,11 +95,11 @@ impl<T> JoinHandle<T> {
     #[track_caller]
     #[inline]
     pub fn join(self) -> Result<T, JoinError> {
-        if self.frame.join.result().is_none() {
-            if self.is_current() {
-                return Err(self.error(Kind::SelfJoin));
-            }
-            self.wait_until(None, Location::caller());
+        match self.frame.join.result() {
+            None if self.is_current() => return Err(self.error(Kind::SelfJoin)),
+            None => _ = self.wait_until(None, Location::caller()),
+            Some(Outcome::Cancelled) => visit_scheduler(),
+            Some(_) => {}
         }
         self.take_result()
     }
@@ -123,13 +123,11 @@ impl<T> JoinHandle<T> {
     }
 
     fn join_at(self, deadline: Instant, site: &'static Location<'static>) -> Result<Result<T, JoinError>, Self> {
-        if self.frame.join.result().is_none() {
-            if self.is_current() {
-                return Ok(Err(self.error(Kind::SelfJoin)));
-            }
-            if !self.wait_until(Some(deadline), site) {
-                return Err(self);
-            }
+        match self.frame.join.result() {
+            None if self.is_current() => return Ok(Err(self.error(Kind::SelfJoin))),
+            None if !self.wait_until(Some(deadline), site) => return Err(self),
+            Some(Outcome::Cancelled) => visit_scheduler(),
+            _ => {}
         }
         Ok(self.take_result())
     }
@@ -246,6 +244,16 @@ impl<T> JoinHandle<T> {
         // SAFETY: the handle keeps the frame from being recycled.
         let name = unsafe { self.frame.extras() }.and_then(|extras| extras.name.clone());
         JoinError::new(self.id(), name, kind)
+    }
+}
+
+/// Joining what was cancelled already: perhaps it was refused because the runtime shuts down. A fiber that spawns and joins in a loop would
+/// then never wait again; here it comes by the scheduler, where it learns that it is cancelled too, and unwinds if it knows.
+#[cold]
+#[inline(never)]
+fn visit_scheduler() {
+    if current::fiber().is_some_and(|frame| !frame.has(flag::NO_SUSPEND)) {
+        park::yield_now();
     }
 }
 
