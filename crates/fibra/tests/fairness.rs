@@ -5,8 +5,10 @@ mod support;
 #[path = "support/tools.rs"]
 mod tools;
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
 use std::time::Duration;
 
 use support::watchdog;
@@ -201,5 +203,42 @@ fn a_heartbeat_goes_on_beside_a_hog_on_another_worker() {
         }
         stop.set();
         assert_ne!(heart.unwrap().join().unwrap(), std::thread::current().id());
+    });
+}
+
+/// Pending once, and woken by itself: what async code calls a yield.
+async fn yield_once() {
+    let mut polled = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut polled, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+// futures that wake themselves, as tasks and under `block_on`, let everybody else run: they go on until the others have.
+#[test]
+fn futures_that_wake_themselves_let_others_run() {
+    let _watchdog = watchdog(120);
+    runtime(1).run(|| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let spin = |stop: Arc<AtomicBool>| async move {
+            while !stop.load(SeqCst) {
+                yield_once().await;
+            }
+        };
+        let tasks: Vec<_> = (0..2).map(|_| fibra::spawn_future(spin(stop.clone()))).collect();
+        let blocked = {
+            let future = spin(stop.clone());
+            fibra::spawn(move || fibra::block_on(future))
+        };
+        let fibers: Vec<_> = (0..100).map(|_| fibra::spawn(|| fibra::sleep(Duration::from_micros(10)))).collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        stop.store(true, SeqCst);
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        blocked.join().unwrap();
     });
 }

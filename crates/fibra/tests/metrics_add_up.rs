@@ -63,12 +63,10 @@ fn the_numbers_add_up_at_the_end() {
         assert_eq!(sum(&metrics, |worker| worker.parked), 0);
         assert!(metrics.workers.iter().all(|worker| worker.queued == 0));
         assert_eq!(metrics.switches, sum(&metrics, |worker| worker.switches));
-        assert_eq!(metrics.yields, sum(&metrics, |worker| worker.yields));
         assert_eq!(metrics.stolen, sum(&metrics, |worker| worker.stolen));
         assert_eq!(metrics.wakes_local, sum(&metrics, |worker| worker.wakes_local));
         assert_eq!(metrics.wakes_remote, sum(&metrics, |worker| worker.wakes_remote));
         assert_eq!(metrics.wakes_timer, sum(&metrics, |worker| worker.wakes_timer));
-        assert!(metrics.yields >= count / 5);
         assert!(metrics.switches >= spawned);
         assert_eq!(metrics.cancellations, 1);
         assert_eq!((metrics.detached_panics, metrics.blocking_queued), (0, 0));

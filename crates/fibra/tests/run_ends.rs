@@ -256,13 +256,9 @@ fn shutdown_while_everything_is_busy() {
         let rt = runtime(1 + round % 3);
         let held = Arc::new(());
         busy(&rt.handle(), &mut rng, &held);
-        let spinning = rng.below(4);
-        for _ in 0..rng.below(1_000) {
-            match spinning {
-                0 => std::thread::yield_now(),
-                _ => std::hint::spin_loop(),
-            }
-        }
+        // At once, a little later, or after others had the processor.
+        (0..rng.below(1_000)).for_each(|_| std::hint::spin_loop());
+        (0..rng.below(4)).for_each(|_| std::thread::yield_now());
         if round % 2 == 0 {
             drop(rt);
         } else {

@@ -22,8 +22,9 @@ use super::spawn::{
 use crate::fiber::frame::{Frame, FrameRef, RunResult, Thunk, flag};
 use crate::prim::atomic::handshake_load_u32;
 use crate::sched::current;
+use crate::sched::worker::signal;
 use crate::wait::notify::Notify;
-use crate::wait::park::{Ended, Wait, Waitable, wait, wait_or_cancelled};
+use crate::wait::park::{self, Ended, Wait, Waitable, wait, wait_or_cancelled};
 use crate::wait::reason::WaitReason;
 use crate::wait::waker::ThreadRecord;
 use crate::wait::word::ARM_REVOCABLE;
@@ -56,7 +57,11 @@ fn poll_until_ready<F: Future>(future: F, notify: Arc<Notify>, site: &'static Lo
             return output;
         }
         let object = Arc::as_ptr(&notify).addr() as u64;
-        let _ = wait(&*notify, Wait { reason: WaitReason::BlockOn, object, site, deadline: None });
+        let ended = wait(&*notify, Wait { reason: WaitReason::BlockOn, object, site, deadline: None });
+        // Woken during its own poll: it wants to go on, but others of this worker come first, or it could keep them waiting for ever.
+        if ended == Ended::NotParked && current::fiber().is_some() {
+            park::yield_now();
+        }
     }
 }
 
@@ -176,6 +181,10 @@ impl<F: Future> TaskThunk<F> {
                     end_of_user_code(frame);
                     return RunResult::Ended(crate::fiber::outcome::Outcome::Cancelled);
                 }
+                // As in `poll_until_ready`. Cancellation is seen at the next park, so this is the bare switch.
+                let worker = current::worker().expect("a task is polled on a worker");
+                // SAFETY: on the current fiber, whose word is RUNNING again.
+                unsafe { worker.suspend(frame, signal::YIELD) };
                 continue;
             }
             // Published, or claimed meanwhile: the worker commits.
