@@ -543,3 +543,6 @@ impl Word {
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -167,7 +167,7 @@ fn only_the_waist_and_the_worker_switch() {
     assert_eq!(check("fiber/context/x86_64.rs", call), [0; 0]);
 }
 
-// S4-124: every ordering comes with its reason.
+// S4-124, S0-84: every ordering comes with its reason: what it pairs with, or why it may be weak.
 #[test]
 fn orderings_are_explained() {
     let check = |text: &str| complaints(rules::orderings, &library("wait/park.rs"), text);

@@ -60,6 +60,7 @@ macro_rules! back_end {
 back_end!(Own, x86_64);
 #[cfg(not(any(fibra_asan, fibra_tsan)))]
 back_end!(Corosensei, corosensei);
+// the thread-backed form passes the same suite; `.ci/deep` runs the whole library on it.
 back_end!(Thread, thread);
 
 const KIB: usize = 1024;

@@ -429,6 +429,7 @@ mod tests {
         assert_eq!(unsafe { victim.steal_half_into(&mine, 32) }, Steal::Stolen { first: entry(0), more: 31 });
     }
 
+    // S0-76: a thief that loses a race is told so and waits for nobody; it looks elsewhere, or again.
     // One owner that pushes, pops and takes back, two thieves: nothing lost, nothing twice, no torn entry. Small backlogs, so that
     // the race for the last item happens all the time, and large ones, so that buffers grow under the thieves.
     #[test]
