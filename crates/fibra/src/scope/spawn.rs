@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
+use super::fiber::shield;
 use super::join::JoinHandle;
 use super::local;
 use crate::fiber::frame::{self, Extras, Frame, FrameRef, RunResult, Thunk, flag};
@@ -379,9 +380,10 @@ pub(crate) fn end_of_user_code(frame: &Frame) {
     }
 }
 
-/// Drops something of the user's; a destructor that panics has been reported by the hook and ends here.
+/// Drops something of the user's; a destructor that panics has been reported by the hook and ends here. Shielded: a destructor that
+/// blocks on a cancelled fiber finishes, as it would while unwinding.
 pub(crate) fn drop_quietly<V>(value: V) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(value))) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(move || shield(move || drop(value)))) {
         // Its destructor could panic once more, and so on: it is leaked.
         mem::forget(payload);
     }
