@@ -190,8 +190,6 @@ fn try_join_takes_what_is_there() {
 fn joining_oneself_is_an_error() {
     let _watchdog = support::watchdog(60);
     fn with_own_handle(body: fn(JoinHandle<()>)) -> Result<(), fibra::JoinError> {
-        let slot = Arc::new(std::sync::OnceLock::<std::sync::mpsc::Sender<JoinHandle<()>>>::new());
-        drop(slot);
         let (give, take) = std::sync::mpsc::channel::<JoinHandle<()>>();
         let (tell, told) = std::sync::mpsc::channel();
         let fiber = fibra::spawn_local(move || {
