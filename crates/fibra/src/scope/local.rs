@@ -57,10 +57,10 @@ macro_rules! fiber_local {
     (@one [$(#[$attr:meta])*] [$vis:vis] $name:ident, $ty:ty, $init:expr, $new:path) => {
         $(#[$attr])*
         $vis static $name: $crate::FiberLocal<$ty> = {
-            fn init() -> $ty { $init }
-            // The byte makes the key unique: statics of size zero may share an address.
-            static KEY: u8 = 0;
-            $new(&KEY, init)
+            // The byte makes the key unique: statics of size zero may share an address. Its name is one that an initialiser does not
+            // use: items of a macro are not hygienic.
+            static __FIBRA_LOCAL_KEY: u8 = 0;
+            $new(&__FIBRA_LOCAL_KEY, || -> $ty { $init })
         };
     };
 }
