@@ -3,7 +3,8 @@
 //! This happens when the kernel has no mapping left to give: below Linux 6.13 every guard costs one, and `vm.max_map_count` is 65,530 by
 //! default. It is said once. The worker tries again whenever a stack comes back to it and, since stacks also come back to other
 //! workers, every few milliseconds. If for a while no worker of the runtime had anything to run and no timer is set here, then
-//! nobody is going to give a stack back: the oldest such fiber ends with `NoStack`, which may let its joiner go on.
+//! nobody is going to give a stack back: the oldest such fiber ends with `NoStack`, which may let its joiner go on. For the root
+//! fiber of a `run` that joiner is `run` itself, which panics with the reason.
 
 use super::worker::Worker;
 use crate::fiber::frame::FrameRef;
