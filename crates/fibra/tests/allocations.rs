@@ -1,0 +1,103 @@
+//! Steady state allocates nothing: a counting allocator under yields, sleeps, parks, wakes and spawns with warm pools.
+//!
+//! A binary of its own, with one test. Counted is what the worker's thread allocates: the test harness has threads too, and sysmon keeps a
+//! list while it gives idle stacks back to the system.
+#![cfg(not(any(loom, shuttle, fibra_asan, fibra_tsan)))]
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use fibra::Runtime;
+
+struct Counting;
+
+thread_local! {
+    // Constant and without a destructor: reaching it allocates nothing.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is passed on to the system's allocator; counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: passed on.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Runs `step` until it is warm, then says how often it allocates in `count` more.
+fn allocations(count: usize, mut step: impl FnMut()) -> usize {
+    (0..2000).for_each(|_| step());
+    let before = ALLOCATIONS.get();
+    (0..count).for_each(|_| step());
+    ALLOCATIONS.get() - before
+}
+
+// X-19, S4-10, S1-40, G-18: pools are warm, closures lie in their frames, waits on their stacks: nothing is allocated.
+#[test]
+fn steady_state_allocates_nothing() {
+    let _watchdog = support::watchdog(120);
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let counted = runtime.run(|| {
+        let yields = allocations(10_000, fibra::yield_now);
+        let sleeps = allocations(500, || fibra::sleep(Duration::from_nanos(1)));
+        let timeouts = {
+            let never = fibra::spawn(|| fibra::sleep(Duration::from_secs(3600)));
+            let counted = allocations(500, || assert!(!never.wait_timeout(Duration::from_nanos(1))));
+            never.cancel();
+            counted
+        };
+        // Park and wake: the joiner parks, the end of the child wakes it.
+        let spawns = allocations(10_000, || {
+            let (a, b, c) = (1u64, 2u64, 3u64);
+            assert_eq!(fibra::spawn(move || a + b + c).join().unwrap(), 6);
+        });
+        let parks = allocations(10_000, || {
+            let child = fibra::spawn(|| {
+                fibra::yield_now();
+                7u64
+            });
+            fibra::yield_now();
+            assert_eq!(child.join().unwrap(), 7);
+        });
+        let detached = allocations(10_000, || {
+            drop(fibra::spawn(|| ()));
+            // Twice, so that it certainly had its turn: `ready` and `fresh` take turns.
+            fibra::yield_now();
+            fibra::yield_now();
+        });
+        let bursts = allocations(100, || {
+            for _ in 0..50 {
+                drop(fibra::spawn(|| ()));
+            }
+            (0..100).for_each(|_| fibra::yield_now());
+        });
+        [
+            ("yield", yields),
+            ("sleep", sleeps),
+            ("timed wait", timeouts),
+            ("spawn and join", spawns),
+            ("park and wake", parks),
+            ("spawn and detach", detached),
+            ("a burst of spawns", bursts),
+        ]
+    });
+    for (what, count) in counted {
+        assert_eq!(count, 0, "{what} allocates");
+    }
+}
