@@ -355,7 +355,8 @@ impl Worker {
             // SAFETY: a stack of ours with nothing on it; `fiber_main` never returns.
             let context = unsafe { context::create(stack.top(), stack.limit(), fiber_main) };
             stack.saved_context().set(context.to_bits());
-            stack.set_prepared();
+            // SAFETY: a pooled stack's word is the context that `fiber_main` suspended in, or one that has never run.
+            unsafe { stack.set_prepared(retire_context) };
         }
         // SAFETY: the frame is RUNNING and ours.
         frame.context.with_mut(|slot| unsafe { *slot = Context::from_bits(stack.saved_context().get()) });
@@ -818,6 +819,15 @@ impl Worker {
         // SAFETY: the caller's promise; `home` holds the suspended loop.
         self.home.with(|home| unsafe { context::call_on_home(home, f, data) });
     }
+}
+
+/// A pooled stack loses its memory: what its context holds besides is given back.
+///
+/// # Safety
+/// `context` was saved in the record of a stack that nobody runs on, and is given up.
+unsafe fn retire_context(context: usize) {
+    // SAFETY: suspended in the loop of `fiber_main` (nothing there needs dropping), or never run; the caller gives it up.
+    unsafe { context::destroy(Context::from_bits(context)) }
 }
 
 /// The first and only function on every fiber's stack: runs one fiber after another. The word of each resume is the worker, so that

@@ -242,6 +242,7 @@ fn give_own(stack: Stack) {
 
 /// Unmaps a stack with its own mapping.
 pub(super) fn unmap(stack: Stack) {
+    stack.retire();
     let (slot, size) = (stack.slot(), StackSize::of_class(stack.class()));
     // A report may have found this stack's top in a frame a moment ago, before its fiber ended.
     let _census = crate::fiber::CENSUS.lock();

@@ -42,6 +42,8 @@
 //! * Slots of arenas are never unmapped: a pointer to a record is valid for ever. Sizes above 1 MiB have a mapping of
 //!   their own, which is unmapped only by `give`, by the pool it overflows, or by trimming, never while somebody owns
 //!   the `Stack`.
+//! * A context that the upper layer prepared on a stack is retired (`Stack::set_prepared`) before the memory goes: a
+//!   stack that is trimmed or unmapped leaks no sanitizer handle, coroutine or thread.
 //! * The lowest page of every stack that was ever handed out is inaccessible.
 //! * A stack is in exactly one place: with its owner, in one cache, or in one depot. Only that place reads or writes
 //!   its record; the exceptions are the atomic `owner`, which a signal handler reads, and what never changes after the

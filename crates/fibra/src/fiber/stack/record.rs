@@ -19,6 +19,10 @@ pub(crate) const USER_AREA: usize = 160;
 /// A shelf that no cache has: the way of a stack whose reserve is open, see [`Stack::shelf`].
 const NO_SHELF: u8 = u8::MAX;
 
+/// Called with the upper layer's word of a stack whose memory is about to go, by whatever thread takes it away (a worker,
+/// sysmon): gives back what belongs to the context besides the stack (a sanitizer's handle, a coroutine, a thread).
+pub(crate) type Retire = unsafe fn(usize);
+
 /// The record at the top of a stack. Everything but `owner` is touched only by whoever has the stack.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -27,6 +31,8 @@ pub(crate) struct StackTop {
     pub(super) next: Cell<Option<NonNull<StackTop>>>,
     /// The upper layer's word; 0 when the stack is fresh.
     saved_context: Cell<usize>,
+    /// How the upper layer takes that word back before the stack loses its memory; none when the stack is fresh.
+    retire: Cell<Option<Retire>>,
     /// Whoever runs on this stack now, for the overflow report, which reads it in a signal handler. The upper layer
     /// sets and clears it.
     pub(crate) owner: AtomicPtr<()>,
@@ -38,8 +44,6 @@ pub(crate) struct StackTop {
     size: StackSize,
     /// The size class while the reserve is closed, [`NO_SHELF`] while it is open: one test for the hot path of `give`.
     shelf: Cell<u8>,
-    /// The upper layer has prepared a context here: see [`Stack::is_prepared`].
-    prepared: Cell<bool>,
     user: UserArea,
 }
 
@@ -83,12 +87,12 @@ impl Stack {
         let fresh = StackTop {
             next: Cell::new(None),
             saved_context: Cell::new(0),
+            retire: Cell::new(None),
             owner: AtomicPtr::new(std::ptr::null_mut()),
             slot,
             limit: slot.wrapping_add(guard::guard_bytes()),
             size,
             shelf: Cell::new(size.class() as u8),
-            prepared: Cell::new(false),
             user: UserArea(UnsafeCell::new([MaybeUninit::new(0); USER_AREA])),
         };
         // SAFETY: the caller owns the slot, at whose upper end the record lies, aligned.
@@ -144,12 +148,25 @@ impl Stack {
     /// when its memory is returned to the system.
     #[inline]
     pub(crate) fn is_prepared(&self) -> bool {
-        self.record().prepared.get()
+        self.record().retire.get().is_some()
     }
 
+    /// From now on [`Stack::saved_context`] is worth something: `retire` is called with it, once, before the memory of
+    /// the stack is returned to the system.
+    ///
+    /// # Safety
+    /// Whenever the stack lies in a pool, `retire` may be called with the word that is saved then, on any thread.
     #[inline]
-    pub(crate) fn set_prepared(&self) {
-        self.record().prepared.set(true);
+    pub(crate) unsafe fn set_prepared(&self, retire: Retire) {
+        self.record().retire.set(Some(retire));
+    }
+
+    /// The memory of this stack is about to go: the upper layer takes its context back. The stack counts as fresh then.
+    pub(super) fn retire(&self) {
+        if let Some(retire) = self.record().retire.take() {
+            // SAFETY: `set_prepared`'s caller promised it, and the stack came out of a pool: nobody stands on it.
+            unsafe { retire(self.saved_context().replace(0)) };
+        }
     }
 
     /// One word for the upper layer: 0 on a fresh stack, left alone from one use to the next.

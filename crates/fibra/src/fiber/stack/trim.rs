@@ -22,6 +22,8 @@ pub(crate) fn trim_depot(budget: usize) -> usize {
         let most = budget.saturating_sub(trimmed).div_ceil(BATCH);
         for mut batch in warm.take_idle(KEEP, most) {
             let stacks: Vec<Stack> = std::iter::from_fn(|| batch.pop()).collect();
+            // The contexts lie in that memory, and may own something besides.
+            stacks.iter().for_each(Stack::retire);
             // Collected first: the records that say where the memory is are part of it.
             let memory: Vec<_> = stacks.iter().map(Stack::memory).collect();
             // SAFETY: the batch was taken from the depot, so its stacks are ours and nobody stands on them.
