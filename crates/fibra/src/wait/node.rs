@@ -193,15 +193,12 @@ impl WaitList {
 mod tests {
     use super::*;
 
-    fn waiter() -> WaiterRef {
-        // SAFETY: leaked, so it lives for ever.
-        unsafe { WaiterRef::new(NonNull::from(Box::leak(Box::new(Waiter::new(Kind::Fiber))))) }
-    }
-
     // S0-36, S4-32: FIFO; removal is idempotent, also of a node that a waker took.
     #[test]
     fn fifo_and_idempotent_removal() {
-        let w = waiter();
+        let waiter = Waiter::new(Kind::Fiber);
+        // SAFETY: it outlives the list; nobody follows the reference after this test.
+        let w = unsafe { WaiterRef::new(NonNull::from(&waiter)) };
         let list = WaitList::new();
         let nodes: Vec<Node> = (0..4).map(|_| Node::new()).collect();
         // SAFETY: single-threaded; the nodes outlive their being linked.

@@ -139,6 +139,18 @@ mod imp {
         static LEFT: Cell<*mut SanitizedStack> = const { Cell::new(ptr::null_mut()) };
     }
 
+    // Never inlined: a stack that takes on one fiber after another goes from thread to thread, and the compiler might keep the address
+    // of this thread's variable across the switch.
+    #[inline(never)]
+    fn set_left(stack: *mut SanitizedStack) {
+        LEFT.set(stack);
+    }
+
+    #[inline(never)]
+    fn left() -> *mut SanitizedStack {
+        LEFT.get()
+    }
+
     impl SanitizedStack {
         pub(in super::super) unsafe fn new(top: *mut u8, limit: *mut u8) -> Self {
             let stack = Self {
@@ -170,7 +182,7 @@ mod imp {
     /// The last thing before the switch.
     #[inline(always)]
     pub(in super::super) unsafe fn leave(own: *mut SanitizedStack, target: *const SanitizedStack) {
-        LEFT.set(own);
+        set_left(own);
         // SAFETY: `own` is the caller's block. The target is suspended, so its block is valid, and its bounds were written by `new` or by
         // whoever arrived after it had left.
         unsafe { __sanitizer_start_switch_fiber(&raw mut (*own).fake_stack, (*target).bottom, (*target).size) }
@@ -192,7 +204,7 @@ mod imp {
 
     #[inline(always)]
     unsafe fn finish(fake_stack: *mut c_void) {
-        let left = LEFT.get();
+        let left = left();
         // SAFETY: `left` is the block of the execution that switched to us; it is suspended, so the block is valid.
         unsafe { __sanitizer_finish_switch_fiber(fake_stack, &raw mut (*left).bottom, &raw mut (*left).size) }
     }
