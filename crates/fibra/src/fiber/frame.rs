@@ -193,6 +193,13 @@ impl Frame {
         prefetch(address.wrapping_add(64));
     }
 
+    /// Started fibers are on no worker only with `unstable-migration`: see `sched::migrate`, which then says so.
+    #[cfg(not(feature = "unstable-migration"))]
+    #[inline(always)]
+    pub(crate) const fn is_adrift(&self) -> bool {
+        false
+    }
+
     #[inline(always)]
     pub(crate) fn flags(&self) -> u32 {
         // Relaxed: a hint on entry to a blocking call, or a bit that never changes after the spawn; the handshake with cancellation reads

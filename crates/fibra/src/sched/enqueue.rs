@@ -20,6 +20,9 @@ pub(crate) enum Place {
 /// thread. The caller must not touch the fiber afterwards.
 #[inline]
 pub(crate) fn enqueue(frame: FrameRef, place: Place) {
+    if frame.is_adrift() {
+        return enqueue_from_outside(frame);
+    }
     match current::worker() {
         // Relaxed: compared only; written before the fiber was published.
         Some(worker) if std::ptr::eq(frame.runtime.load(Ordering::Relaxed).cast(), &*worker.shared) => {
@@ -47,6 +50,9 @@ fn enqueue_from_outside(frame: FrameRef) {
     let home = frame.home.load(Ordering::Relaxed);
     if home == NO_HOME {
         shared.inject(Entry { frame: frame.address(), ticket: frame.waiter.word.snapshot().ticket().to_bits() });
+    } else if frame.is_adrift() {
+        #[cfg(feature = "unstable-migration")]
+        shared.set_going(frame);
     } else {
         shared.deliver(home as usize, frame);
     }

@@ -33,6 +33,8 @@ pub(crate) mod hook;
 pub(crate) mod idle;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod launch;
+#[cfg(all(not(any(loom, shuttle)), feature = "unstable-migration"))]
+pub(crate) mod migrate;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
 #[cfg(not(any(loom, shuttle)))]

@@ -36,6 +36,8 @@ pub(crate) struct Config {
     /// Cancellation is observed, never delivered (the only way with `panic = "abort"`).
     pub(crate) cooperative: bool,
     pub(crate) seed: Option<u64>,
+    #[cfg(feature = "unstable-migration")]
+    pub(crate) migration: super::migrate::Migration,
 }
 
 /// What a worker is asked to do by others, between two fibers.
@@ -150,7 +152,8 @@ pub(crate) struct Shared {
     pub(crate) spawned_outside: AtomicU64,
     /// Fibers alive, counted only if there is a cap.
     pub(crate) counted: AtomicI64,
-    /// Futures alive, by id: they live on no worker between polls, so shutdown finds them here.
+    /// Futures alive, by id: they live on no worker between polls, so shutdown finds them here. (With `unstable-migration` also started
+    /// fibers that may be on no worker.)
     pub(crate) tasks: Mutex<HashMap<u64, FrameRef>>,
     pub(crate) tasks_parked: AtomicI64,
     /// Threads that are no workers and touch this for a moment.
@@ -303,6 +306,15 @@ impl Shared {
                 super::cancel::request(frame, reason);
             }
         }
+    }
+
+    /// May started fibers of this runtime move? A constant without the feature.
+    #[inline(always)]
+    pub(crate) fn migrates(&self) -> bool {
+        #[cfg(feature = "unstable-migration")]
+        return self.config.migration != super::migrate::Migration::Off;
+        #[cfg(not(feature = "unstable-migration"))]
+        false
     }
 
     /// Has shutdown begun?

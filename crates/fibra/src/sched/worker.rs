@@ -42,6 +42,8 @@ use crate::wait::word::{ARM_FIRST, Claim, Commit, State, Ticket};
 pub(crate) mod signal {
     pub(crate) const YIELD: usize = 0;
     pub(crate) const PARK: usize = 1;
+    /// The same by a fiber that has to come back to this worker: its timer is here. Where all have to, there is no difference.
+    pub(crate) const PARK_BOUND: usize = if cfg!(feature = "unstable-migration") { 3 } else { PARK };
     /// A future that is not ready: it keeps no stack.
     pub(crate) const PENDING: usize = 2;
     /// It ended; the outcome is added.
@@ -277,6 +279,8 @@ impl Worker {
     fn set_running(&self, frame: FrameRef) -> Option<FrameRef> {
         // Relaxed: this worker wrote it.
         if !frame.stack.load(Ordering::Relaxed).is_null() {
+            #[cfg(feature = "unstable-migration")]
+            self.take_in(frame);
             frame.waiter.word.resume();
             return Some(frame);
         }
@@ -326,6 +330,10 @@ impl Worker {
             self.stats().stale_entries.add(1);
             return None;
         }
+        #[cfg(feature = "unstable-migration")]
+        if self.take_in(frame) {
+            return Some(frame);
+        }
         if frame.has(flag::TASK) {
             // Relaxed: a gauge.
             self.shared.tasks_parked.fetch_sub(1, Ordering::Relaxed);
@@ -364,7 +372,15 @@ impl Worker {
         // Relaxed, both: this worker's own; others look under the census lock.
         frame.home.store(self.index as u32, Ordering::Relaxed);
         frame.stack.store(stack.into_raw().as_ptr(), Ordering::Relaxed);
-        // Into the list of started fibers.
+        self.link_started(frame);
+        #[cfg(feature = "unstable-migration")]
+        self.register_wanderer(frame);
+        Some(frame)
+    }
+
+    /// Into the list of started fibers.
+    #[inline(always)]
+    pub(super) fn link_started(&self, frame: FrameRef) {
         let first = self.started.replace(frame);
         frame.prev_started.set(ptr::null());
         frame.next_started.set(first);
@@ -373,12 +389,11 @@ impl Worker {
             first.prev_started.set(frame);
         }
         self.stats().started.add(1);
-        Some(frame)
     }
 
-    /// Takes the stack off a fiber that does not need it any more, on the scheduler's stack.
+    /// Out of it again.
     #[inline(always)]
-    fn unbind_stack(&self, frame: FrameRef) {
+    pub(super) fn unlink_started(&self, frame: FrameRef) {
         let (prev, next) = (frame.prev_started.get(), frame.next_started.get());
         // SAFETY: frames live for ever; both are in this worker's list.
         match unsafe { prev.as_ref() } {
@@ -390,6 +405,12 @@ impl Worker {
             next.prev_started.set(prev);
         }
         self.stats().started.sub(1);
+    }
+
+    /// Takes the stack off a fiber that does not need it any more, on the scheduler's stack.
+    #[inline(always)]
+    fn unbind_stack(&self, frame: FrameRef) {
+        self.unlink_started(frame);
         // Relaxed: this worker's own.
         let top = frame.stack.swap(ptr::null_mut(), Ordering::Relaxed);
         let top = NonNull::new(top).expect("a started fiber has a stack");
@@ -415,13 +436,18 @@ impl Worker {
         let said =
             frame.context.with_mut(|fiber| self.home.with_mut(|home| unsafe { context::resume(fiber, home, word) }));
         self.current.set(None);
+        #[cfg(feature = "unstable-migration")]
+        if self.let_go(frame, said) {
+            return false;
+        }
         match said {
             signal::YIELD => {
                 frame.waiter.word.yielded();
                 self.push_ready(frame);
                 false
             }
-            signal::PARK => {
+            #[allow(unreachable_patterns)] // One and the same without the feature.
+            signal::PARK | signal::PARK_BOUND => {
                 // Law 3: only now, with the fiber off its stack.
                 match frame.waiter.word.commit_park() {
                     Commit::Parked => self.stats().parked.add(1),
@@ -534,6 +560,8 @@ impl Worker {
             // Relaxed: this worker wrote it.
             if frame.stack.load(Ordering::Relaxed).is_null() {
                 self.stats().injected.add(1);
+            } else if frame.is_adrift() {
+                self.stats().wakes_remote.add(1);
             } else {
                 self.stats().parked.sub(1);
                 self.stats().wakes_remote.add(1);
@@ -676,7 +704,7 @@ impl Worker {
         let flags = frame.flags();
         // SAFETY: the fiber was counted in this root and has not been counted out yet.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
-        if flags & flag::TASK != 0 {
+        if flags & flag::TASK != 0 || self.shared.migrates() {
             // Relaxed: the id of a live fiber does not change.
             self.shared.tasks.lock().remove(&frame.id.load(Ordering::Relaxed));
         }
@@ -802,12 +830,11 @@ impl Worker {
     #[inline(always)]
     pub(crate) unsafe fn suspend(&self, frame: FrameRef, signal: usize) {
         // SAFETY: the fiber is the current one, so its context slot is free and `home` holds its worker's suspended loop.
-        frame.context.with_mut(|fiber| {
-            // SAFETY: as above.
-            self.home.with_mut(|home| unsafe { context::suspend(fiber, home, signal) });
-        });
+        let word =
+            frame.context.with_mut(|fiber| self.home.with_mut(|home| unsafe { context::suspend(fiber, home, signal) }));
         if context::OWN_THREAD {
-            current::set_worker(self);
+            // Whoever resumed it said who he is.
+            current::set_worker(ptr::with_exposed_provenance(word));
         }
     }
 
@@ -864,6 +891,9 @@ unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
             // SAFETY: as above.
             unsafe { (thunk.run)(frame) }
         };
+        // It may have ended on another worker than it began on.
+        #[cfg(feature = "unstable-migration")]
+        let worker = current::worker().expect("a fiber runs on a worker");
         let signal = match result {
             RunResult::Ended(outcome) => signal::ENDED + outcome as usize,
             RunResult::Pending => signal::PENDING,

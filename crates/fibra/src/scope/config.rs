@@ -8,6 +8,8 @@ use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
 use crate::sched::blocking::MAX_THREADS;
 use crate::sched::launch::{Launched, launch};
+#[cfg(feature = "unstable-migration")]
+use crate::sched::migrate::Migration;
 use crate::sched::shared::Config;
 use crate::wait::word::enable_spec_assert;
 
@@ -49,6 +51,8 @@ pub struct RuntimeBuilder {
     cancellation: Cancellation,
     current_thread: bool,
     keep_mxcsr: bool,
+    #[cfg(feature = "unstable-migration")]
+    migration: Migration,
 }
 
 impl RuntimeBuilder {
@@ -110,6 +114,37 @@ impl RuntimeBuilder {
     /// One worker, no other thread: see [`Runtime::current_thread`].
     pub fn current_thread(mut self) -> Self {
         self.current_thread = true;
+        self
+    }
+
+    /// Lets started fibers move between the workers of this runtime: whenever one yields or parks without a deadline, the next free worker
+    /// runs it. Fibers from [`spawn_local`](crate::spawn_local) and [`Builder::spread`](crate::Builder::spread) stay; so does the function
+    /// given to [`run`](crate::run). Of no use with one worker.
+    ///
+    /// # Safety
+    /// The caller promises, for **all** code that runs on fibers of this runtime, dependencies included, that between two points of a function
+    /// with a suspension between them
+    ///
+    /// * no reference to a thread-local is kept (`LocalKey::with` around a blocking call), and none is kept by the *compiler*, which may compute
+    ///   the address of a thread-local once for a whole function and nothing in Rust forbids it to: see `docs/decisions/0001`;
+    /// * nothing is kept that is not `Send`: an `Rc`, a `MutexGuard` of std, a raw handle that belongs to its thread. The compiler does
+    ///   not check that, since what lives on a stack is no part of any type.
+    ///
+    /// Also, `Handle::enter` guards must not be open across a suspension.
+    #[cfg(feature = "unstable-migration")]
+    pub unsafe fn migrate_started_fibers(mut self) -> Self {
+        self.migration = Migration::Free;
+        self
+    }
+
+    /// Moves every fiber that may move to the next worker at every suspension: for tests.
+    ///
+    /// # Safety
+    /// As [`migrate_started_fibers`](Self::migrate_started_fibers).
+    #[doc(hidden)]
+    #[cfg(feature = "unstable-migration")]
+    pub unsafe fn force_migration(mut self) -> Self {
+        self.migration = Migration::Forced;
         self
     }
 
@@ -194,6 +229,8 @@ impl RuntimeBuilder {
             sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
             cooperative: self.cancellation == Cancellation::Cooperative,
             seed,
+            #[cfg(feature = "unstable-migration")]
+            migration: if workers > 1 { self.migration } else { Migration::Off },
         })
     }
 }

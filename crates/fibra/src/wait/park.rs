@@ -143,9 +143,9 @@ fn suspend_until(worker: &Worker, frame: FrameRef, ticket: Ticket, deadline: u64
     // SAFETY: it stays on this stack until it has fired or is removed below; the fiber does not leave this function before.
     unsafe { worker.set_timer(&timer, deadline) };
     // SAFETY: on the current fiber, whose word is PARKING or claimed.
-    unsafe { leave(worker, frame, signal::PARK) };
+    unsafe { leave(worker, frame, signal::PARK_BOUND) };
     if timer.is_set() {
-        // SAFETY: set above, on this worker: a started fiber stays.
+        // SAFETY: set above, on this worker: the fiber is bound to it while it waits.
         unsafe { worker.remove_timer(&timer) };
     }
 }

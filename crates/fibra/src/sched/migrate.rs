@@ -1,0 +1,122 @@
+//! Started fibers that move: only with the feature `unstable-migration`, and only in a runtime whose builder was told so, unsafely.
+//!
+//! What is otherwise settled for the life of a fiber (it lives where it started) is then settled from one suspension to the next. A fiber that yields,
+//! or parks without a deadline, is *adrift* until somebody runs it: it is in no worker's list of started fibers, and its queue entry
+//! is stealable like that of an unstarted one. Whoever takes the entry takes the fiber in.
+//!
+//! ```text
+//! runs on A ── let_go (on A's scheduler stack) ──▶ adrift ── entry in the injector, an inbox or a deque ── take_in ──▶ runs on B
+//! ```
+//!
+//! * The stack was left before the fiber is adrift (law 3), and the queues order what was written there (S0-15).
+//! * Shutdown finds adrift fibers in `Shared::tasks`, where futures are, too.
+//! * Bound all the same: what is pinned (`spawn_local`, `spread`, a root on its caller's thread); a wait with a deadline (its timer is in the
+//!   worker that set it); polls of a future; whoever is shielded or unwinds (std counts panics per thread).
+//!
+//! Left out: the injector is the only queue for fibers adrift, so each suspension goes through one shared queue; nobody
+//! keeps pairs that talk on one worker.
+
+use super::queue::Entry;
+use super::shared::Shared;
+use super::worker::{Worker, signal};
+use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
+use crate::prim::atomic::Ordering;
+use crate::wait::word::{Commit, Ticket};
+
+/// Whether started fibers move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Migration {
+    #[default]
+    Off,
+    /// Whoever is free runs them.
+    Free,
+    /// To the next worker at every suspension: for tests.
+    Forced,
+}
+
+/// In `home` of a fiber adrift, beside the worker that is to take it in.
+const ADRIFT: u32 = 1 << 31;
+/// It was parked, and counts as such.
+const PARKED: u32 = 1 << 30;
+/// Any worker may take it in.
+const ANY_WORKER: u32 = (1 << 30) - 2;
+
+impl Frame {
+    /// A started fiber that no worker has. For whoever has it in hand: it is RUNNABLE and was taken from a queue, or claimed.
+    pub(crate) fn is_adrift(&self) -> bool {
+        // Relaxed: written before it was queued or parked, and the caller took or claimed it.
+        let home = self.home.load(Ordering::Relaxed);
+        home & ADRIFT != 0 && home != NO_HOME
+    }
+}
+
+impl Shared {
+    /// Puts a RUNNABLE fiber adrift where somebody will find it. The caller must not touch it afterwards.
+    pub(super) fn set_going(&self, frame: FrameRef) {
+        // Relaxed: as in `is_adrift`.
+        let target = frame.home.load(Ordering::Relaxed) & !(ADRIFT | PARKED);
+        if target == ANY_WORKER {
+            let ticket = frame.waiter.word.snapshot().ticket().to_bits();
+            self.inject(Entry { frame: frame.address(), ticket });
+        } else {
+            self.deliver(target as usize, frame);
+        }
+    }
+}
+
+impl Worker {
+    /// On the scheduler's stack, after a fiber suspended: lets it go, if it may. False: it stays, and what it said is to be done.
+    pub(super) fn let_go(&self, frame: FrameRef, said: usize) -> bool {
+        let parks = said == signal::PARK;
+        if !(parks || said == signal::YIELD) || !self.shared.migrates() {
+            return false;
+        }
+        if frame.has(flag::PINNED | flag::TASK | flag::HOLD_OFF) || std::thread::panicking() {
+            return false;
+        }
+        self.unlink_started(frame);
+        let target = match self.shared.config.migration {
+            Migration::Forced => ((self.index + 1) % self.shared.remotes.len()) as u32,
+            _ => ANY_WORKER,
+        };
+        // Relaxed: published by the queue or by the commit.
+        frame.home.store(ADRIFT | if parks { PARKED } else { 0 } | target, Ordering::Relaxed);
+        if parks {
+            // Relaxed: a gauge; taken back by `take_in`.
+            self.shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
+            match frame.waiter.word.commit_park() {
+                // From here on it may run anywhere.
+                Commit::Parked => return true,
+                Commit::Requeue => {}
+            }
+        } else {
+            frame.waiter.word.yielded();
+        }
+        self.shared.set_going(frame);
+        true
+    }
+
+    /// Makes this worker the home of a fiber adrift that it is about to run. False: it is not adrift.
+    pub(super) fn take_in(&self, frame: FrameRef) -> bool {
+        if !frame.is_adrift() {
+            return false;
+        }
+        // Relaxed: as in `is_adrift`.
+        if frame.home.load(Ordering::Relaxed) & PARKED != 0 {
+            // Relaxed: a gauge.
+            self.shared.tasks_parked.fetch_sub(1, Ordering::Relaxed);
+        }
+        // Relaxed: this worker's own now.
+        frame.home.store(self.index as u32, Ordering::Relaxed);
+        self.link_started(frame);
+        true
+    }
+
+    /// A fiber that starts and may move is entered where shutdown looks for those that are on no worker.
+    pub(super) fn register_wanderer(&self, frame: FrameRef) {
+        if self.shared.migrates() && !frame.has(flag::PINNED | flag::TASK) {
+            // Relaxed: the id of a live fiber does not change.
+            self.shared.tasks.lock().insert(frame.id.load(Ordering::Relaxed), frame);
+        }
+    }
+}
