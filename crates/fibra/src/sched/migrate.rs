@@ -21,7 +21,7 @@ use super::shared::Shared;
 use super::worker::{Worker, signal};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::prim::atomic::Ordering;
-use crate::wait::word::{Commit, Ticket};
+use crate::wait::word::Commit;
 
 /// Whether started fibers move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -126,12 +126,6 @@ fn is_still_unwinding(worker: &Worker, frame: FrameRef, top: &FiberTop) -> bool 
 pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal: usize) {
     let top = frame.top().expect("a running fiber has a stack");
     let counted = u32::from(is_still_unwinding(worker, frame, top));
-    // The unwinding is counted by this thread's std, so a fiber in the middle of one stays even where others may move.
-    let signal = match signal {
-        signal::YIELD if counted != 0 && cfg!(feature = "unstable-migration") => return,
-        signal::PARK if counted != 0 => signal::PARK_BOUND,
-        signal => signal,
-    };
     worker.parked_unwinding.set(worker.parked_unwinding.get() + counted);
     // SAFETY: passed on.
     unsafe { worker.suspend(frame, signal) };
