@@ -206,7 +206,8 @@ mod tests {
     fn inserting_twice_is_found() {
         let inbox = Inbox::new();
         // On this test's stack: the panic leaves it in the inbox, which does not own it.
-        let node = NonNull::from(&Node { link: AtomicPtr::new(ptr::null_mut()), producer: 0, value: 0 });
+        let node = Node { link: AtomicPtr::new(ptr::null_mut()), producer: 0, value: 0 };
+        let node = NonNull::from(&node);
         // SAFETY: the assertion under test holds off the second insertion.
         let _ = unsafe { inbox.push(node) };
         // SAFETY: as above.
