@@ -77,7 +77,8 @@ pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Context, word: usize
     let result = unsafe {
         *home = *fiber;
         let record = (*fiber).0 as *mut Record;
-        (*(&raw mut (*record).coroutine)).resume(word)
+        let coroutine = &raw mut (*record).coroutine;
+        (*coroutine).resume(word)
     };
     set_control_words(control);
     match result {

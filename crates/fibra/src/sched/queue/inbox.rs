@@ -176,7 +176,7 @@ mod tests {
     fn batches_are_in_order_and_only_the_first_push_reports() {
         let inbox = Inbox::new();
         assert!(inbox.is_empty() && inbox.is_empty_handshake());
-        // SAFETY (here and below): new nodes, freed after they were taken out; this thread is the owner.
+        // SAFETY: here and below, new nodes, freed after they were taken out; this thread is the owner.
         assert_eq!(unsafe { inbox.take_all() }.count(), 0);
         // SAFETY: as above.
         assert!(unsafe { inbox.push(node(0, 0)) }, "it was empty");

@@ -385,7 +385,7 @@ mod tests {
     fn a_share_is_a_fair_one() {
         let injector = Injector::new();
         let fresh = Fresh::new();
-        // SAFETY (here and below): this thread is the only owner of `fresh`.
+        // SAFETY: here and below, this thread is the only owner of `fresh`.
         assert_eq!(unsafe { injector.pop_share(&fresh, 4) }, None);
         for ticket in 0..41 {
             injector.push(entry(1, ticket));

@@ -98,6 +98,7 @@ mod tests {
         }
     }
 
+    #[allow(clippy::vec_box)] // They are linked by address: they must not move with the vector.
     fn nodes(count: u32) -> Vec<Box<Node>> {
         (0..count).map(|value| Box::new(Node { link: AtomicPtr::new(ptr::null_mut()), value })).collect()
     }

@@ -36,10 +36,10 @@ const ALL: [State; 7] =
 type Edge = (&'static str, &'static [State], State, fn(&Word));
 
 const EDGES: [Edge; 7] = [
-    ("publish_spawned", &[State::Init], State::Runnable, |word| drop(word.publish_spawned())),
+    ("publish_spawned", &[State::Init], State::Runnable, |word| _ = word.publish_spawned()),
     ("resume", &[State::Runnable], State::Running, Word::resume),
     ("yielded", &[State::Running], State::Runnable, Word::yielded),
-    ("begin_park", &[State::Running], State::Parking, |word| drop(word.begin_park(ARM_REVOCABLE))),
+    ("begin_park", &[State::Running], State::Parking, |word| _ = word.begin_park(ARM_REVOCABLE)),
     ("commit_park", &[State::Parking], State::Parked, |word| assert_eq!(word.commit_park(), Commit::Parked)),
     ("finish", &[State::Running], State::Done, |word| word.finish(false)),
     ("recycle", &[State::Done, State::Cancelled], State::Init, Word::recycle),
