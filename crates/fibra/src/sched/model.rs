@@ -31,8 +31,8 @@ impl Offered {
     }
 }
 
-// S4-35, S2-40: the joiner of an unstarted fiber takes it out of its own deque and starts it without asking; a thief who comes at the same time
-// starts it from its entry. One of the two does, and what the spawner wrote is seen.
+// S4-22: the joiner of an unstarted fiber takes it out of its own deque and starts it without asking; a thief who comes at
+// the same time starts it from its entry. One of the two does, and what the spawner wrote is seen.
 #[test]
 fn model_take_back_against_thief() {
     check(3, || {
@@ -110,7 +110,7 @@ impl Runtime {
     }
 }
 
-// S0-74: the last fiber of a runtime is woken from outside; it ends and the runtime is freed, but not while that thread is still kicking.
+// The last fiber of a runtime is woken from outside; it ends and the runtime is freed, but not while that thread is still kicking.
 #[test]
 fn model_wake_from_outside_against_shutdown() {
     check(3, || {

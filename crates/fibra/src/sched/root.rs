@@ -15,7 +15,8 @@
 //!    `draining` (the flag was set before the flush was posted) and counts on the shared number directly.
 //! 4. Whoever brings the number to 0 wakes the owner. Differences of workers that have not flushed yet make the
 //!    number wrong, but not 0: their UNFLUSHED is still in it.
-//! 5. The owner closes the root: 0 → CLOSED. Whoever wants to count up directly does so by compare-exchange and is refused on a closed root.
+//! 5. The owner closes the root: 0 → CLOSED. Whoever wants to count up directly does so by compare-exchange and is refused on
+//!    a closed root.
 //!
 //! Roots belong to their runtime and are recycled, never freed before it: a worker that brought the number to 0 still looks for the waiter
 //! when the owner may already be gone. At worst it wakes the owner of the next `run` once in vain. Daemons do not count in `pending`, but

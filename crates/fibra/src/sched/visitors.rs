@@ -1,8 +1,8 @@
 //! Who from outside is inside: threads that are no workers of a runtime and touch it for a moment.
 //!
-//! Such a thread may wake a fiber of the runtime at any time. The fiber it has claimed keeps the runtime alive until it is enqueued, but not
-//! after: it may run, end, and be the last. So the thread enters before the push and leaves after its last touch (the kick of
-//! a sleeping worker), and the last step of shutdown waits until nobody is inside.
+//! Such a thread may wake a fiber of the runtime at any time. The fiber it has claimed keeps the runtime alive until it is
+//! enqueued, but not after: it may run, end, and be the last. So the thread enters before the push and leaves after its last
+//! touch (the kick of a sleeping worker), and the last step of shutdown waits until nobody is inside.
 
 use crate::prim::atomic::{AtomicI64, Ordering};
 

@@ -132,8 +132,9 @@ pub(crate) fn unpark(waiter: WaiterRef) -> Option<Waker> {
     }
 }
 
-/// Completes the wait named by (waiter, ticket) with `arm`, if nobody else has, where there is no slot to fill: claim, release, set going. No
-/// user code runs here: a fiber is given to `enqueue`, an async waiter's waker is returned, to be called when no lock is held.
+/// Completes the wait named by (waiter, ticket) with `arm`, if nobody else has, where there is no slot to fill: claim,
+/// release, set going. No user code runs here: a fiber is given to `enqueue`, an async waiter's waker is returned, to be called
+/// when no lock is held.
 #[must_use]
 #[inline(always)]
 pub(crate) fn complete_with(

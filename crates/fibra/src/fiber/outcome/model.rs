@@ -1,6 +1,6 @@
-//! Models of the join state: a fiber that ends, as `scope::spawn` and `sched::worker` do it, against a handle that joins, waits for a while or
-//! goes, as `scope::join` does it. Result, joiner list and the frame as a whole are plain memory, so that loom reports
-//! whoever touches them at the wrong time; whoever recycles the frame touches all of it.
+//! Models of the join state: a fiber that ends, as `scope::spawn` and `sched::worker` do it, against a handle that joins,
+//! waits for a while or goes, as `scope::join` does it. Result, joiner list and the frame as a whole are plain memory, so that loom
+//! reports whoever touches them at the wrong time; whoever recycles the frame touches all of it.
 
 use super::*;
 use crate::prim::cell::UnsafeCell;
@@ -142,7 +142,7 @@ fn ending(world: &Arc<World>, has_destructor: bool) -> thread::JoinHandle<()> {
     thread::spawn(move || world.end(has_destructor))
 }
 
-// S0-52: a joiner that comes at the same time as the end is woken, or sees the end.
+// S1-17: a joiner that comes at the same time as the end is woken, or sees the end.
 #[test]
 fn model_finish_against_join() {
     check(3, || {
@@ -191,7 +191,7 @@ fn model_finish_against_detach_after_a_join() {
     });
 }
 
-// S0-55: the handle goes while the fiber ends: a value with a destructor is dropped once, by one of the two.
+// The handle goes while the fiber ends: a value with a destructor is dropped once, by one of the two.
 #[test]
 fn model_finish_against_detach_with_a_value() {
     check(3, || {

@@ -98,7 +98,7 @@ impl World {
     }
 }
 
-// S0-60: what one worker counted up, another counts down, each with its own difference, while the owner drains.
+// S0-64, S0-101: what one worker counted up, another counts down, each with its own difference, while the owner drains.
 #[test]
 fn model_drain_against_ends() {
     check(2, || {
@@ -125,7 +125,7 @@ fn model_drain_against_ends() {
     });
 }
 
-// S0-60: the last fiber ends on another worker while the owner goes to sleep.
+// S0-101: the last fiber ends on another worker while the owner goes to sleep.
 #[test]
 fn model_publish_against_the_last_end() {
     check(3, || {
@@ -141,8 +141,8 @@ fn model_publish_against_the_last_end() {
     });
 }
 
-// S0-73: a spawn from outside while the root is drained and closed: either it is refused, or it is run and waited for. The worker that runs it
-// may keep a difference only if somebody will ask for it.
+// A spawn from outside while the root is drained and closed: either it is refused, or it is run and waited for. The
+// worker that runs it may keep a difference only if somebody will ask for it.
 #[test]
 fn model_spawn_from_outside_against_close() {
     check(3, || {
@@ -203,8 +203,8 @@ fn model_late_ender_of_the_life_before() {
     });
 }
 
-// More of everything, for random schedules: fibers that start fibers, two runs after one another on the same root, while the worker also deals
-// with another root.
+// More of everything, for random schedules: fibers that start fibers, two runs after one another on the same root, while the
+// worker also deals with another root.
 #[cfg(not(loom))]
 #[test]
 fn model_drain_of_many() {

@@ -64,7 +64,7 @@ fn run(wakers: usize, calls: usize) {
     assert_eq!(world.record.waiter_ref().get().word.snapshot().state(), State::Running);
 }
 
-// S4-40: the call comes before, while or after the sleeper publishes: it is seen.
+// S4-30: the call comes before, while or after the sleeper publishes: it is seen.
 #[test]
 fn model_notify_wake_against_publish() {
     check(3, || run(1, 1));

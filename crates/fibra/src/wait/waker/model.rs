@@ -1,4 +1,5 @@
-//! Models of waiters that are no fibers: a thread that waits as `ThreadRecord::wait` does, an async wait as `scope::join::JoinFuture` does it.
+//! Models of waiters that are no fibers: a thread that waits as `ThreadRecord::wait` does, an async wait as
+//! `scope::join::JoinFuture` does it.
 
 use std::sync::Arc as StdArc;
 use std::task::{Wake, Waker};
@@ -61,7 +62,7 @@ impl Event {
     }
 }
 
-// S0-40: a thread that waits without a deadline; the wake is not lost, whenever it comes, twice in a row with the same record.
+// A thread that waits without a deadline; the wake is not lost, whenever it comes, twice in a row with the same record.
 #[test]
 fn model_thread_is_woken() {
     check(3, || {
@@ -81,7 +82,7 @@ fn model_thread_is_woken() {
     });
 }
 
-// S0-41: time is up at once, while the event happens: one of the two ends the wait, and the next wait is not disturbed by a late call.
+// Time is up at once, while the event happens: one of the two ends the wait, and the next wait is not disturbed by a late call.
 #[test]
 fn model_thread_timeout_against_claim() {
     check(3, || {
@@ -200,7 +201,7 @@ fn finishing(source: &Arc<Source>) -> thread::JoinHandle<()> {
     thread::spawn(move || source.finish())
 }
 
-// S4-55: a future that is dropped while its wait is completed: the record is free afterwards, and nobody touches it but by a stale ticket.
+// A future that is dropped while its wait is completed: the record is free afterwards, and nobody touches it but by a stale ticket.
 #[test]
 fn model_task_dropped_against_claim() {
     check(3, || {
@@ -225,7 +226,7 @@ fn model_task_dropped_against_claim() {
     });
 }
 
-// S4-54: a future that is polled again while its wait is completed: either the second poll sees the end, or its waker is called.
+// A future that is polled again while its wait is completed: either the second poll sees the end, or its waker is called.
 #[test]
 fn model_task_polled_again_against_claim() {
     check(3, || {

@@ -1,5 +1,5 @@
-//! Models of the state word: a fiber that waits as `wait::park` does it, its worker that commits as `sched::worker` does it, and owners that
-//! compete for the wait as `sched::wake` and `sched::cancel` do it.
+//! Models of the state word: a fiber that waits as `wait::park` does it, its worker that commits as `sched::worker` does it,
+//! and owners that compete for the wait as `sched::wake` and `sched::cancel` do it.
 //!
 //! Fiber and worker are one thread, as in the runtime. The run queue is a count under a lock, with a bell: a lost wake is a
 //! deadlock, an enqueue too many is left over at the end, and a fiber that runs too early touches its stack or its slot while
@@ -219,7 +219,7 @@ fn spawn<T: Send + 'static>(
     thread::spawn(move || body(&world))
 }
 
-// S0-31, S4-43: park against one owner: the value arrives, whenever the owner comes.
+// S0-08, S0-85, S4-38: park against one owner: the value arrives, whenever the owner comes.
 #[test]
 fn model_park_against_one_owner() {
     check(3, || {
@@ -231,7 +231,7 @@ fn model_park_against_one_owner() {
     });
 }
 
-// S4-43: two owners with the same ticket: one wins, fills the slot and enqueues once, before or after the commit.
+// S4-27, S4-36: two owners with the same ticket: one wins, fills the slot and enqueues once, before or after the commit.
 #[test]
 fn model_park_against_two_owners() {
     check(3, || {
@@ -249,7 +249,7 @@ fn model_park_against_two_owners() {
     });
 }
 
-// S4-43: a wake of the former life has no effect on the next wait of the same word.
+// S4-39, S4-49: a wake of the former life has no effect on the next wait of the same word.
 #[test]
 fn model_stale_ticket_after_recycling() {
     check(3, || {
@@ -275,7 +275,7 @@ fn model_stale_ticket_after_recycling() {
     });
 }
 
-// S4-43: the owner claims while the fiber is still on its stack; however the two go on, the fiber runs after the release only.
+// S0-61, S4-46: the owner claims while the fiber is still on its stack; however the two go on, the fiber runs after the release only.
 #[test]
 fn model_claim_while_parking() {
     check(3, || {
@@ -289,7 +289,7 @@ fn model_claim_while_parking() {
     });
 }
 
-// flag then word against word then flag: the wait ends, whoever is faster.
+// S4-47: flag then word against word then flag: the wait ends, whoever is faster.
 #[test]
 fn model_cancel_against_park() {
     check(3, || {
@@ -302,7 +302,7 @@ fn model_cancel_against_park() {
     });
 }
 
-// S4-46: cancellation and a match compete: exactly one ends the wait, and a value that was not received is still there.
+// S4-27: cancellation and a match compete: exactly one ends the wait, and a value that was not received is still there.
 #[test]
 fn model_cancel_against_match() {
     check(2, || {
@@ -322,7 +322,7 @@ fn model_cancel_against_match() {
     });
 }
 
-// S4-33: nothing to wait for: either the park is called off, or an owner has claimed it and the fiber waits for its release.
+// S4-42: nothing to wait for: either the park is called off, or an owner has claimed it and the fiber waits for its release.
 #[test]
 fn model_abort_against_claim() {
     check(3, || {
@@ -343,7 +343,7 @@ fn model_abort_against_claim() {
     });
 }
 
-// S4-35: an unstarted frame whose entry is in a queue: a thief with the entry and a joiner who takes it compete for the start.
+// S4-22: an unstarted frame whose entry is in a queue: a thief with the entry and a joiner who takes it compete for the start.
 #[test]
 fn model_one_of_two_starts_it() {
     check(3, || {
