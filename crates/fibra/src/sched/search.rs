@@ -138,8 +138,8 @@ impl Worker {
         // SAFETY: this thread is the owner of its worker's deque.
         match unsafe { self.shared.injector.pop_share(fresh, self.shared.remotes.len()) } {
             None => false,
-            Some(first) => {
-                self.stats().injected.add(1);
+            Some((first, taken)) => {
+                self.stats().injected.add(taken);
                 // SAFETY: as above.
                 unsafe { fresh.push(first) };
                 // What is left is for others.

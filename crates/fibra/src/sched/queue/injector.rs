@@ -143,20 +143,22 @@ impl Injector {
         Popped::Item(first)
     }
 
-    /// Takes this worker's fair share, a `workers`-th of all, at least one and at most [`SHARE_MAX`] items: the oldest is returned, the others go
-    /// to `into`. S0-68.
+    /// Takes this worker's fair share, a `workers`-th of all, at least one and at most [`SHARE_MAX`] items: the oldest is returned, with how
+    /// many they are, the others go to `into`. S0-68.
     ///
     /// # Safety
     /// The caller is the only owner thread of `into` at this time.
-    pub(crate) unsafe fn pop_share(&self, into: &Fresh, workers: usize) -> Option<Entry> {
+    pub(crate) unsafe fn pop_share(&self, into: &Fresh, workers: usize) -> Option<(Entry, u64)> {
         let share = (self.len() / workers.max(1)).clamp(1, SHARE_MAX);
         let first = self.pop()?;
+        let mut taken = 1;
         for _ in 1..share {
             let Some(entry) = self.pop() else { break };
             // SAFETY: the caller owns `into`.
             unsafe { into.push(entry) };
+            taken += 1;
         }
-        Some(first)
+        Some((first, taken))
     }
 
     /// How many items there are, roughly.
@@ -386,23 +388,23 @@ mod tests {
         let injector = Injector::new();
         let fresh = Fresh::new();
         // SAFETY: here and below, this thread is the only owner of `fresh`.
-        assert_eq!(unsafe { injector.pop_share(&fresh, 4) }, None);
+        assert_eq!(unsafe { injector.pop_share(&fresh, 4) }.map(|share| share.0), None);
         for ticket in 0..41 {
             injector.push(entry(1, ticket));
         }
         // SAFETY: as above.
-        assert_eq!(unsafe { injector.pop_share(&fresh, 4) }, Some(entry(1, 0)));
+        assert_eq!(unsafe { injector.pop_share(&fresh, 4) }.map(|share| share.0), Some(entry(1, 0)));
         assert_eq!((fresh.len(), injector.len()), (9, 31), "41 / 4 = 10: one returned, nine moved");
         // SAFETY: as above.
         assert_eq!(unsafe { fresh.pop_oldest() }, Some(entry(1, 1)));
         // SAFETY: as above.
-        assert_eq!(unsafe { injector.pop_share(&fresh, 100) }, Some(entry(1, 10)), "at least one");
+        assert_eq!(unsafe { injector.pop_share(&fresh, 100) }.map(|share| share.0), Some(entry(1, 10)), "at least one");
         assert_eq!((fresh.len(), injector.len()), (8, 30));
         for ticket in 41..1000 {
             injector.push(entry(1, ticket));
         }
         // SAFETY: as above.
-        assert_eq!(unsafe { injector.pop_share(&fresh, 1) }, Some(entry(1, 11)));
+        assert_eq!(unsafe { injector.pop_share(&fresh, 1) }.map(|share| share.0), Some(entry(1, 11)));
         assert_eq!(fresh.len(), 8 + SHARE_MAX - 1, "capped");
     }
 
