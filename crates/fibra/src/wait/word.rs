@@ -520,12 +520,13 @@ impl Word {
         self.set(now.with_state(to).with_arm(0), Ordering::Release);
     }
 
-    /// Back to INIT, keeping the ticket: stale wakers of the former life stay stale.
+    /// Back to INIT, keeping the ticket: stale wakers of the former life stay stale. From RUNNING for the records of threads and async
+    /// waits, which never end.
     #[inline(always)]
     pub(crate) fn recycle(&self) {
         // Relaxed, both: the frame is in the hands of one thread again; the pool orders its next life.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        debug_check_edge(now, &[State::Done, State::Cancelled, State::Running, State::Init], State::Init);
+        debug_check_edge(now, &[State::Done, State::Cancelled, State::Running], State::Init);
         self.set(now.with_state(State::Init).with_arm(0), Ordering::Relaxed);
     }
 
