@@ -48,7 +48,7 @@ fn allocations(count: usize, mut step: impl FnMut()) -> usize {
     ALLOCATIONS.get() - before
 }
 
-// X-19, S4-10, S1-40, G-18: pools are warm, closures lie in their frames, waits on their stacks: nothing is allocated.
+// X-19, S4-10, S1-40, S1-48, G-18: pools are warm, closures lie in their frames, waits on their stacks: nothing is allocated.
 #[test]
 fn steady_state_allocates_nothing() {
     let _watchdog = support::watchdog(120);

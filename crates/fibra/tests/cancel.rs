@@ -105,7 +105,7 @@ fn cancelled_before_it_starts_it_never_starts() {
     assert!(!ran.load(SeqCst));
 }
 
-// S4-71, S1-54, S1-68: cancelling twice, or from many sides at once, delivers once.
+// S1-54, S1-68: cancelling twice, or from many sides at once, delivers once.
 #[test]
 fn cancelling_many_times_delivers_once() {
     let _watchdog = support::watchdog(60);

@@ -89,7 +89,8 @@ fn a_result_outlives_its_runtime() {
     assert_eq!(error.name(), Some("late"));
 }
 
-// X-15, S4-24, S1-64, S1-66: many joiners of all three kinds at once; all are woken, each once.
+// X-15, S4-24, S1-64, S1-66, G-13: many joiners of all three kinds at once; all are woken, each once. Their nodes are gone as soon as they
+// are let go (AddressSanitizer sees who touches one after that).
 #[test]
 fn many_may_wait_at_once() {
     let _watchdog = support::watchdog(120);
@@ -176,6 +177,35 @@ fn the_end_may_race_with_the_deadline() {
     });
 }
 
+// S1-61, S1-62, S1-63, S4-30, S4-04: joining races with the end, from threads and fibers, in every shortcut there is: before it starts,
+// while it ends, after it has ended. Nobody is overlooked.
+#[test]
+fn joining_may_race_with_the_end() {
+    let _watchdog = support::watchdog(120);
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    for round in 0..5000u32 {
+        let fiber = runtime.spawn(move || round);
+        for _ in 0..round % 200 {
+            std::hint::spin_loop();
+        }
+        assert_eq!(fiber.join().unwrap(), round);
+    }
+    runtime.run(|| {
+        for round in 0..5000u32 {
+            let fiber = fibra::spawn(move || {
+                if round % 3 == 0 {
+                    fibra::yield_now();
+                }
+                round
+            });
+            if round % 5 == 0 {
+                fibra::yield_now();
+            }
+            assert_eq!(fiber.join().unwrap(), round);
+        }
+    });
+}
+
 #[test]
 fn try_join_takes_what_is_there() {
     fibra::run(|| {
@@ -185,7 +215,7 @@ fn try_join_takes_what_is_there() {
     });
 }
 
-// S4-49: a fiber that waits for itself would never end: an error and a panic say so.
+// A fiber that waits for itself would never end: an error and a panic say so.
 #[test]
 fn joining_oneself_is_an_error() {
     let _watchdog = support::watchdog(60);
@@ -320,7 +350,7 @@ fn a_forgotten_await_does_no_harm() {
     }
 }
 
-// S4-15: a waker that panics when it is called does not keep the other joiners asleep.
+// A waker that panics when it is called does not keep the other joiners asleep.
 #[test]
 fn a_waker_that_panics_does_not_stop_the_others() {
     let _watchdog = support::watchdog(60);
