@@ -8,7 +8,7 @@ mod tools;
 use std::time::Duration;
 
 use support::{cpu_time, eventually, is_child, rerun_self, watchdog};
-use tools::many;
+use tools::stacks;
 
 /// How long the process is watched.
 const WATCHED: Duration = Duration::from_secs(3);
@@ -55,11 +55,11 @@ fn an_empty_runtime_uses_no_cpu() {
 //
 #[test]
 fn ten_thousand_sleepers_use_no_cpu() {
-    uses_no_cpu("ten_thousand_sleepers_use_no_cpu", many(10_000));
+    uses_no_cpu("ten_thousand_sleepers_use_no_cpu", stacks(10_000));
 }
 
 // S1-100, S1-102, S0-26, X-10.
 #[test]
 fn a_hundred_thousand_sleepers_use_no_cpu() {
-    uses_no_cpu("a_hundred_thousand_sleepers_use_no_cpu", many(100_000));
+    uses_no_cpu("a_hundred_thousand_sleepers_use_no_cpu", stacks(100_000));
 }

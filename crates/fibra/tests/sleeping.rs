@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use support::{eventually, watchdog};
-use tools::{Rng, many};
+use tools::{Rng, many, stacks};
 
 const FOR_EVER: Duration = Duration::from_secs(36_000);
 
@@ -177,7 +177,7 @@ fn a_cancel_that_races_with_falling_asleep_is_not_lost() {
 #[test]
 fn those_who_sleep_on_cost_nothing_when_others_wake() {
     let _watchdog = watchdog(120);
-    let (far, near) = (many(100_000), 1_000);
+    let (far, near) = (stacks(100_000), 1_000);
     let rt = fibra::Runtime::builder().workers(1).stack_size(32 << 10).build().unwrap();
     let sleepers: Vec<_> = (0..far).map(|_| rt.spawn(|| fibra::sleep(FOR_EVER))).collect();
     eventually(|| rt.metrics().parked == far as u64, || format!("{:?}", rt.metrics()));

@@ -20,6 +20,16 @@ pub(crate) const fn many(count: usize) -> usize {
     if count / divisor == 0 { 1 } else { count / divisor }
 }
 
+/// So many started fibers at once, if the kernel guards stacks without a mapping for each (Linux 6.13, and not forced otherwise): the others
+/// may have some ten thousand in a process, which several tests share.
+pub(crate) fn stacks(count: usize) -> usize {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("Linux has /proc");
+    let mut parts = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    let mapped = version < (6, 13) || std::env::var("FIBRA_GUARD").is_ok_and(|guard| guard == "mprotect");
+    many(if mapped { count.min(5_000) } else { count })
+}
+
 /// So many turns of a loop: fewer where each takes longer.
 pub(crate) const fn turns(count: usize) -> usize {
     if cfg!(any(fibra_context = "thread", fibra_asan, fibra_tsan)) { count / 20 + 1 } else { count }
