@@ -206,6 +206,32 @@ fn a_heartbeat_goes_on_beside_a_hog_on_another_worker() {
     });
 }
 
+// sleeps that are over before they begin, and waits whose time is up, are yields: the loop goes on until the others have run.
+#[test]
+fn waits_without_time_let_others_run() {
+    let _watchdog = watchdog(120);
+    runtime(1).run(|| {
+        for nanos in [0, 1, 30, 100, 1_000] {
+            let stop = Arc::new(AtomicBool::new(false));
+            let others: Vec<_> = (0..10)
+                .map(|index| {
+                    let stop = stop.clone();
+                    fibra::spawn(move || {
+                        fibra::yield_now();
+                        stop.fetch_or(index == 9, SeqCst);
+                    })
+                })
+                .collect();
+            while !stop.load(SeqCst) {
+                fibra::sleep(Duration::from_nanos(nanos));
+            }
+            let last = fibra::spawn_local(fibra::yield_now);
+            while !last.wait_timeout(Duration::from_nanos(nanos)) {}
+            others.into_iter().for_each(|other| other.join().unwrap());
+        }
+    });
+}
+
 /// Pending once, and woken by itself: what async code calls a yield.
 async fn yield_once() {
     let mut polled = false;

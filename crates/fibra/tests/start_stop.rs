@@ -1,5 +1,6 @@
 //! Starting and stopping runtimes leaves nothing behind, however often.
 #![cfg(not(any(loom, shuttle)))]
+#![cfg(not(fibra_context = "thread"))] // A pooled stack keeps its thread there, on purpose.
 
 mod support;
 #[path = "support/tools.rs"]

@@ -95,6 +95,9 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
         return Ended::Cancelled;
     }
     if how.deadline.is_some_and(|deadline| deadline <= clock::now()) {
+        // A yield: somebody who asks again and again, or sleeps for a moment at a time, must not keep the others from running.
+        // SAFETY: on the current fiber, whose word is RUNNING.
+        unsafe { worker.suspend(frame, signal::YIELD) };
         return Ended::TimedOut;
     }
     let word = &frame.waiter.word;
