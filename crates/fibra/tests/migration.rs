@@ -58,7 +58,8 @@ fn a_function_sees_the_worker_it_is_on() {
     assert_eq!(names.iter().collect::<std::collections::HashSet<_>>().len(), 3);
 }
 
-// S0-15: what a fiber wrote before it was suspended is there afterwards, on whatever thread; plain memory, on its stack and shared by turns.
+// S0-15: what a fiber wrote before it was suspended is there afterwards, on whatever thread; plain memory, on its stack and shared by
+// turns.
 #[test]
 fn stress_writes_before_a_suspension_are_seen_after_it() {
     for runtime in [forced(4), free(4)] {

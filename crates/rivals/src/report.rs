@@ -66,8 +66,8 @@ pub(crate) fn render(races: &[Race], style: Style, size: Size) -> String {
     }
     let _ = writeln!(
         text,
-        "\nMedians over the rounds; less is better; ratio is fibra to the best rival here; noise is the most CPU, in cores, that \
-         others used during a measurement."
+        "\nMedians over the rounds; less is better; ratio is fibra to the best rival here; noise is the most \
+         CPU, in cores, that others used during a measurement."
     );
     if size == Size::Quick {
         let _ = writeln!(text, "This was a quick run: it shows that everything works and says nothing of speed.");
@@ -198,7 +198,8 @@ pub(crate) fn json(races: &[Race], size: Size) -> String {
                 Goal::AtMost(most) => ("at_most", Some(most)),
             };
             judged.push(format!(
-                "{{\"workload\":{},\"case\":{},\"figure\":{},\"ratio\":{},\"goal\":{},\"limit\":{},\"met\":{},\"noise\":{}}}",
+                "{{\"workload\":{},\"case\":{},\"figure\":{},\"ratio\":{},\"goal\":{},\"limit\":{},\
+                 \"met\":{},\"noise\":{}}}",
                 quote(race.workload.name),
                 quote(&row.heat.case.params.text()),
                 quote(row.metric.key),

@@ -170,13 +170,16 @@ impl fmt::Display for DriverError {
         write!(f, "cannot create {} for a worker: {}", self.what, self.cause)?;
         match self.cause.raw_os_error() {
             Some(libc::EMFILE) => f.write_str(
-                "; each worker takes two file descriptors: raise the limit of this process (ulimit -n) or use fewer workers",
+                "; each worker takes two file descriptors: raise the limit of this process (ulimit -n) or use \
+                 fewer workers",
             ),
             Some(libc::ENFILE) => {
                 f.write_str("; the whole system is out of file descriptors: raise fs.file-max or close some elsewhere")
             }
             Some(libc::ENOMEM) => f.write_str("; the kernel is out of memory"),
-            Some(libc::ENOSPC) => f.write_str("; this user watches too many descriptors: raise fs.epoll.max_user_watches"),
+            Some(libc::ENOSPC) => {
+                f.write_str("; this user watches too many descriptors: raise fs.epoll.max_user_watches")
+            }
             _ => Ok(()),
         }
     }

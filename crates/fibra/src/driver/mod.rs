@@ -8,7 +8,8 @@
 //!   Several kicks may end one wait. Whether a kick is needed at all is decided above (the idle handshake); it costs a
 //!   system call.
 //! * The interface says nothing of epoll, so that another platform can stand in: an io_uring instance has the same two
-//!   operations. Operations on sockets will be submitted to the driver and completed, from inside `wait`, through a callback in the operation.
+//!   operations. Operations on sockets will be submitted to the driver and completed, from inside `wait`, through a callback in the
+//!   operation.
 //! * Every descriptor is close-on-exec. After `fork` the child shares the parent's descriptors, and must not wait on them.
 
 mod epoll;

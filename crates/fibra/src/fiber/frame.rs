@@ -49,7 +49,8 @@ pub(crate) mod flag {
     pub(crate) const CANCEL_ON_DROP: u32 = 1 << 5;
     /// A `no_suspend` is open: it must not leave its worker.
     pub(crate) const NO_SUSPEND: u32 = 1 << 6;
-    /// Cancellation may have to wait: a `shield` is open, it unwinds already, or its runtime cancels cooperatively. `wait::cancel` looks closer.
+    /// Cancellation may have to wait: a `shield` is open, it unwinds already, or its runtime cancels cooperatively. `wait::cancel`
+    /// looks closer.
     pub(crate) const HOLD_OFF: u32 = 1 << 7;
     /// It has extras (a name, a stack size): saves looking for them on another cache line.
     pub(crate) const EXTRAS: u32 = 1 << 12;
@@ -369,12 +370,31 @@ pub(crate) fn give_shared(frame: FrameRef) {
     SLAB.lock().free.push(frame);
 }
 
+/// A frame during a census, which keeps boxed extras where they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted<'a>(&'a Frame);
+
+impl<'a> Counted<'a> {
+    /// Its name, if it has one.
+    pub(crate) fn name(self) -> Option<&'a str> {
+        // SAFETY: only `census` makes one, for the time it holds its lock: we are within a census.
+        unsafe { self.0.extras() }.and_then(|extras| extras.name.as_deref())
+    }
+}
+
+impl std::ops::Deref for Counted<'_> {
+    type Target = Frame;
+    fn deref(&self) -> &Frame {
+        self.0
+    }
+}
+
 /// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile.
-pub(crate) fn census(mut look: impl FnMut(FrameRef)) {
+pub(crate) fn census(mut look: impl FnMut(Counted<'_>)) {
     let chunks = SLAB.lock().chunks.clone();
     let _census = CENSUS.lock();
     for chunk in chunks {
-        chunk.iter().for_each(&mut look);
+        chunk.iter().for_each(|frame| look(Counted(frame)));
     }
 }
 

@@ -261,8 +261,8 @@ impl JoinState {
         self.0.fetch_add(after.wrapping_sub(before), Ordering::Release);
     }
 
-    /// The worker's unlock after it woke the joiners: its last touch of the frame. Whoever joined still had the handle when DONE was set, so
-    /// the handle is the later one and recycles.
+    /// The worker's unlock after it woke the joiners: its last touch of the frame. Whoever joined still had the handle when DONE was
+    /// set, so the handle is the later one and recycles.
     pub(crate) fn unlock_finished(&self) {
         // Release: pairs with `wait_until_unlocked`.
         self.0.fetch_and(!(LOCKED | JOINERS), Ordering::Release);

@@ -152,8 +152,8 @@ fn report(found: &stack::Found, address: usize, context: *mut libc::c_void) -> !
     let _ = if own {
         writeln!(
             out,
-            ": its stack has {kib} KiB. Give it more with Builder::stack_size, Runtime::builder().stack_size or FIBRA_STACK_SIZE, or \
-             avoid deep recursion and large local variables."
+            ": its stack has {kib} KiB. Give it more with Builder::stack_size, Runtime::builder().stack_size or \
+             FIBRA_STACK_SIZE, or avoid deep recursion and large local variables."
         )
     } else {
         writeln!(out, ": code on another stack touched {address:#x}, below the {kib} KiB of that one.")

@@ -75,6 +75,7 @@ impl FiberTop {
         self.object.store(object, Ordering::Relaxed);
         self.site.store(ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
         self.since.store(since, Ordering::Relaxed);
+        // Relaxed, like the others.
         self.reason.store(reason, Ordering::Relaxed);
     }
 
@@ -109,6 +110,7 @@ impl FiberTop {
         for (slot, byte) in self.status.iter().zip(text.as_bytes()[..len].iter()) {
             slot.store(*byte, Ordering::Relaxed);
         }
+        // Relaxed, like the bytes.
         self.status_len.store(len as u8, Ordering::Relaxed);
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io::Write as _;
 use std::time::Duration;
 
-use crate::fiber::frame::{self, FrameRef};
+use crate::fiber::frame::{self, Counted};
 use crate::prim::atomic::Ordering;
 use crate::prim::clock;
 use crate::sched::shared::Shared;
@@ -43,11 +43,10 @@ fn list(runtime: Option<*const ()>) -> String {
 }
 
 /// Within a census.
-fn line(text: &mut String, frame: FrameRef, state: State) {
+fn line(text: &mut String, frame: Counted<'_>, state: State) {
     // Relaxed: a picture of a moving thing.
     let _ = write!(text, "  fiber #{}", frame.id.load(Ordering::Relaxed));
-    // SAFETY: within a census.
-    if let Some(name) = unsafe { frame.extras() }.and_then(|extras| extras.name.as_deref()) {
+    if let Some(name) = frame.name() {
         let _ = write!(text, " \"{name}\"");
     }
     let wait = frame.top().and_then(|top| top.wait_record());

@@ -30,8 +30,8 @@ pub(crate) use loom::cell::UnsafeCell;
 
 /// A cell for what one thread alone touches, and never from within itself: the owner-only parts of a worker.
 ///
-/// Debug builds check that a closure passed to [`OwnerCell::with`] does not reach the same cell again; release builds trust the callers, all
-/// of which are in `sched::worker` and pass closures that call one method of the value.
+/// Debug builds check that a closure passed to [`OwnerCell::with`] does not reach the same cell again; release builds trust the
+/// callers, all of which are methods of `sched::worker::Worker` and pass closures that call one method of the value.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct OwnerCell<T> {

@@ -32,8 +32,8 @@ impl RawSpin {
 
     #[inline(always)]
     fn try_lock(&self) -> bool {
-        // Acquire: pairs with the release store in `unlock`; what the previous holder wrote is seen. A compare-exchange and not a swap: loom
-        // lets a failed swap come after the unlocking store, which would lock it for ever. Relaxed on failure: nothing is read.
+        // Acquire: pairs with the release store in `unlock`; what the previous holder wrote is seen. A compare-exchange and not a
+        // swap: loom lets a failed swap come after the unlocking store, which would lock it for ever. Relaxed on failure: nothing is read.
         self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 

@@ -465,10 +465,12 @@ impl Shared {
             state.idle.push(sleeper.clone());
             let until = clock::now().saturating_add(self.keep_alive);
             let mut now = clock::now();
+            // Relaxed: as above.
             while !sleeper.woken.load(Ordering::Relaxed) && now < until {
                 state = sleeper.wake.wait_timeout(state, Duration::from_nanos(until - now));
                 now = clock::now();
             }
+            // Relaxed: as above.
             if !sleeper.woken.load(Ordering::Relaxed) {
                 // Nobody counts on this thread, and from now on nobody can (rule 3).
                 state.idle.retain(|other| !Arc::ptr_eq(other, &sleeper));

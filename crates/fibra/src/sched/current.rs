@@ -22,8 +22,8 @@ thread_local! {
 #[cfg_attr(not(feature = "unstable-migration"), inline(always))]
 #[cfg_attr(feature = "unstable-migration", inline(never))]
 pub(crate) fn worker<'a>() -> Option<&'a Worker> {
-    // SAFETY: `set_worker` is called by the loop itself, which clears it before the worker goes away; code that asks runs inside the loop (on
-    // a fiber or on the scheduler's stack) and ends before it.
+    // SAFETY: `set_worker` is called by the loop itself, which clears it before the worker goes away; code that asks runs inside the
+    // loop (on a fiber or on the scheduler's stack) and ends before it.
     unsafe { WORKER.get().as_ref() }
 }
 

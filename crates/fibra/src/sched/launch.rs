@@ -33,8 +33,8 @@ pub(crate) struct Launched {
     pub(crate) own: Option<Driver>,
 }
 
-/// Builds a runtime and starts its threads: all workers, or all but worker 0 if `keep_first`. If one cannot be started, those that were are stopped
-/// and joined again.
+/// Builds a runtime and starts its threads: all workers, or all but worker 0 if `keep_first`. If one cannot be started, those that
+/// were are stopped and joined again.
 pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
     overflow::install();
     overflow::set_describer(super::describe::describe);
@@ -88,8 +88,8 @@ pub(crate) fn run_worker(worker: &Worker, over: impl Fn() -> bool) {
     std::mem::forget(unwinds);
 }
 
-/// A worker's loop must not unwind: past it are the borrows of the fibers it runs, and whoever waits for one of them would wait for ever. It
-/// does not panic; if it does all the same (the hook has said where), the program cannot go on.
+/// A worker's loop must not unwind: past it are the borrows of the fibers it runs, and whoever waits for one of them would wait for
+/// ever. It does not panic; if it does all the same (the hook has said where), the program cannot go on.
 struct NoWayOn;
 
 impl Drop for NoWayOn {

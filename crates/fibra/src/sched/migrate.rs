@@ -1,8 +1,8 @@
 //! Started fibers that move: only with the feature `unstable-migration`, and only in a runtime whose builder was told so, unsafely.
 //!
-//! What is otherwise settled for the life of a fiber (it lives where it started) is then settled from one suspension to the next. A fiber that yields,
-//! or parks without a deadline, is *adrift* until somebody runs it: it is in no worker's list of started fibers, and its queue entry
-//! is stealable like that of an unstarted one. Whoever takes the entry takes the fiber in.
+//! What is otherwise settled for the life of a fiber (it lives where it started) is then settled from one suspension to the next. A
+//! fiber that yields, or parks without a deadline, is *adrift* until somebody runs it: it is in no worker's list of started fibers,
+//! and its queue entry is stealable like that of an unstarted one. Whoever takes the entry takes the fiber in.
 //!
 //! ```text
 //! runs on A ── let_go (on A's scheduler stack) ──▶ adrift ── entry in the injector, an inbox or a deque ── take_in ──▶ runs on B
@@ -10,8 +10,8 @@
 //!
 //! * The stack was left before the fiber is adrift (law 3), and the queues order what was written there (S0-15).
 //! * Shutdown finds adrift fibers in `Shared::tasks`, where futures are, too.
-//! * Bound all the same: what is pinned (`spawn_local`, `spread`, a root on its caller's thread); a wait with a deadline (its timer is in the
-//!   worker that set it); polls of a future; whoever is shielded or unwinds (std counts panics per thread).
+//! * Bound all the same: what is pinned (`spawn_local`, `spread`, a root on its caller's thread); a wait with a deadline (its timer is
+//!   in the worker that set it); polls of a future; whoever is shielded or unwinds (std counts panics per thread).
 //!
 //! Left out: the injector is the only queue for fibers adrift, so each suspension goes through one shared queue; nobody
 //! keeps pairs that talk on one worker.

@@ -1,7 +1,8 @@
 //! The scheduler: what runs where and when.
 //!
 //! ```text
-//! worker.rs     one thread's loop; the switch into and out of fibers; the end of a fiber
+//! worker.rs     one thread's loop; the switch into and out of fibers
+//! mail.rs       what a worker gets from other threads                ending.rs  the end of a fiber      timing.rs  its timers
 //! search.rs     a worker without work: injector, timers, steal, spin, sleep
 //! queue/        fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! idle.rs       who sleeps, who searches, who is woken
@@ -25,6 +26,8 @@ pub(crate) mod current;
 #[cfg(not(any(loom, shuttle)))]
 mod describe;
 #[cfg(not(any(loom, shuttle)))]
+mod ending;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod enqueue;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod fork;
@@ -33,6 +36,8 @@ pub(crate) mod hook;
 pub(crate) mod idle;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod launch;
+#[cfg(not(any(loom, shuttle)))]
+mod mail;
 #[cfg(all(not(any(loom, shuttle)), feature = "unstable-migration"))]
 pub(crate) mod migrate;
 #[cfg(all(test, any(loom, shuttle)))]
@@ -51,6 +56,8 @@ mod stackless;
 pub(crate) mod stats;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;
+#[cfg(not(any(loom, shuttle)))]
+mod timing;
 pub(crate) mod visitors;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod wake;

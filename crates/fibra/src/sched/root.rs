@@ -75,6 +75,7 @@ impl Root {
         self.pending.store(1, Ordering::Relaxed);
         self.draining.store(false, Ordering::Relaxed);
         self.used.store(false, Ordering::Relaxed);
+        // Relaxed, like the others.
         self.cancel.store(0, Ordering::Relaxed);
         self.cancel_daemons.store(0, Ordering::Relaxed);
         self.users.store(1, Ordering::Relaxed);

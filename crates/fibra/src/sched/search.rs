@@ -53,7 +53,8 @@ impl SearchState {
 }
 
 impl Worker {
-    /// Nothing to run here: look elsewhere, and sleep if there is nothing anywhere. Returns when it is worth looking at the own queues again.
+    /// Nothing to run here: look elsewhere, and sleep if there is nothing anywhere. Returns when it is worth looking at the own queues
+    /// again.
     #[inline(never)]
     pub(super) fn find_work(&self) {
         self.publish_stack_counts();
@@ -66,8 +67,8 @@ impl Worker {
                 }
                 return;
             }
-            // One who was woken to search counts as searching and has to leave that state, also a single worker, which has nobody to search:
-            // it was woken for something that it found by itself before it slept.
+            // One who was woken to search counts as searching and has to leave that state, also a single worker, which has nobody to
+            // search: it was woken for something that it found by itself before it slept.
             if searching || self.shared.remotes.len() > 1 && self.shared.idle.try_start_search() {
                 self.stats().searches.add(1);
                 let found = self.search(searching);
@@ -238,30 +239,5 @@ impl Worker {
             });
         }
         shared.idle.woke(self.index)
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use crate::prim::thread;
-
-    // A wake for what the worker has found by itself already: it searches in vain, and must not count as searching when it sleeps again.
-    #[test]
-    fn a_single_worker_woken_in_vain_can_be_woken_again() {
-        let rt = crate::Runtime::builder().workers(1).build().unwrap();
-        let shared = rt.shared();
-        let asleep = || {
-            while shared.idle.sleeping() != 1 {
-                thread::yield_now();
-            }
-        };
-        for _ in 0..100 {
-            asleep();
-            // What `inject` does after its push, the push having been seen before.
-            shared.wake_one();
-            asleep();
-            assert_eq!(shared.idle.searching(), 0);
-        }
-        assert_eq!(rt.spawn(|| 7).join().unwrap(), 7);
     }
 }

@@ -20,6 +20,7 @@ use crate::fiber::stack::StackSize;
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use crate::prim::sync::Mutex;
+use crate::wait::word::Ticket;
 
 /// What the builder settled.
 #[derive(Debug, Clone)]
@@ -254,6 +255,11 @@ impl Shared {
     pub(crate) fn inject(&self, entry: Entry) {
         self.injector.push(entry);
         self.wake_one();
+    }
+
+    /// From any thread: a new fiber, for any worker.
+    pub(crate) fn inject_spawned(&self, frame: FrameRef, ticket: Ticket) {
+        self.inject(Entry { frame: frame.address(), ticket: ticket.to_bits() });
     }
 
     /// A directed wake: that worker, if it sleeps.

@@ -53,6 +53,7 @@ impl Worker {
         frame.waiter.flags.store(flag::PINNED | flag::DAEMON | flag::UNCAPPED, Ordering::Relaxed);
         frame.home.store(self.index as u32, Ordering::Relaxed);
         frame.id.store(self.take_id(), Ordering::Relaxed);
+        // Relaxed, like the others.
         frame.runtime.store(std::ptr::from_ref(&*self.shared).cast_mut().cast(), Ordering::Relaxed);
         frame.root.set(self.shared.root.as_ptr());
         frame.site.set(Some(std::panic::Location::caller()));

@@ -22,21 +22,20 @@ use super::enqueue::Place;
 use super::policy::{INJECTOR_PERIOD, Pick, Policy};
 use super::queue::ready::Ready;
 use super::queue::{Entry, is_linked};
-use super::root::{RootWaiter, Tally};
-use super::shared::{Command, Remote, RootRef, Shared};
+use super::root::Tally;
+use super::shared::{Remote, RootRef, Shared};
 use super::stats::WorkerStats;
-use crate::driver::{Driver, Timeout};
+use crate::driver::Driver;
 use crate::fiber::context::{self, Context};
 use crate::fiber::frame::{Frame, FrameCache, FrameRef, NO_HOME, RunResult, flag};
-use crate::fiber::outcome::{Finished, Outcome};
+use crate::fiber::outcome::Outcome;
 use crate::fiber::stack::{Stack, StackCache, StackSize};
 use crate::fiber::top::FiberTop;
-use crate::machine::timer::{Timer, Timers};
+use crate::machine::timer::Timers;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::cell::{OwnerCell, UnsafeCell};
 use crate::prim::{clock, prefetch};
-use crate::wait::node::WaiterRef;
-use crate::wait::word::{ARM_FIRST, Claim, Commit, State, Ticket};
+use crate::wait::word::{Commit, State, Ticket};
 
 /// Why a fiber came back to the scheduler's stack; the word it suspends with.
 pub(crate) mod signal {
@@ -54,10 +53,6 @@ pub(crate) mod signal {
 const POLL_CYCLES: u64 = 100_000;
 /// Fair points after which the cached clock is read anew even if nothing is registered, for `since` in wait records.
 const CLOCK_ROUNDS: u32 = 4;
-/// With so many timers or more, wake-ups for them keep a distance.
-const MANY_TIMERS: usize = 256;
-/// That distance. A timer is at most this much later for it.
-const TIMER_PAUSE_NANOS: u64 = 500_000;
 /// Ids a worker takes from the process-wide counter at once.
 const ID_BLOCK: u64 = 256;
 
@@ -81,9 +76,9 @@ pub(crate) struct Worker {
     turn: Cell<u32>,
     ready: Ready<Frame>,
     remote: NonNull<Remote>,
-    armed: Cell<bool>,
-    polled_at: Cell<u64>,
-    clock: Cell<u64>,
+    pub(super) armed: Cell<bool>,
+    pub(super) polled_at: Cell<u64>,
+    pub(super) clock: Cell<u64>,
 
     pub(crate) index: usize,
     /// Whether there are other workers.
@@ -91,18 +86,18 @@ pub(crate) struct Worker {
     stack_size: StackSize,
     pub(crate) shared: Arc<Shared>,
     pub(super) policy: OwnerCell<Policy>,
-    frames: OwnerCell<FrameCache>,
+    pub(super) frames: OwnerCell<FrameCache>,
     stacks: OwnerCell<StackCache>,
-    timers: OwnerCell<Timers>,
-    driver: OwnerCell<Driver>,
+    pub(super) timers: OwnerCell<Timers>,
+    pub(super) driver: OwnerCell<Driver>,
     /// When it last looked at its timers.
-    fired_at: Cell<u64>,
-    started: Cell<*const Frame>,
+    pub(super) fired_at: Cell<u64>,
+    pub(super) started: Cell<*const Frame>,
     ids: Cell<(u64, u64)>,
     /// Fair points so far.
     rounds: Cell<u32>,
     /// Fibers it has counted and not yet told their root.
-    tally: Tally<RootRef>,
+    pub(super) tally: Tally<RootRef>,
     /// Fibers of this worker that are suspended while they unwind, inside a destructor; see `wait::cancel`.
     pub(crate) parked_unwinding: Cell<u32>,
     /// Fibers of `wakers.rs` that have not ended.
@@ -257,8 +252,8 @@ impl Worker {
         }
     }
 
-    /// While one fiber runs, the stack of the next and the frame of the one after it come closer: with many fibers every switch would otherwise
-    /// begin with waiting for memory.
+    /// While one fiber runs, the stack of the next and the frame of the one after it come closer: with many fibers every switch would
+    /// otherwise begin with waiting for memory.
     #[inline(always)]
     fn prefetch_next(&self) {
         if let Some(next) = self.ready.front() {
@@ -409,7 +404,7 @@ impl Worker {
 
     /// Takes the stack off a fiber that does not need it any more, on the scheduler's stack.
     #[inline(always)]
-    fn unbind_stack(&self, frame: FrameRef) {
+    pub(super) fn unbind_stack(&self, frame: FrameRef) {
         self.unlink_started(frame);
         // Relaxed: this worker's own.
         let top = frame.stack.swap(ptr::null_mut(), Ordering::Relaxed);
@@ -510,7 +505,7 @@ impl Worker {
     }
 
     #[inline(always)]
-    fn push_ready(&self, frame: FrameRef) {
+    pub(super) fn push_ready(&self, frame: FrameRef) {
         debug_assert_eq!(frame.waiter.word.snapshot().state(), State::Runnable, "only RUNNABLE fibers are queued");
         debug_assert!(!is_linked(frame), "a fiber is in one queue at a time");
         // SAFETY: RUNNABLE and in nobody else's hands, so its link is free.
@@ -548,211 +543,12 @@ impl Worker {
         }
     }
 
-    /// Reads what arrived from outside: bounded by what is there now.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn read_mail(&self) {
-        let mail = &self.remote().mail;
-        // SAFETY: this thread is the owner of its worker's inbox.
-        for frame in unsafe { mail.inbox.take_all() } {
-            // SAFETY: frames live for ever.
-            let frame: FrameRef = unsafe { frame.as_ref() };
-            // Relaxed: this worker wrote it.
-            if frame.stack.load(Ordering::Relaxed).is_null() {
-                self.stats().injected.add(1);
-            } else if frame.is_adrift() {
-                self.stats().wakes_remote.add(1);
-            } else {
-                self.stats().parked.sub(1);
-                self.stats().wakes_remote.add(1);
-            }
-            self.push_ready(frame);
-        }
-        // SeqCst: pairs with the swap in `Shared::post`.
-        if mail.has_commands.swap(false, Ordering::SeqCst) {
-            let commands = std::mem::take(&mut *mail.commands.lock());
-            for command in commands {
-                self.obey(command);
-            }
-        }
-    }
-
-    fn obey(&self, command: Command) {
-        match command {
-            Command::Flush(root) => {
-                self.wake_root_owner(self.tally.flush(root));
-            }
-            Command::Cancel { root, daemons_only, reason } => {
-                let mut at = self.started.get();
-                // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
-                while let Some(frame) = unsafe { at.as_ref() } {
-                    at = frame.next_started.get();
-                    let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
-                    if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
-                        super::cancel::request(frame, reason);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Timers and driver, if anything is registered there; also reads the clock.
-    #[inline(never)]
-    pub(super) fn poll(&self) {
-        let now = self.policy.with(|policy| policy.now());
-        self.clock.set(now);
-        self.fire_timers(now);
-        self.polled_at.set(clock::cycles());
-    }
-
-    /// Wakes whoever's time has come.
-    pub(super) fn fire_timers(&self, now: u64) {
-        self.fired_at.set(now);
-        // SAFETY: nodes stay where they are until removed or popped (`set_timer`).
-        while let Some(timer) = self.timers.with(|timers| unsafe { timers.pop_expired(now) }) {
-            // SAFETY: as above; copied out before the claim lets the waiter go.
-            let (waiter, ticket, arm) = unsafe {
-                let timer = timer.as_ref();
-                (timer.waiter.get(), Ticket::from_bits(timer.ticket.get()), timer.arm.get())
-            };
-            let waiter = NonNull::new(waiter.cast_mut().cast()).expect("set by `set_timer`");
-            // SAFETY: `set_timer` stored a frame's waiter, which lives for ever.
-            let frame = Frame::from_waiter(unsafe { WaiterRef::new(waiter) });
-            match frame.waiter.word.claim(ticket, arm, true) {
-                Claim::Lost => {}
-                Claim::Direct => {
-                    self.stats().wakes_timer.add(1);
-                    self.stats().parked.sub(1);
-                    self.push_ready(frame);
-                }
-                // The fiber that set the timer is off its stack whenever this worker fires timers.
-                Claim::Held => unreachable!("a timer fired while its fiber was parking"),
-            }
-        }
-        self.armed.set(self.timers.with(|timers| timers.next_deadline().is_some()));
-    }
-
-    /// Sets a timer for a wait of the running fiber.
-    ///
-    /// # Safety
-    /// `timer` stays where it is until it has fired or was removed with `remove_timer`.
-    pub(crate) unsafe fn set_timer(&self, timer: &Timer, deadline: u64) {
-        // SAFETY: the caller's promise.
-        self.timers.with(|timers| unsafe { timers.insert(NonNull::from(timer), deadline) });
-        if !self.armed.replace(true) {
-            self.polled_at.set(clock::cycles());
-        }
-    }
-
-    /// Takes a timer back if it has not fired.
-    ///
-    /// # Safety
-    /// `timer` was given to `set_timer` of this worker.
-    pub(crate) unsafe fn remove_timer(&self, timer: &Timer) {
-        // SAFETY: the caller's promise.
-        self.timers.with(|timers| unsafe { timers.remove(NonNull::from(timer)) });
-    }
-
-    /// When a sleeping worker should wake for its timers. With few of them, exactly when the first is due; with many, not sooner than a pause
-    /// after the last time, so that one wake-up (which costs as much as hundreds of timers) serves all that became due meanwhile.
-    pub(super) fn wake_for_timers_at(&self) -> Option<u64> {
-        let (deadline, len) = self.timers.with(|timers| (timers.next_deadline(), timers.len()));
-        let deadline = deadline?;
-        Some(if len < MANY_TIMERS { deadline } else { deadline.max(self.fired_at.get() + TIMER_PAUSE_NANOS) })
-    }
-
-    /// The earliest deadline, if there is one.
-    pub(super) fn next_deadline(&self) -> Option<u64> {
-        self.timers.with(|timers| timers.next_deadline())
-    }
-
-    /// The one blocking point.
-    pub(super) fn platform_wait(&self, timeout: Timeout) {
-        let now = self.driver.with(|driver| driver.wait(timeout));
-        match now {
-            Ok(now) => self.clock.set(now),
-            // The driver handles interruptions itself; what is left is a closed descriptor, and sleeping on is no answer to that.
-            Err(error) => panic!("fibra: a worker cannot wait any more: {error}"),
-        }
-    }
-
     pub(super) fn has_local_work(&self) -> bool {
         self.next.get().is_some() || !self.ready.is_empty() || !self.remote().fresh.is_empty()
     }
 
     pub(super) fn is_ready_empty(&self) -> bool {
         self.next.get().is_none() && self.ready.is_empty()
-    }
-
-    // ---- ending
-
-    /// On the scheduler's stack: nothing of the fiber runs any more.
-    #[inline(always)]
-    fn end(&self, frame: FrameRef, outcome: usize) {
-        let outcome = match outcome {
-            1 => Outcome::Value,
-            2 => Outcome::Panicked,
-            _ => Outcome::Cancelled,
-        };
-        self.unbind_stack(frame);
-        self.finish(frame, outcome);
-    }
-
-    /// Publishes the end of a fiber that has no stack (any more): DONE, joiners, root.
-    #[inline(always)]
-    pub(super) fn finish(&self, frame: FrameRef, outcome: Outcome) {
-        let flags = frame.flags();
-        // SAFETY: the fiber was counted in this root and has not been counted out yet.
-        let root = unsafe { RootRef::from_ptr(frame.root.get()) };
-        if flags & flag::TASK != 0 || self.shared.migrates() {
-            // Relaxed: the id of a live fiber does not change.
-            self.shared.tasks.lock().remove(&frame.id.load(Ordering::Relaxed));
-        }
-        self.stats().ended.add(1);
-        if flags & flag::UNCAPPED == 0 {
-            self.shared.dismiss();
-        }
-        frame.waiter.word.finish(outcome == Outcome::Cancelled);
-        match frame.join.finish(outcome) {
-            Finished::LeaveToHandle => {}
-            Finished::Recycle => self.recycle(frame),
-            Finished::WakeJoiners => self.wake_joiners(frame),
-        }
-        // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
-        if flags & (flag::DAEMON | flag::ROOT) == 0 {
-            self.count_end(root);
-        } else if flags & flag::DAEMON != 0 {
-            if flags & flag::UNCAPPED != 0 {
-                self.wakers_to_call.set(self.wakers_to_call.get() - 1);
-            }
-            self.end_daemon(root);
-        }
-    }
-
-    #[inline(never)]
-    fn wake_joiners(&self, frame: FrameRef) {
-        let mut wakers = Vec::new();
-        let mut any = false;
-        // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken.
-        while let Some((waiter, ticket, arm)) = unsafe { frame.joiners.pop_front() } {
-            if let Some(waker) = super::wake::complete(waiter, ticket, arm, Place::Next) {
-                wakers.push(waker);
-                any = true;
-            }
-        }
-        frame.join.unlock_finished();
-        // Wakers are user code: called after the lock, and on a fiber of their own, never on this stack.
-        if any {
-            self.call_wakers(wakers);
-        }
-    }
-
-    /// Back into the pool. Nobody refers to it but by stale tickets.
-    #[inline(always)]
-    pub(crate) fn recycle(&self, frame: FrameRef) {
-        frame.clear_extras();
-        frame.waiter.word.recycle();
-        self.frames.with(|frames| frames.give(frame));
     }
 
     /// A frame for a new fiber.
@@ -771,33 +567,6 @@ impl Worker {
         }
         self.ids.set((next + 1, end));
         next
-    }
-
-    // ---- counting (see `root.rs`)
-
-    /// A fiber of `root` is about to be published by this worker. False: the root is closed.
-    #[inline(always)]
-    pub(crate) fn count_spawn(&self, root: RootRef) -> bool {
-        self.tally.count_spawn(root, |owner| self.wake_root_owner(owner))
-    }
-
-    #[inline(always)]
-    fn count_end(&self, root: RootRef) {
-        self.tally.count_end(root, |owner| self.wake_root_owner(owner));
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn end_daemon(&self, root: RootRef) {
-        self.shared.release_root(root);
-        self.wake_root_owner(self.shared.daemons.add(-1));
-    }
-
-    fn wake_root_owner(&self, owner: Option<RootWaiter>) {
-        if let Some((waiter, ticket)) = owner {
-            let waker = super::wake::complete(waiter, ticket, ARM_FIRST, Place::Tail);
-            self.call_wakers(waker.into_iter().collect());
-        }
     }
 
     /// Gives back what this worker holds for its runtime, at its end.

@@ -122,11 +122,11 @@ impl RuntimeBuilder {
     /// given to [`run`](crate::run). Of no use with one worker.
     ///
     /// # Safety
-    /// The caller promises, for **all** code that runs on fibers of this runtime, dependencies included, that between two points of a function
-    /// with a suspension between them
+    /// The caller promises, for **all** code that runs on fibers of this runtime, dependencies included, that between two points of a
+    /// function with a suspension between them
     ///
-    /// * no reference to a thread-local is kept (`LocalKey::with` around a blocking call), and none is kept by the *compiler*, which may compute
-    ///   the address of a thread-local once for a whole function and nothing in Rust forbids it to: see `docs/decisions/0001`;
+    /// * no reference to a thread-local is kept (`LocalKey::with` around a blocking call), and none is kept by the *compiler*, which
+    ///   may compute the address of a thread-local once for a whole function and nothing in Rust forbids it to: see `docs/decisions/0001`;
     /// * nothing is kept that is not `Send`: an `Rc`, a `MutexGuard` of std, a raw handle that belongs to its thread. The compiler does
     ///   not check that, since what lives on a stack is no part of any type.
     ///
@@ -151,8 +151,8 @@ impl RuntimeBuilder {
     /// Builds the runtime and starts its threads.
     ///
     /// # Errors
-    /// `InvalidInput`, with the option or variable and its value, for anything out of range; what the system said if it has no thread or file
-    /// descriptor to give.
+    /// `InvalidInput`, with the option or variable and its value, for anything out of range; what the system said if it has no thread
+    /// or file descriptor to give.
     ///
     /// ```
     /// let error = fibra::Runtime::builder().workers(0).build().unwrap_err();

@@ -140,7 +140,8 @@ pub fn shield<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// Runs `f` with the promise that this fiber does not leave its worker meanwhile: any blocking call inside panics. For code that keeps
-/// something in a thread-local while it calls back (an enter guard, a scoped thread-local), which other fibers of the same worker must not see.
+/// something in a thread-local while it calls back (an enter guard, a scoped thread-local), which other fibers of the same worker must
+/// not see.
 ///
 /// ```
 /// fibra::run(|| {

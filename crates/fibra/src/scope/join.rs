@@ -187,8 +187,8 @@ impl<T> JoinHandle<T> {
         self.frame.join.result().is_some()
     }
 
-    /// Asks the fiber to end: if it is parked it is woken at once and unwinds (its destructors run), otherwise it unwinds at its next blocking
-    /// call. Returns without waiting for that. Does nothing to a fiber that has ended.
+    /// Asks the fiber to end: if it is parked it is woken at once and unwinds (its destructors run), otherwise it unwinds at its next
+    /// blocking call. Returns without waiting for that. Does nothing to a fiber that has ended.
     pub fn cancel(&self) {
         if !self.is_finished() {
             cancel::request(self.frame, CancelReason::Handle as u32);
@@ -224,8 +224,8 @@ impl<T> JoinHandle<T> {
         let frame = self.frame;
         let outcome = frame.join.result().expect("asked only after the end");
         let result = match outcome {
-            // SAFETY: DONE, so the fiber's side is through with the storage; `publish_value` put a `T` there and nobody has taken it: only the
-            // owned handle does.
+            // SAFETY: DONE, so the fiber's side is through with the storage; `publish_value` put a `T` there and nobody has taken it:
+            // only the owned handle does.
             Outcome::Value => Ok(unsafe { frame.take::<T>() }),
             // SAFETY: as above, `publish_panic`.
             Outcome::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take() }))),

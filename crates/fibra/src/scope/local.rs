@@ -124,7 +124,8 @@ impl<T: 'static> FiberLocal<T> {
             }
         };
         // SAFETY: boxed, so it stays where it is while the map changes. It is replaced only by `scope`, which keeps the old box until its
-        // closure ends, and by the initialiser above, before anybody has seen it; it is dropped at the end of the fiber. `f` runs on this fiber.
+        // closure ends, and by the initialiser above, before anybody has seen it; it is dropped at the end of the fiber. `f` runs on
+        // this fiber.
         let value = unsafe { &*value };
         f(value.downcast_ref::<T>().expect("one type per key"))
     }

@@ -98,8 +98,8 @@ impl Runtime {
         Self { shared, threads: Mutex::new(threads), own, down: false }
     }
 
-    /// Runs `f` on a fiber of this runtime and waits for it and for every fiber that it and its children started (daemons excepted, which are
-    /// cancelled). Blocks the calling thread. May be called many times, also by several threads at once.
+    /// Runs `f` on a fiber of this runtime and waits for it and for every fiber that it and its children started (daemons excepted,
+    /// which are cancelled). Blocks the calling thread. May be called many times, also by several threads at once.
     ///
     /// # Panics
     /// With what `f` panicked with, after its fibers were cancelled and have ended. Inside a fiber: there is nothing to block there; just
@@ -118,8 +118,8 @@ impl Runtime {
         let body = move || run_root(shared, root, site, f, |_| false, None);
         let result = match &self.own {
             None => {
-                // SAFETY: `F` and `T` are `Send`. They need not be `'static`: this thread waits for the end of the fiber before it returns, and nothing
-                // can make it return earlier (a plain thread's wait is not cancelled).
+                // SAFETY: `F` and `T` are `Send`. They need not be `'static`: this thread waits for the end of the fiber before it
+                // returns, and nothing can make it return earlier (a plain thread's wait is not cancelled).
                 let handle = unsafe { spawn_with(shared, root, body, site, flag::ROOT, Some(root_extras())) };
                 handle.join()
             }
@@ -152,8 +152,8 @@ impl Runtime {
         // The root fiber is pinned to this worker, so that nothing need be `Send`; it is pushed as the worker's own once its loop runs.
         // Not null before if the runtime is dropped on a fiber of another one, which goes on as such afterwards.
         let before = current::replace_worker(worker);
-        // SAFETY: PINNED to this thread's worker; it has ended when `handle` is joined below, before anything it borrows goes away (the loop
-        // does not unwind: `run_worker`).
+        // SAFETY: PINNED to this thread's worker; it has ended when `handle` is joined below, before anything it borrows goes away
+        // (the loop does not unwind: `run_worker`).
         let handle =
             unsafe { spawn_with(&self.shared, root, body, site, flag::ROOT | flag::PINNED, Some(root_extras())) };
         run_worker(worker, || handle.is_finished() && worker.has_called_wakers());
@@ -206,7 +206,8 @@ impl Runtime {
     fn refuse_in_fork(&self) {
         assert!(
             self.shared.fork_epoch == fork::epoch(),
-            "fibra: this runtime was built before fork(): its threads exist only in the parent process; build a new one here"
+            "fibra: this runtime was built before fork(): its threads exist only in the parent process; build a \
+             new one here"
         );
     }
 
@@ -245,7 +246,8 @@ impl Runtime {
                 if stuck {
                     // They belong to another thread; resuming them here could break them. They are leaked instead.
                     crate::prim::say(format_args!(
-                        "fibra: a current-thread runtime was dropped on another thread than the one its fibers live on; they are leaked: {}",
+                        "fibra: a current-thread runtime was dropped on another thread than the one its fibers \
+                         live on; they are leaked: {}",
                         report::fibers_of(&shared)
                     ));
                     mem::forget(shared);
@@ -432,7 +434,8 @@ where
         end_daemons(&shared, site, None).expect("without a deadline it waits for ever");
         result
     };
-    // SAFETY: PINNED to this thread's worker, so nothing need be `Send`; it has ended when the loop below is over, so nothing need be `'static`.
+    // SAFETY: PINNED to this thread's worker, so nothing need be `Send`; it has ended when the loop below is over, so nothing need be
+    // `'static`.
     let spawned =
         unsafe { try_spawn(&shared, shared.root, body, site, flag::ROOT | flag::PINNED, Some(root_extras()), None) };
     let Ok(handle) = spawned else { unreachable!("a runtime that has just been built takes its root fiber") };
@@ -577,3 +580,29 @@ impl fmt::Display for ShutdownError {
 }
 
 impl std::error::Error for ShutdownError {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::Runtime;
+    use crate::prim::thread;
+
+    // A wake for what the worker has found by itself already: it searches in vain, and must not count as searching when it sleeps again.
+    #[test]
+    fn a_single_worker_woken_in_vain_can_be_woken_again() {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        let shared = rt.shared();
+        let asleep = || {
+            while shared.idle.sleeping() != 1 {
+                thread::yield_now();
+            }
+        };
+        for _ in 0..100 {
+            asleep();
+            // What `inject` does after its push, the push having been seen before.
+            shared.wake_one();
+            asleep();
+            assert_eq!(shared.idle.searching(), 0);
+        }
+        assert_eq!(rt.spawn(|| 7).join().unwrap(), 7);
+    }
+}

@@ -18,7 +18,6 @@ use crate::fiber::outcome::Outcome;
 use crate::fiber::stack::StackSize;
 use crate::prim::atomic::Ordering;
 use crate::sched::current;
-use crate::sched::queue::Entry;
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::{Worker, take_ids};
 use crate::wait::cancel::{CancelReason, is_cancellation};
@@ -98,8 +97,8 @@ where
 #[track_caller]
 pub(crate) fn no_runtime(what: &str) -> ! {
     panic!(
-        "fibra: {what} on a thread without a runtime: call it inside fibra::run or Runtime::run, or make a runtime current on this \
-         thread with Handle::enter"
+        "fibra: {what} on a thread without a runtime: call it inside fibra::run or Runtime::run, or make a \
+         runtime current on this thread with Handle::enter"
     );
 }
 
@@ -300,7 +299,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
             worker.push_local(frame);
         }
         (Some(worker), None) => worker.push_spawned(frame, ticket),
-        (None, None) => shared.inject(Entry { frame: frame.address(), ticket: ticket.to_bits() }),
+        (None, None) => shared.inject_spawned(frame, ticket),
     }
     Ok(handle)
 }
@@ -478,7 +477,8 @@ impl Builder {
     /// Starts it.
     ///
     /// # Errors
-    /// `InvalidInput` for a stack size out of range, `QuotaExceeded` at the runtime's cap of fibers, `Other` if the runtime is shutting down.
+    /// `InvalidInput` for a stack size out of range, `QuotaExceeded` at the runtime's cap of fibers, `Other` if the runtime is
+    /// shutting down.
     ///
     /// # Panics
     /// Like [`spawn`].

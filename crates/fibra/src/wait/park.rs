@@ -210,7 +210,8 @@ unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
 #[track_caller]
 fn suspended_in_no_suspend(reason: WaitReason) -> ! {
     panic!(
-        "fibra: a blocking call ({reason}) inside `no_suspend`, which promises that this fiber does not leave its worker's thread-locals half changed"
+        "fibra: a blocking call ({reason}) inside `no_suspend`, which promises that this fiber does not leave \
+         its worker's thread-locals half changed"
     );
 }
 

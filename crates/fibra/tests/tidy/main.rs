@@ -57,6 +57,10 @@ fn layers_hold_downwards_only() {
     // S4-37: what one waits on does not touch run queues.
     assert_eq!(check("channel/mod.rs", "use crate::sched::queue::ready;\nuse crate::sched::enqueue;\n"), [1]);
     assert_eq!(check("net/tcp.rs", "use crate::io::copy;\nuse crate::observe::graph;\n"), [2]);
+    // On a lower floor than their folder, in both directions.
+    assert_eq!(check("scope/root.rs", "use crate::observe::report;\nuse crate::observe::graph;\n"), [2]);
+    assert_eq!(check("sched/worker.rs", "use crate::observe::report;\n"), [1]);
+    assert_eq!(check("observe/report.rs", "use crate::wait::park;\nuse crate::scope::run;\n"), [2]);
 }
 
 #[test]
@@ -113,6 +117,16 @@ fn unsafe_code_says_why_it_is_sound() {
     assert_eq!(check("fn f() {\n    // SAFETY: only for a.\n    let a = 1;\n    unsafe { g() }\n}\n"), [4]);
     assert_eq!(check("fn f() {\n    // SAFETY: too far.\n\n    unsafe { g() }\n}\n"), [4]);
     assert_eq!(check("// SAFETY: first.\nunsafe impl Send for A {}\nunsafe impl Sync for A {}\n"), [3]);
+    let all = |test: &str, says: &str| {
+        format!("{test}\n// {says}\n#[allow(x)]\nmod tests {{\n    fn f() {{ unsafe {{ g() }} }}\n}}\n")
+    };
+    assert_eq!(check(&all("#[cfg(test)]", "SAFETY (all of them): one owner.")), [0; 0]);
+    assert_eq!(check(&all("#[cfg(test)]", "All of them are fine.")), [5]);
+    assert_eq!(
+        check(&all("#[cfg(unix)]", "SAFETY (all of them): one owner.").replace("tests", "real")),
+        [5],
+        "no test"
+    );
     assert_eq!(check("fn f() {\n    unsafe { g() } // SAFETY: beside it.\n}\n"), [0; 0]);
     assert_eq!(check("// the word unsafe { in a comment\nconst A: &str = \"unsafe {\";\nunsafe fn f() {}\n"), [0; 0]);
 }

@@ -14,7 +14,8 @@ use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "noisy",
-    operation: "a request every 20 ms of each of 1,000 tasks, beside one that computes 50 ms in every 100: latency of the requests",
+    operation: "a request every 20 ms of each of 1,000 tasks, beside one that computes 50 ms in every 100: \
+        latency of the requests",
     cases,
     sides: &[(Peer::Fibra, blocking::<Fibra>), (Peer::Tokio, tokio), (Peer::Threads, blocking::<Threads>)],
 };

@@ -17,7 +17,8 @@ use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "skew",
-    operation: "a request every 5 ms of each of 64 tasks, of which 8 on one worker turn CPU-heavy: latency of the others",
+    operation: "a request every 5 ms of each of 64 tasks, of which 8 on one worker turn CPU-heavy: latency of \
+        the others",
     cases,
     sides: &[(Peer::Fibra, blocking::<Fibra>), (Peer::Tokio, tokio), (Peer::Threads, blocking::<Threads>)],
 };

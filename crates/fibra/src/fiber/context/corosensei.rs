@@ -141,7 +141,13 @@ fn control_words() -> u64 {
         let (mut mxcsr, mut x87) = (0u32, 0u16);
         // SAFETY: both instructions write to the locals given and do nothing else.
         unsafe {
-            core::arch::asm!("stmxcsr [{}]", "fnstcw [{}]", in(reg) &raw mut mxcsr, in(reg) &raw mut x87, options(nostack, preserves_flags));
+            core::arch::asm!(
+                "stmxcsr [{}]",
+                "fnstcw [{}]",
+                in(reg) &raw mut mxcsr,
+                in(reg) &raw mut x87,
+                options(nostack, preserves_flags),
+            );
         }
         u64::from(mxcsr) | u64::from(x87) << 32
     }
@@ -164,7 +170,14 @@ fn set_control_words(control: u64) {
         let (mxcsr, x87) = (control as u32, (control >> 32) as u16);
         // SAFETY: restores the state this execution had before it switched, pending x87 exceptions of others cleared.
         unsafe {
-            core::arch::asm!("fnclex", "ldmxcsr [{}]", "fldcw [{}]", in(reg) &raw const mxcsr, in(reg) &raw const x87, options(nostack));
+            core::arch::asm!(
+                "fnclex",
+                "ldmxcsr [{}]",
+                "fldcw [{}]",
+                in(reg) &raw const mxcsr,
+                in(reg) &raw const x87,
+                options(nostack),
+            );
         }
     }
     #[cfg(target_arch = "aarch64")]

@@ -4,7 +4,8 @@
 //! The per-stack state ([`SanitizedStack`]) is a part of the block that the switch keeps of a suspended execution, so it needs no
 //! memory of its own:
 //!
-//! * ThreadSanitizer gives every stack a handle; whoever leaves stores its own (the tool knows which one is current) and announces the target's.
+//! * ThreadSanitizer gives every stack a handle; whoever leaves stores its own (the tool knows which one is current) and announces the
+//!   target's.
 //! * AddressSanitizer wants the bounds of the target before the switch, and reports the bounds of the stack that was left after it. A
 //!   thread cannot name the bounds of its own stack, so whoever arrives writes them into the block of whoever left. Its "fake stack"
 //!   (where locals live that it watches after return) is taken off on leaving and put back on arriving.
@@ -234,7 +235,8 @@ mod imp {
         }
         let fiber = SanitizedStack { bottom: ptr::null(), size: 0, fake_stack: ptr::null_mut() };
         let mut visit = Visit { f, data, fiber };
-        // SAFETY: home is suspended and its bounds were written when this fiber arrived. `call` runs `announced`, which completes the pairs.
+        // SAFETY: home is suspended and its bounds were written when this fiber arrived. `call` runs `announced`, which completes the
+        // pairs.
         unsafe {
             __sanitizer_start_switch_fiber(&raw mut visit.fiber.fake_stack, (*home).bottom, (*home).size);
             call(announced, (&raw mut visit).cast());

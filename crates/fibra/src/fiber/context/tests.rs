@@ -28,25 +28,28 @@ trait Switch: 'static {
 macro_rules! back_end {
     ($name:ident, $module:ident) => {
         struct $name;
-        // Each function passes its caller's promise on.
-        #[allow(clippy::undocumented_unsafe_blocks)]
         impl Switch for $name {
             const OWN_THREAD: bool = super::$module::OWN_THREAD;
             unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Context {
+                // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::create(top, limit, entry) }
             }
             #[inline(always)]
             unsafe fn resume(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
+                // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::resume(fiber, home, word) }
             }
             #[inline(always)]
             unsafe fn suspend(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
+                // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::suspend(fiber, home, word) }
             }
             unsafe fn call_on_home(home: *const Context, f: HomeCall, data: *mut ()) {
+                // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::call_on_home(home, f, data) }
             }
             unsafe fn destroy(fiber: Context) {
+                // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::destroy(fiber) }
             }
             fn watch_mxcsr(on: bool) {

@@ -1,8 +1,8 @@
 //! The switch over OS threads: every fiber has a thread, and exactly one of fiber and scheduler runs at a time. Slow and exact:
 //! loom, shuttle, ThreadSanitizer and Miri understand threads where they do not understand a change of the stack pointer.
 //!
-//! A context is the address of a [`Record`], kept alive by a counted reference in the context and one in the thread. `resume` writes it into
-//! `*home` too, so that `suspend` finds its own; no thread-local is used, because the checkers run many threads on one.
+//! A context is the address of a [`Record`], kept alive by a counted reference in the context and one in the thread. `resume` writes
+//! it into `*home` too, so that `suspend` finds its own; no thread-local is used, because the checkers run many threads on one.
 //!
 //! The hand-over is one word under one lock, [`Turn`]: whoever finds it his turn goes on, everybody else waits. The lock also orders all
 //! memory of the two sides, as a real switch would.

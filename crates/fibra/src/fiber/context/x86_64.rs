@@ -56,8 +56,8 @@ pub(crate) const OWN_THREAD: bool = false;
 #[allow(clippy::disallowed_types)]
 static WATCH_MXCSR: AtomicU32 = AtomicU32::new(0);
 
-/// Whether every switch of the process compares MXCSR, for some 10 ns more per resume and suspend, so that a change of MXCSR alone (flush to
-/// zero, say) stays with its fiber. To be switched on before the fibers concerned start.
+/// Whether every switch of the process compares MXCSR, for some 10 ns more per resume and suspend, so that a change of MXCSR alone
+/// (flush to zero, say) stays with its fiber. To be switched on before the fibers concerned start.
 pub(crate) fn watch_mxcsr(on: bool) {
     // Relaxed: a switch that does not see it yet behaves as before; nothing else hangs on it.
     WATCH_MXCSR.store(u32::from(on), Ordering::Relaxed);

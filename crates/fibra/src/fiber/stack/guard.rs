@@ -44,7 +44,8 @@ pub(crate) fn guard_kind_from_env() -> Result<GuardKind, String> {
         None => Ok(guard_kind()),
         Some(value) if value == "mprotect" => Ok(GuardKind::Mprotect),
         Some(value) => Err(format!(
-            "FIBRA_GUARD={} is not known: the only value is `mprotect`; leave it unset to let the kernel's best kind be used",
+            "FIBRA_GUARD={} is not known: the only value is `mprotect`; leave it unset to let the kernel's best \
+             kind be used",
             value.display()
         )),
     }

@@ -83,8 +83,8 @@ impl std::fmt::Display for InvalidStackSize {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "a stack of {} bytes is not possible: use at least {} (32 KiB) and at most {} (1 GiB), or leave it out for the \
-             default of {} (256 KiB)",
+            "a stack of {} bytes is not possible: use at least {} (32 KiB) and at most {} (1 GiB), or leave it \
+             out for the default of {} (256 KiB)",
             self.bytes,
             StackSize::MIN_BYTES,
             StackSize::MAX_BYTES,

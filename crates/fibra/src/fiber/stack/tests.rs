@@ -427,7 +427,8 @@ fn take_many(count: usize) {
     let tables = status_bytes("VmPTE") - before.1;
     let mappings = mappings() - before.2;
     println!(
-        "{count} stacks of 256 KiB in {} ms, {} ns each; {} bytes RSS and {} bytes of page tables each; {mappings} mappings",
+        "{count} stacks of 256 KiB in {} ms, {} ns each; {} bytes RSS and {} bytes of page tables each; \
+         {mappings} mappings",
         nanos / 1_000_000,
         nanos / count as u64,
         rss / count,

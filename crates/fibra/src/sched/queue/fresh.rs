@@ -344,6 +344,7 @@ impl Buffer {
     #[inline(always)]
     fn read(&self, position: u64) -> Entry {
         let slot = self.slot(position);
+        // Relaxed: see `write`.
         Entry { frame: slot.frame.load(Ordering::Relaxed), ticket: slot.ticket.load(Ordering::Relaxed) }
     }
 }

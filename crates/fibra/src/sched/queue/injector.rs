@@ -4,10 +4,10 @@
 //! list under a lock takes the rest. So a push never fails and never waits for room; it may wait for the lock, which is held for
 //! at most [`REFILL`] moves.
 //!
-//! Order (S1-35): while the list is not empty every push goes to the list, and consumers take from the ring as long as it has something. So the
-//! items in the ring are older than those in the list, and the ring runs dry, and the list gets its turn, after at most as many
-//! items as the ring holds, plus one for each producer that looked just before the list came into use. What one thread pushes, or two
-//! threads that synchronise, comes out in the order in which it went in:
+//! Order (S1-35): while the list is not empty every push goes to the list, and consumers take from the ring as long as it has
+//! something. So the items in the ring are older than those in the list, and the ring runs dry, and the list gets its turn, after at
+//! most as many items as the ring holds, plus one for each producer that looked just before the list came into use. What one thread
+//! pushes, or two threads that synchronise, comes out in the order in which it went in:
 //! * both in the ring: positions are given out in order;
 //! * ring, then list: a consumer takes from the list, under the lock, only after it has seen the ring empty, under the same lock;
 //! * list, then list: a deque;
@@ -15,8 +15,9 @@
 //!   after the moved items have their positions in the ring.
 //!
 //! Linearisation: a push takes effect when it moves `tail` (ring) or raises `listed` (list); a pop when it moves `head` (ring) or
-//! takes the front of the list under the lock. A pop that answers `None` saw list and ring empty, in that order (items move from the list to the ring and
-//! never back), or met a producer that has its position but has not filled its slot yet; in that case `is_empty` says false, and nobody goes to sleep.
+//! takes the front of the list under the lock. A pop that answers `None` saw list and ring empty, in that order (items move from the
+//! list to the ring and never back), or met a producer that has its position but has not filled its slot yet; in that case `is_empty`
+//! says false, and nobody goes to sleep.
 //!
 //! Happens-before: the producer writes the slot and then stores its sequence number (release); the consumer reads that number
 //! (acquire) and then the slot. What the producer wrote before the push is therefore seen by whoever takes the entry. For the list the lock
@@ -143,8 +144,8 @@ impl Injector {
         Popped::Item(first)
     }
 
-    /// Takes this worker's fair share, a `workers`-th of all, at least one and at most [`SHARE_MAX`] items: the oldest is returned, with how
-    /// many they are, the others go to `into`. S0-68.
+    /// Takes this worker's fair share, a `workers`-th of all, at least one and at most [`SHARE_MAX`] items: the oldest is returned,
+    /// with how many they are, the others go to `into`. S0-68.
     ///
     /// # Safety
     /// The caller is the only owner thread of `into` at this time.
@@ -174,8 +175,8 @@ impl Injector {
         self.listed.load(Ordering::Acquire) == 0 && self.ring.len() == 0
     }
 
-    /// The look of a worker that has announced its sleep (a SeqCst read-modify-write): either this sees a push, or the pusher, when it looks
-    /// for sleepers, sees the announcement.
+    /// The look of a worker that has announced its sleep (a SeqCst read-modify-write): either this sees a push, or the pusher, when it
+    /// looks for sleepers, sees the announcement.
     pub(crate) fn is_empty_handshake(&self) -> bool {
         // SeqCst: second half of the handshake. The list before the ring: as in `is_empty`.
         self.listed.load(Ordering::SeqCst) == 0 && self.ring.is_empty_handshake()
@@ -219,8 +220,8 @@ struct Slot {
     entry: UnsafeCell<Entry>,
 }
 
-// SAFETY: `entry` is written by the producer that moved `tail` past the slot's position and read by the consumer that moved `head` past it; the
-// sequence number (release and acquire) puts these one after the other.
+// SAFETY: `entry` is written by the producer that moved `tail` past the slot's position and read by the consumer that moved `head`
+// past it; the sequence number (release and acquire) puts these one after the other.
 unsafe impl Sync for Ring {}
 // SAFETY: an entry is two numbers; the ring owns its slots.
 unsafe impl Send for Ring {}

@@ -32,8 +32,8 @@
 //! | `inbox_wake_inverted` | the wrong push wakes the owner | `sched::queue::inbox::model::model_two_pushers_and_a_sleeping_owner` |
 //! | `injector_slot_relaxed` | a slot is filled without release | `sched::queue::injector::model::model_push_publishes` |
 //! | `injector_ring_first` | pushes pass by the list | `sched::queue::injector::model::model_producer_against_refill` |
-//! | `injector_early_count` | the list looks empty before its items are in the ring | `sched::queue::injector::model::model_producer_against_refill` |
-//! | `injector_no_second_look` | the list is taken from while the ring has older items | `sched::queue::injector::model::model_two_consumers_and_the_list` |
+//! | `injector_early_count` | the list looks empty too soon | `sched::queue::injector::model::model_producer_against_refill` |
+//! | `injector_no_second_look` | the list comes before the ring | `sched::queue::injector::model::model_two_consumers_and_the_list` |
 
 pub(crate) mod fresh;
 pub(crate) mod inbox;

@@ -1,0 +1,112 @@
+//! The end of a fiber, on its worker: outcome, joiners, the way back into the pool, and its count in the root.
+//!
+//! Everything here runs on the scheduler's stack, when nothing of the fiber runs any more. The order matters: DONE first, then the
+//! joiners, the count last, because it may let the runtime's owner go on. Above: `worker.rs`, whose loop calls it. Below: `root.rs`,
+//! which counts, and `wake.rs`.
+
+use super::enqueue::Place;
+use super::root::RootWaiter;
+use super::shared::RootRef;
+use super::worker::Worker;
+use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::outcome::{Finished, Outcome};
+use crate::prim::atomic::Ordering;
+use crate::wait::word::ARM_FIRST;
+
+impl Worker {
+    /// On the scheduler's stack: nothing of the fiber runs any more.
+    #[inline(always)]
+    pub(super) fn end(&self, frame: FrameRef, outcome: usize) {
+        let outcome = match outcome {
+            1 => Outcome::Value,
+            2 => Outcome::Panicked,
+            _ => Outcome::Cancelled,
+        };
+        self.unbind_stack(frame);
+        self.finish(frame, outcome);
+    }
+
+    /// Publishes the end of a fiber that has no stack (any more): DONE, joiners, root.
+    #[inline(always)]
+    pub(super) fn finish(&self, frame: FrameRef, outcome: Outcome) {
+        let flags = frame.flags();
+        // SAFETY: the fiber was counted in this root and has not been counted out yet.
+        let root = unsafe { RootRef::from_ptr(frame.root.get()) };
+        if flags & flag::TASK != 0 || self.shared.migrates() {
+            // Relaxed: the id of a live fiber does not change.
+            self.shared.tasks.lock().remove(&frame.id.load(Ordering::Relaxed));
+        }
+        self.stats().ended.add(1);
+        if flags & flag::UNCAPPED == 0 {
+            self.shared.dismiss();
+        }
+        frame.waiter.word.finish(outcome == Outcome::Cancelled);
+        match frame.join.finish(outcome) {
+            Finished::LeaveToHandle => {}
+            Finished::Recycle => self.recycle(frame),
+            Finished::WakeJoiners => self.wake_joiners(frame),
+        }
+        // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
+        if flags & (flag::DAEMON | flag::ROOT) == 0 {
+            self.count_end(root);
+        } else if flags & flag::DAEMON != 0 {
+            if flags & flag::UNCAPPED != 0 {
+                self.wakers_to_call.set(self.wakers_to_call.get() - 1);
+            }
+            self.end_daemon(root);
+        }
+    }
+
+    #[inline(never)]
+    fn wake_joiners(&self, frame: FrameRef) {
+        let mut wakers = Vec::new();
+        let mut any = false;
+        // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken.
+        while let Some((waiter, ticket, arm)) = unsafe { frame.joiners.pop_front() } {
+            if let Some(waker) = super::wake::complete(waiter, ticket, arm, Place::Next) {
+                wakers.push(waker);
+                any = true;
+            }
+        }
+        frame.join.unlock_finished();
+        // Wakers are user code: called after the lock, and on a fiber of their own, never on this stack.
+        if any {
+            self.call_wakers(wakers);
+        }
+    }
+
+    /// Back into the pool. Nobody refers to it but by stale tickets.
+    #[inline(always)]
+    pub(crate) fn recycle(&self, frame: FrameRef) {
+        frame.clear_extras();
+        frame.waiter.word.recycle();
+        self.frames.with(|frames| frames.give(frame));
+    }
+
+    // ---- counting (see `root.rs`)
+
+    /// A fiber of `root` is about to be published by this worker. False: the root is closed.
+    #[inline(always)]
+    pub(crate) fn count_spawn(&self, root: RootRef) -> bool {
+        self.tally.count_spawn(root, |owner| self.wake_root_owner(owner))
+    }
+
+    #[inline(always)]
+    fn count_end(&self, root: RootRef) {
+        self.tally.count_end(root, |owner| self.wake_root_owner(owner));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_daemon(&self, root: RootRef) {
+        self.shared.release_root(root);
+        self.wake_root_owner(self.shared.daemons.add(-1));
+    }
+
+    pub(super) fn wake_root_owner(&self, owner: Option<RootWaiter>) {
+        if let Some((waiter, ticket)) = owner {
+            let waker = super::wake::complete(waiter, ticket, ARM_FIRST, Place::Tail);
+            self.call_wakers(waker.into_iter().collect());
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A worker's mail: fibers that other threads woke or sent, and commands.
+//!
+//! Above: `worker.rs`, which reads it when there is some. Below: the inbox, and `shared.rs`, where others post.
+
+use super::shared::Command;
+use super::worker::Worker;
+use crate::fiber::frame::{FrameRef, flag};
+use crate::prim::atomic::Ordering;
+
+impl Worker {
+    /// Reads what arrived from outside: bounded by what is there now.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn read_mail(&self) {
+        let mail = &self.remote().mail;
+        // SAFETY: this thread is the owner of its worker's inbox.
+        for frame in unsafe { mail.inbox.take_all() } {
+            // SAFETY: frames live for ever.
+            let frame: FrameRef = unsafe { frame.as_ref() };
+            // Relaxed: this worker wrote it.
+            if frame.stack.load(Ordering::Relaxed).is_null() {
+                self.stats().injected.add(1);
+            } else if frame.is_adrift() {
+                self.stats().wakes_remote.add(1);
+            } else {
+                self.stats().parked.sub(1);
+                self.stats().wakes_remote.add(1);
+            }
+            self.push_ready(frame);
+        }
+        // SeqCst: pairs with the swap in `Shared::post`.
+        if mail.has_commands.swap(false, Ordering::SeqCst) {
+            let commands = std::mem::take(&mut *mail.commands.lock());
+            for command in commands {
+                self.obey(command);
+            }
+        }
+    }
+
+    fn obey(&self, command: Command) {
+        match command {
+            Command::Flush(root) => {
+                self.wake_root_owner(self.tally.flush(root));
+            }
+            Command::Cancel { root, daemons_only, reason } => {
+                let mut at = self.started.get();
+                // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
+                while let Some(frame) = unsafe { at.as_ref() } {
+                    at = frame.next_started.get();
+                    let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
+                    if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
+                        super::cancel::request(frame, reason);
+                    }
+                }
+            }
+        }
+    }
+}

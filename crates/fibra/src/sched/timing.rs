@@ -1,0 +1,101 @@
+//! A worker's timers and its one blocking point.
+//!
+//! Timers are the worker's own: set by its fibers, fired by its loop. Above: `worker.rs` (a busy worker looks now and then),
+//! `search.rs` (a worker without work sleeps until the first is due) and `wait`, which sets them. Below: `machine::timer`, `driver`.
+
+use std::ptr::NonNull;
+
+use super::worker::Worker;
+use crate::driver::Timeout;
+use crate::fiber::frame::Frame;
+use crate::machine::timer::Timer;
+use crate::prim::clock;
+use crate::wait::node::WaiterRef;
+use crate::wait::word::{Claim, Ticket};
+
+/// With so many timers or more, wake-ups for them keep a distance.
+const MANY_TIMERS: usize = 256;
+/// That distance. A timer is at most this much later for it.
+const TIMER_PAUSE_NANOS: u64 = 500_000;
+
+impl Worker {
+    /// Timers and driver, if anything is registered there; also reads the clock.
+    #[inline(never)]
+    pub(super) fn poll(&self) {
+        let now = self.policy.with(|policy| policy.now());
+        self.clock.set(now);
+        self.fire_timers(now);
+        self.polled_at.set(clock::cycles());
+    }
+
+    /// Wakes whoever's time has come.
+    pub(super) fn fire_timers(&self, now: u64) {
+        self.fired_at.set(now);
+        // SAFETY: nodes stay where they are until removed or popped (`set_timer`).
+        while let Some(timer) = self.timers.with(|timers| unsafe { timers.pop_expired(now) }) {
+            // SAFETY: as above; copied out before the claim lets the waiter go.
+            let (waiter, ticket, arm) = unsafe {
+                let timer = timer.as_ref();
+                (timer.waiter.get(), Ticket::from_bits(timer.ticket.get()), timer.arm.get())
+            };
+            let waiter = NonNull::new(waiter.cast_mut().cast()).expect("set by `set_timer`");
+            // SAFETY: `set_timer` stored a frame's waiter, which lives for ever.
+            let frame = Frame::from_waiter(unsafe { WaiterRef::new(waiter) });
+            match frame.waiter.word.claim(ticket, arm, true) {
+                Claim::Lost => {}
+                Claim::Direct => {
+                    self.stats().wakes_timer.add(1);
+                    self.stats().parked.sub(1);
+                    self.push_ready(frame);
+                }
+                // The fiber that set the timer is off its stack whenever this worker fires timers.
+                Claim::Held => unreachable!("a timer fired while its fiber was parking"),
+            }
+        }
+        self.armed.set(self.timers.with(|timers| timers.next_deadline().is_some()));
+    }
+
+    /// Sets a timer for a wait of the running fiber.
+    ///
+    /// # Safety
+    /// `timer` stays where it is until it has fired or was removed with `remove_timer`.
+    pub(crate) unsafe fn set_timer(&self, timer: &Timer, deadline: u64) {
+        // SAFETY: the caller's promise.
+        self.timers.with(|timers| unsafe { timers.insert(NonNull::from(timer), deadline) });
+        if !self.armed.replace(true) {
+            self.polled_at.set(clock::cycles());
+        }
+    }
+
+    /// Takes a timer back if it has not fired.
+    ///
+    /// # Safety
+    /// `timer` was given to `set_timer` of this worker.
+    pub(crate) unsafe fn remove_timer(&self, timer: &Timer) {
+        // SAFETY: the caller's promise.
+        self.timers.with(|timers| unsafe { timers.remove(NonNull::from(timer)) });
+    }
+
+    /// When a sleeping worker should wake for its timers. With few of them, exactly when the first is due; with many, not sooner than
+    /// a pause after the last time, so that one wake-up (which costs as much as hundreds of timers) serves all that became due meanwhile.
+    pub(super) fn wake_for_timers_at(&self) -> Option<u64> {
+        let (deadline, len) = self.timers.with(|timers| (timers.next_deadline(), timers.len()));
+        let deadline = deadline?;
+        Some(if len < MANY_TIMERS { deadline } else { deadline.max(self.fired_at.get() + TIMER_PAUSE_NANOS) })
+    }
+
+    /// The earliest deadline, if there is one.
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        self.timers.with(|timers| timers.next_deadline())
+    }
+
+    /// The one blocking point.
+    pub(super) fn platform_wait(&self, timeout: Timeout) {
+        let now = self.driver.with(|driver| driver.wait(timeout));
+        match now {
+            Ok(now) => self.clock.set(now),
+            // The driver handles interruptions itself; what is left is a closed descriptor, and sleeping on is no answer to that.
+            Err(error) => panic!("fibra: a worker cannot wait any more: {error}"),
+        }
+    }
+}
