@@ -16,10 +16,10 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        // Tests may order as they like.
+        // Tests and models may order as they like.
         if path.is_dir() && name != "tests" {
             sources(&path, found);
-        } else if name.ends_with(".rs") && !name.starts_with("test") {
+        } else if name.ends_with(".rs") && !name.starts_with("test") && name != "model.rs" {
             found.push(path);
         }
     }

@@ -55,7 +55,8 @@ impl std::fmt::Display for NoStack {
             NoStack::OutOfMappings { max_map_count } => write!(
                 f,
                 "no stack left: each takes two of the {max_map_count} mappings this process may have. Raise \
-                 vm.max_map_count, or use Linux 6.13 or later without FIBRA_GUARD=mprotect, where stacks need no mappings of their own"
+                 vm.max_map_count, or use Linux 6.13 or later without FIBRA_GUARD=mprotect, where stacks need no \
+                 mappings of their own"
             ),
             NoStack::OutOfMemory(error) => write!(
                 f,
