@@ -208,7 +208,7 @@ fn a_poll_may_block() {
             self.0 += 1;
             cx.waker().wake_by_ref();
             fibra::sleep(Duration::from_micros(100));
-            fibra::spawn(|| fibra::yield_now()).join().unwrap();
+            fibra::spawn(fibra::yield_now).join().unwrap();
             let inner = fibra::block_on(async { 1 });
             if self.0 + inner > 5 { Poll::Ready(self.0) } else { Poll::Pending }
         }

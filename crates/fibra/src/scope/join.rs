@@ -552,7 +552,8 @@ impl fmt::Display for JoinError {
         }
         match self.0.kind {
             Kind::Panicked(_) => write!(f, " panicked: {}", self.0.message),
-            Kind::Cancelled(_) => write!(f, " was cancelled: {}", self.0.message),
+            Kind::Cancelled(None) => f.write_str(" was cancelled"),
+            Kind::Cancelled(Some(reason)) => write!(f, " was cancelled: {reason}"),
             Kind::NoStack | Kind::SelfJoin => write!(f, ": {}", self.0.message),
         }
     }

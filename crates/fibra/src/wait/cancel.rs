@@ -47,14 +47,15 @@ impl CancelReason {
     }
 }
 
+/// A clause that reads by itself and after "was cancelled: ".
 impl std::fmt::Display for CancelReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Handle => "cancelled through its handle",
+            Self::Handle => "its handle asked for it",
             Self::Shutdown => "the runtime is shutting down",
             Self::RootFailed => "the root function failed",
             Self::RunEnded => "the run it was a daemon of has ended",
-            Self::Full => "never started: the runtime's cap of fibers was reached",
+            Self::Full => "the runtime's cap of fibers was reached, so it never started",
         })
     }
 }

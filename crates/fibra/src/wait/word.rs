@@ -214,7 +214,7 @@ pub(crate) enum Commit {
     Requeue,
 }
 
-/// Checks on every edge: always in debug builds, with `FIBRA_SPEC_ASSERT=1` in release builds.
+/// Checks on edges: on all in debug builds; with `FIBRA_SPEC_ASSERT=1` in release builds, on all but those of `debug_check_edge`.
 #[cfg(not(any(loom, shuttle)))]
 mod spec_assert {
     use crate::prim::atomic::{AtomicBool, Ordering};
