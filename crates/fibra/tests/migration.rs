@@ -189,7 +189,7 @@ fn stress_deadlines_and_wakes_from_elsewhere() {
                     fibra::spawn(move || {
                         for round in 0..20 {
                             let child = fibra::spawn(move || {
-                                if (i + round) % 2 == 0 {
+                                if (i + round).is_multiple_of(2) {
                                     fibra::sleep(Duration::from_micros(50));
                                 }
                                 fibra::yield_now();

@@ -27,7 +27,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::ALL;
-    use crate::peers::Peer;
     use crate::plan::Size;
 
     /// What a child would refuse is found here rather than after an hour of measuring.
