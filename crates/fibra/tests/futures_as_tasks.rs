@@ -251,7 +251,9 @@ fn pending_tasks_end_with_their_runtime() {
             assert!(ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()));
         }
         assert_eq!(Arc::strong_count(&held), 1);
-        late.map(|late| late.join().unwrap());
+        if let Some(late) = late {
+            late.join().unwrap();
+        }
     }
 }
 
