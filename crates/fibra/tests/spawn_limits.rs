@@ -26,7 +26,7 @@ fn at_the_cap_a_spawn_is_refused_and_says_so() {
     let runtime = Runtime::builder().workers(1).max_fibers(2).build().unwrap();
     let drops = Arc::new(AtomicUsize::new(0));
     runtime.run(|| {
-        // The root fiber does not count.
+        // The root fiber is there beside the two.
         let one = fibra::spawn(|| fibra::sleep(Duration::from_secs(3600)));
         let two = fibra::spawn(|| fibra::sleep(Duration::from_secs(3600)));
         let counted = Counted(drops.clone());
@@ -45,6 +45,14 @@ fn at_the_cap_a_spawn_is_refused_and_says_so() {
         assert_eq!(next.join().unwrap(), 5);
         two.cancel();
     });
+    // The end of a run has given back what it took, and no more: the cap is the same for the next one.
+    for _ in 0..3 {
+        runtime.run(|| {
+            let fibers: Vec<_> = (0..3).map(|_| fibra::spawn(fibra::yield_now)).collect();
+            let ended: Vec<bool> = fibers.into_iter().map(|fiber| fiber.join().is_ok()).collect();
+            assert_eq!(ended, [true, true, false]);
+        });
+    }
 }
 
 // S1-119, X-14: after shutdown a spawn is refused; the handle says cancelled, the closure is dropped and never runs.

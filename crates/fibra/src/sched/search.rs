@@ -37,6 +37,19 @@ struct Seen {
     at: u64,
 }
 
+/// How a search ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SearchEnd {
+    /// With work of others: searching pays.
+    Found,
+    /// By mail of its own.
+    Interrupted,
+    /// By a timer of its own, which a sleeper would have served as well.
+    Timer,
+    /// With nothing.
+    InVain,
+}
+
 /// A worker's memory of its searches.
 #[derive(Debug)]
 pub(crate) struct SearchState {
@@ -63,7 +76,7 @@ impl Worker {
         loop {
             if self.has_news() {
                 if searching {
-                    self.end_search(true);
+                    self.end_search(SearchEnd::Interrupted);
                 }
                 return;
             }
@@ -71,10 +84,10 @@ impl Worker {
             // search: it was woken for something that it found by itself before it slept.
             if searching || self.shared.remotes.len() > 1 && self.shared.idle.try_start_search() {
                 self.stats().searches.add(1);
-                let found = self.search(searching);
-                self.end_search(found);
+                let end = self.search(searching);
+                self.end_search(end);
                 // In vain: publishers that saw us searching woke nobody, so look once more after leaving the state.
-                if found || self.has_news() || self.steal(clock::now()) {
+                if end != SearchEnd::InVain || self.has_news() || self.steal(clock::now()) {
                     return;
                 }
             }
@@ -86,15 +99,16 @@ impl Worker {
     }
 
     /// Leaves the searching state, before running what was found or before sleeping. While work remains, somebody else should look for it.
-    fn end_search(&self, found: bool) {
+    fn end_search(&self, end: SearchEnd) {
         self.shared.idle.stop_search();
-        if found {
-            self.search.budget.set(SEARCH_NANOS);
-            if self.others_have_surplus() && self.shared.idle.has_gate_open() {
-                self.wake_for_surplus();
-            }
-        } else {
-            self.search.budget.set(self.search.budget.get() / 2);
+        match end {
+            SearchEnd::Found => self.search.budget.set(SEARCH_NANOS),
+            // Neither for nor against searching.
+            SearchEnd::Interrupted => {}
+            SearchEnd::Timer | SearchEnd::InVain => self.search.budget.set(self.search.budget.get() / 2),
+        }
+        if end != SearchEnd::InVain && self.others_have_surplus() && self.shared.idle.has_gate_open() {
+            self.wake_for_surplus();
         }
     }
 
@@ -103,7 +117,7 @@ impl Worker {
         if self.has_mail() || self.take_share_of_injector() {
             return true;
         }
-        if self.next_deadline().is_some() {
+        if self.wake_for_timers_at().is_some_and(|at| at <= clock::now()) {
             self.poll();
         }
         if !self.stackless.with(|waiting| waiting.is_empty()) {
@@ -152,26 +166,29 @@ impl Worker {
         }
     }
 
-    /// Looks around for a bounded time. True: the own queues have something now.
-    fn search(&self, woken: bool) -> bool {
+    /// Looks around for a bounded time. Unless it was in vain, there is something to look at now.
+    fn search(&self, woken: bool) -> SearchEnd {
         let begin = clock::now();
         let least = if woken { MIN_SEARCH_NANOS } else { 0 };
         let until = begin + self.search.budget.get().max(least);
         let mut now = begin;
         let mut looks = 0;
         loop {
-            if self.steal(now) || self.take_share_of_injector() || self.has_mail() {
-                return true;
+            if self.steal(now) || self.take_share_of_injector() {
+                return SearchEnd::Found;
+            }
+            if self.has_mail() {
+                return SearchEnd::Interrupted;
             }
             looks += 1;
             if looks % LOOKS_PER_CLOCK == 0 {
                 now = clock::now();
-                if self.next_deadline().is_some_and(|deadline| deadline <= now) {
+                if self.wake_for_timers_at().is_some_and(|at| at <= now) {
                     self.poll();
-                    return true;
+                    return SearchEnd::Timer;
                 }
                 if now >= until {
-                    return false;
+                    return SearchEnd::InVain;
                 }
             }
             std::hint::spin_loop();

@@ -20,8 +20,8 @@ pub(crate) const fn many(count: usize) -> usize {
     if count / divisor == 0 { 1 } else { count / divisor }
 }
 
-/// So many started fibers at once, if the kernel guards stacks without a mapping for each (Linux 6.13, and not forced otherwise): the
-/// others may have some ten thousand in a process, which several tests share.
+/// So many started fibers at once, if the kernel guards stacks without a mapping for each (Linux 6.13, and not forced otherwise).
+/// Elsewhere a process, which several tests share, may have some ten thousand.
 pub(crate) fn stacks(count: usize) -> usize {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("Linux has /proc");
     let mut parts = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
