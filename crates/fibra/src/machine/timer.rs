@@ -1,91 +1,114 @@
 //! The timers of one worker: who wants to be woken when, earliest first.
 //!
 //! Above: the worker's loop, which asks for the next deadline before it sleeps and takes out what has expired when it wakes;
-//! and the waits, whose stack holds the [`Timer`] nodes. Below: nothing. Only the owning worker touches any of this, so
-//! there is no atomic in it.
+//! and the waits, which keep a [`Timer`] to take their timer back with. Below: nothing. Only the owning worker touches any of
+//! this, so there is no atomic in it.
 //!
 //! ```text
-//!   entries (16 bytes each: deadline, node), a heap with four children per parent
+//!   entries (16 bytes each: deadline, order, slot), a heap with four children per parent
 //!   place  0 1 2 [3]   [4 5 6 7]   [8 9 10 11]  ...         one bracket = one cache line of 64 bytes
 //!               root    its four    the children of place 4
+//!                 │
+//!   slots (32 bytes each: whom to wake, generation, state), in no order, the free ones in a list
 //! ```
 //!
 //! * Four children share a line, so a step down costs one cache miss, and the tree is half as deep as a binary one.
-//! * A node knows the place of its entry, so that it can be taken out from the middle. (Keeping the places in a dense table instead, away
-//!   from the stacks that the nodes lie on, was tried: no gain at 10,000 or 100,000 timers, since these are stores nobody waits for.)
+//! * An entry that moves in the heap touches nothing but the heap: no slot, and nothing on the stacks of the waiters. (Before, each
+//!   moved entry wrote its new place into a node on its waiter's stack: a miss per level, a fifth of all CPU with 100,000 sleepers.)
+//!   What expiry has to know is copied into the slot, so that it does not touch the waiter's stack either.
+//! * So an entry cannot be taken out of the middle. A removed timer leaves a dead entry behind, which is dropped when it gets to the
+//!   root, or when more than half of the entries are dead: then all dead ones are, in one pass. Each such pass is paid for by
+//!   as many removals before it, so that a removal costs O(1) on average, or O(log n) if it empties the root.
 //! * Equal deadlines come out in the order in which they were set: under a virtual clock almost all deadlines are equal, and a
-//!   run must be repeatable. The order is in the nodes, which are looked at only when deadlines are equal.
+//!   run must be repeatable.
 //!
-//! Invariants: for every place `p` in use, the node of `entry(p)` is alive and its `place` is `p`; no entry is before its parent; a
-//! node that is in no heap has the place `NONE`. Warm, nothing is allocated: memory is kept, and given back only when
-//! large and mostly unused.
+//! Invariants:
+//! * no entry is before its parent; the root's timer is set (never dead), so that nobody wakes for a removed one;
+//! * every entry has a slot of its own, whose state is `Set` or `Dead`; all other slots are `Free` and in the list;
+//! * `dead` slots are `Dead`; at most half of the entries are, or there are fewer than `COMPACT_FROM`: memory is bounded by the live timers;
+//! * no two timers of a store ever have the same generation.
+//!
+//! Warm, nothing is allocated: memory is kept, and given back only when large and mostly unused. Entries can move for that;
+//! slots cannot, since the waiters know their numbers: their table is cut behind the last one in use.
 
-use std::cell::Cell;
-use std::ptr::NonNull;
-
-/// The place of a node that is in no heap.
+/// No slot: the end of the list of free ones.
 const NONE: u32 = u32::MAX;
 /// Children of a parent: as many entries as a cache line holds.
 const ARITY: usize = 4;
 /// The place of the earliest entry: three, so that every group of children starts a cache line.
 const ROOT: usize = 3;
-/// Below this many entries (1 MiB of them) memory is never given back: a worker that often has timers stays warm.
+/// With fewer entries than this, dead ones may stay until they get to the root: it is not worth a pass.
+const COMPACT_FROM: usize = 64;
+/// Below this many entries (1 MiB of them, 2 MiB of slots) memory is never given back: a worker that often has timers stays warm.
 const SHRINK_ABOVE: usize = 1 << 16;
 
-/// A timer that a waiter sets: lives with the waiter, usually on its stack.
-///
-/// `waiter`, `ticket` and `arm` mean nothing here: whoever sets the timer leaves in them what whoever handles its expiry must
-/// know (whom to wake, for which wait, as which arm).
-#[derive(Debug)]
-#[repr(C)]
+/// A timer that was set: what its setter needs to take it back. Just a name; the timer does not depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timer {
-    pub(crate) waiter: Cell<*const ()>,
-    pub(crate) ticket: Cell<u64>,
-    deadline: Cell<u64>,
-    /// How many timers were set in its heap before it.
-    order: Cell<u64>,
-    place: Cell<u32>,
-    pub(crate) arm: Cell<u8>,
+    slot: u32,
+    generation: u64,
 }
 
-impl Timer {
-    pub(crate) const fn new(waiter: *const (), ticket: u64, arm: u8) -> Self {
-        Self {
-            waiter: Cell::new(waiter),
-            ticket: Cell::new(ticket),
-            deadline: Cell::new(0),
-            order: Cell::new(0),
-            place: Cell::new(NONE),
-            arm: Cell::new(arm),
-        }
-    }
+/// What whoever sets a timer leaves for whoever handles its expiry: whom to wake, for which wait, as which arm. It means
+/// nothing here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Expired {
+    pub(crate) waiter: *const (),
+    pub(crate) ticket: u64,
+    pub(crate) arm: u8,
+}
 
-    /// Whether the timer is in a heap, that is, set and neither removed nor expired. For the owning worker only.
-    #[inline]
-    pub(crate) fn is_set(&self) -> bool {
-        self.place.get() != NONE
-    }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// In the list of free slots.
+    Free,
+    /// Its entry is in the heap.
+    Set,
+    /// Its entry is in the heap, but the timer was removed.
+    Dead,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    waiter: *const (),
+    ticket: u64,
+    /// How many timers were set in this store before this one: tells the timer from those that had the slot before.
+    generation: u64,
+    next_free: u32,
+    arm: u8,
+    state: State,
 }
 
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Entry {
     deadline: u64,
-    node: NonNull<Timer>,
+    /// The order among equal deadlines, above the slot: one number, so that entries are compared without a branch.
+    order_and_slot: u64,
 }
 
 impl Entry {
-    const UNUSED: Self = Self { deadline: 0, node: NonNull::dangling() };
+    const UNUSED: Self = Self { deadline: 0, order_and_slot: 0 };
 
-    /// # Safety
-    /// Both entries are in the heap, or were until just now: their nodes are alive.
     #[inline(always)]
-    unsafe fn before(&self, other: &Self) -> bool {
-        if self.deadline == other.deadline {
-            // SAFETY: alive, says the caller.
-            return unsafe { self.node.as_ref().order.get() < other.node.as_ref().order.get() };
-        }
-        self.deadline < other.deadline
+    fn new(deadline: u64, order: u32, slot: u32) -> Self {
+        Self { deadline, order_and_slot: (order as u64) << 32 | slot as u64 }
+    }
+
+    #[inline(always)]
+    fn slot(self) -> u32 {
+        self.order_and_slot as u32
+    }
+
+    #[inline(always)]
+    fn key(self) -> u128 {
+        (self.deadline as u128) << 64 | self.order_and_slot as u128
+    }
+
+    /// No two entries have the same order, so the slot never decides.
+    #[inline(always)]
+    fn before(self, other: Self) -> bool {
+        self.key() < other.key()
     }
 }
 
@@ -94,7 +117,7 @@ impl Entry {
 #[repr(C, align(64))]
 struct Line([Entry; ARITY]);
 
-const _: () = assert!(size_of::<Entry>() == 16 && size_of::<Line>() == 64);
+const _: () = assert!(size_of::<Entry>() == 16 && size_of::<Line>() == 64 && size_of::<Slot>() <= 32);
 
 #[inline(always)]
 fn parent(place: usize) -> usize {
@@ -113,11 +136,18 @@ pub(crate) struct Timers {
     end: usize,
     /// The deadline of the entry at the root, `u64::MAX` when there are none: one load decides the common case.
     earliest: u64,
-    next_order: u64,
+    slots: Vec<Slot>,
+    /// The first free slot.
+    free: u32,
+    /// How many entries are dead.
+    dead: usize,
+    next_order: u32,
+    next_generation: u64,
+    /// How many entries were dropped since the slots were last cut.
+    dropped: usize,
 }
 
-// SAFETY: the store is moved to its worker's thread before use; the nodes it points to are only reached through `unsafe`
-// methods, whose callers promise to be the owning worker.
+// SAFETY: the pointers in the slots are never followed here; what they point to is the business of those who set and fire.
 unsafe impl Send for Timers {}
 
 impl std::fmt::Debug for Timers {
@@ -128,17 +158,35 @@ impl std::fmt::Debug for Timers {
 
 impl Timers {
     pub(crate) const fn new() -> Self {
-        Self { lines: Vec::new(), end: ROOT, earliest: u64::MAX, next_order: 0 }
+        Self {
+            lines: Vec::new(),
+            end: ROOT,
+            earliest: u64::MAX,
+            slots: Vec::new(),
+            free: NONE,
+            dead: 0,
+            next_order: 0,
+            next_generation: 0,
+            dropped: 0,
+        }
     }
 
+    /// How many timers are set.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.end - ROOT
+        self.entries() - self.dead
     }
 
+    /// Whether no timer is set. (The root is never dead: without a live entry there is none at all.)
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.end == ROOT
+    }
+
+    /// Entries in the heap, dead ones included.
+    #[inline]
+    fn entries(&self) -> usize {
+        self.end - ROOT
     }
 
     /// When the next timer is due.
@@ -147,87 +195,140 @@ impl Timers {
         if self.is_empty() { None } else { Some(self.earliest) }
     }
 
-    /// Sets `timer` to expire at `deadline`.
-    ///
-    /// # Safety
-    /// The caller is the owning worker. The timer is in no heap, and it stays where it is and alive until [`Self::remove`] was called
-    /// for it or [`Self::pop_expired`] returned it.
-    pub(crate) unsafe fn insert(&mut self, timer: NonNull<Timer>, deadline: u64) {
-        // SAFETY: the caller vouches for the node.
-        let node = unsafe { timer.as_ref() };
-        assert!(!node.is_set(), "fibra: a timer was set twice");
+    /// Sets a timer to expire at `deadline`; [`Self::pop_expired`] will return `expired` then, unless it was removed.
+    pub(crate) fn insert(&mut self, deadline: u64, expired: Expired) -> Timer {
         if self.end >= self.lines.len() * ARITY {
             self.grow();
         }
-        node.deadline.set(deadline);
-        node.order.set(self.next_order);
+        if self.next_order == u32::MAX {
+            self.renumber();
+        }
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        let order = self.next_order;
         self.next_order += 1;
+
+        let mut slot = self.free;
+        let Expired { waiter, ticket, arm } = expired;
+        let content = Slot { waiter, ticket, generation, next_free: NONE, arm, state: State::Set };
+        if slot == NONE {
+            slot = self.slots.len() as u32;
+            self.slots.push(content);
+        } else {
+            let free = &mut self.slots[slot as usize];
+            self.free = free.next_free;
+            *free = content;
+        }
         self.end += 1;
-        // SAFETY: `end - 1` is in use now, and all places before it are; the node is alive.
-        unsafe { self.sift_up(self.end - 1, ROOT, Entry { deadline, node: timer }) };
+        self.sift_up(self.end - 1, ROOT, Entry::new(deadline, order, slot));
         self.earliest = self.entry(ROOT).deadline;
+        Timer { slot, generation }
     }
 
-    /// Takes `timer` out. False if it was not set, because it expired or was never inserted.
-    ///
-    /// # Safety
-    /// The caller is the owning worker, and the timer, if set, was inserted here.
-    pub(crate) unsafe fn remove(&mut self, timer: NonNull<Timer>) -> bool {
-        // SAFETY: a set timer is alive (contract of `insert`); one that is not set belongs to the caller.
-        let place = unsafe { timer.as_ref() }.place.get() as usize;
-        if place == NONE as usize {
-            return false;
+    /// Takes a timer of this store back. False if it has expired or was removed before.
+    pub(crate) fn remove(&mut self, timer: Timer) -> bool {
+        match self.slots.get_mut(timer.slot as usize) {
+            Some(slot) if slot.generation == timer.generation && slot.state == State::Set => slot.state = State::Dead,
+            _ => return false,
         }
-        assert!(
-            place < self.end && self.entry(place).node == timer,
-            "fibra: a timer was removed from another worker's heap"
-        );
-        // SAFETY: the place is in use.
-        unsafe { self.take_out(place) };
+        self.dead += 1;
+        if self.dead * 2 > self.entries() || self.entry(ROOT).slot() == timer.slot {
+            self.clear_dead();
+            self.settle();
+        }
         true
     }
 
     /// Takes out the earliest timer if it is due at `now`, and never before. Called until it returns `None`, it yields all that are due,
     /// in the order of their deadlines.
-    ///
-    /// # Safety
-    /// The caller is the owning worker. (The pointer is good for as long as the waiter keeps its node.)
     #[inline]
-    pub(crate) unsafe fn pop_expired(&mut self, now: u64) -> Option<NonNull<Timer>> {
+    pub(crate) fn pop_expired(&mut self, now: u64) -> Option<Expired> {
         if self.earliest > now || self.is_empty() {
             return None;
         }
-        // SAFETY: the heap is not empty, so the root is in use.
-        Some(unsafe { self.take_out(ROOT) })
+        let slot = self.entry(ROOT).slot();
+        let Slot { waiter, ticket, arm, .. } = self.slots[slot as usize];
+        self.drop_root();
+        if self.dead > 0 {
+            self.clear_dead();
+        }
+        self.settle();
+        Some(Expired { waiter, ticket, arm })
     }
 
-    /// Takes the entry at `place` out and closes the gap with the last one.
-    ///
-    /// # Safety
-    /// `place` is in use.
-    unsafe fn take_out(&mut self, place: usize) -> NonNull<Timer> {
-        let node = self.entry(place).node;
-        // SAFETY: the node is in the heap, so it is alive (contract of `insert`).
-        unsafe { node.as_ref() }.place.set(NONE);
+    /// Restores that the root is not dead, and that not too many entries are.
+    fn clear_dead(&mut self) {
+        if self.dead * 2 > self.entries() && self.entries() >= COMPACT_FROM {
+            return self.compact();
+        }
+        while !self.is_empty() && self.slots[self.entry(ROOT).slot() as usize].state == State::Dead {
+            self.dead -= 1;
+            self.drop_root();
+        }
+    }
 
-        self.end -= 1;
-        if place != self.end {
-            let last = self.entry(self.end);
-            // SAFETY: `place` is still in use, since it is not the last one, and so is everything before `end`. The node of `last` is
-            // alive, since nobody took it out.
-            unsafe {
-                if place > ROOT && last.before(&self.entry(parent(place))) {
-                    self.sift_up(place, ROOT, last);
-                } else {
-                    self.sift_down(place, last);
-                }
+    /// Drops all dead entries, and makes a heap of the others.
+    #[cold]
+    fn compact(&mut self) {
+        let mut kept = ROOT;
+        for place in ROOT..self.end {
+            let entry = self.entry(place);
+            if self.slots[entry.slot() as usize].state == State::Dead {
+                self.free_slot(entry.slot());
+            } else {
+                self.put(kept, entry);
+                kept += 1;
             }
         }
-        self.earliest = if self.is_empty() { u64::MAX } else { self.entry(ROOT).deadline };
-        if self.lines.len() * ARITY > SHRINK_ABOVE && self.len() < self.lines.len() * ARITY / 8 {
-            self.shrink();
+        self.end = kept;
+        self.dead = 0;
+        if self.entries() > 1 {
+            for place in (ROOT..=parent(self.end - 1)).rev() {
+                self.sift_down(place, self.entry(place));
+            }
         }
-        node
+    }
+
+    /// Takes the root out and closes the gap with the last entry. There is one.
+    #[inline]
+    fn drop_root(&mut self) {
+        self.free_slot(self.entry(ROOT).slot());
+        self.end -= 1;
+        if self.end > ROOT {
+            self.sift_down(ROOT, self.entry(self.end));
+        }
+    }
+
+    #[inline]
+    fn free_slot(&mut self, slot: u32) {
+        let freed = &mut self.slots[slot as usize];
+        freed.state = State::Free;
+        freed.next_free = self.free;
+        self.free = slot;
+        self.dropped += 1;
+    }
+
+    /// After entries were dropped: notes the new root, and gives memory back if there is much too much of it.
+    #[inline]
+    fn settle(&mut self) {
+        if self.is_empty() {
+            self.earliest = u64::MAX;
+            // All slots are free: the next timers take them in their order in memory.
+            self.slots.clear();
+            self.free = NONE;
+        } else {
+            self.earliest = self.entry(ROOT).deadline;
+        }
+        let entries = self.entries();
+        let much_unused = |places: usize| places > SHRINK_ABOVE && entries < places / 8;
+        if much_unused(self.lines.len() * ARITY) {
+            self.shrink_heap();
+        }
+        // A cut looks at all slots, and finds the last one in use perhaps at the very end: so a quarter of their number has to have come
+        // free before the next.
+        if much_unused(self.slots.capacity()) && self.dropped >= self.slots.len() / 4 {
+            self.cut_slots();
+        }
     }
 
     #[inline(always)]
@@ -238,67 +339,45 @@ impl Timers {
         unsafe { *self.lines.as_ptr().cast::<Entry>().add(place) }
     }
 
-    /// Puts `entry` at `place` and tells its node.
-    ///
-    /// # Safety
-    /// `place` is in use, and the node of `entry` is alive.
     #[inline(always)]
-    unsafe fn put(&mut self, place: usize, entry: Entry) {
+    fn put(&mut self, place: usize, entry: Entry) {
         debug_assert!(place < self.lines.len() * ARITY);
-        // SAFETY: places in use are within `lines`; the node is alive.
-        unsafe {
-            *self.lines.as_mut_ptr().cast::<Entry>().add(place) = entry;
-            entry.node.as_ref().place.set(place as u32);
-        }
+        // SAFETY: as in `entry`.
+        unsafe { *self.lines.as_mut_ptr().cast::<Entry>().add(place) = entry }
     }
 
-    /// Moves the gap at `place` towards `top` until `entry` fits into it.
-    ///
-    /// # Safety
-    /// All places up to `place` are in use, and `top` is an ancestor of `place` or `place` itself; the node of `entry` is alive.
+    /// Moves the gap at `place` towards `top`, an ancestor of it or itself, until `entry` fits into it.
     #[inline(always)]
-    unsafe fn sift_up(&mut self, mut place: usize, top: usize, entry: Entry) {
-        // SAFETY: every place on the way is in use, so the nodes of the entries there are alive.
-        unsafe {
-            while place > top {
-                let above = self.entry(parent(place));
-                if !entry.before(&above) {
-                    break;
-                }
-                self.put(place, above);
-                place = parent(place);
+    fn sift_up(&mut self, mut place: usize, top: usize, entry: Entry) {
+        while place > top {
+            let above = self.entry(parent(place));
+            if !entry.before(above) {
+                break;
             }
-            self.put(place, entry);
+            self.put(place, above);
+            place = parent(place);
         }
+        self.put(place, entry);
     }
 
     /// Moves the gap at `place` down to a leaf, always to the earliest child, and puts `entry` where it belongs on the way
     /// back. The last entry almost always belongs near the leaves, so this saves a comparison on every level.
-    ///
-    /// # Safety
-    /// All places up to `end` are in use; the node of `entry` is alive.
     #[inline]
-    unsafe fn sift_down(&mut self, top: usize, entry: Entry) {
+    fn sift_down(&mut self, top: usize, entry: Entry) {
         let mut place = top;
         while first_child(place) < self.end {
-            // SAFETY: `place` has a child; both are in use, and so the child's node is alive.
-            unsafe {
-                let child = self.earliest_child(place);
-                self.put(place, self.entry(child));
-                place = child;
-            }
+            let child = self.earliest_child(place);
+            self.put(place, self.entry(child));
+            place = child;
         }
-        // SAFETY: `place` is a descendant of `top`, in use like everything before it; the caller vouches for the node.
-        unsafe { self.sift_up(place, top, entry) };
+        self.sift_up(place, top, entry);
     }
 
-    /// # Safety
-    /// All places up to `end` are in use, and `place` has a child.
+    /// The earliest child of `place`, which has one.
     #[inline(always)]
-    unsafe fn earliest_child(&self, place: usize) -> usize {
+    fn earliest_child(&self, place: usize) -> usize {
         let first = first_child(place);
-        // SAFETY: only places before `end` are compared; the nodes of their entries are alive.
-        let before = |a: usize, b: usize| unsafe { self.entry(a).before(&self.entry(b)) };
+        let before = |a: usize, b: usize| self.entry(a).before(self.entry(b));
         if first + ARITY <= self.end {
             // A knockout of two rounds, without branches: which child is earliest cannot be predicted.
             let left = first + before(first + 1, first) as usize;
@@ -318,11 +397,42 @@ impl Timers {
         self.lines.resize(lines, Line([Entry::UNUSED; ARITY]));
     }
 
-    /// Gives memory back, keeping room for about twice what is in use.
+    /// After 2^32 timers: numbers the entries anew, from nought, in the order in which they are due. (Sorted, they are a heap.)
     #[cold]
-    fn shrink(&mut self) {
+    fn renumber(&mut self) {
+        let places: &mut [Line] = &mut self.lines;
+        // SAFETY: a line is four entries without padding, so these are all places; nothing else refers to them meanwhile.
+        let places =
+            unsafe { std::slice::from_raw_parts_mut(places.as_mut_ptr().cast::<Entry>(), places.len() * ARITY) };
+        let entries = &mut places[ROOT..self.end];
+        entries.sort_unstable_by_key(|entry| entry.key());
+        for (order, entry) in entries.iter_mut().enumerate() {
+            *entry = Entry::new(entry.deadline, order as u32, entry.slot());
+        }
+        self.next_order = entries.len() as u32;
+    }
+
+    /// Gives memory of the heap back, keeping room for about twice what is in use.
+    #[cold]
+    fn shrink_heap(&mut self) {
         self.lines.truncate(self.lines.len() / 4);
         self.lines.shrink_to_fit();
+    }
+
+    /// Cuts the table behind the last slot in use, and links the free ones so that the foremost are used first.
+    #[cold]
+    fn cut_slots(&mut self) {
+        let used = self.slots.iter().rposition(|slot| slot.state != State::Free).map_or(0, |last| last + 1);
+        self.slots.truncate(used);
+        self.slots.shrink_to(SHRINK_ABOVE);
+        self.free = NONE;
+        for (number, slot) in self.slots.iter_mut().enumerate().rev() {
+            if slot.state == State::Free {
+                slot.next_free = self.free;
+                self.free = number as u32;
+            }
+        }
+        self.dropped = 0;
     }
 }
 
@@ -333,23 +443,38 @@ mod tests {
     use std::collections::BTreeMap;
     use std::ptr;
 
-    fn timer() -> Box<Timer> {
-        Box::new(Timer::new(ptr::null(), 0, 0))
+    fn numbered(ticket: usize) -> Expired {
+        Expired { waiter: ptr::without_provenance(ticket + 1), ticket: ticket as u64, arm: ticket as u8 }
     }
 
     impl Timers {
         /// Every invariant of the file's head, looked up one by one.
         fn check(&self) {
+            let mut used = vec![false; self.slots.len()];
+            let mut dead = 0;
             for place in ROOT..self.end {
                 let entry = self.entry(place);
-                // SAFETY: the tests keep the nodes of what is in the heap.
-                unsafe {
-                    let node = entry.node.as_ref();
-                    assert_eq!((node.place.get() as usize, node.deadline.get()), (place, entry.deadline));
-                    assert!(place == ROOT || !entry.before(&self.entry(parent(place))));
-                }
+                assert!(place == ROOT || !entry.before(self.entry(parent(place))));
+                let slot = entry.slot() as usize;
+                assert!(!std::mem::replace(&mut used[slot], true), "two entries of one slot");
+                assert_ne!(self.slots[slot].state, State::Free);
+                dead += (self.slots[slot].state == State::Dead) as usize;
             }
-            assert_eq!(self.earliest, if self.is_empty() { u64::MAX } else { self.entry(ROOT).deadline });
+            assert_eq!(dead, self.dead);
+            assert!(dead * 2 <= self.entries() || self.entries() < COMPACT_FROM);
+            let mut free = self.free;
+            while free != NONE {
+                assert!(!std::mem::replace(&mut used[free as usize], true), "a free slot is in use");
+                assert_eq!(self.slots[free as usize].state, State::Free);
+                free = self.slots[free as usize].next_free;
+            }
+            assert!(used.iter().all(|&used| used), "a slot is lost");
+            if self.is_empty() {
+                assert_eq!(self.earliest, u64::MAX);
+            } else {
+                assert_eq!(self.earliest, self.entry(ROOT).deadline);
+                assert_eq!(self.slots[self.entry(ROOT).slot() as usize].state, State::Set);
+            }
         }
     }
 
@@ -365,175 +490,229 @@ mod tests {
         assert_eq!(timers.lines.as_ptr() as usize % 64, 0);
     }
 
-    /// Random insertions, removals and expiries against a sorted map. `span` decides how many deadlines are equal.
-    fn against_reference(seed: u64, steps: usize, span: usize, population: usize) {
+    /// Random insertions, removals and expiries against a sorted map. `span` decides how many deadlines are equal; of eight steps,
+    /// `pops` let time pass.
+    fn against_reference(seed: u64, steps: usize, span: usize, population: usize, pops: usize) {
         let mut rng = Rng::from_seed(seed);
         let mut timers = Timers::new();
-        let nodes: Vec<_> = (0..population).map(|_| timer()).collect();
+        // Among other things, the renumbering is met on the way.
+        timers.next_order = u32::MAX - steps as u32 / 8;
         let mut reference: BTreeMap<(u64, u64), usize> = BTreeMap::new();
         let mut keys: Vec<Option<(u64, u64)>> = vec![None; population];
+        let mut names: Vec<Option<Timer>> = vec![None; population];
         let mut now = 0u64;
         let mut order = 0u64;
         for step in 0..steps {
             let which = rng.below(population);
-            let node = NonNull::from(&*nodes[which]);
-            match (rng.below(8), keys[which]) {
-                (0..=4, None) => {
-                    let deadline = now + rng.below(span) as u64;
-                    order += 1;
-                    keys[which] = Some((deadline, order));
-                    reference.insert((deadline, order), which);
-                    // SAFETY: the node is boxed, outlives the heap, and is not in it, since it has no key.
-                    unsafe { timers.insert(node, deadline) };
-                }
-                (0..=4, Some(key)) => {
-                    keys[which] = None;
+            if rng.below(8) < pops {
+                now += rng.below(span / 8 + 2) as u64;
+                loop {
+                    let due =
+                        reference.first_key_value().map(|(&key, &which)| (key, which)).filter(|due| due.0.0 <= now);
+                    let popped = timers.pop_expired(now);
+                    assert_eq!(popped, due.map(|(_, which)| numbered(which)), "seed {seed} step {step}");
+                    let Some((key, which)) = due else { break };
                     reference.remove(&key);
-                    // SAFETY: the node is in this heap.
-                    assert!(unsafe { timers.remove(node) });
+                    keys[which] = None;
                 }
-                // SAFETY: a node that is not set may be asked for.
-                (5, None) => assert!(!unsafe { timers.remove(node) }),
-                _ => {
-                    now += rng.below(span / 8 + 2) as u64;
-                    loop {
-                        let due =
-                            reference.first_key_value().map(|(&key, &which)| (key, which)).filter(|due| due.0.0 <= now);
-                        // SAFETY: this thread owns the heap, and the nodes outlive it.
-                        let popped = unsafe { timers.pop_expired(now) };
-                        assert_eq!(
-                            popped,
-                            due.map(|(_, which)| NonNull::from(&*nodes[which])),
-                            "seed {seed} step {step}"
-                        );
-                        let Some((key, which)) = due else { break };
-                        assert!(!nodes[which].is_set());
-                        reference.remove(&key);
-                        keys[which] = None;
-                    }
-                }
+            } else if let Some(key) = keys[which].take() {
+                reference.remove(&key);
+                assert!(timers.remove(names[which].unwrap()));
+                assert!(!timers.remove(names[which].unwrap()), "removed twice");
+            } else {
+                // One that has expired or was removed some time ago, its slot perhaps used again since.
+                assert!(!names[which].is_some_and(|name| timers.remove(name)), "seed {seed} step {step}");
+                let deadline = now + rng.below(span) as u64;
+                order += 1;
+                keys[which] = Some((deadline, order));
+                reference.insert((deadline, order), which);
+                names[which] = Some(timers.insert(deadline, numbered(which)));
             }
             assert_eq!(timers.len(), reference.len());
+            assert_eq!(timers.is_empty(), reference.is_empty());
             assert_eq!(timers.next_deadline(), reference.first_key_value().map(|(key, _)| key.0));
-            if step % 512 == 0 {
+            if step % 64 == 0 {
                 timers.check();
             }
         }
         timers.check();
+        assert!(timers.next_order < u32::MAX / 2, "never renumbered");
     }
 
     #[test]
     fn agrees_with_a_sorted_map() {
         for seed in 0..8 {
-            against_reference(seed, 20_000, 1 << 20, 2000);
-            against_reference(seed, 20_000, 5, 300);
-            against_reference(seed, 2_000, 3, 7);
+            against_reference(seed, 20_000, 1 << 20, 2000, 2);
+            against_reference(seed, 20_000, 1 << 30, 2000, 0);
+            against_reference(seed, 20_000, 5, 300, 1);
+            against_reference(seed, 2_000, 3, 7, 3);
         }
     }
 
     #[test]
     fn never_early_and_equal_deadlines_in_order() {
         let mut timers = Timers::new();
-        let nodes: Vec<_> = (0..1000).map(|_| timer()).collect();
-        for node in &nodes {
-            // SAFETY: boxed, and they outlive the heap.
-            unsafe { timers.insert(NonNull::from(&**node), 10) };
+        for number in 0..1000 {
+            timers.insert(10, numbered(number));
         }
         timers.check();
-        // SAFETY: this thread owns the heap.
-        unsafe {
-            assert_eq!(timers.pop_expired(9), None);
-            for node in &nodes {
-                assert_eq!(timers.pop_expired(10), Some(NonNull::from(&**node)));
-            }
-            assert_eq!(timers.pop_expired(u64::MAX), None);
+        assert_eq!(timers.pop_expired(9), None);
+        for number in 0..1000 {
+            assert_eq!(timers.pop_expired(10), Some(numbered(number)));
         }
+        assert_eq!(timers.pop_expired(u64::MAX), None);
     }
 
     #[test]
     fn a_deadline_at_the_end_of_time_is_kept() {
         let mut timers = Timers::new();
-        let (never, soon) = (timer(), timer());
-        // SAFETY: boxed, they outlive the heap, and this thread owns it.
-        unsafe {
-            timers.insert(NonNull::from(&*never), u64::MAX);
-            timers.insert(NonNull::from(&*soon), 0);
+        let never = timers.insert(u64::MAX, numbered(0));
+        timers.insert(0, numbered(1));
+        assert_eq!(timers.next_deadline(), Some(0));
+        assert_eq!(timers.pop_expired(0), Some(numbered(1)));
+        assert_eq!(timers.next_deadline(), Some(u64::MAX));
+        assert_eq!(timers.pop_expired(u64::MAX - 1), None);
+        assert!(timers.remove(never));
+        assert_eq!(timers.next_deadline(), None);
+    }
+
+    #[test]
+    fn removing_what_has_fired_does_nothing_even_if_its_slot_is_used_again() {
+        let mut timers = Timers::new();
+        timers.insert(100, numbered(0)); // So that the slots are not forgotten in between.
+        let fired = timers.insert(1, numbered(1));
+        assert_eq!(timers.pop_expired(1), Some(numbered(1)));
+        assert!(!timers.remove(fired));
+        let next = timers.insert(2, numbered(2));
+        assert_eq!(next.slot, fired.slot);
+        assert!(!timers.remove(fired));
+        assert_eq!((timers.len(), timers.next_deadline()), (2, Some(2)));
+        assert!(timers.remove(next));
+        timers.check();
+        // Nor if the store was empty in between.
+        assert_eq!(timers.pop_expired(100), Some(numbered(0)));
+        assert!(!timers.remove(next));
+        let anew: Vec<_> = (3..9).map(|number| timers.insert(5, numbered(number))).collect();
+        assert!(!timers.remove(fired) && !timers.remove(next));
+        assert!(anew.into_iter().all(|timer| timers.remove(timer)));
+        assert!(timers.is_empty());
+    }
+
+    #[test]
+    fn removed_timers_are_neither_reported_nor_returned() {
+        let mut timers = Timers::new();
+        let all: Vec<_> = (0..40).map(|number| timers.insert(number as u64, numbered(number))).collect();
+        // From behind: dead entries pile up below a live root, and all go when it does.
+        for number in (10..20).rev() {
+            assert!(timers.remove(all[number]));
             assert_eq!(timers.next_deadline(), Some(0));
-            assert_eq!(timers.pop_expired(0), Some(NonNull::from(&*soon)));
-            assert_eq!(timers.next_deadline(), Some(u64::MAX));
-            assert_eq!(timers.pop_expired(u64::MAX - 1), None);
-            assert!(timers.remove(NonNull::from(&*never)));
-            assert_eq!(timers.next_deadline(), None);
         }
+        assert_eq!((timers.len(), timers.entries()), (30, 40));
+        for number in 0..9 {
+            assert_eq!(timers.pop_expired(u64::MAX), Some(numbered(number)));
+        }
+        assert!(timers.remove(all[9]));
+        assert_eq!((timers.next_deadline(), timers.dead), (Some(20), 0));
+        timers.check();
+    }
+
+    #[test]
+    fn a_million_timers_set_and_removed_leave_nothing_behind() {
+        let mut timers = Timers::new();
+        for number in 0..100 {
+            timers.insert(number as u64, numbered(number)); // Earlier than all that are removed: none gets to the root.
+        }
+        for number in 0..1_000_000 {
+            let timer = timers.insert(u64::MAX - number as u64, numbered(number));
+            assert!(timers.remove(timer));
+            assert!(timers.entries() <= 201);
+        }
+        timers.check();
+        assert!(timers.lines.len() * ARITY <= 256 && timers.slots.len() <= 201);
+        assert_eq!(timers.len(), 100);
+        for number in 0..100 {
+            assert_eq!(timers.pop_expired(99), Some(numbered(number)));
+        }
+        assert_eq!((timers.pop_expired(u64::MAX), timers.entries()), (None, 0));
     }
 
     #[test]
     fn warm_memory_is_kept_and_large_unused_memory_given_back() {
         let mut timers = Timers::new();
-        let nodes: Vec<_> = (0..300_000).map(|_| timer()).collect();
-        let fill = |timers: &mut Timers, count: usize| {
-            for (deadline, node) in nodes[..count].iter().enumerate() {
-                // SAFETY: boxed, and they outlive the heap.
-                unsafe { timers.insert(NonNull::from(&**node), (deadline as u64 * 7919) % 100_003) };
-            }
+        let deadline = |number: usize| (number as u64 * 7919) % 100_003;
+        let fill = |timers: &mut Timers, count: usize| -> Vec<Timer> {
+            (0..count).map(|number| timers.insert(deadline(number), numbered(number))).collect()
         };
         let empty = |timers: &mut Timers, down_to: usize| {
             let mut last = 0;
             while timers.len() > down_to {
-                // SAFETY: this thread owns the heap.
-                let popped = unsafe { timers.pop_expired(u64::MAX).unwrap().as_ref() };
-                assert!(popped.deadline.get() >= last);
-                last = popped.deadline.get();
+                let popped = deadline(timers.pop_expired(u64::MAX).unwrap().ticket as usize);
+                assert!(popped >= last);
+                last = popped;
             }
         };
+        let memory = |timers: &Timers| {
+            (timers.lines.as_ptr(), timers.lines.capacity(), timers.slots.as_ptr(), timers.slots.capacity())
+        };
         fill(&mut timers, 10_000);
-        let warm = (timers.lines.as_ptr(), timers.lines.capacity());
+        let warm = memory(&timers);
         for _ in 0..3 {
             empty(&mut timers, 0);
-            fill(&mut timers, 10_000);
+            let set = fill(&mut timers, 10_000);
+            assert!(set.into_iter().step_by(3).all(|timer| timers.remove(timer)));
         }
-        assert_eq!(warm, (timers.lines.as_ptr(), timers.lines.capacity()));
         empty(&mut timers, 0);
-        fill(&mut timers, 300_000);
-        let large = timers.lines.capacity();
+        fill(&mut timers, 10_000);
+        assert!(warm == memory(&timers));
+        empty(&mut timers, 0);
+
+        let set = fill(&mut timers, 300_000);
+        let large = (timers.lines.capacity(), timers.slots.capacity());
         empty(&mut timers, 20_000);
-        assert!(timers.lines.capacity() <= large / 4, "{} of {large}", timers.lines.capacity());
+        assert!(timers.lines.capacity() <= large.0 / 4, "{} of {}", timers.lines.capacity(), large.0);
         timers.check();
-        for node in &nodes {
-            // SAFETY: the node is in this heap or not set.
-            unsafe { timers.remove(NonNull::from(&**node)) };
+        for timer in set {
+            timers.remove(timer);
         }
         timers.check();
-        assert!(timers.is_empty());
+        assert!(timers.is_empty() && timers.slots.capacity() <= SHRINK_ABOVE);
+        // Some stay, but not for ever the slots behind them, though the last of those come free only after the first attempt to cut.
+        let set = fill(&mut timers, 300_000);
+        assert!(set[1000..].iter().all(|&timer| timers.remove(timer)));
+        for number in 0..200_000 {
+            let timer = timers.insert(u64::MAX, numbered(number));
+            assert!(timers.remove(timer));
+        }
+        timers.check();
+        assert!(timers.slots.capacity() <= SHRINK_ABOVE, "{}", timers.slots.capacity());
+        assert!(set[..1000].iter().all(|&timer| timers.remove(timer)));
+        assert!(!timers.remove(set[299_999]));
     }
 
     /// Prints what a timer costs; asserts nothing about it, since the machine may be busy.
     #[test]
     #[allow(clippy::disallowed_types)] // A stopwatch.
     fn figures() {
-        /// One node per 4 KiB page, as on fibers' stacks.
-        #[repr(align(4096))]
-        struct Page(Timer);
-        fn run<T>(label: &str, nodes: Vec<T>, get: impl Fn(&T) -> &Timer) {
+        for count in [1000, 100_000, 1_000_000] {
             let mut rng = Rng::from_seed(1);
             let mut timers = Timers::new();
             for round in ["cold", "warm"] {
+                let per_timer = |start: std::time::Instant| start.elapsed().as_nanos() as f64 / count as f64;
+                let fill = |timers: &mut Timers, rng: &mut Rng| -> Vec<Timer> {
+                    (0..count).map(|number| timers.insert(rng.next_u64() >> 1, numbered(number))).collect()
+                };
                 let start = std::time::Instant::now();
-                for node in &nodes {
-                    // SAFETY: the nodes outlive the heap and do not move.
-                    unsafe { timers.insert(NonNull::from(get(node)), rng.next_u64() >> 1) };
-                }
-                let insert = start.elapsed().as_nanos() as f64 / nodes.len() as f64;
+                fill(&mut timers, &mut rng);
+                let insert = per_timer(start);
                 let start = std::time::Instant::now();
-                // SAFETY: this thread owns the heap.
-                while unsafe { timers.pop_expired(u64::MAX) }.is_some() {}
-                let pop = start.elapsed().as_nanos() as f64 / nodes.len() as f64;
-                println!("{label} {:>8} {round}: insert {insert:.0} ns, pop {pop:.0} ns", nodes.len());
+                while timers.pop_expired(u64::MAX).is_some() {}
+                let pop = per_timer(start);
+                let set = fill(&mut timers, &mut rng);
+                let start = std::time::Instant::now();
+                set.into_iter().for_each(|timer| assert!(timers.remove(timer)));
+                let remove = per_timer(start);
+                println!("{count:>8} {round}: insert {insert:.0} ns, pop {pop:.0} ns, remove {remove:.0} ns");
             }
         }
-        let new = || Timer::new(ptr::null(), 0, 0);
-        run("dense  ", (0..100_000).map(|_| new()).collect(), |node| node);
-        run("dense  ", (0..1_000_000).map(|_| new()).collect(), |node| node);
-        run("stacks ", (0..100_000).map(|_| Page(new())).collect(), |page| &page.0);
     }
 }

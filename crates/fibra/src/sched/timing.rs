@@ -3,15 +3,15 @@
 //! Timers are the worker's own: set by its fibers, fired by its loop. Above: `worker.rs` (a busy worker looks now and then),
 //! `search.rs` (a worker without work sleeps until the first is due) and `wait`, which sets them. Below: `machine::timer`, `driver`.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use super::worker::Worker;
 use crate::driver::Timeout;
-use crate::fiber::frame::Frame;
-use crate::machine::timer::Timer;
+use crate::fiber::frame::{Frame, FrameRef};
+use crate::machine::timer::{Expired, Timer};
 use crate::prim::clock;
 use crate::wait::node::WaiterRef;
-use crate::wait::word::{Claim, Ticket};
+use crate::wait::word::{Arm, Claim, Ticket};
 
 /// With so many timers or more, wake-ups for them keep a distance.
 const MANY_TIMERS: usize = 256;
@@ -31,17 +31,11 @@ impl Worker {
     /// Wakes whoever's time has come.
     pub(super) fn fire_timers(&self, now: u64) {
         self.fired_at.set(now);
-        // SAFETY: nodes stay where they are until removed or popped (`set_timer`).
-        while let Some(timer) = self.timers.with(|timers| unsafe { timers.pop_expired(now) }) {
-            // SAFETY: as above; copied out before the claim lets the waiter go.
-            let (waiter, ticket, arm) = unsafe {
-                let timer = timer.as_ref();
-                (timer.waiter.get(), Ticket::from_bits(timer.ticket.get()), timer.arm.get())
-            };
+        while let Some(Expired { waiter, ticket, arm }) = self.timers.with(|timers| timers.pop_expired(now)) {
             let waiter = NonNull::new(waiter.cast_mut().cast()).expect("set by `set_timer`");
             // SAFETY: `set_timer` stored a frame's waiter, which lives for ever.
             let frame = Frame::from_waiter(unsafe { WaiterRef::new(waiter) });
-            match frame.waiter.word.claim(ticket, arm, true) {
+            match frame.waiter.word.claim(Ticket::from_bits(ticket), arm, true) {
                 Claim::Lost => {}
                 Claim::Direct => {
                     self.stats().wakes_timer.add(1);
@@ -55,25 +49,19 @@ impl Worker {
         self.armed.set(self.timers.with(|timers| timers.next_deadline().is_some()));
     }
 
-    /// Sets a timer for a wait of the running fiber.
-    ///
-    /// # Safety
-    /// `timer` stays where it is until it has fired or was removed with `remove_timer`.
-    pub(crate) unsafe fn set_timer(&self, timer: &Timer, deadline: u64) {
-        // SAFETY: the caller's promise.
-        self.timers.with(|timers| unsafe { timers.insert(NonNull::from(timer), deadline) });
+    /// Sets a timer for a wait of the running fiber. Whether it has fired or not, `remove_timer` may be called for it later.
+    pub(crate) fn set_timer(&self, frame: FrameRef, ticket: Ticket, arm: Arm, deadline: u64) -> Timer {
+        let expired = Expired { waiter: ptr::from_ref(&frame.waiter).cast(), ticket: ticket.to_bits(), arm };
+        let timer = self.timers.with(|timers| timers.insert(deadline, expired));
         if !self.armed.replace(true) {
             self.polled_at.set(clock::cycles());
         }
+        timer
     }
 
-    /// Takes a timer back if it has not fired.
-    ///
-    /// # Safety
-    /// `timer` was given to `set_timer` of this worker.
-    pub(crate) unsafe fn remove_timer(&self, timer: &Timer) {
-        // SAFETY: the caller's promise.
-        self.timers.with(|timers| unsafe { timers.remove(NonNull::from(timer)) });
+    /// Takes a timer of this worker back if it has not fired.
+    pub(crate) fn remove_timer(&self, timer: Timer) {
+        self.timers.with(|timers| timers.remove(timer));
     }
 
     /// When a sleeping worker should wake for its timers. With few of them, exactly when the first is due; with many, not sooner than

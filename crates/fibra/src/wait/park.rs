@@ -10,7 +10,6 @@
 //! owner. It is never looked at on the way out of a completed wait. No user code runs between PARKING and the switch.
 
 use std::panic::Location;
-use std::ptr;
 use std::time::Duration;
 
 use super::cancel;
@@ -19,7 +18,6 @@ use super::reason::WaitReason;
 use super::waker::{ThreadRecord, ThreadWait};
 use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, ARM_TIMEOUT, Arm, Ticket};
 use crate::fiber::frame::{FrameRef, flag};
-use crate::machine::timer::Timer;
 use crate::prim::atomic::handshake_load_u32;
 use crate::prim::clock;
 use crate::sched::current;
@@ -142,14 +140,12 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
 /// Suspends the current fiber, whose word is PARKING or claimed, with a timer that may claim the wait.
 #[inline(never)]
 fn suspend_until(worker: &Worker, frame: FrameRef, ticket: Ticket, deadline: u64) {
-    let timer = Timer::new(ptr::from_ref(&frame.waiter).cast(), ticket.to_bits(), ARM_TIMEOUT);
-    // SAFETY: it stays on this stack until it has fired or is removed below; the fiber does not leave this function before.
-    unsafe { worker.set_timer(&timer, deadline) };
+    let timer = worker.set_timer(frame, ticket, ARM_TIMEOUT, deadline);
     // SAFETY: on the current fiber, whose word is PARKING or claimed.
     unsafe { leave(worker, frame, signal::PARK_BOUND) };
-    if timer.is_set() {
-        // SAFETY: set above, on this worker: the fiber is bound to it while it waits.
-        unsafe { worker.remove_timer(&timer) };
+    // If the timer ended the wait there is nothing to take back. Otherwise it is in this worker still: the fiber was bound to it.
+    if frame.waiter.word.snapshot().arm() != ARM_TIMEOUT {
+        worker.remove_timer(timer);
     }
 }
 
