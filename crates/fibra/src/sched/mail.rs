@@ -42,12 +42,13 @@ impl Worker {
             Command::Flush(root) => {
                 self.wake_root_owner(self.tally.flush(root));
             }
+            Command::Cancel { root: Some((root, life)), .. } if root.life() != life => {}
             Command::Cancel { root, daemons_only, reason } => {
                 let mut at = self.started.get();
                 // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
                 while let Some(frame) = unsafe { at.as_ref() } {
                     at = frame.next_started.get();
-                    let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
+                    let same_root = root.is_none_or(|(root, _)| frame.root.get() == root.as_ptr());
                     if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
                         super::cancel::request(frame, reason);
                     }

@@ -51,6 +51,8 @@ pub(crate) struct Root {
     /// Why its daemons are cancelled; 0 if they are not.
     cancel_daemons: AtomicU32,
     waiter: SpinLock<Option<RootWaiter>>,
+    /// How often it was recycled: tells commands of a life that is over.
+    life: AtomicU32,
     /// Daemons that still refer to it, and one for the owner; whoever brings it to 0 recycles the root.
     users: AtomicI64,
 }
@@ -65,6 +67,7 @@ impl Root {
             cancel: AtomicU32::new(0),
             cancel_daemons: AtomicU32::new(0),
             waiter: SpinLock::new(None),
+            life: AtomicU32::new(0),
             users: AtomicI64::new(1),
         }
     }
@@ -79,6 +82,14 @@ impl Root {
         self.cancel.store(0, Ordering::Relaxed);
         self.cancel_daemons.store(0, Ordering::Relaxed);
         self.users.store(1, Ordering::Relaxed);
+        self.life.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Which life this is. Commands that name a root say which of its lives they mean, since a worker may read them late.
+    pub(crate) fn life(&self) -> u32 {
+        // Relaxed: for the owner it does not change; a worker that has a fiber of the new life got it after the reset, and one that has none
+        // has nothing to mistake.
+        self.life.load(Ordering::Relaxed)
     }
 
     /// A daemon refers to it.

@@ -46,8 +46,8 @@ pub(crate) struct Config {
 pub(crate) enum Command {
     /// Add your difference for this root to its number.
     Flush(RootRef),
-    /// Cancel the started fibers of this root (of all roots, if none is given); only daemons, if so said.
-    Cancel { root: Option<RootRef>, daemons_only: bool, reason: u32 },
+    /// Cancel the started fibers of this root in this life (of all roots, if none is given); only daemons, if so said.
+    Cancel { root: Option<(RootRef, u32)>, daemons_only: bool, reason: u32 },
 }
 
 /// A root of this runtime; valid as long as the runtime.
@@ -304,7 +304,9 @@ impl Shared {
 
     /// Cancels everything started in `root` (or everywhere), eagerly. What has not started sees the root's flag when it does.
     pub(crate) fn cancel_started(&self, root: Option<RootRef>, daemons_only: bool, reason: u32) {
-        self.post_all(Command::Cancel { root, daemons_only, reason });
+        // Nobody waits until the workers have read it: by then the root may serve another run.
+        let life = root.map(|root| (root, root.life()));
+        self.post_all(Command::Cancel { root: life, daemons_only, reason });
         // Tasks live on no worker between polls. A task leaves this map before its frame is recycled, so under the lock all are alive.
         for frame in self.tasks.lock().values() {
             let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
