@@ -5,6 +5,11 @@
 
 use std::any::Any;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use super::frame::{Frame, flag};
+use super::top::FiberTop;
 
 /// Clones a value for a child fiber.
 pub(crate) type CloneValue = fn(&dyn Any) -> Box<dyn Any + Send>;
@@ -85,4 +90,43 @@ impl std::fmt::Debug for Inherited {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inherited").field("len", &self.0.len()).finish()
     }
+}
+
+/// As for thread-locals: a destructor that makes a new value each time does not get away with it for ever.
+const MOST_DROPS: usize = 1000;
+
+/// At the end of a fiber, on its own stack: drops every local, shielded, panics caught. Destructors may set new ones; those go too. Nothing is
+/// left for the next fiber on this stack, which may be on another thread.
+#[inline(always)]
+pub(crate) fn drop_all(frame: &Frame, top: &FiberTop) {
+    if !top.locals.get().is_null() {
+        drop_all_slow(frame, top);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn drop_all_slow(frame: &Frame, top: &FiberTop) {
+    top.shields.set(top.shields.get() + 1);
+    frame.raise(flag::HOLD_OFF);
+    for _ in 0..MOST_DROPS {
+        // SAFETY: a map of this fiber's own, made by `scope::local`; borrowed for `pop`, which calls no user code.
+        let Some(value) = unsafe { top.locals.get().cast::<LocalMap>().as_mut() }.and_then(LocalMap::pop) else {
+            break;
+        };
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(value))) {
+            // Its destructor could panic once more, and so on: it is leaked.
+            mem::forget(payload);
+        }
+    }
+    let map = top.locals.replace(ptr::null_mut()).cast::<LocalMap>();
+    if !map.is_null() {
+        // SAFETY: made with `Box::into_raw`, and off the fiber now.
+        let map = unsafe { Box::from_raw(map) };
+        if !map.slots.is_empty() {
+            // Dropping these would only make new ones: they are leaked.
+            mem::forget(map);
+        }
+    }
+    top.shields.set(top.shields.get() - 1);
 }

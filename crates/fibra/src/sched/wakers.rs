@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use super::worker::Worker;
 use crate::fiber::frame::{Frame, RunResult, Thunk, flag};
+use crate::fiber::local::drop_all;
 use crate::fiber::outcome::Outcome;
 use crate::prim::atomic::Ordering;
 
@@ -24,12 +25,21 @@ pub(crate) fn call_all(wakers: Vec<Waker>) {
 unsafe fn call(frame: &Frame) -> RunResult {
     // SAFETY: `Worker::call_wakers` put them there, and this is the one run of this fiber.
     call_all(unsafe { frame.take::<Vec<Waker>>() });
+    drop_locals(frame);
     RunResult::Ended(Outcome::Value)
 }
 
 unsafe fn call_anyway(frame: &Frame) {
     // SAFETY: as in `call`. Shutdown cancels fibers that have not started, but a wake must not be lost.
     call_all(unsafe { frame.take::<Vec<Waker>>() });
+    drop_locals(frame);
+}
+
+/// Wakers may use fiber-locals, and this stack serves other fibers next. (Without a stack they were the thread's.)
+fn drop_locals(frame: &Frame) {
+    if let Some(top) = frame.top() {
+        drop_all(frame, top);
+    }
 }
 
 impl Worker {
@@ -50,7 +60,8 @@ impl Worker {
         let frame = self.take_frame();
         self.shared.root.add_user();
         // Relaxed, all: the frame is ours until it is queued here.
-        frame.waiter.flags.store(flag::PINNED | flag::DAEMON | flag::UNCAPPED, Ordering::Relaxed);
+        let flags = flag::PINNED | flag::DAEMON | flag::UNCAPPED | self.shared.base_flags;
+        frame.waiter.flags.store(flags, Ordering::Relaxed);
         frame.home.store(self.index as u32, Ordering::Relaxed);
         frame.id.store(self.take_id(), Ordering::Relaxed);
         // Relaxed, like the others.

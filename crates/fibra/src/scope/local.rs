@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::spawn::drop_quietly;
-use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::frame::FrameRef;
 use crate::fiber::local::{CloneValue, Inherited, LocalMap};
 use crate::fiber::top::FiberTop;
 use crate::sched::current;
@@ -92,7 +92,7 @@ fn with_map<R>(f: impl FnOnce(&mut LocalMap) -> R) -> R {
                 map = Box::into_raw(Box::default());
                 top.locals.set(map.cast());
             }
-            // SAFETY: made above (or in `start`), freed in `drop_all` at the end of this very fiber; only the fiber itself touches it, and
+            // SAFETY: made above (or in `start`), freed in `fiber::local::drop_all` at the end of this very fiber; only the fiber itself touches it, and
             // `f` does not come back here.
             f(unsafe { &mut *map })
         }
@@ -270,32 +270,4 @@ pub(crate) fn drop_detached(locals: *mut ()) {
         // SAFETY: `detach` took it off a fiber, and it is attached to none.
         drop_quietly(unsafe { Box::from_raw(locals.cast::<LocalMap>()) });
     }
-}
-
-/// At the end of a fiber, on its own stack: drops every local, shielded, panics caught. Destructors may set new ones; those go too.
-#[inline(always)]
-pub(crate) fn drop_all(top: &FiberTop) {
-    if !top.locals.get().is_null() {
-        drop_all_slow(top);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn drop_all_slow(top: &FiberTop) {
-    top.shields.set(top.shields.get() + 1);
-    if let Some(frame) = current::fiber() {
-        frame.raise(flag::HOLD_OFF);
-    }
-    // Bounded, as for thread-locals: a destructor that makes a new value each time does not get away with it for ever.
-    for _ in 0..1000 {
-        let Some(value) = with_map(LocalMap::pop) else { break };
-        drop_quietly(value);
-    }
-    let map = top.locals.replace(std::ptr::null_mut()).cast::<LocalMap>();
-    if !map.is_null() {
-        // SAFETY: the fiber's own, off the fiber now.
-        drop_quietly(unsafe { Box::from_raw(map) });
-    }
-    top.shields.set(top.shields.get() - 1);
 }

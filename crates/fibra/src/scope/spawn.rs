@@ -14,6 +14,7 @@ use super::fiber::shield;
 use super::join::JoinHandle;
 use super::local;
 use crate::fiber::frame::{self, Extras, Frame, FrameRef, RunResult, Thunk, flag};
+use crate::fiber::local::drop_all;
 use crate::fiber::outcome::Outcome;
 use crate::fiber::stack::StackSize;
 use crate::prim::atomic::Ordering;
@@ -375,7 +376,7 @@ pub(crate) fn start_of_user_code(frame: &Frame) {
 pub(crate) fn end_of_user_code(frame: &Frame) {
     if let Some(top) = frame.top() {
         top.unwinding.set(false);
-        local::drop_all(top);
+        drop_all(frame, top);
     }
 }
 
