@@ -27,6 +27,15 @@ fn workers(count: usize) -> Runtime {
     Runtime::builder().workers(count).build().unwrap()
 }
 
+/// Calls its closure when it goes.
+struct Finally<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 // Workers are asked to cancel what a run has started, and may hear of it when the run's root serves the next one already.
 #[test]
 fn what_a_failed_run_cancels_is_not_the_next_run() {
@@ -146,5 +155,102 @@ fn a_waker_that_blocks_is_not_unwound_where_cancellation_is_cooperative() {
         });
         drop(rt);
         assert!(slow.done.load(Ordering::SeqCst), "unwound on the way");
+    });
+}
+
+// A neighbour that yields inside a destructor while it unwinds (here without the hook) does not hold off others' cancellation.
+#[test]
+fn a_neighbour_that_unwinds_and_yields_holds_off_nobody() {
+    let ways: [fn(); 2] = [fibra::yield_now, || {
+        let never = fibra::spawn(|| fibra::sleep(HOUR)).cancel_on_drop();
+        assert!(!never.wait_timeout(Duration::ZERO));
+    }];
+    for give_way in ways {
+        within_a_minute(|| {
+            workers(1).run(move || {
+                let unwinding = fibra::spawn(move || {
+                    let _finally = Finally(|| {
+                        let neighbour = fibra::spawn(|| fibra::sleep(HOUR));
+                        // It parks while this fiber is suspended.
+                        (0..100).for_each(|_| give_way());
+                        neighbour.cancel();
+                        assert!(neighbour.join().unwrap_err().is_cancelled());
+                    });
+                    resume_unwind(Box::new("on purpose"))
+                });
+                assert!(unwinding.join().unwrap_err().is_panic());
+            });
+        });
+    }
+}
+
+// A panic of a blocking call goes on in its fiber: cancellation is held off there too, also if a neighbour is suspended while it unwinds.
+#[test]
+fn a_panic_out_of_a_blocking_call_is_an_unwinding() {
+    within_a_minute(|| {
+        workers(1).run(|| {
+            let done = Arc::new(AtomicBool::new(false));
+            let neighbour = fibra::spawn({
+                let done = done.clone();
+                move || {
+                    let _finally = Finally(|| {
+                        while !done.load(Ordering::SeqCst) {
+                            fibra::sleep(Duration::from_micros(100));
+                        }
+                    });
+                    resume_unwind(Box::new("on purpose"))
+                }
+            });
+            let started = Arc::new(AtomicBool::new(false));
+            let go_on = Arc::new(AtomicBool::new(false));
+            let fiber = fibra::spawn({
+                let (started, go_on) = (started.clone(), go_on.clone());
+                move || {
+                    let _finally = Finally(|| fibra::sleep(Duration::from_millis(1)));
+                    fibra::blocking(move || {
+                        started.store(true, Ordering::SeqCst);
+                        while !go_on.load(Ordering::SeqCst) {
+                            std::thread::yield_now();
+                        }
+                        resume_unwind(Box::new("out of the pool"))
+                    })
+                }
+            });
+            while !started.load(Ordering::SeqCst) {
+                fibra::sleep(Duration::from_micros(100));
+            }
+            fiber.cancel();
+            go_on.store(true, Ordering::SeqCst);
+            assert!(fiber.join().unwrap_err().is_panic());
+            done.store(true, Ordering::SeqCst);
+            assert!(neighbour.join().unwrap_err().is_panic());
+        });
+    });
+}
+
+// A fiber that has caught its cancellation before gives way to others when it is cancelled again; not inside `no_suspend`.
+#[test]
+fn a_repeated_cancellation_does_not_suspend_in_no_suspend() {
+    within_a_minute(|| {
+        workers(1).run(|| {
+            let started = Arc::new(AtomicBool::new(false));
+            let begun = started.clone();
+            let stubborn = fibra::spawn(move || {
+                begun.store(true, Ordering::SeqCst);
+                assert!(catch_unwind(|| fibra::sleep(HOUR)).is_err());
+                let ran = Arc::new(AtomicBool::new(false));
+                let other = ran.clone();
+                drop(fibra::spawn(move || other.store(true, Ordering::SeqCst)));
+                fibra::no_suspend(|| {
+                    (0..100).for_each(|_| assert!(catch_unwind(fibra::checkpoint).is_err()));
+                    ran.load(Ordering::SeqCst)
+                })
+            });
+            while !started.load(Ordering::SeqCst) {
+                fibra::yield_now();
+            }
+            stubborn.cancel();
+            assert!(!stubborn.join().unwrap(), "another fiber ran meanwhile");
+        });
     });
 }

@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
-use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ where
     let result = unsafe { (*job.result.get()).take() };
     match result.expect("a finished job has a result") {
         Ok(value) => value,
-        Err(payload) => resume_unwind(payload),
+        Err(payload) => cancel::pass_on(payload),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::fiber::frame::FrameRef;
 use crate::fiber::local::{CloneValue, Inherited, LocalMap};
 use crate::fiber::top::FiberTop;
 use crate::sched::current;
+use crate::wait::cancel;
 
 /// Declares fiber-locals.
 ///
@@ -229,7 +230,7 @@ pub(crate) fn inherited(frame: FrameRef) -> Inherited {
     put_back(top, map);
     match inherited {
         Ok(inherited) => inherited,
-        Err(payload) => std::panic::resume_unwind(payload),
+        Err(payload) => cancel::pass_on(payload),
     }
 }
 

@@ -175,6 +175,18 @@ fn repeated(worker: &Worker, frame: FrameRef) {
              Code that catches panics should pass on those for which fibra::is_cancellation is true."
         ));
     }
-    // SAFETY: on the current fiber, whose word is RUNNING.
-    unsafe { suspend_unwinding(worker, frame, signal::YIELD) };
+    if !frame.has(flag::NO_SUSPEND) {
+        // SAFETY: on the current fiber, whose word is RUNNING.
+        unsafe { suspend_unwinding(worker, frame, signal::YIELD) };
+    }
+}
+
+/// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber notes by itself that it unwinds.
+pub(crate) fn pass_on(payload: Box<dyn Any + Send>) -> ! {
+    if let Some(frame) = current::fiber()
+        && let Some(top) = frame.top()
+    {
+        begin_unwinding(frame, top);
+    }
+    resume_unwind(payload)
 }

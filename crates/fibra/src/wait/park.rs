@@ -95,7 +95,7 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
     if how.deadline.is_some_and(|deadline| deadline <= clock::now()) {
         // A yield: somebody who asks again and again, or sleeps for a moment at a time, must not keep the others from running.
         // SAFETY: on the current fiber, whose word is RUNNING.
-        unsafe { worker.suspend(frame, signal::YIELD) };
+        unsafe { leave(worker, frame, signal::YIELD) };
         return Ended::TimedOut;
     }
     let word = &frame.waiter.word;
@@ -192,7 +192,8 @@ fn yield_fiber(worker: &Worker, frame: FrameRef) {
 /// As there.
 #[inline(always)]
 unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
-    if frame.has(flag::HOLD_OFF) {
+    // Whoever unwinds without the hook has no flag yet, and its neighbours must know of it all the same.
+    if frame.has(flag::HOLD_OFF) || std::thread::panicking() {
         // SAFETY: passed on.
         unsafe { cancel::suspend_unwinding(worker, frame, signal) };
     } else {
