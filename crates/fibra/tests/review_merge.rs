@@ -254,3 +254,51 @@ fn a_repeated_cancellation_does_not_suspend_in_no_suspend() {
         });
     });
 }
+
+// A thread that unwinds runs fibers in a destructor: it is not they who unwind, so they can be cancelled.
+#[test]
+fn fibers_below_an_unwinding_thread_can_be_cancelled() {
+    within_a_minute(|| {
+        let unwound = catch_unwind(|| {
+            let _finally = Finally(|| {
+                Runtime::current_thread().unwrap().run(|| {
+                    let sleeper = fibra::spawn(|| fibra::sleep(HOUR));
+                    (0..100).for_each(|_| fibra::yield_now());
+                    sleeper.cancel();
+                    assert!(sleeper.join().unwrap_err().is_cancelled());
+                });
+            });
+            resume_unwind(Box::new("on purpose"))
+        });
+        assert!(unwound.is_err());
+    });
+}
+
+// A runtime of another kind that is dropped while its fiber unwinds: its fibers are cancelled and waited for, as always.
+#[test]
+fn a_runtime_dropped_by_an_unwinding_fiber_of_another() {
+    let builders: [fn() -> Runtime; 2] = [|| workers(1), || Runtime::current_thread().unwrap()];
+    for build in builders {
+        within_a_minute(|| {
+            let ended = Arc::new(AtomicBool::new(false));
+            let told = ended.clone();
+            let inner = build();
+            drop(inner.spawn(move || {
+                let _finally = Finally(|| told.store(true, Ordering::SeqCst));
+                loop {
+                    fibra::yield_now();
+                }
+            }));
+            inner.run(|| (0..100).for_each(|_| fibra::yield_now()));
+            let inner = AssertUnwindSafe(inner);
+            let unwound = catch_unwind(|| {
+                fibra::run(move || {
+                    let _inner = inner;
+                    resume_unwind(Box::new("on purpose"))
+                })
+            });
+            assert!(unwound.is_err());
+            assert!(ended.load(Ordering::SeqCst), "the runtime was leaked");
+        });
+    }
+}

@@ -13,9 +13,13 @@ use crate::prim::atomic::Ordering;
 
 type Hook = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
 
-/// Chains our hook before the one that is there now; once per process.
+/// Chains our hook before the one that is there now; once per process. A thread that unwinds may not, and leaves it to the next runtime:
+/// without it panics are reported without the fiber's name, on its own stack.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
+    if std::thread::panicking() {
+        return;
+    }
     INSTALLED.call_once(|| {
         let before = take_hook();
         set_hook(Box::new(move |info| hook(&*before, info)));

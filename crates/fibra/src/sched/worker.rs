@@ -98,7 +98,8 @@ pub(crate) struct Worker {
     rounds: Cell<u32>,
     /// Fibers it has counted and not yet told their root.
     pub(super) tally: Tally<RootRef>,
-    /// Fibers of this worker that are suspended while they unwind, inside a destructor; see `wait::cancel`.
+    /// Fibers of this worker that are suspended while they unwind, inside a destructor, and the thread below its loop if that unwinds; see
+    /// `wait::cancel`.
     pub(crate) parked_unwinding: Cell<u32>,
     /// Fibers of `wakers.rs` that have not ended.
     pub(super) wakers_to_call: Cell<u32>,
@@ -164,6 +165,9 @@ impl Worker {
     /// Runs fibers until `over` says so (asked whenever there is nothing to do, and after every fiber that ends).
     pub(crate) fn run_loop(&self, over: impl Fn() -> bool) {
         current::set_worker(self);
+        // A loop inside a destructor of a thread that unwinds: it is that thread's frame below, and none of the fibers.
+        let below = u32::from(self.parked_unwinding.get() == 0 && std::thread::panicking());
+        self.parked_unwinding.set(self.parked_unwinding.get() + below);
         loop {
             match self.take_next() {
                 Some(frame) => {
@@ -179,6 +183,7 @@ impl Worker {
                 }
             }
         }
+        self.parked_unwinding.set(self.parked_unwinding.get() - below);
         current::set_worker(ptr::null());
     }
 

@@ -211,9 +211,15 @@ impl Runtime {
         );
     }
 
+    fn is_own_fiber(&self) -> bool {
+        current::worker().is_some_and(|worker| Arc::ptr_eq(&worker.shared, &self.shared))
+    }
+
     fn refuse_on_own_fiber(&self, what: &str) {
-        let own = current::worker().is_some_and(|worker| Arc::ptr_eq(&worker.shared, &self.shared));
-        assert!(!own, "fibra: {what} of a runtime inside one of its own fibers: it would wait for itself for ever");
+        assert!(
+            !self.is_own_fiber(),
+            "fibra: {what} of a runtime inside one of its own fibers: it would wait for itself for ever"
+        );
         let own = self.shared.blocking.is_served_here();
         assert!(
             !own,
@@ -301,8 +307,8 @@ impl Drop for Runtime {
         if self.down {
             return;
         }
-        if std::thread::panicking() && (current::fiber().is_some() || self.shared.blocking.is_served_here()) {
-            // A second panic would abort: leak it instead.
+        if std::thread::panicking() && (self.is_own_fiber() || self.shared.blocking.is_served_here()) {
+            // It is refused below, and a second panic would abort: leak it instead.
             self.threads.lock().forget();
             mem::forget(self.shared.clone());
             return;
