@@ -95,8 +95,8 @@ impl std::fmt::Debug for Inherited {
 /// As for thread-locals: a destructor that makes a new value each time does not get away with it for ever.
 const MOST_DROPS: usize = 1000;
 
-/// At the end of a fiber, on its own stack: drops every local, shielded, panics caught. Destructors may set new ones; those go too. Nothing is
-/// left for the next fiber on this stack, which may be on another thread.
+/// At the end of a fiber, on its own stack: drops every local, shielded, panics caught. Destructors may set new ones; those go too.
+/// Nothing is left for the next fiber on this stack, which may be on another thread.
 #[inline(always)]
 pub(crate) fn drop_all(frame: &Frame, top: &FiberTop) {
     if !top.locals.get().is_null() {

@@ -87,8 +87,8 @@ impl Root {
 
     /// Which life this is. Commands that name a root say which of its lives they mean, since a worker may read them late.
     pub(crate) fn life(&self) -> u32 {
-        // Relaxed: for the owner it does not change; a worker that has a fiber of the new life got it after the reset, and one that has none
-        // has nothing to mistake.
+        // Relaxed: for the owner it does not change; a worker that has a fiber of the new life got it after the reset, and one
+        // that has none has nothing to mistake.
         self.life.load(Ordering::Relaxed)
     }
 

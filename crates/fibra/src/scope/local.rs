@@ -93,8 +93,8 @@ fn with_map<R>(f: impl FnOnce(&mut LocalMap) -> R) -> R {
                 map = Box::into_raw(Box::default());
                 top.locals.set(map.cast());
             }
-            // SAFETY: made above (or in `start`), freed in `fiber::local::drop_all` at the end of this very fiber; only the fiber itself touches it, and
-            // `f` does not come back here.
+            // SAFETY: made above (or in `start`), freed in `fiber::local::drop_all` at the end of this very fiber; only the fiber
+            // itself touches it, and `f` does not come back here.
             f(unsafe { &mut *map })
         }
         None => THREAD.with_borrow_mut(f),
