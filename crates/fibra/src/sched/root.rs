@@ -82,6 +82,7 @@ impl Root {
         self.cancel.store(0, Ordering::Relaxed);
         self.cancel_daemons.store(0, Ordering::Relaxed);
         self.users.store(1, Ordering::Relaxed);
+        // Relaxed: see `life`.
         self.life.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -21,7 +21,7 @@ use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
 use crate::sched::{cancel, current};
 use crate::time::Instant;
-use crate::wait::cancel::CancelReason;
+use crate::wait::cancel::{CancelReason, pass_on};
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::park::{self, Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
@@ -528,6 +528,29 @@ impl JoinError {
         match self.try_into_panic() {
             Ok(payload) => payload,
             Err(error) => panic!("into_panic of an error that is no panic: {error}"),
+        }
+    }
+
+    /// Passes the panic on: this fiber unwinds with the payload of the one that was joined. Unlike [`std::panic::resume_unwind`], which does
+    /// the same on a plain thread, it tells the runtime that this fiber unwinds, so that cancellation waits until it is done.
+    ///
+    /// # Panics
+    /// Always: with the payload, or, if the fiber did not panic, with the error's own text.
+    ///
+    /// ```
+    /// let caught = std::panic::catch_unwind(|| {
+    ///     fibra::run(|| {
+    ///         let child = fibra::spawn(|| std::panic::resume_unwind(Box::new("out of ink")));
+    ///         child.join().unwrap_or_else(|error: fibra::JoinError| error.resume_unwind())
+    ///     })
+    /// });
+    /// assert_eq!(caught.unwrap_err().downcast_ref(), Some(&"out of ink"));
+    /// ```
+    #[track_caller]
+    pub fn resume_unwind(self) -> ! {
+        match self.try_into_panic() {
+            Ok(payload) => pass_on(payload),
+            Err(error) => panic!("{error}"),
         }
     }
 
