@@ -531,8 +531,8 @@ impl JoinError {
         }
     }
 
-    /// Passes the panic on: this fiber unwinds with the payload of the one that was joined. Unlike [`std::panic::resume_unwind`], which does
-    /// the same on a plain thread, it tells the runtime that this fiber unwinds, so that cancellation waits until it is done.
+    /// Passes the panic on: this fiber unwinds with the payload of the one that was joined. Unlike [`std::panic::resume_unwind`] it
+    /// tells the runtime that this fiber unwinds, so that cancellation waits until it is done.
     ///
     /// # Panics
     /// Always: with the payload, or, if the fiber did not panic, with the error's own text.
