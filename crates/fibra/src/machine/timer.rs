@@ -9,7 +9,7 @@
 //!   place  0 1 2 [3]   [4 5 6 7]   [8 9 10 11]  ...         one bracket = one cache line of 64 bytes
 //!               root    its four    the children of place 4
 //!                 │
-//!   slots (32 bytes each: whom to wake, generation, state), in no order, the free ones in a list
+//!   slots (24 bytes each: whom to wake, generation, state), in no order, the free ones in a list
 //! ```
 //!
 //! * Four children share a line, so a step down costs one cache miss, and the tree is half as deep as a binary one.
@@ -27,7 +27,7 @@
 //! * every entry has a slot of its own, whose state is `Set` or `Dead`; all other slots are `Free` and in the list;
 //! * `dead` slots are `Dead`; at most half of the entries are, or there are fewer than `COMPACT_FROM`: memory is bounded by the
 //!   live timers;
-//! * no two timers of a store ever have the same generation.
+//! * of 2^32 timers set one after the other no two have the same generation.
 //!
 //! Warm, nothing is allocated: memory is kept, and given back only when large and mostly unused. Entries can move for that;
 //! slots cannot, since the waiters know their numbers: their table is cut behind the last one in use.
@@ -47,7 +47,7 @@ const SHRINK_ABOVE: usize = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timer {
     slot: u32,
-    generation: u64,
+    generation: u32,
 }
 
 /// What whoever sets a timer leaves for whoever handles its expiry: whom to wake, for which wait, as which arm. It means
@@ -72,13 +72,16 @@ enum State {
 #[derive(Clone, Copy)]
 struct Slot {
     waiter: *const (),
-    ticket: u64,
-    /// How many timers were set in this store before this one: tells the timer from those that had the slot before.
-    generation: u64,
-    next_free: u32,
+    /// The ticket of a timer; the next free slot of a free one.
+    ticket_or_next: u64,
+    /// How many timers were set in this store before this one: tells the timer from those that had the slot before. Wraps: a waiter would
+    /// have to keep a timer that has fired while exactly 2^32 others are set.
+    generation: u32,
     arm: u8,
     state: State,
 }
+
+const _: () = assert!(size_of::<Slot>() == 24);
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -143,7 +146,7 @@ pub(crate) struct Timers {
     /// How many entries are dead.
     dead: usize,
     next_order: u32,
-    next_generation: u64,
+    next_generation: u32,
     /// How many entries were dropped since the slots were last cut.
     dropped: usize,
 }
@@ -205,19 +208,19 @@ impl Timers {
             self.renumber();
         }
         let generation = self.next_generation;
-        self.next_generation += 1;
+        self.next_generation = generation.wrapping_add(1);
         let order = self.next_order;
         self.next_order += 1;
 
         let mut slot = self.free;
         let Expired { waiter, ticket, arm } = expired;
-        let content = Slot { waiter, ticket, generation, next_free: NONE, arm, state: State::Set };
+        let content = Slot { waiter, ticket_or_next: ticket, generation, arm, state: State::Set };
         if slot == NONE {
             slot = self.slots.len() as u32;
             self.slots.push(content);
         } else {
             let free = &mut self.slots[slot as usize];
-            self.free = free.next_free;
+            self.free = free.ticket_or_next as u32;
             *free = content;
         }
         self.end += 1;
@@ -248,7 +251,7 @@ impl Timers {
             return None;
         }
         let slot = self.entry(ROOT).slot();
-        let Slot { waiter, ticket, arm, .. } = self.slots[slot as usize];
+        let Slot { waiter, ticket_or_next: ticket, arm, .. } = self.slots[slot as usize];
         self.drop_root();
         if self.dead > 0 {
             self.clear_dead();
@@ -304,7 +307,7 @@ impl Timers {
     fn free_slot(&mut self, slot: u32) {
         let freed = &mut self.slots[slot as usize];
         freed.state = State::Free;
-        freed.next_free = self.free;
+        freed.ticket_or_next = u64::from(self.free);
         self.free = slot;
         self.dropped += 1;
     }
@@ -429,7 +432,7 @@ impl Timers {
         self.free = NONE;
         for (number, slot) in self.slots.iter_mut().enumerate().rev() {
             if slot.state == State::Free {
-                slot.next_free = self.free;
+                slot.ticket_or_next = u64::from(self.free);
                 self.free = number as u32;
             }
         }

@@ -30,7 +30,7 @@ impl Timers {
         while free != NONE {
             assert!(!std::mem::replace(&mut used[free as usize], true), "a free slot is in use");
             assert_eq!(self.slots[free as usize].state, State::Free);
-            free = self.slots[free as usize].next_free;
+            free = self.slots[free as usize].ticket_or_next as u32;
         }
         assert!(used.iter().all(|&used| used), "a slot is lost");
         if self.is_empty() {
