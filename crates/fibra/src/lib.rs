@@ -78,6 +78,7 @@
 //! tour starts a million fibers.
 #![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
 
+pub mod channel;
 #[cfg(not(any(loom, shuttle)))]
 mod driver;
 mod fiber;
@@ -89,7 +90,7 @@ mod prim;
 mod sched;
 #[cfg(not(any(loom, shuttle)))]
 mod scope;
-#[cfg(not(any(loom, shuttle)))]
+mod select;
 pub mod time;
 mod wait;
 
@@ -114,6 +115,7 @@ pub use public::*;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::scope::private::*;
+    pub use crate::select::private as select;
 }
 
 /// The programs in the prose are tests too.

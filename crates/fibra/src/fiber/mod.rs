@@ -12,6 +12,7 @@
 pub(crate) mod context;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod frame;
+pub(crate) mod id;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod local;
 pub(crate) mod outcome;

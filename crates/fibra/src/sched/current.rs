@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::shared::Shared;
 use super::worker::Worker;
 use crate::fiber::frame::FrameRef;
+use crate::prim::random::Rng;
 
 thread_local! {
     static WORKER: Cell<*const Worker> = const { Cell::new(ptr::null()) };
@@ -66,4 +67,21 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
         at.map(|at| entered.remove(at))
     });
     drop(gone);
+}
+
+/// A random number below `bound`, from the policy of the worker that runs here, or from the thread's own generator.
+#[inline]
+pub(crate) fn choose(bound: usize) -> usize {
+    match worker() {
+        Some(worker) => worker.policy.with(|policy| policy.choose(bound)),
+        None => choose_on_thread(bound),
+    }
+}
+
+fn choose_on_thread(bound: usize) -> usize {
+    thread_local! {
+        static RNG: RefCell<Rng> = RefCell::new(Rng::from_entropy());
+    }
+    // While the thread is torn down, any one will do.
+    RNG.try_with(|rng| rng.borrow_mut().below(bound)).unwrap_or(0)
 }

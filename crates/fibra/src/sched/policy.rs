@@ -59,6 +59,12 @@ impl Policy {
         chain < CHAIN_LIMIT
     }
 
+    /// Which of so many arms that are ready a select takes.
+    #[inline]
+    pub(crate) fn choose(&mut self, among: usize) -> usize {
+        self.rng.below(among)
+    }
+
     /// Where a search over `workers` starts.
     #[inline]
     pub(crate) fn first_victim(&mut self, workers: usize) -> usize {

@@ -1,7 +1,6 @@
 //! Wakers of async tasks are user code: they must not run on the scheduler's stack. A worker that has some to call spawns a
 //! fiber for it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 use super::worker::Worker;
@@ -9,18 +8,9 @@ use crate::fiber::frame::{Frame, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::Outcome;
 use crate::prim::atomic::Ordering;
+use crate::wait::waker::call_all;
 
 static CALL_WAKERS: Thunk = Thunk { run: call, discard: call_anyway };
-
-/// Calls each; one that panics does not stop the others.
-pub(crate) fn call_all(wakers: Vec<Waker>) {
-    for waker in wakers {
-        // The payload is leaked: dropping it is user code once more.
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            std::mem::forget(payload);
-        }
-    }
-}
 
 unsafe fn call(frame: &Frame) -> RunResult {
     // SAFETY: `Worker::call_wakers` put them there, and this is the one run of this fiber.
@@ -49,7 +39,7 @@ impl Worker {
     }
 
     /// Has them called soon, on a fiber of this worker.
-    pub(super) fn call_wakers(&self, wakers: Vec<Waker>) {
+    pub(crate) fn call_wakers(&self, wakers: Vec<Waker>) {
         if wakers.is_empty() {
             return;
         }

@@ -68,7 +68,7 @@ where
             drop(job);
             cancel::deliver();
         }
-        Ended::NotParked if job.state.with(|state| state.refused) => {
+        Ended::NotParked | Ended::Overtaken(_) if job.state.with(|state| state.refused) => {
             said_once();
             // SAFETY: the pool has not taken it: the closure is still there and ours.
             let f = unsafe { (*job.closure.get()).take() };

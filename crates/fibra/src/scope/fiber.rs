@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::join::FiberId;
+use crate::fiber::id::FiberId;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::top::FiberTop;
 use crate::sched::current as running;

@@ -16,45 +16,19 @@ use std::time::Duration;
 
 use super::spawn::drop_quietly;
 use crate::fiber::frame::{self, Frame, FrameRef, flag};
+use crate::fiber::id::FiberId;
 use crate::fiber::outcome::{Detached, Outcome};
 use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
 use crate::sched::{cancel, current};
+use crate::select::case::Single;
 use crate::time::Instant;
 use crate::wait::cancel::{CancelReason, pass_on};
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::park::{self, Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
-use crate::wait::waker::TaskRecord;
-use crate::wait::word::{ARM_FIRST, Commit, Ticket};
-
-/// Names one fiber: unique in the process, never reused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FiberId(u64);
-
-impl FiberId {
-    pub(crate) fn of(frame: FrameRef) -> Self {
-        // Relaxed: the id of a live fiber does not change.
-        Self(frame.id.load(Ordering::Relaxed))
-    }
-
-    /// The id as a number.
-    pub fn as_u64(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for FiberId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
-
-impl fmt::Debug for FiberId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FiberId({})", self.0)
-    }
-}
+use crate::wait::task::{Published, TaskWait};
+use crate::wait::word::{ARM_FIRST, Arm, Ticket};
 
 /// The handle of a fiber: join it, cancel it, ask for it. Dropping it lets the fiber go on by itself.
 ///
@@ -164,7 +138,7 @@ impl<T> JoinHandle<T> {
 
     fn wait_until(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
         let how =
-            Wait { reason: WaitReason::Join, object: self.id().0, site, deadline: deadline.map(Instant::as_nanos) };
+            Wait { reason: WaitReason::Join, object: self.id().as_u64(), site, deadline: deadline.map(Instant::as_nanos) };
         loop {
             if self.is_finished() {
                 return true;
@@ -176,7 +150,7 @@ impl<T> JoinHandle<T> {
             }
             match wait(&JoinWait { frame: self.frame, node: Node::new() }, how) {
                 Ended::TimedOut => return self.is_finished(),
-                Ended::NotParked | Ended::Completed(_) => {}
+                Ended::NotParked | Ended::Overtaken(_) | Ended::Completed(_) => {}
                 Ended::Cancelled => unreachable!("`wait` unwinds"),
             }
         }
@@ -333,7 +307,7 @@ struct JoinWait {
 
 impl Waitable for JoinWait {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        publish_joiner(self.frame, &self.node, waiter, ticket)
+        publish_joiner(self.frame, &self.node, waiter, ticket, ARM_FIRST)
     }
 
     fn unpublish(&self) {
@@ -341,9 +315,9 @@ impl Waitable for JoinWait {
     }
 }
 
-fn publish_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket) -> bool {
+fn publish_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
     let Some(locked) = frame.join.lock() else { return false };
-    node.set(waiter, ticket, ARM_FIRST);
+    node.set(waiter, ticket, arm);
     // SAFETY: under the lock of the list; the node stays on the waiting stack (or in its record) until it is unlinked.
     unsafe { frame.joiners.push_back(node) };
     frame.join.unlock(locked, true);
@@ -362,11 +336,26 @@ fn unpublish_joiner(frame: FrameRef, node: &Node) {
     }
 }
 
+/// The end of a fiber, as an arm of a select. One's own end is there at once: joining oneself is an error, not a wait.
+impl<T> Single for JoinHandle<T> {
+    fn try_complete(&self) -> bool {
+        self.is_finished() || self.is_current()
+    }
+
+    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
+        publish_joiner(self.frame, node, waiter, ticket, arm)
+    }
+
+    fn unpublish(&self, node: &Node) {
+        unpublish_joiner(self.frame, node);
+    }
+}
+
 /// The future of a [`JoinHandle`]. Dropping it detaches the fiber, like dropping the handle.
 #[must_use = "futures do nothing unless polled"]
 pub struct JoinFuture<T> {
     handle: Option<JoinHandle<T>>,
-    record: Option<&'static TaskRecord>,
+    wait: TaskWait,
 }
 
 impl<T> IntoFuture for JoinHandle<T> {
@@ -374,26 +363,18 @@ impl<T> IntoFuture for JoinHandle<T> {
     type IntoFuture = JoinFuture<T>;
 
     fn into_future(self) -> JoinFuture<T> {
-        JoinFuture { handle: Some(self), record: None }
+        JoinFuture { handle: Some(self), wait: TaskWait::default() }
     }
 }
 
 impl<T> Unpin for JoinFuture<T> {}
 
 impl<T> JoinFuture<T> {
-    /// Ends the wait that the last poll published, whichever way it went.
+    /// Ends the wait that the last poll published.
     fn withdraw(&mut self) {
-        let (Some(handle), Some(record)) = (&self.handle, self.record.take()) else { return };
-        let word = &record.waiter().word;
-        if !word.take_back() {
-            // Claimed: the owner unlinks the node and releases in a moment.
-            while word.snapshot().is_claimed() {
-                crate::prim::thread::yield_now();
-            }
-            word.resume();
+        if let Some(handle) = &self.handle {
+            self.wait.withdraw(|node| unpublish_joiner(handle.frame, node));
         }
-        unpublish_joiner(handle.frame, &record.node);
-        record.give();
     }
 }
 
@@ -402,28 +383,20 @@ impl<T> Future for JoinFuture<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.withdraw();
-        let handle = self.handle.as_ref().expect("a future is not polled after it is ready");
+        let this = &mut *self;
+        let handle = this.handle.as_ref().expect("a future is not polled after it is ready");
         if handle.is_current() && !handle.is_finished() {
             return Poll::Ready(Err(handle.error(Kind::SelfJoin)));
         }
         if !handle.is_finished() {
-            let record = TaskRecord::take();
-            record.set_waker(Some(cx.waker().clone()));
-            let ticket = record.begin();
-            if publish_joiner(handle.frame, &record.node, record.waiter_ref(), ticket) {
-                self.record = Some(record);
-                match record.waiter().word.commit_park() {
-                    Commit::Parked => return Poll::Pending,
-                    // Ended in this very moment; nobody has called the waker for it.
-                    Commit::Requeue => self.withdraw(),
-                }
-            } else {
-                let aborted = record.waiter().word.abort_park();
-                debug_assert!(aborted, "nobody knows of a wait that was not published");
-                record.give();
+            let frame = handle.frame;
+            match this.wait.publish(cx.waker(), |node, waiter, ticket| publish_joiner(frame, node, waiter, ticket, ARM_FIRST)) {
+                Published::Pending => return Poll::Pending,
+                Published::Completed => this.withdraw(),
+                Published::Refused => {}
             }
         }
-        let handle = self.handle.take().expect("present above");
+        let handle = this.handle.take().expect("present above");
         // A joiner that was woken between DONE and this is the rule; one that was not sees the result all the same.
         Poll::Ready(handle.take_result())
     }

@@ -59,7 +59,7 @@ fn poll_until_ready<F: Future>(future: F, notify: Arc<Notify>, site: &'static Lo
         let object = Arc::as_ptr(&notify).addr() as u64;
         let ended = wait(&*notify, Wait { reason: WaitReason::BlockOn, object, site, deadline: None });
         // Woken during its own poll: it wants to go on, but others of this worker come first, or it could keep them waiting for ever.
-        if ended == Ended::NotParked && current::fiber().is_some() {
+        if matches!(ended, Ended::NotParked | Ended::Overtaken(_)) && current::fiber().is_some() {
             park::yield_now();
         }
     }

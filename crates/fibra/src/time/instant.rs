@@ -173,6 +173,12 @@ impl Instant {
         clock::to_std(self.0)
     }
 
+    /// The moment with this number on fibra's clock.
+    #[inline(always)]
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
     /// The moment as `prim::clock` counts, for timers.
     #[inline]
     pub(crate) const fn as_nanos(self) -> u64 {

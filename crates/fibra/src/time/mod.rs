@@ -4,7 +4,9 @@
 //! a deadline is asked for, a [`std::time::Instant`] will do as well.
 
 mod instant;
+#[cfg(not(any(loom, shuttle)))]
 mod sleep;
 
 pub use instant::Instant;
+#[cfg(not(any(loom, shuttle)))]
 pub use sleep::{sleep, sleep_until};

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::panic::resume_unwind;
 
 use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::id::FiberId;
 use crate::fiber::top::FiberTop;
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::sched::current;
@@ -115,6 +116,29 @@ fn is_still_unwinding(worker: &Worker, frame: FrameRef, top: &FiberTop) -> bool 
         begin_unwinding(frame, top);
     }
     top.unwinding.get()
+}
+
+/// How whatever runs here is being unwound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unwinding {
+    Cancelled,
+    Panicked(FiberId),
+}
+
+/// Is whatever runs here being unwound, and by what?
+pub(crate) fn unwinding() -> Option<Unwinding> {
+    if !std::thread::panicking() {
+        return None;
+    }
+    let running = current::worker().and_then(|worker| Some((worker, worker.current.get()?)));
+    let Some((worker, frame)) = running else { return Some(Unwinding::Panicked(FiberId::NONE)) };
+    let top = frame.top().expect("a running fiber has a stack");
+    if !is_still_unwinding(worker, frame, top) {
+        return None;
+    }
+    // A fiber that was told to end and then panicked on its way counts as cancelled.
+    let delivered = top.deliveries.get() > 0 && frame.has(flag::CANCEL);
+    Some(if delivered { Unwinding::Cancelled } else { Unwinding::Panicked(FiberId::of(frame)) })
 }
 
 /// Suspends the running fiber, which may be unwinding (it is inside a destructor): its neighbours have to know, since

@@ -4,7 +4,10 @@
 //! word.rs     the state machine: one AtomicU64 per waiter          (lowest floor: `fiber` and `sched` name it too)
 //! node.rs     who waits for an object: nodes and lists              (lowest floor)
 //! waker.rs    the records of threads and async waits, and unparking (lowest floor)
-//! park.rs     wait: RUNNING → PARKING → PARKED → RUNNING, for fibers and threads
+//! waitable.rs what can be waited on
+//! park.rs     wait: RUNNING → PARKING → PARKED → RUNNING, for fibers and threads (park_model.rs: the same for models)
+//! wake.rs     setting a claimed waiter going
+//! task.rs     the wait of a future
 //! cancel.rs   how a cancelled fiber unwinds
 //! notify.rs   waits without a node: futures that are polled by a fiber, a thread or the scheduler
 //! reason.rs   why something waits
@@ -16,7 +19,12 @@ pub(crate) mod node;
 pub(crate) mod notify;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod park;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(any(loom, shuttle))]
+#[path = "park_model.rs"]
+pub(crate) mod park;
 pub(crate) mod reason;
+pub(crate) mod task;
+pub(crate) mod waitable;
+pub(crate) mod wake;
 pub(crate) mod waker;
 pub(crate) mod word;

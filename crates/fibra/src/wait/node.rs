@@ -79,15 +79,19 @@ impl WaiterRef {
     }
 }
 
-/// One entry in one object's list: "this wait, and which arm of it you are".
+/// One entry in one object's list: "this wait, and which arm of it you are". What `slot`, `role` and `outcome` mean is the
+/// object's: where a value is put or taken, what the waiter wants, and what became of it (written between claim and release).
 #[derive(Debug)]
 pub(crate) struct Node {
     prev: Cell<*const Node>,
     next: Cell<*const Node>,
-    linked: Cell<bool>,
     waiter: Cell<Option<WaiterRef>>,
     ticket: Cell<Ticket>,
+    pub(crate) slot: Cell<*mut ()>,
+    linked: Cell<bool>,
     arm: Cell<Arm>,
+    pub(crate) role: Cell<u8>,
+    pub(crate) outcome: Cell<u8>,
 }
 
 impl Node {
@@ -95,10 +99,13 @@ impl Node {
         Self {
             prev: Cell::new(ptr::null()),
             next: Cell::new(ptr::null()),
-            linked: Cell::new(false),
             waiter: Cell::new(None),
             ticket: Cell::new(Ticket::NONE),
+            slot: Cell::new(ptr::null_mut()),
+            linked: Cell::new(false),
             arm: Cell::new(0),
+            role: Cell::new(0),
+            outcome: Cell::new(0),
         }
     }
 
@@ -148,6 +155,44 @@ impl WaitList {
             // SAFETY: linked nodes are alive (contract of this function), and the lock is held.
             unsafe { (*tail).next.set(node) };
         }
+    }
+
+    /// Like [`push_back`](Self::push_back), but before all others: for one that was called, came and found nothing.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn push_front(&self, node: &Node) {
+        debug_assert!(!node.linked.get(), "a node is linked once");
+        let head = self.head.replace(node);
+        node.prev.set(ptr::null());
+        node.next.set(head);
+        node.linked.set(true);
+        if head.is_null() {
+            self.tail.set(node);
+        } else {
+            // SAFETY: linked nodes are alive (contract of this function), and the lock is held.
+            unsafe { (*head).prev.set(node) };
+        }
+    }
+
+    /// The oldest node.
+    ///
+    /// # Safety
+    /// Under the object's lock, and the reference must not be used after the node was unlinked and its wait released.
+    #[inline(always)]
+    pub(crate) unsafe fn front<'a>(&self) -> Option<&'a Node> {
+        // SAFETY: linked nodes are alive, and the lock is held.
+        unsafe { self.head.get().as_ref() }
+    }
+
+    /// The node behind `node`, which is linked here.
+    ///
+    /// # Safety
+    /// As [`front`](Self::front).
+    pub(crate) unsafe fn after<'a>(&self, node: &Node) -> Option<&'a Node> {
+        debug_assert!(node.linked.get(), "asked of a node that is in the list");
+        // SAFETY: linked nodes are alive, and the lock is held.
+        unsafe { node.next.get().as_ref() }
     }
 
     /// Unlinks `node` if it is linked; does nothing otherwise. True if it was.
@@ -212,8 +257,16 @@ mod tests {
             assert_eq!(list.pop_front().unwrap().2, 0);
             assert!(!list.remove(&nodes[0]), "popped by a waker: unpublish finds nothing to do");
             assert_eq!(list.pop_front().unwrap().2, 2);
+            list.push_front(&nodes[0]);
+            assert!(ptr::eq(list.front().unwrap(), &raw const nodes[0]));
+            assert!(ptr::eq(list.after(&nodes[0]).unwrap(), &raw const nodes[3]));
+            assert!(list.after(&nodes[3]).is_none());
+            assert!(list.remove(&nodes[0]));
             assert!(list.remove(&nodes[3]));
             assert!(list.is_empty() && list.pop_front().is_none());
+            list.push_front(&nodes[2]);
+            list.push_back(&nodes[1]);
+            assert_eq!((list.pop_front().unwrap().2, list.pop_front().unwrap().2), (2, 1));
         }
     }
 }

@@ -9,52 +9,18 @@
 //! Cancellation is looked at twice: on entry, and after PARKING is visible; after that the canceller claims the wait like any
 //! owner. It is never looked at on the way out of a completed wait. No user code runs between PARKING and the switch.
 
-use std::panic::Location;
 use std::time::Duration;
 
 use super::cancel;
-use super::node::WaiterRef;
 use super::reason::WaitReason;
+pub(crate) use super::waitable::{Ended, Wait, Waitable};
 use super::waker::{ThreadRecord, ThreadWait};
-use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, ARM_TIMEOUT, Arm, Ticket};
+use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, ARM_TIMEOUT, Ticket};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::atomic::handshake_load_u32;
 use crate::prim::clock;
 use crate::sched::current;
 use crate::sched::worker::{Worker, signal};
-
-/// Something one can wait on; holds its own nodes, on the stack of whoever waits.
-pub(crate) trait Waitable {
-    /// Makes the wait visible to completion owners. False: it is complete (or refused) already, do not wait; then nothing stays published.
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool;
-    /// Takes it back after somebody else completed the wait. Does nothing if the owner has unlinked it already.
-    fn unpublish(&self);
-}
-
-/// How a wait goes about it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait {
-    pub(crate) reason: WaitReason,
-    /// Names the object in reports.
-    pub(crate) object: u64,
-    pub(crate) site: &'static Location<'static>,
-    /// On fibra's clock.
-    pub(crate) deadline: Option<u64>,
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use]
-pub(crate) enum Ended {
-    /// `publish` said that there is nothing to wait for.
-    NotParked,
-    /// An owner completed it as this arm.
-    Completed(Arm),
-    /// The deadline came first.
-    TimedOut,
-    /// Cancellation came first. Only returned by [`wait_or_cancelled`]; [`wait`] unwinds instead.
-    Cancelled,
-}
 
 /// Waits, as whatever runs here. Cancellation unwinds the fiber.
 #[inline]
@@ -111,9 +77,10 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
     }
     if !waitable.publish(frame.waiter_ref(), ticket) {
         if !word.abort_park() {
-            // Cancelled meanwhile; but what we came for is done, and that stands. Cancellation comes at the next wait.
+            // Cancelled meanwhile, or (a wait with several arms) completed by one that was visible already.
             // SAFETY: as above.
             unsafe { leave(worker, frame, signal::PARK) };
+            return Ended::Overtaken(word.snapshot().arm());
         }
         return Ended::NotParked;
     }
@@ -160,6 +127,7 @@ fn thread_wait(waitable: &impl Waitable, how: Wait) -> Ended {
     });
     match ended {
         ThreadWait::NotParked => Ended::NotParked,
+        ThreadWait::Overtaken(arm) => Ended::Overtaken(arm),
         ThreadWait::Completed(arm) => Ended::Completed(arm),
         ThreadWait::TimedOut => Ended::TimedOut,
     }

@@ -21,11 +21,21 @@ pub enum WaitReason {
     RunEnd = 6,
     /// At the end of a runtime, until its daemons have ended: binding.
     RuntimeEnd = 7,
+    /// Sending into a full channel, or one without a buffer and nobody who receives.
+    ChannelSend = 8,
+    /// Receiving from an empty channel.
+    ChannelRecv = 9,
+    /// Waiting for the right to send ([`reserve`](crate::channel::Sender::reserve)).
+    ChannelReserve = 10,
+    /// Waiting for the other side of a channel to go.
+    ChannelClosed = 11,
+    /// In a [`select!`](crate::select) or a [`Select`](crate::channel::Select).
+    Select = 12,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 7] = [
+    pub const ALL: [WaitReason; 12] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -33,6 +43,11 @@ impl WaitReason {
         WaitReason::BlockOn,
         WaitReason::RunEnd,
         WaitReason::RuntimeEnd,
+        WaitReason::ChannelSend,
+        WaitReason::ChannelRecv,
+        WaitReason::ChannelReserve,
+        WaitReason::ChannelClosed,
+        WaitReason::Select,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
@@ -55,6 +70,11 @@ impl fmt::Display for WaitReason {
             WaitReason::BlockOn => "waiting for a future",
             WaitReason::RunEnd => "waiting for the fibers of its run",
             WaitReason::RuntimeEnd => "waiting for the daemons of its runtime",
+            WaitReason::ChannelSend => "sending to a channel",
+            WaitReason::ChannelRecv => "receiving from a channel",
+            WaitReason::ChannelReserve => "reserving a place in a channel",
+            WaitReason::ChannelClosed => "waiting for the other side of a channel to go",
+            WaitReason::Select => "waiting for one of several operations",
         })
     }
 }

@@ -7,6 +7,7 @@
 //! word says whether the wait is over, the flag under the mutex that somebody has called. A task's record holds its waker: it is
 //! *notified, never filled*; what it waits for is taken inside `poll`.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::task::Waker;
 use std::time::Duration;
@@ -132,9 +133,59 @@ pub(crate) fn unpark(waiter: WaiterRef) -> Option<Waker> {
     }
 }
 
+/// Calls each; one that panics does not stop the others.
+pub(crate) fn call_all(wakers: Vec<Waker>) {
+    wakers.into_iter().for_each(call);
+}
+
+/// Calls a waker. A panic of its stays here: it is no business of whoever happened to complete the wait.
+pub(crate) fn call(waker: Waker) {
+    // The payload is leaked: dropping it is user code once more.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        std::mem::forget(payload);
+    }
+}
+
+/// A wait that is the holder's to complete: fill its slot, then set it going, once. Until then the waiter cannot move on, and nobody else
+/// can end its wait; so no user code may run in between.
+#[derive(Debug)]
+#[must_use = "the waiter sleeps until it is set going"]
+pub(crate) struct Claimed {
+    waiter: WaiterRef,
+    held: bool,
+}
+
+impl Claimed {
+    /// Claims the wait named by (waiter, ticket) as `arm`. `None`: somebody else has completed it.
+    #[inline(always)]
+    pub(crate) fn of(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
+        match waiter.get().word.claim(ticket, arm, waiter.get().kind() == Kind::Fiber) {
+            Claim::Lost => None,
+            Claim::Direct => Some(Self { waiter, held: false }),
+            Claim::Held => Some(Self { waiter, held: true }),
+        }
+    }
+
+    /// Lets the waiter go on. A fiber is given to `enqueue`, an async waiter's waker is returned: it is user code, to be called when no lock
+    /// is held.
+    #[must_use]
+    #[inline(always)]
+    pub(crate) fn go_with(self, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
+        let waiter = self.waiter;
+        if self.held && waiter.get().word.release() == Release::Deferred {
+            return None;
+        }
+        if waiter.get().kind() == Kind::Fiber {
+            enqueue(waiter);
+            None
+        } else {
+            unpark(waiter)
+        }
+    }
+}
+
 /// Completes the wait named by (waiter, ticket) with `arm`, if nobody else has, where there is no slot to fill: claim,
-/// release, set going. No user code runs here: a fiber is given to `enqueue`, an async waiter's waker is returned, to be called
-/// when no lock is held.
+/// release, set going. No user code runs here: see [`Claimed::go_with`].
 #[must_use]
 #[inline(always)]
 pub(crate) fn complete_with(
@@ -143,23 +194,7 @@ pub(crate) fn complete_with(
     arm: Arm,
     enqueue: impl FnOnce(WaiterRef),
 ) -> Option<Waker> {
-    let is_fiber = waiter.get().kind() == Kind::Fiber;
-    let word = &waiter.get().word;
-    match word.claim(ticket, arm, is_fiber) {
-        Claim::Lost => None,
-        Claim::Direct => {
-            enqueue(waiter);
-            None
-        }
-        Claim::Held => match word.release() {
-            Release::Deferred => None,
-            Release::Enqueue if is_fiber => {
-                enqueue(waiter);
-                None
-            }
-            Release::Enqueue => unpark(waiter),
-        },
-    }
+    Claimed::of(waiter, ticket, arm)?.go_with(enqueue)
 }
 
 /// How a thread's wait ended.
@@ -167,6 +202,8 @@ pub(crate) fn complete_with(
 pub(crate) enum ThreadWait {
     /// `publish` said that there is nothing to wait for.
     NotParked,
+    /// It said so, but it had been visible for a moment, and an owner completed it as this arm.
+    Overtaken(Arm),
     /// An owner completed it.
     Completed(Arm),
     /// Time was up first.
@@ -188,7 +225,9 @@ impl ThreadRecord {
                 // It was published for a moment (a waker was called twice), and somebody has claimed it: let him finish.
                 let _ = word.commit_park();
                 self.park(|| None);
+                let arm = word.snapshot().arm();
                 word.resume();
+                return ThreadWait::Overtaken(arm);
             }
             return ThreadWait::NotParked;
         }
@@ -206,7 +245,7 @@ impl ThreadRecord {
 
 #[cfg(not(any(loom, shuttle)))]
 mod pool {
-    use super::{TaskRecord, ThreadRecord};
+    use super::{State, TaskRecord, ThreadRecord};
     use crate::prim::sync::Mutex;
 
     static THREADS: Mutex<Vec<&'static ThreadRecord>> = Mutex::new(Vec::new());
@@ -235,11 +274,15 @@ mod pool {
     }
 
     impl ThreadRecord {
-        /// Calls `f` with this thread's record. During the thread's own destruction, when thread-locals are gone, with a borrowed one.
+        /// Calls `f` with this thread's record. With a borrowed one during the thread's own destruction, when thread-locals are gone, and
+        /// if the record is in use: a waker that is called while this thread is about to park waits itself.
         pub(crate) fn with_mine<R>(f: impl FnOnce(&'static ThreadRecord) -> R) -> R {
             match MINE.try_with(|mine| mine.0) {
-                Ok(record) => f(record),
-                Err(_) => f(Mine::take().0),
+                Ok(record) if record.waiter.word.snapshot().is(State::Running) => f(record),
+                _ => {
+                    let borrowed = Mine::take();
+                    f(borrowed.0)
+                }
             }
         }
     }
@@ -258,6 +301,30 @@ mod pool {
             self.waiter.word.recycle();
             TASKS.lock().push(self);
         }
+    }
+}
+
+/// Models have no statics: their records are leaked, and live for the rest of the model.
+#[cfg(any(loom, shuttle))]
+impl ThreadRecord {
+    pub(crate) fn leaked() -> &'static ThreadRecord {
+        let record: &'static ThreadRecord = Box::leak(Box::new(ThreadRecord::new()));
+        record.waiter.word.adopt();
+        record
+    }
+}
+
+#[cfg(any(loom, shuttle))]
+impl TaskRecord {
+    pub(crate) fn take() -> &'static TaskRecord {
+        let record: &'static TaskRecord = Box::leak(Box::new(TaskRecord::new()));
+        record.waiter.word.adopt();
+        record
+    }
+
+    pub(crate) fn give(&'static self) {
+        self.set_waker(None);
+        self.waiter.word.recycle();
     }
 }
 

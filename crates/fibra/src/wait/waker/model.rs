@@ -13,9 +13,7 @@ use crate::prim::sync::Arc;
 
 /// A record for the rest of the model, RUNNING.
 pub(crate) fn thread_record() -> &'static ThreadRecord {
-    let record: &'static ThreadRecord = Box::leak(Box::new(ThreadRecord::new()));
-    record.waiter.word.adopt();
-    record
+    ThreadRecord::leaked()
 }
 
 /// [`complete_with`] for waiters that are no fibers.

@@ -1,0 +1,440 @@
+//! The channel itself: the lock, the hints beside it, the two counted sides, and the life of the whole.
+//!
+//! Both kinds of handle point here; the memory is freed by the later of the two sides (S0-33). Nothing outside this module and `state`
+//! touches what the lock guards.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem::{self, MaybeUninit};
+use std::ptr::NonNull;
+
+use super::order;
+use super::reason::{CloseReason, Side};
+use super::state::{Aftermath, Closing, Offered, Overflow, Peer, State, Taken, hint};
+use super::timed::Timed;
+use crate::prim::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::prim::bug::seeded_bug;
+use crate::prim::cell::UnsafeCell;
+use crate::prim::spin::RawSpin;
+use crate::wait::node::{Node, WaitList};
+use crate::wait::wake;
+
+/// Buffers up to this many bytes are allocated with the channel; larger ones grow as they fill.
+const EAGER_BYTES: usize = 4096;
+/// The first buffer of one that grows.
+const FIRST_GROWN: usize = 32;
+
+/// Called with what an overflow policy dropped.
+type OnOverflow<T> = Box<dyn Fn(T) + Send + Sync>;
+
+/// See the header.
+pub(crate) struct Chan<T> {
+    lock: RawSpin,
+    hints: AtomicU8,
+    /// Unique, ascending: the lock order.
+    id: u64,
+    state: UnsafeCell<State<T>>,
+    /// Handles per side.
+    senders: AtomicUsize,
+    receivers: AtomicUsize,
+    /// Sides that still have a handle.
+    sides: AtomicUsize,
+    bounded: bool,
+    is_timed: bool,
+    on_overflow: Option<OnOverflow<T>>,
+    name: Option<Box<str>>,
+}
+
+// SAFETY: everything but the state is atomic or never changes; the state is only touched under the lock, and moves `T`s between threads.
+unsafe impl<T: Send> Sync for Chan<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Chan<T> {}
+
+/// How a channel is built.
+pub(crate) struct Plan<T> {
+    pub(super) capacity: Option<usize>,
+    pub(super) overflow: Overflow,
+    pub(super) on_overflow: Option<OnOverflow<T>>,
+    pub(super) name: Option<Box<str>>,
+    pub(super) timed: Option<Timed<T>>,
+    /// Are there senders at all?
+    pub(super) senders: bool,
+}
+
+impl<T> Plan<T> {
+    pub(super) fn new(capacity: Option<usize>) -> Self {
+        Self { capacity, overflow: Overflow::Block, on_overflow: None, name: None, timed: None, senders: true }
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: unique and ascending, that is all.
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Models have no statics of their own; what orders their channels is std's.
+#[cfg(any(loom, shuttle))]
+#[allow(clippy::disallowed_types)]
+fn next_id() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+impl<T> Chan<T> {
+    pub(super) fn new(plan: Plan<T>) -> NonNull<Self> {
+        let capacity = plan.capacity.unwrap_or(usize::MAX);
+        let eager = capacity.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes <= EAGER_BYTES);
+        let always = if plan.timed.is_some() { hint::RECV } else { 0 }
+            | if plan.overflow == Overflow::Block { 0 } else { hint::SEND };
+        let is_timed = plan.timed.is_some();
+        let state = State {
+            buffer: if eager { VecDeque::with_capacity(capacity) } else { VecDeque::new() },
+            receivers: WaitList::new(),
+            senders: WaitList::new(),
+            capacity,
+            reserved: 0,
+            always,
+            closed: false,
+            abandoned: false,
+            overflow: plan.overflow,
+            aftermath: None,
+            timed: plan.timed.map(Box::new),
+            receiver_watch: WaitList::new(),
+            sender_watch: WaitList::new(),
+            closing: None,
+            dropped: 0,
+        };
+        let hints = state.hints();
+        let chan = Self {
+            lock: RawSpin::new(),
+            hints: AtomicU8::new(hints),
+            id: next_id(),
+            state: UnsafeCell::new(state),
+            senders: AtomicUsize::new(1),
+            receivers: AtomicUsize::new(1),
+            sides: AtomicUsize::new(if plan.senders { 2 } else { 1 }),
+            bounded: plan.capacity.is_some(),
+            is_timed,
+            on_overflow: plan.on_overflow,
+            name: plan.name,
+        };
+        NonNull::from(Box::leak(Box::new(chan)))
+    }
+
+    /// A channel nobody can send to: only its receiver's side is counted.
+    pub(super) fn without_senders(capacity: usize) -> NonNull<Self> {
+        Self::new(Plan { senders: false, ..Plan::new(Some(capacity)) })
+    }
+
+    pub(super) fn timed(timed: Timed<T>) -> NonNull<Self> {
+        Self::new(Plan { senders: false, timed: Some(timed), ..Plan::new(Some(0)) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        self.is_timed
+    }
+
+    /// When the next value of a channel that time feeds is due.
+    pub(crate) fn timed_deadline(&self) -> Option<u64> {
+        let mut locked = self.lock();
+        let deadline = locked.state().timed.as_ref().and_then(|timed| timed.deadline());
+        locked.unlock();
+        deadline
+    }
+
+    pub(super) fn capacity(&self) -> Option<usize> {
+        self.bounded.then(|| self.lock().state().capacity)
+    }
+
+    /// See [`hint`].
+    #[inline(always)]
+    pub(crate) fn hints(&self) -> u8 {
+        // Relaxed: a hint. Whoever acts on a "no" looks again under the lock; what happened before is seen by coherence.
+        self.hints.load(Ordering::Relaxed)
+    }
+
+    // ---- The lock -------------------------------------------------------------------------------------------------------
+
+    #[inline(always)]
+    pub(crate) fn lock(&self) -> Locked<'_, T> {
+        self.lock_raw();
+        Locked { chan: self }
+    }
+
+    /// Locks without a guard, for a select that holds many: [`Chan::held`] and a guard's `unlock` end it.
+    #[inline(always)]
+    pub(crate) fn lock_raw(&self) {
+        order::enter(self.id);
+        self.lock.lock();
+    }
+
+    /// The guard of a lock that was taken by [`lock_raw`](Self::lock_raw).
+    ///
+    /// # Safety
+    /// The caller holds the lock, and has no other guard of it.
+    pub(crate) unsafe fn held(&self) -> Locked<'_, T> {
+        Locked { chan: self }
+    }
+
+    // ---- One try, for all kinds of callers ------------------------------------------------------------------------------
+
+    /// Receives into `slot` if that is possible now.
+    ///
+    /// # Safety
+    /// `slot` is valid for writing a `T`.
+    #[inline]
+    pub(super) unsafe fn try_take(&self, slot: *mut T) -> Tried {
+        let mut locked = self.lock();
+        // SAFETY: the contract.
+        let taken = unsafe { locked.state().take(slot, None) };
+        locked.unlock();
+        match taken {
+            Taken::Value(peer) => {
+                if let Some(peer) = peer {
+                    peer.go();
+                }
+                Tried::Done
+            }
+            Taken::Nothing => Tried::NotNow,
+            Taken::Closed => Tried::Closed,
+        }
+    }
+
+    /// Sends the value at `value` if that is possible now.
+    ///
+    /// # Safety
+    /// `value` points to a `T`, which is the channel's if the answer is `Done`, and the caller's otherwise.
+    #[inline]
+    pub(super) unsafe fn try_offer(&self, value: *const T) -> Tried {
+        loop {
+            let mut locked = self.lock();
+            // SAFETY: the contract.
+            let offered = unsafe { locked.state().offer(value, None) };
+            let have = if matches!(offered, Offered::Grow) { locked.state().buffer.capacity() } else { 0 };
+            locked.unlock();
+            match offered {
+                Offered::Done(peer) => {
+                    if let Some(peer) = peer {
+                        peer.go();
+                    }
+                    return Tried::Done;
+                }
+                Offered::Full => return Tried::NotNow,
+                Offered::Closed => return Tried::Closed,
+                Offered::Grow => self.grow(have),
+            }
+        }
+    }
+
+    /// Makes a buffer of `have` places larger. Memory is allocated and freed without the lock.
+    #[cold]
+    #[inline(never)]
+    fn grow(&self, have: usize) {
+        let larger = VecDeque::with_capacity(have.saturating_mul(2).max(FIRST_GROWN));
+        let mut locked = self.lock();
+        let old = locked.state().grow_to(larger);
+        locked.unlock();
+        drop(old);
+    }
+
+    /// Takes the node of a wait that is over out of its list.
+    pub(crate) fn unlink(&self, list: fn(&State<T>) -> &WaitList, node: &Node, passes_on: bool) {
+        let mut locked = self.lock();
+        let state = locked.state();
+        // SAFETY: under the lock; the node was linked in this list, if it is.
+        unsafe { list(state).remove(node) };
+        if passes_on || state.closed {
+            state.settle();
+        }
+        locked.unlock();
+    }
+
+    // ---- Closing, and the end -------------------------------------------------------------------------------------------
+
+    /// See [`State::close`].
+    pub(super) fn close(&self, by: Side, reason: &CloseReason, now: bool) -> bool {
+        let mut locked = self.lock();
+        let first = locked.state().close(by, reason, now);
+        locked.unlock();
+        first
+    }
+
+    pub(super) fn with_closing<R>(&self, f: impl FnOnce(&Closing) -> R) -> Option<R> {
+        let mut locked = self.lock();
+        let answer = locked.state().closing.as_deref().map(f);
+        locked.unlock();
+        answer
+    }
+
+    /// Why that side is gone, if it is.
+    pub(crate) fn gone(&self, side: Side) -> Option<CloseReason> {
+        self.with_closing(|closing| match side {
+            Side::Senders => closing.senders.clone(),
+            Side::Receivers => closing.receivers.clone(),
+        })
+        .flatten()
+    }
+
+    fn count(&self, side: Side) -> &AtomicUsize {
+        match side {
+            Side::Senders => &self.senders,
+            Side::Receivers => &self.receivers,
+        }
+    }
+
+    /// One more handle of that side.
+    pub(super) fn add_handle(&self, side: Side) {
+        // Relaxed: the caller has a handle, which keeps the count above zero; nothing is published by it.
+        let before = self.count(side).fetch_add(1, Ordering::Relaxed);
+        if before > isize::MAX as usize {
+            // Only by forgetting handles in a loop; going on would wrap round and free the channel under its users.
+            std::process::abort();
+        }
+    }
+
+    /// One handle less. The last of a side closes the channel, and the later side frees it.
+    ///
+    /// # Safety
+    /// The caller owned a handle of that side and uses neither it nor `chan` afterwards.
+    pub(super) unsafe fn drop_handle(chan: NonNull<Self>, side: Side, reason: impl FnOnce() -> CloseReason) {
+        /// Dropping values is user code and may panic; the channel goes all the same.
+        struct Leave<T>(NonNull<Chan<T>>);
+        impl<T> Drop for Leave<T> {
+            fn drop(&mut self) {
+                // SAFETY: this side has not left yet, so the channel is there.
+                let sides = unsafe { &self.0.as_ref().sides };
+                // AcqRel: the side that frees comes after everything the other one did.
+                if sides.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    // SAFETY: allocated by `new`, and both sides have left: nobody else has a pointer.
+                    drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+                }
+            }
+        }
+        // SAFETY: the caller's handle keeps it alive.
+        let this = unsafe { chan.as_ref() };
+        // AcqRel: what was done through the other handles of this side comes before its end.
+        if this.count(side).fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        if seeded_bug("free_with_first_side") {
+            this.sides.store(1, Ordering::Relaxed);
+        }
+        let _leave = Leave(chan);
+        let reason = reason();
+        let mut locked = this.lock();
+        let state = locked.state();
+        match side {
+            // Permits borrow from senders: what is still reserved was forgotten.
+            Side::Senders => state.reserved = 0,
+            Side::Receivers => state.abandoned = true,
+        }
+        state.close(side, &reason, side == Side::Receivers);
+        // Nobody will receive these. They are dropped without the lock, since they may know the channel themselves.
+        let unreceived =
+            if side == Side::Receivers { mem::take(&mut locked.state().buffer) } else { VecDeque::new() };
+        locked.unlock();
+        drop(unreceived);
+    }
+}
+
+/// What a single try came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Tried {
+    Done,
+    NotNow,
+    Closed,
+}
+
+/// The lock, held.
+pub(crate) struct Locked<'a, T> {
+    chan: &'a Chan<T>,
+}
+
+impl<T> Locked<'_, T> {
+    #[inline(always)]
+    pub(crate) fn state(&mut self) -> &mut State<T> {
+        // SAFETY: the lock is held for as long as `self` lives, so this is the only access; the reference borrows from `self`.
+        self.chan.state.with_mut(|state| unsafe { &mut *state })
+    }
+
+    /// Unlocks, then does what is left: calls wakers, hands over what was dropped. User code.
+    #[inline(always)]
+    pub(crate) fn unlock(mut self) {
+        let chan = self.chan;
+        let aftermath = self.state().aftermath.take();
+        drop(self);
+        if let Some(aftermath) = aftermath {
+            chan.see_to(*aftermath);
+        }
+    }
+
+    /// Unlocks where no user code may run, because the caller is PARKING: wakers are called soon, by somebody else. (What a policy drops is
+    /// dropped before anybody parks.)
+    pub(crate) fn unlock_parking(mut self) {
+        let aftermath = self.state().aftermath.take();
+        drop(self);
+        if let Some(aftermath) = aftermath {
+            debug_assert!(aftermath.evicted.is_empty(), "a channel with a policy never makes a sender wait");
+            wake::call_soon(aftermath.wakers);
+        }
+    }
+}
+
+impl<T> Drop for Locked<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let hints = self.state().hints();
+        // Relaxed: see `Chan::hints`.
+        self.chan.hints.store(hints, Ordering::Relaxed);
+        self.chan.lock.unlock();
+        order::leave();
+    }
+}
+
+impl<T> Chan<T> {
+    #[cold]
+    #[inline(never)]
+    fn see_to(&self, aftermath: Aftermath<T>) {
+        wake::call_all(aftermath.wakers);
+        if let Some(on_overflow) = &self.on_overflow {
+            aftermath.evicted.into_iter().for_each(on_overflow);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Chan<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut locked = self.lock();
+        let state = locked.state();
+        let (len, capacity, closed) = (state.buffer.len(), state.capacity, state.closed);
+        locked.unlock();
+        let mut debug = f.debug_struct("Channel");
+        debug.field("id", &self.id);
+        if let Some(name) = self.name() {
+            debug.field("name", &name);
+        }
+        debug.field("len", &len);
+        if self.bounded {
+            debug.field("capacity", &capacity);
+        }
+        debug.field("closed", &closed).finish_non_exhaustive()
+    }
+}
+
+/// A value that is moved out of or into by the protocol, or not, as its outcome says.
+pub(crate) type Slot<T> = UnsafeCell<MaybeUninit<T>>;
+
+/// The peer whose wait a `publish` completed, to be set going after PARKING.
+pub(crate) type AfterPark = std::cell::Cell<Option<Peer>>;

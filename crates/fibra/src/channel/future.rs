@@ -1,0 +1,406 @@
+//! The async forms. A future waits by a record of its own that outlives it ([`TaskWait`]); it is notified, never filled, and does its work when
+//! it is polled: so dropping it at any point loses nothing, and one that was notified and is dropped passes the call on.
+//!
+//! A value to be sent is the one thing that others take from a waiting future. It lies in a box of its own while it can be taken, because
+//! a future may move, be dropped, or be forgotten.
+
+use std::fmt;
+use std::future::Future;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::task::{Context, Poll};
+
+use super::chan::{Chan, Tried};
+use super::error::{RecvError, SendError};
+use super::reason::{CloseReason, Side};
+use super::receiver::Receiver;
+use super::sender::{Permit, Sender};
+use super::state::{Offered, Taken, outcome, role};
+use super::timed::Alarm;
+use super::waits::{take_now, watch_list};
+use crate::wait::node::{Node, WaiterRef};
+use crate::wait::task::{Published, TaskWait};
+use crate::wait::word::{ARM_FIRST, Ticket};
+
+fn prepare(node: &Node, waiter: WaiterRef, ticket: Ticket, role: u8) {
+    node.set(waiter, ticket, ARM_FIRST);
+    node.role.set(role);
+}
+
+// ---- Receiving ------------------------------------------------------------------------------------------------------------
+
+/// The future of [`Receiver::recv_async`].
+#[must_use = "futures do nothing unless polled"]
+pub struct RecvFuture<'a, T> {
+    receiver: &'a Receiver<T>,
+    wait: TaskWait,
+    /// If time feeds the channel.
+    alarm: Option<Alarm>,
+}
+
+impl<'a, T> RecvFuture<'a, T> {
+    pub(super) fn new(receiver: &'a Receiver<T>) -> Self {
+        Self { receiver, wait: TaskWait::default(), alarm: None }
+    }
+
+    /// A future has no timer of its own: somebody has to call it when the time has come.
+    fn poll_timed(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, RecvError>> {
+        let chan = self.receiver.chan();
+        match take_now(chan) {
+            Ok(value) => Poll::Ready(Ok(value)),
+            Err(_) => {
+                if let Some(due) = chan.timed_deadline() {
+                    Alarm::set(&mut self.alarm, due, cx.waker());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Ends the wait of the last poll. True: it was notified.
+    fn withdraw(&mut self, passes_on: bool) -> bool {
+        let chan = self.receiver.chan();
+        let notified = self.wait.withdraw(|node| chan.unlink(|state| &state.receivers, node, false)).is_some();
+        if notified && passes_on {
+            let mut locked = chan.lock();
+            locked.state().settle();
+            locked.unlock();
+        }
+        notified
+    }
+}
+
+impl<T> Future for RecvFuture<'_, T> {
+    type Output = Result<T, RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let chan = this.receiver.chan();
+        if chan.is_timed() {
+            return this.poll_timed(cx);
+        }
+        // Who was called, came and found nothing goes to the head of the queue again.
+        let mut first = this.withdraw(false);
+        loop {
+            let mut slot = MaybeUninit::<T>::uninit();
+            let mut taken = Taken::Nothing;
+            let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
+                let mut locked = chan.lock();
+                // SAFETY: the slot is ours, and empty.
+                taken = unsafe { locked.state().take(slot.as_mut_ptr(), Some(waiter)) };
+                let pending = matches!(taken, Taken::Nothing);
+                if pending {
+                    prepare(node, waiter, ticket, role::NOTIFY);
+                    // SAFETY: under the lock; the node lies in a record that is never freed.
+                    unsafe { locked.state().link_receiver(node, first) };
+                }
+                locked.unlock_parking();
+                pending
+            });
+            match (published, taken) {
+                (Published::Pending, _) => return Poll::Pending,
+                (Published::Completed, _) => first = this.withdraw(false),
+                (Published::Refused, Taken::Value(peer)) => {
+                    if let Some(peer) = peer {
+                        peer.go();
+                    }
+                    // SAFETY: `take` wrote it.
+                    return Poll::Ready(Ok(unsafe { slot.assume_init() }));
+                }
+                (Published::Refused, _) => return Poll::Ready(Err(RecvError)),
+            }
+        }
+    }
+}
+
+impl<T> Drop for RecvFuture<'_, T> {
+    fn drop(&mut self) {
+        self.withdraw(true);
+    }
+}
+
+// ---- Sending --------------------------------------------------------------------------------------------------------------
+
+/// The future of [`Sender::send_async`].
+#[must_use = "futures do nothing unless polled"]
+pub struct SendFuture<'a, T> {
+    sender: &'a Sender<T>,
+    value: Holding<T>,
+    wait: TaskWait,
+}
+
+/// Where the value of a send is.
+enum Holding<T> {
+    /// Here: nobody knows of it.
+    Here(T),
+    /// In a box, where others can take it while a wait is published.
+    Boxed(NonNull<MaybeUninit<T>>),
+    Gone,
+}
+
+// SAFETY: the box is the future's, or the taker's by protocol; it moves a `T` between threads.
+unsafe impl<T: Send> Send for SendFuture<'_, T> {}
+// SAFETY: nothing can be reached through a shared reference.
+unsafe impl<T: Send> Sync for SendFuture<'_, T> {}
+// The value in it is never pinned: it moves.
+impl<T> Unpin for SendFuture<'_, T> {}
+
+impl<T> Holding<T> {
+    /// Moves it to where it can be taken.
+    fn boxed(&mut self) -> *mut T {
+        if let Holding::Boxed(boxed) = self {
+            return boxed.as_ptr().cast();
+        }
+        let Holding::Here(value) = std::mem::replace(self, Holding::Gone) else {
+            panic!("a future is not polled after it is ready");
+        };
+        let boxed = NonNull::from(Box::leak(Box::new(MaybeUninit::new(value))));
+        *self = Holding::Boxed(boxed);
+        boxed.as_ptr().cast()
+    }
+
+    /// The value, which nobody took.
+    fn take(&mut self) -> Option<T> {
+        match std::mem::replace(self, Holding::Gone) {
+            Holding::Here(value) => Some(value),
+            // SAFETY: leaked by `boxed`; nobody took the value (the caller's knowledge), so it is there.
+            Holding::Boxed(boxed) => Some(unsafe { *Box::from_raw(boxed.as_ptr().cast::<T>()) }),
+            Holding::Gone => None,
+        }
+    }
+
+    /// Somebody took the value: only its box is left.
+    fn forget(&mut self) {
+        match std::mem::replace(self, Holding::Gone) {
+            Holding::Here(value) => std::mem::forget(value),
+            // SAFETY: leaked by `boxed`; a `MaybeUninit` drops nothing.
+            Holding::Boxed(boxed) => drop(unsafe { Box::from_raw(boxed.as_ptr()) }),
+            Holding::Gone => {}
+        }
+    }
+}
+
+impl<'a, T> SendFuture<'a, T> {
+    pub(super) fn new(sender: &'a Sender<T>, value: T) -> Self {
+        Self { sender, value: Holding::Here(value), wait: TaskWait::default() }
+    }
+
+    /// Ends the wait of the last poll and says what came of it; 0: nothing did.
+    fn withdraw(&mut self) -> u8 {
+        let chan = self.sender.chan();
+        let mut ended = 0;
+        let completed = self.wait.withdraw(|node| {
+            ended = node.outcome.get();
+            chan.unlink(|state| &state.senders, node, false);
+        });
+        let ended = if completed.is_some() { ended } else { 0 };
+        if ended == outcome::DONE {
+            self.value.forget();
+        }
+        ended
+    }
+}
+
+impl<T> Future for SendFuture<'_, T> {
+    type Output = Result<(), SendError<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let chan = this.sender.chan();
+        let mut ended = this.withdraw();
+        if ended == 0
+            && let Holding::Here(value) = &this.value
+        {
+            // SAFETY: the value is the channel's if DONE, and then forgotten.
+            match unsafe { chan.try_offer(&raw const *value) } {
+                Tried::Done => {
+                    this.value.forget();
+                    return Poll::Ready(Ok(()));
+                }
+                Tried::Closed => ended = outcome::CLOSED,
+                Tried::NotNow => {}
+            }
+        }
+        loop {
+            match ended {
+                0 => {}
+                outcome::DONE => return Poll::Ready(Ok(())),
+                _ => {
+                    let value = this.value.take().expect("a future is not polled after it is ready");
+                    return Poll::Ready(Err(SendError(value)));
+                }
+            }
+            let value = this.value.boxed();
+            let mut offered = Offered::Full;
+            let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
+                let mut locked = chan.lock();
+                // SAFETY: the value is ours, and the channel's if DONE.
+                offered = unsafe { locked.state().offer(value, Some(waiter)) };
+                if let Offered::Grow = offered {
+                    locked.state().buffer.reserve(1);
+                    // SAFETY: as above.
+                    offered = unsafe { locked.state().offer(value, Some(waiter)) };
+                }
+                let pending = matches!(offered, Offered::Full);
+                if pending {
+                    prepare(node, waiter, ticket, role::TAKE);
+                    node.slot.set(value.cast());
+                    node.outcome.set(0);
+                    // SAFETY: under the lock; the node lies in a record that is never freed, the value in a box that nobody frees before
+                    // the wait is over.
+                    unsafe { locked.state().link_sender(node) };
+                }
+                locked.unlock_parking();
+                pending
+            });
+            ended = match (published, offered) {
+                (Published::Pending, _) => return Poll::Pending,
+                (Published::Completed, _) => this.withdraw(),
+                (Published::Refused, Offered::Done(peer)) => {
+                    this.value.forget();
+                    if let Some(peer) = peer {
+                        peer.go();
+                    }
+                    outcome::DONE
+                }
+                (Published::Refused, _) => outcome::CLOSED,
+            };
+        }
+    }
+}
+
+impl<T> Drop for SendFuture<'_, T> {
+    fn drop(&mut self) {
+        self.withdraw();
+        drop(self.value.take());
+    }
+}
+
+// ---- Reserving ------------------------------------------------------------------------------------------------------------
+
+/// The future of [`Sender::reserve_async`].
+#[must_use = "futures do nothing unless polled"]
+pub struct ReserveFuture<'a, T> {
+    sender: &'a Sender<T>,
+    wait: TaskWait,
+}
+
+impl<'a, T> ReserveFuture<'a, T> {
+    pub(super) fn new(sender: &'a Sender<T>) -> Self {
+        Self { sender, wait: TaskWait::default() }
+    }
+
+    fn withdraw(&mut self, passes_on: bool) {
+        let chan = self.sender.chan();
+        let notified = self.wait.withdraw(|node| chan.unlink(|state| &state.senders, node, false)).is_some();
+        if notified && passes_on {
+            let mut locked = chan.lock();
+            locked.state().settle();
+            locked.unlock();
+        }
+    }
+}
+
+impl<'a, T> Future for ReserveFuture<'a, T> {
+    type Output = Result<Permit<'a, T>, SendError<()>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let chan = this.sender.chan();
+        this.withdraw(false);
+        loop {
+            let mut reserved = Some(false);
+            let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
+                let mut locked = chan.lock();
+                reserved = locked.state().reserve(Some(waiter));
+                let pending = reserved == Some(false);
+                if pending {
+                    prepare(node, waiter, ticket, role::NOTIFY);
+                    // SAFETY: under the lock; the node lies in a record that is never freed.
+                    unsafe { locked.state().link_sender(node) };
+                }
+                locked.unlock_parking();
+                pending
+            });
+            match (published, reserved) {
+                (Published::Pending, _) => return Poll::Pending,
+                (Published::Completed, _) => this.withdraw(false),
+                (Published::Refused, Some(_)) => return Poll::Ready(Ok(Permit::new(this.sender))),
+                (Published::Refused, None) => return Poll::Ready(Err(SendError(()))),
+            }
+        }
+    }
+}
+
+impl<T> Drop for ReserveFuture<'_, T> {
+    fn drop(&mut self) {
+        self.withdraw(true);
+    }
+}
+
+// ---- Watching the other side ----------------------------------------------------------------------------------------------
+
+/// The future of [`Sender::closed_async`] and [`Receiver::closed_async`].
+#[must_use = "futures do nothing unless polled"]
+pub struct ClosedFuture<'a, T> {
+    chan: &'a Chan<T>,
+    side: Side,
+    wait: TaskWait,
+}
+
+impl<'a, T> ClosedFuture<'a, T> {
+    pub(super) fn new(chan: &'a Chan<T>, side: Side) -> Self {
+        Self { chan, side, wait: TaskWait::default() }
+    }
+
+    fn withdraw(&mut self) {
+        let (chan, side) = (self.chan, self.side);
+        self.wait.withdraw(|node| chan.unlink(watch_list(side).0, node, false));
+    }
+}
+
+impl<T> Future for ClosedFuture<'_, T> {
+    type Output = CloseReason;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CloseReason> {
+        let this = &mut *self;
+        this.withdraw();
+        let (chan, (list, gone)) = (this.chan, watch_list(this.side));
+        let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
+            let mut locked = chan.lock();
+            let state = locked.state();
+            let pending = state.always & gone == 0;
+            if pending {
+                prepare(node, waiter, ticket, role::NOTIFY);
+                // SAFETY: under the lock; the node lies in a record that is never freed.
+                unsafe { list(state).push_back(node) };
+            }
+            locked.unlock_parking();
+            pending
+        });
+        match published {
+            Published::Pending => return Poll::Pending,
+            Published::Completed => this.withdraw(),
+            Published::Refused => {}
+        }
+        Poll::Ready(chan.gone(this.side).expect("it is gone"))
+    }
+}
+
+impl<T> Drop for ClosedFuture<'_, T> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+macro_rules! debug {
+    ($($future:ident),+) => {$(
+        impl<T> fmt::Debug for $future<'_, T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($future)).field("wait", &self.wait).finish_non_exhaustive()
+            }
+        }
+    )+};
+}
+debug!(RecvFuture, SendFuture, ReserveFuture, ClosedFuture);

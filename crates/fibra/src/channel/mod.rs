@@ -1,0 +1,133 @@
+//! Channels: typed queues between fibers, threads and async tasks, with two counted ends.
+//!
+//! A value goes straight from the sender to a receiver who waits; otherwise into the buffer; otherwise the sender waits until somebody takes it
+//! from him. Who waits is served in order. The same channel works in every context at once: on a fiber an operation parks the
+//! fiber, on a plain thread it blocks the thread, and the `_async` forms are futures.
+//!
+//! ```
+//! fibra::run(|| {
+//!     let (tx, rx) = fibra::channel::bounded(4);
+//!     fibra::spawn(move || {
+//!         for n in 1..=100 {
+//!             tx.send(n).unwrap();
+//!         }
+//!     });
+//!     assert_eq!(rx.iter().sum::<u32>(), 5050);
+//! });
+//! ```
+//!
+//! # Which one
+//!
+//! | | |
+//! |---|---|
+//! | [`rendezvous`] | no buffer: a send ends when a receiver has the value |
+//! | [`bounded`] | a buffer; whoever is too fast waits |
+//! | [`unbounded`] | no bound: for when something else limits what is in it |
+//! | [`builder`] | all of these with a name, or with a policy for values that find no room ([`Overflow`]) |
+//! | [`after`], [`at`], [`tick`], [`never`] | receivers that time feeds, or nothing |
+//!
+//! # Closing
+//!
+//! Either side may go first. When the last [`Sender`] is dropped, receivers get what is there and then [`RecvError`]; when the last
+//! [`Receiver`] is dropped, senders get their values back. `close` does the same explicitly, from either end: nothing is admitted any more, but
+//! what was, is delivered: what is in the buffer, and what senders who already waited hold. `close_now` gives those their values
+//! back. `closed` waits for the *other* side to go and says why; [`Receiver::finish`] tells a stream that ended from one that broke off.
+//!
+//! # Waiting for several
+//!
+//! [`select!`](crate::select) waits for several operations and does exactly one of them; [`Select`] is the form for a set that is
+//! known only at run time.
+//!
+//! # Layout
+//!
+//! ```text
+//! sender.rs receiver.rs   the handles                future.rs   the async forms
+//! waits.rs                the blocking forms         timed.rs    after, at, tick, never
+//! chan.rs                 lock, hints, counted sides
+//! state.rs                who waits, what is buffered, how a value finds its way
+//! order.rs                the order of locks, checked in debug builds
+//! ```
+
+pub(crate) mod chan;
+mod error;
+mod future;
+mod order;
+pub(crate) mod reason;
+mod receiver;
+mod sender;
+pub(crate) mod state;
+mod timed;
+pub(crate) mod waits;
+
+pub use error::{
+    ReadyTimeoutError, RecvError, RecvTimeoutError, SelectTimeoutError, SendError, SendTimeoutError, TryReadyError,
+    TryRecvError, TrySelectError, TrySendError,
+};
+pub use future::{ClosedFuture, RecvFuture, ReserveFuture, SendFuture};
+pub use reason::CloseReason;
+pub use receiver::{IntoIter, Iter, Receiver, TryIter};
+pub use sender::{Builder, Permit, Sender};
+pub use state::Overflow;
+pub use timed::{after, at, never, tick};
+
+pub use crate::select::{Arm, ClosedArm, RecvArm, SendArm};
+#[cfg(not(any(loom, shuttle)))]
+pub use crate::select::{Select, SelectedOperation};
+
+use chan::Plan;
+
+/// A channel with a buffer of `capacity` values; 0 is a [`rendezvous`]. A large buffer takes memory only as it fills.
+///
+/// ```
+/// let (tx, rx) = fibra::channel::bounded(2);
+/// tx.send('a').unwrap();
+/// tx.send('b').unwrap();
+/// assert!(tx.try_send('c').unwrap_err().is_full());
+/// assert_eq!(rx.recv(), Ok('a'));
+/// ```
+pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    builder().bounded(capacity).build()
+}
+
+/// A channel that is never full. Sending never waits, so it is for the program to see that it does not grow without end.
+///
+/// ```
+/// let (tx, rx) = fibra::channel::unbounded();
+/// for n in 0..1000 {
+///     tx.send(n).unwrap();
+/// }
+/// assert_eq!((rx.len(), rx.capacity()), (1000, None));
+/// ```
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    builder().build()
+}
+
+/// A channel without a buffer: a send ends when a receiver has the value.
+///
+/// ```
+/// fibra::run(|| {
+///     let (tx, rx) = fibra::channel::rendezvous();
+///     let sender = fibra::spawn(move || tx.send("now").unwrap());
+///     assert_eq!(rx.recv(), Ok("now"));
+///     sender.join().unwrap();
+/// });
+/// ```
+pub fn rendezvous<T>() -> (Sender<T>, Receiver<T>) {
+    bounded(0)
+}
+
+/// Builds a channel with options.
+///
+/// ```
+/// use fibra::channel::{self, Overflow};
+///
+/// let (tx, rx) = channel::builder().bounded(2).overflow(Overflow::DropOldest).name("latest prices").build();
+/// for price in [10, 11, 12] {
+///     tx.send(price).unwrap();
+/// }
+/// assert_eq!(rx.try_iter().collect::<Vec<_>>(), [11, 12]);
+/// assert_eq!((rx.dropped(), rx.name()), (1, Some("latest prices")));
+/// ```
+pub fn builder<T>() -> Builder<T> {
+    Builder { plan: Plan::new(None) }
+}

@@ -1,0 +1,68 @@
+//! The order in which locks are taken: channels by id, ascending, and several at once only in a select (S0-48, S0-86). Debug builds check it:
+//! a channel is locked only while none with the same or a higher id is held by this thread. Below channels come the locks of join lists, of
+//! waiter records and of the scheduler, none of which is held while a channel is locked.
+
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+mod checked {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// The highest id among the channels this thread has locked, and how many it has locked.
+        static HELD: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+    }
+
+    pub(crate) fn enter(id: u64) {
+        // Not while the thread is being torn down.
+        let _ = HELD.try_with(|held| {
+            let (highest, count) = held.get();
+            assert!(
+                id > highest,
+                "fibra: channel {id} is locked while channel {highest} is held: channels are locked in ascending order \
+                 (a bug in fibra, please report it)"
+            );
+            held.set((id, count + 1));
+        });
+    }
+
+    pub(crate) fn leave() {
+        let _ = HELD.try_with(|held| {
+            let (highest, count) = held.get();
+            held.set(if count == 1 { (0, 0) } else { (highest, count - 1) });
+        });
+    }
+}
+
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+pub(crate) use checked::{enter, leave};
+
+#[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
+#[inline(always)]
+pub(crate) fn enter(_: u64) {}
+#[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
+#[inline(always)]
+pub(crate) fn leave() {}
+
+#[cfg(all(test, debug_assertions, not(any(loom, shuttle))))]
+mod tests {
+    use super::{enter, leave};
+
+    // S0-48, S0-86: ascending is fine, anything else is found.
+    #[test]
+    fn the_order_is_checked() {
+        enter(3);
+        enter(7);
+        leave();
+        enter(8);
+        leave();
+        leave();
+        enter(2);
+        for wrong in [1, 2] {
+            let caught = std::thread::spawn(move || {
+                enter(2);
+                enter(wrong);
+            });
+            assert!(caught.join().is_err(), "{wrong} after 2");
+        }
+        leave();
+    }
+}

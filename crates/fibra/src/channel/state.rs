@@ -1,0 +1,698 @@
+//! What a channel's lock guards: the buffer, who waits at either end, and whether it is closed; and how a value finds its way.
+//!
+//! Below: the nodes and claims of `wait`. Above: `chan` holds the lock, `sender`, `receiver`, `future` and `select` bring the waits.
+//!
+//! Who waits says what he wants (his node's [`role`]), and whoever completes him says what became of it ([`outcome`]):
+//!
+//! | list | role | slot | what completing it means |
+//! |---|---|---|---|
+//! | receivers | FILL | where the value goes | the value is there |
+//! | receivers, senders | NOTIFY | | an async waiter: nothing moved; it looks again when polled, or passes the call on when dropped |
+//! | receivers, senders | OBSERVE | | nothing moved and nothing is owed: somebody only wanted to know (`ready`) |
+//! | senders | TAKE | where the value lies | the value was taken |
+//! | senders | GRANT | | one place was reserved for it |
+//!
+//! Order (S4-73, S4-74): a send goes to a waiting receiver, else into the buffer, else it parks; a receive takes from the buffer, else from
+//! a waiting sender, else it parks. Both lists are FIFO. No user code runs in here: values that nobody wants and wakers go into
+//! [`Aftermath`], which whoever unlocks takes care of.
+//!
+//! Invariants, whenever the lock is free:
+//! * a FILL waits only if the buffer is empty, a TAKE only if there is no room; but for what a reservation or an async waiter that
+//!   was called holds back, until it is used or given up, which settles it;
+//! * `reserved` places are spoken for: they count as taken for everybody else;
+//! * closed means that nothing is admitted; what was admitted before stays deliverable (C-23).
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use super::reason::{CloseReason, Side};
+use super::timed::Timed;
+use crate::wait::node::{Node, WaitList, WaiterRef};
+use crate::wait::wake::{self, Place};
+use crate::wait::waker::Claimed;
+
+/// What a waiter wants; see the table above.
+pub(crate) mod role {
+    pub(crate) const FILL: u8 = 0;
+    pub(crate) const TAKE: u8 = 1;
+    pub(crate) const GRANT: u8 = 2;
+    pub(crate) const NOTIFY: u8 = 3;
+    pub(crate) const OBSERVE: u8 = 4;
+    /// Added to the others: it is one of several arms, and wakes behind what is ready.
+    pub(crate) const IN_SELECT: u8 = 0x80;
+}
+
+/// What became of a wait.
+pub(crate) mod outcome {
+    /// The value moved, the place is reserved, the other side is gone: what it waited for.
+    pub(crate) const DONE: u8 = 1;
+    /// The channel is closed, and nothing moved.
+    pub(crate) const CLOSED: u8 = 2;
+    /// Nothing moved: try again, it may work now.
+    pub(crate) const RETRY: u8 = 3;
+}
+
+/// What may be possible without waiting. Written under the lock; read without it to decide whether a try is worth the lock. A blocking
+/// operation that trusts a "no" looks again under the lock before it parks; a `try_` operation never answers from a hint alone.
+pub(crate) mod hint {
+    pub(crate) const RECV: u8 = 1;
+    pub(crate) const SEND: u8 = 2;
+    pub(crate) const SENDERS_GONE: u8 = 4;
+    pub(crate) const RECEIVERS_GONE: u8 = 8;
+}
+
+/// Somebody whose wait was just completed: to be set going when the lock is free.
+#[derive(Debug)]
+#[must_use = "the peer sleeps until it is set going"]
+pub(crate) struct Peer {
+    claimed: Claimed,
+    place: Place,
+}
+
+impl Peer {
+    /// Completes the wait of `node`, which was just unlinked, as `outcome`, unless it is completed already.
+    #[inline(always)]
+    pub(super) fn claim(node: &Node, outcome: u8) -> Option<Self> {
+        let (waiter, ticket, arm) = node.target();
+        let claimed = Claimed::of(waiter, ticket, arm)?;
+        node.outcome.set(outcome);
+        let place = if node.role.get() & role::IN_SELECT != 0 { Place::Tail } else { Place::Next };
+        Some(Self { claimed, place })
+    }
+
+    /// Sets it going; called without any lock and outside PARKING, because a waker is user code.
+    #[inline(always)]
+    pub(crate) fn go(self) {
+        if let Some(waker) = wake::go(self.claimed, self.place) {
+            wake::call(waker);
+        }
+    }
+}
+
+/// What receiving came to. The value is in the slot.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Taken {
+    Value(Option<Peer>),
+    Nothing,
+    Closed,
+}
+
+/// What sending came to. The value was moved out if `Done`, and only then.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Offered {
+    Done(Option<Peer>),
+    Full,
+    Closed,
+    /// There is room, but the buffer has to be made larger first: see [`State::grow_to`].
+    Grow,
+}
+
+/// What is left to do when the lock is free: all of it is user code.
+#[derive(Debug)]
+pub(crate) struct Aftermath<T> {
+    pub(super) wakers: Vec<Waker>,
+    /// Values that an overflow policy dropped.
+    pub(super) evicted: VecDeque<T>,
+}
+
+/// Why and by whom it was closed.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    /// The first reason.
+    pub(super) first: Option<CloseReason>,
+    /// Per side: why it is gone, if it is.
+    pub(super) senders: Option<CloseReason>,
+    pub(super) receivers: Option<CloseReason>,
+}
+
+/// What to do with a value for which there is no room.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Overflow {
+    /// The sender waits.
+    #[default]
+    Block,
+    /// The new value is dropped.
+    DropNewest,
+    /// The oldest value in the buffer is dropped to make room. (If all places are reserved by permits there is none: then the new one is.)
+    DropOldest,
+}
+
+/// See the header.
+#[derive(Debug)]
+pub(crate) struct State<T> {
+    pub(super) buffer: VecDeque<T>,
+    pub(crate) receivers: WaitList,
+    pub(crate) senders: WaitList,
+    /// Not more than this; 0 is a rendezvous, `usize::MAX` no bound.
+    pub(super) capacity: usize,
+    pub(super) reserved: usize,
+    /// Hints that hold whatever the rest says: closed, gone, timed, never full.
+    pub(super) always: u8,
+    pub(super) closed: bool,
+    /// The last receiver was dropped: nothing can be delivered any more.
+    pub(super) abandoned: bool,
+    pub(super) overflow: Overflow,
+    pub(super) aftermath: Option<Box<Aftermath<T>>>,
+    pub(super) timed: Option<Box<Timed<T>>>,
+    /// At the sending end, those who wait for the receivers to go; and the reverse.
+    pub(super) receiver_watch: WaitList,
+    pub(super) sender_watch: WaitList,
+    pub(super) closing: Option<Box<Closing>>,
+    pub(super) dropped: u64,
+}
+
+fn plain(node: &Node) -> u8 {
+    node.role.get() & !role::IN_SELECT
+}
+
+fn is_of(node: &Node, me: Option<WaiterRef>) -> bool {
+    me == Some(node.target().0)
+}
+
+// SAFETY (all blocks of this impl): `&mut State` is only had under the channel's lock, and nodes in its lists are alive until they are
+// unlinked under that lock; a node that was just unlinked stays alive until its claimed wait is set going, which is what `Peer` is for. A
+// lost claim leaves the node alone: its owner waits for the lock to unlink it, and finds that done. The slot of a FILL is memory for a
+// `T` that is written once, the slot of a TAKE holds a `T` that is read once: by whoever claimed the wait.
+impl<T> State<T> {
+    #[inline(always)]
+    pub(super) fn has_room(&self) -> bool {
+        self.buffer.len().saturating_add(self.reserved) < self.capacity
+    }
+
+    #[inline(always)]
+    pub(super) fn hints(&self) -> u8 {
+        let recv = !self.buffer.is_empty() || !self.senders.is_empty();
+        let send = self.has_room() || !self.receivers.is_empty();
+        self.always | if recv { hint::RECV } else { 0 } | if send { hint::SEND } else { 0 }
+    }
+
+    /// Closed, and nothing that was admitted is left.
+    fn is_exhausted(&self) -> bool {
+        self.closed && self.buffer.is_empty() && self.reserved == 0 && self.senders.is_empty()
+    }
+
+    // ---- Receiving ------------------------------------------------------------------------------------------------------
+
+    /// Receives into `slot`, as `me` (whose own nodes are passed over).
+    ///
+    /// # Safety
+    /// `slot` is valid for writing a `T`.
+    #[inline]
+    pub(crate) unsafe fn take(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Taken {
+        if let Some(value) = self.buffer.pop_front() {
+            // SAFETY: the contract.
+            unsafe { slot.write(value) };
+            return Taken::Value(if self.senders.is_empty() { None } else { self.refill() });
+        }
+        // SAFETY: the contract, passed on.
+        if !self.senders.is_empty()
+            && let Some(peer) = unsafe { self.take_from_sender(slot, me) }
+        {
+            return Taken::Value(Some(peer));
+        }
+        // SAFETY: as above.
+        unsafe { self.take_nothing(slot) }
+    }
+
+    #[inline]
+    unsafe fn take_from_sender(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Option<Peer> {
+        // SAFETY: see the impl.
+        let mut next = unsafe { self.senders.front() };
+        while let Some(node) = next {
+            // SAFETY: see the impl.
+            next = unsafe { self.senders.after(node) };
+            if plain(node) == role::TAKE && !is_of(node, me) {
+                // SAFETY: see the impl.
+                unsafe { self.senders.remove(node) };
+                if let Some(peer) = Peer::claim(node, outcome::DONE) {
+                    // SAFETY: the value of a TAKE that we claimed, and the slot of the caller: moved once, straight from stack to stack.
+                    unsafe { slot.copy_from_nonoverlapping(node.slot.get().cast::<T>(), 1) };
+                    return Some(peer);
+                }
+            }
+        }
+        None
+    }
+
+    #[cold]
+    unsafe fn take_nothing(&mut self, slot: *mut T) -> Taken {
+        if let Some(value) = self.timed.as_mut().and_then(|timed| timed.take_due()) {
+            // SAFETY: the contract of `take`.
+            unsafe { slot.write(value) };
+            return Taken::Value(None);
+        }
+        if self.is_exhausted() { Taken::Closed } else { Taken::Nothing }
+    }
+
+    /// A place became free and somebody waits to send: the oldest gets it.
+    #[inline]
+    fn refill(&mut self) -> Option<Peer> {
+        // SAFETY: see the impl.
+        while let Some(node) = unsafe { self.senders.front() }
+            && self.has_room()
+        {
+            if plain(node) != role::TAKE {
+                self.settle();
+                return None;
+            }
+            // SAFETY: see the impl.
+            unsafe { self.senders.remove(node) };
+            if let Some(peer) = Peer::claim(node, outcome::DONE) {
+                // SAFETY: see the impl.
+                self.buffer.push_back(unsafe { node.slot.get().cast::<T>().read() });
+                if !self.receivers.is_empty() {
+                    self.settle();
+                }
+                return Some(peer);
+            }
+        }
+        None
+    }
+
+    // ---- Sending --------------------------------------------------------------------------------------------------------
+
+    /// Sends the value at `value`, as `me`.
+    ///
+    /// # Safety
+    /// `value` points to a `T`, which is the channel's if the answer is `Done`, and the caller's otherwise.
+    #[inline]
+    pub(crate) unsafe fn offer(&mut self, value: *const T, me: Option<WaiterRef>) -> Offered {
+        if self.closed {
+            return Offered::Closed;
+        }
+        // SAFETY: see the impl.
+        while let Some(node) = unsafe { self.receivers.front() } {
+            if plain(node) != role::FILL || self.reserved != 0 || is_of(node, me) {
+                // SAFETY: passed on.
+                return unsafe { self.offer_slowly(value, me) };
+            }
+            // SAFETY: see the impl.
+            unsafe { self.receivers.remove(node) };
+            if let Some(peer) = Peer::claim(node, outcome::DONE) {
+                // SAFETY: passed on.
+                unsafe { self.fill(node, value) };
+                return Offered::Done(Some(peer));
+            }
+        }
+        // SAFETY: passed on.
+        unsafe { self.offer_to_buffer(value) }
+    }
+
+    /// Gives a claimed FILL its value: this one, or an older one, behind which this one then queues.
+    #[inline(always)]
+    unsafe fn fill(&mut self, node: &Node, value: *const T) {
+        let slot = node.slot.get().cast::<T>();
+        match self.buffer.pop_front() {
+            // SAFETY: the slot of a FILL that the caller claimed; the value is the channel's now.
+            None => unsafe { slot.copy_from_nonoverlapping(value, 1) },
+            Some(older) => {
+                // SAFETY: as above.
+                unsafe { slot.write(older) };
+                // SAFETY: the value is the channel's now.
+                self.buffer.push_back(unsafe { value.read() });
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn offer_to_buffer(&mut self, value: *const T) -> Offered {
+        if !self.has_room() {
+            // SAFETY: passed on.
+            return if self.overflow == Overflow::Block { Offered::Full } else { unsafe { self.evict(value) } };
+        }
+        if self.buffer.len() == self.buffer.capacity() {
+            return Offered::Grow;
+        }
+        // SAFETY: the contract of `offer`.
+        self.buffer.push_back(unsafe { value.read() });
+        Offered::Done(None)
+    }
+
+    /// The oldest receiver is no simple one.
+    #[cold]
+    #[inline(never)]
+    unsafe fn offer_slowly(&mut self, value: *const T, me: Option<WaiterRef>) -> Offered {
+        if self.has_room() {
+            // SAFETY: the contract of `offer`.
+            self.buffer.push_back(unsafe { value.read() });
+            self.settle();
+            return Offered::Done(None);
+        }
+        // A rendezvous: those who have reserved come first.
+        if self.capacity > 0 || self.waiting_receivers(me) > self.reserved {
+            // SAFETY: see the impl.
+            let mut next = unsafe { self.receivers.front() };
+            while let Some(node) = next {
+                // SAFETY: see the impl.
+                next = unsafe { self.receivers.after(node) };
+                if plain(node) == role::FILL && !is_of(node, me) {
+                    // SAFETY: see the impl.
+                    unsafe { self.receivers.remove(node) };
+                    if let Some(peer) = Peer::claim(node, outcome::DONE) {
+                        // SAFETY: passed on.
+                        unsafe { self.fill(node, value) };
+                        return Offered::Done(Some(peer));
+                    }
+                }
+            }
+        }
+        // SAFETY: passed on.
+        if self.overflow == Overflow::Block { Offered::Full } else { unsafe { self.evict(value) } }
+    }
+
+    /// There is no room, and nobody is to wait for any.
+    #[cold]
+    unsafe fn evict(&mut self, value: *const T) -> Offered {
+        // SAFETY: the contract of `offer`: `Done` is what we answer.
+        let mut value = unsafe { value.read() };
+        if self.overflow == Overflow::DropOldest
+            && let Some(oldest) = self.buffer.pop_front()
+        {
+            self.buffer.push_back(std::mem::replace(&mut value, oldest));
+        }
+        self.dropped += 1;
+        self.aftermath().evicted.push_back(value);
+        Offered::Done(None)
+    }
+
+    /// Makes the buffer larger under the lock: where several channels are locked, and letting one go would undo the whole.
+    pub(crate) fn make_room(&mut self) {
+        self.buffer.reserve(1);
+    }
+
+    /// Room for more, in memory that was allocated without the lock. Returns what is to be freed without it.
+    pub(super) fn grow_to(&mut self, mut larger: VecDeque<T>) -> VecDeque<T> {
+        if larger.capacity() > self.buffer.capacity() {
+            larger.append(&mut self.buffer);
+            std::mem::swap(&mut self.buffer, &mut larger);
+        }
+        larger
+    }
+
+    // ---- For select -----------------------------------------------------------------------------------------------------
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Does this hint hold for good?
+    pub(crate) fn has(&self, hint: u8) -> bool {
+        self.always & hint != 0
+    }
+
+    /// Would receiving come to something now, if only to the answer that it is closed?
+    pub(crate) fn is_ready_to_take(&self, me: Option<WaiterRef>) -> bool {
+        if !self.buffer.is_empty() || self.is_exhausted() || self.timed.as_ref().is_some_and(|timed| timed.is_due()) {
+            return true;
+        }
+        // SAFETY: see the impl.
+        let mut next = unsafe { self.senders.front() };
+        while let Some(node) = next {
+            if plain(node) == role::TAKE && !is_of(node, me) {
+                return true;
+            }
+            // SAFETY: see the impl.
+            next = unsafe { self.senders.after(node) };
+        }
+        false
+    }
+
+    /// A value that was received and not wanted after all is the next one again.
+    pub(crate) fn put_back(&mut self, value: T) {
+        self.buffer.push_front(value);
+        self.settle();
+    }
+
+    // ---- Reservations ---------------------------------------------------------------------------------------------------
+
+    /// How many wait to receive, not counting `me`.
+    fn waiting_receivers(&self, me: Option<WaiterRef>) -> usize {
+        let mut waiting = 0;
+        // SAFETY: see the impl.
+        let mut next = unsafe { self.receivers.front() };
+        while let Some(node) = next {
+            waiting += usize::from(plain(node) != role::OBSERVE && !is_of(node, me));
+            // SAFETY: see the impl.
+            next = unsafe { self.receivers.after(node) };
+        }
+        waiting
+    }
+
+    /// Is there a place that could be reserved, by `me`? In a rendezvous that is a receiver who waits.
+    pub(crate) fn can_reserve(&self, me: Option<WaiterRef>) -> bool {
+        self.has_room()
+            || self.overflow != Overflow::Block
+            || self.capacity == 0 && self.waiting_receivers(me) > self.reserved
+    }
+
+    /// Reserves a place. `None`: closed.
+    pub(crate) fn reserve(&mut self, me: Option<WaiterRef>) -> Option<bool> {
+        if self.closed {
+            return None;
+        }
+        let can = self.can_reserve(me);
+        self.reserved += usize::from(can);
+        Some(can)
+    }
+
+    /// A place that was reserved is not needed any more, or is about to be used.
+    pub(crate) fn unreserve(&mut self) {
+        // All senders may be gone (a permit was forgotten), and the count with them.
+        self.reserved = self.reserved.saturating_sub(1);
+    }
+
+    /// Sends to a place that was reserved. False: the receivers are gone, the value is the caller's still.
+    ///
+    /// # Safety
+    /// `value` points to a `T`, which is the channel's if the answer is true.
+    pub(crate) unsafe fn send_reserved(&mut self, value: *const T) -> bool {
+        self.unreserve();
+        if self.abandoned {
+            return false;
+        }
+        // In a rendezvous whose receiver has gone elsewhere this is one more than the capacity: it waits here for the next one.
+        // SAFETY: the contract.
+        self.buffer.push_back(unsafe { value.read() });
+        self.settle();
+        true
+    }
+
+    // ---- Settling -------------------------------------------------------------------------------------------------------
+
+    fn aftermath(&mut self) -> &mut Aftermath<T> {
+        self.aftermath.get_or_insert_with(|| Box::new(Aftermath { wakers: Vec::new(), evicted: VecDeque::new() }))
+    }
+
+    /// Unlinks `node` from `list`, completes its wait and sets it going. False: it was completed already.
+    fn finish(&mut self, list: fn(&Self) -> &WaitList, node: &Node, outcome: u8) -> bool {
+        // SAFETY: see the impl.
+        unsafe { list(self).remove(node) };
+        let Some(peer) = Peer::claim(node, outcome) else { return false };
+        self.set_going(peer);
+        true
+    }
+
+    /// Under the lock: a waker is user code and has to wait.
+    fn set_going(&mut self, peer: Peer) {
+        if let Some(waker) = wake::go(peer.claimed, peer.place) {
+            self.aftermath().wakers.push(waker);
+        }
+    }
+
+    fn the_receivers(&self) -> &WaitList {
+        &self.receivers
+    }
+
+    fn the_senders(&self) -> &WaitList {
+        &self.senders
+    }
+
+    /// Makes all progress that is possible: the cold path for whatever the hot ones do not handle, and for departures.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settle(&mut self) {
+        // One async waiter per list and settling: whatever makes a second value or place available settles again.
+        let (mut called_receiver, mut called_sender) = (false, false);
+        loop {
+            let mut progress = false;
+            // SAFETY: see the impl.
+            while self.has_room()
+                && let Some(node) = unsafe { self.senders.front() }
+            {
+                match plain(node) {
+                    role::TAKE => {
+                        // SAFETY: see the impl.
+                        unsafe { self.senders.remove(node) };
+                        if let Some(peer) = Peer::claim(node, outcome::DONE) {
+                            // SAFETY: see the impl.
+                            self.buffer.push_back(unsafe { node.slot.get().cast::<T>().read() });
+                            self.set_going(peer);
+                            progress = true;
+                        }
+                    }
+                    role::GRANT => self.reserved += usize::from(self.finish(Self::the_senders, node, outcome::DONE)),
+                    role::NOTIFY if called_sender => break,
+                    other => {
+                        let called = self.finish(Self::the_senders, node, outcome::RETRY);
+                        called_sender |= called && other == role::NOTIFY;
+                    }
+                }
+            }
+            // SAFETY: see the impl.
+            while !self.buffer.is_empty()
+                && let Some(node) = unsafe { self.receivers.front() }
+            {
+                match plain(node) {
+                    role::FILL => {
+                        // SAFETY: see the impl.
+                        unsafe { self.receivers.remove(node) };
+                        if let Some(peer) = Peer::claim(node, outcome::DONE)
+                            && let Some(value) = self.buffer.pop_front()
+                        {
+                            // SAFETY: see the impl.
+                            unsafe { node.slot.get().cast::<T>().write(value) };
+                            self.set_going(peer);
+                            progress = true;
+                        }
+                    }
+                    role::NOTIFY if called_receiver => break,
+                    other => {
+                        let called = self.finish(Self::the_receivers, node, outcome::RETRY);
+                        called_receiver |= called && other == role::NOTIFY;
+                    }
+                }
+            }
+            if !progress {
+                break;
+            }
+        }
+        if self.buffer.is_empty() && !self.receivers.is_empty() && !self.senders.is_empty() {
+            self.pair();
+        }
+        if self.is_exhausted() && !self.receivers.is_empty() {
+            self.end_receivers();
+        }
+    }
+
+    /// Nothing in the buffer, no room in it, and both sides wait: somebody who cannot be served where he waits (without a value, without a
+    /// slot), or was held back by a reservation that is gone. He is told to try again.
+    fn pair(&mut self) {
+        // SAFETY: see the impl.
+        let mut next = unsafe { self.senders.front() };
+        while let Some(sender) = next {
+            // SAFETY: see the impl.
+            next = unsafe { self.senders.after(sender) };
+            let me = Some(sender.target().0);
+            match plain(sender) {
+                role::TAKE => {
+                    if self.waiting_receivers(me) <= self.reserved && self.capacity == 0 {
+                        continue;
+                    }
+                    // SAFETY: see the impl.
+                    let mut other = unsafe { self.receivers.front() };
+                    while let Some(receiver) = other {
+                        // SAFETY: see the impl.
+                        other = unsafe { self.receivers.after(receiver) };
+                        if is_of(receiver, me) {
+                            continue;
+                        }
+                        let observes = plain(receiver) == role::OBSERVE;
+                        if self.finish(Self::the_receivers, receiver, outcome::RETRY) && !observes {
+                            return;
+                        }
+                    }
+                }
+                _ if self.capacity > 0 || !self.can_reserve(me) => {}
+                role::GRANT => self.reserved += usize::from(self.finish(Self::the_senders, sender, outcome::DONE)),
+                other => {
+                    if self.finish(Self::the_senders, sender, outcome::RETRY) && other == role::NOTIFY {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    // ---- Parking --------------------------------------------------------------------------------------------------------
+
+    /// Links a receiver who found nothing. Senders who cannot be taken from (they wait for a receiver to come) are told.
+    ///
+    /// # Safety
+    /// The node is prepared, linked nowhere, and stays where it is until it is unlinked.
+    #[inline]
+    pub(crate) unsafe fn link_receiver(&mut self, node: &Node, first: bool) {
+        // SAFETY: passed on; the lock is held.
+        unsafe {
+            if first {
+                self.receivers.push_front(node);
+            } else {
+                self.receivers.push_back(node);
+            }
+        }
+        if !self.senders.is_empty() {
+            self.settle();
+        }
+    }
+
+    /// Links a sender who found no room. Receivers who cannot be filled (async ones) are told.
+    ///
+    /// # Safety
+    /// As [`link_receiver`](Self::link_receiver).
+    #[inline]
+    pub(crate) unsafe fn link_sender(&mut self, node: &Node) {
+        // SAFETY: passed on; the lock is held.
+        unsafe { self.senders.push_back(node) };
+        if !self.receivers.is_empty() {
+            self.settle();
+        }
+    }
+
+    // ---- Closing --------------------------------------------------------------------------------------------------------
+
+    fn end_receivers(&mut self) {
+        // SAFETY: see the impl.
+        while let Some(node) = unsafe { self.receivers.front() } {
+            self.finish(Self::the_receivers, node, outcome::CLOSED);
+        }
+    }
+
+    /// Nobody is admitted any more. `by`: that side counts as gone. `now`: parked senders get their values back. False: it was closed before.
+    pub(super) fn close(&mut self, by: Side, reason: &CloseReason, now: bool) -> bool {
+        let first = !self.closed;
+        self.closed = true;
+        self.always |= hint::RECV | hint::SEND;
+        let closing = self.closing.get_or_insert_default();
+        closing.first.get_or_insert_with(|| reason.clone());
+        let gone = match by {
+            Side::Senders => &mut closing.senders,
+            Side::Receivers => &mut closing.receivers,
+        };
+        gone.get_or_insert_with(|| reason.clone());
+        let (bit, watch): (u8, fn(&Self) -> &WaitList) = match by {
+            Side::Senders => (hint::SENDERS_GONE, |state| &state.receiver_watch),
+            Side::Receivers => (hint::RECEIVERS_GONE, |state| &state.sender_watch),
+        };
+        self.always |= bit;
+        // SAFETY: see the impl.
+        while let Some(node) = unsafe { watch(self).front() } {
+            self.finish(watch, node, outcome::DONE);
+        }
+        // SAFETY: see the impl.
+        let mut next = unsafe { self.senders.front() };
+        while let Some(node) = next {
+            // SAFETY: see the impl.
+            next = unsafe { self.senders.after(node) };
+            if now || plain(node) != role::TAKE {
+                self.finish(Self::the_senders, node, outcome::CLOSED);
+            }
+        }
+        if self.is_exhausted() {
+            self.end_receivers();
+        } else {
+            self.settle();
+        }
+        first
+    }
+}

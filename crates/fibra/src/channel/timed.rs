@@ -1,0 +1,178 @@
+//! Receivers that time feeds: [`after`], [`at`], [`tick`]; and [`never`]. No fiber and no timer stands behind them: whoever waits on one waits
+//! with its deadline, and takes the value when that has come. Nobody waiting costs nothing, and dropping one ends it.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use super::chan::Chan;
+use super::error::RecvTimeoutError;
+use super::receiver::Receiver;
+use super::sender::Sender;
+use crate::prim::clock;
+use crate::prim::sync::Mutex;
+#[cfg(not(any(loom, shuttle)))]
+use crate::sched::current;
+use crate::time::Instant;
+
+/// When the next value is due, and how it is made.
+pub(crate) struct Timed<T> {
+    /// On fibra's clock; `u64::MAX` is never.
+    next: u64,
+    /// Zero: there is only one.
+    period: u64,
+    make: fn(Instant) -> T,
+}
+
+impl<T> fmt::Debug for Timed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timed").field("next", &self.next).field("period", &self.period).finish_non_exhaustive()
+    }
+}
+
+impl<T> Timed<T> {
+    pub(super) fn deadline(&self) -> Option<u64> {
+        (self.next != u64::MAX).then_some(self.next)
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.next != u64::MAX && self.next <= clock::now()
+    }
+
+    /// The value, if its time has come. Ticks that nobody took are not made up for: the next one is a whole period away from the last
+    /// that was due.
+    pub(super) fn take_due(&mut self) -> Option<T> {
+        if self.next == u64::MAX {
+            return None;
+        }
+        let now = clock::now();
+        if self.next > now {
+            return None;
+        }
+        let due = self.next;
+        self.next = match self.period {
+            0 => u64::MAX,
+            period => due.saturating_add(((now - due) / period + 1).saturating_mul(period)),
+        };
+        Some((self.make)(Instant::from_nanos(due)))
+    }
+}
+
+/// Calls a waker when a moment has come: for futures, which have no timer of their own. A daemon fiber does it, or a thread where there is no
+/// runtime. Dropping the alarm ends it.
+#[derive(Debug)]
+pub(super) struct Alarm {
+    due: u64,
+    waker: Arc<Mutex<Waker>>,
+    /// Dropped with the alarm, which the other side notices.
+    _stop: Sender<()>,
+}
+
+impl Alarm {
+    /// Sets `alarm` to `due`, or tells the one that is set already whom to call.
+    pub(super) fn set(alarm: &mut Option<Self>, due: u64, waker: &Waker) {
+        let waker = waker.clone();
+        if let Some(alarm) = alarm
+            && alarm.due == due
+        {
+            let old = mem::replace(&mut *alarm.waker.lock(), waker);
+            drop(old);
+            return;
+        }
+        let waker = Arc::new(Mutex::new(waker));
+        let (stop, stopped) = super::rendezvous::<()>();
+        let called = waker.clone();
+        start(move || {
+            if stopped.recv_deadline(Instant::from_nanos(due)) == Err(RecvTimeoutError::Timeout) {
+                let waker = called.lock().clone();
+                waker.wake();
+            }
+        });
+        *alarm = Some(Self { due, waker, _stop: stop });
+    }
+}
+
+/// Runs it beside whatever runs here. If neither a fiber nor a thread can be had the alarm does not ring, and that is said.
+#[cfg(not(any(loom, shuttle)))]
+fn start(alarm: impl FnOnce() + Send + 'static) {
+    let started = if current::worker().is_some() {
+        crate::scope::Builder::new().name("alarm").daemon(true).spawn(alarm).map(drop)
+    } else {
+        std::thread::Builder::new().name("fibra-alarm".into()).spawn(alarm).map(drop)
+    };
+    if let Err(error) = started {
+        crate::prim::say(format_args!("fibra: no timer for an async receive of `after` or `tick`: {error}"));
+    }
+}
+
+#[cfg(any(loom, shuttle))]
+fn start(_: impl FnOnce() + Send + 'static) {
+    unreachable!("models have no time");
+}
+
+fn timed(next: Instant, period: Duration) -> Receiver<Instant> {
+    let period = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+    Receiver::only(Chan::timed(Timed { next: next.as_nanos(), period, make: |due| due }))
+}
+
+/// A receiver that yields one value, the moment it was due, after `duration`; nothing before and nothing after.
+///
+/// ```
+/// use fibra::channel::{after, bounded};
+/// use std::time::Duration;
+///
+/// let (_tx, rx) = bounded::<u32>(1);
+/// let timeout = after(Duration::from_millis(5));
+/// fibra::select! {
+///     recv(rx) -> _ => unreachable!("nobody sends"),
+///     recv(timeout) -> due => assert!(due.is_ok()),
+/// }
+/// ```
+#[must_use]
+pub fn after(duration: Duration) -> Receiver<Instant> {
+    at(Instant::after(duration))
+}
+
+/// Like [`after`], with the moment given. One in the past is due at once.
+///
+/// ```
+/// use fibra::time::Instant;
+///
+/// let moment = Instant::now();
+/// assert_eq!(fibra::channel::at(moment).recv(), Ok(moment));
+/// ```
+#[must_use]
+pub fn at(deadline: impl Into<Instant>) -> Receiver<Instant> {
+    timed(deadline.into(), Duration::ZERO)
+}
+
+/// A receiver that yields the moment it was due every `period`, the first time after one period. Whoever is late gets one value, not all that
+/// were missed. A period of zero is as short as the clock allows: one nanosecond.
+///
+/// ```
+/// use fibra::channel::tick;
+/// use std::time::Duration;
+///
+/// let ticks = tick(Duration::from_millis(1));
+/// let (first, second) = (ticks.recv().unwrap(), ticks.recv().unwrap());
+/// assert!(second - first >= Duration::from_millis(1));
+/// ```
+#[must_use]
+pub fn tick(period: Duration) -> Receiver<Instant> {
+    let period = period.max(Duration::from_nanos(1));
+    timed(Instant::after(period), period)
+}
+
+/// A receiver that never yields anything and is never closed: for an arm that is switched off.
+///
+/// ```
+/// use fibra::channel::{TryRecvError, never};
+///
+/// assert_eq!(never::<u32>().try_recv(), Err(TryRecvError::Empty));
+/// ```
+#[must_use]
+pub fn never<T>() -> Receiver<T> {
+    Receiver::only(Chan::without_senders(0))
+}

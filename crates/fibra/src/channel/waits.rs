@@ -1,0 +1,332 @@
+//! The waits of a channel, each with its node on the waiting stack: sending, receiving, reserving, watching the other side.
+//!
+//! A wait looks again under the lock when it publishes itself, so a blocking operation may come straight here. What `publish` did stands,
+//! even if cancellation claimed the wait meanwhile: it then comes at the next one.
+
+use std::cell::Cell;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::panic::Location;
+
+use super::chan::{AfterPark, Chan, Slot, Tried};
+use super::reason::Side;
+use super::state::{Offered, State, Taken, hint, outcome, role};
+use crate::wait::node::{Node, WaitList, WaiterRef};
+use crate::wait::park::{Ended, Wait, Waitable, wait};
+use crate::wait::reason::WaitReason;
+use crate::wait::word::{ARM_FIRST, Ticket};
+
+/// How a blocking operation ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Finished {
+    Done,
+    Closed,
+    TimedOut,
+}
+
+/// What the waits have in common.
+struct Common<'a, T> {
+    chan: &'a Chan<T>,
+    node: Node,
+    /// Set by a `publish` that did not park.
+    verdict: Cell<u8>,
+    peer: AfterPark,
+}
+
+impl<'a, T> Common<'a, T> {
+    fn new(chan: &'a Chan<T>) -> Self {
+        Self { chan, node: Node::new(), verdict: Cell::new(0), peer: Cell::new(None) }
+    }
+
+    /// One wait, from publishing to its outcome.
+    fn wait(
+        &self,
+        waitable: &impl Waitable,
+        reason: WaitReason,
+        deadline: Option<u64>,
+        site: &'static Location<'static>,
+    ) -> Option<u8> {
+        let ended = wait(waitable, Wait { reason, object: self.chan.id(), site, deadline });
+        match ended {
+            Ended::NotParked | Ended::Overtaken(_) => {
+                if let Some(peer) = self.peer.take() {
+                    peer.go();
+                }
+                Some(self.verdict.get())
+            }
+            Ended::Completed(_) => Some(self.node.outcome.get()),
+            Ended::TimedOut => None,
+            Ended::Cancelled => unreachable!("`wait` unwinds"),
+        }
+    }
+
+    fn prepare(&self, waiter: WaiterRef, ticket: Ticket, role: u8) {
+        self.node.set(waiter, ticket, ARM_FIRST);
+        self.node.role.set(role);
+    }
+}
+
+// ---- Sending --------------------------------------------------------------------------------------------------------------
+
+struct SendWait<'a, T> {
+    common: Common<'a, T>,
+    value: Slot<T>,
+    /// Is the value still ours? Cancellation unwinds through here.
+    holds: Cell<bool>,
+}
+
+/// Sends, waiting if need be. The value comes back if it was not sent.
+#[inline(never)]
+pub(super) fn send<T>(
+    chan: &Chan<T>,
+    value: T,
+    deadline: Option<u64>,
+    site: &'static Location<'static>,
+) -> Result<(), (Finished, T)> {
+    let wait = SendWait { common: Common::new(chan), value: Slot::new(MaybeUninit::new(value)), holds: Cell::new(true) };
+    let finished = match wait.common.wait(&wait, WaitReason::ChannelSend, deadline, site) {
+        Some(outcome::DONE) => {
+            wait.holds.set(false);
+            return Ok(());
+        }
+        Some(_) => Finished::Closed,
+        None => Finished::TimedOut,
+    };
+    wait.holds.set(false);
+    // SAFETY: nobody took it: the wait is over and was not completed as DONE; and `holds` is down, so it is read once.
+    Err((finished, wait.value.with(|value| unsafe { value.read().assume_init() })))
+}
+
+impl<T> Drop for SendWait<'_, T> {
+    fn drop(&mut self) {
+        if self.holds.get() {
+            // SAFETY: cancelled: the wait is over, and nobody took the value.
+            self.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
+        }
+    }
+}
+
+impl<T> Waitable for SendWait<'_, T> {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        let Common { chan, node, verdict, peer } = &self.common;
+        let mut locked = chan.lock();
+        let value = self.value.with_mut(|value| value.cast::<T>());
+        let mut offered = Offered::Grow;
+        while let Offered::Grow = offered {
+            // SAFETY: the value is ours, and the channel's if DONE.
+            offered = unsafe { locked.state().offer(value, Some(waiter)) };
+            if let Offered::Grow = offered {
+                // Rare, and only here: an unbounded channel never comes this far but for a race with its own growth.
+                locked.state().buffer.reserve(1);
+            }
+        }
+        let parks = match offered {
+            Offered::Done(set_going) => {
+                verdict.set(outcome::DONE);
+                peer.set(set_going);
+                false
+            }
+            Offered::Closed => {
+                verdict.set(outcome::CLOSED);
+                false
+            }
+            Offered::Full | Offered::Grow => {
+                self.common.prepare(waiter, ticket, role::TAKE);
+                node.slot.set(value.cast());
+                // SAFETY: under the lock; the node stays on this stack until it is unlinked.
+                unsafe { locked.state().link_sender(node) };
+                true
+            }
+        };
+        locked.unlock_parking();
+        parks
+    }
+
+    fn unpublish(&self) {
+        self.common.chan.unlink(|state| &state.senders, &self.common.node, false);
+    }
+}
+
+// ---- Receiving ------------------------------------------------------------------------------------------------------------
+
+struct RecvWait<'a, T> {
+    common: Common<'a, T>,
+    slot: Slot<T>,
+}
+
+/// Receives, waiting if need be.
+#[inline(never)]
+pub(super) fn recv<T>(
+    chan: &Chan<T>,
+    deadline: Option<u64>,
+    site: &'static Location<'static>,
+) -> Result<T, Finished> {
+    let wait = RecvWait { common: Common::new(chan), slot: Slot::new(MaybeUninit::uninit()) };
+    loop {
+        // A channel that time feeds is waited for with its own deadline.
+        let due = if chan.is_timed() { chan.timed_deadline() } else { None };
+        let until = match (deadline, due) {
+            (Some(deadline), Some(due)) => Some(deadline.min(due)),
+            (deadline, due) => deadline.or(due),
+        };
+        match wait.common.wait(&wait, WaitReason::ChannelRecv, until, site) {
+            // SAFETY: DONE: whoever completed the wait has written the slot, once; it is read once.
+            Some(outcome::DONE) => return Ok(wait.slot.with(|slot| unsafe { slot.read().assume_init() })),
+            Some(outcome::RETRY) => {}
+            Some(_) => return Err(Finished::Closed),
+            None if due.is_some() && until != deadline => {
+                let slot = wait.slot.with_mut(|slot| slot.cast::<T>());
+                // SAFETY: nobody else knows the slot: the wait is over.
+                if unsafe { chan.try_take(slot) } == Tried::Done {
+                    // SAFETY: just written.
+                    return Ok(wait.slot.with(|slot| unsafe { slot.read().assume_init() }));
+                }
+            }
+            None => return Err(Finished::TimedOut),
+        }
+    }
+}
+
+impl<T> Waitable for RecvWait<'_, T> {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        let Common { chan, node, verdict, peer } = &self.common;
+        let mut locked = chan.lock();
+        let slot = self.slot.with_mut(|slot| slot.cast::<T>());
+        // SAFETY: the slot is ours, and empty.
+        let parks = match unsafe { locked.state().take(slot, Some(waiter)) } {
+            Taken::Value(set_going) => {
+                verdict.set(outcome::DONE);
+                peer.set(set_going);
+                false
+            }
+            Taken::Closed => {
+                verdict.set(outcome::CLOSED);
+                false
+            }
+            Taken::Nothing => {
+                self.common.prepare(waiter, ticket, role::FILL);
+                node.slot.set(slot.cast());
+                // SAFETY: under the lock; the node stays on this stack until it is unlinked.
+                unsafe { locked.state().link_receiver(node, false) };
+                true
+            }
+        };
+        locked.unlock_parking();
+        parks
+    }
+
+    fn unpublish(&self) {
+        self.common.chan.unlink(|state| &state.receivers, &self.common.node, false);
+    }
+}
+
+// ---- Reserving ------------------------------------------------------------------------------------------------------------
+
+struct ReserveWait<'a, T>(Common<'a, T>);
+
+/// Reserves a place, waiting if need be.
+pub(super) fn reserve<T>(chan: &Chan<T>, deadline: Option<u64>, site: &'static Location<'static>) -> Finished {
+    let wait = ReserveWait(Common::new(chan));
+    match wait.0.wait(&wait, WaitReason::ChannelReserve, deadline, site) {
+        Some(outcome::DONE) => Finished::Done,
+        Some(_) => Finished::Closed,
+        None => Finished::TimedOut,
+    }
+}
+
+impl<T> Waitable for ReserveWait<'_, T> {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        let Common { chan, node, verdict, .. } = &self.0;
+        let mut locked = chan.lock();
+        let parks = match locked.state().reserve(Some(waiter)) {
+            Some(true) => {
+                verdict.set(outcome::DONE);
+                false
+            }
+            None => {
+                verdict.set(outcome::CLOSED);
+                false
+            }
+            Some(false) => {
+                self.0.prepare(waiter, ticket, role::GRANT);
+                // SAFETY: under the lock; the node stays on this stack until it is unlinked.
+                unsafe { locked.state().link_sender(node) };
+                true
+            }
+        };
+        locked.unlock_parking();
+        parks
+    }
+
+    fn unpublish(&self) {
+        self.0.chan.unlink(|state| &state.senders, &self.0.node, false);
+    }
+}
+
+// ---- Watching the other side ----------------------------------------------------------------------------------------------
+
+/// The list of those who wait for `side` to go, and the hint that it is gone.
+pub(crate) fn watch_list<T>(side: Side) -> (fn(&State<T>) -> &WaitList, u8) {
+    match side {
+        Side::Senders => (|state| &state.receiver_watch, hint::SENDERS_GONE),
+        Side::Receivers => (|state| &state.sender_watch, hint::RECEIVERS_GONE),
+    }
+}
+
+struct GoneWait<'a, T> {
+    common: Common<'a, T>,
+    side: Side,
+}
+
+/// Waits until `side` is gone. False: time was up.
+pub(super) fn gone<T>(
+    chan: &Chan<T>,
+    side: Side,
+    deadline: Option<u64>,
+    site: &'static Location<'static>,
+) -> bool {
+    let wait = GoneWait { common: Common::new(chan), side };
+    wait.common.wait(&wait, WaitReason::ChannelClosed, deadline, site).is_some()
+}
+
+impl<T> Waitable for GoneWait<'_, T> {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        let (list, gone) = watch_list(self.side);
+        let mut locked = self.common.chan.lock();
+        let state = locked.state();
+        let parks = state.always & gone == 0;
+        if parks {
+            self.common.prepare(waiter, ticket, role::OBSERVE);
+            // SAFETY: under the lock; the node stays on this stack until it is unlinked.
+            unsafe { list(state).push_back(&self.common.node) };
+        }
+        locked.unlock_parking();
+        parks
+    }
+
+    fn unpublish(&self) {
+        self.common.chan.unlink(watch_list(self.side).0, &self.common.node, false);
+    }
+}
+
+/// A value on its way into a channel: the channel's if the try says `Done`, otherwise it comes back.
+#[inline(always)]
+pub(super) fn offer_now<T>(chan: &Chan<T>, value: T) -> Result<(), (Tried, T)> {
+    let value = ManuallyDrop::new(value);
+    // SAFETY: `value` is not dropped here; it is the channel's if DONE, and moved out below otherwise.
+    match unsafe { chan.try_offer(&raw const *value) } {
+        Tried::Done => Ok(()),
+        not => Err((not, ManuallyDrop::into_inner(value))),
+    }
+}
+
+/// Receives if that is possible now.
+#[inline(always)]
+pub(super) fn take_now<T>(chan: &Chan<T>) -> Result<T, Tried> {
+    let mut slot = MaybeUninit::uninit();
+    // SAFETY: a slot for a `T`.
+    match unsafe { chan.try_take(slot.as_mut_ptr()) } {
+        // SAFETY: written.
+        Tried::Done => Ok(unsafe { slot.assume_init() }),
+        not => Err(not),
+    }
+}

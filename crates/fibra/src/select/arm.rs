@@ -1,0 +1,301 @@
+//! The arms of `select!`, with their types: each owns what its operation needs while the engine runs, and hands out the result if it won.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::time::Duration;
+
+use super::case::Case;
+use super::port::Op;
+use crate::channel::chan::Chan;
+use crate::channel::reason::Side;
+use crate::channel::state::outcome;
+use crate::channel::{CloseReason, Receiver, RecvError, SendError, Sender};
+
+pub(crate) mod sealed {
+    /// Only fibra's own operations can be arms: an arm takes part in the waiting protocol.
+    pub trait Sealed {
+        /// What the engine is to wait for; borrows from the arm.
+        #[doc(hidden)]
+        fn case(&mut self) -> super::Case<'_>;
+    }
+}
+
+/// An operation that can be an arm of [`select!`](crate::select), by `on(operation)`. It does nothing by itself.
+///
+/// ```
+/// let (tx, rx) = fibra::channel::bounded(1);
+/// tx.send(3).unwrap();
+/// let got = fibra::select! {
+///     on(rx.receiving()) -> got => got,
+/// };
+/// assert_eq!(got, Ok(3));
+/// ```
+pub trait Arm: sealed::Sealed {
+    /// What the arm yields if it wins.
+    type Output;
+
+    /// The result of the arm that won.
+    #[doc(hidden)]
+    fn finish(self) -> Self::Output;
+}
+
+#[cold]
+#[track_caller]
+fn lost() -> ! {
+    panic!("fibra: the result of an arm that did not win")
+}
+
+// ---- Receiving ------------------------------------------------------------------------------------------------------------
+
+/// Receiving, as an arm; see [`Receiver::receiving`].
+pub struct RecvArm<'a, T> {
+    chan: &'a Chan<T>,
+    slot: MaybeUninit<T>,
+    told: Cell<u8>,
+}
+
+// SAFETY: it borrows a channel and holds at most a `T`; the pointers to it live only while the select runs.
+unsafe impl<T: Send> Send for RecvArm<'_, T> {}
+
+impl<'a, T> RecvArm<'a, T> {
+    pub(crate) fn new(receiver: &'a Receiver<T>) -> Self {
+        Self { chan: receiver.chan(), slot: MaybeUninit::uninit(), told: Cell::new(0) }
+    }
+}
+
+impl<T> sealed::Sealed for RecvArm<'_, T> {
+    fn case(&mut self) -> Case<'_> {
+        drop_received(self);
+        // SAFETY: the slot is room for a `T`, borrowed for as long as the case lives; if DONE, `finish` or the destructor reads it.
+        unsafe { Case::port(self.chan, Op::Recv, self.slot.as_mut_ptr().cast(), &self.told) }
+    }
+}
+
+/// Drops a value that was received and not asked for.
+fn drop_received<T>(arm: &mut RecvArm<'_, T>) {
+    if arm.told.replace(0) == outcome::DONE {
+        // SAFETY: DONE: it was written, and `told` is reset, so it is dropped once.
+        unsafe { arm.slot.assume_init_drop() };
+    }
+}
+
+impl<T> Arm for RecvArm<'_, T> {
+    type Output = Result<T, RecvError>;
+
+    fn finish(self) -> Self::Output {
+        match self.told.replace(0) {
+            // SAFETY: DONE: it was written, and `told` is reset, so it is read once.
+            outcome::DONE => Ok(unsafe { self.slot.assume_init_read() }),
+            outcome::CLOSED => Err(RecvError),
+            _ => lost(),
+        }
+    }
+}
+
+impl<T> Drop for RecvArm<'_, T> {
+    fn drop(&mut self) {
+        drop_received(self);
+    }
+}
+
+// ---- Sending --------------------------------------------------------------------------------------------------------------
+
+/// Sending, as an arm that owns its value; see [`Sender::sending`]. If it does not win, the value is dropped with it.
+pub struct SendArm<'a, T> {
+    chan: &'a Chan<T>,
+    value: ManuallyDrop<T>,
+    told: Cell<u8>,
+    finished: bool,
+}
+
+impl<'a, T> SendArm<'a, T> {
+    pub(crate) fn new(sender: &'a Sender<T>, value: T) -> Self {
+        Self { chan: sender.chan(), value: ManuallyDrop::new(value), told: Cell::new(0), finished: false }
+    }
+}
+
+impl<T> sealed::Sealed for SendArm<'_, T> {
+    fn case(&mut self) -> Case<'_> {
+        if self.told.get() == outcome::DONE {
+            lost();
+        }
+        // SAFETY: the slot holds a `T`, borrowed for as long as the case lives; if DONE, it is not touched again.
+        unsafe { Case::port(self.chan, Op::Send, (&raw mut *self.value).cast(), &self.told) }
+    }
+}
+
+impl<T> Arm for SendArm<'_, T> {
+    type Output = Result<(), SendError<T>>;
+
+    fn finish(mut self) -> Self::Output {
+        match self.told.get() {
+            outcome::DONE => Ok(()),
+            outcome::CLOSED => {
+                self.finished = true;
+                // SAFETY: it was not sent, and `finished` keeps the destructor away.
+                Err(SendError(unsafe { ManuallyDrop::take(&mut self.value) }))
+            }
+            _ => lost(),
+        }
+    }
+}
+
+impl<T> Drop for SendArm<'_, T> {
+    fn drop(&mut self) {
+        if !self.finished && self.told.get() != outcome::DONE {
+            // SAFETY: it was not sent, and not taken out by `finish`.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+/// Sending what lies in somebody else's variable.
+pub struct SendFromArm<'a, T> {
+    chan: &'a Chan<T>,
+    place: *const T,
+    told: Cell<u8>,
+    _value: PhantomData<T>,
+}
+
+impl<'a, T> SendFromArm<'a, T> {
+    /// # Safety
+    /// `place` stays a valid, untouched `T` until the select has returned. If this arm wins, the caller forgets it: it has moved.
+    pub(super) unsafe fn new(sender: &'a Sender<T>, place: *const T) -> Self {
+        Self { chan: sender.chan(), place, told: Cell::new(0), _value: PhantomData }
+    }
+}
+
+impl<T> sealed::Sealed for SendFromArm<'_, T> {
+    fn case(&mut self) -> Case<'_> {
+        if self.told.get() != 0 {
+            lost();
+        }
+        // SAFETY: the contract of `new`.
+        unsafe { Case::port(self.chan, Op::Send, self.place.cast_mut().cast(), &self.told) }
+    }
+}
+
+impl<T> Arm for SendFromArm<'_, T> {
+    type Output = Result<(), SendError<T>>;
+
+    fn finish(self) -> Self::Output {
+        match self.told.get() {
+            outcome::DONE => Ok(()),
+            // SAFETY: it was not sent, and the caller, whose arm has won, forgets it.
+            outcome::CLOSED => Err(SendError(unsafe { self.place.read() })),
+            _ => lost(),
+        }
+    }
+}
+
+// ---- The other side of a channel going ------------------------------------------------------------------------------------
+
+/// Waiting for the other side of a channel to go, as an arm; see [`Sender::closing`] and [`Receiver::closing`].
+pub struct ClosedArm<'a, T> {
+    chan: &'a Chan<T>,
+    side: Side,
+    told: Cell<u8>,
+}
+
+impl<'a, T> ClosedArm<'a, T> {
+    pub(crate) fn new(chan: &'a Chan<T>, side: Side) -> Self {
+        Self { chan, side, told: Cell::new(0) }
+    }
+}
+
+impl<T> sealed::Sealed for ClosedArm<'_, T> {
+    fn case(&mut self) -> Case<'_> {
+        // SAFETY: this operation has no slot.
+        unsafe { Case::port(self.chan, Op::Gone(self.side), std::ptr::null_mut(), &self.told) }
+    }
+}
+
+impl<T> Arm for ClosedArm<'_, T> {
+    type Output = CloseReason;
+
+    fn finish(self) -> CloseReason {
+        self.chan.gone(self.side).unwrap_or_else(|| lost())
+    }
+}
+
+/// Either end of a channel, for `closed(end)`.
+pub trait End {
+    /// What it carries.
+    type Value;
+    /// The arm that waits for the other side.
+    fn closing(&self) -> ClosedArm<'_, Self::Value>;
+}
+
+impl<T> End for Sender<T> {
+    type Value = T;
+    fn closing(&self) -> ClosedArm<'_, T> {
+        ClosedArm::new(self.chan(), Side::Receivers)
+    }
+}
+
+impl<T> End for Receiver<T> {
+    type Value = T;
+    fn closing(&self) -> ClosedArm<'_, T> {
+        ClosedArm::new(self.chan(), Side::Senders)
+    }
+}
+
+impl<E: End + ?Sized> End for &E {
+    type Value = E::Value;
+    fn closing(&self) -> ClosedArm<'_, E::Value> {
+        (**self).closing()
+    }
+}
+
+// ---- Time, and switched off ------------------------------------------------------------------------------------------------
+
+/// A time-out, as an arm.
+#[derive(Debug)]
+pub struct AfterArm {
+    duration: Duration,
+    told: Cell<u8>,
+}
+
+impl AfterArm {
+    pub(super) fn new(duration: Duration) -> Self {
+        Self { duration, told: Cell::new(0) }
+    }
+}
+
+impl sealed::Sealed for AfterArm {
+    fn case(&mut self) -> Case<'_> {
+        Case::after(self.duration, &self.told)
+    }
+}
+
+impl Arm for AfterArm {
+    type Output = ();
+    fn finish(self) {}
+}
+
+/// An arm with a guard: `None` if it is switched off.
+impl<A: Arm> sealed::Sealed for Option<A> {
+    fn case(&mut self) -> Case<'_> {
+        self.as_mut().map_or_else(Case::off, sealed::Sealed::case)
+    }
+}
+
+impl<A: Arm> Arm for Option<A> {
+    type Output = A::Output;
+    fn finish(self) -> A::Output {
+        self.map_or_else(|| lost(), Arm::finish)
+    }
+}
+
+macro_rules! debug {
+    ($($arm:ident),+) => {$(
+        impl<T> fmt::Debug for $arm<'_, T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($arm)).field("channel", self.chan).finish_non_exhaustive()
+            }
+        }
+    )+};
+}
+debug!(RecvArm, SendArm, SendFromArm, ClosedArm);

@@ -1,0 +1,116 @@
+//! One arm of a select as the engine sees it: what to try, what to link where, and a cell that tells its owner what became of it.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use super::port::{Op, Port, Try};
+use crate::channel::state::outcome;
+use crate::wait::node::{Node, WaiterRef};
+use crate::wait::word::{Arm, Ticket};
+
+/// Something that is not a channel: it completes waits, but never meets another waiter half way (a fiber that ends, an event, a lock).
+pub(crate) trait Single {
+    /// Completes it if that is possible now.
+    fn try_complete(&self) -> bool;
+    /// Links the node. False: it looks as if `try_complete` would succeed; nothing is linked.
+    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool;
+    /// Takes the node out again, if it is still there.
+    fn unpublish(&self, node: &Node);
+}
+
+/// See the header. Built by the arms of this crate only.
+pub struct Case<'a> {
+    pub(super) kind: Kind<'a>,
+    pub(super) node: Node,
+    /// What became of it; 0 until the select is over, and for ever if it lost.
+    told: Option<&'a Cell<u8>>,
+}
+
+pub(super) enum Kind<'a> {
+    /// Its guard is false.
+    Off,
+    Port {
+        port: &'a dyn Port,
+        op: Op,
+        slot: *mut (),
+    },
+    Single(&'a dyn Single),
+    /// After this long, counted from the moment the select begins to wait.
+    After(Duration),
+    At(u64),
+}
+
+impl<'a> Case<'a> {
+    fn new(kind: Kind<'a>, told: Option<&'a Cell<u8>>) -> Self {
+        Self { kind, node: Node::new(), told }
+    }
+
+    pub(super) fn off() -> Self {
+        Self::new(Kind::Off, None)
+    }
+
+    /// # Safety
+    /// For as long as the case lives, `slot` is what the operation needs: room for a value, or a value, of the channel's type; and if `told`
+    /// says DONE afterwards, its owner acts on it (a value was written, or moved away).
+    pub(super) unsafe fn port(port: &'a dyn Port, op: Op, slot: *mut (), told: &'a Cell<u8>) -> Self {
+        Self::new(Kind::Port { port, op, slot }, Some(told))
+    }
+
+    pub(crate) fn single(single: &'a dyn Single, told: &'a Cell<u8>) -> Self {
+        Self::new(Kind::Single(single), Some(told))
+    }
+
+    pub(super) fn after(duration: Duration, told: &'a Cell<u8>) -> Self {
+        Self::new(Kind::After(duration), Some(told))
+    }
+
+    /// Is a try worth a lock?
+    #[inline(always)]
+    pub(super) fn may_be_ready(&self, now: Option<u64>) -> bool {
+        match &self.kind {
+            Kind::Port { port, op, .. } => port.may_be_ready(*op),
+            Kind::Single(_) => true,
+            Kind::After(duration) => duration.is_zero(),
+            Kind::At(due) => now.is_some_and(|now| *due <= now),
+            Kind::Off => false,
+        }
+    }
+
+    /// One try.
+    #[inline]
+    pub(super) fn try_now(&self, now: Option<u64>) -> Try {
+        match &self.kind {
+            // SAFETY: the contract of `Case::port`.
+            Kind::Port { port, op, slot } => unsafe { port.try_now(*op, *slot) },
+            Kind::Single(single) => single.try_complete().then_some((outcome::DONE, None)),
+            _ => self.may_be_ready(now).then_some((outcome::DONE, None)),
+        }
+    }
+
+    /// It won, with this outcome.
+    pub(super) fn tell(&self, outcome: u8) {
+        if let Some(told) = self.told {
+            told.set(outcome);
+        }
+    }
+
+    /// Takes its node out of wherever it is linked.
+    pub(super) fn unlink(&self) {
+        match &self.kind {
+            Kind::Port { port, op, .. } => port.unlink(*op, &self.node),
+            Kind::Single(single) => single.unpublish(&self.node),
+            _ => {}
+        }
+    }
+}
+
+impl std::fmt::Debug for Case<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.kind {
+            Kind::Off => "Off",
+            Kind::Port { .. } => "Port",
+            Kind::Single(_) => "Single",
+            Kind::After(_) | Kind::At(_) => "Time",
+        })
+    }
+}

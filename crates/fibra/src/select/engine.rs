@@ -1,0 +1,355 @@
+//! The select itself: exactly one case is completed, and the others leave no trace.
+//!
+//! First pass: the cases that look ready (by their hints, without a lock) are tried in random order, one lock at a time; whoever asks for no
+//! waiting gets a second pass with the lock of each. Second pass, if nothing is ready: lock all channels in the order of their ids, look
+//! again, link a node in each, unlock all, park (C-20). From then on whoever completes one of them claims the wait, and the others find it
+//! claimed. After waking, the nodes of the losers are taken out before the caller goes on (S0-57).
+//!
+//! Two selects that meet hold all their locks while they look and link, so one of them finds the other parked. Cases that are no
+//! channels ([`Single`](super::case::Single)) are linked last, while the locks are held: if one of them turns out to be ready, everything is
+//! taken back and tried again, unless another one has completed the wait meanwhile.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::time::Duration;
+
+use super::case::{Case, Kind};
+use super::port::Port;
+use crate::channel::state::{Peer, outcome};
+use crate::prim::clock;
+use crate::wait::node::WaiterRef;
+use crate::wait::park::{Ended, Wait, Waitable, wait};
+use crate::wait::reason::WaitReason;
+use crate::wait::word::{Arm, Ticket};
+
+/// Channels up to this many are locked without allocating.
+const FEW: usize = 8;
+/// Cases from this one on share an arm number; the winner among them is found by its outcome.
+const ARM_MANY: Arm = 253;
+
+/// What to do if nothing is ready.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Otherwise {
+    /// Wait.
+    Wait,
+    /// Nothing.
+    Now,
+    /// Wait for so long.
+    After(Duration),
+}
+
+/// When to stop waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    Endless,
+    None,
+    Until(u64),
+}
+
+/// The channels of the cases, each once, in the order of their ids.
+enum Locks<'a> {
+    Few([Option<&'a dyn Port>; FEW], usize),
+    Many(Vec<&'a dyn Port>),
+}
+
+impl<'a> Locks<'a> {
+    fn of(cases: &[Case<'a>]) -> Self {
+        let ports = || {
+            cases.iter().filter_map(|case| match &case.kind {
+                Kind::Port { port, .. } => Some(*port),
+                _ => None,
+            })
+        };
+        let (mut few, mut count) = ([None; FEW], 0);
+        for port in ports() {
+            let id = port.order();
+            let at = few[..count].partition_point(|held: &Option<&dyn Port>| held.is_some_and(|held| held.order() < id));
+            if at < count && few[at].is_some_and(|held| held.order() == id) {
+                continue;
+            }
+            if count == FEW {
+                let mut many: Vec<_> = ports().collect();
+                many.sort_unstable_by_key(|port| port.order());
+                many.dedup_by_key(|port| port.order());
+                return Self::Many(many);
+            }
+            few[at..=count].rotate_right(1);
+            few[at] = Some(port);
+            count += 1;
+        }
+        Self::Few(few, count)
+    }
+
+    fn each(&self, mut f: impl FnMut(&'a dyn Port)) {
+        match self {
+            Self::Few(few, count) => few[..*count].iter().flatten().for_each(|port| f(*port)),
+            Self::Many(many) => many.iter().for_each(|port| f(*port)),
+        }
+    }
+}
+
+/// The second pass.
+struct Parking<'c, 'a> {
+    cases: &'c [Case<'a>],
+    locks: &'c Locks<'a>,
+    start: usize,
+    /// Completed in `publish`: which, how, and whom to set going.
+    won: Cell<Option<(usize, u8)>>,
+    peer: Cell<Option<Peer>>,
+}
+
+fn arm_of(index: usize) -> Arm {
+    if index < ARM_MANY as usize { index as Arm } else { ARM_MANY }
+}
+
+impl Waitable for Parking<'_, '_> {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        self.locks.each(|port| port.lock_it());
+        let parks = !self.complete_held(waiter) && self.link_held(waiter, ticket);
+        // SAFETY: all of them were locked above.
+        self.locks.each(|port| unsafe { port.unlock_held() });
+        parks
+    }
+
+    fn unpublish(&self) {
+        self.cases.iter().for_each(Case::unlink);
+    }
+}
+
+impl Parking<'_, '_> {
+    /// Looks again, with everything locked.
+    fn complete_held(&self, me: WaiterRef) -> bool {
+        let count = self.cases.len();
+        for turn in 0..count {
+            let index = (self.start + turn) % count;
+            if let Kind::Port { port, op, slot } = &self.cases[index].kind
+                // SAFETY: the contract of `Case::port`, and the lock is held.
+                && let Some((outcome, peer)) = unsafe { port.try_held(*op, *slot, me) }
+            {
+                self.won.set(Some((index, outcome)));
+                self.peer.set(peer);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Links a node for every case. False: a single is ready, and nothing stays linked.
+    fn link_held(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        for (index, case) in self.cases.iter().enumerate() {
+            if let Kind::Port { port, op, slot } = &case.kind {
+                case.node.set(waiter, ticket, arm_of(index));
+                case.node.role.set(op.role());
+                case.node.slot.set(*slot);
+                case.node.outcome.set(0);
+                // SAFETY: the lock is held; the cases stay where they are until the select is over, which unlinks them.
+                unsafe { port.link_held(*op, &case.node) };
+            }
+        }
+        for (index, case) in self.cases.iter().enumerate() {
+            if let Kind::Single(single) = &case.kind
+                && !single.publish(&case.node, waiter, ticket, arm_of(index))
+            {
+                for linked in &self.cases[..index] {
+                    if let Kind::Single(single) = &linked.kind {
+                        single.unpublish(&linked.node);
+                    }
+                }
+                for linked in self.cases {
+                    if let Kind::Port { port, op, .. } = &linked.kind {
+                        // SAFETY: the lock is held.
+                        unsafe { port.unlink_held(*op, &linked.node) };
+                    }
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Which case an owner completed.
+    fn winner(&self, arm: Arm) -> usize {
+        if arm < ARM_MANY {
+            return arm as usize;
+        }
+        // Only the one who claimed the wait has written an outcome; singles write none.
+        let many = || self.cases.iter().enumerate().skip(ARM_MANY as usize);
+        let by_outcome = many().find(|(_, case)| case.node.outcome.get() != 0);
+        let single = || many().find(|(_, case)| matches!(&case.kind, Kind::Single(single) if single.try_complete()));
+        by_outcome.or_else(single).expect("somebody completed this wait").0
+    }
+}
+
+/// A random number below `bound`.
+fn choose(bound: usize) -> usize {
+    #[cfg(not(any(loom, shuttle)))]
+    if bound > 1 {
+        return crate::sched::current::choose(bound);
+    }
+    let _ = bound;
+    0
+}
+
+/// The first pass: tries what looks ready, in random order or the given one.
+#[inline]
+fn try_ready(cases: &[Case<'_>], biased: bool, now: Option<u64>) -> Option<usize> {
+    if cases.len() > 64 {
+        return try_ready_of_many(cases, biased, now);
+    }
+    let mut ready = 0_u64;
+    for (index, case) in cases.iter().enumerate() {
+        ready |= u64::from(case.may_be_ready(now)) << index;
+    }
+    while ready != 0 {
+        let mut left = ready;
+        if !biased {
+            for _ in 0..choose(ready.count_ones() as usize) {
+                left &= left - 1;
+            }
+        }
+        let index = left.trailing_zeros() as usize;
+        if complete(&cases[index], now) {
+            return Some(index);
+        }
+        ready &= !(1 << index);
+    }
+    None
+}
+
+fn try_ready_of_many(cases: &[Case<'_>], biased: bool, now: Option<u64>) -> Option<usize> {
+    // One of those that look ready, each with the same chance, found in one pass; if it is not after all, the next ones from there on.
+    let (mut chosen, mut seen) = (0, 0);
+    for (index, case) in cases.iter().enumerate() {
+        if case.may_be_ready(now) {
+            seen += 1;
+            if choose(seen) == 0 {
+                chosen = index;
+            }
+            if biased {
+                break;
+            }
+        }
+    }
+    if seen == 0 { None } else { try_from(cases, chosen, |case| case.may_be_ready(now), now) }
+}
+
+/// Tries the cases that `worth` lets through, in order from `start` on.
+fn try_from(cases: &[Case<'_>], start: usize, worth: impl Fn(&Case<'_>) -> bool, now: Option<u64>) -> Option<usize> {
+    let count = cases.len();
+    (0..count).map(|turn| (start + turn) % count).find(|index| worth(&cases[*index]) && complete(&cases[*index], now))
+}
+
+/// Completes the case if it is ready.
+fn complete(case: &Case<'_>, now: Option<u64>) -> bool {
+    let Some((outcome, peer)) = case.try_now(now) else { return false };
+    case.tell(outcome);
+    if let Some(peer) = peer {
+        peer.go();
+    }
+    true
+}
+
+/// Completes one of the cases and says which; `None` if patience was at its end.
+pub(crate) fn run(
+    cases: &mut [Case<'_>],
+    biased: bool,
+    patience: Patience,
+    site: &'static Location<'static>,
+) -> Option<usize> {
+    if let Some(index) = try_ready(cases, biased, None) {
+        return Some(index);
+    }
+    if patience == Patience::None {
+        // A "no" is only good under the lock: a hint may be older than what this thread itself has just done elsewhere.
+        return try_from(cases, if biased { 0 } else { choose(cases.len()) }, |_| true, None);
+    }
+    wait_for(cases, biased, patience, site)
+}
+
+#[inline(never)]
+fn wait_for(
+    cases: &mut [Case<'_>],
+    biased: bool,
+    patience: Patience,
+    site: &'static Location<'static>,
+) -> Option<usize> {
+    for case in cases.iter_mut() {
+        if let Kind::After(duration) = case.kind {
+            let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+            case.kind = Kind::At(clock::now().saturating_add(nanos));
+        }
+    }
+    let cases = &*cases;
+    let locks = Locks::of(cases);
+    let last = if let Patience::Until(last) = patience { Some(last) } else { None };
+    loop {
+        let due = cases.iter().filter_map(|case| match &case.kind {
+            Kind::At(due) => Some(*due),
+            Kind::Port { port, .. } => port.due(),
+            _ => None,
+        });
+        // The end of time never comes.
+        let deadline = due.chain(last).min().filter(|due| *due != u64::MAX);
+        assert!(
+            deadline.is_some() || last.is_some() || cases.iter().any(|case| !matches!(case.kind, Kind::Off)),
+            "fibra: a select without anything to wait for: every guard is false, and there is no default"
+        );
+        let start = if biased { 0 } else { choose(cases.len()) };
+        let parking = Parking { cases, locks: &locks, start, won: Cell::new(None), peer: Cell::new(None) };
+        let how = Wait { reason: WaitReason::Select, object: 0, site, deadline };
+        let (index, outcome) = match wait(&parking, how) {
+            Ended::NotParked => match parking.won.get() {
+                Some(won) => won,
+                // A single that looks ready.
+                None => (cases.len(), outcome::RETRY),
+            },
+            // If it was completed here, that stands; an owner that came before us can only have been cancellation, which comes later.
+            Ended::Overtaken(arm) => match parking.won.get() {
+                Some(won) => won,
+                None if arm <= ARM_MANY => {
+                    let index = parking.winner(arm);
+                    (index, told(&cases[index]))
+                }
+                None => (cases.len(), outcome::RETRY),
+            },
+            Ended::Completed(arm) => {
+                let index = parking.winner(arm);
+                for (other, case) in cases.iter().enumerate() {
+                    if other != index {
+                        case.unlink();
+                    }
+                }
+                (index, told(&cases[index]))
+            }
+            Ended::TimedOut => (cases.len(), outcome::RETRY),
+            Ended::Cancelled => unreachable!("`wait` unwinds"),
+        };
+        if let Some(peer) = parking.peer.take() {
+            peer.go();
+        }
+        if let Some(case) = cases.get(index)
+            && (outcome != outcome::RETRY || is_only_asking(case))
+        {
+            case.tell(outcome);
+            return Some(index);
+        }
+        let now = clock::now();
+        if let Some(index) = try_ready(cases, biased, Some(now)) {
+            return Some(index);
+        }
+        if last.is_some_and(|last| last <= now) {
+            return try_from(cases, start, |_| true, Some(now));
+        }
+    }
+}
+
+/// What an owner wrote. Singles write nothing: that they completed the wait is all there is to say.
+fn told(case: &Case<'_>) -> u8 {
+    if let Kind::Single(_) = case.kind { outcome::DONE } else { case.node.outcome.get() }
+}
+
+/// For one who only wants to know, a call is an answer.
+fn is_only_asking(case: &Case<'_>) -> bool {
+    use super::port::Op;
+    matches!(case.kind, Kind::Port { op: Op::ReadyRecv | Op::ReadySend, .. })
+}

@@ -1,0 +1,38 @@
+//! A fiber that ends, as an arm.
+
+use std::cell::Cell;
+use std::fmt;
+
+use super::arm::{Arm, sealed};
+use super::case::{Case, Single};
+use crate::scope::JoinHandle;
+
+/// Waits for a fiber to end; takes nothing. (`select!` then joins it, which does not wait any more.)
+pub struct JoinArm<'a, T> {
+    handle: &'a JoinHandle<T>,
+    told: Cell<u8>,
+}
+
+impl<'a, T> JoinArm<'a, T> {
+    pub(super) fn new(handle: &'a JoinHandle<T>) -> Self {
+        Self { handle, told: Cell::new(0) }
+    }
+}
+
+impl<T> sealed::Sealed for JoinArm<'_, T> {
+    fn case(&mut self) -> Case<'_> {
+        let single: &dyn Single = self.handle;
+        Case::single(single, &self.told)
+    }
+}
+
+impl<T> Arm for JoinArm<'_, T> {
+    type Output = ();
+    fn finish(self) {}
+}
+
+impl<T> fmt::Debug for JoinArm<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JoinArm").field(self.handle).finish()
+    }
+}

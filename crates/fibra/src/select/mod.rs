@@ -1,0 +1,25 @@
+//! Select: waiting for several operations and doing exactly one of them.
+//!
+//! ```text
+//! arm.rs      the arms of `select!`, with their types     dynamic.rs   `Select`, a set known at run time
+//! join.rs     a fiber that ends, as an arm                private.rs   what the macro expands to
+//! engine.rs   the two passes
+//! case.rs     an arm as the engine sees it
+//! port.rs     a channel as the engine sees it
+//! ```
+
+mod arm;
+pub(crate) mod case;
+#[cfg(not(any(loom, shuttle)))]
+mod dynamic;
+mod engine;
+#[cfg(not(any(loom, shuttle)))]
+mod join;
+mod port;
+#[cfg(not(any(loom, shuttle)))]
+#[doc(hidden)]
+pub mod private;
+
+pub use arm::{Arm, ClosedArm, RecvArm, SendArm};
+#[cfg(not(any(loom, shuttle)))]
+pub use dynamic::{Select, SelectedOperation};

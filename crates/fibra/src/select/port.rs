@@ -1,0 +1,223 @@
+//! A channel as a select sees it: without the type of its values, which travel by pointer between slots that know it.
+
+use crate::channel::chan::{Chan, Locked};
+use crate::channel::reason::Side;
+use crate::channel::state::{Offered, Peer, State, Taken, hint, outcome, role};
+use crate::channel::waits::watch_list;
+use crate::wait::node::{Node, WaitList, WaiterRef};
+
+/// What an arm wants of a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Op {
+    /// Receive into the slot.
+    Recv,
+    /// Send from the slot.
+    Send,
+    /// Reserve a place, to send later.
+    Reserve,
+    /// Know that receiving is worth a try.
+    ReadyRecv,
+    /// Know that sending is worth a try.
+    ReadySend,
+    /// Know that this side is gone.
+    Gone(Side),
+}
+
+/// What a try came to: an outcome, and the peer to set going; or nothing yet.
+pub(crate) type Try = Option<(u8, Option<Peer>)>;
+
+/// See the header. All methods with `held` in their name are called by whoever holds the lock.
+pub(crate) trait Port {
+    /// The lock order.
+    fn order(&self) -> u64;
+    /// Is a try worth the lock?
+    fn may_be_ready(&self, op: Op) -> bool;
+    /// When time feeds it: when the next value is due.
+    fn due(&self) -> Option<u64>;
+    fn lock_it(&self);
+
+    /// One try, locked for it.
+    ///
+    /// # Safety
+    /// `slot` is what the operation needs: room for a value, or a value, of the channel's type.
+    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Try;
+
+    /// One try under the lock that `lock_it` took.
+    ///
+    /// # Safety
+    /// As [`try_now`](Self::try_now), and the lock is held.
+    unsafe fn try_held(&self, op: Op, slot: *mut (), me: WaiterRef) -> Try;
+
+    /// Links a prepared node for the operation.
+    ///
+    /// # Safety
+    /// The lock is held; the node is linked nowhere and stays where it is until it is unlinked.
+    unsafe fn link_held(&self, op: Op, node: &Node);
+
+    /// Takes a node out again that was linked under this very lock.
+    ///
+    /// # Safety
+    /// The lock is held.
+    unsafe fn unlink_held(&self, op: Op, node: &Node);
+
+    /// Ends `lock_it`, where no user code may run.
+    ///
+    /// # Safety
+    /// The lock is held, and not used afterwards.
+    unsafe fn unlock_held(&self);
+
+    /// Takes a node out of its list, if it is there.
+    fn unlink(&self, op: Op, node: &Node);
+
+    /// Puts a received value back to where it came from, as the next one.
+    ///
+    /// # Safety
+    /// `slot` holds a value of the channel's type, which is the channel's afterwards.
+    unsafe fn put_back(&self, slot: *mut ());
+
+    /// Gives a reserved place back.
+    fn give_back(&self);
+}
+
+impl Op {
+    /// The node's role.
+    pub(super) fn role(self) -> u8 {
+        role::IN_SELECT
+            | match self {
+                Op::Recv => role::FILL,
+                Op::Send => role::TAKE,
+                Op::Reserve => role::GRANT,
+                Op::ReadyRecv | Op::ReadySend | Op::Gone(_) => role::OBSERVE,
+            }
+    }
+
+    fn hint(self) -> u8 {
+        match self {
+            Op::Recv | Op::ReadyRecv => hint::RECV,
+            Op::Send | Op::Reserve | Op::ReadySend => hint::SEND,
+            Op::Gone(Side::Senders) => hint::SENDERS_GONE,
+            Op::Gone(Side::Receivers) => hint::RECEIVERS_GONE,
+        }
+    }
+
+    fn list<T>(self) -> fn(&State<T>) -> &WaitList {
+        match self {
+            Op::Recv | Op::ReadyRecv => |state| &state.receivers,
+            Op::Send | Op::Reserve | Op::ReadySend => |state| &state.senders,
+            Op::Gone(side) => watch_list(side).0,
+        }
+    }
+}
+
+/// # Safety
+/// As [`Port::try_now`].
+#[inline]
+unsafe fn attempt<T>(state: &mut State<T>, op: Op, slot: *mut (), me: Option<WaiterRef>) -> Try {
+    match op {
+        // SAFETY: the contract: room for a `T`.
+        Op::Recv => match unsafe { state.take(slot.cast(), me) } {
+            Taken::Value(peer) => Some((outcome::DONE, peer)),
+            Taken::Closed => Some((outcome::CLOSED, None)),
+            Taken::Nothing => None,
+        },
+        Op::Send => loop {
+            // SAFETY: the contract: a `T`, which is forgotten by its owner if DONE.
+            return match unsafe { state.offer(slot.cast(), me) } {
+                Offered::Done(peer) => Some((outcome::DONE, peer)),
+                Offered::Closed => Some((outcome::CLOSED, None)),
+                Offered::Full => None,
+                Offered::Grow => {
+                    state.make_room();
+                    continue;
+                }
+            };
+        },
+        Op::Reserve => match state.reserve(me) {
+            Some(true) => Some((outcome::DONE, None)),
+            None => Some((outcome::CLOSED, None)),
+            Some(false) => None,
+        },
+        Op::ReadyRecv => state.is_ready_to_take(me).then_some((outcome::RETRY, None)),
+        Op::ReadySend => (state.is_closed() || state.can_reserve(me)).then_some((outcome::RETRY, None)),
+        Op::Gone(_) => state.has(op.hint()).then_some((outcome::DONE, None)),
+    }
+}
+
+impl<T> Port for Chan<T> {
+    fn order(&self) -> u64 {
+        self.id()
+    }
+
+    #[inline(always)]
+    fn may_be_ready(&self, op: Op) -> bool {
+        self.hints() & op.hint() != 0
+    }
+
+    fn due(&self) -> Option<u64> {
+        if self.is_timed() { self.timed_deadline() } else { None }
+    }
+
+    fn lock_it(&self) {
+        self.lock_raw();
+    }
+
+    #[inline]
+    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Try {
+        let mut locked = self.lock();
+        // SAFETY: passed on.
+        let tried = unsafe { attempt(locked.state(), op, slot, None) };
+        locked.unlock();
+        tried
+    }
+
+    unsafe fn try_held(&self, op: Op, slot: *mut (), me: WaiterRef) -> Try {
+        // SAFETY: the lock is held by the caller; the guard is forgotten, so it stays so.
+        let mut locked = std::mem::ManuallyDrop::new(unsafe { self.held() });
+        // SAFETY: passed on.
+        unsafe { attempt(locked.state(), op, slot, Some(me)) }
+    }
+
+    unsafe fn link_held(&self, op: Op, node: &Node) {
+        // SAFETY: as in `try_held`.
+        let mut locked = std::mem::ManuallyDrop::new(unsafe { self.held() });
+        // SAFETY: passed on.
+        unsafe {
+            match op {
+                Op::Recv | Op::ReadyRecv => locked.state().link_receiver(node, false),
+                Op::Send | Op::Reserve | Op::ReadySend => locked.state().link_sender(node),
+                Op::Gone(_) => op.list()(locked.state()).push_back(node),
+            }
+        }
+    }
+
+    unsafe fn unlink_held(&self, op: Op, node: &Node) {
+        // SAFETY: as in `try_held`.
+        let mut locked = std::mem::ManuallyDrop::new(unsafe { self.held() });
+        // SAFETY: linked in this list, if at all.
+        unsafe { op.list()(locked.state()).remove(node) };
+    }
+
+    unsafe fn unlock_held(&self) {
+        // SAFETY: the lock is held by the caller, who gives it up.
+        let locked: Locked<'_, T> = unsafe { self.held() };
+        locked.unlock_parking();
+    }
+
+    fn unlink(&self, op: Op, node: &Node) {
+        Chan::unlink(self, op.list(), node, false);
+    }
+
+    unsafe fn put_back(&self, slot: *mut ()) {
+        let mut locked = self.lock();
+        // SAFETY: the contract.
+        locked.state().put_back(unsafe { slot.cast::<T>().read() });
+        locked.unlock();
+    }
+
+    fn give_back(&self) {
+        let mut locked = self.lock();
+        locked.state().unreserve();
+        locked.state().settle();
+        locked.unlock();
+    }
+}

@@ -1,0 +1,91 @@
+//! What `select!` expands to. Not public API: it may change with every release.
+
+use std::panic::Location;
+use std::time::Duration;
+
+pub use super::arm::{AfterArm, Arm, ClosedArm, End, RecvArm, SendArm, SendFromArm};
+pub use super::case::Case;
+use super::engine::{self, Patience};
+pub use super::engine::Otherwise;
+pub use super::join::JoinArm;
+use crate::channel::{Receiver, Sender};
+use crate::scope::JoinHandle;
+use crate::time::Instant;
+
+/// An expression with a guard. Variants with braces, so that temporaries in them live as long as the `let` they are in.
+#[derive(Debug)]
+pub enum Guarded<T> {
+    /// The guard holds.
+    On {
+        /// The expression.
+        value: T,
+    },
+    /// It does not, and the expression was not evaluated.
+    Off,
+}
+
+/// `recv(rx)`
+pub fn recv<T>(receiver: &Receiver<T>) -> RecvArm<'_, T> {
+    RecvArm::new(receiver)
+}
+
+/// `send(tx, expression)`
+pub fn send<T>(sender: &Sender<T>, value: T) -> SendArm<'_, T> {
+    SendArm::new(sender, value)
+}
+
+/// `send(tx, variable)`
+///
+/// # Safety
+/// `place` stays a valid, untouched `T` until [`select`] has returned. If this arm wins, the caller forgets it: it has moved.
+pub unsafe fn send_from<T>(sender: &Sender<T>, place: *const T) -> SendFromArm<'_, T> {
+    // SAFETY: passed on.
+    unsafe { SendFromArm::new(sender, place) }
+}
+
+/// `closed(end)`
+pub fn closed<E: End>(end: &E) -> ClosedArm<'_, E::Value> {
+    end.closing()
+}
+
+/// `join(handle)`
+pub fn join<T>(handle: &JoinHandle<T>) -> JoinArm<'_, T> {
+    JoinArm::new(handle)
+}
+
+/// `on(operation)`
+pub fn on<A: Arm>(operation: A) -> A {
+    operation
+}
+
+/// `after(duration)`
+pub fn after(duration: Duration) -> AfterArm {
+    AfterArm::new(duration)
+}
+
+/// What the engine is to wait for.
+pub fn case<A: Arm>(arm: &mut A) -> Case<'_> {
+    arm.case()
+}
+
+/// The result of the arm that won.
+pub fn finish<A: Arm>(arm: A) -> A::Output {
+    arm.finish()
+}
+
+/// A use of a variable.
+#[inline(always)]
+pub fn keep<A>(_: &A) {}
+
+/// Completes one of the cases and says which; `None`: the default.
+#[track_caller]
+#[inline]
+pub fn select(cases: &mut [Case<'_>], biased: bool, otherwise: Otherwise) -> Option<usize> {
+    let patience = match otherwise {
+        Otherwise::Wait => Patience::Endless,
+        Otherwise::Now => Patience::None,
+        Otherwise::After(duration) if duration.is_zero() => Patience::None,
+        Otherwise::After(duration) => Patience::Until(Instant::after(duration).as_nanos()),
+    };
+    engine::run(cases, biased, patience, Location::caller())
+}

@@ -1,0 +1,48 @@
+//! Wake: setting a claimed waiter going, whatever it is.
+
+use std::task::Waker;
+
+pub(crate) use super::waker::{call, call_all};
+use super::waker::Claimed;
+#[cfg(not(any(loom, shuttle)))]
+use crate::fiber::frame::Frame;
+#[cfg(not(any(loom, shuttle)))]
+use crate::sched::current;
+#[cfg(not(any(loom, shuttle)))]
+use crate::sched::enqueue::enqueue;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use crate::sched::enqueue::Place;
+
+/// Lets a claimed waiter go on, its slot being filled. May be called under a lock of the object: no user code runs here. An async
+/// waiter's waker is returned instead, to be called when no lock is held.
+#[must_use]
+#[inline(always)]
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn go(claimed: Claimed, place: Place) -> Option<Waker> {
+    claimed.go_with(|fiber| enqueue(Frame::from_waiter(fiber), place))
+}
+
+/// Models have threads and tasks, and no queues.
+#[cfg(any(loom, shuttle))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Next,
+    Tail,
+}
+
+#[cfg(any(loom, shuttle))]
+#[must_use]
+pub(crate) fn go(claimed: Claimed, _: Place) -> Option<Waker> {
+    claimed.go_with(|_| unreachable!("no fibers in a model"))
+}
+
+
+/// Has wakers called soon, from a place where user code may not run because the caller is PARKING: on a fiber of their own. On a plain
+/// thread they are called here; if one of them waits, it does so with another record.
+pub(crate) fn call_soon(wakers: Vec<Waker>) {
+    #[cfg(not(any(loom, shuttle)))]
+    if let Some(worker) = current::worker() {
+        return worker.call_wakers(wakers);
+    }
+    call_all(wakers);
+}
