@@ -164,6 +164,11 @@ impl<T> Chan<T> {
         self.hints.load(Ordering::Relaxed)
     }
 
+    /// The word they are in.
+    pub(crate) fn hint_word(&self) -> &AtomicU8 {
+        &self.hints
+    }
+
     // ---- The lock -------------------------------------------------------------------------------------------------------
 
     #[inline(always)]
@@ -341,8 +346,7 @@ impl<T> Chan<T> {
         }
         state.close(side, &reason, side == Side::Receivers);
         // Nobody will receive these. They are dropped without the lock, since they may know the channel themselves.
-        let unreceived =
-            if side == Side::Receivers { mem::take(&mut locked.state().buffer) } else { VecDeque::new() };
+        let unreceived = if side == Side::Receivers { mem::take(&mut locked.state().buffer) } else { VecDeque::new() };
         locked.unlock();
         drop(unreceived);
     }

@@ -75,7 +75,9 @@ impl fmt::Display for CloseReason {
             Self::Dropped => f.write_str("the last handle of that side was dropped"),
             Self::Explicit => f.write_str("the channel was closed"),
             Self::Error(error) => error.fmt(f),
-            Self::Panicked { fiber } if fiber.as_u64() == 0 => f.write_str("a thread that held the last handle panicked"),
+            Self::Panicked { fiber } if fiber.as_u64() == 0 => {
+                f.write_str("a thread that held the last handle panicked")
+            }
             Self::Panicked { fiber } => write!(f, "fiber {fiber}, which held the last handle, panicked"),
             Self::Cancelled => f.write_str("the fiber that held the last handle was cancelled"),
         }

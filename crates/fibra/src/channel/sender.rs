@@ -118,11 +118,9 @@ impl<T> Sender<T> {
             Err((Tried::Closed, value)) => return Err(SendTimeoutError::Disconnected(value)),
             Err((_, value)) => value,
         };
-        waits::send(self.chan(), value, Some(deadline().as_nanos()), site).map_err(|(finished, value)| {
-            match finished {
-                Finished::TimedOut => SendTimeoutError::Timeout(value),
-                _ => SendTimeoutError::Disconnected(value),
-            }
+        waits::send(self.chan(), value, Some(deadline().as_nanos()), site).map_err(|(finished, value)| match finished {
+            Finished::TimedOut => SendTimeoutError::Timeout(value),
+            _ => SendTimeoutError::Disconnected(value),
         })
     }
 

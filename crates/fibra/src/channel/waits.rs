@@ -82,7 +82,8 @@ pub(super) fn send<T>(
     deadline: Option<u64>,
     site: &'static Location<'static>,
 ) -> Result<(), (Finished, T)> {
-    let wait = SendWait { common: Common::new(chan), value: Slot::new(MaybeUninit::new(value)), holds: Cell::new(true) };
+    let wait =
+        SendWait { common: Common::new(chan), value: Slot::new(MaybeUninit::new(value)), holds: Cell::new(true) };
     let finished = match wait.common.wait(&wait, WaitReason::ChannelSend, deadline, site) {
         Some(outcome::DONE) => {
             wait.holds.set(false);
@@ -155,11 +156,7 @@ struct RecvWait<'a, T> {
 
 /// Receives, waiting if need be.
 #[inline(never)]
-pub(super) fn recv<T>(
-    chan: &Chan<T>,
-    deadline: Option<u64>,
-    site: &'static Location<'static>,
-) -> Result<T, Finished> {
+pub(super) fn recv<T>(chan: &Chan<T>, deadline: Option<u64>, site: &'static Location<'static>) -> Result<T, Finished> {
     let wait = RecvWait { common: Common::new(chan), slot: Slot::new(MaybeUninit::uninit()) };
     loop {
         // A channel that time feeds is waited for with its own deadline.
@@ -278,12 +275,7 @@ struct GoneWait<'a, T> {
 }
 
 /// Waits until `side` is gone. False: time was up.
-pub(super) fn gone<T>(
-    chan: &Chan<T>,
-    side: Side,
-    deadline: Option<u64>,
-    site: &'static Location<'static>,
-) -> bool {
+pub(super) fn gone<T>(chan: &Chan<T>, side: Side, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
     let wait = GoneWait { common: Common::new(chan), side };
     wait.common.wait(&wait, WaitReason::ChannelClosed, deadline, site).is_some()
 }

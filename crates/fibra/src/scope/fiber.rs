@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::fiber::id::FiberId;
 use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::id::FiberId;
 use crate::fiber::top::FiberTop;
 use crate::sched::current as running;
 use crate::wait::cancel::{self, CancelReason};

@@ -137,8 +137,12 @@ impl<T> JoinHandle<T> {
     }
 
     fn wait_until(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
-        let how =
-            Wait { reason: WaitReason::Join, object: self.id().as_u64(), site, deadline: deadline.map(Instant::as_nanos) };
+        let how = Wait {
+            reason: WaitReason::Join,
+            object: self.id().as_u64(),
+            site,
+            deadline: deadline.map(Instant::as_nanos),
+        };
         loop {
             if self.is_finished() {
                 return true;
@@ -390,7 +394,10 @@ impl<T> Future for JoinFuture<T> {
         }
         if !handle.is_finished() {
             let frame = handle.frame;
-            match this.wait.publish(cx.waker(), |node, waiter, ticket| publish_joiner(frame, node, waiter, ticket, ARM_FIRST)) {
+            match this
+                .wait
+                .publish(cx.waker(), |node, waiter, ticket| publish_joiner(frame, node, waiter, ticket, ARM_FIRST))
+            {
                 Published::Pending => return Poll::Pending,
                 Published::Completed => this.withdraw(),
                 Published::Refused => {}

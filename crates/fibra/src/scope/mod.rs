@@ -11,10 +11,10 @@ mod runtime;
 mod spawn;
 mod task;
 
+pub use crate::fiber::id::FiberId;
 pub use blocking::{blocking, spawn_blocking};
 pub use config::{Cancellation, RuntimeBuilder};
 pub use fiber::{Fiber, cancel_reason, checkpoint, current, is_cancelled, no_suspend, shield, yield_now};
-pub use crate::fiber::id::FiberId;
 pub use join::{JoinError, JoinFuture, JoinHandle};
 pub use local::FiberLocal;
 pub use runtime::{EnterGuard, Handle, Runtime, ShutdownError, run};

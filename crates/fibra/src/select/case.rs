@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::port::{Op, Port, Try};
 use crate::channel::state::outcome;
+use crate::prim::atomic::AtomicU8;
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::word::{Arm, Ticket};
 
@@ -33,6 +34,8 @@ pub(super) enum Kind<'a> {
         port: &'a dyn Port,
         op: Op,
         slot: *mut (),
+        /// Of the port, for a look without a call.
+        hints: &'a AtomicU8,
     },
     Single(&'a dyn Single),
     /// After this long, counted from the moment the select begins to wait.
@@ -53,7 +56,7 @@ impl<'a> Case<'a> {
     /// For as long as the case lives, `slot` is what the operation needs: room for a value, or a value, of the channel's type; and if `told`
     /// says DONE afterwards, its owner acts on it (a value was written, or moved away).
     pub(super) unsafe fn port(port: &'a dyn Port, op: Op, slot: *mut (), told: &'a Cell<u8>) -> Self {
-        Self::new(Kind::Port { port, op, slot }, Some(told))
+        Self::new(Kind::Port { port, op, slot, hints: port.hints() }, Some(told))
     }
 
     pub(crate) fn single(single: &'a dyn Single, told: &'a Cell<u8>) -> Self {
@@ -68,7 +71,7 @@ impl<'a> Case<'a> {
     #[inline(always)]
     pub(super) fn may_be_ready(&self, now: Option<u64>) -> bool {
         match &self.kind {
-            Kind::Port { port, op, .. } => port.may_be_ready(*op),
+            Kind::Port { hints, op, .. } => op.may_be_ready(hints),
             Kind::Single(_) => true,
             Kind::After(duration) => duration.is_zero(),
             Kind::At(due) => now.is_some_and(|now| *due <= now),
@@ -81,7 +84,7 @@ impl<'a> Case<'a> {
     pub(super) fn try_now(&self, now: Option<u64>) -> Try {
         match &self.kind {
             // SAFETY: the contract of `Case::port`.
-            Kind::Port { port, op, slot } => unsafe { port.try_now(*op, *slot) },
+            Kind::Port { port, op, slot, .. } => unsafe { port.try_now(*op, *slot) },
             Kind::Single(single) => single.try_complete().then_some((outcome::DONE, None)),
             _ => self.may_be_ready(now).then_some((outcome::DONE, None)),
         }

@@ -11,16 +11,17 @@ use std::cell::Cell;
 use std::fmt;
 use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::panic::Location;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use super::case::Case;
-use super::engine::{self, Patience};
+use super::engine::{self, Candidates, Patience};
 use super::port::{Op, Port};
 use crate::channel::state::outcome;
 use crate::channel::{
     ReadyTimeoutError, Receiver, RecvError, SelectTimeoutError, SendError, Sender, TryReadyError, TrySelectError,
 };
+use crate::prim::atomic::AtomicU8;
 use crate::time::Instant;
 
 /// Operations up to this many are held without allocating.
@@ -50,6 +51,8 @@ pub struct Select<'a> {
     many: Vec<Option<Entry<'a>>>,
     count: usize,
     biased: bool,
+    /// Large enough for the value of every receive.
+    layout: Layout,
 }
 
 /// One operation.
@@ -57,8 +60,47 @@ pub struct Select<'a> {
 struct Entry<'a> {
     port: &'a dyn Port,
     op: Op,
-    /// Of the value, for a receive.
-    layout: Layout,
+    /// Of the port, for a look without a call.
+    hints: &'a AtomicU8,
+}
+
+impl<'a> Entry<'a> {
+    fn new(port: &'a dyn Port, op: Op) -> Self {
+        Self { port, op, hints: port.hints() }
+    }
+}
+
+/// The set, for the first pass: no cases are made unless it has to wait.
+struct Trial<'t, 'a> {
+    entries: &'t [Option<Entry<'a>>],
+    asks: bool,
+    slot: *mut (),
+    told: &'t Cell<u8>,
+}
+
+impl Candidates for Trial<'_, '_> {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[inline(always)]
+    fn may_be_ready(&self, index: usize) -> bool {
+        self.entries[index].is_some_and(|entry| entry.op.may_be_ready(entry.hints))
+    }
+
+    #[inline]
+    fn complete(&self, index: usize) -> bool {
+        let Some(entry) = self.entries[index] else { return false };
+        let op = if self.asks { entry.op.asked() } else { entry.op };
+        // SAFETY: the room is large enough for every operation of the set, and empty; to ask takes none.
+        let Some((outcome, peer)) = (unsafe { entry.port.try_now(op, self.slot) }) else { return false };
+        self.told.set(outcome);
+        if let Some(peer) = peer {
+            peer.go();
+        }
+        true
+    }
 }
 
 impl Default for Select<'_> {
@@ -69,14 +111,14 @@ impl Default for Select<'_> {
 
 impl Clone for Select<'_> {
     fn clone(&self) -> Self {
-        Self { few: self.few, many: self.many.clone(), count: self.count, biased: self.biased }
+        Self { many: self.many.clone(), ..*self }
     }
 }
 
 impl<'a> Select<'a> {
     /// An empty set. Among operations that are ready one is chosen at random.
     pub fn new() -> Self {
-        Self { few: [None; FEW], many: Vec::new(), count: 0, biased: false }
+        Self { few: [None; FEW], many: Vec::new(), count: 0, biased: false, layout: Layout::new::<()>() }
     }
 
     /// An empty set. Among operations that are ready the one added first is chosen.
@@ -86,15 +128,17 @@ impl<'a> Select<'a> {
 
     /// Adds a send and returns its index.
     pub fn send<T>(&mut self, sender: &'a Sender<T>) -> usize {
-        self.add(Entry { port: sender.chan(), op: Op::Reserve, layout: Layout::new::<()>() })
+        self.add(Entry::new(sender.chan(), Op::Reserve), Layout::new::<()>())
     }
 
     /// Adds a receive and returns its index.
     pub fn recv<T>(&mut self, receiver: &'a Receiver<T>) -> usize {
-        self.add(Entry { port: receiver.chan(), op: Op::Recv, layout: Layout::new::<T>() })
+        self.add(Entry::new(receiver.chan(), Op::Recv), Layout::new::<T>())
     }
 
-    fn add(&mut self, entry: Entry<'a>) -> usize {
+    fn add(&mut self, entry: Entry<'a>, value: Layout) -> usize {
+        let (size, align) = (self.layout.size().max(value.size()), self.layout.align().max(value.align()));
+        self.layout = Layout::from_size_align(size, align).expect("the larger of two layouts").pad_to_align();
         let index = self.count;
         if index < FEW {
             self.few[index] = Some(entry);
@@ -207,33 +251,61 @@ impl<'a> Select<'a> {
 
     fn ask(&self, patience: Patience, site: &'static Location<'static>) -> Option<usize> {
         let told = Cell::new(0);
-        self.with_cases(
-            |entry| {
-                let op = if entry.op == Op::Recv { Op::ReadyRecv } else { Op::ReadySend };
-                // SAFETY: these operations have no slot.
-                unsafe { Case::port(entry.port, op, std::ptr::null_mut(), &told) }
-            },
-            |cases| engine::run(cases, self.biased, patience, site),
+        self.complete_one(
+            Trial { entries: self.entries(), asks: true, slot: ptr::null_mut(), told: &told },
+            patience,
+            site,
         )
     }
 
+    #[inline]
     fn run(&self, patience: Patience, site: &'static Location<'static>) -> Option<SelectedOperation<'a>> {
         let told = Cell::new(0);
         // One of them is filled at most, so one room serves all.
-        let mut room = Room::for_all(self.entries().iter().flatten().map(|entry| entry.layout));
-        let slot = room.slot();
-        let index = self.with_cases(
-            // SAFETY: the room is large enough for every one of them, and only the one that completes is written. It outlives the cases.
-            |entry| unsafe { Case::port(entry.port, entry.op, slot, &told) },
-            |cases| engine::run(cases, self.biased, patience, site),
-        )?;
-        let entry = self.entries()[index].expect("it was a case");
+        let mut room = Room::new(self.layout);
+        let trial = Trial { entries: self.entries(), asks: false, slot: room.slot(), told: &told };
+        let index = self.complete_one(trial, patience, site)?;
+        let entry = self.entries()[index].expect("it was completed");
         let stage = match (entry.op, told.get()) {
             (Op::Recv, outcome::DONE) => Stage::Received,
             (Op::Reserve, outcome::DONE) => Stage::Reserved,
             _ => Stage::Closed,
         };
         Some(SelectedOperation { port: entry.port, is_recv: entry.op == Op::Recv, index, stage, room })
+    }
+
+    #[inline]
+    fn complete_one(
+        &self,
+        trial: Trial<'_, 'a>,
+        patience: Patience,
+        site: &'static Location<'static>,
+    ) -> Option<usize> {
+        if let Some(index) = engine::try_ready(&trial, self.biased) {
+            return Some(index);
+        }
+        if patience == Patience::None {
+            return engine::try_all(&trial, self.biased);
+        }
+        self.wait_for_one(&trial, patience, site)
+    }
+
+    #[inline(never)]
+    fn wait_for_one(
+        &self,
+        trial: &Trial<'_, 'a>,
+        patience: Patience,
+        site: &'static Location<'static>,
+    ) -> Option<usize> {
+        self.with_cases(
+            |entry| {
+                let op = if trial.asks { entry.op.asked() } else { entry.op };
+                // SAFETY: the room is large enough for every operation of the set, and only the one that completes is written; to ask
+                // takes none. It outlives the cases.
+                unsafe { Case::port(entry.port, op, trial.slot, trial.told) }
+            },
+            |cases| engine::wait_for(cases, self.biased, patience, site),
+        )
     }
 
     /// Makes the cases, on the stack if they are few.
@@ -382,18 +454,13 @@ enum Room {
 }
 
 impl Room {
-    fn for_all(layouts: impl Iterator<Item = Layout>) -> Self {
-        let (mut size, mut align) = (0, 1);
-        for layout in layouts {
-            size = size.max(layout.size());
-            align = align.max(layout.align());
-        }
-        if size <= INLINE && align <= align_of::<u128>() {
+    #[inline]
+    fn new(layout: Layout) -> Self {
+        if layout.size() <= INLINE && layout.align() <= align_of::<u128>() {
             return Self::Inline(MaybeUninit::uninit());
         }
-        let layout = Layout::from_size_align(size, align).expect("the largest of valid layouts").pad_to_align();
-        // SAFETY: the size is not zero: it is larger than INLINE, or padded to an alignment above 1.
-        let memory = if layout.size() == 0 { Some(NonNull::dangling()) } else { NonNull::new(unsafe { alloc(layout) }) };
+        // SAFETY: the size is not zero: it is larger than INLINE, or padded to an alignment above 16; or the value is empty.
+        let memory = if layout.size() == 0 { Some(empty(layout)) } else { NonNull::new(unsafe { alloc(layout) }) };
         Self::Heap(memory.unwrap_or_else(|| handle_alloc_error(layout)), layout)
     }
 
@@ -414,4 +481,9 @@ impl Drop for Room {
             unsafe { dealloc(memory.as_ptr(), *layout) };
         }
     }
+}
+
+/// An address that is aligned as asked, for values without a size.
+fn empty(layout: Layout) -> NonNull<u8> {
+    NonNull::new(ptr::without_provenance_mut(layout.align())).expect("an alignment is not zero")
 }

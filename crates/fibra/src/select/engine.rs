@@ -63,7 +63,8 @@ impl<'a> Locks<'a> {
         let (mut few, mut count) = ([None; FEW], 0);
         for port in ports() {
             let id = port.order();
-            let at = few[..count].partition_point(|held: &Option<&dyn Port>| held.is_some_and(|held| held.order() < id));
+            let at =
+                few[..count].partition_point(|held: &Option<&dyn Port>| held.is_some_and(|held| held.order() < id));
             if at < count && few[at].is_some_and(|held| held.order() == id) {
                 continue;
             }
@@ -122,7 +123,7 @@ impl Parking<'_, '_> {
         let count = self.cases.len();
         for turn in 0..count {
             let index = (self.start + turn) % count;
-            if let Kind::Port { port, op, slot } = &self.cases[index].kind
+            if let Kind::Port { port, op, slot, .. } = &self.cases[index].kind
                 // SAFETY: the contract of `Case::port`, and the lock is held.
                 && let Some((outcome, peer)) = unsafe { port.try_held(*op, *slot, me) }
             {
@@ -137,7 +138,7 @@ impl Parking<'_, '_> {
     /// Links a node for every case. False: a single is ready, and nothing stays linked.
     fn link_held(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         for (index, case) in self.cases.iter().enumerate() {
-            if let Kind::Port { port, op, slot } = &case.kind {
+            if let Kind::Port { port, op, slot, .. } = &case.kind {
                 case.node.set(waiter, ticket, arm_of(index));
                 case.node.role.set(op.role());
                 case.node.slot.set(*slot);
@@ -190,25 +191,76 @@ fn choose(bound: usize) -> usize {
     0
 }
 
-/// The first pass: tries what looks ready, in random order or the given one.
-#[inline]
-fn try_ready(cases: &[Case<'_>], biased: bool, now: Option<u64>) -> Option<usize> {
-    if cases.len() > 64 {
-        return try_ready_of_many(cases, biased, now);
+/// What the first pass tries: cases, or the operations of a dynamic set that are no cases yet.
+pub(super) trait Candidates {
+    fn count(&self) -> usize;
+    /// Is a try worth a lock?
+    fn may_be_ready(&self, index: usize) -> bool;
+    /// Completes it if it is ready.
+    fn complete(&self, index: usize) -> bool;
+}
+
+/// Cases, and what time it is if a deadline may be over.
+struct Cases<'c, 'a>(&'c [Case<'a>], Option<u64>);
+
+impl Candidates for Cases<'_, '_> {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.0.len()
     }
+
+    #[inline(always)]
+    fn may_be_ready(&self, index: usize) -> bool {
+        self.0[index].may_be_ready(self.1)
+    }
+
+    #[inline]
+    fn complete(&self, index: usize) -> bool {
+        let case = &self.0[index];
+        let Some((outcome, peer)) = case.try_now(self.1) else { return false };
+        case.tell(outcome);
+        if let Some(peer) = peer {
+            peer.go();
+        }
+        true
+    }
+}
+
+/// Guesses before all candidates are looked at.
+const GUESSES: usize = 3;
+
+/// The first pass: tries what looks ready, each with the same chance, or in the given order.
+#[inline]
+pub(super) fn try_ready(set: &impl Candidates, biased: bool) -> Option<usize> {
+    let count = set.count();
+    if biased {
+        return (0..count).find(|index| set.may_be_ready(*index) && set.complete(*index));
+    }
+    // If many are ready, one of the first guesses is; and whatever is guessed first, all that are ready are as likely.
+    if count > GUESSES {
+        for _ in 0..GUESSES {
+            let index = choose(count);
+            if set.may_be_ready(index) && set.complete(index) {
+                return Some(index);
+            }
+        }
+    }
+    if count > 64 { try_ready_of_many(set) } else { try_ready_of_few(set) }
+}
+
+#[inline]
+fn try_ready_of_few(set: &impl Candidates) -> Option<usize> {
     let mut ready = 0_u64;
-    for (index, case) in cases.iter().enumerate() {
-        ready |= u64::from(case.may_be_ready(now)) << index;
+    for index in 0..set.count() {
+        ready |= u64::from(set.may_be_ready(index)) << index;
     }
     while ready != 0 {
         let mut left = ready;
-        if !biased {
-            for _ in 0..choose(ready.count_ones() as usize) {
-                left &= left - 1;
-            }
+        for _ in 0..choose(ready.count_ones() as usize) {
+            left &= left - 1;
         }
         let index = left.trailing_zeros() as usize;
-        if complete(&cases[index], now) {
+        if set.complete(index) {
             return Some(index);
         }
         ready &= !(1 << index);
@@ -216,37 +268,33 @@ fn try_ready(cases: &[Case<'_>], biased: bool, now: Option<u64>) -> Option<usize
     None
 }
 
-fn try_ready_of_many(cases: &[Case<'_>], biased: bool, now: Option<u64>) -> Option<usize> {
+fn try_ready_of_many(set: &impl Candidates) -> Option<usize> {
     // One of those that look ready, each with the same chance, found in one pass; if it is not after all, the next ones from there on.
     let (mut chosen, mut seen) = (0, 0);
-    for (index, case) in cases.iter().enumerate() {
-        if case.may_be_ready(now) {
+    for index in 0..set.count() {
+        if set.may_be_ready(index) {
             seen += 1;
             if choose(seen) == 0 {
                 chosen = index;
             }
-            if biased {
-                break;
-            }
         }
     }
-    if seen == 0 { None } else { try_from(cases, chosen, |case| case.may_be_ready(now), now) }
-}
-
-/// Tries the cases that `worth` lets through, in order from `start` on.
-fn try_from(cases: &[Case<'_>], start: usize, worth: impl Fn(&Case<'_>) -> bool, now: Option<u64>) -> Option<usize> {
-    let count = cases.len();
-    (0..count).map(|turn| (start + turn) % count).find(|index| worth(&cases[*index]) && complete(&cases[*index], now))
-}
-
-/// Completes the case if it is ready.
-fn complete(case: &Case<'_>, now: Option<u64>) -> bool {
-    let Some((outcome, peer)) = case.try_now(now) else { return false };
-    case.tell(outcome);
-    if let Some(peer) = peer {
-        peer.go();
+    if seen == 0 {
+        None
+    } else {
+        from(chosen, set.count()).find(|index| set.may_be_ready(*index) && set.complete(*index))
     }
-    true
+}
+
+/// All indices below `count`, from `start` on and round.
+fn from(start: usize, count: usize) -> impl Iterator<Item = usize> {
+    (start..count).chain(0..start)
+}
+
+/// The answer of one who does not wait (any more). A "no" is only good under the lock: a hint may be older than what this thread itself
+/// has just done elsewhere.
+pub(super) fn try_all(set: &impl Candidates, biased: bool) -> Option<usize> {
+    from(if biased { 0 } else { choose(set.count()) }, set.count()).find(|index| set.complete(*index))
 }
 
 /// Completes one of the cases and says which; `None` if patience was at its end.
@@ -256,18 +304,19 @@ pub(crate) fn run(
     patience: Patience,
     site: &'static Location<'static>,
 ) -> Option<usize> {
-    if let Some(index) = try_ready(cases, biased, None) {
+    let set = Cases(cases, None);
+    if let Some(index) = try_ready(&set, biased) {
         return Some(index);
     }
     if patience == Patience::None {
-        // A "no" is only good under the lock: a hint may be older than what this thread itself has just done elsewhere.
-        return try_from(cases, if biased { 0 } else { choose(cases.len()) }, |_| true, None);
+        return try_all(&set, biased);
     }
     wait_for(cases, biased, patience, site)
 }
 
+/// The second pass, as often as it takes.
 #[inline(never)]
-fn wait_for(
+pub(super) fn wait_for(
     cases: &mut [Case<'_>],
     biased: bool,
     patience: Patience,
@@ -334,11 +383,12 @@ fn wait_for(
             return Some(index);
         }
         let now = clock::now();
-        if let Some(index) = try_ready(cases, biased, Some(now)) {
+        let set = Cases(cases, Some(now));
+        if let Some(index) = try_ready(&set, biased) {
             return Some(index);
         }
         if last.is_some_and(|last| last <= now) {
-            return try_from(cases, start, |_| true, Some(now));
+            return try_all(&set, biased);
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::channel::chan::{Chan, Locked};
 use crate::channel::reason::Side;
 use crate::channel::state::{Offered, Peer, State, Taken, hint, outcome, role};
 use crate::channel::waits::watch_list;
+use crate::prim::atomic::{AtomicU8, Ordering};
 use crate::wait::node::{Node, WaitList, WaiterRef};
 
 /// What an arm wants of a channel.
@@ -30,8 +31,8 @@ pub(crate) type Try = Option<(u8, Option<Peer>)>;
 pub(crate) trait Port {
     /// The lock order.
     fn order(&self) -> u64;
-    /// Is a try worth the lock?
-    fn may_be_ready(&self, op: Op) -> bool;
+    /// What may be possible without waiting.
+    fn hints(&self) -> &AtomicU8;
     /// When time feeds it: when the next value is due.
     fn due(&self) -> Option<u64>;
     fn lock_it(&self);
@@ -91,6 +92,23 @@ impl Op {
             }
     }
 
+    /// The operation that only asks whether this one is worth a try.
+    pub(super) fn asked(self) -> Op {
+        match self {
+            Op::Recv => Op::ReadyRecv,
+            Op::Send | Op::Reserve => Op::ReadySend,
+            other => other,
+        }
+    }
+
+    /// Is a try worth the lock?
+    #[inline(always)]
+    pub(super) fn may_be_ready(self, hints: &AtomicU8) -> bool {
+        // Relaxed: see `Chan::hints`.
+        hints.load(Ordering::Relaxed) & self.hint() != 0
+    }
+
+    #[inline(always)]
     fn hint(self) -> u8 {
         match self {
             Op::Recv | Op::ReadyRecv => hint::RECV,
@@ -148,9 +166,8 @@ impl<T> Port for Chan<T> {
         self.id()
     }
 
-    #[inline(always)]
-    fn may_be_ready(&self, op: Op) -> bool {
-        self.hints() & op.hint() != 0
+    fn hints(&self) -> &AtomicU8 {
+        self.hint_word()
     }
 
     fn due(&self) -> Option<u64> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 pub use super::arm::{AfterArm, Arm, ClosedArm, End, RecvArm, SendArm, SendFromArm};
 pub use super::case::Case;
-use super::engine::{self, Patience};
 pub use super::engine::Otherwise;
+use super::engine::{self, Patience};
 pub use super::join::JoinArm;
 use crate::channel::{Receiver, Sender};
 use crate::scope::JoinHandle;

@@ -2,16 +2,16 @@
 
 use std::task::Waker;
 
-pub(crate) use super::waker::{call, call_all};
 use super::waker::Claimed;
+pub(crate) use super::waker::{call, call_all};
 #[cfg(not(any(loom, shuttle)))]
 use crate::fiber::frame::Frame;
 #[cfg(not(any(loom, shuttle)))]
 use crate::sched::current;
 #[cfg(not(any(loom, shuttle)))]
-use crate::sched::enqueue::enqueue;
-#[cfg(not(any(loom, shuttle)))]
 pub(crate) use crate::sched::enqueue::Place;
+#[cfg(not(any(loom, shuttle)))]
+use crate::sched::enqueue::enqueue;
 
 /// Lets a claimed waiter go on, its slot being filled. May be called under a lock of the object: no user code runs here. An async
 /// waiter's waker is returned instead, to be called when no lock is held.
@@ -35,7 +35,6 @@ pub(crate) enum Place {
 pub(crate) fn go(claimed: Claimed, _: Place) -> Option<Waker> {
     claimed.go_with(|_| unreachable!("no fibers in a model"))
 }
-
 
 /// Has wakers called soon, from a place where user code may not run because the caller is PARKING: on a fiber of their own. On a plain
 /// thread they are called here; if one of them waits, it does so with another record.
