@@ -89,12 +89,13 @@ impl<T> Chan<T> {
         let always = if plan.timed.is_some() { hint::RECV } else { 0 }
             | if plan.overflow == Overflow::Block { 0 } else { hint::SEND };
         let is_timed = plan.timed.is_some();
-        let state = State {
+        let mut state = State {
             buffer: if eager { VecDeque::with_capacity(capacity) } else { VecDeque::new() },
             receivers: WaitList::new(),
             senders: WaitList::new(),
             capacity,
             reserved: 0,
+            limit: 0,
             always,
             closed: false,
             abandoned: false,
@@ -106,7 +107,7 @@ impl<T> Chan<T> {
             closing: None,
             dropped: 0,
         };
-        let hints = state.hints();
+        let hints = state.refresh();
         let chan = Self {
             lock: RawSpin::new(),
             hints: AtomicU8::new(hints),
@@ -190,6 +191,48 @@ impl<T> Chan<T> {
     /// The caller holds the lock, and has no other guard of it.
     pub(crate) unsafe fn held(&self) -> Locked<'_, T> {
         Locked { chan: self }
+    }
+
+    // ---- The hot paths --------------------------------------------------------------------------------------------------
+
+    /// Sends the value at `value` if nobody waits and there is room. False: try the long way.
+    ///
+    /// # Safety
+    /// `value` points to a `T`, which is the channel's if the answer is true.
+    #[inline(always)]
+    pub(super) unsafe fn push(&self, value: *const T) -> bool {
+        if self.hints() & hint::PUSH == 0 {
+            return false;
+        }
+        self.lock_raw();
+        // SAFETY: the lock is held; the rest is the contract.
+        let hints = self.state.with_mut(|state| unsafe { (*state).push(value) });
+        if let Some(hints) = hints {
+            // Relaxed: see `hints`.
+            self.hints.store(hints, Ordering::Relaxed);
+        }
+        self.lock.unlock();
+        order::leave();
+        hints.is_some()
+    }
+
+    /// Receives if there is a value and nobody waits for its place. `None`: try the long way.
+    #[inline(always)]
+    pub(super) fn pop(&self) -> Option<T> {
+        if self.hints() & hint::POP == 0 {
+            return None;
+        }
+        self.lock_raw();
+        // SAFETY: the lock is held.
+        let popped = self.state.with_mut(|state| unsafe { (*state).pop() });
+        let value = popped.map(|(value, hints)| {
+            // Relaxed: see `hints`.
+            self.hints.store(hints, Ordering::Relaxed);
+            value
+        });
+        self.lock.unlock();
+        order::leave();
+        value
     }
 
     // ---- One try, for all kinds of callers ------------------------------------------------------------------------------
@@ -399,7 +442,7 @@ impl<T> Locked<'_, T> {
 impl<T> Drop for Locked<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        let hints = self.state().hints();
+        let hints = self.state().refresh();
         // Relaxed: see `Chan::hints`.
         self.chan.hints.store(hints, Ordering::Relaxed);
         self.chan.lock.unlock();

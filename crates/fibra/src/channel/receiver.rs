@@ -61,6 +61,14 @@ impl<T> Receiver<T> {
     #[track_caller]
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
+        match self.chan().pop() {
+            Some(value) => Ok(value),
+            None => self.recv_slowly(Location::caller()),
+        }
+    }
+
+    #[inline(never)]
+    fn recv_slowly(&self, site: &'static Location<'static>) -> Result<T, RecvError> {
         let chan = self.chan();
         if chan.hints() & hint::RECV != 0 {
             match take_now(chan) {
@@ -69,7 +77,7 @@ impl<T> Receiver<T> {
                 Err(_) => {}
             }
         }
-        waits::recv(chan, None, Location::caller()).map_err(|_| RecvError)
+        waits::recv(chan, None, site).map_err(|_| RecvError)
     }
 
     /// Receives a value if there is one.

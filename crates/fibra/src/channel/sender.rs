@@ -63,6 +63,16 @@ impl<T> Sender<T> {
     #[track_caller]
     #[inline]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        let value = ManuallyDrop::new(value);
+        // SAFETY: the value is the channel's if this is true, and moved on below otherwise.
+        if unsafe { self.chan().push(&raw const *value) } {
+            return Ok(());
+        }
+        self.send_slowly(ManuallyDrop::into_inner(value), Location::caller())
+    }
+
+    #[inline(never)]
+    fn send_slowly(&self, value: T, site: &'static Location<'static>) -> Result<(), SendError<T>> {
         let chan = self.chan();
         let value = if chan.hints() & hint::SEND != 0 {
             match offer_now(chan, value) {
@@ -73,7 +83,7 @@ impl<T> Sender<T> {
         } else {
             value
         };
-        waits::send(chan, value, None, Location::caller()).map_err(|(_, value)| SendError(value))
+        waits::send(chan, value, None, site).map_err(|(_, value)| SendError(value))
     }
 
     /// Sends a value if that is possible without waiting. In a rendezvous it is if a fiber or thread waits to receive (an async receiver

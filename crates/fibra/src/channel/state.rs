@@ -59,6 +59,9 @@ pub(crate) mod hint {
     pub(crate) const SEND: u8 = 2;
     pub(crate) const SENDERS_GONE: u8 = 4;
     pub(crate) const RECEIVERS_GONE: u8 = 8;
+    /// Pushing into the buffer, and popping from it, concern nobody but the buffer: see [`State::push`](super::State::push).
+    pub(crate) const PUSH: u8 = 16;
+    pub(crate) const POP: u8 = 32;
 }
 
 /// Somebody whose wait was just completed: to be set going when the lock is free.
@@ -148,6 +151,9 @@ pub(crate) struct State<T> {
     /// Not more than this; 0 is a rendezvous, `usize::MAX` no bound.
     pub(super) capacity: usize,
     pub(super) reserved: usize,
+    /// Below this length a value is simply pushed: nobody waits, nothing is closed or reserved away, and the memory is there. Kept by
+    /// [`State::refresh`].
+    pub(super) limit: usize,
     /// Hints that hold whatever the rest says: closed, gone, timed, never full.
     pub(super) always: u8,
     pub(super) closed: bool,
@@ -181,11 +187,49 @@ impl<T> State<T> {
         self.buffer.len().saturating_add(self.reserved) < self.capacity
     }
 
-    #[inline(always)]
-    pub(super) fn hints(&self) -> u8 {
+    /// The hints that hold now. Whoever changed more than the buffer calls it before he unlocks.
+    #[inline]
+    pub(super) fn refresh(&mut self) -> u8 {
+        let nobody_receives = self.receivers.is_empty();
+        let room = self.capacity.saturating_sub(self.reserved);
+        self.limit = if nobody_receives && !self.closed { room.min(self.buffer.capacity()) } else { 0 };
         let recv = !self.buffer.is_empty() || !self.senders.is_empty();
-        let send = self.has_room() || !self.receivers.is_empty();
-        self.always | if recv { hint::RECV } else { 0 } | if send { hint::SEND } else { 0 }
+        let send = self.buffer.len() < room || !nobody_receives;
+        self.always
+            | if recv { hint::RECV } else { 0 }
+            | if send { hint::SEND } else { 0 }
+            | if self.buffer.len() < self.limit { hint::PUSH } else { 0 }
+            | if !self.buffer.is_empty() && self.senders.is_empty() { hint::POP } else { 0 }
+    }
+
+    /// The hot path of sending: nobody waits, and there is room. The new hints, or `None` if it is not that simple.
+    ///
+    /// # Safety
+    /// `value` points to a `T`, which is the channel's if this is `Some`.
+    #[inline(always)]
+    pub(super) unsafe fn push(&mut self, value: *const T) -> Option<u8> {
+        if self.buffer.len() >= self.limit {
+            return None;
+        }
+        // SAFETY: the contract.
+        self.buffer.push_back(unsafe { value.read() });
+        if self.buffer.len() < self.limit && self.senders.is_empty() {
+            return Some(self.always | hint::RECV | hint::SEND | hint::PUSH | hint::POP);
+        }
+        Some(self.refresh())
+    }
+
+    /// The hot path of receiving: there is a value, and nobody waits for its place.
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<(T, u8)> {
+        if !self.senders.is_empty() {
+            return None;
+        }
+        let value = self.buffer.pop_front()?;
+        if self.limit != 0 && !self.buffer.is_empty() {
+            return Some((value, self.always | hint::RECV | hint::SEND | hint::PUSH | hint::POP));
+        }
+        Some((value, self.refresh()))
     }
 
     /// Closed, and nothing that was admitted is left.
