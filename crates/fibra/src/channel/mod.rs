@@ -51,6 +51,8 @@
 pub(crate) mod chan;
 mod error;
 mod future;
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;
 mod order;
 pub(crate) mod reason;
 mod receiver;

@@ -15,6 +15,8 @@ mod dynamic;
 mod engine;
 #[cfg(not(any(loom, shuttle)))]
 mod join;
+#[cfg(all(test, any(loom, shuttle)))]
+pub(crate) mod model;
 mod port;
 #[cfg(not(any(loom, shuttle)))]
 #[doc(hidden)]
