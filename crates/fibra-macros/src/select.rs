@@ -1,0 +1,393 @@
+//! `select!` and `select_biased!`: what they expand to.
+//!
+//! Above: the two entries in `lib.rs`. Beside: `parse`, which reads the arms. Below: `fibra::__private::select`, called `p` here.
+//!
+//! For arms 0, 1, 2, .. the expansion is one block:
+//!
+//! ```text
+//! {
+//!     let e0: &Receiver<_> = &(RX);        what each arm is about, evaluated in source order, and only if its guard holds
+//!     let a0 = p::recv(e0);                (a guarded arm is an Option: None is switched off)
+//!     ..
+//!     let mut arms = (a0, a1, ..);
+//!     let won = p::select(&mut [p::case(&mut arms.0), ..], BIASED, OTHERWISE);
+//!     match won {
+//!         Some(0) => {
+//!             let PATTERN = { let arms = arms; p::finish(arms.0) };      the other arms end with the inner block
+//!             BODY
+//!         }
+//!         ..
+//!     }
+//! }
+//! ```
+//!
+//! Bodies are ordinary code of the user's function, each on a path of its own through it. On that rests the promise that
+//! `send(tx, v)` moves the variable `v` only if it wins: the library is given the address of `v`, and whoever receives takes the
+//! value from there; the path of the winning arm then moves `v` away without dropping it, the other paths leave it alone. Three
+//! rules of the compiler make this sound, and the expansion is arranged so that they apply:
+//!
+//! * `v` is borrowed until select has returned (`p::keep(b)`), so no other arm's expression can move or change it.
+//! * On the path of the winner, `v` is moved before anything else can panic: nobody drops it a second time.
+//! * The arms are used once more after that move (`p::keep(&arms)`), so an arm that borrows from `v` itself (`recv(v.reply)`)
+//!   does not compile: whoever received `v` may have destroyed it.
+//!
+//! Our names have `mixed_site` spans, so they neither clash with the user's nor are seen by them; all paths are absolute. The
+//! tokens next to a user's expression are located where it is, so that errors about it point there.
+
+use proc_macro::{Literal, Span, TokenStream, TokenTree};
+
+use crate::tokens::{fill, is_ident};
+
+mod parse;
+
+/// What the library offers us.
+const LIBRARY: &str = "::fibra::__private::select";
+
+/// What an arm can be about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Recv,
+    Send,
+    Closed,
+    Join,
+    On,
+    After,
+    Default,
+}
+
+/// An operation, as the grammar knows it.
+struct Operation {
+    name: &'static str,
+    kind: Kind,
+    /// How many arguments it takes, from and to.
+    arguments: (usize, usize),
+    /// An arm that is right, for messages.
+    example: &'static str,
+    /// Does it have a result, for `-> pattern`?
+    has_result: bool,
+}
+
+const fn operation(
+    name: &'static str,
+    kind: Kind,
+    arguments: (usize, usize),
+    has_result: bool,
+    example: &'static str,
+) -> Operation {
+    Operation { name, kind, arguments, example, has_result }
+}
+
+/// Every operation. A new one is a line here, a [`Kind`] and what `Arm::setup` writes for it.
+const OPERATIONS: &[Operation] = &[
+    operation("recv", Kind::Recv, (1, 1), true, "recv(rx) -> message => .."),
+    operation("send", Kind::Send, (2, 2), true, "send(tx, value) -> result => .."),
+    operation("closed", Kind::Closed, (1, 1), true, "closed(tx) -> reason => .."),
+    operation("join", Kind::Join, (1, 1), true, "join(handle) -> result => .."),
+    operation("on", Kind::On, (1, 1), true, "on(operation) -> output => .."),
+    operation("after", Kind::After, (1, 1), false, "after(duration) => .."),
+    operation("default", Kind::Default, (0, 1), false, "default => .."),
+];
+
+/// One arm, as written.
+struct Arm {
+    operation: &'static Operation,
+    /// The name of the operation, for its span.
+    name: Span,
+    arguments: Vec<Vec<TokenTree>>,
+    pattern: Option<Vec<TokenTree>>,
+    guard: Option<Vec<TokenTree>>,
+    body: Vec<TokenTree>,
+}
+
+/// `select! { input }`, or `select_biased!`.
+pub(crate) fn expand(biased: bool, input: TokenStream) -> TokenStream {
+    match parse::arms(if biased { "select_biased!" } else { "select!" }, input) {
+        Ok(arms) => write(biased, &arms),
+        Err(misuse) => misuse.complaint(),
+    }
+}
+
+fn write(biased: bool, arms: &[Arm]) -> TokenStream {
+    let span = Span::mixed_site();
+    let (default, cases): (Vec<&Arm>, Vec<&Arm>) = arms.iter().partition(|arm| arm.operation.kind == Kind::Default);
+    let default = default.first();
+
+    // Default's expression is evaluated at its place among the others.
+    let mut setup = TokenStream::new();
+    let mut index = 0;
+    for arm in arms {
+        if arm.operation.kind == Kind::Default {
+            setup.extend(arm.limit());
+        } else {
+            setup.extend(arm.setup(index));
+            index += 1;
+        }
+    }
+
+    let list = |item: &dyn Fn(usize) -> String| (0..cases.len()).map(item).collect::<String>();
+    let places = list(&|index| format!("{LIBRARY}::case(&mut arms.{index}),"));
+    let arms_in_order = list(&|index| format!("a{index},"));
+    let otherwise = match default {
+        None => format!("{LIBRARY}::Otherwise::Wait"),
+        Some(default) if default.arguments.is_empty() => format!("{LIBRARY}::Otherwise::Now"),
+        Some(_) => format!("{LIBRARY}::Otherwise::After(limit)"),
+    };
+    // Values of `join(expression)`, which the arms borrow from, end after the arms and before the body.
+    let held: Vec<usize> = (0..cases.len()).filter(|index| cases[*index].holds_its_handle()).collect();
+
+    let mut paths = TokenStream::new();
+    for (index, arm) in cases.iter().enumerate() {
+        paths.extend(arm.path(index, &held));
+    }
+    paths.extend(match default {
+        Some(default) => {
+            let drops: String = held.iter().map(|held| format!("::core::mem::drop(h{held});")).collect();
+            let template = format!("_ => {{ ::core::mem::drop(arms); {drops} $body }}");
+            fill(span, &template, &[("body", &default.body)])
+        }
+        None => fill(span, "_ => ::core::unreachable!(\"select returns an arm that it was given\"),", &[]),
+    });
+
+    let borrowed = (0..cases.len()).filter(|index| cases[*index].borrows_its_value());
+    let keep: String = borrowed.map(|index| format!("{LIBRARY}::keep(&b{index});")).collect();
+    let setup: Vec<TokenTree> = setup.into_iter().collect();
+    let paths: Vec<TokenTree> = paths.into_iter().collect();
+    let mutable = if cases.is_empty() { "" } else { "mut" };
+    let template = format!(
+        "{{
+            $setup
+            let {mutable} arms = ({arms_in_order});
+            let won = {LIBRARY}::select(&mut [{places}], {biased}, {otherwise});
+            {keep}
+            match won {{ $paths }}
+        }}"
+    );
+    fill(span, &template, &[("setup", &setup), ("paths", &paths)])
+}
+
+impl Arm {
+    /// A `send` whose value is a place that stays the user's unless this arm wins.
+    fn borrows_its_value(&self) -> bool {
+        self.operation.kind == Kind::Send && is_place(&self.arguments[1])
+    }
+
+    /// A `join` whose handle is not a place of the user's: ours to keep, and to drop if another arm wins.
+    fn holds_its_handle(&self) -> bool {
+        self.operation.kind == Kind::Join && !is_place(&self.arguments[0])
+    }
+
+    /// `let limit = ..` of `default(limit)`; nothing for `default`.
+    fn limit(&self) -> TokenStream {
+        let Some(limit) = self.arguments.first() else { return TokenStream::new() };
+        fill(beside(limit), "let limit: ::core::time::Duration = $limit;", &[("limit", limit)])
+    }
+
+    /// The statements that evaluate the arm's expressions and end in `let a.. = ..`, which is an `Option` if there is a guard.
+    fn setup(&self, index: usize) -> TokenStream {
+        let mut out = TokenStream::new();
+        let guarded = self.guard.is_some();
+        if let Some(guard) = &self.guard {
+            out.extend(fill(beside(guard), &format!("let g{index}: bool = $guard;"), &[("guard", guard)]));
+        }
+        let subject = &self.arguments[0];
+        match self.operation.kind {
+            Kind::Recv => {
+                out.extend(borrow(index, "e", subject, "&::fibra::channel::Receiver<_>", guarded));
+                out.extend(self.arm(index, "e", "recv(e)"));
+            }
+            Kind::Closed => {
+                out.extend(borrow(index, "e", subject, "&_", guarded));
+                out.extend(self.arm(index, "e", "closed(e)"));
+            }
+            Kind::Join if self.holds_its_handle() => {
+                // Not through `borrow`: it is a value, and moves into ours.
+                let template = if guarded {
+                    format!(
+                        "let h{index}: ::core::option::Option<::fibra::JoinHandle<_>> =
+                            if g{index} {{ ::core::option::Option::Some($handle) }}
+                            else {{ ::core::option::Option::None }};
+                         let a{index} = match &h{index} {{
+                            ::core::option::Option::Some(e) => ::core::option::Option::Some({LIBRARY}::join(e)),
+                            ::core::option::Option::None => ::core::option::Option::None,
+                         }};"
+                    )
+                } else {
+                    format!(
+                        "let h{index}: ::fibra::JoinHandle<_> = $handle;
+                         let a{index} = {LIBRARY}::join(&h{index});"
+                    )
+                };
+                out.extend(fill(beside(subject), &template, &[("handle", subject)]));
+            }
+            Kind::Join => {
+                out.extend(borrow(index, "e", subject, "&::fibra::JoinHandle<_>", guarded));
+                out.extend(self.arm(index, "e", "join(e)"));
+            }
+            Kind::Send => {
+                out.extend(borrow(index, "e", subject, "&::fibra::channel::Sender<_>", guarded));
+                let value = &self.arguments[1];
+                if self.borrows_its_value() {
+                    out.extend(borrow(index, "b", value, "&_", guarded));
+                    // The address outlives the borrow: on the winner's path it says what type the moved value has.
+                    let address = if guarded {
+                        format!(
+                            "let p{index}: *const _ = match &b{index} {{
+                                {LIBRARY}::Guarded::On {{ value }} => ::core::ptr::from_ref(*value),
+                                {LIBRARY}::Guarded::Off => ::core::ptr::null(),
+                             }};"
+                        )
+                    } else {
+                        format!("let p{index}: *const _ = ::core::ptr::from_ref(b{index});")
+                    };
+                    out.extend(fill(beside(value), &address, &[]));
+                    // Sound by the three rules at the top of this file.
+                    out.extend(self.arm_of(index, "e", beside(value), &format!("send_from(e, p{index})"), true, &[]));
+                } else {
+                    out.extend(self.arm_of(index, "e", beside(value), "send(e, $value)", false, &[("value", value)]));
+                }
+            }
+            Kind::On | Kind::After => {
+                let call = format!("{LIBRARY}::{}($subject)", self.operation.name);
+                let template = if guarded {
+                    format!(
+                        "let a{index} = if g{index} {{ ::core::option::Option::Some({call}) }}
+                            else {{ ::core::option::Option::None }};"
+                    )
+                } else {
+                    format!("let a{index} = {call};")
+                };
+                out.extend(fill(beside(subject), &template, &[("subject", subject)]));
+            }
+            Kind::Default => unreachable!("default is not a case"),
+        }
+        out
+    }
+
+    /// `let a.. = p::call`, where `call` speaks of what was borrowed as `name`.
+    fn arm(&self, index: usize, name: &str, call: &str) -> TokenStream {
+        self.arm_of(index, name, beside(&self.arguments[0]), call, false, &[])
+    }
+
+    fn arm_of(
+        &self,
+        index: usize,
+        name: &str,
+        span: Span,
+        call: &str,
+        promised: bool,
+        holes: &[(&str, &[TokenTree])],
+    ) -> TokenStream {
+        let mut call = format!("{LIBRARY}::{call}");
+        if promised {
+            call = format!("unsafe {{ {call} }}");
+        }
+        let template = if self.guard.is_some() {
+            format!(
+                "let a{index} = match {name}{index} {{
+                    {LIBRARY}::Guarded::On {{ value: {name} }} => ::core::option::Option::Some({call}),
+                    {LIBRARY}::Guarded::Off => ::core::option::Option::None,
+                 }};"
+            )
+        } else {
+            format!("let a{index} = {{ let {name} = {name}{index}; {call} }};")
+        };
+        fill(span, &template, holes)
+    }
+
+    /// The path taken if this arm wins: `Some(index) => { .. }`.
+    fn path(&self, index: usize, held: &[usize]) -> TokenStream {
+        let mut out = TokenStream::new();
+        if self.borrows_its_value() {
+            // `let` without a type moves, whatever the value is: a call could reborrow a `&mut`, and leave it usable.
+            let template = format!(
+                "let moved = $value;
+                 let moved = ::core::mem::ManuallyDrop::new(moved);
+                 {LIBRARY}::keep(&[p{index}, ::core::ptr::from_ref(&*moved)]);
+                 {LIBRARY}::keep(&arms);"
+            );
+            let value = &self.arguments[1];
+            out.extend(fill(beside(value), &template, &[("value", value)]));
+        }
+        let finish = format!("{{ let arms = arms; {LIBRARY}::finish(arms.{index}) }}");
+        let others: String =
+            held.iter().filter(|other| **other != index).map(|other| format!("::core::mem::drop(h{other});")).collect();
+        let result = if self.operation.kind == Kind::Join {
+            let handle = if !self.holds_its_handle() {
+                "$handle".to_owned()
+            } else if self.guard.is_some() {
+                format!("::core::option::Option::expect(h{index}, \"the arm that won was switched on\")")
+            } else {
+                format!("h{index}")
+            };
+            format!("{{ {finish}; {others} ::fibra::JoinHandle::join({handle}) }}")
+        } else if others.is_empty() {
+            finish
+        } else {
+            format!("{{ let result = {finish}; {others} result }}")
+        };
+        let handle = &self.arguments[0];
+        match &self.pattern {
+            Some(pattern) => {
+                let template = format!("let $pattern = {result};");
+                out.extend(fill(beside(pattern), &template, &[("pattern", pattern), ("handle", handle)]));
+            }
+            None => {
+                let template = format!("::core::mem::drop({result});");
+                out.extend(fill(beside(handle), &template, &[("handle", handle)]));
+            }
+        }
+        let statements: Vec<TokenTree> = out.into_iter().collect();
+        let number = [TokenTree::from(Literal::usize_unsuffixed(index))];
+        fill(
+            Span::mixed_site(),
+            "::core::option::Option::Some($number) => { $statements $body }",
+            &[("number", &number), ("statements", &statements), ("body", &self.body)],
+        )
+    }
+}
+
+/// `let <name><index>: <of> = &(subject);`, or the same in a `Guarded`. Temporaries of the subject live as long as the select:
+/// that is what the compiler does for the operand of a `&` in a `let`, also inside a braced variant and the branches of an `if`.
+/// The type brings about deref coercion: the subject may be the thing itself, a reference to it, an `Arc` of it.
+fn borrow(index: usize, name: &str, subject: &[TokenTree], of: &str, guarded: bool) -> TokenStream {
+    let template = if guarded {
+        format!(
+            "let {name}{index}: {LIBRARY}::Guarded<{of}> = if g{index} {{
+                {LIBRARY}::Guarded::On {{ value: &($subject) }}
+             }} else {{
+                {LIBRARY}::Guarded::Off
+             }};"
+        )
+    } else {
+        format!("let {name}{index}: {of} = &($subject);")
+    };
+    fill(beside(subject), &template, &[("subject", subject)])
+}
+
+/// Is it a variable or a field of one (`v`, `self`, `job.reply`)? Such a value stays where it is unless its arm wins.
+/// (A constant is one too, by its looks. Each use of it is a new value, so moving one and dropping the other is right.)
+fn is_place(expression: &[TokenTree]) -> bool {
+    let expression: Vec<TokenTree> = match expression {
+        // A fragment of somebody's `macro_rules!`.
+        [TokenTree::Group(group)] if group.delimiter() == proc_macro::Delimiter::None => {
+            return is_place(&group.stream().into_iter().collect::<Vec<_>>());
+        }
+        other => other.to_vec(),
+    };
+    let [TokenTree::Ident(base), fields @ ..] = expression.as_slice() else { return false };
+    if ["return", "break", "continue", "loop", "unsafe", "async", "move", "_"].contains(&base.to_string().as_str()) {
+        return false;
+    }
+    fields.len().is_multiple_of(2)
+        && fields.chunks(2).all(|field| match field {
+            [TokenTree::Punct(dot), TokenTree::Ident(_)] => dot.as_char() == '.' && !is_ident(field.last(), "await"),
+            [TokenTree::Punct(dot), TokenTree::Literal(_)] => dot.as_char() == '.',
+            _ => false,
+        })
+}
+
+/// Where tokens of ours that accompany the user's are said to be; their names stay ours.
+fn beside(tokens: &[TokenTree]) -> Span {
+    let own = Span::mixed_site();
+    tokens.first().map_or(own, |first| own.located_at(first.span()))
+}
