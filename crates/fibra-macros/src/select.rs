@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! {
-//!     let e0: &Receiver<_> = &(RX);        what each arm is about, evaluated in source order, and only if its guard holds
+//!     let e0 = &(RX);                      what each arm is about, evaluated in source order, and only if its guard holds
 //!     let a0 = p::recv(e0);                (a guarded arm is an Option: None is switched off)
 //!     ..
 //!     let mut arms = (a0, a1, ..);
@@ -34,7 +34,7 @@
 //! Our names have `mixed_site` spans, so they neither clash with the user's nor are seen by them; all paths are absolute. The
 //! tokens next to a user's expression are located where it is, so that errors about it point there.
 
-use proc_macro::{Literal, Span, TokenStream, TokenTree};
+use proc_macro::{Delimiter, Group, Literal, Span, TokenStream, TokenTree};
 
 use crate::tokens::{fill, is_ident};
 
@@ -42,6 +42,8 @@ mod parse;
 
 /// What the library offers us.
 const LIBRARY: &str = "::fibra::__private::select";
+
+const SENDER: &str = "&::fibra::channel::Sender<_>";
 
 /// What an arm can be about.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,8 +144,10 @@ fn write(biased: bool, arms: &[Arm]) -> TokenStream {
     paths.extend(match default {
         Some(default) => {
             let drops: String = held.iter().map(|held| format!("::core::mem::drop(h{held});")).collect();
-            let template = format!("_ => {{ ::core::mem::drop(arms); {drops} $body }}");
-            fill(span, &template, &[("body", &default.body)])
+            let statements = fill(span, &format!("::core::mem::drop(arms); {drops}"), &[]);
+            let mut path = fill(span, "_ =>", &[]);
+            path.extend([default.path_body(statements)]);
+            path
         }
         None => fill(span, "_ => ::core::unreachable!(\"select returns an arm that it was given\"),", &[]),
     });
@@ -192,12 +196,12 @@ impl Arm {
         let subject = &self.arguments[0];
         match self.operation.kind {
             Kind::Recv => {
-                out.extend(borrow(index, "e", subject, "&::fibra::channel::Receiver<_>", guarded));
-                out.extend(self.arm(index, "e", "recv(e)"));
+                out.extend(borrow(index, "e", subject, guarded));
+                out.extend(self.arm(index, "&::fibra::channel::Receiver<_>", "recv(e)"));
             }
             Kind::Closed => {
-                out.extend(borrow(index, "e", subject, "&_", guarded));
-                out.extend(self.arm(index, "e", "closed(e)"));
+                out.extend(borrow(index, "e", subject, guarded));
+                out.extend(self.arm(index, "&_", "closed(e)"));
             }
             Kind::Join if self.holds_its_handle() => {
                 // Not through `borrow`: it is a value, and moves into ours.
@@ -220,14 +224,14 @@ impl Arm {
                 out.extend(fill(beside(subject), &template, &[("handle", subject)]));
             }
             Kind::Join => {
-                out.extend(borrow(index, "e", subject, "&::fibra::JoinHandle<_>", guarded));
-                out.extend(self.arm(index, "e", "join(e)"));
+                out.extend(borrow(index, "e", subject, guarded));
+                out.extend(self.arm(index, "&::fibra::JoinHandle<_>", "join(e)"));
             }
             Kind::Send => {
-                out.extend(borrow(index, "e", subject, "&::fibra::channel::Sender<_>", guarded));
+                out.extend(borrow(index, "e", subject, guarded));
                 let value = &self.arguments[1];
                 if self.borrows_its_value() {
-                    out.extend(borrow(index, "b", value, "&_", guarded));
+                    out.extend(borrow(index, "b", value, guarded));
                     // The address outlives the borrow: on the winner's path it says what type the moved value has.
                     let address = if guarded {
                         format!(
@@ -241,9 +245,17 @@ impl Arm {
                     };
                     out.extend(fill(beside(value), &address, &[]));
                     // Sound by the three rules at the top of this file.
-                    out.extend(self.arm_of(index, "e", beside(value), &format!("send_from(e, p{index})"), true, &[]));
+                    let call = format!("send_from(e, p{index})");
+                    out.extend(self.arm_of(index, SENDER, beside(value), &call, true, &[]));
                 } else {
-                    out.extend(self.arm_of(index, "e", beside(value), "send(e, $value)", false, &[("value", value)]));
+                    out.extend(self.arm_of(
+                        index,
+                        SENDER,
+                        beside(value),
+                        "send(e, $value)",
+                        false,
+                        &[("value", value)],
+                    ));
                 }
             }
             Kind::On | Kind::After => {
@@ -263,35 +275,40 @@ impl Arm {
         out
     }
 
-    /// `let a.. = p::call`, where `call` speaks of what was borrowed as `name`.
-    fn arm(&self, index: usize, name: &str, call: &str) -> TokenStream {
-        self.arm_of(index, name, beside(&self.arguments[0]), call, false, &[])
+    /// `let a.. = p::call`, where `call` speaks of what was borrowed as `e`. Its type brings about deref coercion: the user may
+    /// name the thing itself, a reference to it, an `Arc` of it. (In the borrowing `let` it would be in the way of an `if`
+    /// between two references.)
+    fn arm(&self, index: usize, of: &str, call: &str) -> TokenStream {
+        self.arm_of(index, of, beside(&self.arguments[0]), call, false, &[])
     }
 
     fn arm_of(
         &self,
         index: usize,
-        name: &str,
+        of: &str,
         span: Span,
         call: &str,
         promised: bool,
         holes: &[(&str, &[TokenTree])],
     ) -> TokenStream {
+        let subject = fill(beside(&self.arguments[0]), &format!("let e: {of} = e;"), &[]);
+        let subject: Vec<TokenTree> = subject.into_iter().collect();
         let mut call = format!("{LIBRARY}::{call}");
         if promised {
             call = format!("unsafe {{ {call} }}");
         }
         let template = if self.guard.is_some() {
             format!(
-                "let a{index} = match {name}{index} {{
-                    {LIBRARY}::Guarded::On {{ value: {name} }} => ::core::option::Option::Some({call}),
+                "let a{index} = match e{index} {{
+                    {LIBRARY}::Guarded::On {{ value: e }} => {{ $subject ::core::option::Option::Some({call}) }}
                     {LIBRARY}::Guarded::Off => ::core::option::Option::None,
                  }};"
             )
         } else {
-            format!("let a{index} = {{ let {name} = {name}{index}; {call} }};")
+            format!("let a{index} = {{ let e = e{index}; $subject {call} }};")
         };
-        fill(span, &template, holes)
+        let holes: Vec<(&str, &[TokenTree])> = holes.iter().copied().chain([("subject", subject.as_slice())]).collect();
+        fill(span, &template, &holes)
     }
 
     /// The path taken if this arm wins: `Some(index) => { .. }`.
@@ -336,45 +353,69 @@ impl Arm {
                 out.extend(fill(beside(handle), &template, &[("handle", handle)]));
             }
         }
-        let statements: Vec<TokenTree> = out.into_iter().collect();
         let number = [TokenTree::from(Literal::usize_unsuffixed(index))];
-        fill(
-            Span::mixed_site(),
-            "::core::option::Option::Some($number) => { $statements $body }",
-            &[("number", &number), ("statements", &statements), ("body", &self.body)],
-        )
+        let mut path = fill(Span::mixed_site(), "::core::option::Option::Some($number) =>", &[("number", &number)]);
+        path.extend([self.path_body(out)]);
+        path
+    }
+
+    /// `{ statements body }`. Of a body in braces only what is inside goes in: a block at the end of a block would be reported as
+    /// having unnecessary braces.
+    fn path_body(&self, statements: TokenStream) -> TokenTree {
+        let mut span = Span::mixed_site();
+        let mut body: TokenStream = self.body.iter().cloned().collect();
+        if let [only] = self.body.as_slice()
+            && let Some(block) = as_block(only)
+            && !block.stream().to_string().starts_with("#!")
+        {
+            span = block.span();
+            body = block.stream();
+        }
+        let mut group = Group::new(Delimiter::Brace, statements.into_iter().chain(body).collect());
+        group.set_span(span);
+        group.into()
     }
 }
 
-/// `let <name><index>: <of> = &(subject);`, or the same in a `Guarded`. Temporaries of the subject live as long as the select:
-/// that is what the compiler does for the operand of a `&` in a `let`, also inside a braced variant and the branches of an `if`.
-/// The type brings about deref coercion: the subject may be the thing itself, a reference to it, an `Arc` of it.
-fn borrow(index: usize, name: &str, subject: &[TokenTree], of: &str, guarded: bool) -> TokenStream {
+/// `let <name><index> = &(subject);`, or the same in a `Guarded`. Temporaries of the subject live as long as the select: that is
+/// what the compiler does for the operand of a `&` in a `let`, also inside a braced variant and the branches of an `if`.
+fn borrow(index: usize, name: &str, subject: &[TokenTree], guarded: bool) -> TokenStream {
     let template = if guarded {
         format!(
-            "let {name}{index}: {LIBRARY}::Guarded<{of}> = if g{index} {{
+            "let {name}{index} = if g{index} {{
                 {LIBRARY}::Guarded::On {{ value: &($subject) }}
              }} else {{
                 {LIBRARY}::Guarded::Off
              }};"
         )
     } else {
-        format!("let {name}{index}: {of} = &($subject);")
+        format!("let {name}{index} = &($subject);")
     };
     fill(beside(subject), &template, &[("subject", subject)])
+}
+
+/// The block that a token is, perhaps as a fragment of somebody's `macro_rules!`.
+fn as_block(token: &TokenTree) -> Option<Group> {
+    let TokenTree::Group(group) = token else { return None };
+    match group.delimiter() {
+        Delimiter::Brace => Some(group.clone()),
+        Delimiter::None => {
+            let mut inside = group.stream().into_iter();
+            inside.next().filter(|_| inside.next().is_none()).as_ref().and_then(as_block)
+        }
+        _ => None,
+    }
 }
 
 /// Is it a variable or a field of one (`v`, `self`, `job.reply`)? Such a value stays where it is unless its arm wins.
 /// (A constant is one too, by its looks. Each use of it is a new value, so moving one and dropping the other is right.)
 fn is_place(expression: &[TokenTree]) -> bool {
-    let expression: Vec<TokenTree> = match expression {
-        // A fragment of somebody's `macro_rules!`.
-        [TokenTree::Group(group)] if group.delimiter() == proc_macro::Delimiter::None => {
-            return is_place(&group.stream().into_iter().collect::<Vec<_>>());
-        }
-        other => other.to_vec(),
-    };
-    let [TokenTree::Ident(base), fields @ ..] = expression.as_slice() else { return false };
+    if let [TokenTree::Group(fragment)] = expression
+        && fragment.delimiter() == Delimiter::None
+    {
+        return is_place(&fragment.stream().into_iter().collect::<Vec<_>>());
+    }
+    let [TokenTree::Ident(base), fields @ ..] = expression else { return false };
     if ["return", "break", "continue", "loop", "unsafe", "async", "move", "_"].contains(&base.to_string().as_str()) {
         return false;
     }

@@ -12,7 +12,7 @@
 
 use proc_macro::{Delimiter, Group, Spacing, Span, TokenStream, TokenTree};
 
-use super::{Arm, Kind, OPERATIONS, Operation};
+use super::{Arm, Kind, OPERATIONS, Operation, as_block};
 use crate::tokens::{Misuse, is_group, is_ident};
 
 /// The arms, in source order; or the first thing that is wrong with them.
@@ -192,7 +192,7 @@ impl Reader<'_> {
         let Some(first) = self.peek().filter(|next| !is_comma(next)) else {
             return Err(Misuse::at(self.here(), "expected the body of the arm after `=>`"));
         };
-        let block = is_block(first);
+        let block = as_block(first).is_some();
         self.at = if block { from + 1 } else { end_of_expression(self.tokens, from, true) };
         if is_fat_arrow(self.tokens, self.at) {
             let message = "expected `,` before this arm: only a body in braces ends without one";
@@ -257,17 +257,6 @@ fn is_fat_arrow(tokens: &[TokenTree], at: usize) -> bool {
     is_pair(tokens, at, '=', '>')
 }
 
-/// `{ .. }`, perhaps as a fragment of somebody's `macro_rules!`.
-fn is_block(token: &TokenTree) -> bool {
-    match token {
-        TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
-            let inside: Vec<TokenTree> = group.stream().into_iter().collect();
-            matches!(inside.as_slice(), [only] if is_block(only))
-        }
-        other => is_group(Some(other), Delimiter::Brace),
-    }
-}
-
 /// Words after which an operand begins.
 const BEFORE_AN_OPERAND: &[&str] =
     &["return", "break", "in", "move", "else", "match", "if", "while", "static", "async", "let"];
@@ -309,7 +298,7 @@ fn end_of_expression(tokens: &[TokenTree], from: usize, is_body: bool) -> usize 
             TokenTree::Group(_) => in_type = in_type && angles > 0,
             _ => {}
         }
-        if ends_with_block && at > first && is_block(token) && begins_arm(&tokens[at + 1..]) {
+        if ends_with_block && at > first && as_block(token).is_some() && begins_arm(&tokens[at + 1..]) {
             return at + 1;
         }
     }
