@@ -143,8 +143,8 @@ fn write(biased: bool, arms: &[Arm]) -> TokenStream {
     }
     paths.extend(match default {
         Some(default) => {
-            let drops: String = held.iter().map(|held| format!("::core::mem::drop(h{held});")).collect();
-            let statements = fill(span, &format!("::core::mem::drop(arms); {drops}"), &[]);
+            let drops: String = held.iter().map(|held| ends(&format!("h{held}"))).collect();
+            let statements = fill(span, &format!("{} {drops}", ends("arms")), &[]);
             let mut path = fill(span, "_ =>", &[]);
             path.extend([default.path_body(statements)]);
             path
@@ -327,7 +327,7 @@ impl Arm {
         }
         let finish = format!("{{ let arms = arms; {LIBRARY}::finish(arms.{index}) }}");
         let others: String =
-            held.iter().filter(|other| **other != index).map(|other| format!("::core::mem::drop(h{other});")).collect();
+            held.iter().filter(|other| **other != index).map(|other| ends(&format!("h{other}"))).collect();
         let result = if self.operation.kind == Kind::Join {
             let handle = if !self.holds_its_handle() {
                 "$handle".to_owned()
@@ -345,11 +345,12 @@ impl Arm {
         let handle = &self.arguments[0];
         match &self.pattern {
             Some(pattern) => {
+                // Not `beside` the pattern: if it can fail, the compiler would propose an `else` there.
                 let template = format!("let $pattern = {result};");
-                out.extend(fill(beside(pattern), &template, &[("pattern", pattern), ("handle", handle)]));
+                out.extend(fill(Span::mixed_site(), &template, &[("pattern", pattern), ("handle", handle)]));
             }
             None => {
-                let template = format!("::core::mem::drop({result});");
+                let template = format!("let _ = {result};");
                 out.extend(fill(beside(handle), &template, &[("handle", handle)]));
             }
         }
@@ -419,12 +420,18 @@ fn is_place(expression: &[TokenTree]) -> bool {
     if ["return", "break", "continue", "loop", "unsafe", "async", "move", "_"].contains(&base.to_string().as_str()) {
         return false;
     }
-    fields.len().is_multiple_of(2)
-        && fields.chunks(2).all(|field| match field {
+    let fields = fields.chunks_exact(2);
+    fields.remainder().is_empty()
+        && fields.clone().all(|field| match field {
             [TokenTree::Punct(dot), TokenTree::Ident(_)] => dot.as_char() == '.' && !is_ident(field.last(), "await"),
             [TokenTree::Punct(dot), TokenTree::Literal(_)] => dot.as_char() == '.',
             _ => false,
         })
+}
+
+/// Drops a variable of ours. (`drop` itself is reported for what has no destructor, in whoever's code.)
+fn ends(variable: &str) -> String {
+    format!("{{ let _ended = {variable}; }}")
 }
 
 /// Where tokens of ours that accompany the user's are said to be; their names stay ours.

@@ -535,7 +535,8 @@ fn the_value_is_that_of_the_body() {
     assert_eq!(diverging, 3);
     let unit: () = select! { recv(rx) => {} };
     let _: () = unit;
-    let coerced: Box<dyn Fn() -> u8> = select! { recv(rx) -> m => { let n = m.unwrap(); Box::new(move || n) } default => Box::new(|| 0) };
+    let coerced: Box<dyn Fn() -> u8> =
+        select! { recv(rx) -> m => { let n = m.unwrap(); Box::new(move || n) } default => Box::new(|| 0) };
     assert_eq!(coerced(), 5);
     let closure = select! { recv(rx) -> m => |a: u8, b: u8| a + b + m.unwrap(), };
     assert_eq!(closure(1, 1), 8);
@@ -550,17 +551,17 @@ fn the_value_is_that_of_the_body() {
 fn arms_are_separated_as_in_match() {
     let _watchdog = watchdog(30);
     let (_tx, rx) = with(0..100_u32);
-    let (_never, empty) = bounded::<u32>(1);
+    let (never, empty) = bounded::<u32>(1);
     let (a, b) = (1, 2);
     let got: u32 = select! {
         recv(empty) -> _ => HashMap::<u32, u32>::new().len() as u32,
         recv(empty) -> _ => <u32 as TryFrom<u64>>::try_from(1).unwrap(),
         recv(empty) -> _ => if a < b { 1 } else if a << b > 1 || a | b > 2 { 2 } else { 3 }
-        recv(empty) -> _, if a < b && b > a => match a { 1 => 2, _ => 3 }
-        recv(empty), if a < b || b > a => loop { break 1 }
+        recv(empty) -> _, if a < b && b > 0 => match a { 1 => 2, _ => 3 }
+        recv(empty), if a < b || b > 3 => loop { if a == 1 { break 1 } }
         recv(empty) => unsafe_free(|x, y| x + y),
         recv(empty) => 'label: { if a == 1 { break 'label 1 } 2 },
-        send(_never, std::mem::size_of::<Result<u32, u8>>() as u32), if false => { 1 },
+        send(never, std::mem::size_of::<Result<u32, u8>>() as u32), if false => { 1 },
         recv(rx) -> m => { m.unwrap() }
         default => 5
     };
@@ -628,8 +629,9 @@ fn selects_stand_in_closures() {
 
 /// No name of ours meets a name of the user's.
 #[test]
+#[allow(dead_code, unused_variables, unused_macros)]
+#[allow(clippy::redundant_pattern_matching, clippy::items_after_statements)] // The names are the point.
 fn names_do_not_meet() {
-    #![allow(non_camel_case_types, dead_code, unused_variables, unused_macros)]
     let _watchdog = watchdog(30);
     enum Option {
         Some(u8),

@@ -113,7 +113,7 @@ impl Reader<'_> {
             if to == from {
                 return Err(Misuse::at(inside[from].span(), "expected an expression"));
             }
-            arguments.push(inside[from..to].to_vec());
+            arguments.push(without_lints(&inside[from..to]));
             from = to + 1;
         }
         if arguments.len() < least.max(1) || arguments.len() > most {
@@ -173,7 +173,7 @@ impl Reader<'_> {
         if self.at == from {
             return Err(Misuse::at(keyword, "expected a condition after `if`"));
         }
-        Ok(Some(self.tokens[from..self.at].to_vec()))
+        Ok(Some(without_lints(&self.tokens[from..self.at])))
     }
 
     /// In `match` there is no comma before a guard; here there is one, as `->` makes the pattern optional.
@@ -225,17 +225,27 @@ fn known() -> String {
 fn wrong_number(operation: &Operation, group: &Group, arguments: &[Vec<TokenTree>]) -> Misuse {
     let name = operation.name;
     let takes = match operation.arguments {
-        (0, _) => "takes one argument, how long to wait, or stands alone".to_owned(),
-        (1, _) => "takes one argument".to_owned(),
-        (many, _) => format!("takes {many} arguments"),
+        (0, _) => "stands alone, or takes one argument, how long to wait",
+        (1, _) => "takes one argument",
+        _ => "takes two arguments",
     };
-    let given = arguments.len();
     // Point at the first that is too many, or at the parentheses in which one is missing.
     let surplus = arguments.get(operation.arguments.1).and_then(|argument| argument.first());
-    Misuse::at(
-        surplus.map_or_else(|| group.span(), TokenTree::span),
-        format!("`{name}` {takes}, not {given}: `{}`", operation.example),
-    )
+    let span = surplus.map_or_else(|| group.span(), TokenTree::span);
+    Misuse::at(span, format!("`{name}` {takes}: `{}`", operation.example))
+}
+
+/// An expression in braces or parentheses becomes an argument or what a variable starts with, where they would be reported as
+/// unnecessary; here they are not, as `{ v }` moves the variable in any case. Lints look at whose the brackets are.
+fn without_lints(expression: &[TokenTree]) -> Vec<TokenTree> {
+    match expression {
+        [TokenTree::Group(group)] if group.delimiter() != Delimiter::None => {
+            let mut ours = group.clone();
+            ours.set_span(Span::mixed_site().located_at(group.span()));
+            vec![ours.into()]
+        }
+        other => other.to_vec(),
+    }
 }
 
 // ---- Where things end ---------------------------------------------------------------------------------------------------
