@@ -27,14 +27,15 @@
 //! rules of the compiler make this sound, and the expansion is arranged so that they apply:
 //!
 //! * `v` is borrowed until select has returned (`p::keep(b)`), so no other arm's expression can move or change it.
-//! * On the path of the winner, `v` is moved before anything else can panic: nobody drops it a second time.
-//! * The arms are used once more after that move (`p::keep(&arms)`), so an arm that borrows from `v` itself (`recv(v.reply)`)
-//!   does not compile: whoever received `v` may have destroyed it.
+//! * On the path of the winner, `v` is moved before any code of the user runs (destructors of the other arms, the body): a panic
+//!   there does not drop it a second time.
+//! * The other arms are used once more after that move (`p::keep(&arms.1)`), so an arm that borrows from `v` itself
+//!   (`recv(v.reply)`) does not compile: whoever received `v` may have destroyed it.
 //!
 //! Our names have `mixed_site` spans, so they neither clash with the user's nor are seen by them; all paths are absolute. The
 //! tokens next to a user's expression are located where it is, so that errors about it point there.
 
-use proc_macro::{Delimiter, Group, Literal, Span, TokenStream, TokenTree};
+use proc_macro::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
 
 use crate::tokens::{fill, is_ident};
 
@@ -139,7 +140,7 @@ fn write(biased: bool, arms: &[Arm]) -> TokenStream {
 
     let mut paths = TokenStream::new();
     for (index, arm) in cases.iter().enumerate() {
-        paths.extend(arm.path(index, &held));
+        paths.extend(arm.path(index, &cases, &held));
     }
     paths.extend(match default {
         Some(default) => {
@@ -312,23 +313,13 @@ impl Arm {
     }
 
     /// The path taken if this arm wins: `Some(index) => { .. }`.
-    fn path(&self, index: usize, held: &[usize]) -> TokenStream {
-        let mut out = TokenStream::new();
-        if self.borrows_its_value() {
-            // `let` without a type moves, whatever the value is: a call could reborrow a `&mut`, and leave it usable.
-            let template = format!(
-                "let moved = $value;
-                 let moved = ::core::mem::ManuallyDrop::new(moved);
-                 {LIBRARY}::keep(&[p{index}, ::core::ptr::from_ref(&*moved)]);
-                 {LIBRARY}::keep(&arms);"
-            );
-            let value = &self.arguments[1];
-            out.extend(fill(beside(value), &template, &[("value", value)]));
-        }
-        let finish = format!("{{ let arms = arms; {LIBRARY}::finish(arms.{index}) }}");
+    fn path(&self, index: usize, cases: &[&Arm], held: &[usize]) -> TokenStream {
+        let moved: Vec<TokenTree> = self.moves_its_value(index, cases).into_iter().collect();
+        let mut result = format!("{{ let arms = arms; let result = {LIBRARY}::finish(arms.{index}); $moved result }}");
+        let handle = &self.arguments[0];
         let others: String =
             held.iter().filter(|other| **other != index).map(|other| ends(&format!("h{other}"))).collect();
-        let result = if self.operation.kind == Kind::Join {
+        if self.operation.kind == Kind::Join {
             let handle = if !self.holds_its_handle() {
                 "$handle".to_owned()
             } else if self.guard.is_some() {
@@ -336,28 +327,42 @@ impl Arm {
             } else {
                 format!("h{index}")
             };
-            format!("{{ {finish}; {others} ::fibra::JoinHandle::join({handle}) }}")
-        } else if others.is_empty() {
-            finish
-        } else {
-            format!("{{ let result = {finish}; {others} result }}")
-        };
-        let handle = &self.arguments[0];
-        match &self.pattern {
-            Some(pattern) => {
-                // Not `beside` the pattern: if it can fail, the compiler would propose an `else` there.
-                let template = format!("let $pattern = {result};");
-                out.extend(fill(Span::mixed_site(), &template, &[("pattern", pattern), ("handle", handle)]));
-            }
-            None => {
-                let template = format!("let _ = {result};");
-                out.extend(fill(beside(handle), &template, &[("handle", handle)]));
-            }
+            result = format!("{{ {result}; {others} ::fibra::JoinHandle::join({handle}) }}");
+        } else if !others.is_empty() {
+            result = format!("{{ let result = {result}; {others} result }}");
         }
+        let ignored = [TokenTree::from(Ident::new("_", Span::mixed_site()))];
+        let pattern = self.pattern.as_deref().unwrap_or(&ignored);
+        // Not `beside` the pattern: if it can fail, the compiler would propose an `else` there.
+        let statements = fill(
+            Span::mixed_site(),
+            &format!("let $pattern = {result};"),
+            &[("pattern", pattern), ("moved", &moved), ("handle", handle)],
+        );
         let number = [TokenTree::from(Literal::usize_unsuffixed(index))];
         let mut path = fill(Span::mixed_site(), "::core::option::Option::Some($number) =>", &[("number", &number)]);
-        path.extend([self.path_body(out)]);
+        path.extend([self.path_body(statements)]);
         path
+    }
+
+    /// On the path of the winner: what makes the variable that was sent gone, for the compiler too. The value is not dropped: it is
+    /// with whoever received it, or in the result.
+    fn moves_its_value(&self, index: usize, cases: &[&Arm]) -> TokenStream {
+        if !self.borrows_its_value() {
+            return TokenStream::new();
+        }
+        // `let` without a type moves, whatever the value is: a call could reborrow a `&mut`, and leave it usable.
+        let template = format!(
+            "let moved = $value;
+             let moved = ::core::mem::ManuallyDrop::new(moved);
+             {LIBRARY}::keep(&[p{index}, ::core::ptr::from_ref(&*moved)]);"
+        );
+        let value = &self.arguments[1];
+        let mut out = fill(beside(value), &template, &[("value", value)]);
+        for (other, arm) in cases.iter().enumerate().filter(|(other, _)| *other != index) {
+            out.extend(fill(beside(&arm.arguments[0]), &format!("{LIBRARY}::keep(&arms.{other});"), &[]));
+        }
+        out
     }
 
     /// `{ statements body }`. Of a body in braces only what is inside goes in: a block at the end of a block would be reported as

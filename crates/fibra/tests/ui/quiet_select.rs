@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![deny(warnings, rust_2018_idioms, unused, unused_qualifications, unreachable_code, let_underscore_drop)]
 
+use std::future::Future;
 use std::time::Duration;
 
 use fibra::channel::{Receiver, Sender, bounded};
