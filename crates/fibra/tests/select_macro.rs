@@ -538,7 +538,7 @@ fn the_value_is_that_of_the_body() {
     let coerced: Box<dyn Fn() -> u8> =
         select! { recv(rx) -> m => { let n = m.unwrap(); Box::new(move || n) } default => Box::new(|| 0) };
     assert_eq!(coerced(), 5);
-    let closure = select! { recv(rx) -> m => |a: u8, b: u8| a + b + m.unwrap(), };
+    let closure = select! { recv(rx) -> m => move |a: u8, b: u8| a + b + m.unwrap(), };
     assert_eq!(closure(1, 1), 8);
     match select! { recv(rx) -> m => m } {
         Ok(n) => assert_eq!(n, 7),
