@@ -319,15 +319,18 @@ impl Arm {
         let handle = &self.arguments[0];
         let others: String =
             held.iter().filter(|other| **other != index).map(|other| ends(&format!("h{other}"))).collect();
+        let mut joined = Vec::new();
         if self.operation.kind == Kind::Join {
-            let handle = if !self.holds_its_handle() {
+            let own = if !self.holds_its_handle() {
                 "$handle".to_owned()
             } else if self.guard.is_some() {
                 format!("::core::option::Option::expect(h{index}, \"the arm that won was switched on\")")
             } else {
                 format!("h{index}")
             };
-            result = format!("{{ {result}; {others} ::fibra::JoinHandle::join({handle}) }}");
+            let join = fill(beside(handle), &format!("::fibra::JoinHandle::join({own})"), &[("handle", handle)]);
+            joined.extend(join);
+            result = format!("{{ {result}; {others} $joined }}");
         } else if !others.is_empty() {
             result = format!("{{ let result = {result}; {others} result }}");
         }
@@ -337,7 +340,7 @@ impl Arm {
         let statements = fill(
             Span::mixed_site(),
             &format!("let $pattern = {result};"),
-            &[("pattern", pattern), ("moved", &moved), ("handle", handle)],
+            &[("pattern", pattern), ("moved", &moved), ("joined", &joined)],
         );
         let number = [TokenTree::from(Literal::usize_unsuffixed(index))];
         let mut path = fill(Span::mixed_site(), "::core::option::Option::Some($number) =>", &[("number", &number)]);

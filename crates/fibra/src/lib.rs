@@ -115,37 +115,35 @@ mod public {
     /// use fibra::channel::bounded;
     ///
     /// fibra::run(|| {
-    ///     let (jobs, queue) = bounded(8);
+    ///     let (jobs, queue) = bounded::<u32>(8);
     ///     let (results, done) = bounded(8);
     ///     let worker = fibra::spawn(move || {
     ///         for job in queue {
-    ///             let job: u32 = job;
     ///             results.send(job * job).unwrap();
     ///         }
     ///     });
     ///
-    ///     let (mut next, mut sum) = (1, 0);
-    ///     while next <= 100 || !done.is_empty() {
+    ///     // Hands out work and takes results, whichever can be done.
+    ///     let (mut next, mut results, mut sum) = (1, 0, 0);
+    ///     while results < 100 {
     ///         fibra::select! {
     ///             send(jobs, next) -> sent, if next <= 100 => {
     ///                 sent.expect("the worker is there");
     ///                 next += 1;
     ///             }
-    ///             recv(done) -> square => sum += square.unwrap(),
+    ///             recv(done) -> square => {
+    ///                 sum += square.expect("the worker is there");
+    ///                 results += 1;
+    ///             }
     ///             after(Duration::from_secs(60)) => panic!("nothing has happened for a minute"),
     ///         }
     ///     }
-    ///     drop(jobs);
-    ///     loop {
-    ///         fibra::select! {
-    ///             recv(done) -> square => match square {
-    ///                 Ok(square) => sum += square,
-    ///                 Err(_) => break,
-    ///             }
-    ///         }
-    ///     }
-    ///     worker.join().unwrap();
     ///     assert_eq!(sum, 338_350);
+    ///
+    ///     drop(jobs);
+    ///     fibra::select! {
+    ///         join(worker) -> result => result.unwrap(),
+    ///     }
     /// });
     /// ```
     ///

@@ -35,7 +35,10 @@ impl Stage {
                 after(Duration::ZERO) => {}
                 after(Duration::from_secs(1)), if (patient) => {}
                 default(Duration::ZERO) => {
-                    let again = select_biased! { send(self.output, text) -> result => { result.is_ok() } default => break None };
+                    let again = select_biased! {
+                        send(self.output, text) -> result => { result.is_ok() }
+                        default => break None,
+                    };
                     break again.then_some(count);
                 }
             }
