@@ -19,10 +19,20 @@ fn ask_in_other_order(tx: &Sender<Request>, request: Request) {
     }
 }
 
+/// An arm without a destructor.
+fn ask_while_there(tx: &Sender<Request>, request: Request) {
+    fibra::select! {
+        send(tx, request) -> result => drop(result),
+        closed(request.reply) => {}
+    }
+}
+
 fn main() {
     let (tx, _rx) = bounded(1);
     let (_reply, reply) = bounded(1);
     ask(&tx, Request { reply });
     let (_reply, reply) = bounded(1);
     ask_in_other_order(&tx, Request { reply });
+    let (_reply, reply) = bounded(1);
+    ask_while_there(&tx, Request { reply });
 }
