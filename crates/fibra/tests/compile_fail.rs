@@ -13,3 +13,15 @@ fn misused_macros_explain_themselves() {
 fn what_is_not_send_cannot_be_spawned() {
     trybuild::TestCases::new().compile_fail("tests/ui/spawn_*.rs");
 }
+
+/// Misuse of `select!`: of its grammar, each one error in words; of values and types, the compiler's, where the user wrote them.
+#[test]
+fn misused_selects_explain_themselves() {
+    trybuild::TestCases::new().compile_fail("tests/ui/select_*.rs");
+}
+
+/// What must compile in the strictest of crates.
+#[test]
+fn selects_are_quiet() {
+    trybuild::TestCases::new().pass("tests/ui/quiet_select.rs");
+}

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::case::Case;
@@ -159,6 +161,10 @@ pub struct SendFromArm<'a, T> {
     _value: PhantomData<T>,
 }
 
+// SAFETY: what it points at is a `T` that it may move away, as if it held it; the pointer is used only while the select runs and by
+// `finish`.
+unsafe impl<T: Send> Send for SendFromArm<'_, T> {}
+
 impl<'a, T> SendFromArm<'a, T> {
     /// # Safety
     /// `place` stays a valid, untouched `T` until the select has returned. If this arm wins, the caller forgets it: it has moved.
@@ -242,12 +248,17 @@ impl<T> End for Receiver<T> {
     }
 }
 
-impl<E: End + ?Sized> End for &E {
-    type Value = E::Value;
-    fn closing(&self) -> ClosedArm<'_, E::Value> {
-        (**self).closing()
-    }
+macro_rules! pointer_to_end {
+    ($($pointer:ty),+) => {$(
+        impl<E: End + ?Sized> End for $pointer {
+            type Value = E::Value;
+            fn closing(&self) -> ClosedArm<'_, E::Value> {
+                (**self).closing()
+            }
+        }
+    )+};
 }
+pointer_to_end!(&E, &mut E, Box<E>, Rc<E>, Arc<E>);
 
 // ---- Time, and switched off ------------------------------------------------------------------------------------------------
 

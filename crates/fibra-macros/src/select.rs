@@ -1,0 +1,449 @@
+//! `select!` and `select_biased!`: what they expand to.
+//!
+//! Above: the two entries in `lib.rs`. Beside: `parse`, which reads the arms. Below: `fibra::__private::select`, called `p` here.
+//!
+//! For arms 0, 1, 2, .. the expansion is one block:
+//!
+//! ```text
+//! {
+//!     let e0 = &(RX);                      what each arm is about, evaluated in source order, and only if its guard holds
+//!     let a0 = p::recv(e0);                (a guarded arm is an Option: None is switched off)
+//!     ..
+//!     let mut arms = (a0, a1, ..);
+//!     let won = p::select(&mut [p::case(&mut arms.0), ..], BIASED, OTHERWISE);
+//!     match won {
+//!         Some(0) => {
+//!             let PATTERN = { let arms = arms; p::finish(arms.0) };      the other arms end with the inner block
+//!             BODY
+//!         }
+//!         ..
+//!     }
+//! }
+//! ```
+//!
+//! Bodies are ordinary code of the user's function, each on a path of its own through it. On that rests the promise that
+//! `send(tx, v)` moves the variable `v` only if it wins: the library is given the address of `v`, and whoever receives takes the
+//! value from there; the path of the winning arm then moves `v` away without dropping it, the other paths leave it alone. Three
+//! rules of the compiler make this sound, and the expansion is arranged so that they apply:
+//!
+//! * `v` is borrowed until select has returned (`p::keep(b)`), so no other arm's expression can move or change it.
+//! * On the path of the winner, `v` is moved before any code of the user runs (destructors of the other arms, the body): a panic
+//!   there does not drop it a second time.
+//! * The other arms are used once more after that move (`p::keep(&arms.1)`), so an arm that borrows from `v` itself
+//!   (`recv(v.reply)`) does not compile: whoever received `v` may have destroyed it.
+//!
+//! Our names have `mixed_site` spans, so they neither clash with the user's nor are seen by them; all paths are absolute. The
+//! tokens next to a user's expression are located where it is, so that errors about it point there.
+
+use proc_macro::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
+
+use crate::tokens::{fill, is_ident};
+
+mod parse;
+
+/// What the library offers us.
+const LIBRARY: &str = "::fibra::__private::select";
+
+const SENDER: &str = "&::fibra::channel::Sender<_>";
+
+/// What an arm can be about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Recv,
+    Send,
+    Closed,
+    Join,
+    On,
+    After,
+    Default,
+}
+
+/// An operation, as the grammar knows it.
+struct Operation {
+    name: &'static str,
+    kind: Kind,
+    /// How many arguments it takes, from and to.
+    arguments: (usize, usize),
+    /// An arm that is right, for messages.
+    example: &'static str,
+    /// Does it have a result, for `-> pattern`?
+    has_result: bool,
+}
+
+const fn operation(
+    name: &'static str,
+    kind: Kind,
+    arguments: (usize, usize),
+    has_result: bool,
+    example: &'static str,
+) -> Operation {
+    Operation { name, kind, arguments, example, has_result }
+}
+
+/// Every operation. A new one is a line here, a [`Kind`] and what `Arm::setup` writes for it.
+const OPERATIONS: &[Operation] = &[
+    operation("recv", Kind::Recv, (1, 1), true, "recv(rx) -> message => .."),
+    operation("send", Kind::Send, (2, 2), true, "send(tx, value) -> result => .."),
+    operation("closed", Kind::Closed, (1, 1), true, "closed(tx) -> reason => .."),
+    operation("join", Kind::Join, (1, 1), true, "join(handle) -> result => .."),
+    operation("on", Kind::On, (1, 1), true, "on(operation) -> output => .."),
+    operation("after", Kind::After, (1, 1), false, "after(duration) => .."),
+    operation("default", Kind::Default, (0, 1), false, "default => .."),
+];
+
+/// One arm, as written.
+struct Arm {
+    operation: &'static Operation,
+    /// The name of the operation, for its span.
+    name: Span,
+    arguments: Vec<Vec<TokenTree>>,
+    pattern: Option<Vec<TokenTree>>,
+    guard: Option<Vec<TokenTree>>,
+    body: Vec<TokenTree>,
+}
+
+/// `select! { input }`, or `select_biased!`.
+pub(crate) fn expand(biased: bool, input: TokenStream) -> TokenStream {
+    match parse::arms(if biased { "select_biased!" } else { "select!" }, input) {
+        Ok(arms) => write(biased, &arms),
+        Err(misuse) => misuse.complaint(),
+    }
+}
+
+fn write(biased: bool, arms: &[Arm]) -> TokenStream {
+    let span = Span::mixed_site();
+    let (default, cases): (Vec<&Arm>, Vec<&Arm>) = arms.iter().partition(|arm| arm.operation.kind == Kind::Default);
+    let default = default.first();
+
+    // Default's expression is evaluated at its place among the others.
+    let mut setup = TokenStream::new();
+    let mut index = 0;
+    for arm in arms {
+        if arm.operation.kind == Kind::Default {
+            setup.extend(arm.limit());
+        } else {
+            setup.extend(arm.setup(index));
+            index += 1;
+        }
+    }
+
+    let list = |item: &dyn Fn(usize) -> String| (0..cases.len()).map(item).collect::<String>();
+    let places = list(&|index| format!("{LIBRARY}::case(&mut arms.{index}),"));
+    let arms_in_order = list(&|index| format!("a{index},"));
+    let otherwise = match default {
+        None => format!("{LIBRARY}::Otherwise::Wait"),
+        Some(default) if default.arguments.is_empty() => format!("{LIBRARY}::Otherwise::Now"),
+        Some(_) => format!("{LIBRARY}::Otherwise::After(limit)"),
+    };
+    // Values of `join(expression)`, which the arms borrow from, end after the arms and before the body.
+    let held: Vec<usize> = (0..cases.len()).filter(|index| cases[*index].holds_its_handle()).collect();
+
+    let mut paths = TokenStream::new();
+    for (index, arm) in cases.iter().enumerate() {
+        paths.extend(arm.path(index, &cases, &held));
+    }
+    paths.extend(match default {
+        Some(default) => {
+            let drops: String = held.iter().map(|held| ends(&format!("h{held}"))).collect();
+            let statements = fill(span, &format!("{} {drops}", ends("arms")), &[]);
+            let mut path = fill(span, "_ =>", &[]);
+            path.extend([default.path_body(statements)]);
+            path
+        }
+        None => fill(span, "_ => ::core::unreachable!(\"select returns an arm that it was given\"),", &[]),
+    });
+
+    let borrowed = (0..cases.len()).filter(|index| cases[*index].borrows_its_value());
+    let keep: String = borrowed.map(|index| format!("{LIBRARY}::keep(&b{index});")).collect();
+    let setup: Vec<TokenTree> = setup.into_iter().collect();
+    let paths: Vec<TokenTree> = paths.into_iter().collect();
+    let mutable = if cases.is_empty() { "" } else { "mut" };
+    let template = format!(
+        "{{
+            $setup
+            let {mutable} arms = ({arms_in_order});
+            let won = {LIBRARY}::select(&mut [{places}], {biased}, {otherwise});
+            {keep}
+            match won {{ $paths }}
+        }}"
+    );
+    fill(span, &template, &[("setup", &setup), ("paths", &paths)])
+}
+
+impl Arm {
+    /// A `send` whose value is a place that stays the user's unless this arm wins.
+    fn borrows_its_value(&self) -> bool {
+        self.operation.kind == Kind::Send && is_place(&self.arguments[1])
+    }
+
+    /// A `join` whose handle is not a place of the user's: ours to keep, and to drop if another arm wins.
+    fn holds_its_handle(&self) -> bool {
+        self.operation.kind == Kind::Join && !is_place(&self.arguments[0])
+    }
+
+    /// `let limit = ..` of `default(limit)`; nothing for `default`.
+    fn limit(&self) -> TokenStream {
+        let Some(limit) = self.arguments.first() else { return TokenStream::new() };
+        fill(beside(limit), "let limit: ::core::time::Duration = $limit;", &[("limit", limit)])
+    }
+
+    /// The statements that evaluate the arm's expressions and end in `let a.. = ..`, which is an `Option` if there is a guard.
+    fn setup(&self, index: usize) -> TokenStream {
+        let mut out = TokenStream::new();
+        let guarded = self.guard.is_some();
+        if let Some(guard) = &self.guard {
+            out.extend(fill(beside(guard), &format!("let g{index}: bool = $guard;"), &[("guard", guard)]));
+        }
+        let subject = &self.arguments[0];
+        match self.operation.kind {
+            Kind::Recv => {
+                out.extend(borrow(index, "e", subject, guarded));
+                out.extend(self.arm(index, "&::fibra::channel::Receiver<_>", "recv(e)"));
+            }
+            Kind::Closed => {
+                out.extend(borrow(index, "e", subject, guarded));
+                out.extend(self.arm(index, "&_", "closed(e)"));
+            }
+            Kind::Join if self.holds_its_handle() => {
+                // Not through `borrow`: it is a value, and moves into ours.
+                let template = if guarded {
+                    format!(
+                        "let h{index}: ::core::option::Option<::fibra::JoinHandle<_>> =
+                            if g{index} {{ ::core::option::Option::Some($handle) }}
+                            else {{ ::core::option::Option::None }};
+                         let a{index} = match &h{index} {{
+                            ::core::option::Option::Some(e) => ::core::option::Option::Some({LIBRARY}::join(e)),
+                            ::core::option::Option::None => ::core::option::Option::None,
+                         }};"
+                    )
+                } else {
+                    format!(
+                        "let h{index}: ::fibra::JoinHandle<_> = $handle;
+                         let a{index} = {LIBRARY}::join(&h{index});"
+                    )
+                };
+                out.extend(fill(beside(subject), &template, &[("handle", subject)]));
+            }
+            Kind::Join => {
+                out.extend(borrow(index, "e", subject, guarded));
+                out.extend(self.arm(index, "&::fibra::JoinHandle<_>", "join(e)"));
+            }
+            Kind::Send => {
+                out.extend(borrow(index, "e", subject, guarded));
+                let value = &self.arguments[1];
+                if self.borrows_its_value() {
+                    out.extend(borrow(index, "b", value, guarded));
+                    // The address outlives the borrow: on the winner's path it says what type the moved value has.
+                    let address = if guarded {
+                        format!(
+                            "let p{index}: *const _ = match &b{index} {{
+                                {LIBRARY}::Guarded::On {{ value }} => ::core::ptr::from_ref(*value),
+                                {LIBRARY}::Guarded::Off => ::core::ptr::null(),
+                             }};"
+                        )
+                    } else {
+                        format!("let p{index}: *const _ = ::core::ptr::from_ref(b{index});")
+                    };
+                    out.extend(fill(beside(value), &address, &[]));
+                    // Sound by the three rules at the top of this file.
+                    let call = format!("send_from(e, p{index})");
+                    out.extend(self.arm_of(index, SENDER, beside(value), &call, true, &[]));
+                } else {
+                    out.extend(self.arm_of(
+                        index,
+                        SENDER,
+                        beside(value),
+                        "send(e, $value)",
+                        false,
+                        &[("value", value)],
+                    ));
+                }
+            }
+            Kind::On | Kind::After => {
+                let call = format!("{LIBRARY}::{}($subject)", self.operation.name);
+                let template = if guarded {
+                    format!(
+                        "let a{index} = if g{index} {{ ::core::option::Option::Some({call}) }}
+                            else {{ ::core::option::Option::None }};"
+                    )
+                } else {
+                    format!("let a{index} = {call};")
+                };
+                out.extend(fill(beside(subject), &template, &[("subject", subject)]));
+            }
+            Kind::Default => unreachable!("default is not a case"),
+        }
+        out
+    }
+
+    /// `let a.. = p::call`, where `call` speaks of what was borrowed as `e`. Its type brings about deref coercion: the user may
+    /// name the thing itself, a reference to it, an `Arc` of it. (In the borrowing `let` it would be in the way of an `if`
+    /// between two references.)
+    fn arm(&self, index: usize, of: &str, call: &str) -> TokenStream {
+        self.arm_of(index, of, beside(&self.arguments[0]), call, false, &[])
+    }
+
+    fn arm_of(
+        &self,
+        index: usize,
+        of: &str,
+        span: Span,
+        call: &str,
+        promised: bool,
+        holes: &[(&str, &[TokenTree])],
+    ) -> TokenStream {
+        let subject = fill(beside(&self.arguments[0]), &format!("let e: {of} = e;"), &[]);
+        let subject: Vec<TokenTree> = subject.into_iter().collect();
+        let mut call = format!("{LIBRARY}::{call}");
+        if promised {
+            call = format!("unsafe {{ {call} }}");
+        }
+        let template = if self.guard.is_some() {
+            format!(
+                "let a{index} = match e{index} {{
+                    {LIBRARY}::Guarded::On {{ value: e }} => {{ $subject ::core::option::Option::Some({call}) }}
+                    {LIBRARY}::Guarded::Off => ::core::option::Option::None,
+                 }};"
+            )
+        } else {
+            format!("let a{index} = {{ let e = e{index}; $subject {call} }};")
+        };
+        let holes: Vec<(&str, &[TokenTree])> = holes.iter().copied().chain([("subject", subject.as_slice())]).collect();
+        fill(span, &template, &holes)
+    }
+
+    /// The path taken if this arm wins: `Some(index) => { .. }`.
+    fn path(&self, index: usize, cases: &[&Arm], held: &[usize]) -> TokenStream {
+        let moved: Vec<TokenTree> = self.moves_its_value(index, cases).into_iter().collect();
+        let mut result = format!("{{ let arms = arms; let result = {LIBRARY}::finish(arms.{index}); $moved result }}");
+        let handle = &self.arguments[0];
+        let others: String =
+            held.iter().filter(|other| **other != index).map(|other| ends(&format!("h{other}"))).collect();
+        let mut joined = Vec::new();
+        if self.operation.kind == Kind::Join {
+            let own = if !self.holds_its_handle() {
+                "$handle".to_owned()
+            } else if self.guard.is_some() {
+                format!("::core::option::Option::expect(h{index}, \"the arm that won was switched on\")")
+            } else {
+                format!("h{index}")
+            };
+            let join = fill(beside(handle), &format!("::fibra::JoinHandle::join({own})"), &[("handle", handle)]);
+            joined.extend(join);
+            result = format!("{{ {result}; {others} $joined }}");
+        } else if !others.is_empty() {
+            result = format!("{{ let result = {result}; {others} result }}");
+        }
+        let ignored = [TokenTree::from(Ident::new("_", Span::mixed_site()))];
+        let pattern = self.pattern.as_deref().unwrap_or(&ignored);
+        // Not `beside` the pattern: if it can fail, the compiler would propose an `else` there.
+        let statements = fill(
+            Span::mixed_site(),
+            &format!("let $pattern = {result};"),
+            &[("pattern", pattern), ("moved", &moved), ("joined", &joined)],
+        );
+        let number = [TokenTree::from(Literal::usize_unsuffixed(index))];
+        let mut path = fill(Span::mixed_site(), "::core::option::Option::Some($number) =>", &[("number", &number)]);
+        path.extend([self.path_body(statements)]);
+        path
+    }
+
+    /// On the path of the winner: what makes the variable that was sent gone, for the compiler too. The value is not dropped: it is
+    /// with whoever received it, or in the result.
+    fn moves_its_value(&self, index: usize, cases: &[&Arm]) -> TokenStream {
+        if !self.borrows_its_value() {
+            return TokenStream::new();
+        }
+        // `let` without a type moves, whatever the value is: a call could reborrow a `&mut`, and leave it usable.
+        let template = format!(
+            "let moved = $value;
+             let moved = ::core::mem::ManuallyDrop::new(moved);
+             {LIBRARY}::keep(&[p{index}, ::core::ptr::from_ref(&*moved)]);"
+        );
+        let value = &self.arguments[1];
+        let mut out = fill(beside(value), &template, &[("value", value)]);
+        for (other, arm) in cases.iter().enumerate().filter(|(other, _)| *other != index) {
+            out.extend(fill(beside(&arm.arguments[0]), &format!("{LIBRARY}::keep(&arms.{other});"), &[]));
+        }
+        out
+    }
+
+    /// `{ statements body }`. Of a body in braces only what is inside goes in: a block at the end of a block would be reported as
+    /// having unnecessary braces.
+    fn path_body(&self, statements: TokenStream) -> TokenTree {
+        let mut span = Span::mixed_site();
+        let mut body: TokenStream = self.body.iter().cloned().collect();
+        if let [only] = self.body.as_slice()
+            && let Some(block) = as_block(only)
+            && !block.stream().to_string().starts_with("#!")
+        {
+            span = block.span();
+            body = block.stream();
+        }
+        let mut group = Group::new(Delimiter::Brace, statements.into_iter().chain(body).collect());
+        group.set_span(span);
+        group.into()
+    }
+}
+
+/// `let <name><index> = &(subject);`, or the same in a `Guarded`. Temporaries of the subject live as long as the select: that is
+/// what the compiler does for the operand of a `&` in a `let`, also inside a braced variant and the branches of an `if`.
+fn borrow(index: usize, name: &str, subject: &[TokenTree], guarded: bool) -> TokenStream {
+    let template = if guarded {
+        format!(
+            "let {name}{index} = if g{index} {{
+                {LIBRARY}::Guarded::On {{ value: &($subject) }}
+             }} else {{
+                {LIBRARY}::Guarded::Off
+             }};"
+        )
+    } else {
+        format!("let {name}{index} = &($subject);")
+    };
+    fill(beside(subject), &template, &[("subject", subject)])
+}
+
+/// The block that a token is, perhaps as a fragment of somebody's `macro_rules!`.
+fn as_block(token: &TokenTree) -> Option<Group> {
+    let TokenTree::Group(group) = token else { return None };
+    match group.delimiter() {
+        Delimiter::Brace => Some(group.clone()),
+        Delimiter::None => {
+            let mut inside = group.stream().into_iter();
+            inside.next().filter(|_| inside.next().is_none()).as_ref().and_then(as_block)
+        }
+        _ => None,
+    }
+}
+
+/// Is it a variable or a field of one (`v`, `self`, `job.reply`)? Such a value stays where it is unless its arm wins.
+/// (A constant is one too, by its looks. Each use of it is a new value, so moving one and dropping the other is right.)
+fn is_place(expression: &[TokenTree]) -> bool {
+    if let [TokenTree::Group(fragment)] = expression
+        && fragment.delimiter() == Delimiter::None
+    {
+        return is_place(&fragment.stream().into_iter().collect::<Vec<_>>());
+    }
+    let [TokenTree::Ident(base), fields @ ..] = expression else { return false };
+    if ["return", "break", "continue", "loop", "unsafe", "async", "move", "_"].contains(&base.to_string().as_str()) {
+        return false;
+    }
+    let fields = fields.chunks_exact(2);
+    fields.remainder().is_empty()
+        && fields.clone().all(|field| match field {
+            [TokenTree::Punct(dot), TokenTree::Ident(_)] => dot.as_char() == '.' && !is_ident(field.last(), "await"),
+            [TokenTree::Punct(dot), TokenTree::Literal(_)] => dot.as_char() == '.',
+            _ => false,
+        })
+}
+
+/// Drops a variable of ours. (`drop` itself is reported for what has no destructor, in whoever's code.)
+fn ends(variable: &str) -> String {
+    format!("{{ let _ended = {variable}; }}")
+}
+
+/// Where tokens of ours that accompany the user's are said to be; their names stay ours.
+fn beside(tokens: &[TokenTree]) -> Span {
+    let own = Span::mixed_site();
+    tokens.first().map_or(own, |first| own.located_at(first.span()))
+}

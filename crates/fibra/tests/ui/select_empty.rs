@@ -1,0 +1,5 @@
+//! Nothing to wait for.
+fn main() {
+    fibra::select! {}
+    fibra::select_biased! {}
+}
