@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::{self, MaybeUninit};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use super::order;
@@ -243,6 +244,9 @@ impl<T> Chan<T> {
     /// `slot` is valid for writing a `T`.
     #[inline]
     pub(super) unsafe fn try_take(&self, slot: *mut T) -> Tried {
+        if seeded_bug("channel_hint_answers") && self.hints() & hint::RECV == 0 {
+            return Tried::NotNow;
+        }
         let mut locked = self.lock();
         // SAFETY: the contract.
         let taken = unsafe { locked.state().take(slot, None) };
@@ -363,7 +367,14 @@ impl<T> Chan<T> {
                 // SAFETY: this side has not left yet, so the channel is there.
                 let sides = unsafe { &self.0.as_ref().sides };
                 // AcqRel: the side that frees comes after everything the other one did.
-                if sides.fetch_sub(1, Ordering::AcqRel) == 1 {
+                let before = if seeded_bug("channel_sides_by_store") {
+                    let before = sides.load(Ordering::Acquire);
+                    sides.store(before - 1, Ordering::Release);
+                    before
+                } else {
+                    sides.fetch_sub(1, Ordering::AcqRel)
+                };
+                if before == 1 {
                     // SAFETY: allocated by `new`, and both sides have left: nobody else has a pointer.
                     drop(unsafe { Box::from_raw(self.0.as_ptr()) });
                 }
@@ -375,9 +386,6 @@ impl<T> Chan<T> {
         if this.count(side).fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        if seeded_bug("free_with_first_side") {
-            this.sides.store(1, Ordering::Relaxed);
-        }
         let _leave = Leave(chan);
         let reason = reason();
         let mut locked = this.lock();
@@ -387,7 +395,8 @@ impl<T> Chan<T> {
             Side::Senders => state.reserved = 0,
             Side::Receivers => state.abandoned = true,
         }
-        state.close(side, &reason, side == Side::Receivers);
+        let gives_back = side == Side::Receivers && !seeded_bug("channel_receivers_leave_silently");
+        state.close(side, &reason, gives_back);
         // Nobody will receive these. They are dropped without the lock, since they may know the channel themselves.
         let unreceived = if side == Side::Receivers { mem::take(&mut locked.state().buffer) } else { VecDeque::new() };
         locked.unlock();
@@ -455,8 +464,16 @@ impl<T> Chan<T> {
     #[inline(never)]
     fn see_to(&self, aftermath: Aftermath<T>) {
         wake::call_all(aftermath.wakers);
-        if let Some(on_overflow) = &self.on_overflow {
-            aftermath.evicted.into_iter().for_each(on_overflow);
+        // A panic of these stays here, reported by the hook: the operation is done, and a select must be able to say so. (Its value has moved
+        // out of a variable that the caller has yet to forget.) The payload is leaked: dropping it is user code once more.
+        for value in aftermath.evicted {
+            let dropped = catch_unwind(AssertUnwindSafe(|| match &self.on_overflow {
+                Some(on_overflow) => on_overflow(value),
+                None => drop(value),
+            }));
+            if let Err(payload) = dropped {
+                mem::forget(payload);
+            }
         }
     }
 }

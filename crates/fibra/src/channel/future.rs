@@ -19,6 +19,7 @@ use super::sender::{Permit, Sender};
 use super::state::{Offered, Taken, outcome, role};
 use super::timed::Alarm;
 use super::waits::{take_now, watch_list};
+use crate::prim::bug::seeded_bug;
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::task::{Published, TaskWait};
 use crate::wait::word::{ARM_FIRST, Ticket};
@@ -62,7 +63,7 @@ impl<'a, T> RecvFuture<'a, T> {
     fn withdraw(&mut self, passes_on: bool) -> bool {
         let chan = self.receiver.chan();
         let notified = self.wait.withdraw(|node| chan.unlink(|state| &state.receivers, node, false)).is_some();
-        if notified && passes_on {
+        if notified && passes_on && !seeded_bug("channel_call_not_passed_on") {
             let mut locked = chan.lock();
             locked.state().settle();
             locked.unlock();

@@ -123,7 +123,9 @@ fn model_both_ends_dropped() {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let (tx, rx) = bounded(1);
+        // loom finds out if nobody frees the channel: it counts the handles of its own.
+        let freed = Arc::new(());
+        let (tx, rx) = builder().bounded(1).on_overflow(move |_| assert_eq!(*freed, ())).build();
         assert!(tx.try_send(Counted(dropped.clone())).is_ok());
         let other = thread::spawn(move || drop(tx));
         drop(rx);
@@ -207,9 +209,13 @@ fn model_recv_future_dropped_against_send() {
         let mut second = rx.recv_async();
         let (polled, calls) = poll(&mut second);
         assert!(polled.is_pending());
-        let sender = thread::spawn(move || tx.send(8).unwrap());
+        let sender = thread::spawn(move || {
+            tx.send(8).unwrap();
+            tx
+        });
         drop(first);
-        sender.join().unwrap();
+        // Alive until the end: closing would call everybody.
+        let _tx = sender.join().unwrap();
         assert_eq!(calls.0.load(std::sync::atomic::Ordering::Relaxed), 1, "the one behind was not told");
         assert_eq!(poll(&mut second).0, Poll::Ready(Ok(8)));
     });

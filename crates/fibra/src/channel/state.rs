@@ -27,6 +27,7 @@ use std::task::Waker;
 
 use super::reason::{CloseReason, Side};
 use super::timed::Timed;
+use crate::prim::bug::seeded_bug;
 use crate::wait::node::{Node, WaitList, WaiterRef};
 use crate::wait::wake::{self, Place};
 use crate::wait::waker::Claimed;
@@ -234,7 +235,8 @@ impl<T> State<T> {
 
     /// Closed, and nothing that was admitted is left.
     fn is_exhausted(&self) -> bool {
-        self.closed && self.buffer.is_empty() && self.reserved == 0 && self.senders.is_empty()
+        let reserved = self.reserved != 0 && !seeded_bug("channel_permit_uncounted");
+        self.closed && self.buffer.is_empty() && !reserved && self.senders.is_empty()
     }
 
     // ---- Receiving ------------------------------------------------------------------------------------------------------
@@ -254,14 +256,14 @@ impl<T> State<T> {
         if !self.senders.is_empty()
             && let Some(peer) = unsafe { self.take_from_sender(slot, me) }
         {
-            return Taken::Value(Some(peer));
+            return Taken::Value(peer);
         }
         // SAFETY: as above.
         unsafe { self.take_nothing(slot) }
     }
 
     #[inline]
-    unsafe fn take_from_sender(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Option<Peer> {
+    unsafe fn take_from_sender(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Option<Option<Peer>> {
         // SAFETY: see the impl.
         let mut next = unsafe { self.senders.front() };
         while let Some(node) = next {
@@ -270,7 +272,8 @@ impl<T> State<T> {
             if plain(node) == role::TAKE && !is_of(node, me) {
                 // SAFETY: see the impl.
                 unsafe { self.senders.remove(node) };
-                if let Some(peer) = Peer::claim(node, outcome::DONE) {
+                let peer = Peer::claim(node, outcome::DONE);
+                if peer.is_some() || seeded_bug("channel_take_unclaimed") {
                     // SAFETY: the value of a TAKE that we claimed, and the slot of the caller: moved once, straight from stack to stack.
                     unsafe { slot.copy_from_nonoverlapping(node.slot.get().cast::<T>(), 1) };
                     return Some(peer);
@@ -732,10 +735,10 @@ impl<T> State<T> {
                 self.finish(Self::the_senders, node, outcome::CLOSED);
             }
         }
-        if self.is_exhausted() {
-            self.end_receivers();
-        } else {
+        if !self.is_exhausted() {
             self.settle();
+        } else if !seeded_bug("channel_close_keeps_receivers") {
+            self.end_receivers();
         }
         first
     }

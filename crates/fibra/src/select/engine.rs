@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::case::{Case, Kind};
 use super::port::Port;
 use crate::channel::state::{Peer, outcome};
+use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::wait::node::WaiterRef;
 use crate::wait::park::{Ended, Wait, Waitable, wait};
@@ -373,7 +374,9 @@ pub(super) fn wait_for(
             Ended::TimedOut => (cases.len(), outcome::RETRY),
             Ended::Cancelled => unreachable!("`wait` unwinds"),
         };
-        if let Some(peer) = parking.peer.take() {
+        if let Some(peer) = parking.peer.take()
+            && !seeded_bug("select_peer_left")
+        {
             peer.go();
         }
         if let Some(case) = cases.get(index)
