@@ -428,6 +428,14 @@ impl<T> Locked<'_, T> {
     /// Unlocks, then does what is left: calls wakers, hands over what was dropped. User code.
     #[inline(always)]
     pub(crate) fn unlock(mut self) {
+        if self.state().aftermath.is_some() {
+            self.unlock_and_see_to();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_and_see_to(mut self) {
         let chan = self.chan;
         let aftermath = self.state().aftermath.take();
         drop(self);
@@ -438,7 +446,16 @@ impl<T> Locked<'_, T> {
 
     /// Unlocks where no user code may run, because the caller is PARKING: wakers are called soon, by somebody else. (What a policy drops is
     /// dropped before anybody parks.)
+    #[inline(always)]
     pub(crate) fn unlock_parking(mut self) {
+        if self.state().aftermath.is_some() {
+            self.unlock_and_leave_to_others();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_and_leave_to_others(mut self) {
         let aftermath = self.state().aftermath.take();
         drop(self);
         if let Some(aftermath) = aftermath {

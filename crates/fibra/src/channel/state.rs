@@ -174,10 +174,6 @@ fn plain(node: &Node) -> u8 {
     node.role.get() & !role::IN_SELECT
 }
 
-fn is_of(node: &Node, me: Option<WaiterRef>) -> bool {
-    me == Some(node.target().0)
-}
-
 // SAFETY (all blocks of this impl): `&mut State` is only had under the channel's lock, and nodes in its lists are alive until they are
 // unlinked under that lock; a node that was just unlinked stays alive until its claimed wait is set going, which is what `Peer` is for. A
 // lost claim leaves the node alone: its owner waits for the lock to unlink it, and finds that done. The slot of a FILL is memory for a
@@ -189,18 +185,29 @@ impl<T> State<T> {
     }
 
     /// The hints that hold now. Whoever changed more than the buffer calls it before he unlocks.
-    #[inline]
+    #[inline(always)]
     pub(super) fn refresh(&mut self) -> u8 {
-        let nobody_receives = self.receivers.is_empty();
+        let recv = if self.senders.is_empty() { 0 } else { hint::RECV };
+        let send = if self.receivers.is_empty() { 0 } else { hint::SEND };
+        if self.capacity == 0 && self.buffer.is_empty() {
+            return self.always | recv | send;
+        }
+        self.refresh_buffered(recv | send)
+    }
+
+    fn refresh_buffered(&mut self, waiting: u8) -> u8 {
         let room = self.capacity.saturating_sub(self.reserved);
-        self.limit = if nobody_receives && !self.closed { room.min(self.buffer.capacity()) } else { 0 };
-        let recv = !self.buffer.is_empty() || !self.senders.is_empty();
-        let send = self.buffer.len() < room || !nobody_receives;
-        self.always
-            | if recv { hint::RECV } else { 0 }
-            | if send { hint::SEND } else { 0 }
-            | if self.buffer.len() < self.limit { hint::PUSH } else { 0 }
-            | if !self.buffer.is_empty() && self.senders.is_empty() { hint::POP } else { 0 }
+        let len = self.buffer.len();
+        let simple = waiting & hint::SEND == 0 && !self.closed;
+        self.limit = if simple { room.min(self.buffer.capacity()) } else { 0 };
+        let mut hints = self.always | waiting;
+        if len != 0 {
+            hints |= if waiting & hint::RECV == 0 { hint::RECV | hint::POP } else { hint::RECV };
+        }
+        if len < room {
+            hints |= if len < self.limit { hint::SEND | hint::PUSH } else { hint::SEND };
+        }
+        hints
     }
 
     /// The hot path of sending: nobody waits, and there is room. The new hints, or `None` if it is not that simple.
@@ -269,7 +276,7 @@ impl<T> State<T> {
         while let Some(node) = next {
             // SAFETY: see the impl.
             next = unsafe { self.senders.after(node) };
-            if plain(node) == role::TAKE && !is_of(node, me) {
+            if plain(node) == role::TAKE && !node.is_of(me) {
                 // SAFETY: see the impl.
                 unsafe { self.senders.remove(node) };
                 let peer = Peer::claim(node, outcome::DONE);
@@ -331,7 +338,7 @@ impl<T> State<T> {
         }
         // SAFETY: see the impl.
         while let Some(node) = unsafe { self.receivers.front() } {
-            if plain(node) != role::FILL || self.reserved != 0 || is_of(node, me) {
+            if plain(node) != role::FILL || self.reserved != 0 || node.is_of(me) {
                 // SAFETY: passed on.
                 return unsafe { self.offer_slowly(value, me) };
             }
@@ -394,7 +401,7 @@ impl<T> State<T> {
             while let Some(node) = next {
                 // SAFETY: see the impl.
                 next = unsafe { self.receivers.after(node) };
-                if plain(node) == role::FILL && !is_of(node, me) {
+                if plain(node) == role::FILL && !node.is_of(me) {
                     // SAFETY: see the impl.
                     unsafe { self.receivers.remove(node) };
                     if let Some(peer) = Peer::claim(node, outcome::DONE) {
@@ -457,7 +464,7 @@ impl<T> State<T> {
         // SAFETY: see the impl.
         let mut next = unsafe { self.senders.front() };
         while let Some(node) = next {
-            if plain(node) == role::TAKE && !is_of(node, me) {
+            if plain(node) == role::TAKE && !node.is_of(me) {
                 return true;
             }
             // SAFETY: see the impl.
@@ -480,7 +487,7 @@ impl<T> State<T> {
         // SAFETY: see the impl.
         let mut next = unsafe { self.receivers.front() };
         while let Some(node) = next {
-            waiting += usize::from(plain(node) != role::OBSERVE && !is_of(node, me));
+            waiting += usize::from(plain(node) != role::OBSERVE && !node.is_of(me));
             // SAFETY: see the impl.
             next = unsafe { self.receivers.after(node) };
         }
@@ -642,7 +649,7 @@ impl<T> State<T> {
                     while let Some(receiver) = other {
                         // SAFETY: see the impl.
                         other = unsafe { self.receivers.after(receiver) };
-                        if is_of(receiver, me) {
+                        if receiver.is_of(me) {
                             continue;
                         }
                         let observes = plain(receiver) == role::OBSERVE;

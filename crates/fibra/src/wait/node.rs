@@ -116,6 +116,12 @@ impl Node {
         self.arm.set(arm);
     }
 
+    /// Does it stand for a wait of this one?
+    #[inline(always)]
+    pub(crate) fn is_of(&self, waiter: Option<WaiterRef>) -> bool {
+        waiter.is_some() && self.waiter.get() == waiter
+    }
+
     /// The wait it stands for: copied out, since the node may be gone as soon as the claim is released.
     pub(crate) fn target(&self) -> (WaiterRef, Ticket, Arm) {
         (self.waiter.get().expect("a linked node has a waiter"), self.ticket.get(), self.arm.get())
