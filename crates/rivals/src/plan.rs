@@ -153,4 +153,6 @@ pub(crate) enum Goal {
     Ratio(f64),
     /// At most this, whatever the rivals reach.
     AtMost(f64),
+    /// At most this many times what fibra itself reached in the case that differs only in this parameter.
+    Own { most: f64, key: &'static str, value: u64 },
 }

@@ -20,29 +20,55 @@ pub(crate) enum Style {
 struct Row<'a> {
     heat: &'a Heat,
     metric: &'a Metric,
-    /// Of fibra to the best rival.
+    /// The case that this one is measured by, if the goal names one.
+    other: Option<&'a Heat>,
+    /// Of fibra to the best rival, or to itself in another case if the goal is about that.
     ratio: Option<f64>,
     met: Option<bool>,
     noise: Option<f64>,
 }
 
 fn rows(race: &Race, size: Size) -> impl Iterator<Item = Row<'_>> {
-    race.heats.iter().flat_map(move |heat| heat.case.metrics.iter().map(move |metric| judge(heat, metric, size)))
+    let heats = &race.heats;
+    heats.iter().flat_map(move |heat| heat.case.metrics.iter().map(move |metric| judge(heats, heat, metric, size)))
 }
 
-fn judge<'a>(heat: &'a Heat, metric: &'a Metric, size: Size) -> Row<'a> {
-    let ours = heat.lanes.iter().find(|lane| lane.peer == Peer::Fibra).and_then(|lane| lane.median(metric.key));
+fn judge<'a>(heats: &'a [Heat], heat: &'a Heat, metric: &'a Metric, size: Size) -> Row<'a> {
+    let ours = figure(heat, Peer::Fibra, metric.key);
+    let other = match metric.goal {
+        Goal::Own { key, value, .. } => yardstick(heats, heat, key, value),
+        _ => None,
+    };
     let rivals = heat.lanes.iter().filter(|lane| lane.peer != Peer::Fibra && lane.is_rival);
-    let best = rivals.filter_map(|lane| lane.median(metric.key)).min_by(f64::total_cmp);
-    let ratio = ours.zip(best).filter(|(_, best)| *best > 0.0).map(|(ours, best)| ours / best);
+    let best = match metric.goal {
+        Goal::Own { .. } => other.and_then(|other| figure(other, Peer::Fibra, metric.key)),
+        _ => rivals.filter_map(|lane| lane.median(metric.key)).min_by(f64::total_cmp),
+    };
+    let ratio = quotient(ours, best);
     let met = match metric.goal {
         Goal::Shown => None,
-        Goal::Ratio(most) => ratio.filter(|_| size == Size::Full).map(|ratio| ratio <= most),
+        Goal::Ratio(most) | Goal::Own { most, .. } => ratio.filter(|_| size == Size::Full).map(|ratio| ratio <= most),
         Goal::AtMost(most) => ours.map(|ours| ours <= most),
     };
     let samples = heat.lanes.iter().flat_map(|lane| &lane.samples);
     let noise = samples.filter_map(|sample| sample.get("noise")).max_by(f64::total_cmp);
-    Row { heat, metric, ratio, met, noise }
+    Row { heat, metric, other, ratio, met, noise }
+}
+
+/// What a peer reached in a case.
+fn figure(heat: &Heat, peer: Peer, key: &str) -> Option<f64> {
+    heat.lanes.iter().find(|lane| lane.peer == peer)?.median(key)
+}
+
+/// The case that differs from this one in one parameter only.
+fn yardstick<'a>(heats: &'a [Heat], heat: &Heat, key: &str, value: u64) -> Option<&'a Heat> {
+    let mut params = heat.case.params.clone();
+    params.set(key, value);
+    heats.iter().find(|other| other.case.params == params)
+}
+
+fn quotient(figure: Option<f64>, base: Option<f64>) -> Option<f64> {
+    figure.zip(base).filter(|(_, base)| *base > 0.0).map(|(figure, base)| figure / base)
 }
 
 /// The tables of all races.
@@ -90,6 +116,7 @@ fn table(race: &Race, size: Size) -> Vec<Vec<String>> {
             Goal::Shown => "-".into(),
             Goal::Ratio(most) => format!("{most:.2} x"),
             Goal::AtMost(most) => format!("<= {}", number(most)),
+            Goal::Own { most, key, value } => format!("{most:.2} x {key}={value}"),
         });
         cells.push(row.met.map_or("-", |met| if met { "yes" } else { "NO" }).to_owned());
         cells.push(row.noise.map_or("-".into(), |noise| format!("{noise:.2}")));
@@ -98,9 +125,13 @@ fn table(race: &Race, size: Size) -> Vec<Vec<String>> {
     table
 }
 
-/// A peer's figure; wall time has its CPU time beside it.
+/// A peer's figure; wall time has its CPU time beside it. Where the goal is about the peer itself, its own ratio.
 fn cell(row: &Row<'_>, peer: Peer) -> String {
     let Some(lane) = row.heat.lanes.iter().find(|lane| lane.peer == peer) else { return "-".into() };
+    if let Goal::Own { .. } = row.metric.goal {
+        let base = row.other.and_then(|other| figure(other, peer, row.metric.key));
+        return quotient(lane.median(row.metric.key), base).map_or("-".into(), |ratio| format!("{ratio:.2}"));
+    }
     match (lane.median(row.metric.key), lane.median("cpu")) {
         (None, _) if !lane.failures.is_empty() => "FAILED".into(),
         (None, _) => "-".into(),
@@ -130,18 +161,30 @@ fn number(value: f64) -> String {
 
 /// Who ran with other sizes, and who failed and why.
 fn notes(race: &Race) -> Vec<String> {
-    let mut notes: Vec<String> = Vec::new();
-    for (heat, lane) in race.heats.iter().flat_map(|heat| heat.lanes.iter().map(move |lane| (heat, lane))) {
+    let lanes = || race.heats.iter().flat_map(|heat| heat.lanes.iter().map(move |lane| (heat, lane)));
+    // The cases in which a peer ran with the same other sizes.
+    let mut smaller: Vec<(Peer, String, Vec<String>)> = Vec::new();
+    let mut failures = Vec::new();
+    for (heat, lane) in lanes() {
         let changed = lane.params.changed_from(&heat.case.params);
         if !changed.is_empty() {
-            notes.push(format!("{} runs {} with {}", lane.peer.name(), heat.case.params.text(), changed.text()));
+            let (changed, case) = (changed.text(), heat.case.params.text());
+            match smaller.iter_mut().find(|(peer, other, _)| *peer == lane.peer && *other == changed) {
+                Some((_, _, cases)) => cases.push(case),
+                None => smaller.push((lane.peer, changed, vec![case])),
+            }
         }
         if let Some(why) = lane.failures.first() {
             let times = lane.failures.len();
-            notes.push(format!("{} FAILED {times} times at {}: {why}", lane.peer.name(), lane.params.text()));
+            failures.push(format!("{} FAILED {times} times at {}: {why}", lane.peer.name(), lane.params.text()));
         }
     }
-    notes
+    let told = smaller.into_iter().map(|(peer, changed, cases)| {
+        let all = lanes().filter(|(_, lane)| lane.peer == peer).count();
+        let cases = if cases.len() == all { "every case".to_owned() } else { cases.join("; ") };
+        format!("{} runs with {changed}: {cases}", peer.name())
+    });
+    told.chain(failures).collect()
 }
 
 fn align(table: &[Vec<String>], text: &mut String) {
@@ -196,6 +239,7 @@ pub(crate) fn json(races: &[Race], size: Size) -> String {
                 Goal::Shown => ("shown", None),
                 Goal::Ratio(most) => ("ratio", Some(most)),
                 Goal::AtMost(most) => ("at_most", Some(most)),
+                Goal::Own { most, .. } => ("own", Some(most)),
             };
             judged.push(format!(
                 "{{\"workload\":{},\"case\":{},\"figure\":{},\"ratio\":{},\"goal\":{},\"limit\":{},\
@@ -267,7 +311,7 @@ mod tests {
             lane(Peer::Threads, false, &[1.0]),
         ];
         let heat = heat(Goal::Ratio(0.3), lanes);
-        let row = judge(&heat, &heat.case.metrics[0], Size::Full);
+        let row = judge(&[], &heat, &heat.case.metrics[0], Size::Full);
         assert_eq!(row.ratio, Some(0.3));
         assert_eq!(row.met, Some(true));
     }
@@ -275,12 +319,29 @@ mod tests {
     #[test]
     fn goal_is_missed_when_above_and_unjudged_without_figures() {
         let slow = heat(Goal::Ratio(0.3), vec![lane(Peer::Fibra, true, &[10.0]), lane(Peer::Tokio, true, &[30.0])]);
-        assert_eq!(judge(&slow, &slow.case.metrics[0], Size::Full).met, Some(false));
-        assert_eq!(judge(&slow, &slow.case.metrics[0], Size::Quick).met, None);
+        assert_eq!(judge(&[], &slow, &slow.case.metrics[0], Size::Full).met, Some(false));
+        assert_eq!(judge(&[], &slow, &slow.case.metrics[0], Size::Quick).met, None);
         let large = heat(Goal::AtMost(9.0), vec![lane(Peer::Fibra, true, &[10.0])]);
-        assert_eq!(judge(&large, &large.case.metrics[0], Size::Full).met, Some(false));
+        assert_eq!(judge(&[], &large, &large.case.metrics[0], Size::Full).met, Some(false));
         let absent = heat(Goal::AtMost(9.0), vec![lane(Peer::Tokio, true, &[30.0])]);
-        assert_eq!(judge(&absent, &absent.case.metrics[0], Size::Full).met, None);
+        assert_eq!(judge(&[], &absent, &absent.case.metrics[0], Size::Full).met, None);
+    }
+
+    #[test]
+    fn own_goal_is_judged_by_the_case_it_names() {
+        let goal = Goal::Own { most: 1.5, key: "w", value: 1 };
+        let at = |w, ours| {
+            let case = Case::new(&[("n", 1), ("w", w)], &[]).time(goal);
+            Heat { case, lanes: vec![lane(Peer::Fibra, true, &[ours]), lane(Peer::Tokio, true, &[1.0])] }
+        };
+        let heats = [at(1, 20.0), at(2, 30.0), at(8, 31.0)];
+        let judged = |known: &[Heat], heat: usize| {
+            let row = judge(known, &heats[heat], &heats[heat].case.metrics[0], Size::Full);
+            (row.ratio, row.met)
+        };
+        assert_eq!(judged(&heats, 1), (Some(1.5), Some(true)));
+        assert_eq!(judged(&heats, 2), (Some(1.55), Some(false)));
+        assert_eq!(judged(&heats[1..], 2), (None, None), "the case it names was not measured");
     }
 
     #[test]
@@ -292,6 +353,18 @@ mod tests {
         assert_eq!(lane.median("ns"), Some(2.0));
         lane.samples[0].set("noise", 1.0);
         assert_eq!(lane.median("ns"), Some(3.0));
+    }
+
+    #[test]
+    fn other_sizes_are_told_once() {
+        let heat = |w, n| {
+            let mut threads = lane(Peer::Threads, true, &[1.0]);
+            threads.params = Case::new(&[("n", n), ("w", w)], &[]).params;
+            Heat { case: Case::new(&[("n", 9), ("w", w)], &[]), lanes: vec![threads] }
+        };
+        let race = |heats| Race { workload: &crate::workloads::ALL[0], heats };
+        assert_eq!(notes(&race(vec![heat(1, 2), heat(2, 2)])), ["threads runs with n=2: every case"]);
+        assert_eq!(notes(&race(vec![heat(1, 9), heat(2, 2)])), ["threads runs with n=2: n=9 w=2"]);
     }
 
     #[test]

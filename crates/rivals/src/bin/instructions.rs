@@ -15,11 +15,21 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+use fibra::channel::{self, Receiver, Sender};
+
 /// Does its operation this many times, give or take a rounding to its batch.
 type Operation = fn(usize);
 
-const OPERATIONS: [(&str, Operation); 4] =
-    [("yield", yield_now), ("park_wake", park_wake), ("spawn_join", spawn_join), ("spawn_await", spawn_await)];
+const OPERATIONS: [(&str, Operation); 8] = [
+    ("yield", yield_now),
+    ("park_wake", park_wake),
+    ("spawn_join", spawn_join),
+    ("spawn_await", spawn_await),
+    ("rendezvous", rendezvous),
+    ("buffered_send", buffered_send),
+    ("buffered_recv", buffered_recv),
+    ("select_8_ready", select_8_ready),
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -115,4 +125,79 @@ fn spawn_await(number: usize) {
     for _ in 0..number {
         fibra::spawn(|| ()).join().expect("an empty fiber ends");
     }
+}
+
+/// Two fibers and a channel without a buffer: one operation is one transfer, a send and a receive of which one parks.
+fn rendezvous(number: usize) {
+    let (sender, receiver) = channel::bounded::<usize>(0);
+    let source = fibra::spawn(move || {
+        for value in 0..number {
+            sender.send(value).expect("the reader is there");
+        }
+    });
+    for value in 0..number {
+        assert_eq!(receiver.recv(), Ok(value));
+    }
+    source.join().expect("a sending fiber ends");
+}
+
+/// Above what `.ci/instructions` asks for, so that no operation below waits.
+const BUFFERED: usize = 1 << 16;
+
+/// A channel that has been full once: what its buffer needs it has, and what that took is the same for every number.
+fn full() -> (Sender<usize>, Receiver<usize>) {
+    let (sender, receiver) = channel::bounded(BUFFERED);
+    for value in 0..BUFFERED {
+        sender.send(value).expect("the reader is there");
+    }
+    (sender, receiver)
+}
+
+/// One operation is one send into a channel with room. What lies in the channel at the end is forgotten, not dropped one by one.
+fn buffered_send(number: usize) {
+    assert!(number <= BUFFERED, "the channel would be full");
+    let (sender, receiver) = full();
+    for value in 0..BUFFERED {
+        assert_eq!(receiver.recv(), Ok(value));
+    }
+    for value in 0..number {
+        sender.send(value).expect("the reader is there");
+    }
+    std::mem::forget((sender, receiver));
+}
+
+/// One operation is one receive from a channel with values.
+fn buffered_recv(number: usize) {
+    assert!(number <= BUFFERED, "the channel would be empty");
+    let (sender, receiver) = full();
+    for value in 0..number {
+        assert_eq!(receiver.recv(), Ok(value));
+    }
+    std::mem::forget((sender, receiver));
+}
+
+/// One operation is one select over eight channels, all of which have values; a receive is part of it.
+fn select_8_ready(number: usize) {
+    let ends = [(); 8].map(|()| channel::bounded::<usize>(BUFFERED / 8));
+    assert!(number <= BUFFERED, "the channels would be empty");
+    for (sender, _) in &ends {
+        for value in 0..BUFFERED / 8 {
+            sender.send(value).expect("the reader is there");
+        }
+    }
+    let [a, b, c, d, e, f, g, h] = ends.each_ref().map(|(_, receiver)| receiver);
+    for _ in 0..number {
+        let value = fibra::select! {
+            recv(a) -> value => value,
+            recv(b) -> value => value,
+            recv(c) -> value => value,
+            recv(d) -> value => value,
+            recv(e) -> value => value,
+            recv(f) -> value => value,
+            recv(g) -> value => value,
+            recv(h) -> value => value,
+        };
+        value.expect("the channel is open");
+    }
+    std::mem::forget(ends);
 }

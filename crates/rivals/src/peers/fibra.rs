@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Blocking, Setup};
+use fibra::channel;
+
+use super::{Blocking, Channels, Setup};
 
 pub(crate) struct Fibra;
 
@@ -36,5 +38,25 @@ impl Blocking for Fibra {
     #[inline(always)]
     fn sleep(length: Duration) {
         fibra::sleep(length);
+    }
+}
+
+impl Channels for Fibra {
+    type Tasks = Fibra;
+    type Sender<T: Send + 'static> = channel::Sender<T>;
+    type Receiver<T: Send + 'static> = channel::Receiver<T>;
+
+    fn bounded<T: Send + 'static>(capacity: usize) -> (channel::Sender<T>, channel::Receiver<T>) {
+        channel::bounded(capacity)
+    }
+
+    #[inline(always)]
+    fn send<T: Send + 'static>(sender: &channel::Sender<T>, value: T) {
+        assert!(sender.send(value).is_ok(), "somebody reads");
+    }
+
+    #[inline(always)]
+    fn receive<T: Send + 'static>(receiver: &channel::Receiver<T>) -> Option<T> {
+        receiver.recv().ok()
     }
 }

@@ -1,9 +1,12 @@
 //! The runtimes that are compared, each in its own file. Above: `workloads/`, which are written once against `Blocking` and once
-//! for peers that await.
+//! for peers that await; those that need channels once against `Channels` and once against `AsyncChannels`.
 //!
-//! Invariant: `run` gives the body a task of the peer to run on (not the main thread), on a runtime with exactly the workers asked for.
+//! Invariants: `run` gives the body a task of the peer to run on (not the main thread), on a runtime with exactly the workers asked
+//! for; a channel of capacity 0 is a rendezvous where the peer has one, and otherwise the nearest it has (its file says which).
 
 pub(crate) mod fibra;
+pub(crate) mod flume;
+pub(crate) mod kanal;
 pub(crate) mod may;
 pub(crate) mod threads;
 pub(crate) mod tokio;
@@ -15,20 +18,30 @@ use std::time::Duration;
 pub(crate) enum Peer {
     Fibra,
     Tokio,
+    /// tokio's tasks with the channels of kanal.
+    Kanal,
+    /// tokio's tasks with the channels of flume.
+    Flume,
     May,
     Threads,
+    /// Threads with the channels of crossbeam.
+    Crossbeam,
 }
 
 impl Peer {
     /// In the order of the table's columns.
-    pub(crate) const ALL: [Peer; 4] = [Peer::Fibra, Peer::Tokio, Peer::May, Peer::Threads];
+    pub(crate) const ALL: [Peer; 7] =
+        [Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume, Peer::May, Peer::Threads, Peer::Crossbeam];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Fibra => "fibra",
             Peer::Tokio => "tokio",
+            Peer::Kanal => "kanal",
+            Peer::Flume => "flume",
             Peer::May => "may",
             Peer::Threads => "threads",
+            Peer::Crossbeam => "crossbeam",
         }
     }
 
@@ -59,4 +72,28 @@ pub(crate) trait Blocking: 'static {
     fn join<T: Send + 'static>(handle: Self::Handle<T>) -> T;
     fn yield_now();
     fn sleep(length: Duration);
+}
+
+/// The channels of a peer whose tasks block. No workload sends into a channel that nobody will read.
+pub(crate) trait Channels: 'static {
+    type Tasks: Blocking;
+    type Sender<T: Send + 'static>: Clone + Send + 'static;
+    type Receiver<T: Send + 'static>: Clone + Send + 'static;
+
+    fn bounded<T: Send + 'static>(capacity: usize) -> (Self::Sender<T>, Self::Receiver<T>);
+    fn send<T: Send + 'static>(sender: &Self::Sender<T>, value: T);
+    /// `None` when every sender is gone and the channel is empty.
+    fn receive<T: Send + 'static>(receiver: &Self::Receiver<T>) -> Option<T>;
+}
+
+/// The same for channels between tasks of tokio.
+pub(crate) trait AsyncChannels: 'static {
+    type Sender<T: Send + 'static>: Clone + Send + Sync + 'static;
+    type Receiver<T: Send + 'static>: Send + 'static;
+
+    fn bounded<T: Send + 'static>(capacity: usize) -> (Self::Sender<T>, Self::Receiver<T>);
+    fn send<T: Send + 'static>(sender: &Self::Sender<T>, value: T) -> impl Future<Output = ()> + Send;
+    fn receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> impl Future<Output = Option<T>> + Send;
+    /// Another receiver of the same channel.
+    fn share<T: Send + 'static>(receiver: &Self::Receiver<T>) -> Self::Receiver<T>;
 }

@@ -1,9 +1,12 @@
-//! Threads of the operating system: what one pays without a runtime. The number of workers only decides the pinning.
+//! Threads of the operating system: what one pays without a runtime; their channels are crossbeam's. The number of workers
+//! only decides the pinning.
 
 use std::thread;
 use std::time::Duration;
 
-use super::{Blocking, Setup};
+use crossbeam_channel::{Receiver, Sender};
+
+use super::{Blocking, Channels, Setup};
 
 pub(crate) struct Threads;
 
@@ -31,5 +34,25 @@ impl Blocking for Threads {
 
     fn sleep(length: Duration) {
         thread::sleep(length);
+    }
+}
+
+impl Channels for Threads {
+    type Tasks = Threads;
+    type Sender<T: Send + 'static> = Sender<T>;
+    type Receiver<T: Send + 'static> = Receiver<T>;
+
+    fn bounded<T: Send + 'static>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+        crossbeam_channel::bounded(capacity)
+    }
+
+    #[inline(always)]
+    fn send<T: Send + 'static>(sender: &Sender<T>, value: T) {
+        assert!(sender.send(value).is_ok(), "somebody reads");
+    }
+
+    #[inline(always)]
+    fn receive<T: Send + 'static>(receiver: &Receiver<T>) -> Option<T> {
+        receiver.recv().ok()
     }
 }
