@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::mem::{self, MaybeUninit};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
@@ -513,9 +513,6 @@ impl<T> fmt::Debug for Chan<T> {
         debug.field("closed", &closed).finish_non_exhaustive()
     }
 }
-
-/// A value that is moved out of or into by the protocol, or not, as its outcome says.
-pub(crate) type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 
 /// The peer whose wait a `publish` completed, to be set going after PARKING.
 pub(crate) type AfterPark = std::cell::Cell<Option<Peer>>;

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::iter::FusedIterator;
+use std::mem::MaybeUninit;
 use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use super::future::{ClosedFuture, RecvFuture};
 use super::reason::{CloseReason, Side};
 use super::sender::common;
-use super::state::hint;
 use super::waits::{self, Finished, take_now};
 use crate::select::{ClosedArm, RecvArm};
 use crate::time::Instant;
@@ -61,23 +61,16 @@ impl<T> Receiver<T> {
     #[track_caller]
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
-        match self.chan().pop() {
-            Some(value) => Ok(value),
-            None => self.recv_slowly(Location::caller()),
+        if let Some(value) = self.chan().pop() {
+            return Ok(value);
         }
-    }
-
-    #[inline(never)]
-    fn recv_slowly(&self, site: &'static Location<'static>) -> Result<T, RecvError> {
-        let chan = self.chan();
-        if chan.hints() & hint::RECV != 0 {
-            match take_now(chan) {
-                Ok(value) => return Ok(value),
-                Err(Tried::Closed) => return Err(RecvError),
-                Err(_) => {}
-            }
+        let mut slot = MaybeUninit::uninit();
+        // SAFETY: a slot for a `T`, which is there if DONE.
+        match unsafe { waits::recv(self.chan(), slot.as_mut_ptr(), None, Location::caller()) } {
+            // SAFETY: as above.
+            Finished::Done => Ok(unsafe { slot.assume_init() }),
+            _ => Err(RecvError),
         }
-        waits::recv(chan, None, site).map_err(|_| RecvError)
     }
 
     /// Receives a value if there is one.
@@ -120,10 +113,14 @@ impl<T> Receiver<T> {
             Err(Tried::Closed) => return Err(RecvTimeoutError::Disconnected),
             Err(_) => {}
         }
-        waits::recv(self.chan(), Some(deadline().as_nanos()), site).map_err(|finished| match finished {
-            Finished::TimedOut => RecvTimeoutError::Timeout,
-            _ => RecvTimeoutError::Disconnected,
-        })
+        let mut slot = MaybeUninit::uninit();
+        // SAFETY: a slot for a `T`, which is there if DONE.
+        match unsafe { waits::recv(self.chan(), slot.as_mut_ptr(), Some(deadline().as_nanos()), site) } {
+            // SAFETY: as above.
+            Finished::Done => Ok(unsafe { slot.assume_init() }),
+            Finished::TimedOut => Err(RecvTimeoutError::Timeout),
+            Finished::Closed => Err(RecvTimeoutError::Disconnected),
+        }
     }
 
     /// Receives a value from async code. Dropping the future loses nothing: a value is only taken when it is polled, and then it is ready.

@@ -13,7 +13,7 @@ use super::chan::{Chan, Tried};
 use super::error::{SendError, SendTimeoutError, TrySendError};
 use super::future::{ClosedFuture, ReserveFuture, SendFuture};
 use super::reason::{CloseReason, Side};
-use super::state::{Overflow, hint};
+use super::state::Overflow;
 use super::waits::{self, Finished, offer_now};
 use crate::select::{ClosedArm, SendArm};
 use crate::time::Instant;
@@ -63,27 +63,16 @@ impl<T> Sender<T> {
     #[track_caller]
     #[inline]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        let value = ManuallyDrop::new(value);
+        let mut value = ManuallyDrop::new(value);
         // SAFETY: the value is the channel's if this is true, and moved on below otherwise.
         if unsafe { self.chan().push(&raw const *value) } {
             return Ok(());
         }
-        self.send_slowly(ManuallyDrop::into_inner(value), Location::caller())
-    }
-
-    #[inline(never)]
-    fn send_slowly(&self, value: T, site: &'static Location<'static>) -> Result<(), SendError<T>> {
-        let chan = self.chan();
-        let value = if chan.hints() & hint::SEND != 0 {
-            match offer_now(chan, value) {
-                Ok(()) => return Ok(()),
-                Err((Tried::Closed, value)) => return Err(SendError(value)),
-                Err((_, value)) => value,
-            }
-        } else {
-            value
-        };
-        waits::send(chan, value, None, site).map_err(|(_, value)| SendError(value))
+        // SAFETY: the value is not dropped here; it is moved out below if it was not sent.
+        match unsafe { waits::send(self.chan(), &raw mut *value, None, Location::caller()) } {
+            Finished::Done => Ok(()),
+            _ => Err(SendError(ManuallyDrop::into_inner(value))),
+        }
     }
 
     /// Sends a value if that is possible without waiting. In a rendezvous it is if a fiber or thread waits to receive (an async receiver
@@ -128,10 +117,14 @@ impl<T> Sender<T> {
             Err((Tried::Closed, value)) => return Err(SendTimeoutError::Disconnected(value)),
             Err((_, value)) => value,
         };
-        waits::send(self.chan(), value, Some(deadline().as_nanos()), site).map_err(|(finished, value)| match finished {
-            Finished::TimedOut => SendTimeoutError::Timeout(value),
-            _ => SendTimeoutError::Disconnected(value),
-        })
+        let deadline = deadline().as_nanos();
+        let mut value = ManuallyDrop::new(value);
+        // SAFETY: the value is not dropped here; it is moved out below if it was not sent.
+        match unsafe { waits::send(self.chan(), &raw mut *value, Some(deadline), site) } {
+            Finished::Done => Ok(()),
+            Finished::TimedOut => Err(SendTimeoutError::Timeout(ManuallyDrop::into_inner(value))),
+            Finished::Closed => Err(SendTimeoutError::Disconnected(ManuallyDrop::into_inner(value))),
+        }
     }
 
     /// Sends a value from async code. Dropping the future before it is ready sends nothing; the value is dropped with it. (If it was taken

@@ -68,10 +68,7 @@ pub(crate) mod hint {
 /// Somebody whose wait was just completed: to be set going when the lock is free.
 #[derive(Debug)]
 #[must_use = "the peer sleeps until it is set going"]
-pub(crate) struct Peer {
-    claimed: Claimed,
-    place: Place,
-}
+pub(crate) struct Peer(Claimed);
 
 impl Peer {
     /// Completes the wait of `node`, which was just unlinked, as `outcome`, unless it is completed already.
@@ -80,14 +77,20 @@ impl Peer {
         let (waiter, ticket, arm) = node.target();
         let claimed = Claimed::of(waiter, ticket, arm)?;
         node.outcome.set(outcome);
-        let place = if node.role.get() & role::IN_SELECT != 0 { Place::Tail } else { Place::Next };
-        Some(Self { claimed, place })
+        Some(Self(claimed.marked(node.role.get() & role::IN_SELECT != 0)))
+    }
+
+    /// One of several arms wakes behind what is ready; the partner of a hand-over runs next.
+    #[inline(always)]
+    fn place(&self) -> Place {
+        if self.0.is_marked() { Place::Tail } else { Place::Next }
     }
 
     /// Sets it going; called without any lock and outside PARKING, because a waker is user code.
     #[inline(always)]
     pub(crate) fn go(self) {
-        if let Some(waker) = wake::go(self.claimed, self.place) {
+        let place = self.place();
+        if let Some(waker) = wake::go(self.0, place) {
             wake::call(waker);
         }
     }
@@ -550,7 +553,8 @@ impl<T> State<T> {
 
     /// Under the lock: a waker is user code and has to wait.
     fn set_going(&mut self, peer: Peer) {
-        if let Some(waker) = wake::go(peer.claimed, peer.place) {
+        let place = peer.place();
+        if let Some(waker) = wake::go(peer.0, place) {
             self.aftermath().wakers.push(waker);
         }
     }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::Location;
 
-use super::chan::{AfterPark, Chan, Slot, Tried};
+use super::chan::{AfterPark, Chan, Tried};
 use super::reason::Side;
 use super::state::{Offered, State, Taken, hint, outcome, role};
 use crate::wait::node::{Node, WaitList, WaiterRef};
@@ -69,40 +69,45 @@ impl<'a, T> Common<'a, T> {
 
 struct SendWait<'a, T> {
     common: Common<'a, T>,
-    value: Slot<T>,
-    /// Is the value still ours? Cancellation unwinds through here.
-    holds: Cell<bool>,
+    /// The caller's, and the channel's if DONE.
+    value: *mut T,
 }
 
-/// Sends, waiting if need be. The value comes back if it was not sent.
+/// Sends the value at `value`, waiting if need be.
+///
+/// # Safety
+/// `value` points to a `T` that the caller does not drop. It is the channel's if the answer is `Done`, the caller's otherwise; and gone if
+/// this unwinds.
 #[inline(never)]
-pub(super) fn send<T>(
+pub(super) unsafe fn send<T>(
     chan: &Chan<T>,
-    value: T,
+    value: *mut T,
     deadline: Option<u64>,
     site: &'static Location<'static>,
-) -> Result<(), (Finished, T)> {
-    let wait =
-        SendWait { common: Common::new(chan), value: Slot::new(MaybeUninit::new(value)), holds: Cell::new(true) };
-    let finished = match wait.common.wait(&wait, WaitReason::ChannelSend, deadline, site) {
-        Some(outcome::DONE) => {
-            wait.holds.set(false);
-            return Ok(());
+) -> Finished {
+    if chan.hints() & hint::SEND != 0 {
+        // SAFETY: passed on.
+        match unsafe { chan.try_offer(value) } {
+            Tried::Done => return Finished::Done,
+            Tried::Closed => return Finished::Closed,
+            Tried::NotNow => {}
         }
+    }
+    let wait = SendWait { common: Common::new(chan), value };
+    let ended = wait.common.wait(&wait, WaitReason::ChannelSend, deadline, site);
+    // From here on nothing unwinds: the value is not dropped with the wait.
+    std::mem::forget(wait);
+    match ended {
+        Some(outcome::DONE) => Finished::Done,
         Some(_) => Finished::Closed,
         None => Finished::TimedOut,
-    };
-    wait.holds.set(false);
-    // SAFETY: nobody took it: the wait is over and was not completed as DONE; and `holds` is down, so it is read once.
-    Err((finished, wait.value.with(|value| unsafe { value.read().assume_init() })))
+    }
 }
 
 impl<T> Drop for SendWait<'_, T> {
     fn drop(&mut self) {
-        if self.holds.get() {
-            // SAFETY: cancelled: the wait is over, and nobody took the value.
-            self.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
-        }
+        // SAFETY: unwound by cancellation: the wait is over, nobody took the value, and the caller does not drop it.
+        unsafe { self.value.drop_in_place() };
     }
 }
 
@@ -110,7 +115,7 @@ impl<T> Waitable for SendWait<'_, T> {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         let Common { chan, node, verdict, peer } = &self.common;
         let mut locked = chan.lock();
-        let value = self.value.with_mut(|value| value.cast::<T>());
+        let value = self.value;
         let mut offered = Offered::Grow;
         while let Offered::Grow = offered {
             // SAFETY: the value is ours, and the channel's if DONE.
@@ -151,13 +156,29 @@ impl<T> Waitable for SendWait<'_, T> {
 
 struct RecvWait<'a, T> {
     common: Common<'a, T>,
-    slot: Slot<T>,
+    slot: *mut T,
 }
 
-/// Receives, waiting if need be.
+/// Receives into `slot`, waiting if need be.
+///
+/// # Safety
+/// `slot` is valid for writing a `T`; one is there if the answer is `Done`.
 #[inline(never)]
-pub(super) fn recv<T>(chan: &Chan<T>, deadline: Option<u64>, site: &'static Location<'static>) -> Result<T, Finished> {
-    let wait = RecvWait { common: Common::new(chan), slot: Slot::new(MaybeUninit::uninit()) };
+pub(super) unsafe fn recv<T>(
+    chan: &Chan<T>,
+    slot: *mut T,
+    deadline: Option<u64>,
+    site: &'static Location<'static>,
+) -> Finished {
+    if chan.hints() & hint::RECV != 0 {
+        // SAFETY: passed on.
+        match unsafe { chan.try_take(slot) } {
+            Tried::Done => return Finished::Done,
+            Tried::Closed => return Finished::Closed,
+            Tried::NotNow => {}
+        }
+    }
+    let wait = RecvWait { common: Common::new(chan), slot };
     loop {
         // A channel that time feeds is waited for with its own deadline.
         let due = if chan.is_timed() { chan.timed_deadline() } else { None };
@@ -166,19 +187,16 @@ pub(super) fn recv<T>(chan: &Chan<T>, deadline: Option<u64>, site: &'static Loca
             (deadline, due) => deadline.or(due),
         };
         match wait.common.wait(&wait, WaitReason::ChannelRecv, until, site) {
-            // SAFETY: DONE: whoever completed the wait has written the slot, once; it is read once.
-            Some(outcome::DONE) => return Ok(wait.slot.with(|slot| unsafe { slot.read().assume_init() })),
+            Some(outcome::DONE) => return Finished::Done,
             Some(outcome::RETRY) => {}
-            Some(_) => return Err(Finished::Closed),
+            Some(_) => return Finished::Closed,
             None if due.is_some() && until != deadline => {
-                let slot = wait.slot.with_mut(|slot| slot.cast::<T>());
                 // SAFETY: nobody else knows the slot: the wait is over.
                 if unsafe { chan.try_take(slot) } == Tried::Done {
-                    // SAFETY: just written.
-                    return Ok(wait.slot.with(|slot| unsafe { slot.read().assume_init() }));
+                    return Finished::Done;
                 }
             }
-            None => return Err(Finished::TimedOut),
+            None => return Finished::TimedOut,
         }
     }
 }
@@ -187,7 +205,7 @@ impl<T> Waitable for RecvWait<'_, T> {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         let Common { chan, node, verdict, peer } = &self.common;
         let mut locked = chan.lock();
-        let slot = self.slot.with_mut(|slot| slot.cast::<T>());
+        let slot = self.slot;
         // SAFETY: the slot is ours, and empty.
         let parks = match unsafe { locked.state().take(slot, Some(waiter)) } {
             Taken::Value(set_going) => {

@@ -7,6 +7,7 @@
 //! word says whether the wait is over, the flag under the mutex that somebody has called. A task's record holds its waker: it is
 //! *notified, never filled*; what it waits for is taken inside `poll`.
 
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::task::Waker;
@@ -147,23 +148,41 @@ pub(crate) fn call(waker: Waker) {
 }
 
 /// A wait that is the holder's to complete: fill its slot, then set it going, once. Until then the waiter cannot move on, and nobody else
-/// can end its wait; so no user code may run in between.
+/// can end its wait; so no user code may run in between. One word: the waiter, and in its lowest bits what was promised when it was claimed.
 #[derive(Debug)]
 #[must_use = "the waiter sleeps until it is set going"]
-pub(crate) struct Claimed {
-    waiter: WaiterRef,
-    held: bool,
-}
+pub(crate) struct Claimed(NonNull<Waiter>);
+
+/// The claim has to be released first.
+const HELD: usize = 1;
+/// A mark of the holder's.
+const MARKED: usize = 2;
+const _: () = assert!(align_of::<Waiter>() > HELD | MARKED);
+
+// SAFETY: a reference to a waiter in type-stable memory, like `WaiterRef`.
+unsafe impl Send for Claimed {}
 
 impl Claimed {
     /// Claims the wait named by (waiter, ticket) as `arm`. `None`: somebody else has completed it.
     #[inline(always)]
     pub(crate) fn of(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
+        let claimed = Self(waiter.as_ptr());
         match waiter.get().word.claim(ticket, arm, waiter.get().kind() == Kind::Fiber) {
             Claim::Lost => None,
-            Claim::Direct => Some(Self { waiter, held: false }),
-            Claim::Held => Some(Self { waiter, held: true }),
+            Claim::Direct => Some(claimed),
+            Claim::Held => Some(Self(claimed.0.map_addr(|at| at | HELD))),
         }
+    }
+
+    /// Marked, or not, for when it is set going.
+    #[inline(always)]
+    pub(crate) fn marked(self, mark: bool) -> Self {
+        Self(self.0.map_addr(|at| at | if mark { MARKED } else { 0 }))
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_marked(&self) -> bool {
+        self.0.addr().get() & MARKED != 0
     }
 
     /// Lets the waiter go on. A fiber is given to `enqueue`, an async waiter's waker is returned: it is user code, to be called when no lock
@@ -171,8 +190,11 @@ impl Claimed {
     #[must_use]
     #[inline(always)]
     pub(crate) fn go_with(self, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
-        let waiter = self.waiter;
-        if self.held && waiter.get().word.release() == Release::Deferred {
+        let waiter =
+            self.0.map_addr(|at| NonZero::new(at.get() & !(HELD | MARKED)).expect("a waiter is not at address zero"));
+        // SAFETY: the waiter that was claimed, without the marks.
+        let waiter = unsafe { WaiterRef::new(waiter) };
+        if self.0.addr().get() & HELD != 0 && waiter.get().word.release() == Release::Deferred {
             return None;
         }
         if waiter.get().kind() == Kind::Fiber {
