@@ -587,28 +587,5 @@ impl fmt::Display for ShutdownError {
 
 impl std::error::Error for ShutdownError {}
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::Runtime;
-    use crate::prim::thread;
-
-    // A wake for what the worker has found by itself already: it searches in vain, and must not count as searching when it sleeps again.
-    #[test]
-    fn a_single_worker_woken_in_vain_can_be_woken_again() {
-        let rt = Runtime::builder().workers(1).build().unwrap();
-        let shared = rt.shared();
-        let asleep = || {
-            while shared.idle.sleeping() != 1 {
-                thread::yield_now();
-            }
-        };
-        for _ in 0..100 {
-            asleep();
-            // What `inject` does after its push, the push having been seen before.
-            shared.wake_one();
-            asleep();
-            assert_eq!(shared.idle.searching(), 0);
-        }
-        assert_eq!(rt.spawn(|| 7).join().unwrap(), 7);
-    }
-}
+#[cfg(test)]
+mod tests;

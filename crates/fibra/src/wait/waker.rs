@@ -244,12 +244,27 @@ impl ThreadRecord {
 }
 
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) use pool::Locks;
+
+#[cfg(not(any(loom, shuttle)))]
 mod pool {
     use super::{State, TaskRecord, ThreadRecord};
-    use crate::prim::sync::Mutex;
+    use crate::prim::sync::{Mutex, MutexGuard};
 
     static THREADS: Mutex<Vec<&'static ThreadRecord>> = Mutex::new(Vec::new());
     static TASKS: Mutex<Vec<&'static TaskRecord>> = Mutex::new(Vec::new());
+
+    /// Both locks, held over a fork: see `sched::fork`.
+    pub(crate) struct Locks {
+        _threads: MutexGuard<'static, Vec<&'static ThreadRecord>>,
+        _tasks: MutexGuard<'static, Vec<&'static TaskRecord>>,
+    }
+
+    impl Locks {
+        pub(crate) fn take() -> Self {
+            Self { _threads: THREADS.lock(), _tasks: TASKS.lock() }
+        }
+    }
 
     /// This thread's record; goes back to the pool when the thread ends.
     struct Mine(&'static ThreadRecord);
