@@ -223,6 +223,13 @@ impl Shared {
         }
     }
 
+    /// How many roots are in use: those of the runtime's own included.
+    #[cfg(test)]
+    pub(crate) fn roots_in_use(&self) -> usize {
+        let roots = self.roots.lock();
+        roots.all.len() - roots.free.len()
+    }
+
     /// Is there room for one more fiber under the cap? Counts it if so.
     pub(crate) fn admit(&self) -> bool {
         let Some(cap) = self.config.max_fibers else { return true };

@@ -31,6 +31,22 @@ fn a_single_worker_woken_in_vain_can_be_woken_again() {
     assert_eq!(rt.spawn(|| 7).join().unwrap(), 7);
 }
 
+// A current-thread runtime that is running already refuses another run, and is none the poorer for it.
+#[test]
+fn a_refused_run_leaks_no_root() {
+    let rt = Runtime::current_thread().unwrap();
+    rt.run(|| {
+        let before = rt.shared().roots_in_use();
+        for _ in 0..3 {
+            let second = std::thread::scope(|scope| scope.spawn(|| rt.run(|| ())).join());
+            let text = *second.unwrap_err().downcast::<&str>().unwrap();
+            assert!(text.contains("already running"), "{text}");
+        }
+        assert_eq!(rt.shared().roots_in_use(), before);
+    });
+    assert_eq!(rt.run(|| 7), 7);
+}
+
 #[cfg(not(any(fibra_asan, fibra_tsan)))]
 /// Uses everything that the process shares: frames, names, stacks small and large, records of threads and of async waits.
 fn use_everything() {
