@@ -565,3 +565,6 @@ impl fmt::Debug for JoinError {
 }
 
 impl std::error::Error for JoinError {}
+
+#[cfg(test)]
+mod tests;

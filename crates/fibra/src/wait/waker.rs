@@ -312,9 +312,17 @@ mod pool {
 
         /// Gives it back: its node is in no list, and only stale tickets refer to it.
         pub(crate) fn give(&'static self) {
-            self.set_waker(None);
+            let waker = self.waker.lock().take();
             self.waiter.word.recycle();
             TASKS.lock().push(self);
+            // Last: it is user code, and may panic.
+            drop(waker);
+        }
+
+        /// How many wait for their next use.
+        #[cfg(test)]
+        pub(crate) fn pooled() -> usize {
+            TASKS.lock().len()
         }
     }
 }
