@@ -121,6 +121,12 @@ impl TaskRecord {
 
 /// Sets a thread or task going whose wait was completed and released. A task's waker is returned: it is user code, to be called without any
 /// lock held and not on the scheduler's stack.
+///
+/// From the release on, the waiter may go on. A thread's record stays its own, and a call that comes too late makes it look once more. A
+/// task's record may be given back and serve another wait, whose waker a late call would take: too early for that wait, and what then ends
+/// it finds no waker, so its wake comes when the thief gets round to it. That cannot happen because of a rule that holds for all async
+/// waits: *they are completed under the lock of the object they are linked to, and whoever withdraws takes that lock (or, for a fiber
+/// that has ended, waits until it is free) before he gives the record back.* The model drops it under `unpark_after_unlock`.
 #[must_use]
 pub(crate) fn unpark(waiter: WaiterRef) -> Option<Waker> {
     match waiter.get().kind() {

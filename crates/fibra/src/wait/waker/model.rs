@@ -143,8 +143,15 @@ impl Source {
     fn finish(&self) {
         let mut state = self.state.lock();
         state.1 = true;
-        let waker = state.0.take().and_then(|(waiter, ticket)| complete(waiter, ticket));
-        drop(state);
+        let waiting = state.0.take();
+        let waker = if seeded_bug("unpark_after_unlock") {
+            drop(state);
+            waiting.and_then(|(waiter, ticket)| complete(waiter, ticket))
+        } else {
+            let waker = waiting.and_then(|(waiter, ticket)| complete(waiter, ticket));
+            drop(state);
+            waker
+        };
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -209,9 +216,11 @@ fn model_task_dropped_against_claim() {
             withdraw(&source, record);
         }
         // `give`, and its next user.
+        let next = StdArc::<Calls>::default();
         record.set_waker(None);
         record.waiter.word.recycle();
         record.waiter.word.adopt();
+        record.set_waker(Some(Waker::from(next.clone())));
         let ticket = record.begin();
         assert_eq!(record.waiter.word.commit_park(), Commit::Parked);
         owner.join().unwrap();
@@ -221,6 +230,8 @@ fn model_task_dropped_against_claim() {
             (State::Parked, false, ticket),
             "somebody else's wake"
         );
+        assert!(record.waker.lock().is_some(), "its waker was taken for somebody else's wake");
+        assert_eq!(next.0.load(Ordering::Relaxed), 0, "woken for somebody else");
     });
 }
 
