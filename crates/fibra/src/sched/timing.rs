@@ -19,6 +19,8 @@ use crate::wait::word::{Arm, Claim, Ticket};
 const MANY_TIMERS: usize = 256;
 /// That distance. A timer is at most this much later for it.
 const TIMER_PAUSE_NANOS: u64 = 500_000;
+/// With so many or more, that distance is twice as long: what the wake-ups cost is a good part of it all then.
+const VERY_MANY_TIMERS: usize = 16_384;
 
 /// Timers that are fired together: their frames are fetched before the first is claimed.
 const BATCH: usize = 16;
@@ -91,7 +93,12 @@ impl Worker {
     pub(super) fn wake_for_timers_at(&self) -> Option<u64> {
         let (deadline, len) = self.timers.with(|timers| (timers.next_deadline(), timers.len()));
         let deadline = deadline?;
-        Some(if len < MANY_TIMERS { deadline } else { deadline.max(self.fired_at.get() + TIMER_PAUSE_NANOS) })
+        let pause = match len {
+            0..MANY_TIMERS => return Some(deadline),
+            MANY_TIMERS..VERY_MANY_TIMERS => TIMER_PAUSE_NANOS,
+            _ => 2 * TIMER_PAUSE_NANOS,
+        };
+        Some(deadline.max(self.fired_at.get() + pause))
     }
 
     /// The earliest deadline, if there is one.
