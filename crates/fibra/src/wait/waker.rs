@@ -119,24 +119,12 @@ impl TaskRecord {
     }
 }
 
-/// Sets a thread or task going whose wait was completed and released. A task's waker is returned: it is user code, to be called without any
-/// lock held and not on the scheduler's stack.
+/// The waker of a task whose wait is claimed: it is user code, to be called without any lock held and not on the scheduler's stack.
 ///
-/// From the release on, the waiter may go on. A thread's record stays its own, and a call that comes too late makes it look once more. A
-/// task's record may be given back and serve another wait, whose waker a late call would take: too early for that wait, and what then ends
-/// it finds no waker, so its wake comes when the thief gets round to it. That cannot happen because of a rule that holds for all async
-/// waits: *they are completed under the lock of the object they are linked to, and whoever withdraws takes that lock (or, for a fiber
-/// that has ended, waits until it is free) before he gives the record back.* The model drops it under `unpark_after_unlock`.
-#[must_use]
-pub(crate) fn unpark(waiter: WaiterRef) -> Option<Waker> {
-    match waiter.get().kind() {
-        Kind::Thread => {
-            ThreadRecord::of(waiter).call();
-            None
-        }
-        Kind::Task => TaskRecord::of(waiter).waker.lock().take(),
-        Kind::Fiber => unreachable!("fibers are enqueued, not unparked"),
-    }
+/// Before the release, because from then on the waiter may go on, give its record back, and the record may serve another wait: this would
+/// take that one's waker. (A thread's record stays its own; a call that comes too late makes it look once more.)
+fn take_waker(waiter: WaiterRef) -> Option<Waker> {
+    (waiter.get().kind() == Kind::Task).then(|| TaskRecord::of(waiter).waker.lock().take()).flatten()
 }
 
 /// Calls each; one that panics does not stop the others.
@@ -178,15 +166,19 @@ impl Claimed {
     #[inline(always)]
     pub(crate) fn go_with(self, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
         let waiter = self.waiter;
+        let late = seeded_bug("waker_after_release");
+        // If the waiter has not parked yet (`Deferred`), it needs no call, and one does no harm.
+        let waker = if self.held && !late { take_waker(waiter) } else { None };
         if self.held && waiter.get().word.release() == Release::Deferred {
-            return None;
+            return waker;
         }
-        if waiter.get().kind() == Kind::Fiber {
-            enqueue(waiter);
-            None
-        } else {
-            unpark(waiter)
+        match waiter.get().kind() {
+            Kind::Fiber => enqueue(waiter),
+            Kind::Thread => ThreadRecord::of(waiter).call(),
+            Kind::Task if late => return take_waker(waiter),
+            Kind::Task => {}
         }
+        waker
     }
 }
 

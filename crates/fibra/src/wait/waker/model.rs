@@ -139,19 +139,14 @@ struct Source {
 }
 
 impl Source {
-    /// As `sched::worker::wake_joiners`: completed under the lock, the waker called after it.
     fn finish(&self) {
         let mut state = self.state.lock();
         state.1 = true;
         let waiting = state.0.take();
-        let waker = if seeded_bug("unpark_after_unlock") {
-            drop(state);
-            waiting.and_then(|(waiter, ticket)| complete(waiter, ticket))
-        } else {
-            let waker = waiting.and_then(|(waiter, ticket)| complete(waiter, ticket));
-            drop(state);
-            waker
-        };
+        // Claimed under the lock, set going without it, as channels do.
+        let claimed = waiting.and_then(|(waiter, ticket)| Claimed::of(waiter, ticket, ARM_FIRST));
+        drop(state);
+        let waker = claimed.and_then(|claimed| claimed.go_with(|_| unreachable!("no fiber here")));
         if let Some(waker) = waker {
             waker.wake();
         }
