@@ -136,6 +136,29 @@ fn a_detached_panic_is_counted_once() {
     assert_eq!(runtime.metrics().detached_panics, 2);
 }
 
+// S0-99: likewise where the handle is dropped on a plain thread, on a fiber of another runtime, or after the runtime itself.
+#[test]
+fn a_detached_panic_is_counted_wherever_its_handle_goes() {
+    let _watchdog = support::watchdog(60);
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let other = Runtime::builder().workers(1).build().unwrap();
+    let panicked = || {
+        let fiber = runtime.spawn(|| panic!("nobody asks for my end"));
+        fiber.wait();
+        fiber
+    };
+    drop(panicked());
+    assert_eq!(runtime.metrics().detached_panics, 1);
+    let fiber = panicked();
+    other.run(move || drop(fiber));
+    assert_eq!((runtime.metrics().detached_panics, other.metrics().detached_panics), (2, 0));
+    let (fiber, handle) = (panicked(), runtime.handle());
+    assert!(panicked().join().unwrap_err().is_panic());
+    drop(runtime);
+    drop(fiber);
+    assert_eq!(handle.metrics().detached_panics, 3);
+}
+
 /// Panics when dropped, once.
 struct Bomb(Arc<AtomicUsize>);
 

@@ -30,7 +30,7 @@ use super::stack::{StackSize, StackTop};
 use crate::prim::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::prim::cell::UnsafeCell;
 use crate::prim::prefetch;
-use crate::prim::sync::Mutex;
+use crate::prim::sync::{Mutex, MutexGuard};
 use crate::wait::node::{Kind, WaitList, Waiter, WaiterRef};
 
 /// Flags in `waiter.flags`.
@@ -282,7 +282,7 @@ const CACHE_LIMIT: usize = 4 * BATCH;
 
 /// The slab: free frames, and every chunk ever made (for the census).
 #[derive(Debug)]
-struct Slab {
+pub(super) struct Slab {
     free: Vec<FrameRef>,
     chunks: Vec<&'static [Frame]>,
 }
@@ -299,6 +299,13 @@ impl Slab {
 }
 
 static SLAB: Mutex<Slab> = Mutex::new(Slab { free: Vec::new(), chunks: Vec::new() });
+
+pub(super) type SlabLock = MutexGuard<'static, Slab>;
+
+/// For a fork, over which nobody may be inside.
+pub(super) fn lock_slab() -> SlabLock {
+    SLAB.lock()
+}
 
 /// One owner's free frames: no atomics on take and give.
 #[derive(Debug, Default)]

@@ -20,7 +20,7 @@ pub(crate) mod outcome;
 pub(crate) mod overflow;
 pub(crate) mod stack;
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod testing;
+pub(crate) mod testing;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod top;
 
@@ -28,6 +28,22 @@ pub(crate) mod top;
 /// the top of a stack with a mapping of its own). No user code runs under it.
 #[cfg(not(loom))]
 static CENSUS: crate::prim::sync::Mutex<()> = crate::prim::sync::Mutex::new(());
+
+/// Every lock of this floor that the whole process shares, held over a fork: see `sched::fork`.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) struct Locks {
+    _census: crate::prim::sync::MutexGuard<'static, ()>,
+    _slab: frame::SlabLock,
+    _stacks: stack::Locks,
+}
+
+#[cfg(not(any(loom, shuttle)))]
+impl Locks {
+    /// In the order that `sched::fork` gives.
+    pub(crate) fn take() -> Self {
+        Self { _census: CENSUS.lock(), _slab: frame::lock_slab(), _stacks: stack::Locks::take() }
+    }
+}
 
 /// Stack that unwinding may need: with less than this left, the reserve below the stack is opened first.
 #[cfg(not(any(loom, shuttle)))]

@@ -1,5 +1,5 @@
-//! For the tests of this folder: running a test in a process of its own, and running code on a stack without a
-//! scheduler.
+//! For the tests of this folder, and of others that belong to the whole process: running a test in a process of its own,
+//! and running code on a stack without a scheduler.
 //!
 //! Pools, registry and signal handlers belong to the whole process, and an overflow ends it. So most tests start the
 //! test binary again, for this one test only, with a variable that says so; the child runs the body and the parent
@@ -30,7 +30,7 @@ pub(super) fn run_in_child(test: &str, variables: &[(&str, &str)], body: impl Fn
 }
 
 /// [`run_in_child`] for a body that must come to its end.
-pub(super) fn passes_in_child(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
+pub(crate) fn passes_in_child(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
     let output = run_in_child(test, variables, body);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     print!("{stdout}");

@@ -32,6 +32,8 @@
 //! Warm, nothing is allocated: memory is kept, and given back only when large and mostly unused. Entries can move for that;
 //! slots cannot, since the waiters know their numbers: their table is cut behind the last one in use.
 
+use crate::prim::prefetch;
+
 /// No slot: the end of the list of free ones.
 const NONE: u32 = u32::MAX;
 /// Children of a parent: as many entries as a cache line holds.
@@ -300,6 +302,10 @@ impl Timers {
         self.end -= 1;
         if self.end > ROOT {
             self.sift_down(ROOT, self.entry(self.end));
+            // One of the root's children comes next: by then its slot is here.
+            for place in first_child(ROOT)..self.end.min(first_child(ROOT) + ARITY) {
+                prefetch(self.slots.as_ptr().wrapping_add(self.entry(place).slot() as usize).cast());
+            }
         }
     }
 
@@ -370,6 +376,11 @@ impl Timers {
     fn sift_down(&mut self, top: usize, entry: Entry) {
         let mut place = top;
         while first_child(place) < self.end {
+            // Which child it will be is not known yet; but the children of all four lie side by side, in four lines.
+            let grandchildren = self.lines.as_ptr().wrapping_add(first_child(place) - 2);
+            for line in 0..ARITY {
+                prefetch(grandchildren.wrapping_add(line).cast());
+            }
             let child = self.earliest_child(place);
             self.put(place, self.entry(child));
             place = child;

@@ -100,7 +100,7 @@ impl Metrics {
         let workers: Vec<_> = shared.remotes.iter().enumerate().map(|(index, remote)| worker(index, remote)).collect();
         let sum = |field: fn(&WorkerMetrics) -> u64| workers.iter().map(field).sum::<u64>();
         let stats = |field: fn(&Remote) -> u64| shared.remotes.iter().map(field).sum::<u64>();
-        // Relaxed, both: numbers for people.
+        // Relaxed, here and below: numbers for people.
         let spawned = sum(|worker| worker.spawned) + shared.spawned_outside.load(Ordering::Relaxed);
         let tasks_parked = shared.tasks_parked.load(Ordering::Relaxed).max(0) as u64;
         Self {
@@ -114,7 +114,7 @@ impl Metrics {
             wakes_timer: sum(|worker| worker.wakes_timer),
             wakes_surplus: stats(|remote| remote.stats.surplus_wakes.get()),
             cancellations: stats(|remote| remote.stats.cancellations.get()),
-            detached_panics: stats(|remote| remote.stats.detached_panics.get()),
+            detached_panics: shared.detached_panics.load(Ordering::Relaxed), // Relaxed: as above.
             stacks_reused: stats(|remote| remote.stats.stacks_reused.get()),
             stacks_fresh: stats(|remote| remote.stats.stacks_fresh.get()),
             injector_overflows: shared.injector.overflows(),

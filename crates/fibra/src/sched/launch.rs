@@ -11,13 +11,15 @@
 use std::io;
 use std::sync::Arc;
 
-use super::hook;
 use super::shared::{Config, Remote, Shared};
 use super::sysmon::Sysmon;
 use super::worker::Worker;
+use super::{fork, hook};
 use crate::driver::Driver;
 use crate::fiber::overflow::{self, AltStack};
+use crate::fiber::stack::guard_kind;
 use crate::prim::atomic::Ordering;
+use crate::prim::clock;
 use crate::prim::thread::{self, JoinHandle};
 
 /// The threads of a runtime, to be joined.
@@ -33,12 +35,21 @@ pub(crate) struct Launched {
     pub(crate) own: Option<Driver>,
 }
 
+/// What the process needs before its first runtime. Also settles what would otherwise be settled at its first use, which a fork by another
+/// thread could interrupt.
+pub(crate) fn prepare_process() {
+    fork::set_up(|| {
+        clock::now();
+        guard_kind();
+        overflow::install();
+        overflow::set_describer(super::describe::describe);
+        hook::install();
+    });
+}
+
 /// Builds a runtime and starts its threads: all workers, or all but worker 0 if `keep_first`. If one cannot be started, those that
-/// were are stopped and joined again.
+/// were are stopped and joined again. After [`prepare_process`].
 pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
-    overflow::install();
-    overflow::set_describer(super::describe::describe);
-    hook::install();
     let mut drivers = Vec::with_capacity(config.workers);
     for _ in 0..config.workers {
         drivers.push(Driver::new()?);

@@ -1,9 +1,8 @@
 //! What a worker does when its own queues are empty: injector, timers, steal, spin briefly, sleep.
 //!
-//! Stealing is gated by age, on the thief's side: a thief takes an unstarted fiber only if it has seen the same oldest fiber in
-//! that queue 20 µs ago. Pairs that talk to one another are spawned together and start within that time on their spawner's
-//! worker (a pair split over two cores costs 20 times as much per message, for ever), while real surplus waits longer.
-//! The price of a spawn stays a push: nothing is stamped.
+//! Stealing is gated by age, on the thief's side: a thief takes an unstarted fiber only if it has seen it in that queue 20 µs ago. Pairs
+//! that talk to one another are spawned together and start within that time on their spawner's worker (a pair split over two cores costs
+//! 20 times as much per message, for ever), while real surplus waits longer. The price of a spawn stays a push: nothing is stamped.
 //!
 //! One worker searches at a time, for a bounded time, and less after searches that found nothing. What a searcher that gives up may have
 //! overlooked (it was too young) is its owner's: that worker is awake, judges its surplus at each switch, and if it
@@ -30,11 +29,31 @@ const STEAL_MOST: usize = 32;
 /// Looks at the queues between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 16;
 
-/// What a thief remembers of a queue: its oldest entry, and when it first saw it.
+/// What a thief remembers of a queue: which entries it saw there, by their positions, and when. Only the older half: the owner takes the
+/// newest, and puts new ones where they were, so that only their positions are old.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    oldest: u64,
+    from: u64,
+    until: u64,
     at: u64,
+}
+
+impl Seen {
+    /// How many entries of a queue whose oldest is `oldest`, of `len`, are old enough to be taken. If none is remembered, these are from
+    /// now on. A queue that is longer than a thief can carry away at once stays old until he has had what he saw: he need not wait again
+    /// each time.
+    fn old_enough(seen: &mut Option<Seen>, oldest: u64, len: usize, now: u64) -> usize {
+        match seen {
+            Some(before) if (before.from..before.until).contains(&oldest) => {
+                let ripe = now.saturating_sub(before.at) >= STEAL_AGE_NANOS;
+                if ripe { (before.until - oldest) as usize } else { 0 }
+            }
+            _ => {
+                *seen = Some(Seen { from: oldest, until: oldest + len.div_ceil(2) as u64, at: now });
+                0
+            }
+        }
+    }
 }
 
 /// How a search ended.
@@ -216,18 +235,13 @@ impl Worker {
                 seen[victim] = None;
                 continue;
             };
-            match seen[victim] {
-                Some(before) if before.oldest == oldest && now.saturating_sub(before.at) >= STEAL_AGE_NANOS => {}
-                Some(before) if before.oldest == oldest => continue,
-                _ => {
-                    seen[victim] = Some(Seen { oldest, at: now });
-                    continue;
-                }
+            let most = Seen::old_enough(&mut seen[victim], oldest, fresh.len(), now).min(STEAL_MOST);
+            if most == 0 {
+                continue;
             }
             // SAFETY: this thread is the owner of its worker's deque.
-            match unsafe { fresh.steal_half_into(&self.remote().fresh, STEAL_MOST) } {
+            match unsafe { fresh.steal_half_into(&self.remote().fresh, most) } {
                 Steal::Stolen { first, more } => {
-                    seen[victim] = None;
                     self.stats().stolen.add(1 + more as u64);
                     // SAFETY: as above.
                     unsafe { self.remote().fresh.push(first) };
@@ -256,5 +270,26 @@ impl Worker {
             });
         }
         shared.idle.woke(self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{STEAL_AGE_NANOS, Seen};
+
+    // Young fibers stay with their spawner; of a long queue a thief takes what he saw an age ago, without waiting anew each time.
+    #[test]
+    fn a_thief_takes_what_it_has_seen_an_age_ago() {
+        const LATER: u64 = 5 + STEAL_AGE_NANOS;
+        let mut seen = None;
+        assert_eq!(Seen::old_enough(&mut seen, 10, 100, 5), 0, "seen for the first time");
+        assert_eq!(Seen::old_enough(&mut seen, 10, 100, LATER - 1), 0, "too young");
+        assert_eq!(Seen::old_enough(&mut seen, 10, 100, LATER), 50, "the older half");
+        assert_eq!(Seen::old_enough(&mut seen, 42, 1000, LATER), 18, "32 were taken, more were put there");
+        assert_eq!(Seen::old_enough(&mut seen, 60, 1000, LATER), 0, "those were not there then");
+        assert_eq!(Seen::old_enough(&mut seen, 60, 1000, LATER + STEAL_AGE_NANOS), 500);
+        let mut seen = None;
+        assert_eq!(Seen::old_enough(&mut seen, 7, 1, 5), 0);
+        assert_eq!(Seen::old_enough(&mut seen, 7, 1, LATER), 1, "a single one too");
     }
 }

@@ -151,6 +151,8 @@ pub(crate) struct Shared {
     pub(crate) daemons: RootRef,
     /// Spawned by threads that are no workers.
     pub(crate) spawned_outside: AtomicU64,
+    /// Panics of which nobody was told. Shared with the frames of fibers that have panicked: their handles may outlive this.
+    pub(crate) detached_panics: Arc<AtomicU64>,
     /// Fibers alive, counted only if there is a cap.
     pub(crate) counted: AtomicI64,
     /// Futures alive, by id: they live on no worker between polls, so shutdown finds them here. (With `unstable-migration` also started
@@ -183,6 +185,7 @@ impl Shared {
             roots: Mutex::new(roots),
             daemons,
             spawned_outside: AtomicU64::new(0),
+            detached_panics: Arc::new(AtomicU64::new(0)),
             counted: AtomicI64::new(0),
             tasks: Mutex::new(HashMap::new()),
             tasks_parked: AtomicI64::new(0),
@@ -218,6 +221,13 @@ impl Shared {
         if root.remove_user() && root != self.root {
             self.roots.lock().free.push(root);
         }
+    }
+
+    /// How many roots are in use: those of the runtime's own included.
+    #[cfg(test)]
+    pub(crate) fn roots_in_use(&self) -> usize {
+        let roots = self.roots.lock();
+        roots.all.len() - roots.free.len()
     }
 
     /// Is there room for one more fiber under the cap? Counts it if so.

@@ -39,8 +39,6 @@ pub(crate) struct WorkerStats {
     pub(crate) spawned: Counter,
     /// Fibers and tasks that ended here.
     pub(crate) ended: Counter,
-    /// Of those, how many panicked without anybody left to be told.
-    pub(crate) detached_panics: Counter,
     /// Started fibers that live here.
     pub(crate) started: Counter,
     /// Of those, how many are parked (a gauge).

@@ -7,7 +7,7 @@ use super::runtime::Runtime;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
 use crate::sched::blocking::MAX_THREADS;
-use crate::sched::launch::{Launched, launch};
+use crate::sched::launch::{Launched, launch, prepare_process};
 #[cfg(feature = "unstable-migration")]
 use crate::sched::migrate::Migration;
 use crate::sched::shared::Config;
@@ -166,6 +166,7 @@ impl RuntimeBuilder {
     }
 
     pub(crate) fn launch(self, keep_first: bool) -> io::Result<Launched> {
+        prepare_process();
         let config = self.settle()?;
         launch(config, keep_first)
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::spawn::drop_quietly;
+use super::spawn::Panic;
 use crate::fiber::frame::{self, Frame, FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::outcome::{Detached, Outcome};
@@ -206,7 +206,7 @@ impl<T> JoinHandle<T> {
             // only the owned handle does.
             Outcome::Value => Ok(unsafe { frame.take::<T>() }),
             // SAFETY: as above, `publish_panic`.
-            Outcome::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take() }))),
+            Outcome::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take::<Panic>() }.payload))),
             Outcome::Cancelled => Err(self.error(Kind::Cancelled(CancelReason::of(frame)))),
             Outcome::NoStack => Err(self.error(Kind::NoStack)),
         };
@@ -270,11 +270,7 @@ impl<T> Drop for JoinHandle<T> {
                         }
                         Outcome::Panicked => {
                             // SAFETY: as above.
-                            let payload = unsafe { self.frame.take::<Box<dyn Any + Send>>() };
-                            drop_quietly(payload);
-                            if let Some(worker) = current::worker() {
-                                worker.stats().detached_panics.add(1);
-                            }
+                            unsafe { self.frame.take::<Panic>() }.nobody_is_told();
                         }
                         _ => {}
                     }
@@ -569,3 +565,6 @@ impl fmt::Debug for JoinError {
 }
 
 impl std::error::Error for JoinError {}
+
+#[cfg(test)]
+mod tests;

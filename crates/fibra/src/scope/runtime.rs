@@ -114,16 +114,22 @@ impl Runtime {
         self.refuse_in_fork();
         let site = Location::caller();
         let shared = &*self.shared;
+        // Before the root, which would be lost if this is refused.
+        #[allow(clippy::manual_map)] // In a closure it would lose the caller's location.
+        let lease = match &self.own {
+            Some(own) => Some(Lease::take(own)),
+            None => None,
+        };
         let root = shared.take_root();
         let body = move || run_root(shared, root, site, f, |_| false, None);
-        let result = match &self.own {
+        let result = match lease {
             None => {
                 // SAFETY: `F` and `T` are `Send`. They need not be `'static`: this thread waits for the end of the fiber before it
                 // returns, and nothing can make it return earlier (a plain thread's wait is not cancelled).
                 let handle = unsafe { spawn_with(shared, root, body, site, flag::ROOT, Some(root_extras())) };
                 handle.join()
             }
-            Some(own) => self.drive(own, body, site, root),
+            Some(lease) => self.drive(lease, body, site, root),
         };
         shared.cancel_daemons(Some(root), CancelReason::RunEnded as u32);
         shared.release_root(root);
@@ -142,12 +148,11 @@ impl Runtime {
     /// A `run` of a current-thread runtime: the calling thread is the worker meanwhile.
     fn drive<T>(
         &self,
-        own: &Mutex<OwnWorker>,
+        lease: Lease<'_>,
         body: impl FnOnce() -> T,
         site: &'static Location<'static>,
         root: crate::sched::shared::RootRef,
     ) -> Result<T, super::join::JoinError> {
-        let lease = Lease::take(own);
         let worker = lease.worker();
         // The root fiber is pinned to this worker, so that nothing need be `Send`; it is pushed as the worker's own once its loop runs.
         // Not null before if the runtime is dropped on a fiber of another one, which goes on as such afterwards.
@@ -259,9 +264,10 @@ impl Runtime {
                     mem::forget(shared);
                     return Ok(());
                 }
+                let lease = Lease::take(own);
                 let root = shared.take_root();
                 let body = || wind_down(&shared, site, deadline);
-                let result = self.drive(own, body, site, root);
+                let result = self.drive(lease, body, site, root);
                 shared.release_root(root);
                 // No stack for the last fiber: what is there cannot be brought to its end.
                 result.unwrap_or(Err(()))
@@ -587,28 +593,5 @@ impl fmt::Display for ShutdownError {
 
 impl std::error::Error for ShutdownError {}
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::Runtime;
-    use crate::prim::thread;
-
-    // A wake for what the worker has found by itself already: it searches in vain, and must not count as searching when it sleeps again.
-    #[test]
-    fn a_single_worker_woken_in_vain_can_be_woken_again() {
-        let rt = Runtime::builder().workers(1).build().unwrap();
-        let shared = rt.shared();
-        let asleep = || {
-            while shared.idle.sleeping() != 1 {
-                thread::yield_now();
-            }
-        };
-        for _ in 0..100 {
-            asleep();
-            // What `inject` does after its push, the push having been seen before.
-            shared.wake_one();
-            asleep();
-            assert_eq!(shared.idle.searching(), 0);
-        }
-        assert_eq!(rt.spawn(|| 7).join().unwrap(), 7);
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use crate::fiber::frame::{self, Extras, Frame, FrameRef, RunResult, Thunk, flag}
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::Outcome;
 use crate::fiber::stack::StackSize;
-use crate::prim::atomic::Ordering;
+use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::sched::current;
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::{Worker, take_ids};
@@ -412,18 +412,34 @@ pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any
     if is_cancellation(&*payload) {
         return RunResult::Ended(Outcome::Cancelled);
     }
+    // SAFETY: frames live for ever, and this is the running fiber's.
+    let shared = unsafe { Shared::of(&*ptr::from_ref(frame)) };
     // SAFETY: the caller's promise.
-    unsafe { frame.put(payload) };
+    unsafe { frame.put(Panic { payload, untold: shared.detached_panics.clone() }) };
     if !frame.join.publish_result(Outcome::Panicked) {
-        if let Some(worker) = current::worker() {
-            worker.stats().detached_panics.add(1);
-        }
         // SAFETY: just put there, and the handle is gone.
-        drop_quietly(unsafe { frame.take::<Box<dyn std::any::Any + Send>>() });
+        unsafe { frame.take::<Panic>() }.nobody_is_told();
         // As in `publish_value`.
         end_of_user_code(frame);
     }
     RunResult::Ended(Outcome::Panicked)
+}
+
+/// What a fiber leaves in its frame if it panics.
+pub(crate) struct Panic {
+    pub(crate) payload: Box<dyn std::any::Any + Send>,
+    /// Where its runtime counts those of which nobody was told. Its own reference: a handle may outlive the runtime, and be dropped on any
+    /// thread.
+    untold: Arc<AtomicU64>,
+}
+
+impl Panic {
+    /// The handle went without asking.
+    pub(crate) fn nobody_is_told(self) {
+        // Relaxed: a number for people.
+        self.untold.fetch_add(1, Ordering::Relaxed);
+        drop_quietly(self.payload);
+    }
 }
 
 /// A fiber with a name, a stack of its own size and other choices.

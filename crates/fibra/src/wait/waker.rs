@@ -120,18 +120,12 @@ impl TaskRecord {
     }
 }
 
-/// Sets a thread or task going whose wait was completed and released. A task's waker is returned: it is user code, to be called without any
-/// lock held and not on the scheduler's stack.
-#[must_use]
-pub(crate) fn unpark(waiter: WaiterRef) -> Option<Waker> {
-    match waiter.get().kind() {
-        Kind::Thread => {
-            ThreadRecord::of(waiter).call();
-            None
-        }
-        Kind::Task => TaskRecord::of(waiter).waker.lock().take(),
-        Kind::Fiber => unreachable!("fibers are enqueued, not unparked"),
-    }
+/// The waker of a task whose wait is claimed: it is user code, to be called without any lock held and not on the scheduler's stack.
+///
+/// Before the release, because from then on the waiter may go on, give its record back, and the record may serve another wait: this would
+/// take that one's waker. (A thread's record stays its own; a call that comes too late makes it look once more.)
+fn take_waker(waiter: WaiterRef) -> Option<Waker> {
+    (waiter.get().kind() == Kind::Task).then(|| TaskRecord::of(waiter).waker.lock().take()).flatten()
 }
 
 /// Calls each; one that panics does not stop the others.
@@ -194,15 +188,20 @@ impl Claimed {
             self.0.map_addr(|at| NonZero::new(at.get() & !(HELD | MARKED)).expect("a waiter is not at address zero"));
         // SAFETY: the waiter that was claimed, without the marks.
         let waiter = unsafe { WaiterRef::new(waiter) };
-        if self.0.addr().get() & HELD != 0 && waiter.get().word.release() == Release::Deferred {
-            return None;
+        let held = self.0.addr().get() & HELD != 0;
+        let late = seeded_bug("waker_after_release");
+        // If the waiter has not parked yet (`Deferred`), it needs no call, and one does no harm.
+        let waker = if held && !late { take_waker(waiter) } else { None };
+        if held && waiter.get().word.release() == Release::Deferred {
+            return waker;
         }
-        if waiter.get().kind() == Kind::Fiber {
-            enqueue(waiter);
-            None
-        } else {
-            unpark(waiter)
+        match waiter.get().kind() {
+            Kind::Fiber => enqueue(waiter),
+            Kind::Thread => ThreadRecord::of(waiter).call(),
+            Kind::Task if late => return take_waker(waiter),
+            Kind::Task => {}
         }
+        waker
     }
 }
 
@@ -266,12 +265,27 @@ impl ThreadRecord {
 }
 
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) use pool::Locks;
+
+#[cfg(not(any(loom, shuttle)))]
 mod pool {
     use super::{State, TaskRecord, ThreadRecord};
-    use crate::prim::sync::Mutex;
+    use crate::prim::sync::{Mutex, MutexGuard};
 
     static THREADS: Mutex<Vec<&'static ThreadRecord>> = Mutex::new(Vec::new());
     static TASKS: Mutex<Vec<&'static TaskRecord>> = Mutex::new(Vec::new());
+
+    /// Both locks, held over a fork: see `sched::fork`.
+    pub(crate) struct Locks {
+        _threads: MutexGuard<'static, Vec<&'static ThreadRecord>>,
+        _tasks: MutexGuard<'static, Vec<&'static TaskRecord>>,
+    }
+
+    impl Locks {
+        pub(crate) fn take() -> Self {
+            Self { _threads: THREADS.lock(), _tasks: TASKS.lock() }
+        }
+    }
 
     /// This thread's record; goes back to the pool when the thread ends.
     struct Mine(&'static ThreadRecord);
@@ -319,9 +333,17 @@ mod pool {
 
         /// Gives it back: its node is in no list, and only stale tickets refer to it.
         pub(crate) fn give(&'static self) {
-            self.set_waker(None);
+            let waker = self.waker.lock().take();
             self.waiter.word.recycle();
             TASKS.lock().push(self);
+            // Last: it is user code, and may panic.
+            drop(waker);
+        }
+
+        /// How many wait for their next use.
+        #[cfg(test)]
+        pub(crate) fn pooled() -> usize {
+            TASKS.lock().len()
         }
     }
 }

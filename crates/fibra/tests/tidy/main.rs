@@ -16,6 +16,7 @@ fn the_house_is_tidy() {
     assert!(sources.len() > 10, "found only {} files: is the repository where it should be?", sources.len());
     let mut problems: Vec<Problem> = rules::RULES.iter().flat_map(|rule| sources.iter().flat_map(rule)).collect();
     problems.extend(rules::dead_files(&sources));
+    problems.extend(rules::process_wide_locks(&sources));
     let bugs = source::repository().join(".ci/bugs");
     let bugs = std::fs::read_to_string(&bugs).unwrap_or_else(|error| panic!("{}: {error}", bugs.display()));
     problems.extend(rules::seeded_bugs(&sources, &bugs));
@@ -214,6 +215,20 @@ fn seeded_bugs_and_their_list_agree() {
     assert_eq!(check(code, "one a::b\n"), ["crates/fibra/src/wait/word.rs:2"]);
     assert_eq!(check(code, "one a::b\ntwo a::c\nfour a::d\none a::b\n"), [".ci/bugs:4", ".ci/bugs:3"]);
     assert_eq!(check("if cfg!(bug = \"one\") {}\n", ""), ["crates/fibra/src/wait/word.rs:1"]);
+}
+
+#[test]
+fn a_lock_that_fork_does_not_know_is_found() {
+    let check = |text: &str, fork: &str| -> Vec<usize> {
+        let sources = [Source::parse(&library("fiber/frame.rs"), text), Source::parse(&library("sched/fork.rs"), fork)];
+        rules::process_wide_locks(&sources).into_iter().map(|problem| problem.line).collect()
+    };
+    let code =
+        "static SLAB: Mutex<Slab> = Mutex::new(Slab);\npub(super) static ONE: [Depot<A>; 2] = x;\nstatic N: u8 = 1;\n";
+    assert_eq!(check(code, "//! SLAB, then ONE.\n"), [0; 0]);
+    assert_eq!(check(code, "//! The SLABs, then ONE.\n"), [1]);
+    assert_eq!(check(code, "//! Nothing.\nstatic TWO: Mutex<()> = Mutex::new(());\n"), [1, 2]);
+    assert_eq!(check("fn f(a: &'static Mutex<u8>) {}\n", ""), [0; 0]);
 }
 
 #[test]

@@ -472,6 +472,31 @@ pub(crate) fn seeded_bugs(sources: &[Source], list: &str) -> Vec<Problem> {
     problems
 }
 
+// ---- Locks and fork -----------------------------------------------------------------------------------------------------
+
+/// A lock that the whole process shares is taken over a fork: `sched/fork.rs` names it. Looks at all files at once.
+pub(crate) fn process_wide_locks(sources: &[Source]) -> Vec<Problem> {
+    const LOCKS: &[&str] = &["Mutex<", "RwLock<", "SpinLock<", "RawSpin", "Depot<"];
+    let fork = sources.iter().find(|source| source.in_library() == Some("sched/fork.rs"));
+    let named = |name: &str| {
+        let words = |text: &str| text.split(|c: char| !is_name(&c.to_string())).any(|word| word == name);
+        fork.is_some_and(|fork| fork.lines.iter().any(|line| words(&line.comment) || words(&line.code)))
+    };
+    let mut problems = Vec::new();
+    for source in sources.iter().filter(|source| source.in_library().is_some()) {
+        for (number, line) in source.lines.iter().enumerate().filter(|(_, line)| !line.test) {
+            let Some((before, rest)) = line.code.split_once("static ") else { continue };
+            let Some((name, kind)) = rest.split_once(':') else { continue };
+            let declares = before.trim().is_empty() || before.trim().starts_with("pub");
+            if declares && LOCKS.iter().any(|lock| kind.contains(lock)) && !named(name) {
+                let advice = format!("let sched/fork.rs take `{name}` over a fork, in its order, and name it there");
+                problems.push(problem(source, number, "locks and fork", advice));
+            }
+        }
+    }
+    problems
+}
+
 // ---- Dead files ---------------------------------------------------------------------------------------------------------
 
 /// Every file is a target or a declared module. Looks at all files at once.

@@ -16,7 +16,7 @@ use super::guard::{self, GuardKind};
 use super::record::StackTop;
 use super::size::{POOLED, StackSize};
 use crate::prim::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use crate::prim::sync::Mutex;
+use crate::prim::sync::{Mutex, MutexGuard};
 use std::io;
 use std::ptr::NonNull;
 
@@ -185,7 +185,7 @@ struct Growing {
 }
 
 /// Everything that changes when address space is taken; all of it cold.
-struct Arenas {
+pub(super) struct Arenas {
     growing: [Growing; POOLED],
     /// How many `mprotect` guards there are, for the cap.
     protected: usize,
@@ -201,6 +201,11 @@ static ARENAS: Mutex<Arenas> = Mutex::new(Arenas {
     protected: 0,
     vacant: Vec::new(),
 });
+
+/// For a fork, over which nobody may be inside.
+pub(super) fn lock_arenas() -> MutexGuard<'static, Arenas> {
+    ARENAS.lock()
+}
 
 /// Carves up to `wanted` new, guarded slots of a pooled size and appends their records, not yet written, to `out`. At
 /// least one, or an error.

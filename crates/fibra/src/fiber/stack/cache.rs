@@ -15,9 +15,11 @@
 //! Sizes above 1 MiB come from small depots of the process, or are mapped and unmapped.
 
 use super::arena::{self, NoStack};
-use super::depot::Depot;
+use super::depot::{self, Depot};
 use super::record::{Stack, StackTop};
 use super::size::{CLASSES, POOLED, StackSize};
+use crate::prim::prefetch;
+use crate::prim::sync::MutexGuard;
 use std::ptr::NonNull;
 
 /// Stacks in a batch: enough to make the depot's lock and a batched system call cheap, few enough to strand little with
@@ -60,6 +62,11 @@ impl Warm {
         let stack = unsafe { Stack::from_raw(record) };
         self.head = stack.record().next.get();
         self.len -= 1;
+        if let Some(next) = self.head {
+            // The next `pop` reads its record, and the fiber that gets it the lines below; with many stacks both are far away.
+            prefetch(next.as_ptr().cast());
+            prefetch(next.as_ptr().cast::<u8>().wrapping_sub(64));
+        }
         Some(stack)
     }
 }
@@ -77,6 +84,25 @@ pub(super) static COLD: [Depot<Cold>; POOLED] = [const { Depot::new() }; POOLED]
 
 /// Stacks with own mappings that wait for their next use, per size; a batch is one stack.
 pub(super) static OWN: [Depot<Stack>; CLASSES - POOLED] = [const { Depot::new() }; CLASSES - POOLED];
+
+/// Every lock of this folder, held over a fork: see `sched::fork`.
+pub(crate) struct Locks {
+    _arenas: MutexGuard<'static, arena::Arenas>,
+    _warm: [MutexGuard<'static, depot::Shelf<Warm>>; POOLED],
+    _cold: [MutexGuard<'static, depot::Shelf<Cold>>; POOLED],
+    _own: [MutexGuard<'static, depot::Shelf<Stack>>; CLASSES - POOLED],
+}
+
+impl Locks {
+    pub(crate) fn take() -> Self {
+        Self {
+            _arenas: arena::lock_arenas(),
+            _warm: WARM.each_ref().map(Depot::lock),
+            _cold: COLD.each_ref().map(Depot::lock),
+            _own: OWN.each_ref().map(Depot::lock),
+        }
+    }
+}
 
 /// A worker's stacks of one size.
 #[derive(Debug)]

@@ -13,7 +13,7 @@
 
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
-use crate::prim::sync::Mutex;
+use crate::prim::sync::{Mutex, MutexGuard};
 
 #[derive(Debug)]
 pub(crate) struct Depot<B> {
@@ -22,7 +22,7 @@ pub(crate) struct Depot<B> {
 }
 
 #[derive(Debug)]
-struct Shelf<B> {
+pub(super) struct Shelf<B> {
     /// Newest last.
     batches: Vec<B>,
     /// The fewest batches there were since the last trimming: that many were not needed.
@@ -71,6 +71,11 @@ impl<B> Depot<B> {
     /// How many batches there are, or were a moment ago.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed) // Relaxed: see the invariants.
+    }
+
+    /// For a fork, over which nobody may be inside.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Shelf<B>> {
+        self.shelf.lock()
     }
 
     /// Runs `change` alone and brings `count` up to date.

@@ -67,14 +67,14 @@ mod trim;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use self::{
     arena::{Found, NoStack, find},
-    cache::StackCache,
-    guard::guard_kind_from_env,
+    cache::{Locks, StackCache},
+    guard::{guard_kind, guard_kind_from_env},
     record::{Stack, StackTop, USER_AREA},
     size::StackSize,
     trim::trim_depot,
 };
 #[cfg(all(test, not(any(loom, shuttle))))]
-pub(crate) use guard::{GuardKind, RESERVE, guard_kind};
+pub(crate) use guard::{GuardKind, RESERVE};
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -139,12 +139,14 @@ struct Source {
 }
 
 impl Source {
-    /// As `sched::worker::wake_joiners`: completed under the lock, the waker called after it.
     fn finish(&self) {
         let mut state = self.state.lock();
         state.1 = true;
-        let waker = state.0.take().and_then(|(waiter, ticket)| complete(waiter, ticket));
+        let waiting = state.0.take();
+        // Claimed under the lock, set going without it, as channels do.
+        let claimed = waiting.and_then(|(waiter, ticket)| Claimed::of(waiter, ticket, ARM_FIRST));
         drop(state);
+        let waker = claimed.and_then(|claimed| claimed.go_with(|_| unreachable!("no fiber here")));
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -209,9 +211,11 @@ fn model_task_dropped_against_claim() {
             withdraw(&source, record);
         }
         // `give`, and its next user.
+        let next = StdArc::<Calls>::default();
         record.set_waker(None);
         record.waiter.word.recycle();
         record.waiter.word.adopt();
+        record.set_waker(Some(Waker::from(next.clone())));
         let ticket = record.begin();
         assert_eq!(record.waiter.word.commit_park(), Commit::Parked);
         owner.join().unwrap();
@@ -221,6 +225,8 @@ fn model_task_dropped_against_claim() {
             (State::Parked, false, ticket),
             "somebody else's wake"
         );
+        assert!(record.waker.lock().is_some(), "its waker was taken for somebody else's wake");
+        assert_eq!(next.0.load(Ordering::Relaxed), 0, "woken for somebody else");
     });
 }
 

@@ -1,0 +1,96 @@
+//! Runtimes from the inside: what the public interface does not show.
+
+use super::Runtime;
+use crate::fiber::testing::passes_in_child;
+use crate::observe::report;
+use crate::prim::thread;
+use crate::sched::fork;
+use crate::scope::{Builder, block_on, spawn};
+use crate::time::sleep;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::time::Duration;
+
+// A wake for what the worker has found by itself already: it searches in vain, and must not count as searching when it sleeps again.
+#[test]
+fn a_single_worker_woken_in_vain_can_be_woken_again() {
+    let rt = Runtime::builder().workers(1).build().unwrap();
+    let shared = rt.shared();
+    let asleep = || {
+        while shared.idle.sleeping() != 1 {
+            thread::yield_now();
+        }
+    };
+    for _ in 0..100 {
+        asleep();
+        // What `inject` does after its push, the push having been seen before.
+        shared.wake_one();
+        asleep();
+        assert_eq!(shared.idle.searching(), 0);
+    }
+    assert_eq!(rt.spawn(|| 7).join().unwrap(), 7);
+}
+
+// A current-thread runtime that is running already refuses another run, and is none the poorer for it.
+#[test]
+fn a_refused_run_leaks_no_root() {
+    let rt = Runtime::current_thread().unwrap();
+    rt.run(|| {
+        let before = rt.shared().roots_in_use();
+        for _ in 0..3 {
+            let second = std::thread::scope(|scope| scope.spawn(|| rt.run(|| ())).join());
+            let text = *second.unwrap_err().downcast::<&str>().unwrap();
+            assert!(text.contains("already running"), "{text}");
+        }
+        assert_eq!(rt.shared().roots_in_use(), before);
+    });
+    assert_eq!(rt.run(|| 7), 7);
+}
+
+#[cfg(not(any(fibra_asan, fibra_tsan)))]
+/// Uses everything that the process shares: frames, names, stacks small and large, records of threads and of async waits.
+fn use_everything() {
+    let rt = Runtime::builder().workers(1).build().unwrap();
+    let large = Builder::new().name("large").stack_size(4 << 20);
+    let large = rt.handle().spawn_with(large, || 1).unwrap();
+    let slow = rt.spawn(|| sleep(Duration::from_millis(1)));
+    block_on(async move { slow.await.unwrap() });
+    assert_eq!(rt.run(|| spawn(|| 2).join().unwrap()) + large.join().unwrap(), 3);
+    report::fibers_of(rt.shared());
+}
+
+// Another thread holds the locks of the process at the moment of the fork. The fork waits for it, so the child finds them free. (Not with
+// the sanitizers: their own locks and threads do not come through a fork.)
+#[cfg(not(any(fibra_asan, fibra_tsan)))]
+#[test]
+fn a_forked_child_finds_no_lock_taken() {
+    passes_in_child("scope::runtime::tests::a_forked_child_finds_no_lock_taken", &[], || {
+        use_everything();
+        for _ in 0..3 {
+            let (tell, told) = mpsc::channel();
+            let holder = std::thread::spawn(move || {
+                let locks = fork::lock_everything();
+                tell.send(()).unwrap();
+                // Long enough that a fork which does not wait falls into it; one that waits does not care how long.
+                std::thread::sleep(Duration::from_millis(30));
+                drop(locks);
+            });
+            told.recv().unwrap();
+            // SAFETY: the child uses what is under test, and leaves by `_exit`. If it hangs, the alarm ends it.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: a system call without pointers.
+                unsafe { libc::alarm(30) };
+                let ended = catch_unwind(AssertUnwindSafe(use_everything));
+                // SAFETY: ends the child without running the test harness's ends.
+                unsafe { libc::_exit(i32::from(ended.is_err())) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for our own child; `status` lives through the call.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "14: it hung and the alarm ended it");
+            holder.join().unwrap();
+            use_everything();
+        }
+    });
+}
