@@ -3,9 +3,13 @@
 
 mod support;
 
+use std::cell::RefCell;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Wake, Waker};
 
 use fibra::{Builder, Runtime};
 use support::{is_child, rerun_self};
@@ -192,6 +196,52 @@ fn a_result_whose_drop_panics_harms_nobody() {
         assert!(never.join().is_err());
     });
     assert_eq!(drops.load(SeqCst), 4);
+}
+
+// S0-99: what a panic carried is dropped, though nobody is told of it: of a result, of a fiber-local, of a waker.
+#[test]
+fn what_a_swallowed_panic_carried_is_dropped() {
+    struct Throws(Arc<()>);
+    impl Drop for Throws {
+        fn drop(&mut self) {
+            resume_unwind(Box::new(self.0.clone()));
+        }
+    }
+    struct Bad(Arc<()>);
+    impl Wake for Bad {
+        fn wake(self: Arc<Self>) {
+            resume_unwind(Box::new(self.0.clone()));
+        }
+    }
+    fibra::fiber_local! {
+        static THROWS: RefCell<Option<Throws>> = RefCell::new(None);
+    }
+    let _watchdog = support::watchdog(60);
+    let token = Arc::new(());
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    runtime.run(|| {
+        let throws = Throws(token.clone());
+        drop(fibra::spawn(move || throws));
+        let throws = Throws(token.clone());
+        fibra::spawn(|| THROWS.with_borrow_mut(|slot| *slot = Some(throws))).join().unwrap();
+    });
+    let go = Arc::new(AtomicUsize::new(0));
+    let awaited = runtime.spawn({
+        let go = go.clone();
+        move || {
+            while go.load(SeqCst) == 0 {
+                fibra::yield_now();
+            }
+        }
+    });
+    let mut awaited = pin!(awaited.into_future());
+    let waker = Waker::from(Arc::new(Bad(token.clone())));
+    assert!(awaited.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    go.store(1, SeqCst);
+    // Waits for the fiber, and for the one that calls its waker.
+    drop(runtime);
+    assert_eq!(Arc::strong_count(&token), 1);
 }
 
 // S0-99: two panics at once on one fiber abort, as everywhere in Rust; two fibers of one worker may unwind interleaved.

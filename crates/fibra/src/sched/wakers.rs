@@ -9,15 +9,15 @@ use crate::fiber::frame::{Frame, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::Outcome;
 use crate::prim::atomic::Ordering;
+use crate::prim::discard_payload;
 
 static CALL_WAKERS: Thunk = Thunk { run: call, discard: call_anyway };
 
 /// Calls each; one that panics does not stop the others.
 pub(crate) fn call_all(wakers: Vec<Waker>) {
     for waker in wakers {
-        // The payload is leaked: dropping it is user code once more.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            std::mem::forget(payload);
+            discard_payload(payload);
         }
     }
 }
