@@ -26,13 +26,17 @@ fn is_found(test: &str, words: &[&str], bug: impl FnOnce()) {
 }
 
 /// What is shared without any order.
+#[cfg(fibra_tsan)]
 struct Racy(UnsafeCell<u64>);
 
+#[cfg(fibra_tsan)]
 // SAFETY: none; that is the bug.
 unsafe impl Sync for Racy {}
 
+#[cfg(fibra_tsan)]
 static RACY: Racy = Racy(UnsafeCell::new(0));
 
+#[cfg(fibra_tsan)]
 impl Racy {
     #[inline(never)]
     fn bump(&self) {
