@@ -6,7 +6,6 @@
 
 mod support;
 
-use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use support::{is_child, rerun_self, watchdog};
@@ -27,14 +26,14 @@ fn is_found(test: &str, words: &[&str], bug: impl FnOnce()) {
 
 /// What is shared without any order.
 #[cfg(fibra_tsan)]
-struct Racy(UnsafeCell<u64>);
+struct Racy(std::cell::UnsafeCell<u64>);
 
 #[cfg(fibra_tsan)]
 // SAFETY: none; that is the bug.
 unsafe impl Sync for Racy {}
 
 #[cfg(fibra_tsan)]
-static RACY: Racy = Racy(UnsafeCell::new(0));
+static RACY: Racy = Racy(std::cell::UnsafeCell::new(0));
 
 #[cfg(fibra_tsan)]
 impl Racy {
