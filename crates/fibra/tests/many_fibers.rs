@@ -1,5 +1,6 @@
 //! Many fibers parked at once, each with its own guarded stack, at a stated price; and what recycling gives back.
 #![cfg(all(not(any(loom, shuttle, fibra_asan, fibra_tsan)), target_os = "linux"))]
+#![cfg(not(fibra_context = "thread"))] // A fiber is an OS thread there, and a kept stack keeps it.
 
 mod support;
 #[path = "support/tools.rs"]

@@ -295,6 +295,7 @@ fn limit_of(size: usize) -> usize {
 
 // S1-10: the panic hook, backtrace included, does not need the stack of the fiber that panics.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "an OS thread brings its own stack")]
 fn a_panic_near_the_end_of_the_stack_is_a_panic() {
     const TEST: &str = "a_panic_near_the_end_of_the_stack_is_a_panic";
     if is_child(TEST) {
@@ -330,6 +331,7 @@ fn recurse(depth: u64) -> u64 {
 
 // S1-10, X-18: running over the end ends the process with a report that names fiber, place and size; neighbours were not touched.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "an OS thread brings its own stack")]
 fn overflow_is_reported_by_name() {
     const TEST: &str = "overflow_is_reported_by_name";
     if is_child(TEST) {

@@ -280,6 +280,7 @@ fn fibers_below_an_unwinding_thread_can_be_cancelled() {
 
 // A runtime of another kind that is dropped while its fiber unwinds: its fibers are cancelled and waited for, as always.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "a fiber is another OS thread there than the one its runtime was run on")]
 fn a_runtime_dropped_by_an_unwinding_fiber_of_another() {
     let builders: [fn() -> Runtime; 2] = [|| workers(1), || Runtime::current_thread().unwrap()];
     for build in builders {
