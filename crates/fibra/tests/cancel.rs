@@ -499,7 +499,9 @@ fn a_blocking_job_that_does_not_end_is_counted() {
             });
         }
     });
-    support::eventually(|| started.load(SeqCst), || "it does not start".to_owned());
+    // The job may have started before its fiber has parked.
+    let waiting = || started.load(SeqCst) && runtime.metrics().parked == 1;
+    support::eventually(waiting, || "it does not start".to_owned());
     let error = runtime.shutdown_timeout(Duration::from_millis(20)).unwrap_err();
     assert_eq!(error.blocking_threads(), 1, "{error}");
     assert!(error.stuck().contains("running on the blocking pool"), "{error}");
