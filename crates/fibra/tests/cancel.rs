@@ -142,7 +142,7 @@ fn cancelling_many_times_delivers_once() {
 
 // S1-50, S1-57, S4-47: cancelling races with parking and with the end of the wait, a few thousand times; it never hangs.
 #[test]
-fn cancelling_races_with_parking() {
+fn stress_cancelling_races_with_parking() {
     let _watchdog = support::watchdog(120);
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let mut cancelled = 0;
