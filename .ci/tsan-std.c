@@ -95,6 +95,17 @@ bool barrier_wait(void *barrier) {
     return leader;
 }
 
+/* Backtraces: printed (by the panic hook) and captured under one lock, inside which std walks the stack, looks up names in a cache and
+ * writes them. All of that happens in callbacks of this function. */
+static char backtrace_lock;
+int __real__Unwind_Backtrace(void *callback, void *argument);
+int __wrap__Unwind_Backtrace(void *callback, void *argument) {
+    __tsan_acquire(&backtrace_lock);
+    int code = __real__Unwind_Backtrace(callback, argument);
+    __tsan_release(&backtrace_lock);
+    return code;
+}
+
 /* thread::scope: a thread's last step is to count itself out, and the scope's owner reads that count (visibly) before it goes on. The
  * count is one of the first three words of the record; where, std does not say. */
 void count_thread_out_real(void **scope, bool panicked) REAL(SCOPE_COUNT_OUT);

@@ -60,6 +60,7 @@ fn impossible_stack_sizes_of_a_fiber_are_errors_of_its_spawn() {
 
 // S1-11: every size between the limits works, and code may use it.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "an OS thread brings its own stack")]
 fn sizes_between_the_limits_are_rounded_up() {
     fn use_stack(bytes: usize) -> usize {
         if bytes < 1024 {

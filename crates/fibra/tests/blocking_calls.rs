@@ -175,7 +175,7 @@ fn a_running_job_ends_before_its_fiber_is_cancelled() {
 
 // Cancel at any moment: before, while or after it runs; either it ran or it did not, and the closure is dropped once.
 #[test]
-fn cancelling_jobs_at_random_loses_none() {
+fn stress_cancelling_jobs_at_random_loses_none() {
     let _watchdog = watchdog(120);
     let rt = runtime(2, 4);
     let mut rng = tools::Rng::new();

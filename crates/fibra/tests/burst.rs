@@ -54,7 +54,7 @@ fn a_hundred_thousand_spawns_never_block_the_spawner() {
 
 // S1-36, S1-31: several threads at once, and workers that take meanwhile.
 #[test]
-fn bursts_of_several_threads_all_run() {
+fn stress_bursts_of_several_threads_all_run() {
     let _watchdog = watchdog(120);
     let rt = fibra::Runtime::builder().workers(2).build().unwrap();
     let (done, each) = (Counter::new(), many(20_000));

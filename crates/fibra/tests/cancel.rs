@@ -142,7 +142,7 @@ fn cancelling_many_times_delivers_once() {
 
 // S1-50, S1-57, S4-47: cancelling races with parking and with the end of the wait, a few thousand times; it never hangs.
 #[test]
-fn cancelling_races_with_parking() {
+fn stress_cancelling_races_with_parking() {
     let _watchdog = support::watchdog(120);
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let mut cancelled = 0;
@@ -499,7 +499,9 @@ fn a_blocking_job_that_does_not_end_is_counted() {
             });
         }
     });
-    support::eventually(|| started.load(SeqCst), || "it does not start".to_owned());
+    // The job may have started before its fiber has parked.
+    let waiting = || started.load(SeqCst) && runtime.metrics().parked == 1;
+    support::eventually(waiting, || "it does not start".to_owned());
     let error = runtime.shutdown_timeout(Duration::from_millis(20)).unwrap_err();
     assert_eq!(error.blocking_threads(), 1, "{error}");
     assert!(error.stuck().contains("running on the blocking pool"), "{error}");

@@ -1,6 +1,7 @@
 //! What must not compile, and what the compiler says about it. Each file of `ui/` has its expected output beside it; write it
 //! anew with `TRYBUILD=overwrite cargo test -p fibra --test compile_fail`.
 #![cfg(not(any(loom, shuttle, fibra_asan, fibra_tsan)))] // Runs the compiler: once is enough.
+#![cfg(not(any(fibra_context = "corosensei", fibra_context = "thread")))] // Likewise.
 
 /// Misuse of `#[fibra::main]` and `#[fibra::test]`: each is one error, at the offending token.
 #[test]

@@ -43,6 +43,7 @@ fn all_went_well() -> ! {
 
 // S0-12: switching makes no system call: neither by yielding nor by parking and waking.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "a switch between OS threads is system calls")]
 fn a_million_switches_make_no_system_call() {
     const TEST: &str = "a_million_switches_make_no_system_call";
     if is_child(TEST) {

@@ -3,9 +3,13 @@
 
 mod support;
 
+use std::cell::RefCell;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Wake, Waker};
 
 use fibra::{Builder, Runtime};
 use support::{is_child, rerun_self};
@@ -217,6 +221,52 @@ fn a_result_whose_drop_panics_harms_nobody() {
     assert_eq!(drops.load(SeqCst), 4);
 }
 
+// S0-99: what a panic carried is dropped, though nobody is told of it: of a result, of a fiber-local, of a waker.
+#[test]
+fn what_a_swallowed_panic_carried_is_dropped() {
+    struct Throws(Arc<()>);
+    impl Drop for Throws {
+        fn drop(&mut self) {
+            resume_unwind(Box::new(self.0.clone()));
+        }
+    }
+    struct Bad(Arc<()>);
+    impl Wake for Bad {
+        fn wake(self: Arc<Self>) {
+            resume_unwind(Box::new(self.0.clone()));
+        }
+    }
+    fibra::fiber_local! {
+        static THROWS: RefCell<Option<Throws>> = RefCell::new(None);
+    }
+    let _watchdog = support::watchdog(60);
+    let token = Arc::new(());
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    runtime.run(|| {
+        let throws = Throws(token.clone());
+        drop(fibra::spawn(move || throws));
+        let throws = Throws(token.clone());
+        fibra::spawn(|| THROWS.with_borrow_mut(|slot| *slot = Some(throws))).join().unwrap();
+    });
+    let go = Arc::new(AtomicUsize::new(0));
+    let awaited = runtime.spawn({
+        let go = go.clone();
+        move || {
+            while go.load(SeqCst) == 0 {
+                fibra::yield_now();
+            }
+        }
+    });
+    let mut awaited = pin!(awaited.into_future());
+    let waker = Waker::from(Arc::new(Bad(token.clone())));
+    assert!(awaited.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    go.store(1, SeqCst);
+    // Waits for the fiber, and for the one that calls its waker.
+    drop(runtime);
+    assert_eq!(Arc::strong_count(&token), 1);
+}
+
 // S0-99: two panics at once on one fiber abort, as everywhere in Rust; two fibers of one worker may unwind interleaved.
 #[test]
 fn fibers_of_one_worker_may_unwind_interleaved() {
@@ -268,6 +318,7 @@ fn limit_of(size: usize) -> usize {
 
 // S1-10: the panic hook, backtrace included, does not need the stack of the fiber that panics.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "an OS thread brings its own stack")]
 fn a_panic_near_the_end_of_the_stack_is_a_panic() {
     const TEST: &str = "a_panic_near_the_end_of_the_stack_is_a_panic";
     if is_child(TEST) {
@@ -303,6 +354,7 @@ fn recurse(depth: u64) -> u64 {
 
 // S1-10, X-18: running over the end ends the process with a report that names fiber, place and size; neighbours were not touched.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "an OS thread brings its own stack")]
 fn overflow_is_reported_by_name() {
     const TEST: &str = "overflow_is_reported_by_name";
     if is_child(TEST) {

@@ -20,7 +20,7 @@ fn runtime(workers: usize) -> fibra::Runtime {
 
 // S0-26, S0-85: thousands of fibers park, each until its predecessor on a random ring wakes it; threads call wakers at random.
 #[test]
-fn thousands_park_and_wake_one_another() {
+fn stress_thousands_park_and_wake_one_another() {
     let _watchdog = watchdog(120);
     let (fibers, rounds) = (many(2_000), 20);
     let mut rng = Rng::new();
@@ -143,7 +143,7 @@ fn leave_waker(wakers: &Mutex<Vec<Waker>>, calls: &AtomicUsize) {
 // S1-96, S1-97: frames are used again and again while the wakers of their former owners are called: the new owner notices nothing.
 // A wait that has no owner at all (a parked `Event`) would otherwise end early, or a fiber run twice.
 #[test]
-fn wakers_of_ended_fibers_do_not_touch_their_successors() {
+fn stress_wakers_of_ended_fibers_do_not_touch_their_successors() {
     let _watchdog = watchdog(120);
     let rt = runtime(2);
     let wakers = Arc::new(Mutex::new(Vec::<Waker>::new()));
@@ -246,7 +246,7 @@ fn a_parking_fiber_is_woken_by_a_thread_every_time() {
 
 // two fibers of two runtimes.
 #[test]
-fn fibers_of_two_runtimes_wake_each_other_every_time() {
+fn stress_fibers_of_two_runtimes_wake_each_other_every_time() {
     let _watchdog = watchdog(120);
     let (one, other) = (runtime(1), runtime(2));
     race(turns(50_000) as u64, |side| one.run(side), |side| other.run(side));

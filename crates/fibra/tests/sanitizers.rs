@@ -6,7 +6,6 @@
 
 mod support;
 
-use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use support::{is_child, rerun_self, watchdog};
@@ -26,13 +25,17 @@ fn is_found(test: &str, words: &[&str], bug: impl FnOnce()) {
 }
 
 /// What is shared without any order.
-struct Racy(UnsafeCell<u64>);
+#[cfg(fibra_tsan)]
+struct Racy(std::cell::UnsafeCell<u64>);
 
+#[cfg(fibra_tsan)]
 // SAFETY: none; that is the bug.
 unsafe impl Sync for Racy {}
 
-static RACY: Racy = Racy(UnsafeCell::new(0));
+#[cfg(fibra_tsan)]
+static RACY: Racy = Racy(std::cell::UnsafeCell::new(0));
 
+#[cfg(fibra_tsan)]
 impl Racy {
     #[inline(never)]
     fn bump(&self) {

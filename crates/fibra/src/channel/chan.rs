@@ -16,6 +16,7 @@ use super::timed::Timed;
 use crate::prim::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
+use crate::prim::discard_payload;
 use crate::prim::spin::RawSpin;
 use crate::wait::node::{Node, WaitList};
 use crate::wait::wake;
@@ -482,14 +483,14 @@ impl<T> Chan<T> {
     fn see_to(&self, aftermath: Aftermath<T>) {
         wake::call_all(aftermath.wakers);
         // A panic of these stays here, reported by the hook: the operation is done, and a select must be able to say so. (Its value has moved
-        // out of a variable that the caller has yet to forget.) The payload is leaked: dropping it is user code once more.
+        // out of a variable that the caller has yet to forget.)
         for value in aftermath.evicted {
             let dropped = catch_unwind(AssertUnwindSafe(|| match &self.on_overflow {
                 Some(on_overflow) => on_overflow(value),
                 None => drop(value),
             }));
             if let Err(payload) = dropped {
-                mem::forget(payload);
+                discard_payload(payload);
             }
         }
     }

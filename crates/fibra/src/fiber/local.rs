@@ -10,6 +10,7 @@ use std::ptr;
 
 use super::frame::{Frame, flag};
 use super::top::FiberTop;
+use crate::prim::discard_payload;
 
 /// Clones a value for a child fiber.
 pub(crate) type CloneValue = fn(&dyn Any) -> Box<dyn Any + Send>;
@@ -115,8 +116,7 @@ fn drop_all_slow(frame: &Frame, top: &FiberTop) {
             break;
         };
         if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(value))) {
-            // Its destructor could panic once more, and so on: it is leaked.
-            mem::forget(payload);
+            discard_payload(payload);
         }
     }
     let map = top.locals.replace(ptr::null_mut()).cast::<LocalMap>();

@@ -38,6 +38,16 @@ pub(crate) fn say(text: std::fmt::Arguments<'_>) {
     let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
+/// Drops what a panic carried, when nobody is told of it. Its own destructor may panic; what that one carries is leaked, since it could
+/// go on so for ever.
+#[cold]
+pub(crate) fn discard_payload(payload: Box<dyn std::any::Any + Send>) {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    if let Err(another) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
+        std::mem::forget(another);
+    }
+}
+
 /// A value on cache lines of its own, so that writers of neighbouring fields do not slow down its readers.
 /// 128 bytes, because the adjacent-line prefetcher of x86 pulls lines in pairs.
 #[repr(align(128))]

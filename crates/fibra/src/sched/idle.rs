@@ -422,7 +422,7 @@ mod tests {
 
     // a wake against the way to sleep, 100,000 times.
     #[test]
-    fn a_directed_wake_against_sleep_100_000_times() {
+    fn stress_a_directed_wake_against_sleep_100_000_times() {
         const ROUNDS: u64 = 100_000;
         let idle = Idle::new(1);
         let driver = Driver::default();

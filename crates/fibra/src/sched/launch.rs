@@ -129,7 +129,12 @@ impl Threads {
         }
     }
 
-    /// Lets them go, in a forked child where they do not exist.
+    /// Lets them go: nobody will wait for them. One that ends all the same is cleaned up by the system.
+    pub(crate) fn abandon(&mut self) {
+        self.0.clear();
+    }
+
+    /// For a forked child, where they do not exist: letting one go would speak to the system about it.
     pub(crate) fn forget(&mut self) {
         std::mem::forget(std::mem::take(&mut self.0));
     }

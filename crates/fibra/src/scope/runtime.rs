@@ -201,7 +201,7 @@ impl Runtime {
         let result = self.shut_down(Some(Instant::after(timeout)));
         if result.is_err() {
             self.down = true;
-            self.threads.lock().forget();
+            self.threads.lock().abandon();
             // The threads that stay behind use it.
             mem::forget(self.shared.clone());
         }
@@ -315,14 +315,14 @@ impl Drop for Runtime {
         }
         if std::thread::panicking() && (self.is_own_fiber() || self.shared.blocking.is_served_here()) {
             // It is refused below, and a second panic would abort: leak it instead.
-            self.threads.lock().forget();
+            self.threads.lock().abandon();
             mem::forget(self.shared.clone());
             return;
         }
         self.refuse_on_own_fiber("dropping");
         if self.shut_down(None).is_err() {
             // Something is left that refers to it.
-            self.threads.lock().forget();
+            self.threads.lock().abandon();
             mem::forget(self.shared.clone());
         }
     }

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::mem;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use crate::fiber::local::drop_all;
 use crate::fiber::outcome::Outcome;
 use crate::fiber::stack::StackSize;
 use crate::prim::atomic::{AtomicU64, Ordering};
+use crate::prim::discard_payload;
 use crate::sched::current;
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::{Worker, take_ids};
@@ -384,8 +384,7 @@ pub(crate) fn end_of_user_code(frame: &Frame) {
 /// blocks on a cancelled fiber finishes, as it would while unwinding.
 pub(crate) fn drop_quietly<V>(value: V) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(move || shield(move || drop(value)))) {
-        // Its destructor could panic once more, and so on: it is leaked.
-        mem::forget(payload);
+        shield(move || discard_payload(payload));
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::node::{Kind, Node, Waiter, WaiterRef};
 use super::word::{ARM_REVOCABLE, Arm, Claim, Commit, Release, State, Ticket};
 use crate::prim::bug::seeded_bug;
+use crate::prim::discard_payload;
 use crate::prim::sync::{Condvar, Mutex};
 
 /// The record of a thread that waits.
@@ -135,9 +136,8 @@ pub(crate) fn call_all(wakers: Vec<Waker>) {
 
 /// Calls a waker. A panic of its stays here: it is no business of whoever happened to complete the wait.
 pub(crate) fn call(waker: Waker) {
-    // The payload is leaked: dropping it is user code once more.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        std::mem::forget(payload);
+        discard_payload(payload);
     }
 }
 

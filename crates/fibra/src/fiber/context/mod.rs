@@ -31,7 +31,11 @@
 //! 4. A started context stays on the OS thread that first resumed it (law 1).
 //! 5. `entry` neither returns nor unwinds. Its ABI is `C-unwind` only because the thread back-end ends an abandoned thread by unwinding.
 
-#[cfg(any(not(target_arch = "x86_64"), fibra_context = "corosensei", all(test, not(any(loom, shuttle)))))]
+#[cfg(any(
+    not(target_arch = "x86_64"),
+    fibra_context = "corosensei",
+    all(test, not(any(loom, shuttle, fibra_asan, fibra_tsan)))
+))]
 mod corosensei;
 #[cfg(all(target_arch = "x86_64", any(test, not(any(fibra_context = "corosensei", fibra_context = "thread")))))]
 mod sanitizer;
