@@ -13,7 +13,7 @@ use super::order;
 use super::reason::{CloseReason, Side};
 use super::state::{Aftermath, Closing, Offered, Overflow, Peer, State, Taken, hint};
 use super::timed::Timed;
-use crate::prim::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::discard_payload;
@@ -69,21 +69,6 @@ impl<T> Plan<T> {
     }
 }
 
-#[cfg(not(any(loom, shuttle)))]
-fn next_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: unique and ascending, that is all.
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// Models have no statics of their own; what orders their channels is std's.
-#[cfg(any(loom, shuttle))]
-#[allow(clippy::disallowed_types)]
-fn next_id() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-}
-
 impl<T> Chan<T> {
     pub(super) fn new(plan: Plan<T>) -> NonNull<Self> {
         let capacity = plan.capacity.unwrap_or(usize::MAX);
@@ -113,7 +98,7 @@ impl<T> Chan<T> {
         let chan = Self {
             lock: RawSpin::new(),
             hints: AtomicU8::new(hints),
-            id: next_id(),
+            id: order::next_id(),
             state: UnsafeCell::new(state),
             senders: AtomicUsize::new(1),
             receivers: AtomicUsize::new(1),
@@ -482,8 +467,8 @@ impl<T> Chan<T> {
     #[inline(never)]
     fn see_to(&self, aftermath: Aftermath<T>) {
         wake::call_all(aftermath.wakers);
-        // A panic of these stays here, reported by the hook: the operation is done, and a select must be able to say so. (Its value has moved
-        // out of a variable that the caller has yet to forget.)
+        // A panic of these stays here, reported by the hook: the operation is done, and a select must be able to say so. (Its value
+        // has moved out of a variable that the caller has yet to forget.)
         for value in aftermath.evicted {
             let dropped = catch_unwind(AssertUnwindSafe(|| match &self.on_overflow {
                 Some(on_overflow) => on_overflow(value),

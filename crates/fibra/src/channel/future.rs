@@ -1,5 +1,6 @@
-//! The async forms. A future waits by a record of its own that outlives it ([`TaskWait`]); it is notified, never filled, and does its work when
-//! it is polled: so dropping it at any point loses nothing, and one that was notified and is dropped passes the call on.
+//! The async forms. A future waits by a record of its own that outlives it ([`TaskWait`]); it is notified, never filled, and does
+//! its work when it is polled: so dropping it at any point loses nothing, and one that was notified and is dropped passes the call
+//! on.
 //!
 //! A value to be sent is the one thing that others take from a waiting future. It lies in a box of its own while it can be taken, because
 //! a future may move, be dropped, or be forgotten.

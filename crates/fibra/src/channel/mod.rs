@@ -1,8 +1,8 @@
 //! Channels: typed queues between fibers, threads and async tasks, with two counted ends.
 //!
-//! A value goes straight from the sender to a receiver who waits; otherwise into the buffer; otherwise the sender waits until somebody takes it
-//! from him. Who waits is served in order. The same channel works in every context at once: on a fiber an operation parks the
-//! fiber, on a plain thread it blocks the thread, and the `_async` forms are futures.
+//! A value goes straight from the sender to a receiver who waits; otherwise into the buffer; otherwise the sender waits until
+//! somebody takes it from him. Who waits is served in order. The same channel works in every context at once: on a fiber an
+//! operation parks the fiber, on a plain thread it blocks the thread, and the `_async` forms are futures.
 //!
 //! ```
 //! fibra::run(|| {
@@ -29,9 +29,10 @@
 //! # Closing
 //!
 //! Either side may go first. When the last [`Sender`] is dropped, receivers get what is there and then [`RecvError`]; when the last
-//! [`Receiver`] is dropped, senders get their values back. `close` does the same explicitly, from either end: nothing is admitted any more, but
-//! what was, is delivered: what is in the buffer, and what senders who already waited hold. `close_now` gives those their values
-//! back. `closed` waits for the *other* side to go and says why; [`Receiver::finish`] tells a stream that ended from one that broke off.
+//! [`Receiver`] is dropped, senders get their values back. `close` does the same explicitly, from either end: nothing is admitted
+//! any more, but what was, is delivered: what is in the buffer, and what senders who already waited hold. `close_now` gives those
+//! their values back. `closed` waits for the *other* side to go and says why; [`Receiver::finish`] tells a stream that ended from
+//! one that broke off.
 //!
 //! # Waiting for several
 //!

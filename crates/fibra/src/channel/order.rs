@@ -1,6 +1,25 @@
-//! The order in which locks are taken: channels by id, ascending, and several at once only in a select (S0-48, S0-86). Debug builds check it:
-//! a channel is locked only while none with the same or a higher id is held by this thread. Below channels come the locks of join lists, of
-//! waiter records and of the scheduler, none of which is held while a channel is locked.
+//! The order in which locks are taken: channels by id, ascending, and several at once only in a select (S0-48, S0-86). Debug builds
+//! check it: a channel is locked only while none with the same or a higher id is held by this thread. Below channels come the locks
+//! of join lists, of waiter records and of the scheduler, none of which is held while a channel is locked.
+
+/// A new channel's place in the order: its id, which is never given again.
+#[cfg(not(any(loom, shuttle)))]
+pub(super) fn next_id() -> u64 {
+    use crate::prim::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: unique and ascending, that is all.
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Models have no statics of their own; what orders their channels is std's.
+#[cfg(any(loom, shuttle))]
+#[allow(clippy::disallowed_types)]
+pub(super) fn next_id() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: as above.
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
 mod checked {

@@ -183,8 +183,9 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Waits until there is a place for one value and reserves it: sending by the [`Permit`] does not wait and cannot fail for lack of room.
-    /// In a rendezvous the place is a receiver who waits; if he has gone elsewhere by then, the value waits for the next one.
+    /// Waits until there is a place for one value and reserves it: sending by the [`Permit`] does not wait and cannot fail for lack
+    /// of room. In a rendezvous the place is a receiver who waits; if he has gone elsewhere by then, the value waits for the next
+    /// one.
     ///
     /// ```
     /// let (tx, rx) = fibra::channel::bounded(1);

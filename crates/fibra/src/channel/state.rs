@@ -21,6 +21,8 @@
 //!   was called holds back, until it is used or given up, which settles it;
 //! * `reserved` places are spoken for: they count as taken for everybody else;
 //! * closed means that nothing is admitted; what was admitted before stays deliverable (C-23).
+//!
+//! It is one long file because it is one idea: every step here keeps these invariants for all the others, and is read against them.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -716,7 +718,8 @@ impl<T> State<T> {
         }
     }
 
-    /// Nobody is admitted any more. `by`: that side counts as gone. `now`: parked senders get their values back. False: it was closed before.
+    /// Nobody is admitted any more. `by`: that side counts as gone. `now`: parked senders get their values back. False: it was
+    /// closed before.
     pub(super) fn close(&mut self, by: Side, reason: &CloseReason, now: bool) -> bool {
         let first = !self.closed;
         self.closed = true;

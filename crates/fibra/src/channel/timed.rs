@@ -1,5 +1,5 @@
-//! Receivers that time feeds: [`after`], [`at`], [`tick`]; and [`never`]. No fiber and no timer stands behind them: whoever waits on one waits
-//! with its deadline, and takes the value when that has come. Nobody waiting costs nothing, and dropping one ends it.
+//! Receivers that time feeds: [`after`], [`at`], [`tick`]; and [`never`]. No fiber and no timer stands behind them: whoever waits
+//! on one waits with its deadline, and takes the value when that has come. Nobody waiting costs nothing, and dropping one ends it.
 
 use std::fmt;
 use std::mem;
@@ -13,6 +13,8 @@ use super::receiver::Receiver;
 use super::sender::Sender;
 use crate::prim::clock;
 use crate::prim::sync::Mutex;
+#[cfg(not(any(loom, shuttle)))]
+use crate::prim::thread;
 #[cfg(not(any(loom, shuttle)))]
 use crate::sched::current;
 use crate::time::Instant;
@@ -60,8 +62,8 @@ impl<T> Timed<T> {
     }
 }
 
-/// Calls a waker when a moment has come: for futures, which have no timer of their own. A daemon fiber does it, or a thread where there is no
-/// runtime. Dropping the alarm ends it.
+/// Calls a waker when a moment has come: for futures, which have no timer of their own. A daemon fiber does it, or a thread where
+/// there is no runtime. Dropping the alarm ends it.
 #[derive(Debug)]
 pub(super) struct Alarm {
     due: u64,
@@ -100,7 +102,7 @@ fn start(alarm: impl FnOnce() + Send + 'static) {
     let started = if current::worker().is_some() {
         crate::scope::Builder::new().name("alarm").daemon(true).spawn(alarm).map(drop)
     } else {
-        std::thread::Builder::new().name("fibra-alarm".into()).spawn(alarm).map(drop)
+        thread::start("fibra-alarm".into(), alarm).map(drop)
     };
     if let Err(error) = started {
         crate::prim::say(format_args!("fibra: no timer for an async receive of `after` or `tick`: {error}"));
@@ -148,8 +150,8 @@ pub fn at(deadline: impl Into<Instant>) -> Receiver<Instant> {
     timed(deadline.into(), Duration::ZERO)
 }
 
-/// A receiver that yields the moment it was due every `period`, the first time after one period. Whoever is late gets one value, not all that
-/// were missed. A period of zero is as short as the clock allows: one nanosecond.
+/// A receiver that yields the moment it was due every `period`, the first time after one period. Whoever is late gets one value,
+/// not all that were missed. A period of zero is as short as the clock allows: one nanosecond.
 ///
 /// ```
 /// use fibra::channel::tick;

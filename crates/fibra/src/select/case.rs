@@ -53,8 +53,8 @@ impl<'a> Case<'a> {
     }
 
     /// # Safety
-    /// For as long as the case lives, `slot` is what the operation needs: room for a value, or a value, of the channel's type; and if `told`
-    /// says DONE afterwards, its owner acts on it (a value was written, or moved away).
+    /// For as long as the case lives, `slot` is what the operation needs: room for a value, or a value, of the channel's type; and
+    /// if `told` says DONE afterwards, its owner acts on it (a value was written, or moved away).
     pub(super) unsafe fn port(port: &'a dyn Port, op: Op, slot: *mut (), told: &'a Cell<u8>) -> Self {
         Self::new(Kind::Port { port, op, slot, hints: port.hints() }, Some(told))
     }

@@ -1,10 +1,10 @@
 //! [`Select`]: a select over a set of operations that is known only at run time, as in crossbeam-channel.
 //!
 //! It completes in two steps: [`Select::select`] does the operation as far as it can be done without the value's type, and the
-//! [`SelectedOperation`] does the rest. A value received is held in between (and put back if the operation is dropped); for a send a place is
-//! reserved, in a rendezvous one of the receivers who wait. The peer of a receive is through with it at once; the peer of a send stays
-//! as cancellable as before, and if it has gone elsewhere meanwhile the value waits for the next one. So a forgotten operation holds up nobody
-//! for ever but whoever needs that one place.
+//! [`SelectedOperation`] does the rest. A value received is held in between (and put back if the operation is dropped); for a send
+//! a place is reserved, in a rendezvous one of the receivers who wait. The peer of a receive is through with it at once; the peer
+//! of a send stays as cancellable as before, and if it has gone elsewhere meanwhile the value waits for the next one. So a
+//! forgotten operation holds up nobody for ever but whoever needs that one place.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;
@@ -348,8 +348,8 @@ enum Stage {
     Over,
 }
 
-/// An operation of a [`Select`] that was chosen and has to be completed, by [`send`](Self::send) or [`recv`](Self::recv) on the very channel
-/// it is for. Neither waits.
+/// An operation of a [`Select`] that was chosen and has to be completed, by [`send`](Self::send) or [`recv`](Self::recv) on the
+/// very channel it is for. Neither waits.
 ///
 /// # Panics
 /// Dropping it instead panics, as in crossbeam-channel; what was received goes back into the channel before that.
@@ -408,7 +408,7 @@ impl SelectedOperation<'_> {
         }
     }
 
-    /// By address and by id: an empty channel type may share its address with nothing else, and ids are never reused.
+    /// By id: ids are never reused, so the same id is the same channel, and with it the same type of values.
     #[track_caller]
     fn check(&mut self, right_kind: bool, port: &dyn Port, what: &str) {
         if !right_kind || self.port.order() != port.order() {
@@ -477,7 +477,7 @@ impl Drop for Room {
         if let Self::Heap(memory, layout) = self
             && layout.size() != 0
         {
-            // SAFETY: allocated with this layout by `for_all`, freed once.
+            // SAFETY: allocated with this layout by `new`, freed once.
             unsafe { dealloc(memory.as_ptr(), *layout) };
         }
     }

@@ -1,13 +1,13 @@
 //! The select itself: exactly one case is completed, and the others leave no trace.
 //!
-//! First pass: the cases that look ready (by their hints, without a lock) are tried in random order, one lock at a time; whoever asks for no
-//! waiting gets a second pass with the lock of each. Second pass, if nothing is ready: lock all channels in the order of their ids, look
-//! again, link a node in each, unlock all, park (C-20). From then on whoever completes one of them claims the wait, and the others find it
-//! claimed. After waking, the nodes of the losers are taken out before the caller goes on (S0-57).
+//! First pass: the cases that look ready (by their hints, without a lock) are tried in random order, one lock at a time; whoever
+//! asks for no waiting gets a second pass with the lock of each. Second pass, if nothing is ready: lock all channels in the order
+//! of their ids, look again, link a node in each, unlock all, park (C-20). From then on whoever completes one of them claims the
+//! wait, and the others find it claimed. After waking, the nodes of the losers are taken out before the caller goes on (S0-57).
 //!
 //! Two selects that meet hold all their locks while they look and link, so one of them finds the other parked. Cases that are no
-//! channels ([`Single`](super::case::Single)) are linked last, while the locks are held: if one of them turns out to be ready, everything is
-//! taken back and tried again, unless another one has completed the wait meanwhile.
+//! channels ([`Single`](super::case::Single)) are linked last, while the locks are held: if one of them turns out to be ready,
+//! everything is taken back and tried again, unless another one has completed the wait meanwhile.
 
 use std::cell::Cell;
 use std::panic::Location;

@@ -1,5 +1,6 @@
 //! One async wait at a time: what the futures of fibra share. A future publishes itself when it is polled in vain, and takes the wait back
-//! when it is polled again or dropped; it is *notified, never filled*, so that a future that nobody polls any more holds up nothing it owns.
+//! when it is polled again or dropped; it is *notified, never filled*, so that a future that nobody polls any more holds up nothing
+//! it owns.
 //!
 //! Above: `scope::join`, `channel`. Below: the records of `waker`. The node lies in the record, which is recycled and never freed: a future
 //! may be forgotten at any time.

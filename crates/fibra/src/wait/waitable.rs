@@ -31,8 +31,8 @@ pub(crate) struct Wait {
 pub(crate) enum Ended {
     /// `publish` said that there is nothing to wait for.
     NotParked,
-    /// It said so, but the wait had been visible for a moment and an owner completed it as this arm (cancellation, for one, which then comes
-    /// at the next wait). What `publish` did stands; whether the arm counts too is for the caller to say.
+    /// It said so, but the wait had been visible for a moment and an owner completed it as this arm (cancellation, for one, which
+    /// then comes at the next wait). What `publish` did stands; whether the arm counts too is for the caller to say.
     Overtaken(Arm),
     /// An owner completed it as this arm.
     Completed(Arm),

@@ -179,8 +179,8 @@ impl Claimed {
         self.0.addr().get() & MARKED != 0
     }
 
-    /// Lets the waiter go on. A fiber is given to `enqueue`, an async waiter's waker is returned: it is user code, to be called when no lock
-    /// is held.
+    /// Lets the waiter go on. A fiber is given to `enqueue`, an async waiter's waker is returned: it is user code, to be called
+    /// when no lock is held.
     #[must_use]
     #[inline(always)]
     pub(crate) fn go_with(self, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
