@@ -24,7 +24,7 @@
 //! | [`bounded`] | a buffer; whoever is too fast waits |
 //! | [`unbounded`] | no bound: for when something else limits what is in it |
 //! | [`builder`] | all of these with a name, or with a policy for values that find no room ([`Overflow`]) |
-//! | [`after`], [`at`], [`tick`], [`never`] | receivers that time feeds, or nothing |
+//! | [`after`], [`at`], [`tick`], [`never()`] | receivers that time feeds, or nothing |
 //!
 //! # Closing
 //!

@@ -264,8 +264,8 @@ impl<T> State<T> {
             unsafe { slot.write(value) };
             return Taken::Value(if self.senders.is_empty() { None } else { self.refill() });
         }
-        // SAFETY: the contract, passed on.
         if !self.senders.is_empty()
+            // SAFETY: the contract, passed on.
             && let Some(peer) = unsafe { self.take_from_sender(slot, me) }
         {
             return Taken::Value(peer);
@@ -577,8 +577,8 @@ impl<T> State<T> {
         let (mut called_receiver, mut called_sender) = (false, false);
         loop {
             let mut progress = false;
-            // SAFETY: see the impl.
             while self.has_room()
+                // SAFETY: see the impl.
                 && let Some(node) = unsafe { self.senders.front() }
             {
                 match plain(node) {
@@ -600,8 +600,8 @@ impl<T> State<T> {
                     }
                 }
             }
-            // SAFETY: see the impl.
             while !self.buffer.is_empty()
+                // SAFETY: see the impl.
                 && let Some(node) = unsafe { self.receivers.front() }
             {
                 match plain(node) {

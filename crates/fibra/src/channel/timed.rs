@@ -1,4 +1,4 @@
-//! Receivers that time feeds: [`after`], [`at`], [`tick`]; and [`never`]. No fiber and no timer stands behind them: whoever waits
+//! Receivers that time feeds: [`after`], [`at`], [`tick`]; and [`never()`]. No fiber and no timer stands behind them: whoever waits
 //! on one waits with its deadline, and takes the value when that has come. Nobody waiting costs nothing, and dropping one ends it.
 
 use std::fmt;
