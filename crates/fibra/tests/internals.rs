@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 /// The layers that the table covers, and the file above them that takes part in their protocols.
-const COVERED: [&str; 5] = ["prim", "wait", "fiber", "sched", "scope"];
+const COVERED: [&str; 7] = ["prim", "wait", "fiber", "sched", "scope", "channel", "select"];
 const STRONG: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 
 fn repository() -> PathBuf {
