@@ -3,6 +3,7 @@
 //! ```text
 //! many.rs       a million fibers at once: spawn, park, memory, wake, join
 //! speed.rs      spawning and joining, yielding: how many a second
+//! select.rs     one loop that waits for every kind of thing at once
 //! timers.rs     ten thousand sleepers, none early
 //! failure.rs    a panic that stays in its fiber
 //! cancel.rs     a fiber that is asked to end, and cleans up
@@ -17,6 +18,7 @@ mod cancel;
 mod failure;
 mod many;
 mod page;
+mod select;
 mod speed;
 mod timers;
 
@@ -37,6 +39,7 @@ struct Part {
 const PARTS: &[Part] = &[
     Part { title: "Many fibers at once", run: many::run },
     Part { title: "Spawning and yielding", run: speed::run },
+    Part { title: "Channels and select", run: select::run },
     Part { title: "Timers", run: timers::run },
     Part { title: "A panic stays in its fiber", run: failure::run },
     Part { title: "Cancellation", run: cancel::run },
