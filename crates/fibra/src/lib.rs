@@ -34,19 +34,22 @@
 //! | start fibers | [`spawn`], [`spawn_local`], [`spawn_blocking`], [`spawn_future`], [`Builder`] |
 //! | wait for them | [`JoinHandle`], which is also awaitable; [`JoinError`] |
 //! | let time pass | [`sleep`], [`sleep_until`], [`yield_now`], [`time::Instant`] |
+//! | pass values | [`channel`]: rendezvous, bounded, unbounded; permits, closing with a reason, async forms |
+//! | wait for several things | [`select!`], [`select_biased!`], [`channel::Select`]; [`channel::after`], [`channel::tick`] |
 //! | stop them | [`JoinHandle::cancel`], [`checkpoint`], [`is_cancelled`], [`shield`], [`is_cancellation`] |
 //! | leave the worker alone | [`blocking`], for whatever blocks an OS thread |
 //! | use async code | [`block_on`], [`spawn_future`] |
 //! | know who is running | [`current`], [`fiber_local!`], [`no_suspend`] |
 //! | see what happens | [`Metrics`], [`ShutdownError`] |
 //!
-//! Channels, `select!`, scopes, locks, sockets, actors and streams are not there yet.
+//! Scopes, locks, sockets, actors and streams are not there yet.
 //!
 //! # Rules that hold everywhere
 //!
 //! * A fiber may be taken by another worker until it first runs. From then on it stays where it is, so `Rc`, `RefCell` and
 //!   thread-locals are as sound in a fiber as in a thread.
 //! * Blocking calls work on plain threads too, where they block the thread.
+//! * A value that was sent is received once or dropped once; one that was not comes back with the error.
 //! * A panic stays in its fiber and comes out of [`JoinHandle::join`].
 //! * A cancelled fiber unwinds from its next blocking call; destructors run. One that waits is woken for it at once.
 //! * [`run`] returns when its function has returned *and* every fiber that was started in it has ended.
@@ -63,7 +66,8 @@
 //!
 //! ```text
 //! observe            counters, and the list of fibers with what each waits for
-//! time   scope       what one waits on: sleeping; running, spawning, joining, blocking work, futures, fiber-locals
+//! channel  select    what one waits on: values, and several things at once;
+//! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals
 //! ───── wait ─────   the waist: every wait and every wake goes through here
 //! sched              workers, queues, who sleeps and who is woken, the blocking pool, shutdown
 //! machine  driver    timers; the one place where a worker blocks in the kernel
@@ -74,7 +78,7 @@
 //! # Where to read on
 //!
 //! In the repository: `docs/guide.md` (the user's guide, every section with a program), `docs/internals.md` (how a fiber is spawned,
-//! parks, is woken and ends; the memory orderings), `docs/decisions/` (what could have been otherwise), and the `fibra` command, whose
+//! parks, is woken and ends; the walk of a message; the memory orderings), `docs/decisions/` (what could have been otherwise), and the `fibra` command, whose
 //! tour starts a million fibers.
 #![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
 
