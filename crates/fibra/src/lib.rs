@@ -78,8 +78,8 @@
 //! # Where to read on
 //!
 //! In the repository: `docs/guide.md` (the user's guide, every section with a program), `docs/internals.md` (how a fiber is spawned,
-//! parks, is woken and ends; the walk of a message; the memory orderings), `docs/decisions/` (what could have been otherwise), and the `fibra` command, whose
-//! tour starts a million fibers.
+//! parks, is woken and ends; the walk of a message; the memory orderings), `docs/decisions/` (what could have been otherwise), and
+//! the `fibra` command, whose tour starts a million fibers.
 #![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
 
 pub mod channel;
