@@ -99,7 +99,8 @@ fn a_dropped_receive_loses_nothing() {
     }
 }
 
-// C-25: a send that is given up was not delivered, drops its value, and passes its place on.
+// C-25: a send that is given up before anybody took its value was not delivered, drops it, and passes its place on. Once it is told, its
+// value has been taken: then it was sent.
 #[test]
 fn a_dropped_send_loses_nothing() {
     for when in ALWAYS {
@@ -128,6 +129,9 @@ fn a_dropped_send_loses_nothing() {
             }
         }
         drop(first);
+        if when == When::Notified {
+            assert_eq!(rx.try_recv().unwrap().number(), 1, "it was sent");
+        }
         assert_eq!(second_calls.count(), 1, "{when:?}: the second one is told");
         ready(second.as_mut()).unwrap();
         assert_eq!(rx.try_recv().unwrap().number(), 2, "{when:?}");
@@ -166,7 +170,7 @@ fn a_dropped_reservation_loses_nothing() {
         drop(first);
         assert_eq!(second_calls.count(), 1, "{when:?}: the second one is told");
         let permit = ready(second.as_mut()).unwrap();
-        permit.send(2).unwrap();
+        permit.send(2);
         assert_eq!(rx.try_recv(), Ok(2));
         assert_eq!(rx.try_recv(), Err(TryRecvError::Empty));
         assert!(tx.try_send(3).is_ok() && tx.try_send(4).is_err(), "the buffer has its one place again");
@@ -196,9 +200,9 @@ fn a_dropped_future_passes_on_to_fibers_and_threads() {
         let received = fiber.map(|fiber| fiber.join().unwrap()).or(thread.map(|thread| thread.join().unwrap()));
         assert_eq!(received, Some(Ok(7)));
 
-        // And the other way round.
+        // And the other way round: for a place.
         tx.try_send(1).unwrap();
-        let mut first = Some(Box::pin(tx.send_async(2)));
+        let mut first = Some(Box::pin(tx.reserve_async()));
         pending(first.as_mut().unwrap().as_mut(), &Calls::new());
         let other = tx.clone();
         let (fiber, thread) = if on_fiber {
@@ -320,8 +324,27 @@ fn polling_again_keeps_the_place() {
     pending(second.as_mut(), &second_calls);
     (0..3).for_each(|_| pending(first.as_mut(), &first_calls));
     tx.send(1).unwrap();
-    assert_eq!((first_calls.count(), second_calls.count()), (1, 0));
+    assert_eq!((first_calls.count(), second_calls.count()), (1, 0), "receiving");
     assert_eq!(ready(first), Ok(1));
+
+    let (tx, rx) = bounded::<u32>(1);
+    tx.send(0).unwrap();
+    let (first_calls, second_calls) = (Calls::new(), Calls::new());
+    let (mut first, mut second) = (pin!(tx.send_async(1)), pin!(tx.send_async(2)));
+    pending(first.as_mut(), &first_calls);
+    pending(second.as_mut(), &second_calls);
+    (0..3).for_each(|_| pending(first.as_mut(), &first_calls));
+    assert_eq!((rx.recv(), rx.recv(), rx.recv()), (Ok(0), Ok(1), Ok(2)), "sending");
+
+    let (tx, rx) = bounded::<u32>(1);
+    tx.send(0).unwrap();
+    let (first_calls, second_calls) = (Calls::new(), Calls::new());
+    let (mut first, mut second) = (pin!(tx.reserve_async()), pin!(tx.reserve_async()));
+    pending(first.as_mut(), &first_calls);
+    pending(second.as_mut(), &second_calls);
+    (0..3).for_each(|_| pending(first.as_mut(), &first_calls));
+    assert_eq!(rx.recv(), Ok(0));
+    assert_eq!((first_calls.count(), second_calls.count()), (1, 0), "reserving");
 }
 
 struct Panics;
@@ -391,17 +414,27 @@ fn a_waker_may_use_its_channel() {
     pending(receiving.as_mut(), &Calls::new());
 }
 
-// A future that has answered says so if it is polled again, or stays pending; it does not take a second value.
+// A future that has answered may be polled again, against the rules: it panics, stays pending or answers once more, and loses nothing.
 #[test]
-fn a_finished_future_takes_nothing_more() {
-    let (tx, rx) = bounded::<u32>(4);
-    tx.send(1).unwrap();
-    tx.send(2).unwrap();
+fn a_finished_future_loses_nothing() {
+    let ledger = Ledger::new(10);
+    let (tx, rx) = bounded(4);
+    (0..2).for_each(|_| tx.send(ledger.value()).unwrap());
     let mut receiving = Box::pin(rx.recv_async());
-    assert_eq!(ready(receiving.as_mut()), Ok(1));
+    assert_eq!(ready(receiving.as_mut()).unwrap().number(), 0);
     let again = catch_unwind(AssertUnwindSafe(|| poll(receiving.as_mut(), &Calls::new())));
-    assert!(matches!(again, Err(_) | Ok(Poll::Pending)), "{again:?}");
-    assert_eq!(rx.len(), 1);
+    let number = match again {
+        Ok(Poll::Ready(value)) => value.unwrap().number(),
+        _ => rx.try_recv().unwrap().number(),
+    };
+    assert_eq!(number, 1);
+    let mut sending = Box::pin(tx.send_async(ledger.value()));
+    ready(sending.as_mut()).unwrap();
+    let again = catch_unwind(AssertUnwindSafe(|| poll(sending.as_mut(), &Calls::new())));
+    assert!(!matches!(again, Ok(Poll::Ready(Err(_)))));
+    drop((receiving, sending));
+    assert_eq!(rx.try_iter().count(), 1);
+    ledger.check_drops();
 }
 
 // ---- A foreign executor -------------------------------------------------------------------------------------------------

@@ -38,17 +38,13 @@ fn either_end_may_close() {
         let (tx, rx) = kind();
         (0..3).for_each(|value| tx.send(value).unwrap());
         assert!(!tx.is_closed() && !rx.is_closed() && tx.close_reason().is_none());
-        for _ in 0..2 {
-            if by_sender {
-                tx.close()
-            } else {
-                rx.close()
-            };
+        for first in [true, false] {
+            assert_eq!(if by_sender { tx.close() } else { rx.close() }, first);
             assert!(tx.is_closed() && rx.is_closed());
             assert!(matches!(tx.close_reason(), Some(CloseReason::Explicit)), "{:?}", tx.close_reason());
             assert!(matches!(rx.close_reason(), Some(CloseReason::Explicit)), "{:?}", rx.close_reason());
         }
-        tx.close_with("too late");
+        assert!(!tx.close_with("too late") && !rx.close_now());
         assert!(matches!(rx.close_reason(), Some(CloseReason::Explicit)), "the first reason stays");
         assert_eq!(tx.send(9), Err(SendError(9)));
         assert_eq!(tx.try_send(9), Err(TrySendError::Disconnected(9)));
@@ -100,7 +96,7 @@ fn the_last_end_of_a_side_ends_the_channel() {
 #[test]
 fn waiting_receivers_are_told_at_once() {
     let _watchdog = watchdog(120);
-    let ends: [fn(Sender<u32>); 3] = [|tx| drop(tx), |tx| tx.close(), |tx| tx.close_now()];
+    let ends: [fn(Sender<u32>); 3] = [|tx| drop(tx), |tx| assert!(tx.close()), |tx| assert!(tx.close_now())];
     let rt = runtime(2);
     for (end, kind) in ends.into_iter().flat_map(|end| [rendezvous, || bounded(1), unbounded].map(|kind| (end, kind))) {
         // On every side at once. Whether or not each waits already, it must hear of it.
@@ -190,7 +186,6 @@ fn parked_senders_are_delivered_after_the_close() {
                     rx.close()
                 };
                 assert_eq!(tx.send(99), Err(SendError(99)), "too late");
-                until_parked(4);
                 let values: Vec<usize> = rx.iter().collect();
                 let plain: Vec<usize> = (0..capacity + 4).collect();
                 // A select is told of the close and may find its arm refused: it is not bound to any channel.
@@ -312,9 +307,15 @@ fn closed_waits_for_the_other_side() {
         assert_eq!(rx.recv(), Ok(1));
         fibra::yield_now();
         assert!(watchers.iter().all(|watcher| !watcher.is_finished()), "a message is not the end");
+        let [receivers_gone, senders_gone] = watchers;
         tx.close();
-        watchers.into_iter().for_each(|watcher| assert!(matches!(watcher.join().unwrap(), CloseReason::Explicit)));
-        assert!(matches!(tx.closed(), CloseReason::Explicit), "and nobody waits afterwards");
+        assert!(matches!(senders_gone.join().unwrap(), CloseReason::Explicit));
+        assert!(matches!(rx.closed(), CloseReason::Explicit), "and nobody waits afterwards");
+        fibra::yield_now();
+        assert!(!receivers_gone.is_finished(), "closed by this side: the other one is still there");
+        drop(rx);
+        assert!(matches!(receivers_gone.join().unwrap(), CloseReason::Dropped));
+        assert!(matches!(tx.close_reason(), Some(CloseReason::Explicit)), "the first reason");
     });
 }
 
@@ -335,7 +336,7 @@ fn closing_with_a_reason() {
     let (tx, rx) = bounded(4);
     tx.send(1).unwrap();
     tx.close_with(DiskFull);
-    for reason in [rx.closed(), tx.closed(), rx.close_reason().unwrap(), tx.close_reason().unwrap()] {
+    for reason in [rx.closed(), rx.close_reason().unwrap(), tx.close_reason().unwrap()] {
         let CloseReason::Error(error) = &reason else { panic!("{reason:?}") };
         assert!(error.downcast_ref::<DiskFull>().is_some());
         assert!(reason.to_string().contains("the disk is full"), "{reason}");
@@ -383,7 +384,7 @@ fn the_end_of_a_fiber_is_a_reason() {
 // `finish` tells an orderly end from a broken one.
 #[test]
 fn finish_says_how_it_ended() {
-    for end in [|tx: Sender<u32>| drop(tx), |tx: Sender<u32>| tx.close()] {
+    for end in [|tx: Sender<u32>| drop(tx), |tx: Sender<u32>| assert!(tx.close())] {
         let (tx, rx) = bounded(4);
         tx.send(1).unwrap();
         end(tx);
@@ -472,8 +473,7 @@ fn stress_many_closers() {
         for (tx, rx) in [(Some(tx), None), (None, Some(rx))] {
             fibers.push(rt.spawn(move || {
                 fibra::yield_now();
-                tx.iter().for_each(|tx| tx.close());
-                rx.iter().for_each(|rx| rx.close());
+                let _ = (tx.map(|tx| tx.close()), rx.map(|rx| rx.close()));
             }));
         }
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());

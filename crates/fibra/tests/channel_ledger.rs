@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
-use channels::{ACCEPTED, Ledger, REFUSED, Side, Tracked, runtime};
+use channels::{ABANDONED, ACCEPTED, Ledger, REFUSED, Side, Tracked, runtime};
 use fibra::Handle;
 use fibra::channel::{Receiver, Select, SendError, Sender, bounded, rendezvous, unbounded};
 use support::watchdog;
@@ -49,23 +49,33 @@ impl Board {
     }
 
     fn offer(&self) -> (Tracked, Offer<'_>) {
+        self.offer_or(REFUSED)
+    }
+
+    /// By a future, which may be dropped when its value was just taken.
+    fn offer_async(&self) -> (Tracked, Offer<'_>) {
+        self.offer_or(ABANDONED)
+    }
+
+    fn offer_or(&self, unanswered: u8) -> (Tracked, Offer<'_>) {
         let value = self.ledger.value();
-        let offer = Offer { ledger: &self.ledger, number: value.number(), answered: false };
+        let offer = Offer { ledger: &self.ledger, number: value.number(), unanswered: Some(unanswered) };
         (value, offer)
     }
 }
 
-/// A send that is under way. Left without an answer (its fiber unwinds, its future is dropped), the value was refused.
+/// A send that is under way.
 struct Offer<'a> {
     ledger: &'a Ledger,
     number: usize,
-    answered: bool,
+    /// What it means if it stays without an answer: its fiber unwinds, its future is dropped.
+    unanswered: Option<u8>,
 }
 
 impl Offer<'_> {
     /// Writes the answer down: success, or the value.
     fn answer(mut self, answer: Result<(), Tracked>) {
-        self.answered = true;
+        self.unanswered = None;
         match answer {
             Ok(()) => self.ledger.mark(self.number, ACCEPTED),
             Err(value) => {
@@ -78,8 +88,8 @@ impl Offer<'_> {
 
 impl Drop for Offer<'_> {
     fn drop(&mut self) {
-        if !self.answered {
-            self.ledger.mark(self.number, REFUSED);
+        if let Some(fate) = self.unanswered {
+            self.ledger.mark(self.number, fate);
         }
     }
 }
@@ -105,7 +115,7 @@ fn turn(board: &Board, rng: &mut Rng) {
             offer.answer(tx.send_timeout(value, short(rng)).map_err(|error| error.into_inner()));
         }
         4 => {
-            let (value, offer) = board.offer();
+            let (value, offer) = board.offer_async();
             offer.answer(fibra::block_on(tx.send_async(value)).map_err(|error| error.0));
         }
         5 => {
@@ -123,7 +133,7 @@ fn turn(board: &Board, rng: &mut Rng) {
                 && rng.below(3) > 0
             {
                 let (value, offer) = board.offer();
-                offer.answer(permit.send(value).map_err(|SendError(value)| value));
+                offer.answer(permit.try_send(value).map_err(|SendError(value)| value));
             }
         }
         7 | 8 => rx.recv().into_iter().for_each(Tracked::received),
@@ -172,12 +182,12 @@ async fn turn_async(board: &Board, rng: &mut Rng) {
     let polls = rng.below(3);
     match rng.below(8) {
         0 | 1 => {
-            let (value, offer) = board.offer();
+            let (value, offer) = board.offer_async();
             offer.answer(tx.send_async(value).await.map_err(|error| error.0));
         }
         2 => {
             // Given up: nobody says a word about the value.
-            let (value, offer) = board.offer();
+            let (value, offer) = board.offer_async();
             if let Some(answer) = give_up(tx.send_async(value), polls).await {
                 offer.answer(answer.map_err(|error| error.0));
             }
@@ -185,7 +195,7 @@ async fn turn_async(board: &Board, rng: &mut Rng) {
         3 => {
             if let Some(Ok(permit)) = give_up(tx.reserve_async(), polls).await {
                 let (value, offer) = board.offer();
-                offer.answer(permit.send(value).map_err(|SendError(value)| value));
+                offer.answer(permit.try_send(value).map_err(|SendError(value)| value));
             }
         }
         4 | 5 => rx.recv_async().await.into_iter().for_each(Tracked::received),

@@ -41,8 +41,10 @@ enum Done {
     Sent(u8),
     TrySent(u8),
     SendClosed,
-    /// Full, timed out, or given up.
+    /// Full, or timed out.
     NotSent,
+    /// A future that was dropped: its value may have been taken before. Settled when the whole history is known.
+    GaveUpSending(u8),
     Got(u8),
     RecvClosed,
     /// Empty, timed out, or given up.
@@ -199,6 +201,7 @@ fn is_linearizable(history: &[Event], capacity: usize) -> bool {
             Done::TrySent(value) => add(Act::TrySend(value), None),
             Done::SendClosed => add(Act::SendClosed, None),
             Done::NotSent => add(Act::NotSent, None),
+            Done::GaveUpSending(_) => unreachable!("settled"),
             Done::Got(value) => add(Act::Recv(value), None),
             Done::RecvClosed => add(Act::RecvClosed, None),
             Done::NotGot => add(Act::NotGot, None),
@@ -368,7 +371,7 @@ impl Op {
             Op::SendTimeout(value, patience) => match give_up(tx.send_async(value), patience / 20).await {
                 Some(Ok(())) => Done::Sent(value),
                 Some(Err(_)) => Done::SendClosed,
-                None => Done::NotSent,
+                None => Done::GaveUpSending(value),
             },
             Op::Recv => rx.recv_async().await.map_or(Done::RecvClosed, Done::Got),
             Op::RecvTimeout(patience) => match give_up(rx.recv_async(), patience / 20).await {
@@ -450,6 +453,14 @@ fn one_history(handle: &fibra::Handle, rng: &mut Rng, (tx, rx): (Sender<u8>, Rec
     }
     events.extend(started.into_iter().flat_map(channels::Started::join));
     events.sort_by_key(|event| event.called);
+    // Everything that went in has come out: so one that was given up was sent if somebody has it, and otherwise nothing happened.
+    let got: Vec<u8> =
+        events.iter().filter_map(|event| if let Done::Got(value) = event.done { Some(value) } else { None }).collect();
+    events.retain_mut(|event| {
+        let Done::GaveUpSending(value) = event.done else { return true };
+        event.done = Done::Sent(value);
+        got.contains(&value)
+    });
     (sides, events)
 }
 

@@ -28,8 +28,8 @@ fn a_permit_keeps_a_place() {
     assert_eq!(tx.try_send(9), Err(TrySendError::Full(9)));
     assert_eq!(rx.try_recv(), Err(TryRecvError::Empty));
     // In the order of sending, not of reserving.
-    second.send(1).unwrap();
-    first.send(2).unwrap();
+    second.send(1);
+    first.send(2);
     assert_eq!((rx.recv(), rx.recv()), (Ok(1), Ok(2)));
     drop(tx.reserve().unwrap());
     (0..2).for_each(|value| tx.try_send(value).unwrap());
@@ -59,7 +59,7 @@ fn a_dropped_permit_wakes_the_next() {
         });
         until_parked(1);
         assert_eq!((rx.recv(), rx.recv()), (Ok(1), Ok(2)));
-        reserver.join().unwrap().unwrap();
+        reserver.join().unwrap();
     });
 }
 
@@ -69,7 +69,14 @@ fn a_permit_and_the_end() {
     let (tx, rx) = bounded(1);
     let permit = tx.reserve().unwrap();
     drop(rx);
-    assert_eq!(permit.send(1), Err(SendError(1)));
+    assert_eq!(permit.try_send(1), Err(SendError(1)));
+    // One that was had before the close is as good after it.
+    let (tx, rx) = bounded(1);
+    let permit = tx.reserve().unwrap();
+    tx.close();
+    assert_eq!(rx.try_recv(), Err(TryRecvError::Empty), "something may still come");
+    permit.send(1);
+    assert_eq!((rx.recv(), rx.try_recv()), (Ok(1), Err(TryRecvError::Disconnected)));
     let (tx, rx) = bounded::<u32>(1);
     drop(tx.reserve().unwrap());
     tx.close();
@@ -118,9 +125,9 @@ fn stress_permits() {
                         0 => tx.send(value).unwrap(),
                         1 => {
                             drop(tx.reserve().unwrap());
-                            tx.reserve().unwrap().send(value).unwrap();
+                            tx.reserve().unwrap().send(value);
                         }
-                        _ => fibra::block_on(tx.reserve_async()).unwrap().send(value).unwrap(),
+                        _ => fibra::block_on(tx.reserve_async()).unwrap().send(value),
                     }
                     assert!(tx.len() <= 3);
                 }

@@ -237,7 +237,7 @@ fn stress_selects_among_plain_ends() {
 // stop: what was sent is what was received, channel by channel.
 #[test]
 fn stress_selects_among_selects() {
-    let _watchdog = watchdog(600);
+    let _watchdog = watchdog(20);
     let rounds = turns(100_000) / 12;
     let (players, channels) = (10, 6);
     let rt = runtime(2);

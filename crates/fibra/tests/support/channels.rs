@@ -23,8 +23,10 @@ pub(crate) fn runtime(workers: usize) -> Runtime {
 pub(crate) const ACCEPTED: u8 = 1;
 /// It came out of the channel.
 pub(crate) const RECEIVED: u8 = 2;
-/// It was given back, or its send was given up (a cancelled fiber, a dropped future).
+/// It was given back, or the fiber that sent it was cancelled.
 pub(crate) const REFUSED: u8 = 4;
+/// The future of its send was dropped: it may have been taken just before.
+pub(crate) const ABANDONED: u8 = 32;
 /// It is gone.
 const DROPPED: u8 = 8;
 /// It was there.
@@ -82,20 +84,20 @@ impl Ledger {
         assert_eq!(self.dropped(), self.created(), "values are left over");
     }
 
-    /// And each was either accepted and received, or refused.
+    /// And each was either accepted and received, or refused. (Abandoned ones may or may not have been received.)
     #[track_caller]
     pub(crate) fn check_fates(&self) {
         self.check_drops();
         for number in 0..self.created() {
-            let fate = self.0.fates[number].load(SeqCst) & (ACCEPTED | RECEIVED | REFUSED);
-            let right = fate == ACCEPTED | RECEIVED || fate == REFUSED;
+            let fate = self.0.fates[number].load(SeqCst) & (ACCEPTED | RECEIVED | REFUSED | ABANDONED);
+            let right = [ACCEPTED | RECEIVED, REFUSED, ABANDONED, ABANDONED | RECEIVED].contains(&fate);
             assert!(right, "value {number}: {}", in_words(fate));
         }
     }
 }
 
 fn in_words(fate: u8) -> String {
-    let words = [(ACCEPTED, "accepted"), (RECEIVED, "received"), (REFUSED, "refused")];
+    let words = [(ACCEPTED, "accepted"), (RECEIVED, "received"), (REFUSED, "refused"), (ABANDONED, "abandoned")];
     let said: Vec<&str> = words.iter().filter(|(bit, _)| fate & bit != 0).map(|(_, word)| *word).collect();
     if said.is_empty() { "never heard of again".to_owned() } else { said.join(" and ") }
 }
