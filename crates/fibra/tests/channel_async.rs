@@ -494,7 +494,7 @@ impl Executor {
 // Tasks of another executor, fibers and threads share channels.
 #[test]
 fn stress_a_foreign_executor() {
-    let _watchdog = watchdog(300);
+    let _watchdog = watchdog(120);
     let count = turns(2_000);
     let rt = runtime(2);
     for kind in [rendezvous, || bounded(1), || bounded(7), unbounded] {
@@ -538,7 +538,7 @@ fn stress_a_foreign_executor() {
 // Futures are dropped on one thread while their partners come on another one.
 #[test]
 fn stress_drops_against_matches() {
-    let _watchdog = watchdog(300);
+    let _watchdog = watchdog(120);
     let mut rng = Rng::new();
     let kinds: [fn() -> Ends; 3] = [rendezvous, || bounded(1), || bounded(2)];
     for round in 0..turns(3_000) {

@@ -398,7 +398,7 @@ fn finish_says_how_it_ended() {
 // S0-33, S0-42: both last ends dropped at the same time on two threads, with values in the buffer: nothing leaks, nothing goes twice.
 #[test]
 fn stress_both_ends_dropped_at_once() {
-    let _watchdog = watchdog(300);
+    let _watchdog = watchdog(120);
     let rounds = turns(20_000);
     let barrier = Barrier::new(2);
     let (give, take) = std::sync::mpsc::channel::<Receiver<Arc<()>>>();
@@ -429,7 +429,7 @@ fn stress_both_ends_dropped_at_once() {
 // S0-42, S4-71: and with somebody who waits for each of them, who holds the only other end.
 #[test]
 fn stress_the_end_of_each_side_wakes_the_other() {
-    let _watchdog = watchdog(300);
+    let _watchdog = watchdog(120);
     let rt = runtime(2);
     for round in 0..turns(2_000) {
         let ((tx, rx), (back_tx, back_rx)) = (bounded::<u32>(1), bounded::<u32>(1));
@@ -451,7 +451,7 @@ fn stress_the_end_of_each_side_wakes_the_other() {
 // S4-62, S4-71, S4-72: many closers, many waiters: everybody hears of it once, and the values sent before are all there.
 #[test]
 fn stress_many_closers() {
-    let _watchdog = watchdog(300);
+    let _watchdog = watchdog(120);
     let rt = runtime(2);
     for round in 0..turns(500) {
         let (tx, rx): Ends<u32> = if round % 2 == 0 { rendezvous() } else { bounded(2) };

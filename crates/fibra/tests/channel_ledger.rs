@@ -302,31 +302,31 @@ fn rounds(seconds_of_watchdog: u64, count: usize, closes: bool, cancels: bool) {
 // S0-38, X-14
 #[test]
 fn stress_nothing_is_lost_or_doubled() {
-    rounds(600, 60, false, false);
+    rounds(120, 60, false, false);
 }
 
 // C-25, S1-81: match, timeout and cancellation compete for one claim.
 #[test]
 fn stress_nothing_is_lost_under_cancellation() {
-    rounds(600, 60, false, true);
+    rounds(120, 60, false, true);
 }
 
 // C-23, S4-67, S4-68: what was admitted is delivered, what was not comes back.
 #[test]
 fn stress_nothing_is_lost_under_close() {
-    rounds(600, 60, true, false);
+    rounds(120, 60, true, false);
 }
 
 #[test]
 fn stress_nothing_is_lost_under_close_and_cancellation() {
-    rounds(600, 60, true, true);
+    rounds(120, 60, true, true);
 }
 
 // S0-41, S0-43, C-24: receivers and senders come and go; whoever is left when the other side has gone hears of it, and what lay in the
 // buffer is dropped with the channel.
 #[test]
 fn stress_ends_die_at_any_time() {
-    let _watchdog = watchdog(300);
+    let _watchdog = watchdog(120);
     let mut rng = Rng::new();
     let rt = runtime(2);
     let kinds: [fn() -> Ends; 4] = [rendezvous, || bounded(1), || bounded(3), unbounded];

@@ -2,9 +2,9 @@
 //! shown them, each operation taking effect at one moment between its call and its return.
 //!
 //! Small histories, many of them, searched exhaustively (Wing and Gong's search, with a memory of where it has been). The one operation
-//! that is not a single step is a blocking send: it is admitted (buffered, or parked in its place of the queue), and may return once its
-//! value lies in the buffer or was taken. So the sequential channel is one queue: its first `capacity` values are the buffer, the rest
-//! are parked senders; a rendezvous is the queue of capacity zero, where a send and its receive therefore overlap.
+//! that is not a single step is a send: a blocking one is admitted (buffered, or parked in the queue), and may return once its value lies
+//! in the buffer or was taken, so that in a rendezvous, which has no buffer, a send and its receive overlap; and a dynamic select reserves
+//! a place first and puts the value there afterwards.
 //!
 //! The search itself is tried on histories that no channel may show. `FIBRA_LONG=1` searches for a minute instead of a second.
 #![cfg(not(any(loom, shuttle)))]
@@ -39,6 +39,8 @@ use tools::Rng;
 enum Done {
     /// A send that may have waited.
     Sent(u8),
+    /// By a dynamic select, in two steps.
+    SelectSent(u8),
     TrySent(u8),
     SendClosed,
     /// Full, or timed out.
@@ -68,6 +70,10 @@ enum Act {
     /// The value that was admitted lies in the buffer or was taken.
     Complete(u8),
     TrySend(u8),
+    /// The first half of a dynamic select's send: a place.
+    Reserve,
+    /// The second half: the value into that place.
+    Push(u8),
     SendClosed,
     NotSent,
     Recv(u8),
@@ -85,41 +91,69 @@ struct Step {
     after: Option<usize>,
 }
 
-/// The sequential channel.
+/// The sequential channel. There is never room while somebody is parked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Model {
-    queue: Vec<u8>,
+    buffer: Vec<u8>,
+    parked: Vec<u8>,
+    reserved: usize,
     closed: bool,
 }
 
 impl Model {
+    fn has_room(&self, capacity: usize) -> bool {
+        self.buffer.len() + self.reserved < capacity
+    }
+
+    fn is_empty(&self) -> bool {
+        self.buffer.is_empty() && self.parked.is_empty()
+    }
+
+    /// Receives this value, if it is the next one.
+    fn recv(&mut self, value: u8, capacity: usize) -> bool {
+        let queue = if self.buffer.is_empty() { &mut self.parked } else { &mut self.buffer };
+        if queue.first() != Some(&value) {
+            return false;
+        }
+        queue.remove(0);
+        if self.has_room(capacity) && !self.parked.is_empty() {
+            self.buffer.push(self.parked.remove(0));
+        }
+        true
+    }
+
     /// What the channel is after this step, if it may happen now. `capacity` is `usize::MAX` for an unbounded channel.
     fn after(&self, act: Act, capacity: usize) -> Option<Self> {
         let mut next = self.clone();
-        let full = self.queue.len() >= capacity;
+        let (open, room) = (!self.closed, self.has_room(capacity));
         let legal = match act {
             Act::Admit(value) => {
-                next.queue.push(value);
-                !self.closed
+                if room { &mut next.buffer } else { &mut next.parked }.push(value);
+                open
             }
-            Act::Complete(value) => self.queue.iter().skip(capacity).all(|waiting| *waiting != value),
+            Act::Complete(value) => !self.parked.contains(&value),
             // At the same moment a receiver has it: `Search::partner`.
-            Act::TrySend(_) if capacity == 0 => !self.closed && self.queue.is_empty(),
+            Act::TrySend(_) if capacity == 0 => open && self.is_empty(),
             Act::TrySend(value) => {
-                next.queue.push(value);
-                !self.closed && !full
+                next.buffer.push(value);
+                open && room
+            }
+            // Without a buffer the place is a receiver who waits.
+            Act::Reserve => {
+                next.reserved += 1;
+                open && (room || capacity == 0)
+            }
+            Act::Push(value) => {
+                next.reserved -= 1;
+                next.buffer.push(value);
+                true
             }
             Act::SendClosed => self.closed,
-            Act::NotSent => !self.closed && full,
-            Act::Recv(value) => {
-                let taken = self.queue.first() == Some(&value);
-                if taken {
-                    next.queue.remove(0);
-                }
-                taken
-            }
-            Act::RecvClosed => self.closed && self.queue.is_empty(),
-            Act::NotGot => !self.closed && self.queue.is_empty(),
+            Act::NotSent => open && !room,
+            Act::Recv(value) => next.recv(value, capacity),
+            Act::RecvClosed => self.closed && self.is_empty() && self.reserved == 0,
+            // Closed, but somebody has a place: something may still come.
+            Act::NotGot => (open || self.reserved > 0) && self.is_empty(),
             Act::Close => {
                 next.closed = true;
                 true
@@ -197,6 +231,10 @@ fn is_linearizable(history: &[Event], capacity: usize) -> bool {
             Done::Sent(value) => {
                 let admitted = add(Act::Admit(value), None);
                 add(Act::Complete(value), Some(admitted))
+            }
+            Done::SelectSent(value) => {
+                let reserved = add(Act::Reserve, None);
+                add(Act::Push(value), Some(reserved))
             }
             Done::TrySent(value) => add(Act::TrySend(value), None),
             Done::SendClosed => add(Act::SendClosed, None),
@@ -329,14 +367,14 @@ impl Op {
                 let mut select = Select::new();
                 select.send(tx);
                 let chosen = select.select();
-                chosen.send(tx, value).map_or(Done::SendClosed, |()| Done::Sent(value))
+                chosen.send(tx, value).map_or(Done::SendClosed, |()| Done::SelectSent(value))
             }
             Op::SelectEither(value) => {
                 let mut select = Select::new();
                 let (sending, _receiving) = (select.send(tx), select.recv(rx));
                 let chosen = select.select();
                 if chosen.index() == sending {
-                    chosen.send(tx, value).map_or(Done::SendClosed, |()| Done::Sent(value))
+                    chosen.send(tx, value).map_or(Done::SendClosed, |()| Done::SelectSent(value))
                 } else {
                     chosen.recv(rx).map_or(Done::RecvClosed, Done::Got)
                 }
@@ -465,7 +503,7 @@ fn one_history(handle: &fibra::Handle, rng: &mut Rng, (tx, rx): (Sender<u8>, Rec
 }
 
 fn search(capacity: usize, channel: fn() -> (Sender<u8>, Receiver<u8>)) {
-    let _watchdog = watchdog(300);
+    let _watchdog = watchdog(120);
     let long = std::env::var_os("FIBRA_LONG").is_some();
     let until = Instant::now() + Duration::from_millis(if long { 60_000 } else { 1_000 });
     let runtimes = [runtime(1), runtime(2)];

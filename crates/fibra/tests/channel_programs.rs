@@ -10,6 +10,7 @@ mod tools;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 use channels::{Side, alone, runtime, start, until_parked};
 use fibra::channel::{Receiver, Select, Sender, TrySelectError, bounded, rendezvous, unbounded};
@@ -105,7 +106,7 @@ fn stage(side: Side, handle: &fibra::Handle, rx: Receiver<u64>, tx: Sender<u64>)
 // every value that was accepted comes out, in order.
 #[test]
 fn stress_six_stages_lose_nothing_at_the_end() {
-    let _watchdog = watchdog(300);
+    let _watchdog = watchdog(120);
     let rt = runtime(2);
     let handle = rt.handle();
     let mut rng = Rng::new();
@@ -200,7 +201,7 @@ fn only(channel: usize, count: u64) -> Vec<u64> {
 // balance, and everybody hears of the end.
 #[test]
 fn stress_selects_among_plain_ends() {
-    let _watchdog = watchdog(600);
+    let _watchdog = watchdog(120);
     let values = turns(100_000) as u64 / 10;
     for workers in [1, 2] {
         let (txs, rxs): (Vec<_>, Vec<_>) = [rendezvous(), bounded(1), bounded(10), rendezvous()].into_iter().unzip();
@@ -237,7 +238,7 @@ fn stress_selects_among_plain_ends() {
 // stop: what was sent is what was received, channel by channel.
 #[test]
 fn stress_selects_among_selects() {
-    let _watchdog = watchdog(20);
+    let _watchdog = watchdog(120);
     let rounds = turns(100_000) / 12;
     let (players, channels) = (10, 6);
     let rt = runtime(2);
@@ -280,8 +281,21 @@ fn stress_selects_among_selects() {
             start(side, &rt.handle(), play, async { unreachable!() })
         })
         .collect();
-    while played.load(SeqCst) < rounds * players {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    // By chance all of them may wait for what nobody offers: then one of them is helped.
+    let (mut before, short) = (0, Duration::from_millis(1));
+    while before < rounds * players {
+        std::thread::sleep(short);
+        let now = played.load(SeqCst);
+        if std::mem::replace(&mut before, now) == now {
+            for (channel, (tx, rx)) in ends.iter().enumerate() {
+                if rx.recv_timeout(short).is_ok() {
+                    balance[channel][0].fetch_add(1, SeqCst);
+                }
+                if tx.send_timeout(channel, short).is_ok() {
+                    balance[channel][1].fetch_add(1, SeqCst);
+                }
+            }
+        }
     }
     drop(quit);
     drop(started.into_iter().map(channels::Started::join).collect::<Vec<_>>());
@@ -294,7 +308,7 @@ fn stress_selects_among_selects() {
 // S0-48, S0-60, C-20, G-19: two kinds of players that can only meet each other, over channels named in opposite orders.
 #[test]
 fn stress_selects_cross() {
-    let _watchdog = watchdog(300);
+    let _watchdog = watchdog(120);
     let rounds = turns(20_000);
     for (workers, sides) in
         [(1, [Side::Fiber; 4]), (2, [Side::Fiber; 4]), (2, [Side::Fiber, Side::Thread, Side::Thread, Side::Fiber])]
@@ -347,7 +361,7 @@ fn stress_selects_cross() {
 // losers leave no trace.
 #[test]
 fn a_select_of_any_size() {
-    let _watchdog = watchdog(300);
+    let _watchdog = watchdog(120);
     for workers in [1, 2] {
         runtime(workers).run(|| {
             for arms in [1, 2, 7, 8, 9, 100, 1_000] {
