@@ -354,6 +354,30 @@ fn a_rendezvous_send_waits_for_its_receiver() {
     }
 }
 
+// S0-44: also when a value that nobody has fetched yet lies there: one sent by a permit, whose receiver was called but has not been polled.
+#[test]
+fn a_rendezvous_does_not_buffer_behind_a_permit() {
+    let _watchdog = watchdog(60);
+    alone(|| {
+        let (tx, rx) = rendezvous();
+        let (mut first, mut second) = (pin!(rx.recv_async()), pin!(rx.recv_async()));
+        assert!(poll(first.as_mut(), &Calls::new()).is_pending());
+        assert!(poll(second.as_mut(), &Calls::new()).is_pending());
+        let fiber = fibra::spawn_local({
+            let rx = rx.clone();
+            move || rx.recv()
+        });
+        until_parked(1);
+        tx.reserve().unwrap().send(1);
+        assert!(tx.try_send(2).is_err() || rx.is_empty(), "sent, and nobody has it");
+        tx.close();
+        let mut values: Vec<u32> = fiber.join().unwrap().into_iter().collect();
+        values.extend(ready(first));
+        values.extend(ready(second));
+        assert_eq!(values, [1]);
+    });
+}
+
 // S0-53: with one worker the order of a hand-off is always the same: whoever was woken runs before any bystander that was ready before.
 #[test]
 fn the_order_of_a_hand_off_is_known() {
