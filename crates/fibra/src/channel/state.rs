@@ -579,12 +579,13 @@ impl<T> State<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn settle(&mut self) {
-        // One async waiter per list and settling: whatever makes a second value or place available settles again.
+        // One async waiter per list and settling, and what it was called for is left for it, or those behind it would be served in its stead,
+        // time and again. Whatever makes a second value or place available settles again.
         let (mut called_receiver, mut called_sender) = (false, false);
         loop {
             let mut progress = false;
             // SAFETY: see the impl.
-            while self.has_room()
+            while self.buffer.len().saturating_add(self.reserved + usize::from(called_sender)) < self.capacity
                 && let Some(node) = unsafe { self.senders.front() }
             {
                 match plain(node) {
@@ -607,7 +608,7 @@ impl<T> State<T> {
                 }
             }
             // SAFETY: see the impl.
-            while !self.buffer.is_empty()
+            while self.buffer.len() > usize::from(called_receiver)
                 && let Some(node) = unsafe { self.receivers.front() }
             {
                 match plain(node) {
