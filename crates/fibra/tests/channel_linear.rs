@@ -132,12 +132,12 @@ impl Model {
                 open
             }
             Act::Complete(value) => !self.parked.contains(&value),
-            // At the same moment a receiver has it: `Search::partner`.
-            Act::TrySend(_) if capacity == 0 => open && self.is_empty(),
-            Act::TrySend(value) => {
+            Act::TrySend(value) if room => {
                 next.buffer.push(value);
-                open && room
+                open
             }
+            // No room (there is no buffer, or it is reserved), but a receiver who has it at the same moment: `Search::partner`.
+            Act::TrySend(_) => open && self.is_empty(),
             // Without a buffer the place is a receiver who waits.
             Act::Reserve => {
                 next.reserved += 1;
@@ -203,7 +203,7 @@ impl Search {
             let act = self.steps[*index].act;
             let Some(next) = model.after(act, self.capacity) else { return false };
             match act {
-                Act::TrySend(value) if self.capacity == 0 => {
+                Act::TrySend(value) if !model.has_room(self.capacity) => {
                     let partner = self.partner(&candidates, value);
                     partner.is_some_and(|partner| self.finds_order(done | (1 << index) | (1 << partner), &next))
                 }
@@ -273,6 +273,12 @@ fn the_search_accepts_what_a_channel_may_show() {
     assert!(is_linearizable(&at_once(&[Got(1), Sent(1)]), 0));
     assert!(is_linearizable(&at_once(&[Got(2), TrySent(2)]), 0));
     assert!(is_linearizable(&at_once(&[NotSent, NotGot]), 0));
+    assert!(is_linearizable(&in_turn(&[SelectSent(1), Got(1)]), 1));
+    // Past a place that is reserved, into the hands of one who waits.
+    let reserved = Event { called: 1, returned: 99, done: SelectSent(1) };
+    let handed = [(2, 3, NotSent), (4, 9, Got(2)), (5, 6, TrySent(2)), (11, 99, Got(1))];
+    let handed = handed.map(|(called, returned, done)| Event { called, returned, done });
+    assert!(is_linearizable(&[&[reserved][..], &handed].concat(), 1));
     assert!(is_linearizable(&at_once(&[Got(2), Got(1), Sent(1), Sent(2), Closed, RecvClosed]), 0));
     // Parked when the channel was closed, and delivered afterwards.
     let parked = [
@@ -306,6 +312,9 @@ fn the_search_rejects_what_no_channel_may_show() {
         ("a receive that did not wait for its sender", 0, in_turn(&[Got(1), Sent(1)])),
         ("tried though nobody waited", 0, in_turn(&[TrySent(1), Got(1)])),
         ("nobody took it", 0, at_once(&[Sent(1), Closed, RecvClosed])),
+        ("selected after the close", 1, in_turn(&[Closed, SelectSent(1)])),
+        ("more than fits, selected", 1, in_turn(&[Sent(1), SelectSent(2)])),
+        ("selected, and lost", 1, in_turn(&[SelectSent(1), NotGot])),
         ("one for two", 0, at_once(&[Sent(1), Got(1), Got(1)])),
     ];
     for (what, capacity, history) in bad {
