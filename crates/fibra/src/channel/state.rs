@@ -579,8 +579,8 @@ impl<T> State<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn settle(&mut self) {
-        // One async waiter per list and settling, and what it was called for is left for it, or those behind it would be served in its stead,
-        // time and again. Whatever makes a second value or place available settles again.
+        // One async waiter per list and settling, and what it was called for is left for it: those behind it would be served in its
+        // stead, time and again. Whatever makes a second value or place available settles again.
         let (mut called_receiver, mut called_sender) = (false, false);
         loop {
             let mut progress = false;
