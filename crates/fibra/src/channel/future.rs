@@ -82,6 +82,9 @@ impl<T> Future for RecvFuture<'_, T> {
         if chan.is_timed() {
             return this.poll_timed(cx);
         }
+        if this.wait.goes_on(cx.waker()) {
+            return Poll::Pending;
+        }
         // Who was called, came and found nothing goes to the head of the queue again.
         let mut first = this.withdraw(false);
         loop {
@@ -210,6 +213,9 @@ impl<T> Future for SendFuture<'_, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let chan = this.sender.chan();
+        if this.wait.goes_on(cx.waker()) {
+            return Poll::Pending;
+        }
         let mut ended = this.withdraw();
         if ended == 0
             && let Holding::Here(value) = &this.value
@@ -310,6 +316,9 @@ impl<'a, T> Future for ReserveFuture<'a, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let chan = this.sender.chan();
+        if this.wait.goes_on(cx.waker()) {
+            return Poll::Pending;
+        }
         this.withdraw(false);
         loop {
             let mut reserved = Some(false);

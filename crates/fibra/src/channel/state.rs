@@ -351,28 +351,34 @@ impl<T> State<T> {
             unsafe { self.receivers.remove(node) };
             if let Some(peer) = Peer::claim(node, outcome::DONE) {
                 // SAFETY: passed on.
-                unsafe { self.fill(node, value) };
-                return Offered::Done(Some(peer));
+                if unsafe { self.fill(node, value) } {
+                    return Offered::Done(Some(peer));
+                }
+                self.set_going(peer);
             }
         }
         // SAFETY: passed on.
         unsafe { self.offer_to_buffer(value) }
     }
 
-    /// Gives a claimed FILL its value: this one, or an older one, behind which this one then queues.
+    /// Gives a claimed FILL its value: this one, or an older one, behind which this one then queues. False: there is no room for that (the
+    /// older one was over the bound, as in a rendezvous it always is), so this one is the caller's still.
     #[inline(always)]
-    unsafe fn fill(&mut self, node: &Node, value: *const T) {
+    unsafe fn fill(&mut self, node: &Node, value: *const T) -> bool {
         let slot = node.slot.get().cast::<T>();
-        match self.buffer.pop_front() {
+        let Some(older) = self.buffer.pop_front() else {
             // SAFETY: the slot of a FILL that the caller claimed; the value is the channel's now.
-            None => unsafe { slot.copy_from_nonoverlapping(value, 1) },
-            Some(older) => {
-                // SAFETY: as above.
-                unsafe { slot.write(older) };
-                // SAFETY: the value is the channel's now.
-                self.buffer.push_back(unsafe { value.read() });
-            }
+            unsafe { slot.copy_from_nonoverlapping(value, 1) };
+            return true;
+        };
+        // SAFETY: as above.
+        unsafe { slot.write(older) };
+        let room = self.has_room();
+        if room {
+            // SAFETY: the value is the channel's now.
+            self.buffer.push_back(unsafe { value.read() });
         }
+        room
     }
 
     #[inline(always)]
@@ -411,8 +417,10 @@ impl<T> State<T> {
                     unsafe { self.receivers.remove(node) };
                     if let Some(peer) = Peer::claim(node, outcome::DONE) {
                         // SAFETY: passed on.
-                        unsafe { self.fill(node, value) };
-                        return Offered::Done(Some(peer));
+                        if unsafe { self.fill(node, value) } {
+                            return Offered::Done(Some(peer));
+                        }
+                        self.set_going(peer);
                     }
                 }
             }
@@ -573,11 +581,12 @@ impl<T> State<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn settle(&mut self) {
-        // One async waiter per list and settling: whatever makes a second value or place available settles again.
+        // One async waiter per list and settling, and what it was called for is left for it: those behind it would be served in its
+        // stead, time and again. Whatever makes a second value or place available settles again.
         let (mut called_receiver, mut called_sender) = (false, false);
         loop {
             let mut progress = false;
-            while self.has_room()
+            while self.buffer.len().saturating_add(self.reserved + usize::from(called_sender)) < self.capacity
                 // SAFETY: see the impl.
                 && let Some(node) = unsafe { self.senders.front() }
             {
@@ -600,7 +609,7 @@ impl<T> State<T> {
                     }
                 }
             }
-            while !self.buffer.is_empty()
+            while self.buffer.len() > usize::from(called_receiver)
                 // SAFETY: see the impl.
                 && let Some(node) = unsafe { self.receivers.front() }
             {

@@ -30,6 +30,16 @@ pub(crate) enum Published {
 }
 
 impl TaskWait {
+    /// Polled again before anybody came: the wait keeps its place in the queue, and has this waker from now on. False: there is no wait, or it
+    /// was completed; withdraw, and look.
+    pub(crate) fn goes_on(&self, waker: &Waker) -> bool {
+        let Some(record) = self.record else { return false };
+        record.set_waker(Some(waker.clone()));
+        // The waker first: an owner claims, and then takes the waker under its lock. One who took the old waker is seen here, because that
+        // lock was ours afterwards; one who is not seen here will find the new one.
+        record.waiter().word.snapshot().is_waiting()
+    }
+
     /// Ends the wait that the last poll published, whichever way it went. `unlink` takes the node out of its list, if it is still linked.
     /// `Some`: an owner had completed it, as this arm.
     pub(crate) fn withdraw(&mut self, unlink: impl FnOnce(&Node)) -> Option<Arm> {
