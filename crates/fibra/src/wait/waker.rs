@@ -142,7 +142,8 @@ pub(crate) fn call(waker: Waker) {
 }
 
 /// A wait that is the holder's to complete: fill its slot, then set it going, once. Until then the waiter cannot move on, and nobody else
-/// can end its wait; so no user code may run in between. One word: the waiter, and in its lowest bits what was promised when it was claimed.
+/// can end its wait; so no user code may run in between. One word: the waiter, and in its lowest bits what was promised when it was
+/// claimed.
 #[derive(Debug)]
 #[must_use = "the waiter sleeps until it is set going"]
 pub(crate) struct Claimed(NonNull<Waiter>);
