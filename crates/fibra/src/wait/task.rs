@@ -30,8 +30,8 @@ pub(crate) enum Published {
 }
 
 impl TaskWait {
-    /// Polled again before anybody came: the wait keeps its place in the queue, and has this waker from now on. False: there is no wait, or it
-    /// was completed; withdraw, and look.
+    /// Polled again before anybody came: the wait keeps its place in the queue, and has this waker from now on. False: there is no
+    /// wait, or it was completed; withdraw, and look.
     pub(crate) fn goes_on(&self, waker: &Waker) -> bool {
         let Some(record) = self.record else { return false };
         record.set_waker(Some(waker.clone()));
