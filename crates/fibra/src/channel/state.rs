@@ -257,7 +257,7 @@ impl<T> State<T> {
     ///
     /// # Safety
     /// `slot` is valid for writing a `T`.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn take(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Taken {
         if let Some(value) = self.buffer.pop_front() {
             // SAFETY: the contract.
@@ -274,7 +274,7 @@ impl<T> State<T> {
         unsafe { self.take_nothing(slot) }
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn take_from_sender(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Option<Option<Peer>> {
         // SAFETY: see the impl.
         let mut next = unsafe { self.senders.front() };

@@ -112,18 +112,18 @@ impl<T> Drop for SendWait<'_, T> {
 }
 
 impl<T> Waitable for SendWait<'_, T> {
+    #[inline(always)]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         let Common { chan, node, verdict, peer } = &self.common;
         let mut locked = chan.lock();
         let value = self.value;
-        let mut offered = Offered::Grow;
-        while let Offered::Grow = offered {
-            // SAFETY: the value is ours, and the channel's if DONE.
+        // SAFETY: the value is ours, and the channel's if DONE.
+        let mut offered = unsafe { locked.state().offer(value, Some(waiter)) };
+        if let Offered::Grow = offered {
+            // Rare, and only here: an unbounded channel never comes this far but for a race with its own growth.
+            locked.state().make_room();
+            // SAFETY: as above.
             offered = unsafe { locked.state().offer(value, Some(waiter)) };
-            if let Offered::Grow = offered {
-                // Rare, and only here: an unbounded channel never comes this far but for a race with its own growth.
-                locked.state().buffer.reserve(1);
-            }
         }
         let parks = match offered {
             Offered::Done(set_going) => {
@@ -202,6 +202,7 @@ pub(super) unsafe fn recv<T>(
 }
 
 impl<T> Waitable for RecvWait<'_, T> {
+    #[inline(always)]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         let Common { chan, node, verdict, peer } = &self.common;
         let mut locked = chan.lock();
