@@ -200,6 +200,8 @@ impl<T> State<T> {
         self.refresh_buffered(recv | send)
     }
 
+    /// Out of line: it would cost the hot paths their registers.
+    #[inline(never)]
     fn refresh_buffered(&mut self, waiting: u8) -> u8 {
         let room = self.capacity.saturating_sub(self.reserved);
         let len = self.buffer.len();
