@@ -110,9 +110,14 @@ impl TaskRecord {
 
     /// Sets the waker of the wait that is about to be published.
     pub(crate) fn set_waker(&self, waker: Option<Waker>) {
-        // The old one is dropped outside the lock: dropping a waker is user code.
+        // The old one is dropped outside the lock: dropping a waker is user code. A panic of its stays here: a future that has just been
+        // completed has yet to forget what was taken from it.
         let old = std::mem::replace(&mut *self.waker.lock(), waker);
-        drop(old);
+        if old.is_some()
+            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(old)))
+        {
+            std::mem::forget(payload);
+        }
     }
 
     /// Begins a wait that nothing but a notification ends; RUNNING → PARKING → PARKED at once, since a task has no stack to leave.
