@@ -88,13 +88,14 @@ impl Peer {
         if self.0.is_marked() { Place::Tail } else { Place::Next }
     }
 
-    /// Sets it going; called without any lock and outside PARKING, because a waker is user code.
+    /// Sets it going, at once: before any user code and before the caller may suspend, because whoever withdraws a claimed wait meanwhile
+    /// waits for this. (No user code runs in here, so it may be done under a lock.) A waker comes back, to be called when no lock is
+    /// held and outside PARKING.
+    #[must_use]
     #[inline(always)]
-    pub(crate) fn go(self) {
+    pub(crate) fn go(self) -> Option<Waker> {
         let place = self.place();
-        if let Some(waker) = wake::go(self.0, place) {
-            wake::call(waker);
-        }
+        wake::go(self.0, place)
     }
 }
 
@@ -563,8 +564,7 @@ impl<T> State<T> {
 
     /// Under the lock: a waker is user code and has to wait.
     fn set_going(&mut self, peer: Peer) {
-        let place = peer.place();
-        if let Some(waker) = wake::go(peer.0, place) {
+        if let Some(waker) = peer.go() {
             self.aftermath().wakers.push(waker);
         }
     }
