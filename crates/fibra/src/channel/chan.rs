@@ -373,7 +373,7 @@ impl<T> Chan<T> {
         let state = locked.state();
         match side {
             // Permits borrow from senders: what is still reserved was forgotten.
-            Side::Senders => state.reserved = 0,
+            Side::Senders => state.settle_unreserved(),
             Side::Receivers => state.abandoned = true,
         }
         let gives_back = side == Side::Receivers && !seeded_bug("channel_receivers_leave_silently");
