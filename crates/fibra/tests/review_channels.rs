@@ -305,6 +305,95 @@ fn what_forgotten_permits_held_back_is_delivered_in_the_end() {
     assert_eq!(got, [1, 2, 3]);
 }
 
+// ---- Order --------------------------------------------------------------------------------------------------------------
+
+/// Whoever came first is served first, also if it is a future: a fiber behind it took what it was called for, each time.
+#[test]
+fn futures_keep_their_place_among_fibers() {
+    let _watchdog = watchdog(20);
+    fibra::Runtime::current_thread().unwrap().run(|| {
+        let quiet = waker(|| ());
+        // The others run until they wait: on one thread that is an order, not a matter of time.
+        let others_run = || (0..8).for_each(|_| fibra::yield_now());
+        let (tx, rx) = bounded::<u32>(2);
+        let mut future = rx.recv_async();
+        assert!(poll(&mut future, &quiet).is_pending());
+        let behind = rx.clone();
+        let fiber = fibra::spawn(move || behind.recv().unwrap());
+        others_run();
+        tx.try_send(1).unwrap();
+        others_run();
+        assert_eq!(poll(&mut future, &quiet), Poll::Ready(Ok(1)));
+        // Called and dropped: the next one gets it.
+        let mut future = rx.recv_async();
+        assert!(poll(&mut future, &quiet).is_pending());
+        tx.try_send(2).unwrap();
+        drop(future);
+        assert_eq!(fiber.join().unwrap(), 2);
+
+        // The same for places.
+        let (tx, rx) = bounded::<u32>(1);
+        tx.try_send(0).unwrap();
+        let mut first = tx.reserve_async();
+        assert!(poll(&mut first, &quiet).is_pending());
+        let behind = tx.clone();
+        let fiber = fibra::spawn(move || behind.send(9).unwrap());
+        others_run();
+        assert_eq!(rx.try_recv(), Ok(0));
+        others_run();
+        let Poll::Ready(Ok(permit)) = poll(&mut first, &quiet) else { panic!("it came first") };
+        permit.send(8);
+        assert_eq!((rx.recv(), rx.recv()), (Ok(8), Ok(9)));
+        fiber.join().unwrap();
+    });
+}
+
+/// Several values and several futures, called in any order, dropped or polled: none is left behind.
+#[test]
+fn called_futures_that_go_pass_the_call_on() {
+    let _watchdog = watchdog(20);
+    for pattern in 0..64_u32 {
+        let (tx, rx) = bounded::<u32>(3);
+        let called: Vec<_> = (0..6).map(|_| Arc::new(AtomicBool::new(false))).collect();
+        let wakers: Vec<_> = called
+            .iter()
+            .map(|called| {
+                let called = called.clone();
+                waker(move || called.store(true, Ordering::SeqCst))
+            })
+            .collect();
+        let mut futures: Vec<_> = (0..6).map(|_| Some(rx.recv_async())).collect();
+        for (future, waker) in futures.iter_mut().zip(&wakers) {
+            assert!(poll(future.as_mut().unwrap(), waker).is_pending());
+        }
+        for value in 0..3 {
+            tx.try_send(value).unwrap();
+        }
+        // Those whose bit is set go when they are called; the others take what they find.
+        let mut got = Vec::new();
+        let mut progress = true;
+        while mem::take(&mut progress) {
+            for (index, future) in futures.iter_mut().enumerate() {
+                if !called[index].swap(false, Ordering::SeqCst) {
+                    continue;
+                }
+                progress = true;
+                if pattern >> index & 1 == 1 {
+                    *future = None;
+                } else if let Some(waiting) = future
+                    && let Poll::Ready(value) = poll(waiting, &wakers[index])
+                {
+                    got.push(value.unwrap());
+                    *future = None;
+                }
+            }
+        }
+        let takers = 6 - pattern.count_ones() as usize;
+        assert_eq!(got, (0..takers.min(3) as u32).collect::<Vec<_>>(), "{pattern:06b}");
+        assert_eq!(rx.len(), 3 - got.len());
+    }
+}
+
 // ---- Closing ------------------------------------------------------------------------------------------------------------
 
 /// A select that waits at both ends of one channel kept itself from seeing the close: its own send counted as something to come.
