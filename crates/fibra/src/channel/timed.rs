@@ -74,8 +74,8 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    /// Sets `alarm` to `due`, or tells the one that is set already whom to call. If the moment is over nothing is set: the caller, who looks
-    /// at the time afterwards, is to see to it.
+    /// Sets `alarm` to `due`, or tells the one that is set already whom to call. If the moment is over nothing is set: the caller, who
+    /// looks at the time afterwards, is to see to it.
     pub(super) fn set(alarm: &mut Option<Self>, due: u64, waker: &Waker) {
         if due <= clock::now() {
             return;
