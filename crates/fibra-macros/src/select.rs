@@ -30,7 +30,8 @@
 //! * On the path of the winner, `v` is moved before any code of the user runs (destructors of the other arms, the body): a panic
 //!   there does not drop it a second time.
 //! * The other arms are used once more after that move (`p::keep(&arms.1)`), so an arm that borrows from `v` itself
-//!   (`recv(v.reply)`) does not compile: whoever received `v` may have destroyed it.
+//!   (`recv(v.reply)`) does not compile: whoever received `v` may have destroyed it. So is the sender (`send(v.tx, v)`): the
+//!   channel must be there until select has returned.
 //!
 //! Our names have `mixed_site` spans, so they neither clash with the user's nor are seen by them; all paths are absolute. The
 //! tokens next to a user's expression are located where it is, so that errors about it point there.
@@ -362,6 +363,7 @@ impl Arm {
         );
         let value = &self.arguments[1];
         let mut out = fill(beside(value), &template, &[("value", value)]);
+        out.extend(fill(beside(&self.arguments[0]), &format!("{LIBRARY}::keep(&e{index});"), &[]));
         for (other, arm) in cases.iter().enumerate().filter(|(other, _)| *other != index) {
             out.extend(fill(beside(&arm.arguments[0]), &format!("{LIBRARY}::keep(&arms.{other});"), &[]));
         }

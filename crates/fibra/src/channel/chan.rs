@@ -8,6 +8,7 @@ use std::fmt;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
+use std::task::Waker;
 
 use super::order;
 use super::reason::{CloseReason, Side};
@@ -235,18 +236,13 @@ impl<T> Chan<T> {
         }
         let mut locked = self.lock();
         // SAFETY: the contract.
-        let taken = unsafe { locked.state().take(slot, None) };
-        locked.unlock();
-        match taken {
-            Taken::Value(peer) => {
-                if let Some(peer) = peer {
-                    peer.go();
-                }
-                Tried::Done
-            }
-            Taken::Nothing => Tried::NotNow,
-            Taken::Closed => Tried::Closed,
-        }
+        let (tried, peer) = match unsafe { locked.state().take(slot, None) } {
+            Taken::Value(peer) => (Tried::Done, peer),
+            Taken::Nothing => (Tried::NotNow, None),
+            Taken::Closed => (Tried::Closed, None),
+        };
+        locked.unlock_and_go(peer);
+        tried
     }
 
     /// Sends the value at `value` if that is possible now.
@@ -258,20 +254,19 @@ impl<T> Chan<T> {
         loop {
             let mut locked = self.lock();
             // SAFETY: the contract.
-            let offered = unsafe { locked.state().offer(value, None) };
-            let have = if matches!(offered, Offered::Grow) { locked.state().buffer.capacity() } else { 0 };
-            locked.unlock();
-            match offered {
-                Offered::Done(peer) => {
-                    if let Some(peer) = peer {
-                        peer.go();
-                    }
-                    return Tried::Done;
+            let (tried, peer) = match unsafe { locked.state().offer(value, None) } {
+                Offered::Done(peer) => (Tried::Done, peer),
+                Offered::Full => (Tried::NotNow, None),
+                Offered::Closed => (Tried::Closed, None),
+                Offered::Grow => {
+                    let have = locked.state().buffer.capacity();
+                    locked.unlock();
+                    self.grow(have);
+                    continue;
                 }
-                Offered::Full => return Tried::NotNow,
-                Offered::Closed => return Tried::Closed,
-                Offered::Grow => self.grow(have),
-            }
+            };
+            locked.unlock_and_go(peer);
+            return tried;
         }
     }
 
@@ -378,7 +373,7 @@ impl<T> Chan<T> {
         let state = locked.state();
         match side {
             // Permits borrow from senders: what is still reserved was forgotten.
-            Side::Senders => state.reserved = 0,
+            Side::Senders => state.settle_unreserved(),
             Side::Receivers => state.abandoned = true,
         }
         let gives_back = side == Side::Receivers && !seeded_bug("channel_receivers_leave_silently");
@@ -415,39 +410,59 @@ impl<T> Locked<'_, T> {
     #[inline(always)]
     pub(crate) fn unlock(mut self) {
         if self.state().aftermath.is_some() {
-            self.unlock_and_see_to();
+            self.unlock_and_see_to(None);
+        }
+    }
+
+    /// Unlocks and sets `peer` going, whose wait was completed under this lock; then the same.
+    #[inline(always)]
+    pub(crate) fn unlock_and_go(mut self, peer: Option<Peer>) {
+        if self.state().aftermath.is_some() {
+            return self.unlock_and_see_to(peer);
+        }
+        drop(self);
+        if let Some(waker) = peer.and_then(Peer::go) {
+            wake::call(waker);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn unlock_and_see_to(mut self) {
+    fn unlock_and_see_to(mut self, peer: Option<Peer>) {
         let chan = self.chan;
         let aftermath = self.state().aftermath.take();
         drop(self);
+        // Before the user code below, which may suspend or end the peer's future.
+        let waker = peer.and_then(Peer::go);
         if let Some(aftermath) = aftermath {
             chan.see_to(*aftermath);
         }
+        if let Some(waker) = waker {
+            wake::call(waker);
+        }
     }
 
-    /// Unlocks where no user code may run, because the caller is PARKING: wakers are called soon, by somebody else. (What a policy drops is
-    /// dropped before anybody parks.)
+    /// Unlocks where no user code may run, because the caller is PARKING, and sets `peer` going: its waker is returned, to be called after
+    /// PARKING; other wakers are called soon, by somebody else.
+    #[must_use]
     #[inline(always)]
-    pub(crate) fn unlock_parking(mut self) {
-        if self.state().aftermath.is_some() {
-            self.unlock_and_leave_to_others();
+    pub(crate) fn unlock_parking(self, peer: Option<Peer>) -> Option<Waker> {
+        let wakers = self.unlock_owing();
+        let waker = peer.and_then(Peer::go);
+        if !wakers.is_empty() {
+            wake::call_soon(wakers);
         }
+        waker
     }
 
-    #[cold]
-    #[inline(never)]
-    fn unlock_and_leave_to_others(mut self) {
-        let aftermath = self.state().aftermath.take();
+    /// Unlocks where no user code may run, and returns the wakers that are to be called: by [`wake::call_soon`], when no lock is held.
+    /// (What a policy drops is dropped before anybody parks.)
+    #[inline(always)]
+    pub(crate) fn unlock_owing(mut self) -> Vec<Waker> {
+        let Some(aftermath) = self.state().aftermath.take() else { return Vec::new() };
         drop(self);
-        if let Some(aftermath) = aftermath {
-            debug_assert!(aftermath.evicted.is_empty(), "a channel with a policy never makes a sender wait");
-            wake::call_soon(aftermath.wakers);
-        }
+        debug_assert!(aftermath.evicted.is_empty(), "a channel with a policy never makes a sender wait");
+        aftermath.wakers
     }
 }
 
@@ -500,5 +515,5 @@ impl<T> fmt::Debug for Chan<T> {
     }
 }
 
-/// The peer whose wait a `publish` completed, to be set going after PARKING.
-pub(crate) type AfterPark = std::cell::Cell<Option<Peer>>;
+/// The waker of the peer whose wait a `publish` completed, to be called after PARKING.
+pub(crate) type AfterPark = std::cell::Cell<Option<Waker>>;

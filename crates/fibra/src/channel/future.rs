@@ -19,10 +19,12 @@ use super::receiver::Receiver;
 use super::sender::{Permit, Sender};
 use super::state::{Offered, Taken, outcome, role};
 use super::timed::Alarm;
-use super::waits::{take_now, watch_list};
+use super::waits::watch_list;
 use crate::prim::bug::seeded_bug;
+use crate::prim::clock;
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::task::{Published, TaskWait};
+use crate::wait::wake;
 use crate::wait::word::{ARM_FIRST, Ticket};
 
 fn prepare(node: &Node, waiter: WaiterRef, ticket: Ticket, role: u8) {
@@ -46,20 +48,6 @@ impl<'a, T> RecvFuture<'a, T> {
         Self { receiver, wait: TaskWait::default(), alarm: None }
     }
 
-    /// A future has no timer of its own: somebody has to call it when the time has come.
-    fn poll_timed(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, RecvError>> {
-        let chan = self.receiver.chan();
-        match take_now(chan) {
-            Ok(value) => Poll::Ready(Ok(value)),
-            Err(_) => {
-                if let Some(due) = chan.timed_deadline() {
-                    Alarm::set(&mut self.alarm, due, cx.waker());
-                }
-                Poll::Pending
-            }
-        }
-    }
-
     /// Ends the wait of the last poll. True: it was notified.
     fn withdraw(&mut self, passes_on: bool) -> bool {
         let chan = self.receiver.chan();
@@ -79,41 +67,50 @@ impl<T> Future for RecvFuture<'_, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let chan = this.receiver.chan();
-        if chan.is_timed() {
-            return this.poll_timed(cx);
-        }
-        if this.wait.goes_on(cx.waker()) {
+        // (If time feeds the channel, that may be what this poll is for.)
+        if !chan.is_timed() && this.wait.goes_on(cx.waker()) {
             return Poll::Pending;
         }
         // Who was called, came and found nothing goes to the head of the queue again.
         let mut first = this.withdraw(false);
         loop {
+            // A future has no timer of its own: somebody has to call it when the time has come.
+            let due = if chan.is_timed() { chan.timed_deadline() } else { None };
+            if let Some(due) = due {
+                Alarm::set(&mut this.alarm, due, cx.waker());
+            }
             let mut slot = MaybeUninit::<T>::uninit();
-            let mut taken = Taken::Nothing;
+            let (mut received, mut peers_waker) = (false, None);
             let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
                 let mut locked = chan.lock();
                 // SAFETY: the slot is ours, and empty.
-                taken = unsafe { locked.state().take(slot.as_mut_ptr(), Some(waiter)) };
-                let pending = matches!(taken, Taken::Nothing);
+                let (pending, peer) = match unsafe { locked.state().take(slot.as_mut_ptr(), Some(waiter)) } {
+                    Taken::Value(peer) => {
+                        received = true;
+                        (false, peer)
+                    }
+                    Taken::Closed => (false, None),
+                    Taken::Nothing => (true, None),
+                };
                 if pending {
                     prepare(node, waiter, ticket, role::NOTIFY);
                     // SAFETY: under the lock; the node lies in a record that is never freed.
                     unsafe { locked.state().link_receiver(node, first) };
                 }
-                locked.unlock_parking();
+                peers_waker = locked.unlock_parking(peer);
                 pending
             });
-            match (published, taken) {
-                (Published::Pending, _) => return Poll::Pending,
-                (Published::Completed, _) => first = this.withdraw(false),
-                (Published::Refused, Taken::Value(peer)) => {
-                    if let Some(peer) = peer {
-                        peer.go();
-                    }
-                    // SAFETY: `take` wrote it.
-                    return Poll::Ready(Ok(unsafe { slot.assume_init() }));
-                }
-                (Published::Refused, _) => return Poll::Ready(Err(RecvError)),
+            if let Some(waker) = peers_waker {
+                wake::call(waker);
+            }
+            match published {
+                // Whoever came too late for the alarm may have come too late for the moment too.
+                Published::Pending if due.is_some_and(|due| due <= clock::now()) => first = this.withdraw(false),
+                Published::Pending => return Poll::Pending,
+                Published::Completed => first = this.withdraw(false),
+                // SAFETY: `take` wrote it.
+                Published::Refused if received => return Poll::Ready(Ok(unsafe { slot.assume_init() })),
+                Published::Refused => return Poll::Ready(Err(RecvError)),
             }
         }
     }
@@ -240,11 +237,11 @@ impl<T> Future for SendFuture<'_, T> {
                 }
             }
             let value = this.value.boxed();
-            let mut offered = Offered::Full;
+            let (mut sent, mut peers_waker) = (false, None);
             let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
                 let mut locked = chan.lock();
                 // SAFETY: the value is ours, and the channel's if DONE.
-                offered = unsafe { locked.state().offer(value, Some(waiter)) };
+                let mut offered = unsafe { locked.state().offer(value, Some(waiter)) };
                 if let Offered::Grow = offered {
                     locked.state().buffer.reserve(1);
                     // SAFETY: as above.
@@ -259,20 +256,26 @@ impl<T> Future for SendFuture<'_, T> {
                     // the wait is over.
                     unsafe { locked.state().link_sender(node) };
                 }
-                locked.unlock_parking();
+                let peer = if let Offered::Done(peer) = offered {
+                    sent = true;
+                    peer
+                } else {
+                    None
+                };
+                peers_waker = locked.unlock_parking(peer);
                 pending
             });
-            ended = match (published, offered) {
-                (Published::Pending, _) => return Poll::Pending,
-                (Published::Completed, _) => this.withdraw(),
-                (Published::Refused, Offered::Done(peer)) => {
-                    this.value.forget();
-                    if let Some(peer) = peer {
-                        peer.go();
-                    }
-                    outcome::DONE
-                }
-                (Published::Refused, _) => outcome::CLOSED,
+            if sent {
+                this.value.forget();
+            }
+            if let Some(waker) = peers_waker {
+                wake::call(waker);
+            }
+            ended = match published {
+                Published::Pending => return Poll::Pending,
+                Published::Completed => this.withdraw(),
+                Published::Refused if sent => outcome::DONE,
+                Published::Refused => outcome::CLOSED,
             };
         }
     }
@@ -331,7 +334,7 @@ impl<'a, T> Future for ReserveFuture<'a, T> {
                     // SAFETY: under the lock; the node lies in a record that is never freed.
                     unsafe { locked.state().link_sender(node) };
                 }
-                locked.unlock_parking();
+                let _nobody = locked.unlock_parking(None);
                 pending
             });
             match (published, reserved) {
@@ -387,7 +390,7 @@ impl<T> Future for ClosedFuture<'_, T> {
                 // SAFETY: under the lock; the node lies in a record that is never freed.
                 unsafe { list(state).push_back(node) };
             }
-            locked.unlock_parking();
+            let _nobody = locked.unlock_parking(None);
             pending
         });
         match published {

@@ -88,13 +88,14 @@ impl Peer {
         if self.0.is_marked() { Place::Tail } else { Place::Next }
     }
 
-    /// Sets it going; called without any lock and outside PARKING, because a waker is user code.
+    /// Sets it going, at once: before any user code and before the caller may suspend, because whoever withdraws a claimed wait meanwhile
+    /// waits for this. (No user code runs in here, so it may be done under a lock.) A waker comes back, to be called when no lock is
+    /// held and outside PARKING.
+    #[must_use]
     #[inline(always)]
-    pub(crate) fn go(self) {
+    pub(crate) fn go(self) -> Option<Waker> {
         let place = self.place();
-        if let Some(waker) = wake::go(self.0, place) {
-            wake::call(waker);
-        }
+        wake::go(self.0, place)
     }
 }
 
@@ -253,6 +254,25 @@ impl<T> State<T> {
         self.closed && self.buffer.is_empty() && !reserved && self.senders.is_empty()
     }
 
+    /// The same for one who waits at both ends: what he would send himself is nothing he could receive.
+    fn is_exhausted_for(&self, me: Option<WaiterRef>) -> bool {
+        if !self.closed {
+            return false;
+        }
+        self.is_exhausted()
+            || me.is_some() && self.buffer.is_empty() && self.reserved == 0 && {
+                // SAFETY: see the impl.
+                let mut next = unsafe { self.senders.front() };
+                while let Some(node) = next
+                    && node.is_of(me)
+                {
+                    // SAFETY: see the impl.
+                    next = unsafe { self.senders.after(node) };
+                }
+                next.is_none()
+            }
+    }
+
     // ---- Receiving ------------------------------------------------------------------------------------------------------
 
     /// Receives into `slot`, as `me` (whose own nodes are passed over).
@@ -273,7 +293,7 @@ impl<T> State<T> {
             return Taken::Value(peer);
         }
         // SAFETY: as above.
-        unsafe { self.take_nothing(slot) }
+        unsafe { self.take_nothing(slot, me) }
     }
 
     #[inline(always)]
@@ -298,13 +318,13 @@ impl<T> State<T> {
     }
 
     #[cold]
-    unsafe fn take_nothing(&mut self, slot: *mut T) -> Taken {
+    unsafe fn take_nothing(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Taken {
         if let Some(value) = self.timed.as_mut().and_then(|timed| timed.take_due()) {
             // SAFETY: the contract of `take`.
             unsafe { slot.write(value) };
             return Taken::Value(None);
         }
-        if self.is_exhausted() { Taken::Closed } else { Taken::Nothing }
+        if self.is_exhausted_for(me) { Taken::Closed } else { Taken::Nothing }
     }
 
     /// A place became free and somebody waits to send: the oldest gets it.
@@ -473,7 +493,10 @@ impl<T> State<T> {
 
     /// Would receiving come to something now, if only to the answer that it is closed?
     pub(crate) fn is_ready_to_take(&self, me: Option<WaiterRef>) -> bool {
-        if !self.buffer.is_empty() || self.is_exhausted() || self.timed.as_ref().is_some_and(|timed| timed.is_due()) {
+        if !self.buffer.is_empty()
+            || self.is_exhausted_for(me)
+            || self.timed.as_ref().is_some_and(|timed| timed.is_due())
+        {
             return true;
         }
         // SAFETY: see the impl.
@@ -541,11 +564,50 @@ impl<T> State<T> {
         if self.abandoned {
             return false;
         }
+        if self.overflow != Overflow::Block {
+            // Such a place is promised to everybody, so it may not be there: the policy decides, as for any other send.
+            // SAFETY: the contract.
+            unsafe { self.send_by_policy(value) };
+            return true;
+        }
         // In a rendezvous whose receiver has gone elsewhere this is one more than the capacity: it waits here for the next one.
         // SAFETY: the contract.
         self.buffer.push_back(unsafe { value.read() });
         self.settle();
         true
+    }
+
+    /// Sends where nobody waits: there is room, or something is dropped.
+    ///
+    /// # Safety
+    /// `value` points to a `T`, which is the channel's afterwards.
+    #[cold]
+    unsafe fn send_by_policy(&mut self, value: *const T) {
+        loop {
+            // SAFETY: the contract; it is the channel's once.
+            match unsafe { self.offer(value, None) } {
+                Offered::Done(peer) => {
+                    if let Some(peer) = peer {
+                        self.set_going(peer);
+                    }
+                    break;
+                }
+                Offered::Grow => self.make_room(),
+                // It was admitted before the close.
+                Offered::Closed | Offered::Full => {
+                    // SAFETY: the contract.
+                    unsafe {
+                        if self.has_room() {
+                            self.buffer.push_back(value.read());
+                        } else {
+                            let _done = self.evict(value);
+                        }
+                    }
+                    break;
+                }
+            }
+        }
+        self.settle();
     }
 
     // ---- Settling -------------------------------------------------------------------------------------------------------
@@ -565,8 +627,7 @@ impl<T> State<T> {
 
     /// Under the lock: a waker is user code and has to wait.
     fn set_going(&mut self, peer: Peer) {
-        let place = peer.place();
-        if let Some(waker) = wake::go(peer.0, place) {
+        if let Some(waker) = peer.go() {
             self.aftermath().wakers.push(waker);
         }
     }
@@ -640,16 +701,16 @@ impl<T> State<T> {
             }
         }
         if self.buffer.is_empty() && !self.receivers.is_empty() && !self.senders.is_empty() {
-            self.pair();
+            let _told = self.pair();
         }
-        if self.is_exhausted() && !self.receivers.is_empty() {
+        if self.closed {
             self.end_receivers();
         }
     }
 
     /// Nothing in the buffer, no room in it, and both sides wait: somebody who cannot be served where he waits (without a value, without a
-    /// slot), or was held back by a reservation that is gone. He is told to try again.
-    fn pair(&mut self) {
+    /// slot), or was held back by a reservation that is gone. He is told to try again. True: one was told who will take a value or a place.
+    fn pair(&mut self) -> bool {
         // SAFETY: see the impl.
         let mut next = unsafe { self.senders.front() };
         while let Some(sender) = next {
@@ -658,20 +719,19 @@ impl<T> State<T> {
             let me = Some(sender.target().0);
             match plain(sender) {
                 role::TAKE => {
-                    if self.waiting_receivers(me) <= self.reserved && self.capacity == 0 {
-                        continue;
-                    }
+                    // Whoever only wants to know is told all the same: receiving does not ask for reservations.
+                    let held_back = self.capacity == 0 && self.waiting_receivers(me) <= self.reserved;
                     // SAFETY: see the impl.
                     let mut other = unsafe { self.receivers.front() };
                     while let Some(receiver) = other {
                         // SAFETY: see the impl.
                         other = unsafe { self.receivers.after(receiver) };
-                        if receiver.is_of(me) {
+                        let observes = plain(receiver) == role::OBSERVE;
+                        if receiver.is_of(me) || held_back && !observes {
                             continue;
                         }
-                        let observes = plain(receiver) == role::OBSERVE;
                         if self.finish(Self::the_receivers, receiver, outcome::RETRY) && !observes {
-                            return;
+                            return true;
                         }
                     }
                 }
@@ -679,11 +739,19 @@ impl<T> State<T> {
                 role::GRANT => self.reserved += usize::from(self.finish(Self::the_senders, sender, outcome::DONE)),
                 other => {
                     if self.finish(Self::the_senders, sender, outcome::RETRY) && other == role::NOTIFY {
-                        return;
+                        return true;
                     }
                 }
             }
         }
+        false
+    }
+
+    /// All reservations are gone at once: everybody whom they held back is told, not only the first.
+    pub(super) fn settle_unreserved(&mut self) {
+        self.reserved = 0;
+        self.settle();
+        while self.buffer.is_empty() && !self.receivers.is_empty() && !self.senders.is_empty() && self.pair() {}
     }
 
     // ---- Parking --------------------------------------------------------------------------------------------------------
@@ -722,10 +790,16 @@ impl<T> State<T> {
 
     // ---- Closing --------------------------------------------------------------------------------------------------------
 
+    /// Closed: ends the receivers for whom nothing is left.
     fn end_receivers(&mut self) {
         // SAFETY: see the impl.
-        while let Some(node) = unsafe { self.receivers.front() } {
-            self.finish(Self::the_receivers, node, outcome::CLOSED);
+        let mut next = unsafe { self.receivers.front() };
+        while let Some(node) = next {
+            // SAFETY: see the impl.
+            next = unsafe { self.receivers.after(node) };
+            if self.is_exhausted_for(Some(node.target().0)) {
+                self.finish(Self::the_receivers, node, outcome::CLOSED);
+            }
         }
     }
 
@@ -760,10 +834,8 @@ impl<T> State<T> {
                 self.finish(Self::the_senders, node, outcome::CLOSED);
             }
         }
-        if !self.is_exhausted() {
+        if !seeded_bug("channel_close_keeps_receivers") {
             self.settle();
-        } else if !seeded_bug("channel_close_keeps_receivers") {
-            self.end_receivers();
         }
         first
     }

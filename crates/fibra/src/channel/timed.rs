@@ -8,7 +8,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::chan::Chan;
-use super::error::RecvTimeoutError;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use crate::prim::clock;
@@ -18,6 +17,7 @@ use crate::prim::thread;
 #[cfg(not(any(loom, shuttle)))]
 use crate::sched::current;
 use crate::time::Instant;
+use crate::wait::wake;
 
 /// When the next value is due, and how it is made.
 pub(crate) struct Timed<T> {
@@ -67,39 +67,77 @@ impl<T> Timed<T> {
 #[derive(Debug)]
 pub(super) struct Alarm {
     due: u64,
-    waker: Arc<Mutex<Waker>>,
-    /// Dropped with the alarm, which the other side notices.
-    _stop: Sender<()>,
+    /// Taken by whoever calls it.
+    waker: Arc<Mutex<Option<Waker>>>,
+    /// Dropped with the alarm, which the bell notices; and closed by the bell when it is through.
+    bell: Sender<()>,
 }
 
 impl Alarm {
-    /// Sets `alarm` to `due`, or tells the one that is set already whom to call.
+    /// Sets `alarm` to `due`, or tells the one that is set already whom to call. If the moment is over nothing is set: the caller, who
+    /// looks at the time afterwards, is to see to it.
     pub(super) fn set(alarm: &mut Option<Self>, due: u64, waker: &Waker) {
-        let waker = waker.clone();
-        if let Some(alarm) = alarm
-            && alarm.due == due
-        {
-            let old = mem::replace(&mut *alarm.waker.lock(), waker);
-            drop(old);
+        if due <= clock::now() {
             return;
         }
-        let waker = Arc::new(Mutex::new(waker));
-        let (stop, stopped) = super::rendezvous::<()>();
-        let called = waker.clone();
-        start(move || {
-            if stopped.recv_deadline(Instant::from_nanos(due)) == Err(RecvTimeoutError::Timeout) {
-                let waker = called.lock().clone();
-                waker.wake();
+        let mut died = false;
+        if let Some(set) = alarm
+            && set.due == due
+        {
+            let waker = Some(waker.clone());
+            let old = mem::replace(&mut *set.waker.lock(), waker);
+            drop(old);
+            // Asked after: a bell that did not see this waker had closed the channel before.
+            if !set.bell.is_closed() {
+                return;
             }
-        });
-        *alarm = Some(Self { due, waker, _stop: stop });
+            died = true;
+        }
+        let waker = Arc::new(Mutex::new(Some(waker.clone())));
+        let (bell, stopped) = super::rendezvous::<()>();
+        let rings = Bell { stopped: Some(stopped), waker: waker.clone() };
+        // The last one ended before its time: its runtime does. A thread outlives that.
+        start(died, move || rings.wait(due));
+        *alarm = Some(Self { due, waker, bell });
     }
 }
 
-/// Runs it beside whatever runs here. If neither a fiber nor a thread can be had the alarm does not ring, and that is said.
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // Nobody waits any more. Dropped without the lock: that is user code.
+        let waker = self.waker.lock().take();
+        drop(waker);
+    }
+}
+
+/// The other half of an [`Alarm`]: rings when its time has come, and also when it ends before that (its runtime is shutting down).
+struct Bell {
+    stopped: Option<Receiver<()>>,
+    waker: Arc<Mutex<Option<Waker>>>,
+}
+
+impl Bell {
+    fn wait(self, due: u64) {
+        if let Some(stopped) = &self.stopped {
+            let _ = stopped.recv_deadline(Instant::from_nanos(due));
+        }
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        drop(self.stopped.take());
+        let waker = self.waker.lock().take();
+        if let Some(waker) = waker {
+            wake::call(waker);
+        }
+    }
+}
+
+/// Runs it beside whatever runs here. If neither a fiber nor a thread can be had the alarm rings too early, and that is said.
 #[cfg(not(any(loom, shuttle)))]
-fn start(alarm: impl FnOnce() + Send + 'static) {
-    let started = if current::worker().is_some() {
+fn start(on_thread: bool, alarm: impl FnOnce() + Send + 'static) {
+    let started = if current::worker().is_some() && !on_thread {
         crate::scope::Builder::new().name("alarm").daemon(true).spawn(alarm).map(drop)
     } else {
         thread::start("fibra-alarm".into(), alarm).map(drop)
@@ -110,7 +148,7 @@ fn start(alarm: impl FnOnce() + Send + 'static) {
 }
 
 #[cfg(any(loom, shuttle))]
-fn start(_: impl FnOnce() + Send + 'static) {
+fn start(_: bool, _: impl FnOnce() + Send + 'static) {
     unreachable!("models have no time");
 }
 

@@ -13,6 +13,7 @@ use super::state::{Offered, State, Taken, hint, outcome, role};
 use crate::wait::node::{Node, WaitList, WaiterRef};
 use crate::wait::park::{Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
+use crate::wait::wake;
 use crate::wait::word::{ARM_FIRST, Ticket};
 
 /// How a blocking operation ended.
@@ -29,12 +30,12 @@ struct Common<'a, T> {
     node: Node,
     /// Set by a `publish` that did not park.
     verdict: Cell<u8>,
-    peer: AfterPark,
+    waker: AfterPark,
 }
 
 impl<'a, T> Common<'a, T> {
     fn new(chan: &'a Chan<T>) -> Self {
-        Self { chan, node: Node::new(), verdict: Cell::new(0), peer: Cell::new(None) }
+        Self { chan, node: Node::new(), verdict: Cell::new(0), waker: Cell::new(None) }
     }
 
     /// One wait, from publishing to its outcome.
@@ -48,8 +49,8 @@ impl<'a, T> Common<'a, T> {
         let ended = wait(waitable, Wait { reason, object: self.chan.id(), site, deadline });
         match ended {
             Ended::NotParked | Ended::Overtaken(_) => {
-                if let Some(peer) = self.peer.take() {
-                    peer.go();
+                if let Some(waker) = self.waker.take() {
+                    wake::call(waker);
                 }
                 Some(self.verdict.get())
             }
@@ -114,8 +115,9 @@ impl<T> Drop for SendWait<'_, T> {
 impl<T> Waitable for SendWait<'_, T> {
     #[inline(always)]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        let Common { chan, node, verdict, peer } = &self.common;
+        let Common { chan, node, verdict, waker } = &self.common;
         let mut locked = chan.lock();
+        let mut peer = None;
         let value = self.value;
         // SAFETY: the value is ours, and the channel's if DONE.
         let mut offered = unsafe { locked.state().offer(value, Some(waiter)) };
@@ -128,7 +130,7 @@ impl<T> Waitable for SendWait<'_, T> {
         let parks = match offered {
             Offered::Done(set_going) => {
                 verdict.set(outcome::DONE);
-                peer.set(set_going);
+                peer = set_going;
                 false
             }
             Offered::Closed => {
@@ -143,7 +145,7 @@ impl<T> Waitable for SendWait<'_, T> {
                 true
             }
         };
-        locked.unlock_parking();
+        waker.set(locked.unlock_parking(peer));
         parks
     }
 
@@ -204,14 +206,15 @@ pub(super) unsafe fn recv<T>(
 impl<T> Waitable for RecvWait<'_, T> {
     #[inline(always)]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        let Common { chan, node, verdict, peer } = &self.common;
+        let Common { chan, node, verdict, waker } = &self.common;
         let mut locked = chan.lock();
+        let mut peer = None;
         let slot = self.slot;
         // SAFETY: the slot is ours, and empty.
         let parks = match unsafe { locked.state().take(slot, Some(waiter)) } {
             Taken::Value(set_going) => {
                 verdict.set(outcome::DONE);
-                peer.set(set_going);
+                peer = set_going;
                 false
             }
             Taken::Closed => {
@@ -226,7 +229,7 @@ impl<T> Waitable for RecvWait<'_, T> {
                 true
             }
         };
-        locked.unlock_parking();
+        waker.set(locked.unlock_parking(peer));
         parks
     }
 
@@ -269,7 +272,7 @@ impl<T> Waitable for ReserveWait<'_, T> {
                 true
             }
         };
-        locked.unlock_parking();
+        let _nobody = locked.unlock_parking(None);
         parks
     }
 
@@ -310,7 +313,7 @@ impl<T> Waitable for GoneWait<'_, T> {
             // SAFETY: under the lock; the node stays on this stack until it is unlinked.
             unsafe { list(state).push_back(&self.common.node) };
         }
-        locked.unlock_parking();
+        let _nobody = locked.unlock_parking(None);
         parks
     }
 

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use super::port::{Op, Port, Try};
+use super::port::{Op, Port};
 use crate::channel::state::outcome;
 use crate::prim::atomic::AtomicU8;
 use crate::wait::node::{Node, WaiterRef};
@@ -81,12 +81,12 @@ impl<'a> Case<'a> {
 
     /// One try.
     #[inline]
-    pub(super) fn try_now(&self, now: Option<u64>) -> Try {
+    pub(super) fn try_now(&self, now: Option<u64>) -> Option<u8> {
         match &self.kind {
             // SAFETY: the contract of `Case::port`.
             Kind::Port { port, op, slot, .. } => unsafe { port.try_now(*op, *slot) },
-            Kind::Single(single) => single.try_complete().then_some((outcome::DONE, None)),
-            _ => self.may_be_ready(now).then_some((outcome::DONE, None)),
+            Kind::Single(single) => single.try_complete().then_some(outcome::DONE),
+            _ => self.may_be_ready(now).then_some(outcome::DONE),
         }
     }
 

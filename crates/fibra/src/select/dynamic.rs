@@ -94,11 +94,8 @@ impl Candidates for Trial<'_, '_> {
         let Some(entry) = self.entries[index] else { return false };
         let op = if self.asks { entry.op.asked() } else { entry.op };
         // SAFETY: the room is large enough for every operation of the set, and empty; to ask takes none.
-        let Some((outcome, peer)) = (unsafe { entry.port.try_now(op, self.slot) }) else { return false };
+        let Some(outcome) = (unsafe { entry.port.try_now(op, self.slot) }) else { return false };
         self.told.set(outcome);
-        if let Some(peer) = peer {
-            peer.go();
-        }
         true
     }
 }

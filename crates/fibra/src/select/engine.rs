@@ -15,12 +15,14 @@ use std::time::Duration;
 
 use super::case::{Case, Kind};
 use super::port::Port;
+use crate::channel::chan::AfterPark;
 use crate::channel::state::{Peer, outcome};
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::wait::node::WaiterRef;
 use crate::wait::park::{Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
+use crate::wait::wake;
 use crate::wait::word::{Arm, Ticket};
 
 /// Channels up to this many are locked without allocating.
@@ -98,6 +100,8 @@ struct Parking<'c, 'a> {
     /// Completed in `publish`: which, how, and whom to set going.
     won: Cell<Option<(usize, u8)>>,
     peer: Cell<Option<Peer>>,
+    /// The waker of that peer, to be called after PARKING.
+    waker: AfterPark,
 }
 
 fn arm_of(index: usize) -> Arm {
@@ -108,8 +112,18 @@ impl Waitable for Parking<'_, '_> {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         self.locks.each(|port| port.lock_it());
         let parks = !self.complete_held(waiter) && self.link_held(waiter, ticket);
+        let mut owed = Vec::new();
         // SAFETY: all of them were locked above.
-        self.locks.each(|port| unsafe { port.unlock_held() });
+        self.locks.each(|port| owed.append(&mut unsafe { port.unlock_held() }));
+        if let Some(peer) = self.peer.take()
+            && !seeded_bug("select_peer_left")
+        {
+            self.waker.set(peer.go());
+        }
+        // On a plain thread this is user code: only now that all locks are free.
+        if !owed.is_empty() {
+            wake::call_soon(owed);
+        }
         parks
     }
 
@@ -218,11 +232,8 @@ impl Candidates for Cases<'_, '_> {
     #[inline]
     fn complete(&self, index: usize) -> bool {
         let case = &self.0[index];
-        let Some((outcome, peer)) = case.try_now(self.1) else { return false };
+        let Some(outcome) = case.try_now(self.1) else { return false };
         case.tell(outcome);
-        if let Some(peer) = peer {
-            peer.go();
-        }
         true
     }
 }
@@ -345,7 +356,14 @@ pub(super) fn wait_for(
             "fibra: a select without anything to wait for: every guard is false, and there is no default"
         );
         let start = if biased { 0 } else { choose(cases.len()) };
-        let parking = Parking { cases, locks: &locks, start, won: Cell::new(None), peer: Cell::new(None) };
+        let parking = Parking {
+            cases,
+            locks: &locks,
+            start,
+            won: Cell::new(None),
+            peer: Cell::new(None),
+            waker: Cell::new(None),
+        };
         let how = Wait { reason: WaitReason::Select, object: 0, site, deadline };
         let (index, outcome) = match wait(&parking, how) {
             Ended::NotParked => match parking.won.get() {
@@ -374,10 +392,8 @@ pub(super) fn wait_for(
             Ended::TimedOut => (cases.len(), outcome::RETRY),
             Ended::Cancelled => unreachable!("`wait` unwinds"),
         };
-        if let Some(peer) = parking.peer.take()
-            && !seeded_bug("select_peer_left")
-        {
-            peer.go();
+        if let Some(waker) = parking.waker.take() {
+            wake::call(waker);
         }
         if let Some(case) = cases.get(index)
             && (outcome != outcome::RETRY || is_only_asking(case))

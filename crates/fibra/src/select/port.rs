@@ -1,5 +1,7 @@
 //! A channel as a select sees it: without the type of its values, which travel by pointer between slots that know it.
 
+use std::task::Waker;
+
 use crate::channel::chan::{Chan, Locked};
 use crate::channel::reason::Side;
 use crate::channel::state::{Offered, Peer, State, Taken, hint, outcome, role};
@@ -24,7 +26,7 @@ pub(crate) enum Op {
     Gone(Side),
 }
 
-/// What a try came to: an outcome, and the peer to set going; or nothing yet.
+/// What a try under the lock came to: an outcome, and the peer to set going; or nothing yet.
 pub(crate) type Try = Option<(u8, Option<Peer>)>;
 
 /// See the header. All methods with `held` in their name are called by whoever holds the lock.
@@ -37,11 +39,11 @@ pub(crate) trait Port {
     fn due(&self) -> Option<u64>;
     fn lock_it(&self);
 
-    /// One try, locked for it.
+    /// One try, locked for it; the outcome, if it came to one. The peer has been set going.
     ///
     /// # Safety
     /// `slot` is what the operation needs: room for a value, or a value, of the channel's type.
-    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Try;
+    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Option<u8>;
 
     /// One try under the lock that `lock_it` took.
     ///
@@ -61,11 +63,11 @@ pub(crate) trait Port {
     /// The lock is held.
     unsafe fn unlink_held(&self, op: Op, node: &Node);
 
-    /// Ends `lock_it`, where no user code may run.
+    /// Ends `lock_it`, where no user code may run: returns the wakers to be called when none of the locks is held any more.
     ///
     /// # Safety
     /// The lock is held, and not used afterwards.
-    unsafe fn unlock_held(&self);
+    unsafe fn unlock_held(&self) -> Vec<Waker>;
 
     /// Takes a node out of its list, if it is there.
     fn unlink(&self, op: Op, node: &Node);
@@ -179,12 +181,12 @@ impl<T> Port for Chan<T> {
     }
 
     #[inline]
-    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Try {
+    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Option<u8> {
         let mut locked = self.lock();
         // SAFETY: passed on.
-        let tried = unsafe { attempt(locked.state(), op, slot, None) };
-        locked.unlock();
-        tried
+        let (outcome, peer) = unsafe { attempt(locked.state(), op, slot, None) }.unzip();
+        locked.unlock_and_go(peer.flatten());
+        outcome
     }
 
     unsafe fn try_held(&self, op: Op, slot: *mut (), me: WaiterRef) -> Try {
@@ -214,10 +216,10 @@ impl<T> Port for Chan<T> {
         unsafe { op.list()(locked.state()).remove(node) };
     }
 
-    unsafe fn unlock_held(&self) {
+    unsafe fn unlock_held(&self) -> Vec<Waker> {
         // SAFETY: the lock is held by the caller, who gives it up.
         let locked: Locked<'_, T> = unsafe { self.held() };
-        locked.unlock_parking();
+        locked.unlock_owing()
     }
 
     fn unlink(&self, op: Op, node: &Node) {

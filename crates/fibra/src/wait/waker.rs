@@ -110,9 +110,9 @@ impl TaskRecord {
 
     /// Sets the waker of the wait that is about to be published.
     pub(crate) fn set_waker(&self, waker: Option<Waker>) {
-        // The old one is dropped outside the lock: dropping a waker is user code.
+        // The old one is dropped outside the lock.
         let old = std::mem::replace(&mut *self.waker.lock(), waker);
-        drop(old);
+        drop_waker(old);
     }
 
     /// Begins a wait that nothing but a notification ends; RUNNING → PARKING → PARKED at once, since a task has no stack to leave.
@@ -132,6 +132,15 @@ fn take_waker(waiter: WaiterRef) -> Option<Waker> {
 /// Calls each; one that panics does not stop the others.
 pub(crate) fn call_all(wakers: Vec<Waker>) {
     wakers.into_iter().for_each(call);
+}
+
+/// Drops a waker, which is user code. A panic of its stays here: a future whose value was just taken has yet to forget it.
+fn drop_waker(waker: Option<Waker>) {
+    if waker.is_some()
+        && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(waker)))
+    {
+        discard_payload(payload);
+    }
 }
 
 /// Calls a waker. A panic of its stays here: it is no business of whoever happened to complete the wait.
@@ -270,7 +279,7 @@ pub(crate) use pool::Locks;
 
 #[cfg(not(any(loom, shuttle)))]
 mod pool {
-    use super::{State, TaskRecord, ThreadRecord};
+    use super::{State, TaskRecord, ThreadRecord, drop_waker};
     use crate::prim::sync::{Mutex, MutexGuard};
 
     static THREADS: Mutex<Vec<&'static ThreadRecord>> = Mutex::new(Vec::new());
@@ -337,8 +346,7 @@ mod pool {
             let waker = self.waker.lock().take();
             self.waiter.word.recycle();
             TASKS.lock().push(self);
-            // Last: it is user code, and may panic.
-            drop(waker);
+            drop_waker(waker);
         }
 
         /// How many wait for their next use.
