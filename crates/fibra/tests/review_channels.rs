@@ -1,6 +1,7 @@
 //! Attacks on channels and select, found by reading the code for interleavings and for safe programs that break it. Each test is one
 //! attack; the first line of its comment says what went wrong, or what would.
 #![cfg(not(any(loom, shuttle)))]
+#![allow(clippy::disallowed_types)] // The ledgers must work when the runtime does not.
 
 mod support;
 
@@ -605,8 +606,9 @@ fn refused_and_cancelled_sends_drop_once() {
 #[test]
 fn payloads_that_stay_on_one_thread() {
     let _watchdog = watchdog(20);
+    type Ends<T> = (Sender<T>, Receiver<T>);
     thread_local! {
-        static SHARED: RefCell<Option<(Sender<Rc<Cell<u32>>>, Receiver<Rc<Cell<u32>>>)>> = const { RefCell::new(None) };
+        static SHARED: RefCell<Option<Ends<Rc<Cell<u32>>>>> = const { RefCell::new(None) };
     }
     let runtime = fibra::Runtime::current_thread().unwrap();
     runtime.run(|| {
