@@ -10,7 +10,7 @@
 //!     let a0 = p::recv(e0);                (a guarded arm is an Option: None is switched off)
 //!     ..
 //!     let mut arms = (a0, a1, ..);
-//!     let won = p::select(&mut [p::case(&mut arms.0), ..], BIASED, OTHERWISE);
+//!     let won = p::select([p::case(&mut arms.0), ..], BIASED, OTHERWISE);
 //!     match won {
 //!         Some(0) => {
 //!             let PATTERN = { let arms = arms; p::finish(arms.0) };      the other arms end with the inner block
@@ -163,7 +163,7 @@ fn write(biased: bool, arms: &[Arm]) -> TokenStream {
         "{{
             $setup
             let {mutable} arms = ({arms_in_order});
-            let won = {LIBRARY}::select(&mut [{places}], {biased}, {otherwise});
+            let won = {LIBRARY}::select([{places}], {biased}, {otherwise});
             {keep}
             match won {{ $paths }}
         }}"

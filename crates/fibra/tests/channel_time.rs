@@ -182,3 +182,19 @@ fn dropped_timers_leave_nothing_behind() {
     });
     assert_eq!((rt.metrics().live, rt.metrics().parked), (0, 0));
 }
+
+// What is due at the very deadline is there in time, on every side.
+#[test]
+fn due_at_the_deadline_is_in_time() {
+    let _watchdog = watchdog(60);
+    let receive = || {
+        let due = Instant::now() + SOON;
+        assert_eq!(at(due).recv_deadline(due), Ok(due));
+        // Somebody else took it: then time is up, and nobody waits on.
+        let receiver = at(due);
+        assert_eq!(receiver.recv(), Ok(due));
+        assert!(receiver.recv_deadline(due).unwrap_err().is_timeout());
+    };
+    receive();
+    fibra::run(receive);
+}

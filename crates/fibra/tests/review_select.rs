@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::future::Future;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -165,4 +166,25 @@ fn more_arms_than_numbers() {
             sender.join().unwrap();
         }
     });
+}
+
+// `ready` says no more than `try_send` can do: an async receiver of a rendezvous has to be polled first, and asking in a loop must park.
+#[test]
+fn ready_does_not_promise_async_receivers() {
+    let _watchdog = watchdog(60);
+    let (tx, rx) = rendezvous::<u32>();
+    let mut receive = Box::pin(rx.recv_async());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(receive.as_mut().poll(&mut context).is_pending());
+    let mut select = Select::new();
+    select.send(&tx);
+    assert!(select.try_ready().is_err() && tx.try_send(1).is_err());
+    assert!(select.ready_timeout(std::time::Duration::from_millis(5)).is_err());
+    // A fiber or thread that waits is one who can be sent to.
+    let other = rx.clone();
+    let receiver = std::thread::spawn(move || other.recv());
+    assert_eq!(select.ready(), 0);
+    tx.send(2).unwrap();
+    drop(receive);
+    assert_eq!(receiver.join().unwrap(), Ok(2));
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fibra::{Builder, Runtime, WaitReason};
+use fibra::{Builder, Runtime, WaitReason, channel};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -50,6 +50,11 @@ fn every_reason_to_wait_can_be_cancelled() {
             WaitReason::BlockOn => block_on(),
             WaitReason::RunEnd => run_end(),
             WaitReason::RuntimeEnd => runtime_end(),
+            WaitReason::ChannelSend => channel_send(),
+            WaitReason::ChannelRecv => channel_recv(),
+            WaitReason::ChannelReserve => channel_reserve(),
+            WaitReason::ChannelClosed => channel_closed(),
+            WaitReason::Select => select(),
             other => panic!("{other:?} has no case here: what happens if a fiber is cancelled in it?"),
         }
     }
@@ -63,6 +68,73 @@ fn reasons_are_distinct_and_have_words() {
     assert!(numbers.len() == WaitReason::ALL.len() && !numbers.contains(&0));
     let binding: Vec<_> = WaitReason::ALL.into_iter().filter(|reason| reason.is_binding()).collect();
     assert_eq!(binding, [WaitReason::BlockingRunning, WaitReason::RunEnd, WaitReason::RuntimeEnd]);
+}
+
+/// Parks a fiber in `wait`, cancels it, and shows that it unwound.
+fn cancelled_in(wait: impl FnOnce() + Send + 'static) {
+    let runtime = runtime();
+    let fiber = runtime.spawn(wait);
+    until_parked(&runtime, 1);
+    fiber.cancel();
+    assert!(fiber.join().unwrap_err().is_cancelled());
+    assert_eq!(runtime.metrics().parked, 0);
+}
+
+// The value of a cancelled send is dropped, once, and nobody receives it; the channel works on.
+fn channel_send() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (tx, rx) = channel::rendezvous();
+    let (value, sender) = (Counted(drops.clone()), tx.clone());
+    cancelled_in(move || drop(sender.send(value)));
+    assert_eq!(drops.load(SeqCst), 1);
+    assert!(rx.try_recv().is_err());
+    let receiver = std::thread::spawn(move || rx.recv().is_ok());
+    assert!(tx.send(Counted(drops)).is_ok() && receiver.join().unwrap());
+}
+
+// A cancelled receive takes nothing: what comes goes to the next.
+fn channel_recv() {
+    let (tx, rx) = channel::bounded(1);
+    let receiver = rx.clone();
+    cancelled_in(move || assert!(receiver.recv().is_err()));
+    tx.send(7).unwrap();
+    assert_eq!(rx.try_recv(), Ok(7));
+}
+
+// A cancelled reservation holds no place.
+fn channel_reserve() {
+    let (tx, rx) = channel::bounded(1);
+    tx.send(1).unwrap();
+    let sender = tx.clone();
+    cancelled_in(move || drop(sender.reserve()));
+    assert_eq!(rx.try_recv(), Ok(1));
+    assert_eq!(tx.try_send(2), Ok(()));
+}
+
+fn channel_closed() {
+    let (tx, rx) = channel::bounded::<u32>(1);
+    let sender = tx.clone();
+    cancelled_in(move || drop(sender.closed()));
+    assert!(tx.try_send(1).is_ok() && rx.try_recv() == Ok(1));
+}
+
+// No arm of a cancelled select is done: the value of its send is dropped, the channels of the others keep theirs.
+fn select() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (tx, rx) = channel::rendezvous();
+    let (other_tx, other_rx) = channel::bounded(1);
+    let (value, sender, receiver) = (Counted(drops.clone()), tx.clone(), other_rx.clone());
+    cancelled_in(move || {
+        fibra::select! {
+            send(sender, value) -> sent => drop(sent),
+            recv(receiver) -> received => assert_eq!(received, Ok(0_u32)),
+        }
+    });
+    assert_eq!(drops.load(SeqCst), 1);
+    assert!(rx.try_recv().is_err());
+    other_tx.send(3).unwrap();
+    assert_eq!(other_rx.try_recv(), Ok(3));
+    drop(tx);
 }
 
 fn sleep() {

@@ -482,10 +482,6 @@ impl<T> State<T> {
 
     // ---- For select -----------------------------------------------------------------------------------------------------
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed
-    }
-
     /// Does this hint hold for good?
     pub(crate) fn has(&self, hint: u8) -> bool {
         self.always & hint != 0
@@ -519,13 +515,17 @@ impl<T> State<T> {
 
     // ---- Reservations ---------------------------------------------------------------------------------------------------
 
-    /// How many wait to receive, not counting `me`.
+    /// How many wait to receive, not counting `me`; async ones too, which a value can wait for but not be given to.
     fn waiting_receivers(&self, me: Option<WaiterRef>) -> usize {
+        self.count_receivers(|node| plain(node) != role::OBSERVE && !node.is_of(me))
+    }
+
+    fn count_receivers(&self, counts: impl Fn(&Node) -> bool) -> usize {
         let mut waiting = 0;
         // SAFETY: see the impl.
         let mut next = unsafe { self.receivers.front() };
         while let Some(node) = next {
-            waiting += usize::from(plain(node) != role::OBSERVE && !node.is_of(me));
+            waiting += usize::from(counts(node));
             // SAFETY: see the impl.
             next = unsafe { self.receivers.after(node) };
         }
@@ -537,6 +537,14 @@ impl<T> State<T> {
         self.has_room()
             || self.overflow != Overflow::Block
             || self.capacity == 0 && self.waiting_receivers(me) > self.reserved
+    }
+
+    /// Would `try_send` come to something now, if only to the answer that it is closed? In a rendezvous it does not meet async receivers.
+    pub(crate) fn is_ready_to_offer(&self, me: Option<WaiterRef>) -> bool {
+        self.closed
+            || self.has_room()
+            || self.overflow != Overflow::Block
+            || self.count_receivers(|node| plain(node) == role::FILL && !node.is_of(me)) > self.reserved
     }
 
     /// Reserves a place. `None`: closed.
@@ -735,10 +743,15 @@ impl<T> State<T> {
                         }
                     }
                 }
+                role::OBSERVE => {
+                    if self.is_ready_to_offer(me) {
+                        self.finish(Self::the_senders, sender, outcome::RETRY);
+                    }
+                }
                 _ if self.capacity > 0 || !self.can_reserve(me) => {}
                 role::GRANT => self.reserved += usize::from(self.finish(Self::the_senders, sender, outcome::DONE)),
-                other => {
-                    if self.finish(Self::the_senders, sender, outcome::RETRY) && other == role::NOTIFY {
+                _ => {
+                    if self.finish(Self::the_senders, sender, outcome::RETRY) {
                         return true;
                     }
                 }

@@ -192,10 +192,15 @@ pub(super) unsafe fn recv<T>(
             Some(outcome::DONE) => return Finished::Done,
             Some(outcome::RETRY) => {}
             Some(_) => return Finished::Closed,
-            None if due.is_some() && until != deadline => {
+            // (If it is due at the very deadline, it is there in time.)
+            None if due.is_some() && until == due => {
                 // SAFETY: nobody else knows the slot: the wait is over.
                 if unsafe { chan.try_take(slot) } == Tried::Done {
                     return Finished::Done;
+                }
+                // Somebody else took it.
+                if deadline == due {
+                    return Finished::TimedOut;
                 }
             }
             None => return Finished::TimedOut,

@@ -158,7 +158,7 @@ unsafe fn attempt<T>(state: &mut State<T>, op: Op, slot: *mut (), me: Option<Wai
             Some(false) => None,
         },
         Op::ReadyRecv => state.is_ready_to_take(me).then_some((outcome::RETRY, None)),
-        Op::ReadySend => (state.is_closed() || state.can_reserve(me)).then_some((outcome::RETRY, None)),
+        Op::ReadySend => state.is_ready_to_offer(me).then_some((outcome::RETRY, None)),
         Op::Gone(_) => state.has(op.hint()).then_some((outcome::DONE, None)),
     }
 }

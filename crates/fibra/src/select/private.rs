@@ -77,15 +77,15 @@ pub fn finish<A: Arm>(arm: A) -> A::Output {
 #[inline(always)]
 pub fn keep<A>(_: &A) {}
 
-/// Completes one of the cases and says which; `None`: the default.
+/// Completes one of the cases and says which; `None`: the default. They are used up: a value is sent once.
 #[track_caller]
 #[inline]
-pub fn select(cases: &mut [Case<'_>], biased: bool, otherwise: Otherwise) -> Option<usize> {
+pub fn select<const N: usize>(mut cases: [Case<'_>; N], biased: bool, otherwise: Otherwise) -> Option<usize> {
     let patience = match otherwise {
         Otherwise::Wait => Patience::Endless,
         Otherwise::Now => Patience::None,
         Otherwise::After(duration) if duration.is_zero() => Patience::None,
         Otherwise::After(duration) => Patience::Until(Instant::after(duration).as_nanos()),
     };
-    engine::run(cases, biased, patience, Location::caller())
+    engine::run(&mut cases, biased, patience, Location::caller())
 }
