@@ -13,7 +13,7 @@
 //!     let won = p::select([p::case(&mut arms.0), ..], BIASED, OTHERWISE);
 //!     match won {
 //!         Some(0) => {
-//!             let PATTERN = { let arms = arms; p::finish(arms.0) };      the other arms end with the inner block
+//!             let PATTERN = { let mut arms = arms; p::finish(&mut arms.0) };      the arms end with the inner block, all at once
 //!             BODY
 //!         }
 //!         ..
@@ -316,7 +316,8 @@ impl Arm {
     /// The path taken if this arm wins: `Some(index) => { .. }`.
     fn path(&self, index: usize, cases: &[&Arm], held: &[usize]) -> TokenStream {
         let moved: Vec<TokenTree> = self.moves_its_value(index, cases).into_iter().collect();
-        let mut result = format!("{{ let arms = arms; let result = {LIBRARY}::finish(arms.{index}); $moved result }}");
+        let mut result =
+            format!("{{ let mut arms = arms; let result = {LIBRARY}::finish(&mut arms.{index}); $moved result }}");
         let handle = &self.arguments[0];
         let others: String =
             held.iter().filter(|other| **other != index).map(|other| ends(&format!("h{other}"))).collect();

@@ -38,9 +38,10 @@ pub trait Arm: sealed::Sealed {
     /// What the arm yields if it wins.
     type Output;
 
-    /// The result of the arm that won.
+    /// The result of the arm that won, once. (By reference: the arms of a select are dropped all together, or its code would grow with the
+    /// square of their number.)
     #[doc(hidden)]
-    fn finish(self) -> Self::Output;
+    fn finish(&mut self) -> Self::Output;
 }
 
 #[cold]
@@ -86,7 +87,7 @@ fn drop_received<T>(arm: &mut RecvArm<'_, T>) {
 impl<T> Arm for RecvArm<'_, T> {
     type Output = Result<T, RecvError>;
 
-    fn finish(self) -> Self::Output {
+    fn finish(&mut self) -> Self::Output {
         match self.told.replace(0) {
             // SAFETY: DONE: it was written, and `told` is reset, so it is read once.
             outcome::DONE => Ok(unsafe { self.slot.assume_init_read() }),
@@ -109,12 +110,11 @@ pub struct SendArm<'a, T> {
     chan: &'a Chan<T>,
     value: ManuallyDrop<T>,
     told: Cell<u8>,
-    finished: bool,
 }
 
 impl<'a, T> SendArm<'a, T> {
     pub(crate) fn new(sender: &'a Sender<T>, value: T) -> Self {
-        Self { chan: sender.chan(), value: ManuallyDrop::new(value), told: Cell::new(0), finished: false }
+        Self { chan: sender.chan(), value: ManuallyDrop::new(value), told: Cell::new(0) }
     }
 }
 
@@ -131,12 +131,13 @@ impl<T> sealed::Sealed for SendArm<'_, T> {
 impl<T> Arm for SendArm<'_, T> {
     type Output = Result<(), SendError<T>>;
 
-    fn finish(mut self) -> Self::Output {
+    fn finish(&mut self) -> Self::Output {
         match self.told.get() {
             outcome::DONE => Ok(()),
             outcome::CLOSED => {
-                self.finished = true;
-                // SAFETY: it was not sent, and `finished` keeps the destructor away.
+                // As good as sent: the value is gone, for the destructor and whoever asks again.
+                self.told.set(outcome::DONE);
+                // SAFETY: it was not sent, and is taken once.
                 Err(SendError(unsafe { ManuallyDrop::take(&mut self.value) }))
             }
             _ => lost(),
@@ -146,8 +147,8 @@ impl<T> Arm for SendArm<'_, T> {
 
 impl<T> Drop for SendArm<'_, T> {
     fn drop(&mut self) {
-        if !self.finished && self.told.get() != outcome::DONE {
-            // SAFETY: it was not sent, and not taken out by `finish`.
+        if self.told.get() != outcome::DONE {
+            // SAFETY: it was not sent, and not taken out by `finish`, which would have said so.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }
@@ -186,11 +187,14 @@ impl<T> sealed::Sealed for SendFromArm<'_, T> {
 impl<T> Arm for SendFromArm<'_, T> {
     type Output = Result<(), SendError<T>>;
 
-    fn finish(self) -> Self::Output {
+    fn finish(&mut self) -> Self::Output {
         match self.told.get() {
             outcome::DONE => Ok(()),
-            // SAFETY: it was not sent, and the caller, whose arm has won, forgets it.
-            outcome::CLOSED => Err(SendError(unsafe { self.place.read() })),
+            outcome::CLOSED => {
+                self.told.set(outcome::DONE);
+                // SAFETY: it was not sent, is taken once, and the caller, whose arm has won, forgets it.
+                Err(SendError(unsafe { self.place.read() }))
+            }
             _ => lost(),
         }
     }
@@ -221,7 +225,7 @@ impl<T> sealed::Sealed for ClosedArm<'_, T> {
 impl<T> Arm for ClosedArm<'_, T> {
     type Output = CloseReason;
 
-    fn finish(self) -> CloseReason {
+    fn finish(&mut self) -> CloseReason {
         self.chan.gone(self.side).unwrap_or_else(|| lost())
     }
 }
@@ -283,7 +287,7 @@ impl sealed::Sealed for AfterArm {
 
 impl Arm for AfterArm {
     type Output = ();
-    fn finish(self) {}
+    fn finish(&mut self) {}
 }
 
 /// An arm with a guard: `None` if it is switched off.
@@ -295,8 +299,8 @@ impl<A: Arm> sealed::Sealed for Option<A> {
 
 impl<A: Arm> Arm for Option<A> {
     type Output = A::Output;
-    fn finish(self) -> A::Output {
-        self.map_or_else(|| lost(), Arm::finish)
+    fn finish(&mut self) -> A::Output {
+        self.as_mut().map_or_else(|| lost(), Arm::finish)
     }
 }
 

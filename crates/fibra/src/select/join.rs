@@ -28,7 +28,7 @@ impl<T> sealed::Sealed for JoinArm<'_, T> {
 
 impl<T> Arm for JoinArm<'_, T> {
     type Output = ();
-    fn finish(self) {}
+    fn finish(&mut self) {}
 }
 
 impl<T> fmt::Debug for JoinArm<'_, T> {

@@ -44,8 +44,8 @@ pub(crate) fn select(mut arms: Arms<'_>) -> Won {
     drop(cases);
     let recvs = arms.recvs.len();
     if index < recvs {
-        Won::Received(arms.recvs.swap_remove(index).finish())
+        Won::Received(arms.recvs[index].finish())
     } else {
-        Won::Sent(arms.sends.swap_remove(index - recvs).finish().is_ok())
+        Won::Sent(arms.sends[index - recvs].finish().is_ok())
     }
 }

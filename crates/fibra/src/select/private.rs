@@ -69,7 +69,7 @@ pub fn case<A: Arm>(arm: &mut A) -> Case<'_> {
 }
 
 /// The result of the arm that won.
-pub fn finish<A: Arm>(arm: A) -> A::Output {
+pub fn finish<A: Arm>(arm: &mut A) -> A::Output {
     arm.finish()
 }
 
