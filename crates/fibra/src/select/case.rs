@@ -52,11 +52,19 @@ impl<'a> Case<'a> {
         Self::new(Kind::Off, None)
     }
 
+    /// `hints` are the port's: given by whoever knows the channel's type, so that making a case takes no call.
+    ///
     /// # Safety
     /// For as long as the case lives, `slot` is what the operation needs: room for a value, or a value, of the channel's type; and
     /// if `told` says DONE afterwards, its owner acts on it (a value was written, or moved away).
-    pub(super) unsafe fn port(port: &'a dyn Port, op: Op, slot: *mut (), told: &'a Cell<u8>) -> Self {
-        Self::new(Kind::Port { port, op, slot, hints: port.hints() }, Some(told))
+    pub(super) unsafe fn port(
+        port: &'a dyn Port,
+        hints: &'a AtomicU8,
+        op: Op,
+        slot: *mut (),
+        told: &'a Cell<u8>,
+    ) -> Self {
+        Self::new(Kind::Port { port, op, slot, hints }, Some(told))
     }
 
     pub(crate) fn single(single: &'a dyn Single, told: &'a Cell<u8>) -> Self {

@@ -64,12 +64,6 @@ struct Entry<'a> {
     hints: &'a AtomicU8,
 }
 
-impl<'a> Entry<'a> {
-    fn new(port: &'a dyn Port, op: Op) -> Self {
-        Self { port, op, hints: port.hints() }
-    }
-}
-
 /// The set, for the first pass: no cases are made unless it has to wait.
 struct Trial<'t, 'a> {
     entries: &'t [Option<Entry<'a>>],
@@ -125,12 +119,12 @@ impl<'a> Select<'a> {
 
     /// Adds a send and returns its index.
     pub fn send<T>(&mut self, sender: &'a Sender<T>) -> usize {
-        self.add(Entry::new(sender.chan(), Op::Reserve), Layout::new::<()>())
+        self.add(Entry { port: sender.chan(), op: Op::Reserve, hints: sender.chan().hint_word() }, Layout::new::<()>())
     }
 
     /// Adds a receive and returns its index.
     pub fn recv<T>(&mut self, receiver: &'a Receiver<T>) -> usize {
-        self.add(Entry::new(receiver.chan(), Op::Recv), Layout::new::<T>())
+        self.add(Entry { port: receiver.chan(), op: Op::Recv, hints: receiver.chan().hint_word() }, Layout::new::<T>())
     }
 
     fn add(&mut self, entry: Entry<'a>, value: Layout) -> usize {
@@ -299,7 +293,7 @@ impl<'a> Select<'a> {
                 let op = if trial.asks { entry.op.asked() } else { entry.op };
                 // SAFETY: the room is large enough for every operation of the set, and only the one that completes is written; to ask
                 // takes none. It outlives the cases.
-                unsafe { Case::port(entry.port, op, trial.slot, trial.told) }
+                unsafe { Case::port(entry.port, entry.hints, op, trial.slot, trial.told) }
             },
             |cases| engine::wait_for(cases, self.biased, patience, site),
         )

@@ -33,8 +33,6 @@ pub(crate) type Try = Option<(u8, Option<Peer>)>;
 pub(crate) trait Port {
     /// The lock order.
     fn order(&self) -> u64;
-    /// What may be possible without waiting.
-    fn hints(&self) -> &AtomicU8;
     /// When time feeds it: when the next value is due.
     fn due(&self) -> Option<u64>;
     fn lock_it(&self);
@@ -166,10 +164,6 @@ unsafe fn attempt<T>(state: &mut State<T>, op: Op, slot: *mut (), me: Option<Wai
 impl<T> Port for Chan<T> {
     fn order(&self) -> u64 {
         self.id()
-    }
-
-    fn hints(&self) -> &AtomicU8 {
-        self.hint_word()
     }
 
     fn due(&self) -> Option<u64> {
