@@ -1,4 +1,6 @@
 //! Runtimes from the inside: what the public interface does not show.
+// The tests that fork are not compiled for the sanitizers, and they need most of this.
+#![cfg_attr(any(fibra_asan, fibra_tsan), allow(unused_imports, dead_code))]
 
 use super::Runtime;
 use crate::fiber::testing::passes_in_child;
