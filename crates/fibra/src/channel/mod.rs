@@ -46,6 +46,7 @@
 //! waits.rs                the blocking forms         timed.rs    after, at, tick, never
 //! chan.rs                 lock, hints, counted sides
 //! state.rs                who waits, what is buffered, how a value finds its way
+//! settle.rs               the rest of it: who was held back, and closing
 //! order.rs                the order of locks, checked in debug builds
 //! ```
 
@@ -58,6 +59,7 @@ mod order;
 pub(crate) mod reason;
 mod receiver;
 mod sender;
+mod settle;
 pub(crate) mod state;
 mod timed;
 pub(crate) mod waits;

@@ -21,13 +21,11 @@
 //!   was called holds back, until it is used or given up, which settles it;
 //! * `reserved` places are spoken for: they count as taken for everybody else;
 //! * closed means that nothing is admitted; what was admitted before stays deliverable (C-23).
-//!
-//! It is one long file because it is one idea: every step here keeps these invariants for all the others, and is read against them.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use super::reason::{CloseReason, Side};
+use super::reason::CloseReason;
 use super::timed::Timed;
 use crate::prim::bug::seeded_bug;
 use crate::wait::node::{Node, WaitList, WaiterRef};
@@ -176,7 +174,7 @@ pub(crate) struct State<T> {
     pub(super) dropped: u64,
 }
 
-fn plain(node: &Node) -> u8 {
+pub(super) fn plain(node: &Node) -> u8 {
     node.role.get() & !role::IN_SELECT
 }
 
@@ -255,7 +253,7 @@ impl<T> State<T> {
     }
 
     /// The same for one who waits at both ends: what he would send himself is nothing he could receive.
-    fn is_exhausted_for(&self, me: Option<WaiterRef>) -> bool {
+    pub(super) fn is_exhausted_for(&self, me: Option<WaiterRef>) -> bool {
         if !self.closed {
             return false;
         }
@@ -516,7 +514,7 @@ impl<T> State<T> {
     // ---- Reservations ---------------------------------------------------------------------------------------------------
 
     /// How many wait to receive, not counting `me`; async ones too, which a value can wait for but not be given to.
-    fn waiting_receivers(&self, me: Option<WaiterRef>) -> usize {
+    pub(super) fn waiting_receivers(&self, me: Option<WaiterRef>) -> usize {
         self.count_receivers(|node| plain(node) != role::OBSERVE && !node.is_of(me))
     }
 
@@ -618,155 +616,6 @@ impl<T> State<T> {
         self.settle();
     }
 
-    // ---- Settling -------------------------------------------------------------------------------------------------------
-
-    fn aftermath(&mut self) -> &mut Aftermath<T> {
-        self.aftermath.get_or_insert_with(|| Box::new(Aftermath { wakers: Vec::new(), evicted: VecDeque::new() }))
-    }
-
-    /// Unlinks `node` from `list`, completes its wait and sets it going. False: it was completed already.
-    fn finish(&mut self, list: fn(&Self) -> &WaitList, node: &Node, outcome: u8) -> bool {
-        // SAFETY: see the impl.
-        unsafe { list(self).remove(node) };
-        let Some(peer) = Peer::claim(node, outcome) else { return false };
-        self.set_going(peer);
-        true
-    }
-
-    /// Under the lock: a waker is user code and has to wait.
-    fn set_going(&mut self, peer: Peer) {
-        if let Some(waker) = peer.go() {
-            self.aftermath().wakers.push(waker);
-        }
-    }
-
-    fn the_receivers(&self) -> &WaitList {
-        &self.receivers
-    }
-
-    fn the_senders(&self) -> &WaitList {
-        &self.senders
-    }
-
-    /// Makes all progress that is possible: the cold path for whatever the hot ones do not handle, and for departures.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn settle(&mut self) {
-        // One async waiter per list and settling, and what it was called for is left for it: those behind it would be served in its
-        // stead, time and again. Whatever makes a second value or place available settles again.
-        let (mut called_receiver, mut called_sender) = (false, false);
-        loop {
-            let mut progress = false;
-            while self.buffer.len().saturating_add(self.reserved + usize::from(called_sender)) < self.capacity
-                // SAFETY: see the impl.
-                && let Some(node) = unsafe { self.senders.front() }
-            {
-                match plain(node) {
-                    role::TAKE => {
-                        // SAFETY: see the impl.
-                        unsafe { self.senders.remove(node) };
-                        if let Some(peer) = Peer::claim(node, outcome::DONE) {
-                            // SAFETY: see the impl.
-                            self.buffer.push_back(unsafe { node.slot.get().cast::<T>().read() });
-                            self.set_going(peer);
-                            progress = true;
-                        }
-                    }
-                    role::GRANT => self.reserved += usize::from(self.finish(Self::the_senders, node, outcome::DONE)),
-                    role::NOTIFY if called_sender => break,
-                    other => {
-                        let called = self.finish(Self::the_senders, node, outcome::RETRY);
-                        called_sender |= called && other == role::NOTIFY;
-                    }
-                }
-            }
-            while self.buffer.len() > usize::from(called_receiver)
-                // SAFETY: see the impl.
-                && let Some(node) = unsafe { self.receivers.front() }
-            {
-                match plain(node) {
-                    role::FILL => {
-                        // SAFETY: see the impl.
-                        unsafe { self.receivers.remove(node) };
-                        if let Some(peer) = Peer::claim(node, outcome::DONE)
-                            && let Some(value) = self.buffer.pop_front()
-                        {
-                            // SAFETY: see the impl.
-                            unsafe { node.slot.get().cast::<T>().write(value) };
-                            self.set_going(peer);
-                            progress = true;
-                        }
-                    }
-                    role::NOTIFY if called_receiver => break,
-                    other => {
-                        let called = self.finish(Self::the_receivers, node, outcome::RETRY);
-                        called_receiver |= called && other == role::NOTIFY;
-                    }
-                }
-            }
-            if !progress {
-                break;
-            }
-        }
-        if self.buffer.is_empty() && !self.receivers.is_empty() && !self.senders.is_empty() {
-            let _told = self.pair();
-        }
-        if self.closed {
-            self.end_receivers();
-        }
-    }
-
-    /// Nothing in the buffer, no room in it, and both sides wait: somebody who cannot be served where he waits (without a value, without a
-    /// slot), or was held back by a reservation that is gone. He is told to try again. True: one was told who will take a value or a place.
-    fn pair(&mut self) -> bool {
-        // SAFETY: see the impl.
-        let mut next = unsafe { self.senders.front() };
-        while let Some(sender) = next {
-            // SAFETY: see the impl.
-            next = unsafe { self.senders.after(sender) };
-            let me = Some(sender.target().0);
-            match plain(sender) {
-                role::TAKE => {
-                    // Whoever only wants to know is told all the same: receiving does not ask for reservations.
-                    let held_back = self.capacity == 0 && self.waiting_receivers(me) <= self.reserved;
-                    // SAFETY: see the impl.
-                    let mut other = unsafe { self.receivers.front() };
-                    while let Some(receiver) = other {
-                        // SAFETY: see the impl.
-                        other = unsafe { self.receivers.after(receiver) };
-                        let observes = plain(receiver) == role::OBSERVE;
-                        if receiver.is_of(me) || held_back && !observes {
-                            continue;
-                        }
-                        if self.finish(Self::the_receivers, receiver, outcome::RETRY) && !observes {
-                            return true;
-                        }
-                    }
-                }
-                role::OBSERVE => {
-                    if self.is_ready_to_offer(me) {
-                        self.finish(Self::the_senders, sender, outcome::RETRY);
-                    }
-                }
-                _ if self.capacity > 0 || !self.can_reserve(me) => {}
-                role::GRANT => self.reserved += usize::from(self.finish(Self::the_senders, sender, outcome::DONE)),
-                _ => {
-                    if self.finish(Self::the_senders, sender, outcome::RETRY) {
-                        return true;
-                    }
-                }
-            }
-        }
-        false
-    }
-
-    /// All reservations are gone at once: everybody whom they held back is told, not only the first.
-    pub(super) fn settle_unreserved(&mut self) {
-        self.reserved = 0;
-        self.settle();
-        while self.buffer.is_empty() && !self.receivers.is_empty() && !self.senders.is_empty() && self.pair() {}
-    }
-
     // ---- Parking --------------------------------------------------------------------------------------------------------
 
     /// Links a receiver who found nothing. Senders who cannot be taken from (they wait for a receiver to come) are told.
@@ -799,57 +648,5 @@ impl<T> State<T> {
         if !self.receivers.is_empty() {
             self.settle();
         }
-    }
-
-    // ---- Closing --------------------------------------------------------------------------------------------------------
-
-    /// Closed: ends the receivers for whom nothing is left.
-    fn end_receivers(&mut self) {
-        // SAFETY: see the impl.
-        let mut next = unsafe { self.receivers.front() };
-        while let Some(node) = next {
-            // SAFETY: see the impl.
-            next = unsafe { self.receivers.after(node) };
-            if self.is_exhausted_for(Some(node.target().0)) {
-                self.finish(Self::the_receivers, node, outcome::CLOSED);
-            }
-        }
-    }
-
-    /// Nobody is admitted any more. `by`: that side counts as gone. `now`: parked senders get their values back. False: it was
-    /// closed before.
-    pub(super) fn close(&mut self, by: Side, reason: &CloseReason, now: bool) -> bool {
-        let first = !self.closed;
-        self.closed = true;
-        self.always |= hint::RECV | hint::SEND;
-        let closing = self.closing.get_or_insert_default();
-        closing.first.get_or_insert_with(|| reason.clone());
-        let gone = match by {
-            Side::Senders => &mut closing.senders,
-            Side::Receivers => &mut closing.receivers,
-        };
-        gone.get_or_insert_with(|| reason.clone());
-        let (bit, watch): (u8, fn(&Self) -> &WaitList) = match by {
-            Side::Senders => (hint::SENDERS_GONE, |state| &state.receiver_watch),
-            Side::Receivers => (hint::RECEIVERS_GONE, |state| &state.sender_watch),
-        };
-        self.always |= bit;
-        // SAFETY: see the impl.
-        while let Some(node) = unsafe { watch(self).front() } {
-            self.finish(watch, node, outcome::DONE);
-        }
-        // SAFETY: see the impl.
-        let mut next = unsafe { self.senders.front() };
-        while let Some(node) = next {
-            // SAFETY: see the impl.
-            next = unsafe { self.senders.after(node) };
-            if now || plain(node) != role::TAKE {
-                self.finish(Self::the_senders, node, outcome::CLOSED);
-            }
-        }
-        if !seeded_bug("channel_close_keeps_receivers") {
-            self.settle();
-        }
-        first
     }
 }
