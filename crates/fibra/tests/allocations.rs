@@ -4,48 +4,18 @@
 //! list while it gives idle stacks back to the system.
 #![cfg(not(any(loom, shuttle, fibra_asan, fibra_tsan)))]
 
+#[path = "support/counting.rs"]
+mod counting;
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Duration;
 
+use counting::allocations as counted_after;
 use fibra::Runtime;
 
-struct Counting;
-
-thread_local! {
-    // Constant and without a destructor: reaching it allocates nothing.
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is passed on to the system's allocator; counting does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Runs `step` until it is warm, then says how often it allocates in `count` more.
-fn allocations(count: usize, mut step: impl FnMut()) -> usize {
-    (0..2000).for_each(|_| step());
-    let before = ALLOCATIONS.get();
-    (0..count).for_each(|_| step());
-    ALLOCATIONS.get() - before
+/// How often `step` allocates in `count` rounds, once it is warm.
+fn allocations(count: usize, step: impl FnMut()) -> usize {
+    counted_after(2_000, count, step)
 }
 
 // X-19, S4-10, S1-40, S1-48, G-18: pools are warm, closures lie in their frames, waits on their stacks: nothing is allocated.

@@ -3,49 +3,19 @@
 //! A binary of its own, with one test; counted is what the worker's thread allocates, as in `allocations.rs`.
 #![cfg(not(any(loom, shuttle, fibra_asan, fibra_tsan)))]
 
+#[path = "support/counting.rs"]
+mod counting;
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Duration;
 
+use counting::allocations as counted_after;
 use fibra::Runtime;
 use fibra::channel::{Receiver, Select, Sender, bounded, rendezvous, unbounded};
 
-struct Counting;
-
-thread_local! {
-    // Constant and without a destructor: reaching it allocates nothing.
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is passed on to the system's allocator; counting does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Runs `step` until it is warm, then says how often it allocates in `count` more.
-fn allocations(count: usize, mut step: impl FnMut()) -> usize {
-    (0..500).for_each(|_| step());
-    let before = ALLOCATIONS.get();
-    (0..count).for_each(|_| step());
-    ALLOCATIONS.get() - before
+/// How often `step` allocates in `count` rounds, once it is warm.
+fn allocations(count: usize, step: impl FnMut()) -> usize {
+    counted_after(500, count, step)
 }
 
 /// A fiber of this worker that sends back what it gets, until the channel ends.
@@ -101,6 +71,27 @@ fn select_eight(ready: bool) -> usize {
     })
 }
 
+/// The macro over eight channels, of which the last one is answered: it waits, and is woken.
+fn select_eight_by_macro() -> usize {
+    let (txs, rxs): (Vec<_>, Vec<_>) = (0..8).map(|_| rendezvous()).unzip();
+    let (ask, asked) = rendezvous();
+    echo(asked, txs[7].clone());
+    allocations(5_000, || {
+        ask.send(7).unwrap();
+        let got = fibra::select! {
+            recv(rxs[0]) -> got => got,
+            recv(rxs[1]) -> got => got,
+            recv(rxs[2]) -> got => got,
+            recv(rxs[3]) -> got => got,
+            send(txs[4], 1) -> _ => unreachable!("nobody receives"),
+            send(txs[5], 1) -> _ => unreachable!("nobody receives"),
+            closed(txs[6]) -> _ => unreachable!("the receiver is there"),
+            recv(rxs[7]) -> got => got,
+        };
+        assert_eq!(got, Ok(7));
+    })
+}
+
 // S0-59, S1-74, S4-09, X-19: waits lie on their stacks, buffers are made with their channel, and a select of eight channels has its room.
 #[test]
 fn channels_allocate_nothing_in_steady_state() {
@@ -135,6 +126,7 @@ fn channels_allocate_nothing_in_steady_state() {
             ("a round trip over an unbounded channel", round_trip(unbounded)),
             ("a ready select over eight channels", select_eight(true)),
             ("a blocking select over eight channels", select_eight(false)),
+            ("a blocking select! over eight channels", select_eight_by_macro()),
         ]
     });
     for (what, count) in counted {
