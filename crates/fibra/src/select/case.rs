@@ -7,6 +7,7 @@ use super::port::{Op, Port};
 use crate::channel::state::outcome;
 use crate::prim::atomic::AtomicU8;
 use crate::wait::node::{Node, WaiterRef};
+use crate::wait::park;
 use crate::wait::word::{Arm, Ticket};
 
 /// Something that is not a channel: it completes waits, but never meets another waiter half way (a fiber that ends, an event, a lock).
@@ -38,6 +39,8 @@ pub(super) enum Kind<'a> {
         hints: &'a AtomicU8,
     },
     Single(&'a dyn Single),
+    /// Whatever runs here is cancelled: taken instead of unwinding.
+    Cancelled,
     /// After this long, counted from the moment the select begins to wait.
     After(Duration),
     At(u64),
@@ -71,6 +74,10 @@ impl<'a> Case<'a> {
         Self::new(Kind::Single(single), Some(told))
     }
 
+    pub(super) fn cancelled(told: &'a Cell<u8>) -> Self {
+        Self::new(Kind::Cancelled, Some(told))
+    }
+
     pub(super) fn after(duration: Duration, told: &'a Cell<u8>) -> Self {
         Self::new(Kind::After(duration), Some(told))
     }
@@ -81,6 +88,7 @@ impl<'a> Case<'a> {
         match &self.kind {
             Kind::Port { hints, op, .. } => op.may_be_ready(hints),
             Kind::Single(_) => true,
+            Kind::Cancelled => park::is_cancelled(),
             Kind::After(duration) => duration.is_zero(),
             Kind::At(due) => now.is_some_and(|now| *due <= now),
             Kind::Off => false,
@@ -121,6 +129,7 @@ impl std::fmt::Debug for Case<'_> {
             Kind::Off => "Off",
             Kind::Port { .. } => "Port",
             Kind::Single(_) => "Single",
+            Kind::Cancelled => "Cancelled",
             Kind::After(_) | Kind::At(_) => "Time",
         })
     }

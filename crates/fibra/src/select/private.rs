@@ -8,8 +8,9 @@ pub use super::case::Case;
 pub use super::engine::Otherwise;
 use super::engine::{self, Patience};
 pub use super::join::JoinArm;
+pub use super::scope::{CancelledArm, DrainingArm};
 use crate::channel::{Receiver, Sender};
-use crate::scope::JoinHandle;
+use crate::scope::{CancelToken, Cancelled, JoinHandle};
 use crate::time::Instant;
 
 /// An expression with a guard. Variants with braces, so that temporaries in them live as long as the `let` they are in.
@@ -56,6 +57,21 @@ pub fn join<T>(handle: &JoinHandle<T>) -> JoinArm<'_, T> {
 /// `on(operation)`
 pub fn on<A: Arm>(operation: A) -> A {
     operation
+}
+
+/// `cancelled()`
+pub fn cancelled() -> CancelledArm {
+    CancelledArm::new()
+}
+
+/// `cancelled(token)`
+pub fn token(token: &CancelToken) -> Cancelled<'_> {
+    token.cancelled()
+}
+
+/// `draining()`
+pub fn draining() -> DrainingArm {
+    DrainingArm::new()
 }
 
 /// `after(duration)`

@@ -31,11 +31,15 @@ pub enum WaitReason {
     ChannelClosed = 11,
     /// In a [`select!`](crate::select) or a [`Select`](crate::channel::Select).
     Select = 12,
+    /// At the end of a scope, until its children have ended: binding.
+    ScopeEnd = 13,
+    /// Waiting for a [`CancelToken`](crate::CancelToken) to be cancelled.
+    TokenCancelled = 14,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 12] = [
+    pub const ALL: [WaitReason; 14] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -48,11 +52,13 @@ impl WaitReason {
         WaitReason::ChannelReserve,
         WaitReason::ChannelClosed,
         WaitReason::Select,
+        WaitReason::ScopeEnd,
+        WaitReason::TokenCancelled,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
     pub fn is_binding(self) -> bool {
-        matches!(self, WaitReason::BlockingRunning | WaitReason::RunEnd | WaitReason::RuntimeEnd)
+        matches!(self, WaitReason::BlockingRunning | WaitReason::RunEnd | WaitReason::RuntimeEnd | WaitReason::ScopeEnd)
     }
 
     pub(crate) fn from_bits(bits: u8) -> Option<Self> {
@@ -75,6 +81,8 @@ impl fmt::Display for WaitReason {
             WaitReason::ChannelReserve => "reserving a place in a channel",
             WaitReason::ChannelClosed => "waiting for the other side of a channel to go",
             WaitReason::Select => "waiting for one of several operations",
+            WaitReason::ScopeEnd => "waiting for the fibers of its scope",
+            WaitReason::TokenCancelled => "waiting for a token to be cancelled",
         })
     }
 }
