@@ -25,7 +25,7 @@ use crate::sched::shared::Shared;
 use crate::sched::worker::Worker;
 use crate::sched::{current, fork};
 use crate::time::Instant;
-use crate::wait::cancel::CancelReason;
+use crate::wait::cancel::{CancelReason, is_cancellation};
 use crate::wait::reason::WaitReason;
 
 /// A runtime: some workers, and the fibers that live on them. Several may exist in one process.
@@ -137,7 +137,7 @@ impl Runtime {
         shared.release_root(root);
         match result {
             Ok(Ok(value)) => value,
-            Ok(Err(payload)) => resume_unwind(payload),
+            Ok(Err(payload)) => raise(payload),
             Err(error) => panic!("fibra: the root fiber of a run ended without a result: {error}"),
         }
     }
@@ -467,9 +467,20 @@ where
     shared.visitors.await_none();
     match result {
         Ok(Ok(value)) => value,
-        Ok(Err(payload)) => resume_unwind(payload),
+        Ok(Err(payload)) => raise(payload),
         Err(error) => panic!("fibra: the root fiber of a run ended without a result: {error}"),
     }
+}
+
+/// Goes on with what a root function unwound with. A cancellation ends here: it has nobody to be quiet for.
+#[track_caller]
+fn raise(payload: Box<dyn std::any::Any + Send>) -> ! {
+    assert!(
+        !is_cancellation(&*payload),
+        "fibra: the function given to `run` was cancelled: by the token of a scope that has no result to say so. Use \
+         `Scope::builder()`, whose `run` returns an error"
+    );
+    resume_unwind(payload)
 }
 
 /// A reference to a runtime: to spawn on it from anywhere, or to make it the current one of a thread. Does not keep it running.
