@@ -94,8 +94,14 @@ pub(crate) fn run_worker(worker: &Worker, over: impl Fn() -> bool) {
     // Without an alternate stack an overflow still ends the process, only without its report.
     let _alt_stack = AltStack::install_for_thread().ok();
     let unwinds = NoWayOn;
+    let remote = worker.remote();
+    if worker.shared.sysmon.watches() {
+        // Relaxed, here and below: a number for reports, nothing else is read on the strength of it.
+        remote.thread.store(thread::os_id(), Ordering::Relaxed);
+    }
     // Relaxed: a hint while there is work; a sleeping worker is woken after it is set.
     worker.run_loop(|| over() || worker.shared.stop.load(Ordering::Relaxed));
+    remote.thread.store(0, Ordering::Relaxed); // Relaxed: as above.
     std::mem::forget(unwinds);
 }
 
