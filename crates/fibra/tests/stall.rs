@@ -161,6 +161,46 @@ fn a_fiber_that_spins_is_reported_as_spinning() {
     has(&text, &["\"main\": running", "spinning or computing", "yield_now", "No other fiber has started"]);
 }
 
+/// With one worker, `fibra::run` starts its monitor late: when there is somebody to be held up, or there was time to.
+fn starts_late(test: &str, begin: fn()) {
+    if is_child(test) {
+        let _watchdog = watchdog(50);
+        let before = support::threads();
+        fibra::run(move || {
+            assert_eq!(support::threads(), before, "{:?}", support::thread_names());
+            begin();
+            assert_eq!(support::threads(), before + 1, "{:?}", support::thread_names());
+            while Handle::current().metrics().stalls == 0 {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        eventually(|| support::threads() == before, || format!("{:?}", support::thread_names()));
+        return;
+    }
+    let text = one_report(test, &[("FIBRA_STALL_MS", "100"), ("FIBRA_WORKERS", "1")]);
+    has(&text, &["\"main\": running", "clock_nanosleep"]);
+}
+
+#[test]
+fn the_monitor_starts_with_the_first_fiber() {
+    starts_late("the_monitor_starts_with_the_first_fiber", || drop(fibra::spawn(|| ())));
+}
+
+#[test]
+fn the_monitor_starts_with_the_first_local_fiber() {
+    starts_late("the_monitor_starts_with_the_first_local_fiber", || drop(fibra::spawn_local(|| ())));
+}
+
+#[test]
+fn the_monitor_starts_with_the_first_sleep() {
+    starts_late("the_monitor_starts_with_the_first_sleep", || fibra::sleep(Duration::from_millis(1)));
+}
+
+#[test]
+fn the_monitor_starts_at_the_first_fair_point() {
+    starts_late("the_monitor_starts_at_the_first_fair_point", || (0..100).for_each(|_| fibra::yield_now()));
+}
+
 /// How often the system monitor gave its processor away: how often it woke, give or take.
 fn wakes_of_sysmon() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has /proc");

@@ -318,6 +318,18 @@ impl Idle {
         false
     }
 
+    /// There is no watcher yet, before any worker runs: the first who wakes calls it.
+    pub(crate) fn dismiss_watcher_at_first(&self) {
+        // Relaxed: the workers' threads start later, or this is one of them.
+        self.watched.store(0, Ordering::Relaxed);
+    }
+
+    /// Somebody watches, called or not.
+    pub(crate) fn watch(&self) {
+        // Relaxed: a worker that still calls costs a look.
+        self.watched.store(1, Ordering::Relaxed);
+    }
+
     /// For a worker, right after `woke`. True: the watcher has left, and the caller must call it.
     pub(crate) fn call_watcher(&self) -> bool {
         // SeqCst, both: second half of the handshake with `dismiss_watcher`; leaving the counts was the first. Of several one calls.

@@ -271,7 +271,7 @@ impl Worker {
         }
         let woken = shared.idle.woke(self.index);
         if shared.idle.call_watcher() {
-            shared.sysmon.call();
+            shared.sysmon.call(shared);
         }
         woken
     }

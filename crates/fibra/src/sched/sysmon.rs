@@ -5,6 +5,9 @@
 //! * *Stalls.* A worker that runs one fiber for a second without a switch is reported (`stall.rs`): a look every quarter of that, while
 //!   some worker is awake. When all have slept from one look to the next, it leaves, and the first that wakes calls it (`idle.rs`).
 //!
+//! The thread of `fibra::run` with one worker, where there is nothing to rescue, starts when something could be held up: with the first
+//! fiber beside its own, or the first sleep. Starting and joining a thread costs more than a short run does otherwise.
+//!
 //! When there is nothing to look at it sleeps without a time-out (law 9). It is advisory: with `FIBRA_SYSMON=0` nothing is lost but rescue
 //! and reports. It also gives the memory of idle stacks back.
 
@@ -43,6 +46,9 @@ struct State {
     armed: bool,
     /// Somebody woke after the watcher had left.
     called: bool,
+    /// It starts when it is armed or called.
+    late: bool,
+    thread: Option<thread::JoinHandle<()>>,
     stop: bool,
 }
 
@@ -76,15 +82,27 @@ impl Sysmon {
 
     /// A worker has pushed unstarted work.
     #[inline(always)]
-    pub(crate) fn arm(&self) {
+    pub(crate) fn arm(&self, shared: &Arc<Shared>) {
         // Relaxed: advisory; a stale value costs a tick.
         if !self.armed.load(Ordering::Relaxed) {
-            self.arm_now();
+            self.arm_slow(shared);
+        }
+    }
+
+    /// A worker has something to do beside its first fiber, that another worker could not take.
+    #[inline]
+    pub(crate) fn start_if_late(&self, shared: &Arc<Shared>) {
+        if !self.rescues {
+            self.arm(shared);
         }
     }
 
     #[cold]
     #[inline(never)]
+    fn arm_slow(&self, shared: &Arc<Shared>) {
+        if self.rescues { self.arm_now() } else { self.call(shared) }
+    }
+
     fn arm_now(&self) {
         let mut state = self.state.lock();
         state.armed = true;
@@ -96,18 +114,50 @@ impl Sysmon {
     /// A worker is awake and nobody watches: see `Idle::call_watcher`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn call(&self) {
-        self.state.lock().called = true;
-        self.changed.notify_one();
+    pub(crate) fn call(&self, shared: &Arc<Shared>) {
+        let mut state = self.state.lock();
+        state.called = true;
+        if !std::mem::take(&mut state.late) {
+            self.changed.notify_one();
+            return;
+        }
+        drop(state);
+        // Relaxed: as if it could not be armed, see `with`.
+        self.armed.store(true, Ordering::Relaxed);
+        shared.idle.watch();
+        // If there is no thread to be had, nobody looks, and that is all.
+        let _ = Self::start_now(shared);
     }
 
-    /// Starts the thread, if there is to be one.
-    pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<Option<thread::JoinHandle<()>>> {
-        if !shared.sysmon.rescues && !shared.sysmon.watches() {
-            return Ok(None);
+    /// Starts the thread, if there is to be one: at once, or when there is something to look at.
+    pub(crate) fn start(shared: &Arc<Shared>, late: bool) -> std::io::Result<()> {
+        let sysmon = &shared.sysmon;
+        if !sysmon.rescues && !sysmon.watches() {
+            return Ok(());
         }
-        let shared = shared.clone();
-        thread::start(format!("{}-sysmon", shared.config.name), move || shared.sysmon.run(&shared)).map(Some)
+        if !late || sysmon.rescues {
+            return Self::start_now(shared);
+        }
+        sysmon.state.lock().late = true;
+        // Relaxed: before any worker runs. The next to arm it starts it, and so does the next to wake.
+        sysmon.armed.store(false, Ordering::Relaxed);
+        shared.idle.dismiss_watcher_at_first();
+        Ok(())
+    }
+
+    fn start_now(shared: &Arc<Shared>) -> std::io::Result<()> {
+        let name = format!("{}-sysmon", shared.config.name);
+        let body = shared.clone();
+        let thread = thread::start(name, move || body.sysmon.run(&body))?;
+        shared.sysmon.state.lock().thread = Some(thread);
+        Ok(())
+    }
+
+    /// Waits for the end of the thread, after `stop`.
+    pub(crate) fn join(&self) {
+        let thread = self.state.lock().thread.take();
+        // If it panicked, the hook has said so.
+        let _ = thread.map(thread::JoinHandle::join);
     }
 
     pub(crate) fn stop(&self) {
