@@ -4,6 +4,7 @@
 //! process, once the report is out.
 #![cfg(not(any(loom, shuttle)))]
 #![cfg(not(fibra_context = "thread"))] // There the fiber's thread is another one than the worker's, which merely waits for it.
+#![allow(clippy::disallowed_types)] // A lock of std is what this is about, and the clock must not be fibra's.
 
 mod support;
 

@@ -8,9 +8,9 @@
 //! * What the thread does is what the system says: `/proc/self/task/<thread>/syscall`, and the processor time it has used. A thread that
 //!   wants a processor and gets none has no stall: it is counted only once it has used a good part of the time.
 //! * Time is that of the watcher's own looks: a process that was stopped for an hour has not stood still for an hour.
-//! * Which fiber runs there is found by a census of the frames, at the time of the report and not before (`observe::report`, which lies above
-//!   and comes in as a function). A backtrace of it would have to be made by that thread itself, inside a signal handler, where nothing
-//!   that makes one is allowed: see decision 30.
+//! * Which fiber runs there is found by a census of the frames, at the time of the report and not before (`observe::report`, which lies
+//!   above and comes in as a function). A backtrace of it would have to be made by that thread itself, inside a signal handler, where
+//!   nothing that makes one is allowed: see decision 30.
 //!
 //! Above: `sysmon.rs`, whose thread runs this. Below: `idle.rs` (who is awake), `shared.rs`.
 
