@@ -523,14 +523,6 @@ impl Worker {
         self.push_entry(Entry { frame: frame.address(), ticket: ticket.to_bits() });
     }
 
-    /// A new fiber that must stay here: behind what is ready.
-    pub(crate) fn push_local(&self, frame: FrameRef) {
-        if !frame.has(flag::ROOT) {
-            self.shared.sysmon.start_if_late(&self.shared);
-        }
-        self.push_ready(frame);
-    }
-
     #[inline(always)]
     pub(super) fn push_ready(&self, frame: FrameRef) {
         debug_assert_eq!(frame.waiter.word.snapshot().state(), State::Runnable, "only RUNNABLE fibers are queued");
