@@ -40,7 +40,7 @@
 //! | leave the worker alone | [`blocking`], for whatever blocks an OS thread |
 //! | use async code | [`block_on`], [`spawn_future`] |
 //! | know who is running | [`current`], [`fiber_local!`], [`no_suspend`] |
-//! | see what happens | [`Metrics`], [`ShutdownError`] |
+//! | see what happens | [`Metrics`], [`ShutdownError`]; a worker that stands still is reported on standard error, with its fibers |
 //!
 //! Scopes, locks, sockets, actors and streams are not there yet.
 //!
@@ -56,7 +56,8 @@
 //! * Misuse is an error or a panic that says what to do.
 //!
 //! Three things to know before the first long program: do not hold a `std` lock, nor a borrow of a thread-local `RefCell`, across a
-//! blocking call of fibra (another fiber of the same worker that wants it would wait for ever, and you with it); do not compute for
+//! blocking call of fibra (another fiber of the same worker that wants it would wait for ever, and you with it: after a second that is
+//! reported, with both fibers); do not compute for
 //! long without [`yield_now`] (the other fibers of that worker wait meanwhile), or do it in [`blocking`]; and a stack has an end:
 //! 256 KiB by default, 8 MiB for the function given to [`run`].
 //!

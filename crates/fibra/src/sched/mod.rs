@@ -11,8 +11,8 @@
 //! enqueue.rs    the way into the queues for everything above        wake.rs  completing a wait, whatever waits
 //! scope.rs      scopes: who counts in one, and who is cancelled with it
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
-//! blocking.rs   the pool of threads for blocking work               sysmon.rs  rescue from a spawner that computes
-//! visitors.rs   threads from outside that touch a runtime
+//! blocking.rs   the pool of threads for blocking work               sysmon.rs  the thread that looks after workers
+//! visitors.rs   threads from outside that touch a runtime            stall.rs   reports a worker that stands still
 //! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
 //! ```
 //!
@@ -55,6 +55,8 @@ mod search;
 pub(crate) mod shared;
 #[cfg(not(any(loom, shuttle)))]
 mod stackless;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod stall;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
 #[cfg(not(any(loom, shuttle)))]

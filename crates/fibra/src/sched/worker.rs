@@ -250,6 +250,7 @@ impl Worker {
         if self.remote().mail.has_commands.load(Ordering::Relaxed) {
             self.read_mail();
         }
+        self.shared.sysmon.start_if_late(&self.shared);
         if rounds.is_multiple_of(CLOCK_ROUNDS) && !self.armed.get() {
             self.clock.set(self.policy.with(|policy| policy.now()));
         }
@@ -513,18 +514,13 @@ impl Worker {
     fn push_entry(&self, entry: Entry) {
         // SAFETY: this thread is the owner of its worker's deque.
         unsafe { self.remote().fresh.push(entry) };
-        self.shared.sysmon.arm();
+        self.shared.sysmon.arm(&self.shared);
     }
 
     /// A new fiber of this worker's: stays here unless an idle worker comes for it.
     #[inline(always)]
     pub(crate) fn push_spawned(&self, frame: FrameRef, ticket: Ticket) {
         self.push_entry(Entry { frame: frame.address(), ticket: ticket.to_bits() });
-    }
-
-    /// A new fiber that must stay here: behind what is ready.
-    pub(crate) fn push_local(&self, frame: FrameRef) {
-        self.push_ready(frame);
     }
 
     #[inline(always)]

@@ -47,7 +47,6 @@ use crate::wait::word::{ARM_FIRST, Arm, Ticket};
 ///     assert_eq!(error.message(), "no luck");
 /// });
 /// ```
-#[must_use = "a dropped handle detaches its fiber"]
 pub struct JoinHandle<T> {
     frame: FrameRef,
     _result: PhantomData<T>,

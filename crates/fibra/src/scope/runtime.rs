@@ -77,6 +77,8 @@ impl Runtime {
     /// A started fiber never moves to another thread. So while fibers that were started by one thread are still there (spawned with
     /// [`spawn`](Self::spawn) and parked between two runs), `run` on another thread panics.
     ///
+    /// Without another thread nobody notices that this one stands still, so stalls are neither reported nor counted.
+    ///
     /// # Errors
     /// See [`RuntimeBuilder::build`].
     ///
