@@ -9,6 +9,7 @@ mod fiber;
 mod join;
 mod local;
 mod nursery;
+mod options;
 pub(crate) mod private;
 mod root;
 mod runtime;
@@ -24,7 +25,8 @@ pub use fiber::{Fiber, cancel_reason, checkpoint, current, is_cancelled, no_susp
 pub use join::{JoinError, JoinFuture, JoinHandle};
 pub use local::FiberLocal;
 pub use nursery::{Scope, TryScope, scope, try_scope};
+pub use options::Builder;
 pub use runtime::{EnterGuard, Handle, Runtime, ShutdownError, run};
-pub use spawn::{Builder, spawn, spawn_local};
+pub use spawn::{spawn, spawn_local};
 pub use task::{block_on, spawn_future};
 pub use token::{CancelToken, Cancelled};

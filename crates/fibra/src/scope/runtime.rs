@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use super::config::RuntimeBuilder;
 use super::join::JoinHandle;
+use super::options::Builder;
 use super::root::{cancel_root, drain, run_root};
-use super::spawn::{Builder, spawn_with, try_spawn};
+use super::spawn::{spawn_with, try_spawn};
 use crate::fiber::frame::{Extras, flag};
 use crate::fiber::stack::StackSize;
 use crate::observe::metrics::Metrics;
