@@ -1,5 +1,6 @@
 //! The workloads, one file each: semantics, sizes, goals, and a body for each kind of peer. To add one, write its file and name it here.
 
+mod fork_join;
 mod idle_mem;
 mod message;
 mod mpmc;
@@ -29,6 +30,7 @@ pub(crate) const ALL: &[Workload] = &[
     mpmc::WORKLOAD,
     select::WORKLOAD,
     skynet::WORKLOAD,
+    fork_join::WORKLOAD,
     timers::WORKLOAD,
     idle_mem::WORKLOAD,
     skew::WORKLOAD,
