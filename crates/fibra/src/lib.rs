@@ -33,6 +33,7 @@
 //! | run | [`run`], [`Runtime`] and its [builder](RuntimeBuilder), [`Handle`], [`#[main]`](macro@main), [`#[test]`](macro@test) |
 //! | start fibers | [`spawn`], [`spawn_local`], [`spawn_blocking`], [`spawn_future`], [`Builder`] |
 //! | wait for them | [`JoinHandle`], which is also awaitable; [`JoinError`] |
+//! | divide work | [`join`](join()) |
 //! | let time pass | [`sleep`], [`sleep_until`], [`yield_now`], [`time::Instant`] |
 //! | pass values | [`channel`]: rendezvous, bounded, unbounded; permits, closing with a reason, async forms |
 //! | wait for several things | [`select!`], [`select_biased!`], [`channel::Select`]; [`channel::after`], [`channel::tick`] |
@@ -105,7 +106,7 @@ mod public {
     pub use crate::scope::{
         Builder, CancelToken, Cancellation, Cancelled, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError,
         JoinFuture, JoinHandle, Runtime, RuntimeBuilder, Scope, ScopeBuilder, ScopeError, ShutdownError, TimedOut,
-        TryScope, TryScopeError, block_on, blocking, cancel_reason, checkpoint, current, deadline, is_cancelled,
+        TryScope, TryScopeError, block_on, blocking, cancel_reason, checkpoint, current, deadline, is_cancelled, join,
         no_suspend, remaining, run, scope, shield, spawn, spawn_blocking, spawn_future, spawn_local, timeout,
         try_scope, yield_now,
     };

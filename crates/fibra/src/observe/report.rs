@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io::Write as _;
 use std::time::Duration;
 
-use crate::fiber::frame::{self, Counted};
+use crate::fiber::frame::{self, Counted, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::clock;
 use crate::sched::shared::Shared;
@@ -32,6 +32,10 @@ fn list(runtime: Option<*const ()>) -> String {
         if matches!(state, State::Init | State::Done | State::Cancelled)
             || runtime.is_some_and(|runtime| runtime != owner)
         {
+            return;
+        }
+        // A half of a `join` that nobody took is its joiner's business, and will not become a fiber.
+        if state == State::Runnable && frame.has(flag::HALF) && frame.top().is_none() {
             return;
         }
         count += 1;

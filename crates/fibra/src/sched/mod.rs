@@ -3,6 +3,7 @@
 //! ```text
 //! worker.rs     one thread's loop; the switch into and out of fibers
 //! mail.rs       what a worker gets from other threads                ending.rs  the end of a fiber      timing.rs  its timers
+//! offer.rs      the second half of a `join`: offered, and taken back if nobody came
 //! search.rs     a worker without work: injector, timers, steal, spin, sleep
 //! queue/        fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! idle.rs       who sleeps, who searches, who is woken
@@ -43,6 +44,8 @@ mod mail;
 pub(crate) mod migrate;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod offer;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod policy;
 pub(crate) mod queue;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::current;
 use super::enqueue::Place;
+use super::offer::{Offered, Offers};
 use super::policy::{INJECTOR_PERIOD, Pick, Policy};
 use super::queue::ready::Ready;
 use super::queue::{Entry, is_linked};
@@ -83,7 +84,7 @@ pub(crate) struct Worker {
 
     pub(crate) index: usize,
     /// Whether there are other workers.
-    alone: bool,
+    pub(super) alone: bool,
     stack_size: StackSize,
     pub(crate) shared: Arc<Shared>,
     pub(super) policy: OwnerCell<Policy>,
@@ -114,6 +115,7 @@ pub(crate) struct Worker {
     /// Unstarted fibers that could not get a stack; tried again when one comes free.
     pub(super) stackless: OwnerCell<std::collections::VecDeque<FrameRef>>,
     pub(super) search: super::search::SearchState,
+    pub(super) offers: Offers,
 }
 
 impl Worker {
@@ -153,6 +155,7 @@ impl Worker {
             wakers_to_call: Cell::new(0),
             stackless: OwnerCell::new(std::collections::VecDeque::new()),
             search: super::search::SearchState::new(workers),
+            offers: Offers::new(),
         }
     }
 
@@ -357,9 +360,8 @@ impl Worker {
     #[inline(always)]
     pub(super) fn bind_stack(&self, frame: FrameRef) -> Option<FrameRef> {
         let mut size = self.stack_size;
-        // SAFETY: this worker is about to run it, so it is not recycled.
-        if let Some(extras) = unsafe { frame.extras() } {
-            size = extras.stack_size.unwrap_or(size);
+        if frame.has(flag::EXTRAS | flag::HALF) {
+            size = self.stack_size_of(frame);
         }
         let stack = match self.stacks.with(|stacks| stacks.take(size)) {
             Ok(stack) => stack,
@@ -395,6 +397,21 @@ impl Worker {
     fn list_of(&self, frame: FrameRef) -> &Cell<*const Frame> {
         // SAFETY: the flag is what `of` asks for.
         if frame.has(flag::SCOPED) { unsafe { ScopeRecord::of(frame) }.list_on(self) } else { &self.started }
+    }
+
+    /// The stack size of a fiber that may have asked for one.
+    #[cold]
+    #[inline(never)]
+    fn stack_size_of(&self, frame: FrameRef) -> StackSize {
+        // SAFETY: this worker is about to run it, so it is not recycled, and what it runs has not been taken out.
+        let wanted = unsafe {
+            if frame.has(flag::HALF) {
+                Offered::stack_size(frame)
+            } else {
+                frame.extras().and_then(|extras| extras.stack_size)
+            }
+        };
+        wanted.unwrap_or(self.stack_size)
     }
 
     /// Into the list of started fibers.
@@ -671,7 +688,7 @@ unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         if cancelled != 0 && !frame.has(flag::ROOT) {
             super::cancel::request(frame, cancelled);
         }
-        let result = if frame.flags() & (flag::CANCEL | flag::ROOT) == flag::CANCEL {
+        let result = if frame.flags() & (flag::CANCEL | flag::ROOT | flag::HALF) == flag::CANCEL {
             // SAFETY: RUNNING for the first time (or a task between polls): the closure is in the storage.
             unsafe { (thunk.discard)(frame) };
             RunResult::Ended(Outcome::Cancelled)

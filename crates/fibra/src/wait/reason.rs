@@ -35,11 +35,13 @@ pub enum WaitReason {
     ScopeEnd = 13,
     /// Waiting for a [`CancelToken`](crate::CancelToken) to be cancelled.
     TokenCancelled = 14,
+    /// In [`join`](crate::join()): this half is done, the other one was taken by another worker: binding.
+    JoinHalf = 19,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 14] = [
+    pub const ALL: [WaitReason; 15] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -54,11 +56,19 @@ impl WaitReason {
         WaitReason::Select,
         WaitReason::ScopeEnd,
         WaitReason::TokenCancelled,
+        WaitReason::JoinHalf,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
     pub fn is_binding(self) -> bool {
-        matches!(self, WaitReason::BlockingRunning | WaitReason::RunEnd | WaitReason::RuntimeEnd | WaitReason::ScopeEnd)
+        matches!(
+            self,
+            WaitReason::BlockingRunning
+                | WaitReason::RunEnd
+                | WaitReason::RuntimeEnd
+                | WaitReason::ScopeEnd
+                | WaitReason::JoinHalf
+        )
     }
 
     pub(crate) fn from_bits(bits: u8) -> Option<Self> {
@@ -83,6 +93,7 @@ impl fmt::Display for WaitReason {
             WaitReason::Select => "waiting for one of several operations",
             WaitReason::ScopeEnd => "waiting for the fibers of its scope",
             WaitReason::TokenCancelled => "waiting for a token to be cancelled",
+            WaitReason::JoinHalf => "waiting for the other half of a join",
         })
     }
 }

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod fan_out;
+mod fork_join;
 mod idle_mem;
 mod message;
 mod mpmc;
@@ -35,6 +36,7 @@ pub(crate) const ALL: &[Workload] = &[
     scope::WORKLOAD,
     fan_out::WORKLOAD,
     cancel::WORKLOAD,
+    fork_join::WORKLOAD,
     timers::WORKLOAD,
     idle_mem::WORKLOAD,
     skew::WORKLOAD,
