@@ -13,6 +13,7 @@
 //! scope.rs      scopes: who counts in one, and who is cancelled with it
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
 //! blocking.rs   the pool of threads for blocking work               sysmon.rs  the thread that looks after workers
+//! started.rs    the lists of started fibers
 //! visitors.rs   threads from outside that touch a runtime            stall.rs   reports a worker that stands still
 //! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
 //! ```
@@ -60,6 +61,8 @@ pub(crate) mod shared;
 mod stackless;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stall;
+#[cfg(not(any(loom, shuttle)))]
+mod started;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
 #[cfg(not(any(loom, shuttle)))]

@@ -24,7 +24,7 @@ use super::policy::{INJECTOR_PERIOD, Pick, Policy};
 use super::queue::ready::Ready;
 use super::queue::{Entry, is_linked};
 use super::root::Tally;
-use super::scope::{NEVER, ScopeCache, ScopeRecord};
+use super::scope::{NEVER, ScopeCache};
 use super::shared::{Remote, RootRef, Shared};
 use super::stats::WorkerStats;
 use crate::driver::Driver;
@@ -392,13 +392,6 @@ impl Worker {
         Some(frame)
     }
 
-    /// The list of started fibers that this one belongs into.
-    #[inline(always)]
-    fn list_of(&self, frame: FrameRef) -> &Cell<*const Frame> {
-        // SAFETY: the flag is what `of` asks for.
-        if frame.has(flag::SCOPED) { unsafe { ScopeRecord::of(frame) }.list_on(self) } else { &self.started }
-    }
-
     /// The stack size of a fiber that may have asked for one.
     #[cold]
     #[inline(never)]
@@ -412,35 +405,6 @@ impl Worker {
             }
         };
         wanted.unwrap_or(self.stack_size)
-    }
-
-    /// Into the list of started fibers.
-    #[inline(always)]
-    pub(super) fn link_started(&self, frame: FrameRef) {
-        let first = self.list_of(frame).replace(frame);
-        frame.prev_started.set(ptr::null());
-        frame.next_started.set(first);
-        // SAFETY: frames live for ever.
-        if let Some(first) = unsafe { first.as_ref() } {
-            first.prev_started.set(frame);
-        }
-        self.stats().started.add(1);
-    }
-
-    /// Out of it again.
-    #[inline(always)]
-    pub(super) fn unlink_started(&self, frame: FrameRef) {
-        let (prev, next) = (frame.prev_started.get(), frame.next_started.get());
-        // SAFETY: frames live for ever; both are in this worker's list.
-        match unsafe { prev.as_ref() } {
-            None => self.list_of(frame).set(next),
-            Some(prev) => prev.next_started.set(next),
-        }
-        // SAFETY: as above.
-        if let Some(next) = unsafe { next.as_ref() } {
-            next.prev_started.set(prev);
-        }
-        self.stats().started.sub(1);
     }
 
     /// Takes the stack off a fiber that does not need it any more, on the scheduler's stack.
