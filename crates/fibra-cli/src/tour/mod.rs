@@ -18,6 +18,7 @@ mod cancel;
 mod failure;
 mod many;
 mod page;
+mod scope;
 mod select;
 mod speed;
 mod timers;
@@ -43,6 +44,7 @@ const PARTS: &[Part] = &[
     Part { title: "Timers", run: timers::run },
     Part { title: "A panic stays in its fiber", run: failure::run },
     Part { title: "Cancellation", run: cancel::run },
+    Part { title: "Scopes", run: scope::run },
     Part { title: "Blocking work", run: blocking::run },
 ];
 

@@ -6,6 +6,7 @@ mod fork_join;
 mod idle_mem;
 mod message;
 mod mpmc;
+mod mutex;
 mod noisy;
 mod pingpong;
 mod requests;
@@ -33,6 +34,7 @@ pub(crate) const ALL: &[Workload] = &[
     mpmc::WORKLOAD,
     select::WORKLOAD,
     skynet::WORKLOAD,
+    mutex::WORKLOAD,
     scope::WORKLOAD,
     fan_out::WORKLOAD,
     cancel::WORKLOAD,
