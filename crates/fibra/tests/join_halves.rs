@@ -663,9 +663,9 @@ fn scopes_and_halves() {
             let count = &count;
             fibra::scope(|s| {
                 let half = || {
-                    s.spawn(|| count.fetch_add(1, SeqCst));
+                    drop(s.spawn(|| count.fetch_add(1, SeqCst)));
                     fibra::scope(|inner| {
-                        inner.spawn(|| count.fetch_add(1, SeqCst));
+                        drop(inner.spawn(|| count.fetch_add(1, SeqCst)));
                     });
                 };
                 together(half, half);

@@ -69,7 +69,10 @@ pub(crate) fn run(page: &Page, _options: &Options) -> Outcome {
         return Err(format!("{outcome:?}, and {left} of {expected} fibers have gone"));
     }
     let late = time(took.saturating_sub(PATIENCE));
-    page.row("timeout", format_args!("{} fibers in a tree were given {}", host::count(expected as u64), time(PATIENCE)));
+    page.row(
+        "timeout",
+        format_args!("{} fibers in a tree were given {}", host::count(expected as u64), time(PATIENCE)),
+    );
     page.row("", format_args!("all had unwound {late} after that; every destructor ran, every desk is free"));
     if desks.available() != CLERKS / 2 {
         return Err(format!("{} of {} desks are free", desks.available(), CLERKS / 2));

@@ -15,7 +15,7 @@ use std::cell::Cell;
 
 use super::queue::Entry;
 use super::worker::Worker;
-use crate::fiber::frame::{FrameCache, FrameRef};
+use crate::fiber::frame::{FrameCache, FrameRef, flag};
 use crate::fiber::stack::StackSize;
 use crate::prim::atomic::Ordering;
 use crate::wait::word::Ticket;
@@ -31,19 +31,21 @@ pub(crate) struct Offered {
     pub(crate) joiner: FrameRef,
 }
 
-impl Offered {
-    /// The size of the joining fiber's stack: a recursion that fits there must not depend on where its halves run.
-    ///
-    /// # Safety
-    /// `frame` is a HALF that the caller has started and not yet run.
-    pub(super) unsafe fn stack_size(frame: FrameRef) -> Option<StackSize> {
-        // SAFETY: whoever offered the frame put it there; it is copied, so nothing is taken out.
-        let offered = unsafe { frame.take::<Offered>() };
-        // Relaxed: the joiner has been running on it since before the offer, and waits for us.
-        // SAFETY: as said, it stays.
-        let stack = unsafe { offered.joiner.stack.load(Ordering::Relaxed).as_ref() }?;
-        StackSize::new(stack.size()).ok()
+/// The stack size of a fiber that the caller is about to run for the first time, if it asked for one. A half has one as large as its
+/// joiner's: a recursion that fits there must not depend on where its halves run.
+#[cold]
+#[inline(never)]
+pub(super) fn stack_size_of(frame: FrameRef) -> Option<StackSize> {
+    if !frame.has(flag::HALF) {
+        // SAFETY: the caller is about to run it, so it is not recycled.
+        return unsafe { frame.extras() }.and_then(|extras| extras.stack_size);
     }
+    // SAFETY: whoever offered the frame put it there, and it has not run; it is copied, so nothing is taken out.
+    let offered = unsafe { frame.take::<Offered>() };
+    // Relaxed: the joiner has been running on it since before the offer, and waits for us.
+    // SAFETY: as said, it stays.
+    let stack = unsafe { offered.joiner.stack.load(Ordering::Relaxed).as_ref() }?;
+    StackSize::new(stack.size()).ok()
 }
 
 /// A worker's memory of its offers.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use super::current;
 use super::enqueue::Place;
-use super::offer::{Offered, Offers};
+use super::offer::{Offers, stack_size_of};
 use super::policy::{INJECTOR_PERIOD, Pick, Policy};
 use super::queue::ready::Ready;
 use super::queue::{Entry, is_linked};
@@ -361,7 +361,7 @@ impl Worker {
     pub(super) fn bind_stack(&self, frame: FrameRef) -> Option<FrameRef> {
         let mut size = self.stack_size;
         if frame.has(flag::EXTRAS | flag::HALF) {
-            size = self.stack_size_of(frame);
+            size = stack_size_of(frame).unwrap_or(size);
         }
         let stack = match self.stacks.with(|stacks| stacks.take(size)) {
             Ok(stack) => stack,
@@ -390,21 +390,6 @@ impl Worker {
         #[cfg(feature = "unstable-migration")]
         self.register_wanderer(frame);
         Some(frame)
-    }
-
-    /// The stack size of a fiber that may have asked for one.
-    #[cold]
-    #[inline(never)]
-    fn stack_size_of(&self, frame: FrameRef) -> StackSize {
-        // SAFETY: this worker is about to run it, so it is not recycled, and what it runs has not been taken out.
-        let wanted = unsafe {
-            if frame.has(flag::HALF) {
-                Offered::stack_size(frame)
-            } else {
-                frame.extras().and_then(|extras| extras.stack_size)
-            }
-        };
-        wanted.unwrap_or(self.stack_size)
     }
 
     /// Takes the stack off a fiber that does not need it any more, on the scheduler's stack.

@@ -184,6 +184,10 @@ where
     // A shield that is open here stays so until the join is over, and holds off what comes from outside, from the half as well. (What
     // comes from a scope inside the shield is held off from it too: it cannot tell the one from the other.)
     let is_shielded = Here::on(worker, joiner).hold() != 0 || worker.shared.config.cooperative;
+    if !is_shielded {
+        // The flag has outlived its reason; the next join need not come here.
+        joiner.lower(flag::HOLD_OFF);
+    }
     let b = move || {
         if !inherited.is_empty()
             && let Some(top) = current::fiber().and_then(Frame::top)
