@@ -95,6 +95,7 @@ mod sched;
 #[cfg(not(any(loom, shuttle)))]
 mod scope;
 mod select;
+pub mod sync;
 pub mod time;
 mod wait;
 

@@ -6,6 +6,11 @@ use std::time::Duration;
 pub(crate) use super::waitable::{Ended, Wait, Waitable};
 use super::waker::{ThreadRecord, ThreadWait};
 
+/// Waits; nobody is cancelled here.
+pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
+    wait(waitable, how)
+}
+
 /// Waits, as the model's thread that runs here.
 pub(crate) fn wait(waitable: &impl Waitable, how: Wait) -> Ended {
     // Type-stable for the rest of the model, like every record.

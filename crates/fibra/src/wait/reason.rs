@@ -31,11 +31,17 @@ pub enum WaitReason {
     ChannelClosed = 11,
     /// In a [`select!`](crate::select) or a [`Select`](crate::channel::Select).
     Select = 12,
+    /// Waiting for a [`Mutex`](crate::sync::Mutex).
+    MutexLock = 20,
+    /// Waiting for a [`Condvar`](crate::sync::Condvar) to be notified.
+    CondvarWait = 21,
+    /// Waiting for the mutex again after a [`Condvar`](crate::sync::Condvar): binding, since the guard is promised to be valid.
+    CondvarRelock = 22,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 12] = [
+    pub const ALL: [WaitReason; 15] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -48,11 +54,17 @@ impl WaitReason {
         WaitReason::ChannelReserve,
         WaitReason::ChannelClosed,
         WaitReason::Select,
+        WaitReason::MutexLock,
+        WaitReason::CondvarWait,
+        WaitReason::CondvarRelock,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
     pub fn is_binding(self) -> bool {
-        matches!(self, WaitReason::BlockingRunning | WaitReason::RunEnd | WaitReason::RuntimeEnd)
+        matches!(
+            self,
+            WaitReason::BlockingRunning | WaitReason::RunEnd | WaitReason::RuntimeEnd | WaitReason::CondvarRelock
+        )
     }
 
     pub(crate) fn from_bits(bits: u8) -> Option<Self> {
@@ -75,6 +87,9 @@ impl fmt::Display for WaitReason {
             WaitReason::ChannelReserve => "reserving a place in a channel",
             WaitReason::ChannelClosed => "waiting for the other side of a channel to go",
             WaitReason::Select => "waiting for one of several operations",
+            WaitReason::MutexLock => "waiting for a mutex",
+            WaitReason::CondvarWait => "waiting for a condition",
+            WaitReason::CondvarRelock => "waiting for the mutex of a condition",
         })
     }
 }
