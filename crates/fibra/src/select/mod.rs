@@ -22,6 +22,7 @@ mod port;
 #[doc(hidden)]
 pub mod private;
 
+pub(crate) use arm::sealed;
 pub use arm::{Arm, ClosedArm, RecvArm, SendArm};
 #[cfg(not(any(loom, shuttle)))]
 pub use dynamic::{Select, SelectedOperation};

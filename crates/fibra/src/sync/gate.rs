@@ -93,6 +93,11 @@ pub(crate) trait Rules {
     /// Raises or lowers the flag that sends releases to [`Gate::settle`]. Raising it is a read-modify-write.
     fn set_waiting(&self, waiting: bool);
 
+    /// It is about to be linked, as somebody who wants this.
+    fn enlist(&self, want: usize) -> usize {
+        want
+    }
+
     /// Serves the head of the queue.
     #[inline(always)]
     fn serve(&self, want: usize, who: Who) -> Served {
@@ -178,26 +183,34 @@ impl<R: Rules> Gate<R> {
         self.queue.with(|queue| self.may_try(queue, false) && self.rules.grant(want))
     }
 
-    /// Runs `f` under the lock, and then settles: for changes that have to be of one piece with the queue.
-    pub(crate) fn update<T>(&self, f: impl FnOnce(&R) -> T) -> T {
+    /// Runs `f` under the lock, and then settles: for changes that have to be of one piece with the queue. Also says how many were
+    /// served.
+    pub(crate) fn update<T>(&self, f: impl FnOnce(&R) -> T) -> (T, usize) {
         let (answer, round) = self.queue.with(|queue| (f(&self.rules), self.serve(queue)));
-        self.finish(round);
-        answer
+        (answer, self.finish(round, wake::call))
     }
 
     /// Serves whoever can be served: after a release that found the WAITING flag.
     pub(crate) fn settle(&self) {
         let round = self.queue.with(|queue| self.serve(queue));
-        self.finish(round);
+        self.finish(round, wake::call);
     }
 
-    /// Sets going whom a round has served, calls the wakers, and goes on while there is more.
-    fn finish(&self, mut round: Round) {
+    /// [`settle`](Self::settle) where no user code may run: the wakers are left to the caller.
+    pub(crate) fn settle_owing(&self, owed: &mut Vec<Waker>) {
+        let round = self.queue.with(|queue| self.serve(queue));
+        self.finish(round, |waker| owed.push(waker));
+    }
+
+    /// Sets going whom a round has served, has the wakers called, and goes on while there is more.
+    fn finish(&self, mut round: Round, mut call: impl FnMut(Waker)) -> usize {
+        let mut served = 0;
         loop {
             let more = round.more;
-            round.go().into_iter().flatten().for_each(wake::call);
+            served += round.count;
+            round.go().into_iter().flatten().for_each(&mut call);
             if !more {
-                return;
+                return served;
             }
             round = self.queue.with(|queue| self.serve(queue));
         }
@@ -263,6 +276,7 @@ impl<R: Rules> Gate<R> {
         if seeded_bug("gate_flag_after_try") {
             self.rules.set_waiting(true);
         }
+        node.slot.set(ptr::without_provenance_mut(self.rules.enlist(want)));
         node.outcome.set(0);
         // SAFETY: under the lock; whoever waits leaves the node where it is until it is unlinked.
         unsafe { if first { queue.push_front(node) } else { queue.push_back(node) } };
@@ -295,7 +309,13 @@ impl<R: Rules> Gate<R> {
 
     /// Like `wait`, for callers that have something to give back before they unwind.
     pub(crate) fn wait_or_cancelled(&self, ask: Ask) -> Waited {
-        let wait = GateWait { gate: self, node: Node::new(), ask };
+        self.wait_after(ask, || {})
+    }
+
+    /// Like `wait_or_cancelled`; `then` is called when the wait is visible, before it parks: no user code, no waiting in there. It is not
+    /// called if the wait was over before it began.
+    pub(crate) fn wait_after(&self, ask: Ask, then: impl Fn()) -> Waited {
+        let wait = GateWait { gate: self, node: Node::new(), ask, then };
         let deadline = ask.deadline.filter(|deadline| *deadline != u64::MAX);
         let how = Wait { reason: ask.reason, object: ask.object, site: ask.site, deadline };
         match park::wait_or_cancelled(&wait, how) {
@@ -310,21 +330,24 @@ impl<R: Rules> Gate<R> {
 }
 
 /// One wait of a fiber or a thread; on its stack.
-struct GateWait<'a, R> {
+struct GateWait<'a, R, F> {
     gate: &'a Gate<R>,
     node: Node,
     ask: Ask,
+    then: F,
 }
 
-impl<R: Rules> Waitable for GateWait<'_, R> {
+impl<R: Rules, F: Fn()> Waitable for GateWait<'_, R, F> {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         prepare(&self.node, waiter, ticket, ARM_FIRST, Who::Waiter, self.ask.want);
-        self.gate.queue.with(|queue| self.gate.enter(queue, &self.node, self.ask.first, true))
+        let linked = self.gate.queue.with(|queue| self.gate.enter(queue, &self.node, self.ask.first, true));
+        (self.then)();
+        linked
     }
 
     fn unpublish(&self) {
         let round = self.gate.depart(&self.node);
-        self.gate.finish(round);
+        self.gate.finish(round, wake::call);
     }
 }
 
@@ -381,7 +404,7 @@ impl GateTask {
     fn withdraw<R: Rules>(&mut self, gate: &Gate<R>) -> bool {
         let called = self.0.withdraw(|node| {
             let round = gate.depart(node);
-            gate.finish(round);
+            gate.finish(round, wake::call);
         });
         called.is_some()
     }
@@ -406,15 +429,8 @@ impl<R: Rules> Single for GateArm<'_, R> {
     }
 
     fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>) {
-        let mut round = self.gate.depart(node);
-        loop {
-            let more = round.more;
-            owed.extend(round.go().into_iter().flatten());
-            if !more {
-                return;
-            }
-            round = self.gate.queue.with(|queue| self.gate.serve(queue));
-        }
+        let round = self.gate.depart(node);
+        self.gate.finish(round, |waker| owed.push(waker));
     }
 }
 

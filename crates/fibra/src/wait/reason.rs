@@ -35,13 +35,16 @@ pub enum WaitReason {
     MutexLock = 20,
     /// Waiting for a [`Condvar`](crate::sync::Condvar) to be notified.
     CondvarWait = 21,
-    /// Waiting for the mutex again after a [`Condvar`](crate::sync::Condvar): binding, since the guard is promised to be valid.
+    /// Waiting for the mutex again, after a [`Condvar`](crate::sync::Condvar) or in
+    /// [`MutexGuard::unlocked`](crate::sync::MutexGuard::unlocked): binding, since the guard has to be valid.
     CondvarRelock = 22,
+    /// Waiting for a [`ReentrantMutex`](crate::sync::ReentrantMutex) that somebody else holds.
+    ReentrantLock = 23,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 15] = [
+    pub const ALL: [WaitReason; 16] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -57,6 +60,7 @@ impl WaitReason {
         WaitReason::MutexLock,
         WaitReason::CondvarWait,
         WaitReason::CondvarRelock,
+        WaitReason::ReentrantLock,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
@@ -90,6 +94,7 @@ impl fmt::Display for WaitReason {
             WaitReason::MutexLock => "waiting for a mutex",
             WaitReason::CondvarWait => "waiting for a condition",
             WaitReason::CondvarRelock => "waiting for the mutex of a condition",
+            WaitReason::ReentrantLock => "waiting for a reentrant mutex",
         })
     }
 }
