@@ -35,8 +35,7 @@ use crate::wait::node::{Kind, WaitList, Waiter, WaiterRef};
 
 /// Flags in `waiter.flags`.
 pub(crate) mod flag {
-    /// Cancellation was requested. Set with a SeqCst read-modify-write, before the canceller looks at the word.
-    pub(crate) const CANCEL: u32 = 1;
+    pub(crate) use crate::wait::node::flag::{ANY_CANCEL, CANCEL, CANCEL_BODY};
     /// Bound to its home worker although not started: spawned local or spread, linked in an intrusive queue. Never taken by a joiner.
     pub(crate) const PINNED: u32 = 1 << 1;
     /// Does not hold up `run`.
@@ -54,6 +53,10 @@ pub(crate) mod flag {
     pub(crate) const HOLD_OFF: u32 = 1 << 7;
     /// It has extras (a name, a stack size): saves looking for them on another cache line.
     pub(crate) const EXTRAS: u32 = 1 << 12;
+    /// Child of a scope: `root` is that of a `sched::scope::ScopeRecord`, and it counts there.
+    pub(crate) const SCOPED: u32 = 1 << 14;
+    /// Scopes are open on it: whoever cancels it has to see to them too.
+    pub(crate) const OPEN_SCOPES: u32 = 1 << 15;
     /// Does not count under `max_fibers`: a root, or a helper of the runtime's own.
     pub(crate) const UNCAPPED: u32 = 1 << 13;
     /// Why it was cancelled; 4 bits, written before CANCEL is set.

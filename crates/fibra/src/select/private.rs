@@ -10,6 +10,7 @@ use super::engine::{self, Patience};
 pub use super::join::JoinArm;
 use crate::channel::{Receiver, Sender};
 use crate::scope::JoinHandle;
+use crate::sync::{LockArm, Mutex};
 use crate::time::Instant;
 
 /// An expression with a guard. Variants with braces, so that temporaries in them live as long as the `let` they are in.
@@ -51,6 +52,12 @@ pub fn closed<E: End>(end: &E) -> ClosedArm<'_, E::Value> {
 /// `join(handle)`
 pub fn join<T>(handle: &JoinHandle<T>) -> JoinArm<'_, T> {
     JoinArm::new(handle)
+}
+
+/// `lock(mutex)`
+#[track_caller]
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> LockArm<'_, T> {
+    mutex.locking()
 }
 
 /// `on(operation)`

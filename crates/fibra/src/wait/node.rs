@@ -27,6 +27,16 @@ pub(crate) enum Kind {
     Task = 2,
 }
 
+/// Flags in [`Waiter::flags`] that have a meaning for every kind of waiter. What else is kept there is the record's owner's.
+pub(crate) mod flag {
+    /// Cancellation was requested, for good. Set with a SeqCst read-modify-write, before the canceller looks at the word.
+    pub(crate) const CANCEL: u32 = 1;
+    /// Cancellation was requested of a scope whose body runs here, and of nothing beyond it; set in the same way.
+    pub(crate) const CANCEL_BODY: u32 = 1 << 24;
+    /// Either: whoever waits looks closer.
+    pub(crate) const ANY_CANCEL: u32 = CANCEL | CANCEL_BODY;
+}
+
 /// The head of every waiter: the word, and the flags that go with it. `repr(C)`, so that it can be the first field of a frame or a record.
 #[derive(Debug)]
 #[repr(C)]

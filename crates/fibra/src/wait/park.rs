@@ -123,13 +123,15 @@ fn thread_wait(waitable: &impl Waitable, how: Wait) -> Ended {
         return Ended::TimedOut;
     }
     let ended = ThreadRecord::with_mine(|record| {
-        record.wait(|waiter, ticket| waitable.publish(waiter, ticket), || waitable.unpublish(), left)
+        let publish = |waiter, ticket| waitable.publish(waiter, ticket);
+        record.wait(publish, || waitable.unpublish(), left, how.reason.is_binding())
     });
     match ended {
         ThreadWait::NotParked => Ended::NotParked,
         ThreadWait::Overtaken(arm) => Ended::Overtaken(arm),
         ThreadWait::Completed(arm) => Ended::Completed(arm),
         ThreadWait::TimedOut => Ended::TimedOut,
+        ThreadWait::Cancelled => Ended::Cancelled,
     }
 }
 

@@ -3,23 +3,54 @@
 
 use std::time::Duration;
 
+use super::node::WaiterRef;
 pub(crate) use super::waitable::{Ended, Wait, Waitable};
 use super::waker::{ThreadRecord, ThreadWait};
+use super::word::State;
 
-/// Waits; nobody is cancelled here.
-pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
-    wait(waitable, how)
+#[cfg(loom)]
+loom::thread_local! {
+    static MINE: &'static ThreadRecord = ThreadRecord::leaked();
+}
+#[cfg(all(shuttle, not(loom)))]
+shuttle::thread_local! {
+    static MINE: &'static ThreadRecord = ThreadRecord::leaked();
 }
 
-/// Waits, as the model's thread that runs here.
+/// What a model's thread unwinds with if it is cancelled in [`wait`].
+pub(crate) struct CancelledInModel;
+
+/// The record of the model's thread that runs here, to be given to whoever cancels it.
+pub(crate) fn me() -> WaiterRef {
+    MINE.with(|record| record.waiter_ref())
+}
+
+/// Cancels the thread whose [`me`] this is.
+pub(crate) fn cancel(waiter: WaiterRef) {
+    ThreadRecord::cancel(waiter);
+}
+
+/// Waits, as the model's thread that runs here. Unwinds with [`CancelledInModel`] if that is cancelled.
 pub(crate) fn wait(waitable: &impl Waitable, how: Wait) -> Ended {
-    // Type-stable for the rest of the model, like every record.
-    let record = ThreadRecord::leaked();
+    match wait_or_cancelled(waitable, how) {
+        Ended::Cancelled => std::panic::resume_unwind(Box::new(CancelledInModel)),
+        ended => ended,
+    }
+}
+
+/// Like [`wait`], but returns [`Ended::Cancelled`].
+pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
+    let mine = MINE.with(|record| *record);
+    // One that is used while it is about to park (a waker that waits) takes another. Type-stable for the rest of the model, like every
+    // record.
+    let record = if me().get().word.snapshot().is(State::Running) { mine } else { ThreadRecord::leaked() };
     let left = || how.deadline.map(|_| Duration::ZERO);
-    match record.wait(|waiter, ticket| waitable.publish(waiter, ticket), || waitable.unpublish(), left) {
+    let publish = |waiter, ticket| waitable.publish(waiter, ticket);
+    match record.wait(publish, || waitable.unpublish(), left, how.reason.is_binding()) {
         ThreadWait::NotParked => Ended::NotParked,
         ThreadWait::Overtaken(arm) => Ended::Overtaken(arm),
         ThreadWait::Completed(arm) => Ended::Completed(arm),
         ThreadWait::TimedOut => Ended::TimedOut,
+        ThreadWait::Cancelled => Ended::Cancelled,
     }
 }

@@ -13,8 +13,9 @@ use std::ptr::NonNull;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::node::{Kind, Node, Waiter, WaiterRef};
-use super::word::{ARM_REVOCABLE, Arm, Claim, Commit, Release, State, Ticket};
+use super::node::{Kind, Node, Waiter, WaiterRef, flag};
+use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, Arm, Claim, Commit, Release, State, Ticket};
+use crate::prim::atomic::{Ordering, handshake_load_u32};
 use crate::prim::bug::seeded_bug;
 use crate::prim::discard_payload;
 use crate::prim::sync::{Condvar, Mutex};
@@ -228,6 +229,16 @@ pub(crate) fn complete_with(
     Claimed::of(waiter, ticket, arm)?.go_with(enqueue)
 }
 
+/// The canceller's second step, after it has set a flag of the waiter's: if that is in a revocable wait, completes it as cancelled. Only the
+/// very wait that is seen here: a later one begins after the flag was set and looks at it itself.
+pub(crate) fn interrupt_with(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
+    let seen = waiter.get().word.look_after_flag();
+    if seen.is_revocable() {
+        let waker = complete_with(waiter, seen.ticket(), ARM_CANCEL, enqueue);
+        debug_assert!(waker.is_none(), "futures are dropped, not cancelled");
+    }
+}
+
 /// How a thread's wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ThreadWait {
@@ -239,26 +250,34 @@ pub(crate) enum ThreadWait {
     Completed(Arm),
     /// Time was up first.
     TimedOut,
+    /// The scope whose body this thread runs was cancelled.
+    Cancelled,
 }
 
 impl ThreadRecord {
-    /// One wait of this thread, from PARKING to RUNNING. A thread's stack is its own, so it commits the park itself.
+    /// One wait of this thread, from PARKING to RUNNING. A thread's stack is its own, so it commits the park itself. A `binding` wait is
+    /// not ended by cancellation.
     pub(crate) fn wait(
         &'static self,
         publish: impl FnOnce(WaiterRef, Ticket) -> bool,
         unpublish: impl FnOnce(),
         left: impl Fn() -> Option<Duration>,
+        binding: bool,
     ) -> ThreadWait {
         let word = &self.waiter.word;
-        let ticket = word.begin_park(ARM_REVOCABLE);
+        let ticket = word.begin_park(if binding { ARM_BINDING } else { ARM_REVOCABLE });
+        // After the word: the canceller sets the flag and then looks at the word.
+        if !binding && self.is_cancelled_after_park() {
+            if !word.abort_park() {
+                // The canceller was faster and has claimed the wait: let it finish.
+                self.await_owner();
+            }
+            return ThreadWait::Cancelled;
+        }
         if !publish(self.waiter_ref(), ticket) {
             if !word.abort_park() && !seeded_bug("abort_unanswered") {
                 // It was published for a moment (a waker was called twice), and somebody has claimed it: let him finish.
-                let _ = word.commit_park();
-                self.park(|| None);
-                let arm = word.snapshot().arm();
-                word.resume();
-                return ThreadWait::Overtaken(arm);
+                return ThreadWait::Overtaken(self.await_owner());
             }
             return ThreadWait::NotParked;
         }
@@ -270,7 +289,36 @@ impl ThreadRecord {
         self.park(|| None);
         let arm = word.snapshot().arm();
         word.resume();
+        if arm == ARM_CANCEL {
+            unpublish();
+            return ThreadWait::Cancelled;
+        }
         ThreadWait::Completed(arm)
+    }
+
+    /// In PARKING, and claimed by somebody: what he made of it.
+    fn await_owner(&self) -> Arm {
+        let _ = self.waiter.word.commit_park();
+        self.park(|| None);
+        let arm = self.waiter.word.snapshot().arm();
+        self.waiter.word.resume();
+        arm
+    }
+
+    /// The thread's second half of the handshake with its canceller.
+    fn is_cancelled_after_park(&self) -> bool {
+        if seeded_bug("thread_cancel_unseen") {
+            return false;
+        }
+        handshake_load_u32(&self.waiter.flags) & flag::ANY_CANCEL != 0
+    }
+
+    /// Marks the thread as cancelled, and ends its wait if that is revocable.
+    #[cfg(any(loom, shuttle))]
+    pub(crate) fn cancel(waiter: WaiterRef) {
+        // SeqCst: the canceller's first half of the handshake.
+        waiter.get().flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
+        interrupt_with(waiter, |_| unreachable!("no fibers in a model"));
     }
 }
 
@@ -310,6 +358,12 @@ mod pool {
 
     impl Drop for Mine {
         fn drop(&mut self) {
+            debug_assert_eq!(
+                // Relaxed: the thread's own, whose scopes are all closed.
+                self.0.waiter.flags.load(crate::prim::atomic::Ordering::Relaxed),
+                0,
+                "a thread's scopes end before it does"
+            );
             self.0.waiter.word.recycle();
             THREADS.lock().push(self.0);
         }

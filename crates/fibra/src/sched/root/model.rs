@@ -91,8 +91,12 @@ impl World {
     fn close(&self) {
         let record = thread_record();
         while !self.root.close() {
-            let _ =
-                record.wait(|waiter, ticket| self.root.publish((waiter, ticket)), || self.root.unpublish(), || None);
+            let _ = record.wait(
+                |waiter, ticket| self.root.publish((waiter, ticket)),
+                || self.root.unpublish(),
+                || None,
+                false,
+            );
         }
         assert_eq!(self.live.load(Ordering::SeqCst), 0, "closed with a fiber alive");
     }

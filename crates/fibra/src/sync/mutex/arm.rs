@@ -3,8 +3,6 @@
 use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use super::{Mutex, MutexGuard};
 use crate::channel::state::outcome;
@@ -108,32 +106,3 @@ impl<T: ?Sized> fmt::Debug for LockArm<'_, T> {
         f.debug_struct("LockArm").field("mutex", &self.mutex.raw).finish_non_exhaustive()
     }
 }
-
-/// What `lock(..)` takes: a mutex, or something that leads to one.
-pub trait Lockable {
-    /// What the mutex guards.
-    type Value: ?Sized;
-    /// The arm that locks it.
-    fn locking(&self) -> LockArm<'_, Self::Value>;
-}
-
-impl<T: ?Sized> Lockable for Mutex<T> {
-    type Value = T;
-    #[track_caller]
-    fn locking(&self) -> LockArm<'_, T> {
-        Mutex::locking(self)
-    }
-}
-
-macro_rules! pointer_to_mutex {
-    ($($pointer:ty),+) => {$(
-        impl<M: Lockable + ?Sized> Lockable for $pointer {
-            type Value = M::Value;
-            #[track_caller]
-            fn locking(&self) -> LockArm<'_, M::Value> {
-                (**self).locking()
-            }
-        }
-    )+};
-}
-pointer_to_mutex!(&M, &mut M, Box<M>, Rc<M>, Arc<M>);

@@ -35,22 +35,16 @@ pub(crate) mod model_clock {
     use std::cell::Cell;
 
     thread_local! {
-        static HOUR: Cell<u64> = const { Cell::new(1) };
+        static LATE: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Whoever begins to wait from now on has waited for too long already (true), or never will have (false). (Loom runs all threads
-    /// of a model on one.)
+    /// Has everybody who waits done so for too long, or nobody? (Loom runs all threads of a model on one.)
     pub(crate) fn everybody_is_late(late: bool) {
-        HOUR.set(if late { 0 } else { 1 });
-    }
-
-    /// The moment when a wait began and the moment when it is judged: with 0, all waits began long ago.
-    pub(crate) fn now() -> u64 {
-        HOUR.get()
+        LATE.set(late);
     }
 
     pub(crate) fn is_late() -> bool {
-        HOUR.get() == 0
+        LATE.get()
     }
 }
 
@@ -283,7 +277,7 @@ pub(super) fn cancelled() -> ! {
     #[cfg(not(any(loom, shuttle)))]
     crate::wait::cancel::deliver();
     #[cfg(any(loom, shuttle))]
-    unreachable!("models ask for the answer");
+    std::panic::resume_unwind(Box::new(crate::wait::park::CancelledInModel));
 }
 
 impl<T> From<T> for Mutex<T> {

@@ -20,6 +20,7 @@ use std::panic::Location;
 
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
+use crate::prim::clock;
 use crate::sync::gate::{Ask, Gate, GateTask, Rules, Served, Waited, Who};
 use crate::sync::owner::{self, FREE_BITS, SOMEBODY};
 use crate::wait::reason::WaitReason;
@@ -44,17 +45,18 @@ pub(crate) struct MutexRules {
     word: AtomicUsize,
 }
 
-/// Fibra's clock, from a time that is long ago in models that want a hand-over.
-fn now() -> u64 {
+/// Has it waited for so long that it is given the lock? What somebody wants of this gate is the moment since when it has wanted it.
+fn is_due(want: usize) -> bool {
     #[cfg(any(loom, shuttle))]
-    return super::model_clock::now();
-    #[cfg(not(any(loom, shuttle)))]
-    crate::prim::clock::now()
+    if super::model_clock::is_late() {
+        return true;
+    }
+    now().saturating_sub(want as u64) >= PATIENCE_NANOS
 }
 
-/// For how long has it waited? What somebody wants of this gate is the moment since when it has wanted it.
-fn is_due(want: usize) -> bool {
-    now().saturating_sub(want as u64) >= PATIENCE_NANOS
+/// Fibra's clock. In models time stands still.
+fn now() -> u64 {
+    if cfg!(any(loom, shuttle)) { 1 } else { clock::now() }
 }
 
 impl MutexRules {

@@ -42,6 +42,7 @@ impl World {
                 |_, ticket| self.notify.publish_ticket(ticket),
                 || self.notify.withdraw_ticket(),
                 || None,
+                false,
             );
             assert_ne!(ended, ThreadWait::TimedOut);
         }

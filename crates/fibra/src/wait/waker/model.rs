@@ -71,7 +71,7 @@ fn model_thread_is_woken() {
             thread::spawn(move || events.iter().for_each(|event| event.happen()))
         };
         for event in &events {
-            let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None);
+            let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, false);
             assert_ne!(ended, ThreadWait::TimedOut);
             assert_eq!(event.read(), 7);
         }
@@ -91,10 +91,11 @@ fn model_thread_timeout_against_claim() {
             thread::spawn(move || event.happen())
         };
         let now = || Some(Duration::ZERO);
-        let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || event.state.lock().0 = None, now);
+        let ended =
+            record.wait(|waiter, ticket| event.publish(waiter, ticket), || event.state.lock().0 = None, now, false);
         if ended == ThreadWait::TimedOut {
             // Then it is waited for once more, without a limit.
-            let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None);
+            let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, false);
             assert_ne!(ended, ThreadWait::TimedOut);
         }
         assert_eq!(event.read(), 7);
@@ -114,7 +115,7 @@ fn model_thread_spurious_call() {
             let event = event.clone();
             thread::spawn(move || event.happen())
         };
-        let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None);
+        let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, false);
         assert_ne!(ended, ThreadWait::TimedOut);
         assert_eq!(event.read(), 7);
         owner.join().unwrap();
@@ -245,5 +246,44 @@ fn model_task_polled_again_against_claim() {
         let called = calls.0.load(Ordering::Relaxed);
         assert!(!pending || called > 0, "a wake was lost");
         assert!(called <= 2);
+    });
+}
+
+// Cancellation against a thread's wait: it is ended by one of the two, never slept through, and the next wait is disturbed by neither.
+#[test]
+fn model_thread_cancelled_against_claim() {
+    check(3, || {
+        let record = thread_record();
+        let event = Arc::new(Event::default());
+        let canceller = thread::spawn(move || ThreadRecord::cancel(record.waiter_ref()));
+        let owner = {
+            let event = event.clone();
+            thread::spawn(move || event.happen())
+        };
+        let unpublish = || event.state.lock().0 = None;
+        let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), unpublish, || None, false);
+        if ended == ThreadWait::Cancelled {
+            // It stays cancelled: only a binding wait is left to it.
+            let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, true);
+            assert!(matches!(ended, ThreadWait::NotParked | ThreadWait::Completed(_)), "{ended:?}");
+        }
+        assert_eq!(event.read(), 7);
+        owner.join().unwrap();
+        canceller.join().unwrap();
+        assert_eq!(record.waiter.word.snapshot().state(), State::Running);
+    });
+}
+
+// Nothing but the cancellation ends the wait: it must see it.
+#[test]
+fn model_thread_cancellation_is_not_slept_through() {
+    check(3, || {
+        let record = thread_record();
+        let event = Event::default();
+        let canceller = thread::spawn(move || ThreadRecord::cancel(record.waiter_ref()));
+        let unpublish = || event.state.lock().0 = None;
+        let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), unpublish, || None, false);
+        assert_eq!(ended, ThreadWait::Cancelled);
+        canceller.join().unwrap();
     });
 }
