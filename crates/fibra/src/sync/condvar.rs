@@ -317,3 +317,6 @@ impl Condvar {
         waited
     }
 }
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;

@@ -439,3 +439,6 @@ impl<R: fmt::Debug> fmt::Debug for Gate<R> {
         f.debug_struct("Gate").field("rules", &self.rules).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;

@@ -180,6 +180,13 @@ impl RawMutex {
         self.word().load(Ordering::Relaxed) & OWNER
     }
 
+    /// Does anybody wait?
+    #[cfg(all(test, any(loom, shuttle)))]
+    pub(super) fn has_queue(&self) -> bool {
+        // Relaxed: whoever asks waits for it.
+        self.word().load(Ordering::Relaxed) & WAITING != 0
+    }
+
     /// Takes it for `me` if it is free and nobody waits.
     #[inline(always)]
     pub(crate) fn lock_fast(&self, me: usize) -> bool {
@@ -303,11 +310,9 @@ impl RawMutex {
 
     /// True: the queue has to be looked at, which alone can have it.
     fn release(&self) -> bool {
-        let before = self.gate.rules().change(|word| match word & (WAITING | CALLED) {
-            WAITING if !seeded_bug("mutex_unlock_forgets") => Some(word & !OWNER | HANDING),
-            _ => Some(word & !OWNER),
-        });
-        before.is_some_and(|word| word & (WAITING | CALLED) == WAITING)
+        let calls = |word| word & (WAITING | CALLED) == WAITING && !seeded_bug("mutex_unlock_forgets");
+        let before = self.gate.rules().change(|word| Some(word & !OWNER | if calls(word) { HANDING } else { 0 }));
+        before.is_some_and(calls)
     }
 
     /// Async: see [`GateTask`]. `since` is the first poll.
