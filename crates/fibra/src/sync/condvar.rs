@@ -127,8 +127,8 @@ impl WaitTimeoutResult {
 ///
 /// * There are no spurious wake-ups, but whoever was notified gets the mutex after others may have had it: ask again, in a loop or
 ///   with [`wait_while`](Self::wait_while).
-/// * A notification goes to one who waits at that moment, the first that came. If that one is cancelled or its time is up in the same moment,
-///   the notification goes to the next, or counts for it; it is never lost.
+/// * A notification goes to one who waits at that moment, the first that came. If that one is cancelled or its time is up in the same
+///   moment, the notification goes to the next, or counts for it; it is never lost.
 /// * A cancelled fiber unwinds from `wait` with the mutex locked, as everybody's guard says; unwinding then unlocks it.
 #[derive(Debug)]
 pub struct Condvar {

@@ -260,8 +260,8 @@ impl<T: ?Sized> Mutex<T> {
     pub(super) fn refuse_own(&self, me: usize, site: &'static Location<'static>) {
         if self.raw.owner() == me {
             panic!(
-                "fibra: {} holds this Mutex<{}> already and would wait for itself for ever (locking it at {site}). Drop the first guard \
-                 before, hand on what it guards instead of locking again, or use a ReentrantMutex",
+                "fibra: {} holds this Mutex<{}> already and would wait for itself for ever (locking it at {site}). \
+                 Drop the first guard before, hand on what it guards instead of locking again, or use a ReentrantMutex",
                 owner::Words(me),
                 std::any::type_name::<T>(),
             );

@@ -67,8 +67,8 @@ impl MutexRules {
         let mut now = self.word.load(Ordering::Relaxed);
         loop {
             let to = f(now)?;
-            // AcqRel: whoever takes the lock sees what its last holder did (pairs with unlocking); whoever lets it go publishes what it did.
-            // Relaxed on failure: tried again.
+            // AcqRel: whoever takes the lock sees what its last holder did (pairs with unlocking); whoever lets it go publishes what
+            // it did. Relaxed on failure: tried again.
             match self.word.compare_exchange_weak(now, to, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Some(now),
                 Err(actual) => now = actual,
