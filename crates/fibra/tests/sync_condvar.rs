@@ -1,5 +1,6 @@
 //! `sync::Condvar`: nobody who waits is forgotten; notified, timed out or cancelled, the guard is valid.
 #![cfg(not(any(loom, shuttle)))]
+#![allow(clippy::disallowed_types)] // std's clock watches ours.
 
 mod support;
 

@@ -18,9 +18,9 @@ use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
 use crate::wait::reason::WaitReason;
 
-/// Locks it again, whatever happens.
+/// Locks it again, whatever happens. (It cannot fail where a wait has just been possible.)
 #[cold]
-pub(super) fn relock(raw: &RawMutex, site: &'static Location<'static>) {
+fn relock(raw: &RawMutex, site: &'static Location<'static>) {
     let me = owner::me();
     if !raw.try_lock(me) {
         let why = Why { reason: WaitReason::CondvarRelock, site, deadline: None };

@@ -35,8 +35,7 @@ pub enum WaitReason {
     MutexLock = 20,
     /// Waiting for a [`Condvar`](crate::sync::Condvar) to be notified.
     CondvarWait = 21,
-    /// Waiting for the mutex again, after a [`Condvar`](crate::sync::Condvar) or in
-    /// [`MutexGuard::unlocked`](crate::sync::MutexGuard::unlocked): binding, since the guard has to be valid.
+    /// Waiting for the mutex again, after a [`Condvar`](crate::sync::Condvar): binding, since the guard has to be valid.
     CondvarRelock = 22,
     /// Waiting for a [`ReentrantMutex`](crate::sync::ReentrantMutex) that somebody else holds.
     ReentrantLock = 23,

@@ -52,30 +52,6 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
         let this = ManuallyDrop::new(this);
         MappedMutexGuard { raw: this.mutex.raw(), value, stays: PhantomData, borrows: PhantomData }
     }
-
-    /// Lets the mutex go while `f` runs, and locks it again before this returns, also if `f` panics.
-    ///
-    /// ```
-    /// use fibra::sync::{Mutex, MutexGuard};
-    ///
-    /// let mutex = Mutex::new(1);
-    /// let mut guard = mutex.lock();
-    /// MutexGuard::unlocked(&mut guard, || *mutex.lock() = 2);
-    /// assert_eq!(*guard, 2);
-    /// ```
-    #[track_caller]
-    pub fn unlocked<R>(this: &mut Self, f: impl FnOnce() -> R) -> R {
-        /// The guard is valid again when whoever has it sees it.
-        struct Relock<'a>(&'a RawMutex, &'static std::panic::Location<'static>);
-        impl Drop for Relock<'_> {
-            fn drop(&mut self) {
-                crate::sync::condvar::relock(self.0, self.1);
-            }
-        }
-        let relock = Relock(this.mutex.raw(), std::panic::Location::caller());
-        relock.0.unlock();
-        f()
-    }
 }
 
 impl<T: ?Sized> Deref for MutexGuard<'_, T> {
