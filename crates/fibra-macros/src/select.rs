@@ -56,6 +56,8 @@ enum Kind {
     Join,
     Lock,
     On,
+    Cancelled,
+    Draining,
     After,
     Default,
 }
@@ -90,6 +92,8 @@ const OPERATIONS: &[Operation] = &[
     operation("join", Kind::Join, (1, 1), true, "join(handle) -> result => .."),
     operation("lock", Kind::Lock, (1, 1), true, "lock(mutex) -> guard => .."),
     operation("on", Kind::On, (1, 1), true, "on(operation) -> output => .."),
+    operation("cancelled", Kind::Cancelled, (0, 1), true, "cancelled() -> reason => .."),
+    operation("draining", Kind::Draining, (0, 0), true, "draining() => .."),
     operation("after", Kind::After, (1, 1), false, "after(duration) => .."),
     operation("default", Kind::Default, (0, 1), false, "default => .."),
 ];
@@ -174,6 +178,11 @@ fn write(biased: bool, arms: &[Arm]) -> TokenStream {
 }
 
 impl Arm {
+    /// What the arm is about: its first argument, if it has one.
+    fn subject(&self) -> &[TokenTree] {
+        self.arguments.first().map_or(&[], Vec::as_slice)
+    }
+
     /// A `send` whose value is a place that stays the user's unless this arm wins.
     fn borrows_its_value(&self) -> bool {
         self.operation.kind == Kind::Send && is_place(&self.arguments[1])
@@ -197,7 +206,7 @@ impl Arm {
         if let Some(guard) = &self.guard {
             out.extend(fill(beside(guard), &format!("let g{index}: bool = $guard;"), &[("guard", guard)]));
         }
-        let subject = &self.arguments[0];
+        let subject = self.subject();
         match self.operation.kind {
             Kind::Recv => {
                 out.extend(borrow(index, "e", subject, guarded));
@@ -266,7 +275,11 @@ impl Arm {
                     ));
                 }
             }
-            Kind::On | Kind::After => {
+            Kind::Cancelled if !subject.is_empty() => {
+                out.extend(borrow(index, "e", subject, guarded));
+                out.extend(self.arm(index, "&::fibra::CancelToken", "token(e)"));
+            }
+            Kind::On | Kind::After | Kind::Cancelled | Kind::Draining => {
                 let call = format!("{LIBRARY}::{}($subject)", self.operation.name);
                 let template = if guarded {
                     format!(
@@ -287,7 +300,7 @@ impl Arm {
     /// name the thing itself, a reference to it, an `Arc` of it. (In the borrowing `let` it would be in the way of an `if`
     /// between two references.)
     fn arm(&self, index: usize, of: &str, call: &str) -> TokenStream {
-        self.arm_of(index, of, beside(&self.arguments[0]), call, false, &[])
+        self.arm_of(index, of, beside(self.subject()), call, false, &[])
     }
 
     fn arm_of(
@@ -299,7 +312,7 @@ impl Arm {
         promised: bool,
         holes: &[(&str, &[TokenTree])],
     ) -> TokenStream {
-        let subject = fill(beside(&self.arguments[0]), &format!("let e: {of} = e;"), &[]);
+        let subject = fill(beside(self.subject()), &format!("let e: {of} = e;"), &[]);
         let subject: Vec<TokenTree> = subject.into_iter().collect();
         let mut call = format!("{LIBRARY}::{call}");
         if promised {
@@ -324,7 +337,7 @@ impl Arm {
         let moved: Vec<TokenTree> = self.moves_its_value(index, cases).into_iter().collect();
         let mut result =
             format!("{{ let mut arms = arms; let result = {LIBRARY}::finish(&mut arms.{index}); $moved result }}");
-        let handle = &self.arguments[0];
+        let handle = self.subject();
         let others: String =
             held.iter().filter(|other| **other != index).map(|other| ends(&format!("h{other}"))).collect();
         let mut joined = Vec::new();
@@ -370,9 +383,9 @@ impl Arm {
         );
         let value = &self.arguments[1];
         let mut out = fill(beside(value), &template, &[("value", value)]);
-        out.extend(fill(beside(&self.arguments[0]), &format!("{LIBRARY}::keep(&e{index});"), &[]));
+        out.extend(fill(beside(self.subject()), &format!("{LIBRARY}::keep(&e{index});"), &[]));
         for (other, arm) in cases.iter().enumerate().filter(|(other, _)| *other != index) {
-            out.extend(fill(beside(&arm.arguments[0]), &format!("{LIBRARY}::keep(&arms.{other});"), &[]));
+            out.extend(fill(beside(arm.subject()), &format!("{LIBRARY}::keep(&arms.{other});"), &[]));
         }
         out
     }

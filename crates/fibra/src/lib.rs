@@ -105,9 +105,11 @@ mod wait;
 mod public {
     pub use crate::observe::metrics::{Metrics, WorkerMetrics};
     pub use crate::scope::{
-        Builder, Cancellation, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError, JoinFuture, JoinHandle,
-        Runtime, RuntimeBuilder, ShutdownError, block_on, blocking, cancel_reason, checkpoint, current, is_cancelled,
-        no_suspend, run, shield, spawn, spawn_blocking, spawn_future, spawn_local, yield_now,
+        Builder, CancelToken, Cancellation, Cancelled, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError,
+        JoinFuture, JoinHandle, Runtime, RuntimeBuilder, Scope, ScopeBuilder, ScopeError, ShutdownError, TimedOut,
+        TryScope, TryScopeError, block_on, blocking, cancel_reason, checkpoint, current, deadline, is_cancelled,
+        no_suspend, remaining, run, scope, shield, spawn, spawn_blocking, spawn_future, spawn_local, timeout,
+        try_scope, yield_now,
     };
     pub use crate::time::{sleep, sleep_until};
     pub use crate::wait::cancel::{CancelReason, is_cancellation};

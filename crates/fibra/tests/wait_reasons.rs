@@ -74,7 +74,13 @@ fn reasons_are_distinct_and_have_words() {
     let binding: Vec<_> = WaitReason::ALL.into_iter().filter(|reason| reason.is_binding()).collect();
     assert_eq!(
         binding,
-        [WaitReason::BlockingRunning, WaitReason::RunEnd, WaitReason::RuntimeEnd, WaitReason::CondvarRelock]
+        [
+            WaitReason::BlockingRunning,
+            WaitReason::RunEnd,
+            WaitReason::RuntimeEnd,
+            WaitReason::ScopeEnd,
+            WaitReason::CondvarRelock
+        ]
     );
 }
 

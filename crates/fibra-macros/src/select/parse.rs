@@ -116,7 +116,9 @@ impl Reader<'_> {
             arguments.push(without_lints(&inside[from..to]));
             from = to + 1;
         }
-        if arguments.len() < least.max(1) || arguments.len() > most {
+        // `default()` is a slip; what stands for the fiber itself is written with parentheses.
+        let least = if operation.kind == Kind::Default { 1 } else { least };
+        if arguments.len() < least || arguments.len() > most {
             return Err(wrong_number(operation, group, &arguments));
         }
         self.at += 1;
@@ -225,7 +227,9 @@ fn known() -> String {
 fn wrong_number(operation: &Operation, group: &Group, arguments: &[Vec<TokenTree>]) -> Misuse {
     let name = operation.name;
     let takes = match operation.arguments {
-        (0, _) => "stands alone, or takes one argument, how long to wait",
+        (0, 0) => "takes no argument",
+        (0, _) if operation.kind == Kind::Default => "stands alone, or takes one argument, how long to wait",
+        (0, _) => "takes one argument at most, a token",
         (1, _) => "takes one argument",
         _ => "takes two arguments",
     };

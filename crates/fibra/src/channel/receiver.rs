@@ -17,6 +17,7 @@ use super::sender::common;
 use super::waits::{self, Finished, take_now};
 use crate::select::{ClosedArm, RecvArm};
 use crate::time::Instant;
+use crate::wait::park;
 
 /// The receiving end of a channel. Clone it to receive in several places: each value goes to one of them. When the last one is dropped,
 /// what was not received is dropped too, and sending fails from then on.
@@ -61,6 +62,7 @@ impl<T> Receiver<T> {
     #[track_caller]
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
+        park::entry();
         if let Some(value) = self.chan().pop() {
             return Ok(value);
         }
@@ -91,6 +93,7 @@ impl<T> Receiver<T> {
     /// If time was up, or nothing will come any more.
     #[track_caller]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        park::entry();
         self.recv_at(|| Instant::after(timeout), Location::caller())
     }
 
@@ -100,6 +103,7 @@ impl<T> Receiver<T> {
     /// If time was up, or nothing will come any more.
     #[track_caller]
     pub fn recv_deadline(&self, deadline: impl Into<Instant>) -> Result<T, RecvTimeoutError> {
+        park::entry();
         self.recv_at(|| deadline.into(), Location::caller())
     }
 
@@ -148,6 +152,7 @@ impl<T> Receiver<T> {
     /// still be there to receive.
     #[track_caller]
     pub fn closed(&self) -> CloseReason {
+        park::entry();
         waits::gone(self.chan(), Side::Senders, None, Location::caller());
         self.chan().gone(Side::Senders).expect("it is gone")
     }

@@ -17,6 +17,7 @@ use super::state::Overflow;
 use super::waits::{self, Finished, offer_now};
 use crate::select::{ClosedArm, SendArm};
 use crate::time::Instant;
+use crate::wait::park;
 
 /// The sending end of a channel. Clone it to send from several places; the last one dropped closes the channel for sending.
 ///
@@ -63,6 +64,7 @@ impl<T> Sender<T> {
     #[track_caller]
     #[inline]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        park::entry();
         let mut value = ManuallyDrop::new(value);
         // SAFETY: the value is the channel's if this is true, and moved on below otherwise.
         if unsafe { self.chan().push(&raw const *value) } {
@@ -94,6 +96,7 @@ impl<T> Sender<T> {
     /// If time was up, or the channel is closed: the value comes back.
     #[track_caller]
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
+        park::entry();
         self.send_at(value, || Instant::after(timeout), Location::caller())
     }
 
@@ -103,6 +106,7 @@ impl<T> Sender<T> {
     /// If time was up, or the channel is closed: the value comes back.
     #[track_caller]
     pub fn send_deadline(&self, value: T, deadline: impl Into<Instant>) -> Result<(), SendTimeoutError<T>> {
+        park::entry();
         self.send_at(value, || deadline.into(), Location::caller())
     }
 
@@ -199,6 +203,7 @@ impl<T> Sender<T> {
     /// If the channel is closed.
     #[track_caller]
     pub fn reserve(&self) -> Result<Permit<'_, T>, SendError<()>> {
+        park::entry();
         match waits::reserve(self.chan(), None, Location::caller()) {
             Finished::Done => Ok(Permit::new(self)),
             _ => Err(SendError(())),
@@ -211,6 +216,7 @@ impl<T> Sender<T> {
     /// If time was up, or the channel is closed.
     #[track_caller]
     pub fn reserve_timeout(&self, timeout: Duration) -> Result<Permit<'_, T>, SendTimeoutError<()>> {
+        park::entry();
         self.try_reserve().or_else(|error| match error {
             TrySendError::Disconnected(()) => Err(SendTimeoutError::Disconnected(())),
             TrySendError::Full(()) => {
@@ -254,6 +260,7 @@ impl<T> Sender<T> {
     /// ```
     #[track_caller]
     pub fn closed(&self) -> CloseReason {
+        park::entry();
         waits::gone(self.chan(), Side::Receivers, None, Location::caller());
         self.chan().gone(Side::Receivers).expect("it is gone")
     }

@@ -35,7 +35,7 @@ use crate::wait::node::{Kind, WaitList, Waiter, WaiterRef};
 
 /// Flags in `waiter.flags`.
 pub(crate) mod flag {
-    pub(crate) use crate::wait::node::flag::{ANY_CANCEL, CANCEL, CANCEL_BODY};
+    pub(crate) use crate::wait::node::flag::{ANY_CANCEL, CANCEL, CANCEL_BODY, OVERDUE};
     /// Bound to its home worker although not started: spawned local or spread, linked in an intrusive queue. Never taken by a joiner.
     pub(crate) const PINNED: u32 = 1 << 1;
     /// Does not hold up `run`.
@@ -57,6 +57,10 @@ pub(crate) mod flag {
     pub(crate) const SCOPED: u32 = 1 << 14;
     /// Scopes are open on it: whoever cancels it has to see to them too.
     pub(crate) const OPEN_SCOPES: u32 = 1 << 15;
+    /// A scope is open on it that was opened while cancellation was held off: waits in there are revocable, but not for what is outside.
+    pub(crate) const BARRIER: u32 = 1 << 25;
+    /// It waits behind such a barrier, but wants to know of what happens outside.
+    pub(crate) const WATCHING: u32 = 1 << 27;
     /// Does not count under `max_fibers`: a root, or a helper of the runtime's own.
     pub(crate) const UNCAPPED: u32 = 1 << 13;
     /// Why it was cancelled; 4 bits, written before CANCEL is set.

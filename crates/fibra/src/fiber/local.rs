@@ -108,7 +108,7 @@ pub(crate) fn drop_all(frame: &Frame, top: &FiberTop) {
 #[cold]
 #[inline(never)]
 fn drop_all_slow(frame: &Frame, top: &FiberTop) {
-    top.shields.set(top.shields.get() + 1);
+    top.standing.shields.set(top.standing.shields.get() + 1);
     frame.raise(flag::HOLD_OFF);
     for _ in 0..MOST_DROPS {
         // SAFETY: a map of this fiber's own, made by `scope::local`; borrowed for `pop`, which calls no user code.
@@ -128,5 +128,5 @@ fn drop_all_slow(frame: &Frame, top: &FiberTop) {
             mem::forget(map);
         }
     }
-    top.shields.set(top.shields.get() - 1);
+    top.standing.shields.set(top.standing.shields.get() - 1);
 }

@@ -27,7 +27,7 @@ pub(crate) mod top;
 /// Held by a report while it looks into frames that others own, and by whoever frees something such a report might look at (boxed extras,
 /// the top of a stack with a mapping of its own). No user code runs under it.
 #[cfg(not(loom))]
-static CENSUS: crate::prim::sync::Mutex<()> = crate::prim::sync::Mutex::new(());
+pub(crate) static CENSUS: crate::prim::sync::Mutex<()> = crate::prim::sync::Mutex::new(());
 
 /// Every lock of this floor that the whole process shares, held over a fork: see `sched::fork`.
 #[cfg(not(any(loom, shuttle)))]

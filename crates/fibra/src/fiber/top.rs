@@ -15,6 +15,37 @@ use crate::prim::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 /// Longest status text, in bytes (S0-10).
 pub(crate) const STATUS_BYTES: usize = 31;
 
+/// How cancellation stands with whatever runs somewhere: a fiber, or a plain thread (`sched::current`). Its own business, but for
+/// `outermost`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Standing {
+    /// The innermost scope whose body runs here, and the outermost; `sched::scope` knows the type. Null if there is none.
+    pub(crate) open: Cell<*const ()>,
+    pub(crate) outermost: AtomicPtr<()>,
+    /// How many `shield` calls are open.
+    pub(crate) shields: Cell<u32>,
+    /// How often cancellation was delivered here.
+    pub(crate) deliveries: Cell<u32>,
+    /// Set when a panic or our own unwinding starts on this fiber.
+    pub(crate) unwinding: Cell<bool>,
+    /// In a scope that was opened by a destructor during unwinding: that `thread::panicking()` is true says nothing about what happens in
+    /// there.
+    pub(crate) inside_unwinding: Cell<bool>,
+}
+
+impl Standing {
+    /// Of one that nobody has ever cancelled.
+    pub(crate) const NEW: Self = Self {
+        open: Cell::new(ptr::null()),
+        outermost: AtomicPtr::new(ptr::null_mut()),
+        shields: Cell::new(0),
+        deliveries: Cell::new(0),
+        unwinding: Cell::new(false),
+        inside_unwinding: Cell::new(false),
+    };
+}
+
 /// The record; see the header.
 #[derive(Debug)]
 #[repr(C)]
@@ -28,12 +59,7 @@ pub(crate) struct FiberTop {
     since: AtomicU64,
     /// Fiber-locals; `fiber::local` knows the type.
     pub(crate) locals: Cell<*mut ()>,
-    /// How many `shield` calls are open.
-    pub(crate) shields: Cell<u32>,
-    /// Set when a panic or our own unwinding starts on this fiber.
-    pub(crate) unwinding: Cell<bool>,
-    /// How often cancellation was delivered to this fiber.
-    pub(crate) deliveries: Cell<u32>,
+    pub(crate) standing: Standing,
     /// Something here has to be cleared before the next fiber moves in.
     pub(crate) dirty: Cell<bool>,
 }
@@ -52,7 +78,9 @@ impl FiberTop {
     /// A new fiber moves in. What every fiber leaves behind as it found it (locals, shields, the wait record) is not touched.
     #[inline(always)]
     pub(crate) fn clean(&self) {
-        debug_assert!(self.locals.get().is_null() && self.shields.get() == 0);
+        debug_assert!(
+            self.locals.get().is_null() && self.standing.shields.get() == 0 && self.standing.open.get().is_null()
+        );
         if self.dirty.get() {
             self.reset();
         }
@@ -63,8 +91,8 @@ impl FiberTop {
         // Relaxed, all: see the header.
         self.status_len.store(0, Ordering::Relaxed);
         self.reason.store(0, Ordering::Relaxed);
-        self.unwinding.set(false);
-        self.deliveries.set(0);
+        self.standing.unwinding.set(false);
+        self.standing.deliveries.set(0);
         self.dirty.set(false);
     }
 

@@ -11,12 +11,22 @@ use std::sync::Arc;
 use super::shared::Shared;
 use super::worker::Worker;
 use crate::fiber::frame::FrameRef;
+use crate::fiber::top::Standing;
 use crate::prim::random::Rng;
 
 thread_local! {
     static WORKER: Cell<*const Worker> = const { Cell::new(ptr::null()) };
     /// Runtimes entered with `Handle::enter`, innermost last.
     static ENTERED: RefCell<Vec<Arc<Shared>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How cancellation stands with this thread, where it runs no fibers.
+pub(crate) fn thread_standing<'a>() -> &'a Standing {
+    thread_local! {
+        static STANDING: Standing = const { Standing::NEW };
+    }
+    // SAFETY: it has no destructor, so it is there until the thread ends, and is used by code that runs on this thread.
+    STANDING.with(|standing| unsafe { &*ptr::from_ref(standing) })
 }
 
 /// The worker whose loop runs on this thread, if any.

@@ -6,6 +6,7 @@
 
 use super::enqueue::Place;
 use super::root::RootWaiter;
+use super::scope::{ScopeRecord, ScopeRef};
 use super::shared::RootRef;
 use super::worker::Worker;
 use crate::fiber::frame::{FrameRef, flag};
@@ -41,14 +42,22 @@ impl Worker {
             self.shared.dismiss();
         }
         frame.waiter.word.finish(outcome == Outcome::Cancelled);
-        match frame.join.finish(outcome) {
-            Finished::LeaveToHandle => {}
-            Finished::Recycle => self.recycle(frame),
-            Finished::WakeJoiners => self.wake_joiners(frame),
-        }
+        let joined = match frame.join.finish(outcome) {
+            Finished::LeaveToHandle => false,
+            Finished::Recycle => {
+                self.recycle(frame);
+                false
+            }
+            Finished::WakeJoiners => {
+                self.wake_joiners(frame);
+                true
+            }
+        };
         // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
-        if flags & (flag::DAEMON | flag::ROOT) == 0 {
+        if flags & (flag::DAEMON | flag::ROOT | flag::SCOPED) == 0 {
             self.count_end(root);
+        } else if flags & flag::SCOPED != 0 {
+            self.end_child(root, flags, outcome, joined);
         } else if flags & flag::DAEMON != 0 {
             if flags & flag::UNCAPPED != 0 {
                 self.wakers_to_call.set(self.wakers_to_call.get() - 1);
@@ -94,6 +103,25 @@ impl Worker {
     #[inline(always)]
     fn count_end(&self, root: RootRef) {
         self.tally.count_end(root, |owner| self.wake_root_owner(owner));
+    }
+
+    /// A child of a scope has ended. The record is that scope's until the child is counted out.
+    #[inline(always)]
+    fn end_child(&self, root: RootRef, flags: u32, outcome: Outcome, joined: bool) {
+        // SAFETY: the root of a SCOPED fiber is the first field of its record, and records live for ever.
+        let scope: ScopeRef = unsafe { &*root.as_ptr().cast::<ScopeRecord>() };
+        match outcome {
+            Outcome::Panicked if !joined => scope.panicked(scope.life()),
+            Outcome::Cancelled => scope.note_cut_short(),
+            _ => {}
+        }
+        if flags & (flag::PINNED | flag::TASK) == 0
+            && let Some(next) = scope.next_in_turn()
+        {
+            let ticket = next.waiter.word.snapshot().ticket();
+            self.push_spawned(next, ticket);
+        }
+        self.wake_root_owner(scope.count_end(self));
     }
 
     #[cold]

@@ -10,6 +10,7 @@
 //!
 //! ```text
 //! SETUP     below: one-time preparations, so that no `Once` is half done
+//! SLAB      sched::scope
 //! CENSUS    fiber            SLAB     fiber::frame
 //! ARENAS    stack::arena     WARM, COLD, OWN    stack::cache
 //! THREADS, TASKS             wait::waker
@@ -32,6 +33,7 @@ static SETUP: Mutex<()> = Mutex::new(());
 /// Every lock of the process.
 struct Locks {
     _setup: MutexGuard<'static, ()>,
+    _scope: super::scope::SlabLock,
     _fiber: fiber::Locks,
     _waker: waker::Locks,
 }
@@ -39,7 +41,12 @@ struct Locks {
 impl Locks {
     fn take() -> Self {
         // Fields are evaluated in the order written here: the order of the header.
-        Self { _setup: SETUP.lock(), _fiber: fiber::Locks::take(), _waker: waker::Locks::take() }
+        Self {
+            _setup: SETUP.lock(),
+            _scope: super::scope::lock_slab(),
+            _fiber: fiber::Locks::take(),
+            _waker: waker::Locks::take(),
+        }
     }
 }
 

@@ -30,7 +30,7 @@ fn hook(before: &Hook, info: &PanicHookInfo<'_>) {
     let Some(worker) = current::worker() else { return before(info) };
     let Some(frame) = worker.current.get() else { return before(info) };
     let Some(top) = frame.top() else { return before(info) };
-    top.unwinding.set(true);
+    top.standing.unwinding.set(true);
     top.dirty.set(true);
     frame.raise(flag::HOLD_OFF);
     crate::fiber::overflow_reserve(frame);

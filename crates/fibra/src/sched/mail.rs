@@ -50,10 +50,15 @@ impl Worker {
                     at = frame.next_started.get();
                     let same_root = root.is_none_or(|(root, _)| frame.root.get() == root.as_ptr());
                     if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
-                        super::cancel::request(frame, reason);
+                        self.cancel_fiber_here(frame, reason);
                     }
                 }
             }
+            Command::Scope { scope, life, cause } => self.cancel_children_here(scope, life, cause),
+            Command::ScopeTimer { scope, life, what, at } => {
+                self.set_scope_timer(scope, life, what, at);
+            }
+            Command::OutsideDeadline => self.watch_outside_deadlines(),
         }
     }
 }

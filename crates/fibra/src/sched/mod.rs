@@ -9,6 +9,7 @@
 //! shared.rs     what all threads of a runtime share
 //! root.rs       counting fibers without a shared line
 //! enqueue.rs    the way into the queues for everything above        wake.rs  completing a wait, whatever waits
+//! scope.rs      scopes: who counts in one, and who is cancelled with it
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
 //! blocking.rs   the pool of threads for blocking work               sysmon.rs  rescue from a spawner that computes
 //! visitors.rs   threads from outside that touch a runtime
@@ -47,6 +48,8 @@ pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod root;
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) mod scope;
+#[cfg(not(any(loom, shuttle)))]
 mod search;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod shared;
@@ -57,7 +60,7 @@ pub(crate) mod stats;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;
 #[cfg(not(any(loom, shuttle)))]
-mod timing;
+pub(crate) mod timing;
 pub(crate) mod visitors;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod wake;

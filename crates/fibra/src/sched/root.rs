@@ -171,6 +171,26 @@ impl Root {
         used
     }
 
+    /// A scope's drain: its owner's worker is the only one with a difference, so the owner adds it itself and gives its unit back.
+    pub(crate) fn begin_direct(&self, difference: i64) {
+        // Release: pairs with `is_draining`. Only that worker looks; whoever opens the next scope of this record clears it.
+        self.draining.store(true, Ordering::Release);
+        // AcqRel: as in `add`. The owner is the one who asks, so nobody needs waking if this is 0.
+        self.pending.fetch_add(difference - 1, Ordering::AcqRel);
+    }
+
+    /// Counts one up directly, where the spawner is counted itself: it cannot be closed.
+    pub(crate) fn add_child(&self) {
+        // Relaxed: the spawner is counted, so this does not go from 0 to 1; its own end, which comes later, orders it.
+        self.pending.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Has everything in it ended? Asked by the owner, after `begin_direct`.
+    pub(crate) fn is_empty(&self) -> bool {
+        // Acquire: pairs with the release in `add`: everything the fibers did happens before.
+        self.pending.load(Ordering::Acquire) == 0
+    }
+
     /// Step 5: 0 → CLOSED. False: something still counts.
     pub(crate) fn close(&self) -> bool {
         // AcqRel: as in `add`. Acquire on failure is not needed, the owner waits and asks again.

@@ -11,8 +11,10 @@ use super::queue::inbox::Inbox;
 use super::queue::injector::Injector;
 use super::queue::{Entry, Linked};
 use super::root::Root;
+use super::scope::{self, ScopeRef};
 use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
+use super::timing::ScopeTimer;
 use super::visitors::Visitors;
 use crate::driver::Kicker;
 use crate::fiber::frame::{Frame, FrameRef, flag};
@@ -48,6 +50,12 @@ pub(crate) enum Command {
     Flush(RootRef),
     /// Cancel the started fibers of this root in this life (of all roots, if none is given); only daemons, if so said.
     Cancel { root: Option<(RootRef, u32)>, daemons_only: bool, reason: u32 },
+    /// Cancel the started children of this scope in this life; cause 0: tell the scopes that they have opened to drain.
+    Scope { scope: ScopeRef, life: u32, cause: u32 },
+    /// Set a timer for this scope in this life.
+    ScopeTimer { scope: ScopeRef, life: u32, what: ScopeTimer, at: u64 },
+    /// A plain thread has opened a scope with a deadline.
+    OutsideDeadline,
 }
 
 /// A root of this runtime; valid as long as the runtime.
@@ -159,6 +167,8 @@ pub(crate) struct Shared {
     /// fibers that may be on no worker.)
     pub(crate) tasks: Mutex<HashMap<u64, FrameRef>>,
     pub(crate) tasks_parked: AtomicI64,
+    /// Scopes of plain threads that are open here, with their lives: shutdown cancels them.
+    pub(crate) outside_scopes: Mutex<Vec<(ScopeRef, u32)>>,
     /// Threads that are no workers and touch this for a moment.
     pub(crate) visitors: Visitors,
     /// The fork generation it was made in; see `sched::fork`.
@@ -189,6 +199,7 @@ impl Shared {
             counted: AtomicI64::new(0),
             tasks: Mutex::new(HashMap::new()),
             tasks_parked: AtomicI64::new(0),
+            outside_scopes: Mutex::new(Vec::new()),
             visitors: Visitors::new(),
             fork_epoch: super::fork::epoch(),
         })
@@ -321,7 +332,7 @@ impl Shared {
         for frame in self.tasks.lock().values() {
             let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
             if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
-                super::cancel::request(frame, reason);
+                scope::cancel_fiber(frame, reason);
             }
         }
     }

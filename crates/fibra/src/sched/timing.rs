@@ -5,6 +5,8 @@
 
 use std::ptr::{self, NonNull};
 
+use super::cancel::code;
+use super::scope::{Cause, NEVER, Reach, ScopeRecord, ScopeRef};
 use super::worker::Worker;
 use crate::driver::Timeout;
 use crate::fiber::frame::{Frame, FrameRef};
@@ -13,7 +15,7 @@ use crate::machine::timer::{Expired, Timer};
 use crate::prim::atomic::Ordering;
 use crate::prim::{clock, prefetch};
 use crate::wait::node::WaiterRef;
-use crate::wait::word::{Arm, Claim, Ticket};
+use crate::wait::word::{ARM_TIMEOUT, Arm, Claim, Ticket};
 
 /// With so many timers or more, wake-ups for them keep a distance.
 const MANY_TIMERS: usize = 256;
@@ -27,6 +29,39 @@ const BATCH: usize = 16;
 /// Most cache lines of a stack that are fetched ahead. A fiber in `sleep` has about twelve, its record at the top included.
 const STACK_LINES: usize = 16;
 const LINE_BYTES: usize = 64;
+
+/// What a timer does to a scope.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum ScopeTimer {
+    /// Its deadline has come.
+    Deadline = 1,
+    /// It was asked to drain, and has had its time.
+    Drained = 2,
+    /// It was cancelled, and shields have had their time.
+    Grace = 3,
+    /// The deadline of some scope of a plain thread has come; of no scope in particular.
+    Outside = 4,
+}
+
+impl ScopeTimer {
+    fn of(arm: Arm) -> Self {
+        [Self::Deadline, Self::Drained, Self::Grace, Self::Outside]
+            .into_iter()
+            .find(|timer| *timer as Arm == arm)
+            .expect("set by `set_scope_timer`")
+    }
+
+    /// On any thread.
+    pub(crate) fn fire(self, scope: ScopeRef, life: u32) {
+        match self {
+            Self::Deadline => scope.cancel(life, &Cause::from(code::TIMED_OUT), Reach::All),
+            Self::Drained => scope.cancel(life, &Cause::from(code::DRAINED), Reach::Children),
+            Self::Grace => scope.end_grace(life),
+            Self::Outside => {}
+        }
+    }
+}
 
 impl Worker {
     /// Timers and driver, if anything is registered there; also reads the clock.
@@ -46,18 +81,23 @@ impl Worker {
         self.fired_at.set(now);
         while self.next_deadline().is_some_and(|deadline| deadline <= now) {
             let mut batch = [None; BATCH];
+            let mut scopes = Vec::new();
             self.timers.with(|timers| {
                 for place in &mut batch {
                     let Some(Expired { waiter, ticket, arm }) = timers.pop_expired(now) else { break };
+                    if arm != ARM_TIMEOUT {
+                        scopes.push((ScopeRecord::from_ptr(waiter), ticket as u32, ScopeTimer::of(arm)));
+                        continue;
+                    }
                     let waiter = NonNull::new(waiter.cast_mut().cast()).expect("set by `set_timer`");
                     // SAFETY: `set_timer` stored a frame's waiter, which lives for ever.
                     let frame = Frame::from_waiter(unsafe { WaiterRef::new(waiter) });
                     frame.prefetch();
-                    *place = Some((frame, Ticket::from_bits(ticket), arm));
+                    *place = Some((frame, Ticket::from_bits(ticket)));
                 }
             });
-            for (frame, ticket, arm) in batch.into_iter().flatten() {
-                match frame.waiter.word.claim(ticket, arm, true) {
+            for (frame, ticket) in batch.into_iter().flatten() {
+                match frame.waiter.word.claim(ticket, ARM_TIMEOUT, true) {
                     Claim::Lost => {}
                     Claim::Direct => {
                         self.stats().wakes_timer.add(1);
@@ -69,13 +109,58 @@ impl Worker {
                     Claim::Held => unreachable!("a timer fired while its fiber was parking"),
                 }
             }
+            for (scope, life, timer) in scopes {
+                match scope {
+                    Some(scope) => timer.fire(scope, life),
+                    None => self.end_outside_deadlines(now),
+                }
+            }
         }
         self.armed.set(self.timers.with(|timers| timers.next_deadline().is_some()));
     }
 
-    /// Sets a timer for a wait of the running fiber. Whether it has fired or not, `remove_timer` may be called for it later.
-    pub(crate) fn set_timer(&self, frame: FrameRef, ticket: Ticket, arm: Arm, deadline: u64) -> Timer {
-        let expired = Expired { waiter: ptr::from_ref(&frame.waiter).cast(), ticket: ticket.to_bits(), arm };
+    /// Sets a timer for a wait of the running fiber, which ends it as timed out. Whether it has fired or not, `remove_timer` may be called
+    /// for it later.
+    pub(crate) fn set_timer(&self, frame: FrameRef, ticket: Ticket, deadline: u64) -> Timer {
+        let waiter = ptr::from_ref(&frame.waiter).cast();
+        self.insert_timer(deadline, Expired { waiter, ticket: ticket.to_bits(), arm: ARM_TIMEOUT })
+    }
+
+    /// Sets a timer for a scope in this life. It may fire when that is over, and does nothing then.
+    pub(crate) fn set_scope_timer(&self, scope: ScopeRef, life: u32, what: ScopeTimer, deadline: u64) -> Timer {
+        self.insert_timer(deadline, Expired { waiter: scope.as_ptr(), ticket: life.into(), arm: what as Arm })
+    }
+
+    /// Scopes of plain threads have no worker of their own: the first worker keeps one timer for the earliest of their deadlines.
+    pub(super) fn watch_outside_deadlines(&self) {
+        self.watch_deadlines_after(0);
+    }
+
+    fn watch_deadlines_after(&self, now: u64) {
+        let scopes = self.shared.outside_scopes.lock();
+        let deadlines = scopes.iter().map(|(scope, _)| scope.own_deadline.get());
+        let earliest = deadlines.filter(|at| *at > now && *at < self.outside_deadline.get()).min();
+        drop(scopes);
+        if let Some(at) = earliest {
+            self.outside_deadline.set(at);
+            self.insert_timer(at, Expired { waiter: ptr::null(), ticket: 0, arm: ScopeTimer::Outside as Arm });
+        }
+    }
+
+    fn end_outside_deadlines(&self, now: u64) {
+        let scopes = self.shared.outside_scopes.lock();
+        let due: Vec<_> = scopes.iter().filter(|(scope, _)| scope.own_deadline.get() <= now).copied().collect();
+        drop(scopes);
+        for (scope, life) in due {
+            ScopeTimer::Deadline.fire(scope, life);
+        }
+        if self.outside_deadline.get() <= now {
+            self.outside_deadline.set(NEVER);
+        }
+        self.watch_deadlines_after(now);
+    }
+
+    fn insert_timer(&self, deadline: u64, expired: Expired) -> Timer {
         let timer = self.timers.with(|timers| timers.insert(deadline, expired));
         if !self.armed.replace(true) {
             self.polled_at.set(clock::cycles());

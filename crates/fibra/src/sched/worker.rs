@@ -23,6 +23,7 @@ use super::policy::{INJECTOR_PERIOD, Pick, Policy};
 use super::queue::ready::Ready;
 use super::queue::{Entry, is_linked};
 use super::root::Tally;
+use super::scope::{NEVER, ScopeCache, ScopeRecord};
 use super::shared::{Remote, RootRef, Shared};
 use super::stats::WorkerStats;
 use crate::driver::Driver;
@@ -92,7 +93,14 @@ pub(crate) struct Worker {
     pub(super) driver: OwnerCell<Driver>,
     /// When it last looked at its timers.
     pub(super) fired_at: Cell<u64>,
+    /// Started fibers that live here, but for those in the lists of scopes.
     pub(super) started: Cell<*const Frame>,
+    /// Those that are children of scopes whose body lives elsewhere.
+    pub(super) foreign: Cell<*const Frame>,
+    /// The earliest deadline of a plain thread's scope that a timer is set for.
+    pub(super) outside_deadline: Cell<u64>,
+    /// Records for the next scopes.
+    pub(super) scopes: OwnerCell<ScopeCache>,
     ids: Cell<(u64, u64)>,
     /// Fair points so far.
     rounds: Cell<u32>,
@@ -135,6 +143,9 @@ impl Worker {
             driver: OwnerCell::new(driver),
             fired_at: Cell::new(0),
             started: Cell::new(ptr::null()),
+            foreign: Cell::new(ptr::null()),
+            outside_deadline: Cell::new(NEVER),
+            scopes: OwnerCell::new(ScopeCache::new()),
             ids: Cell::new((0, 0)),
             rounds: Cell::new(0),
             tally: Tally::new(),
@@ -378,10 +389,17 @@ impl Worker {
         Some(frame)
     }
 
+    /// The list of started fibers that this one belongs into.
+    #[inline(always)]
+    fn list_of(&self, frame: FrameRef) -> &Cell<*const Frame> {
+        // SAFETY: the flag is what `of` asks for.
+        if frame.has(flag::SCOPED) { unsafe { ScopeRecord::of(frame) }.list_on(self) } else { &self.started }
+    }
+
     /// Into the list of started fibers.
     #[inline(always)]
     pub(super) fn link_started(&self, frame: FrameRef) {
-        let first = self.started.replace(frame);
+        let first = self.list_of(frame).replace(frame);
         frame.prev_started.set(ptr::null());
         frame.next_started.set(first);
         // SAFETY: frames live for ever.
@@ -397,7 +415,7 @@ impl Worker {
         let (prev, next) = (frame.prev_started.get(), frame.next_started.get());
         // SAFETY: frames live for ever; both are in this worker's list.
         match unsafe { prev.as_ref() } {
-            None => self.started.set(next),
+            None => self.list_of(frame).set(next),
             Some(prev) => prev.next_started.set(next),
         }
         // SAFETY: as above.
@@ -591,7 +609,7 @@ impl Worker {
     /// Does this worker have fibers that must not change threads: started ones, or local ones that have not started (whatever waits in an
     /// owner-only queue counts as such)?
     pub(crate) fn has_bound(&self) -> bool {
-        !self.started.get().is_null() || !self.is_ready_empty() || !self.stackless.with(|waiting| waiting.is_empty())
+        self.stats().started.get() != 0 || !self.is_ready_empty() || !self.stackless.with(|waiting| waiting.is_empty())
     }
 
     // ---- leaving a fiber: the only places in fibra that switch away

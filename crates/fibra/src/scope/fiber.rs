@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::id::FiberId;
-use crate::fiber::top::FiberTop;
+use crate::fiber::top::{FiberTop, Standing};
 use crate::sched::current as running;
-use crate::wait::cancel::{self, CancelReason};
+use crate::wait::cancel::{self, CancelReason, Here};
 use crate::wait::park;
 
 /// The fiber that called [`current`].
@@ -76,17 +76,19 @@ pub fn yield_now() {
     park::yield_now();
 }
 
-/// Has this fiber been cancelled? False on a plain thread. True also inside [`shield`], where it is not delivered.
+/// Has this fiber been cancelled, or a scope whose body runs here? True also inside [`shield`], where it is not delivered.
 pub fn is_cancelled() -> bool {
-    running::fiber().is_some_and(|frame| frame.has(flag::CANCEL))
+    Here::new().is_some_and(|here| here.is_cancelled())
 }
 
-/// Why this fiber was cancelled, if it was.
+/// Why this fiber, or a scope whose body runs here, was cancelled, if it was.
 pub fn cancel_reason() -> Option<CancelReason> {
-    running::fiber().and_then(CancelReason::of)
+    let here = Here::new()?;
+    if here.is_cancelled() { here.reason() } else { None }
 }
 
-/// A point where a cancelled fiber unwinds, for loops that compute without blocking. Does nothing on a plain thread.
+/// A point where a cancelled fiber unwinds, or the body of a cancelled scope, for loops that compute without blocking. It looks at the
+/// clock too, if there is a deadline around.
 ///
 /// ```
 /// fibra::run(|| {
@@ -124,17 +126,18 @@ pub fn checkpoint() {
 /// ```
 pub fn shield<T>(f: impl FnOnce() -> T) -> T {
     /// Closes the shield, also when `f` panics.
-    struct Shield(&'static FiberTop);
-    impl Drop for Shield {
+    struct Shield<'a>(&'a Standing);
+    impl Drop for Shield<'_> {
         fn drop(&mut self) {
             self.0.shields.set(self.0.shields.get() - 1);
         }
     }
-    let _open = running::fiber().and_then(|frame| {
-        let top = frame.top()?;
-        top.shields.set(top.shields.get() + 1);
-        frame.raise(flag::HOLD_OFF);
-        Some(Shield(top))
+    let _open = Here::new().map(|here| {
+        here.standing.shields.set(here.standing.shields.get() + 1);
+        if let Some((_, frame)) = here.fiber {
+            frame.raise(flag::HOLD_OFF);
+        }
+        Shield(here.standing)
     });
     f()
 }

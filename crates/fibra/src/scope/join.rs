@@ -20,7 +20,9 @@ use crate::fiber::id::FiberId;
 use crate::fiber::outcome::{Detached, Outcome};
 use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
-use crate::sched::{cancel, current};
+use crate::sched::cancel::code;
+use crate::sched::current;
+use crate::sched::scope::cancel_fiber;
 use crate::select::case::Single;
 use crate::time::Instant;
 use crate::wait::cancel::{CancelReason, pass_on};
@@ -136,13 +138,19 @@ impl<T> JoinHandle<T> {
         self.wait_until(Some(deadline.into()), Location::caller())
     }
 
+    /// Joins, come what may: a binding wait for this reason.
+    pub(crate) fn join_bound(self, reason: WaitReason, site: &'static Location<'static>) -> Result<T, JoinError> {
+        debug_assert!(reason.is_binding());
+        self.wait_for(reason, None, site);
+        self.take_result()
+    }
+
     fn wait_until(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
-        let how = Wait {
-            reason: WaitReason::Join,
-            object: self.id().as_u64(),
-            site,
-            deadline: deadline.map(Instant::as_nanos),
-        };
+        self.wait_for(WaitReason::Join, deadline, site)
+    }
+
+    fn wait_for(&self, reason: WaitReason, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
+        let how = Wait { reason, object: self.id().as_u64(), site, deadline: deadline.map(Instant::as_nanos) };
         loop {
             if self.is_finished() {
                 return true;
@@ -169,7 +177,7 @@ impl<T> JoinHandle<T> {
     /// blocking call. Returns without waiting for that. Does nothing to a fiber that has ended.
     pub fn cancel(&self) {
         if !self.is_finished() {
-            cancel::request(self.frame, CancelReason::Handle as u32);
+            cancel_fiber(self.frame, code::HANDLE);
         }
     }
 
@@ -206,7 +214,7 @@ impl<T> JoinHandle<T> {
             // only the owned handle does.
             Outcome::Value => Ok(unsafe { frame.take::<T>() }),
             // SAFETY: as above, `publish_panic`.
-            Outcome::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take::<Panic>() }.payload))),
+            Outcome::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take::<Panic>() }.payload()))),
             Outcome::Cancelled => Err(self.error(Kind::Cancelled(CancelReason::of(frame)))),
             Outcome::NoStack => Err(self.error(Kind::NoStack)),
         };
@@ -445,9 +453,10 @@ impl JoinError {
                 let text = text.unwrap_or_else(|| "a panic whose payload is not text".to_owned());
                 (text, Kind::Panicked(Mutex::new(payload)))
             }
-            Kind::Cancelled(reason) => {
-                (reason.map_or_else(|| "cancelled".to_owned(), |reason| reason.to_string()), Kind::Cancelled(reason))
-            }
+            Kind::Cancelled(reason) => (
+                reason.as_ref().map_or_else(|| "cancelled".to_owned(), CancelReason::to_string),
+                Kind::Cancelled(reason),
+            ),
             Kind::NoStack => (
                 "no stack could be had for it: raise vm.max_map_count, or run fewer fibers at once".to_owned(),
                 Kind::NoStack,
@@ -474,8 +483,8 @@ impl JoinError {
 
     /// Why it was cancelled, if it was.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
-        match self.0.kind {
-            Kind::Cancelled(reason) => reason,
+        match &self.0.kind {
+            Kind::Cancelled(reason) => reason.clone(),
             _ => None,
         }
     }
@@ -549,7 +558,7 @@ impl fmt::Display for JoinError {
         if let Some(name) = &self.0.name {
             write!(f, " \"{name}\"")?;
         }
-        match self.0.kind {
+        match &self.0.kind {
             Kind::Panicked(_) => write!(f, " panicked: {}", self.0.message),
             Kind::Cancelled(None) => f.write_str(" was cancelled"),
             Kind::Cancelled(Some(reason)) => write!(f, " was cancelled: {reason}"),

@@ -1,22 +1,30 @@
 //! Running and spawning: runtimes, root scopes, fibers, joining, blocking work, futures, fiber-locals.
 
+mod arena;
 mod blocking;
+mod body;
+mod builder;
 mod config;
 mod fiber;
 mod join;
 mod local;
+mod nursery;
 pub(crate) mod private;
 mod root;
 mod runtime;
 mod spawn;
 mod task;
+mod token;
 
 pub use crate::fiber::id::FiberId;
 pub use blocking::{blocking, spawn_blocking};
+pub use builder::{ScopeBuilder, ScopeError, TimedOut, TryScopeError, deadline, remaining, timeout};
 pub use config::{Cancellation, RuntimeBuilder};
 pub use fiber::{Fiber, cancel_reason, checkpoint, current, is_cancelled, no_suspend, shield, yield_now};
 pub use join::{JoinError, JoinFuture, JoinHandle};
 pub use local::FiberLocal;
+pub use nursery::{Scope, TryScope, scope, try_scope};
 pub use runtime::{EnterGuard, Handle, Runtime, ShutdownError, run};
 pub use spawn::{Builder, spawn, spawn_local};
 pub use task::{block_on, spawn_future};
+pub use token::{CancelToken, Cancelled};

@@ -19,7 +19,7 @@ use crate::wait::word::Ticket;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The wait for a root to become empty.
-struct Empty<'a>(&'a Root);
+pub(super) struct Empty<'a>(pub(super) &'a Root);
 
 impl Waitable for Empty<'_> {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
@@ -65,8 +65,9 @@ pub(crate) fn run_root<T>(
 
 /// Cancels everything in a root: what has started now, what has not when it does.
 pub(crate) fn cancel_root(shared: &Shared, root: RootRef, reason: CancelReason) {
-    if root.cancel(reason as u32) {
-        shared.cancel_started(Some(root), false, reason as u32);
+    let code = reason.cause().code;
+    if root.cancel(code) {
+        shared.cancel_started(Some(root), false, code);
     }
 }
 

@@ -18,12 +18,14 @@ use crate::observe::metrics::Metrics;
 use crate::observe::report;
 use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
+use crate::sched::cancel::code;
 use crate::sched::launch::{self, Launched, Threads, run_worker};
+use crate::sched::scope::{Cause, Reach};
 use crate::sched::shared::Shared;
 use crate::sched::worker::Worker;
 use crate::sched::{current, fork};
 use crate::time::Instant;
-use crate::wait::cancel::CancelReason;
+use crate::wait::cancel::{CancelReason, is_cancellation};
 use crate::wait::reason::WaitReason;
 
 /// A runtime: some workers, and the fibers that live on them. Several may exist in one process.
@@ -125,17 +127,17 @@ impl Runtime {
         let result = match lease {
             None => {
                 // SAFETY: `F` and `T` are `Send`. They need not be `'static`: this thread waits for the end of the fiber before it
-                // returns, and nothing can make it return earlier (a plain thread's wait is not cancelled).
+                // returns, and nothing can make it return earlier (the wait is binding).
                 let handle = unsafe { spawn_with(shared, root, body, site, flag::ROOT, Some(root_extras())) };
-                handle.join()
+                handle.join_bound(WaitReason::RunEnd, site)
             }
             Some(lease) => self.drive(lease, body, site, root),
         };
-        shared.cancel_daemons(Some(root), CancelReason::RunEnded as u32);
+        shared.cancel_daemons(Some(root), code::RUN_ENDED);
         shared.release_root(root);
         match result {
             Ok(Ok(value)) => value,
-            Ok(Err(payload)) => resume_unwind(payload),
+            Ok(Err(payload)) => raise(payload),
             Err(error) => panic!("fibra: the root fiber of a run ended without a result: {error}"),
         }
     }
@@ -298,13 +300,17 @@ impl Runtime {
 /// Steps 2 and 3 of shutdown: cancel, and wait until everything has ended.
 fn wind_down(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
     cancel_root(shared, shared.root, CancelReason::Shutdown);
+    let outside = shared.outside_scopes.lock().clone();
+    for (scope, life) in outside {
+        scope.cancel(life, &Cause::from(code::SHUTDOWN), Reach::All);
+    }
     drain(shared, shared.root, WaitReason::RunEnd, site, deadline)?;
     end_daemons(shared, site, deadline)
 }
 
 /// Cancels the daemons and waits for them.
 fn end_daemons(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
-    shared.cancel_daemons(None, CancelReason::Shutdown as u32);
+    shared.cancel_daemons(None, code::SHUTDOWN);
     drain(shared, shared.daemons, WaitReason::RuntimeEnd, site, deadline)
 }
 
@@ -461,9 +467,20 @@ where
     shared.visitors.await_none();
     match result {
         Ok(Ok(value)) => value,
-        Ok(Err(payload)) => resume_unwind(payload),
+        Ok(Err(payload)) => raise(payload),
         Err(error) => panic!("fibra: the root fiber of a run ended without a result: {error}"),
     }
+}
+
+/// Goes on with what a root function unwound with. A cancellation ends here: it has nobody to be quiet for.
+#[track_caller]
+fn raise(payload: Box<dyn std::any::Any + Send>) -> ! {
+    assert!(
+        !is_cancellation(&*payload),
+        "fibra: the function given to `run` was cancelled: by the token of a scope that has no result to say so. Use \
+         `Scope::builder()`, whose `run` returns an error"
+    );
+    resume_unwind(payload)
 }
 
 /// A reference to a runtime: to spawn on it from anywhere, or to make it the current one of a thread. Does not keep it running.
@@ -526,6 +543,31 @@ impl Handle {
         T: Send + 'static,
     {
         builder.spawn_in(&self.shared, self.shared.root, f, Location::caller(), 0)
+    }
+
+    /// A scope whose children run on this runtime; see [`scope`](crate::scope()). The body runs where this is called, on any thread.
+    ///
+    /// ```
+    /// let rt = fibra::Runtime::builder().workers(1).build()?;
+    /// let text = String::from("borrowed by a fiber");
+    /// let len = rt.handle().scope(|s| s.spawn(|| text.len()).join().unwrap());
+    /// assert_eq!(len, 19);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Like [`scope`](crate::scope()); on a fiber of another runtime.
+    #[track_caller]
+    pub fn scope<'env, F, T>(&self, f: F) -> T
+    where
+        F: for<'scope> FnOnce(&'scope super::Scope<'scope, 'env>) -> T,
+    {
+        assert!(
+            current::worker().is_none_or(|worker| Arc::ptr_eq(&worker.shared, &self.shared)),
+            "fibra: Handle::scope on a fiber of another runtime: its children would belong to two"
+        );
+        let _entered = self.enter();
+        super::scope(f)
     }
 
     /// What the runtime has counted so far.

@@ -3,6 +3,7 @@
 //! A spawn takes a frame from the worker's cache, moves the closure into it, counts it and pushes it: no allocation for a
 //! small closure, no shared line touched. The stack comes when the fiber first runs.
 
+use std::any::Any;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -18,10 +19,12 @@ use crate::fiber::outcome::Outcome;
 use crate::fiber::stack::StackSize;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::discard_payload;
+use crate::sched::cancel::code;
 use crate::sched::current;
+use crate::sched::scope::{PanicSlot, ScopeRecord, ScopeRef};
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::{Worker, take_ids};
-use crate::wait::cancel::{CancelReason, is_cancellation};
+use crate::wait::cancel::is_cancellation;
 
 /// Starts a fiber. It belongs to the root scope: `run` returns only after it has ended, whether or not it is joined.
 ///
@@ -103,10 +106,12 @@ pub(crate) fn no_runtime(what: &str) -> ! {
     );
 }
 
-/// The root scope that a spawn on this worker counts in: that of the running fiber.
+/// The root scope that a spawn on this worker counts in: that of the run the running fiber is in.
 #[inline(always)]
 pub(crate) fn root_of(worker: &Worker) -> RootRef {
     match worker.current.get() {
+        // SAFETY: the flag is what `of` asks for.
+        Some(parent) if parent.has(flag::SCOPED) => unsafe { ScopeRecord::of(parent) }.run(),
         // SAFETY: the running fiber counts in it.
         Some(parent) => unsafe { RootRef::from_ptr(parent.root.get()) },
         None => worker.shared.root,
@@ -133,6 +138,50 @@ unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Lo
     let ticket = frame.waiter.word.publish_spawned();
     worker.push_spawned(frame, ticket);
     JoinHandle::new(frame)
+}
+
+/// Starts a child of a scope.
+///
+/// # Safety
+/// The caller keeps the scope open: it is its owner or one of its children. `F` and `T` may be sent to any worker, unless it is PINNED to
+/// the one this runs on; they outlive the scope.
+#[inline]
+pub(crate) unsafe fn spawn_child<F: FnOnce() -> T, T>(
+    scope: ScopeRef,
+    f: F,
+    site: &'static Location<'static>,
+    flags: u32,
+    extras: Option<Extras>,
+) -> JoinHandle<T> {
+    // SAFETY: the scope is open.
+    let shared = unsafe { scope.shared() };
+    let cause = scope.root.cancelled();
+    if cause != 0 {
+        scope.note_cut_short();
+        drop(f);
+        return refused(shared, site, cause);
+    }
+    if let Some(worker) = current::worker()
+        && flags == 0
+        && extras.is_none()
+        && ptr::eq(&*worker.shared, shared)
+        && !worker.current.get().is_some_and(local::has_locals)
+        && shared.config.max_fibers.is_none()
+        && !scope.is_limited()
+    {
+        scope.count_spawn(Some(worker));
+        let frame = worker.take_frame();
+        // SAFETY: a fresh frame.
+        unsafe {
+            fill(frame, shared, scope.root_ref(), worker.take_id(), f, Closure::<F, T>::THUNK, site, flag::SCOPED);
+        }
+        worker.stats().spawned.add(1);
+        let ticket = frame.waiter.word.publish_spawned();
+        worker.push_spawned(frame, ticket);
+        return JoinHandle::new(frame);
+    }
+    // SAFETY: passed on.
+    unsafe { spawn_with(shared, scope.root_ref(), f, site, flags | flag::SCOPED, extras) }
 }
 
 /// Writes everything a new fiber needs into its frame.
@@ -180,7 +229,7 @@ pub(crate) unsafe fn spawn_with<F: FnOnce() -> T, T>(
         Ok(handle) => handle,
         Err(Refused { reason, f }) => {
             drop(f);
-            refused(shared, site, reason)
+            refused(shared, site, reason.code())
         }
     }
 }
@@ -198,6 +247,15 @@ pub(crate) enum RefusedBecause {
     ShuttingDown,
     /// `max_fibers` are alive.
     Full,
+}
+
+impl RefusedBecause {
+    pub(crate) fn code(self) -> u32 {
+        match self {
+            RefusedBecause::ShuttingDown => code::SHUTDOWN,
+            RefusedBecause::Full => code::FULL,
+        }
+    }
 }
 
 /// # Safety
@@ -230,7 +288,9 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
 ) -> Result<JoinHandle<T>, Refused<F>> {
     let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
     let parent = worker.and_then(|worker| worker.current.get());
-    if flags & flag::ROOT == 0 && (shared.is_closing() || shared.fork_epoch != crate::sched::fork::epoch()) {
+    // Whoever is in a scope goes on: shutdown cancels him, and waits until he has ended.
+    let closing = flags & (flag::ROOT | flag::SCOPED) == 0 && shared.is_closing();
+    if closing || flags & flag::ROOT == 0 && shared.fork_epoch != crate::sched::fork::epoch() {
         return Err(Refused { reason: RefusedBecause::ShuttingDown, f });
     }
     // Before anything is counted: cloning what the child inherits is user code, and may panic.
@@ -243,7 +303,18 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     } else if !shared.admit() {
         return Err(Refused { reason: RefusedBecause::Full, f });
     }
+    let scope = (flags & flag::SCOPED != 0).then(|| {
+        // SAFETY: the root of a child is the first field of its scope's record, and records live for ever.
+        let scope: ScopeRef = unsafe { &*root.as_ptr().cast::<ScopeRecord>() };
+        scope
+    });
     let counted = if flags & flag::ROOT != 0 {
+        true
+    } else if let Some(scope) = scope {
+        scope.count_spawn(worker);
+        if flags & flag::TASK != 0 {
+            scope.note_task();
+        }
         true
     } else if flags & flag::DAEMON != 0 {
         root.add_user();
@@ -288,6 +359,12 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         }
     }
     let ticket = frame.waiter.word.publish_spawned();
+    if let Some(scope) = scope
+        && flags & (flag::PINNED | flag::TASK) == 0
+        && scope.hold_back(frame)
+    {
+        return Ok(handle);
+    }
     match (worker, spread_to) {
         (_, Some(target)) => {
             // Relaxed: published by the inbox.
@@ -307,12 +384,8 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
 
 /// A handle of something that was never started: it has ended already, cancelled.
 #[cold]
-pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reason: RefusedBecause) -> JoinHandle<T> {
+pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reason: u32) -> JoinHandle<T> {
     let frame = frame::take_shared();
-    let reason = match reason {
-        RefusedBecause::ShuttingDown => CancelReason::Shutdown as u32,
-        RefusedBecause::Full => CancelReason::Full as u32,
-    };
     // Relaxed, all: the frame is ours until the handle is given out.
     frame.waiter.flags.store(flag::CANCEL | (reason << flag::REASON_SHIFT), Ordering::Relaxed);
     frame.id.store(take_ids(1), Ordering::Relaxed);
@@ -375,7 +448,7 @@ pub(crate) fn start_of_user_code(frame: &Frame) {
 /// What the user's code left behind on this fiber goes before its result is published.
 pub(crate) fn end_of_user_code(frame: &Frame) {
     if let Some(top) = frame.top() {
-        top.unwinding.set(false);
+        top.standing.unwinding.set(false);
         drop_all(frame, top);
     }
 }
@@ -413,8 +486,14 @@ pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any
     }
     // SAFETY: frames live for ever, and this is the running fiber's.
     let shared = unsafe { Shared::of(&*ptr::from_ref(frame)) };
+    let panic = if frame.has(flag::SCOPED) {
+        // SAFETY: the flag is what `of` asks for.
+        Panic::Shared(unsafe { ScopeRecord::of(frame) }.keep_panic(payload))
+    } else {
+        Panic::Own { payload, untold: shared.detached_panics.clone() }
+    };
     // SAFETY: the caller's promise.
-    unsafe { frame.put(Panic { payload, untold: shared.detached_panics.clone() }) };
+    unsafe { frame.put(panic) };
     if !frame.join.publish_result(Outcome::Panicked) {
         // SAFETY: just put there, and the handle is gone.
         unsafe { frame.take::<Panic>() }.nobody_is_told();
@@ -425,19 +504,39 @@ pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any
 }
 
 /// What a fiber leaves in its frame if it panics.
-pub(crate) struct Panic {
-    pub(crate) payload: Box<dyn std::any::Any + Send>,
-    /// Where its runtime counts those of which nobody was told. Its own reference: a handle may outlive the runtime, and be dropped on any
-    /// thread.
-    untold: Arc<AtomicU64>,
+pub(crate) enum Panic {
+    Own {
+        payload: Box<dyn Any + Send>,
+        /// Where its runtime counts those of which nobody was told. Its own reference: a handle may outlive the runtime, and be dropped on
+        /// any thread.
+        untold: Arc<AtomicU64>,
+    },
+    /// The child of a scope: shared with that, which passes on what nobody takes.
+    Shared(Arc<PanicSlot>),
 }
 
 impl Panic {
+    /// For whoever joins.
+    pub(crate) fn payload(self) -> Box<dyn Any + Send> {
+        match self {
+            Self::Own { payload, .. } => payload,
+            Self::Shared(slot) => slot.take().unwrap_or_else(|| Box::new("a panic that its scope has passed on")),
+        }
+    }
+
     /// The handle went without asking.
     pub(crate) fn nobody_is_told(self) {
-        // Relaxed: a number for people.
-        self.untold.fetch_add(1, Ordering::Relaxed);
-        drop_quietly(self.payload);
+        match self {
+            Self::Own { payload, untold } => {
+                // Relaxed: a number for people.
+                untold.fetch_add(1, Ordering::Relaxed);
+                drop_quietly(payload);
+            }
+            Self::Shared(slot) => {
+                slot.nobody_joins();
+                drop_quietly(slot);
+            }
+        }
     }
 }
 
@@ -538,6 +637,43 @@ impl Builder {
         self.spawn_in(&worker.shared, root_of(worker), f, site, flag::PINNED)
     }
 
+    /// Starts it as a child of a scope; see [`Scope::spawn`](crate::Scope::spawn). A child of a scope is not a daemon, and stays with its
+    /// spawner.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a stack size out of range, and together with [`Builder::daemon`] or [`Builder::spread`].
+    ///
+    /// ```
+    /// fibra::run(|| {
+    ///     let text = String::from("named");
+    ///     fibra::scope(|s| {
+    ///         let child = fibra::Builder::new().name("reader").spawn_scoped(s, || text.len());
+    ///         assert_eq!(child.unwrap().join().unwrap(), 5);
+    ///     });
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn spawn_scoped<'scope, F, T>(self, scope: &'scope super::Scope<'scope, '_>, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        if self.daemon || self.spread {
+            let text =
+                "a child of a scope is neither a daemon nor spread: it ends with its scope, and stays with its spawner";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let extras = Extras { name: self.name.clone(), stack_size: self.stack()?, ..Extras::default() };
+        // SAFETY: as in `Scope::spawn`.
+        Ok(unsafe { scope.start_with(f, Location::caller(), extras) })
+    }
+
+    /// The size of the stack, if one was given.
+    fn stack(&self) -> io::Result<Option<StackSize>> {
+        let size = self.stack_size.map(StackSize::new).transpose();
+        size.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))
+    }
+
     pub(crate) fn spawn_in<F, T>(
         self,
         shared: &Shared,
@@ -550,13 +686,7 @@ impl Builder {
         F: FnOnce() -> T + 'static,
         T: 'static,
     {
-        let stack_size = match self.stack_size {
-            None => None,
-            Some(bytes) => {
-                let size = StackSize::new(bytes);
-                Some(size.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?)
-            }
-        };
+        let stack_size = self.stack()?;
         if self.daemon {
             flags |= flag::DAEMON;
         }

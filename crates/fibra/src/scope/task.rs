@@ -22,6 +22,8 @@ use super::spawn::{
 use crate::fiber::frame::{Frame, FrameRef, RunResult, Thunk, flag};
 use crate::prim::atomic::handshake_load_u32;
 use crate::sched::current;
+use crate::sched::scope::ScopeRef;
+use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::signal;
 use crate::wait::notify::Notify;
 use crate::wait::park::{self, Ended, Wait, Waitable, wait, wait_or_cancelled};
@@ -94,16 +96,50 @@ where
             None => no_runtime("spawn_future"),
         },
     };
+    // SAFETY: the future and its output are `Send` and `'static`.
+    unsafe { start_task(&shared, root, future, site, flag::TASK) }
+}
+
+/// Starts a future as the child of a scope.
+///
+/// # Safety
+/// The future and its output are `Send` and outlive the scope, which is open.
+pub(crate) unsafe fn spawn_future_in<F: Future>(
+    scope: ScopeRef,
+    future: F,
+    site: &'static Location<'static>,
+) -> JoinHandle<F::Output> {
+    // SAFETY: the scope is open.
+    let shared = unsafe { scope.shared() };
+    match scope.root.cancelled() {
+        // SAFETY: the caller's promise.
+        0 => unsafe { start_task(shared, scope.root_ref(), future, site, flag::TASK | flag::SCOPED) },
+        cause => {
+            scope.note_cut_short();
+            drop(future);
+            refused(shared, site, cause)
+        }
+    }
+}
+
+/// # Safety
+/// The future and its output are `Send` and outlive the fiber.
+unsafe fn start_task<F: Future>(
+    shared: &Shared,
+    root: RootRef,
+    future: F,
+    site: &'static Location<'static>,
+    flags: u32,
+) -> JoinHandle<F::Output> {
     let task = Box::new(Task { future: Some(Box::pin(future)), notify: None, locals: ptr::null_mut() });
-    // SAFETY: the future and its output are `Send` and `'static`; the thunk is the one for what is put into the frame.
-    let spawned = unsafe {
-        try_spawn_thunk::<_, F::Output>(&shared, root, task, TaskThunk::<F>::THUNK, site, flag::TASK, None, None)
-    };
+    // SAFETY: the caller's promise; the thunk is the one for what is put into the frame.
+    let spawned =
+        unsafe { try_spawn_thunk::<_, F::Output>(shared, root, task, TaskThunk::<F>::THUNK, site, flags, None, None) };
     match spawned {
         Ok(handle) => handle,
         Err(Refused { reason, f }) => {
             drop(f);
-            refused(&shared, site, reason)
+            refused(shared, site, reason.code())
         }
     }
 }
@@ -171,7 +207,7 @@ impl<F: Future> TaskThunk<F> {
             unsafe { frame.put(task) };
             let word = &frame.waiter.word;
             let ticket = word.begin_park(ARM_REVOCABLE);
-            let cancelled = handshake_load_u32(&frame.waiter.flags) & flag::CANCEL != 0;
+            let cancelled = handshake_load_u32(&frame.waiter.flags) & flag::ANY_CANCEL != 0;
             if (cancelled || !notify.publish(frame.waiter_ref(), ticket)) && word.abort_park() {
                 // SAFETY: put there above, and nobody could take it: the park was called off.
                 task = unsafe { frame.take::<Box<Task<F>>>() };

@@ -8,6 +8,7 @@ use super::port::{Op, Port};
 use crate::channel::state::outcome;
 use crate::prim::atomic::AtomicU8;
 use crate::wait::node::{Node, WaiterRef};
+use crate::wait::park;
 use crate::wait::wake;
 use crate::wait::word::{Arm, Ticket};
 
@@ -41,6 +42,8 @@ pub(super) enum Kind<'a> {
         hints: &'a AtomicU8,
     },
     Single(&'a dyn Single),
+    /// Whatever runs here is cancelled: taken instead of unwinding.
+    Cancelled,
     /// After this long, counted from the moment the select begins to wait.
     After(Duration),
     At(u64),
@@ -74,6 +77,10 @@ impl<'a> Case<'a> {
         Self::new(Kind::Single(single), Some(told))
     }
 
+    pub(super) fn cancelled(told: &'a Cell<u8>) -> Self {
+        Self::new(Kind::Cancelled, Some(told))
+    }
+
     pub(super) fn after(duration: Duration, told: &'a Cell<u8>) -> Self {
         Self::new(Kind::After(duration), Some(told))
     }
@@ -84,6 +91,7 @@ impl<'a> Case<'a> {
         match &self.kind {
             Kind::Port { hints, op, .. } => op.may_be_ready(hints),
             Kind::Single(_) => true,
+            Kind::Cancelled => park::is_cancelled(),
             Kind::After(duration) => duration.is_zero(),
             Kind::At(due) => now.is_some_and(|now| *due <= now),
             Kind::Off => false,
@@ -128,6 +136,7 @@ impl std::fmt::Debug for Case<'_> {
             Kind::Off => "Off",
             Kind::Port { .. } => "Port",
             Kind::Single(_) => "Single",
+            Kind::Cancelled => "Cancelled",
             Kind::After(_) | Kind::At(_) => "Time",
         })
     }

@@ -21,7 +21,7 @@ use crate::channel::state::{Peer, outcome};
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::wait::node::WaiterRef;
-use crate::wait::park::{Ended, Wait, Waitable, wait};
+use crate::wait::park::{self, Ended, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::wake;
 use crate::wait::word::{Arm, Ticket};
@@ -318,6 +318,9 @@ pub(crate) fn run(
     site: &'static Location<'static>,
 ) -> Option<usize> {
     let set = Cases(cases, None);
+    if patience != Patience::None && !cases.iter().any(|case| matches!(case.kind, Kind::Cancelled)) {
+        park::entry();
+    }
     if let Some(index) = try_ready(&set, biased) {
         return Some(index);
     }
@@ -343,6 +346,8 @@ pub(super) fn wait_for(
     }
     let cases = &*cases;
     let locks = Locks::of(cases);
+    // With such an arm, cancellation is a result like any other.
+    let watching = cases.iter().position(|case| matches!(case.kind, Kind::Cancelled));
     let last = if let Patience::Until(last) = patience { Some(last) } else { None };
     loop {
         let due = cases.iter().filter_map(|case| match &case.kind {
@@ -366,7 +371,11 @@ pub(super) fn wait_for(
             waker: Cell::new(None),
         };
         let how = Wait { reason: WaitReason::Select, object: 0, site, deadline };
-        let (index, outcome) = match wait(&parking, how) {
+        let ended = match watching {
+            Some(_) => park::wait_watching(&parking, how),
+            None => park::wait(&parking, how),
+        };
+        let (index, outcome) = match ended {
             Ended::NotParked => match parking.won.get() {
                 Some(won) => won,
                 // A single that looks ready.
@@ -392,7 +401,7 @@ pub(super) fn wait_for(
                 (index, told(&cases[index]))
             }
             Ended::TimedOut => (cases.len(), outcome::RETRY),
-            Ended::Cancelled => unreachable!("`wait` unwinds"),
+            Ended::Cancelled => (watching.expect("`wait` unwinds"), outcome::DONE),
         };
         if let Some(waker) = parking.waker.take() {
             wake::call(waker);

@@ -3,12 +3,13 @@
 //! ```text
 //! arm.rs      the arms of `select!`, with their types     dynamic.rs   `Select`, a set known at run time
 //! join.rs     a fiber that ends, as an arm                private.rs   what the macro expands to
+//! scope.rs    cancellation and draining, as arms
 //! engine.rs   the two passes
 //! case.rs     an arm as the engine sees it
 //! port.rs     a channel as the engine sees it
 //! ```
 
-mod arm;
+pub(crate) mod arm;
 pub(crate) mod case;
 #[cfg(not(any(loom, shuttle)))]
 mod dynamic;
@@ -21,6 +22,8 @@ mod port;
 #[cfg(not(any(loom, shuttle)))]
 #[doc(hidden)]
 pub mod private;
+#[cfg(not(any(loom, shuttle)))]
+mod scope;
 
 pub(crate) use arm::sealed;
 pub use arm::{Arm, ClosedArm, RecvArm, SendArm};

@@ -8,8 +8,9 @@ pub use super::case::Case;
 pub use super::engine::Otherwise;
 use super::engine::{self, Patience};
 pub use super::join::JoinArm;
+pub use super::scope::{CancelledArm, DrainingArm};
 use crate::channel::{Receiver, Sender};
-use crate::scope::JoinHandle;
+use crate::scope::{CancelToken, Cancelled, JoinHandle};
 use crate::sync::{LockArm, Mutex};
 use crate::time::Instant;
 
@@ -63,6 +64,21 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> LockArm<'_, T> {
 /// `on(operation)`
 pub fn on<A: Arm>(operation: A) -> A {
     operation
+}
+
+/// `cancelled()`
+pub fn cancelled() -> CancelledArm {
+    CancelledArm::new()
+}
+
+/// `cancelled(token)`
+pub fn token(token: &CancelToken) -> Cancelled<'_> {
+    token.cancelled()
+}
+
+/// `draining()`
+pub fn draining() -> DrainingArm {
+    DrainingArm::new()
 }
 
 /// `after(duration)`

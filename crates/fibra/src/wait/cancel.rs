@@ -1,65 +1,36 @@
-//! Delivering cancellation: the fiber unwinds, quietly, from the blocking call it is in up to its end.
+//! Delivering cancellation: whatever runs here unwinds, quietly, from the blocking call it is in up to the scope that was cancelled, or to
+//! the end of the fiber.
 //!
-//! The request (flag and claim) is `sched::cancel`'s. Here: when a fiber may be unwound, and how. It is held off while a `shield`
-//! is open and while *this fiber* unwinds already (a second unwinding out of a destructor would abort the process), which is a flag of its
-//! own, set before our own unwinding and by the panic hook. `resume_unwind` calls no hook, and a program may replace ours; so
-//! `thread::panicking()`, which belongs to the whole worker, is asked too, and believed if no parked neighbour explains it.
+//! The request (flag and claim) is `sched::cancel`'s and `sched::scope`'s. Here: when somebody may be unwound, and how. It is held off
+//! while a `shield` is open and while *this fiber* unwinds already (a second unwinding out of a destructor would abort the process), which
+//! is a flag of its own, set before our own unwinding and by the panic hook. `resume_unwind` calls no hook, and a program may replace ours;
+//! so `thread::panicking()`, which belongs to the whole worker, is asked too, and believed if no parked neighbour explains it.
+//!
+//! **Levels.** A fiber stands in several scopes at once: the one it is a child of, and those whose bodies it runs. A shield holds off what
+//! comes from outside of it, not the time-out of a scope that is opened inside. So each open scope remembers how much was held off
+//! when it was opened (`hold`: open shields, and one for unwinding), and is concerned if no more than that is held off now; the fiber
+//! itself, if nothing is. Behind a shield with a scope inside, waits are revocable for the inner scope only: that is what `BARRIER` and
+//! the scopes' `barrier` tell cancellers.
 
 use std::any::Any;
 use std::panic::resume_unwind;
 
+use super::node::WaiterRef;
+use super::waker::ThreadRecord;
+use super::word::{ARM_BINDING, ARM_REVOCABLE, ARM_SHIELDED, Arm};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::id::FiberId;
-use crate::fiber::top::FiberTop;
+use crate::fiber::top::{FiberTop, Standing};
 use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::prim::clock;
+use crate::sched::cancel::code;
 use crate::sched::current;
+use crate::sched::scope::{Cause, NEVER, Reach, ScopeRecord, ScopeRef};
 use crate::sched::worker::{Worker, signal};
 
-/// Why a fiber was cancelled.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum CancelReason {
-    /// [`JoinHandle::cancel`](crate::JoinHandle::cancel), or its handle was dropped after `cancel_on_drop`.
-    Handle = 1,
-    /// The runtime is shutting down.
-    Shutdown = 2,
-    /// The root function of its `run` panicked or returned an error.
-    RootFailed = 3,
-    /// It is a daemon, and the `run` it was started in is over.
-    RunEnded = 4,
-    /// It never started: as many fibers as the runtime's cap allows were alive.
-    Full = 5,
-}
+mod reason;
 
-impl CancelReason {
-    pub(crate) fn from_bits(bits: u32) -> Option<Self> {
-        let all = [Self::Handle, Self::Shutdown, Self::RootFailed, Self::RunEnded, Self::Full];
-        all.into_iter().find(|reason| *reason as u32 == bits)
-    }
-
-    /// The reason in a frame's flags, if it is cancelled.
-    pub(crate) fn of(frame: FrameRef) -> Option<Self> {
-        let flags = frame.flags();
-        if flags & flag::CANCEL == 0 {
-            return None;
-        }
-        Self::from_bits((flags & flag::REASON_MASK) >> flag::REASON_SHIFT)
-    }
-}
-
-/// A clause that reads by itself and after "was cancelled: ".
-impl std::fmt::Display for CancelReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Handle => "its handle asked for it",
-            Self::Shutdown => "the runtime is shutting down",
-            Self::RootFailed => "the root function failed",
-            Self::RunEnded => "the run it was a daemon of has ended",
-            Self::Full => "the runtime's cap of fibers was reached, so it never started",
-        })
-    }
-}
+pub use reason::CancelReason;
 
 /// The payload of a quiet unwinding.
 struct Cancelled;
@@ -87,35 +58,232 @@ pub fn is_cancellation(payload: &(dyn Any + Send)) -> bool {
     payload.is::<Cancelled>()
 }
 
-/// Must cancellation of the running fiber wait? Asked if HOLD_OFF is set or somebody on this thread unwinds, which say that it may have to.
-#[cold]
-#[inline(never)]
-pub(crate) fn held_off(worker: &Worker, frame: FrameRef) -> bool {
-    let top = frame.top().expect("a running fiber has a stack");
-    let held_off = is_still_unwinding(worker, frame, top) || top.shields.get() != 0 || worker.shared.config.cooperative;
-    if !held_off {
-        frame.lower(flag::HOLD_OFF);
-    }
-    held_off
+/// Whatever runs here, as far as cancellation is concerned: a fiber, or a plain thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Here<'a> {
+    pub(crate) waiter: WaiterRef,
+    pub(crate) standing: &'a Standing,
+    pub(crate) fiber: Option<(&'a Worker, FrameRef)>,
 }
 
-/// This fiber unwinds from now on, until it is found not to any more.
+impl<'a> Here<'a> {
+    /// `None` on a worker's own stack, and on a thread that is being torn down.
+    pub(crate) fn new() -> Option<Self> {
+        match current::worker() {
+            Some(worker) => worker.current.get().map(|frame| Self::on(worker, frame)),
+            None => ThreadRecord::mine().map(Self::on_thread),
+        }
+    }
+
+    pub(crate) fn on(worker: &'a Worker, frame: FrameRef) -> Self {
+        let top = frame.top().expect("a running fiber has a stack");
+        Self { waiter: frame.waiter_ref(), standing: &top.standing, fiber: Some((worker, frame)) }
+    }
+
+    pub(crate) fn on_thread(record: &'static ThreadRecord) -> Self {
+        Self { waiter: record.waiter_ref(), standing: current::thread_standing(), fiber: None }
+    }
+
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> u32 {
+        // Relaxed: a hint; the handshake with cancellation reads the flags again after the word.
+        self.waiter.get().flags.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_unwinding(&self) -> bool {
+        match self.fiber {
+            Some((worker, frame)) => is_still_unwinding(worker, frame, self.standing),
+            // A thread's own: nobody else unwinds on it.
+            None => std::thread::panicking() && !self.standing.inside_unwinding.get(),
+        }
+    }
+
+    /// How much holds cancellation off; see the header.
+    pub(crate) fn hold(&self) -> u32 {
+        let shields = if self.flags() & flag::OVERDUE != 0 { 0 } else { self.standing.shields.get() };
+        shields + u32::from(self.is_unwinding())
+    }
+
+    fn is_cooperative(&self) -> bool {
+        match self.fiber {
+            Some((worker, _)) => worker.shared.config.cooperative,
+            // SAFETY: an open scope of this thread's own.
+            None => self.innermost().is_some_and(|scope| unsafe { scope.shared() }.config.cooperative),
+        }
+    }
+
+    /// The innermost scope whose body runs here.
+    pub(crate) fn innermost(&self) -> Option<ScopeRef> {
+        ScopeRecord::from_ptr(self.standing.open.get())
+    }
+
+    /// The scopes whose bodies run here, from the inside out.
+    fn open_scopes(&self) -> impl Iterator<Item = ScopeRef> + use<> {
+        std::iter::successors(self.innermost(), |scope| scope.outer.get())
+    }
+
+    /// The scope that whatever is done here is done in: the innermost open one, or the one this fiber is a child of.
+    pub(crate) fn scope(&self) -> Option<ScopeRef> {
+        self.innermost().or_else(|| {
+            let (_, frame) = self.fiber?;
+            // SAFETY: the flag is what `of` asks for.
+            frame.has(flag::SCOPED).then(|| unsafe { ScopeRecord::of(frame) })
+        })
+    }
+
+    /// What may end a wait that begins now, if its reason lets anything.
+    fn wait_kind(&self) -> Arm {
+        let hold = self.hold();
+        if self.is_cooperative() {
+            ARM_BINDING
+        } else if hold == 0 || self.innermost().is_some_and(|scope| scope.hold.get() >= hold) {
+            ARM_REVOCABLE
+        } else if self.is_unwinding() {
+            ARM_BINDING
+        } else {
+            ARM_SHIELDED
+        }
+    }
+
+    /// Is there a cancellation that may be delivered now? Asked if a flag says that there may be.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn is_due(&self) -> bool {
+        if self.is_cooperative() {
+            return false;
+        }
+        let hold = self.hold();
+        let flags = self.flags();
+        if flags & flag::CANCEL != 0 && hold == 0 {
+            return true;
+        }
+        if flags & flag::CANCEL_BODY == 0 {
+            return false;
+        }
+        if self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(ScopeRecord::is_body_cancelled) {
+            return true;
+        }
+        // A child's panic that was taken by a join. If nothing else is behind the flag, nobody need look any more.
+        self.lower_body_flag();
+        false
+    }
+
+    /// Is there a cancellation, whether it may be delivered or not? Asked if a flag says that there may be.
+    #[cold]
+    pub(crate) fn is_observable(&self) -> bool {
+        self.flags() & flag::CANCEL != 0 || self.open_scopes().any(ScopeRecord::is_body_cancelled)
+    }
+
+    /// A scope is closed, or was not cancelled after all: keeps the flag only if one that is open says so.
+    pub(crate) fn lower_body_flag(&self) {
+        let flags = &self.waiter.get().flags;
+        // SeqCst read-modify-write: whoever cancels a scope marks it and then sets the flag; we lower it and then look, each under the
+        // scope's lock. So one that we do not see here sets the flag after this.
+        flags.fetch_and(!flag::CANCEL_BODY, Ordering::SeqCst);
+        if self.open_scopes().any(|scope| scope.body_cause().code != 0 || scope.has_untaken_panic()) {
+            flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
+        }
+    }
+
+    /// A scope whose shields had their time is closed; the same for that flag. (A child that is overdue ends so.)
+    pub(crate) fn lower_overdue_flag(&self) {
+        let flags = &self.waiter.get().flags;
+        // SeqCst: as above.
+        flags.fetch_and(!flag::OVERDUE, Ordering::SeqCst);
+        if self.open_scopes().any(ScopeRecord::is_overdue) {
+            flags.fetch_or(flag::OVERDUE, Ordering::SeqCst);
+        }
+    }
+
+    /// Is the fiber cancelled, or a scope around it, delivered or not? Looks at the clock too, since a worker that computes
+    /// fires no timers.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.check_deadlines();
+        let flags = self.flags();
+        flags & flag::CANCEL != 0
+            || flags & flag::CANCEL_BODY != 0 && self.open_scopes().any(|scope| scope.body_cause().code != 0)
+    }
+
+    /// Why, if it is: the outermost first, since that is where unwinding ends.
+    pub(crate) fn reason(&self) -> Option<CancelReason> {
+        if let Some((_, frame)) = self.fiber
+            && let Some(reason) = CancelReason::of(frame)
+        {
+            // SAFETY: the flag is what `of` asks for; the scope is open while this child runs.
+            let scope = frame.has(flag::SCOPED).then(|| unsafe { ScopeRecord::of(frame) });
+            let cause = scope.map(|scope| scope.children_cause()).filter(|cause| cause.text.is_some());
+            return if reason == CancelReason::Token { cause.and_then(CancelReason::of_cause) } else { None }
+                .or(Some(reason));
+        }
+        let causes: Vec<Cause> = self.open_scopes().map(|scope| scope.body_cause()).collect();
+        causes.into_iter().rev().find_map(CancelReason::of_cause)
+    }
+
+    /// Cancels the scopes around whose deadlines have come.
+    fn check_deadlines(&self) {
+        if self.nearest_deadline() != NEVER && self.nearest_deadline() <= clock::now() {
+            for scope in self.open_scopes() {
+                if scope.own_deadline.get() <= clock::now() {
+                    scope.cancel(scope.life(), &Cause::from(code::TIMED_OUT), Reach::All);
+                }
+            }
+        }
+    }
+
+    /// The nearest deadline of the scopes around.
+    pub(crate) fn nearest_deadline(&self) -> u64 {
+        self.scope().map_or(NEVER, |scope| scope.deadline.get())
+    }
+
+    /// This fiber or thread unwinds from now on, until it is found not to any more.
+    pub(crate) fn begin_unwinding(&self) {
+        if let Some((_, frame)) = self.fiber {
+            begin_unwinding(frame, frame.top().expect("a running fiber has a stack"));
+        }
+    }
+}
+
+/// What may end a wait of the running fiber that begins now. Asked if HOLD_OFF is set or somebody on this thread unwinds, which say that
+/// cancellation may have to wait.
+#[cold]
+#[inline(never)]
+pub(crate) fn wait_kind(worker: &Worker, frame: FrameRef) -> Arm {
+    let here = Here::on(worker, frame);
+    let kind = here.wait_kind();
+    if kind == ARM_REVOCABLE && here.hold() == 0 {
+        frame.lower(flag::HOLD_OFF);
+    }
+    kind
+}
+
+/// The same on a plain thread.
+pub(crate) fn thread_wait_kind(record: &'static ThreadRecord) -> Arm {
+    let here = Here::on_thread(record);
+    // Without a scope there is nobody to cancel it.
+    if here.innermost().is_none() { ARM_REVOCABLE } else { here.wait_kind() }
+}
+
+/// A fiber unwinds from now on, until it is found not to any more.
 pub(crate) fn begin_unwinding(frame: FrameRef, top: &FiberTop) {
-    top.unwinding.set(true);
+    top.standing.unwinding.set(true);
     top.dirty.set(true);
     frame.raise(flag::HOLD_OFF);
 }
 
-fn is_still_unwinding(worker: &Worker, frame: FrameRef, top: &FiberTop) -> bool {
+fn is_still_unwinding(worker: &Worker, frame: FrameRef, standing: &Standing) -> bool {
+    if standing.inside_unwinding.get() {
+        // The question below would always be answered with yes.
+        return standing.unwinding.get();
+    }
     // The flag is ours, the question the thread's: if nobody unwinds on this worker, this fiber does not either. (A neighbour
     // that parked inside a destructor can make the answer a late yes, never an early no.)
     if !std::thread::panicking() {
-        top.unwinding.set(false);
+        standing.unwinding.set(false);
     } else if worker.parked_unwinding.get() == 0 {
         // Somebody on this thread unwinds, and nobody who does is parked: it is this fiber, and the hook was not called for it.
-        begin_unwinding(frame, top);
+        begin_unwinding(frame, frame.top().expect("a running fiber has a stack"));
     }
-    top.unwinding.get()
+    standing.unwinding.get()
 }
 
 /// How whatever runs here is being unwound.
@@ -130,15 +298,18 @@ pub(crate) fn unwinding() -> Option<Unwinding> {
     if !std::thread::panicking() {
         return None;
     }
-    let running = current::worker().and_then(|worker| Some((worker, worker.current.get()?)));
-    let Some((worker, frame)) = running else { return Some(Unwinding::Panicked(FiberId::NONE)) };
-    let top = frame.top().expect("a running fiber has a stack");
-    if !is_still_unwinding(worker, frame, top) {
-        return None;
-    }
+    let Some(here) = Here::new() else { return Some(Unwinding::Panicked(FiberId::NONE)) };
     // A fiber that was told to end and then panicked on its way counts as cancelled.
-    let delivered = top.deliveries.get() > 0 && frame.has(flag::CANCEL);
-    Some(if delivered { Unwinding::Cancelled } else { Unwinding::Panicked(FiberId::of(frame)) })
+    let delivered = here.standing.deliveries.get() > 0 && here.flags() & flag::ANY_CANCEL != 0;
+    match here.fiber {
+        Some((worker, frame)) => {
+            if !is_still_unwinding(worker, frame, here.standing) && !here.standing.inside_unwinding.get() {
+                return None;
+            }
+            Some(if delivered { Unwinding::Cancelled } else { Unwinding::Panicked(FiberId::of(frame)) })
+        }
+        None => Some(if delivered { Unwinding::Cancelled } else { Unwinding::Panicked(FiberId::NONE) }),
+    }
 }
 
 /// Suspends the running fiber, which may be unwinding (it is inside a destructor): its neighbours have to know, since
@@ -149,41 +320,64 @@ pub(crate) fn unwinding() -> Option<Unwinding> {
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal: usize) {
-    let top = frame.top().expect("a running fiber has a stack");
-    let counted = u32::from(is_still_unwinding(worker, frame, top));
+    let standing = &frame.top().expect("a running fiber has a stack").standing;
+    let unwinding = is_still_unwinding(worker, frame, standing) || standing.inside_unwinding.get();
+    let counted = u32::from(unwinding);
     worker.parked_unwinding.set(worker.parked_unwinding.get() + counted);
     // SAFETY: passed on.
     unsafe { worker.suspend(frame, signal) };
     worker.parked_unwinding.set(worker.parked_unwinding.get() - counted);
 }
 
-/// Unwinds if this fiber is cancelled and may be unwound.
-#[inline]
+/// On entry to a blocking call that may not have to wait: unwinds if whatever runs here is cancelled and may be unwound.
+#[inline(always)]
+pub(crate) fn entry() {
+    if let Some(worker) = current::worker()
+        && let Some(frame) = worker.current.get()
+        && frame.has(flag::ANY_CANCEL)
+    {
+        checkpoint();
+    }
+}
+
+/// Unwinds if whatever runs here is cancelled and may be unwound.
+#[inline(never)]
 pub(crate) fn checkpoint() {
-    let Some(worker) = current::worker() else { return };
-    let Some(frame) = worker.current.get() else { return };
-    if frame.has(flag::CANCEL) && !held_off(worker, frame) {
+    let Some(here) = Here::new() else { return };
+    if here.nearest_deadline() != NEVER {
+        here.check_deadlines();
+    }
+    if here.flags() & flag::ANY_CANCEL != 0 && here.is_due() {
         deliver();
     }
 }
 
-/// Unwinds the current fiber, which is cancelled and may be unwound.
+/// Unwinds whatever runs here, which is cancelled and may be unwound.
 #[cold]
 #[inline(never)]
 pub(crate) fn deliver() -> ! {
-    let worker = current::worker().expect("only fibers are cancelled");
-    let frame = worker.current.get().expect("only fibers are cancelled");
-    let top = frame.top().expect("a running fiber has a stack");
-    let deliveries = top.deliveries.get() + 1;
-    top.deliveries.set(deliveries);
-    top.dirty.set(true);
-    worker.stats().cancellations.add(1);
-    if deliveries > 1 {
-        repeated(worker, frame);
+    let here = Here::new().expect("only fibers, and threads in a scope, are cancelled");
+    let deliveries = here.standing.deliveries.get() + 1;
+    here.standing.deliveries.set(deliveries);
+    if let Some((worker, frame)) = here.fiber {
+        worker.stats().cancellations.add(1);
+        if deliveries > 1 {
+            repeated(worker, frame);
+        }
+        here.begin_unwinding();
+        crate::fiber::overflow_reserve(frame);
     }
-    begin_unwinding(frame, top);
-    crate::fiber::overflow_reserve(frame);
-    resume_unwind(Box::new(Cancelled))
+    unwind_quietly()
+}
+
+/// Unwinds as a cancellation does.
+pub(crate) fn unwind_quietly() -> ! {
+    resume_unwind(payload())
+}
+
+/// What a cancellation unwinds with.
+pub(crate) fn payload() -> Box<dyn Any + Send> {
+    Box::new(Cancelled)
 }
 
 /// Somebody caught the cancellation and went on: others get a turn before it is delivered again, so that a loop around
@@ -207,10 +401,8 @@ fn repeated(worker: &Worker, frame: FrameRef) {
 
 /// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber notes by itself that it unwinds.
 pub(crate) fn pass_on(payload: Box<dyn Any + Send>) -> ! {
-    if let Some(frame) = current::fiber()
-        && let Some(top) = frame.top()
-    {
-        begin_unwinding(frame, top);
+    if let Some(here) = Here::new() {
+        here.begin_unwinding();
     }
     resume_unwind(payload)
 }

@@ -33,6 +33,8 @@ pub(crate) mod flag {
     pub(crate) const CANCEL: u32 = 1;
     /// Cancellation was requested of a scope whose body runs here, and of nothing beyond it; set in the same way.
     pub(crate) const CANCEL_BODY: u32 = 1 << 24;
+    /// Whoever was cancelled has had the time that its scope gives to shields: they hold nothing off any more.
+    pub(crate) const OVERDUE: u32 = 1 << 26;
     /// Either: whoever waits looks closer.
     pub(crate) const ANY_CANCEL: u32 = CANCEL | CANCEL_BODY;
 }

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::cancel;
+use super::cancel::{self, Here};
 use super::reason::WaitReason;
 pub(crate) use super::waitable::{Ended, Wait, Waitable};
 use super::waker::{ThreadRecord, ThreadWait};
@@ -34,10 +34,20 @@ pub(crate) fn wait(waitable: &impl Waitable, how: Wait) -> Ended {
 /// Waits, but returns [`Ended::Cancelled`] instead of unwinding: for callers that have something to take back first.
 #[inline]
 pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
+    wait_as(waitable, how, false)
+}
+
+/// The same for one who wants to know of cancellation as such, also where it is held off and would not be delivered.
+pub(crate) fn wait_watching(waitable: &impl Waitable, how: Wait) -> Ended {
+    wait_as(waitable, how, true)
+}
+
+#[inline(always)]
+fn wait_as(waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
     match current::worker() {
-        None => thread_wait(waitable, how),
+        None => thread_wait(waitable, how, watching),
         Some(worker) => match worker.current.get() {
-            Some(frame) => fiber_wait(worker, frame, waitable, how),
+            Some(frame) => fiber_wait(worker, frame, waitable, how, watching),
             None => {
                 panic!("fibra: a blocking call on a worker's own stack, where only machines run: they must not block")
             }
@@ -45,8 +55,19 @@ pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
     }
 }
 
+/// Is whatever runs here cancelled, whether that may be delivered or not? The answer of a look in passing.
+pub(crate) fn is_cancelled() -> bool {
+    Here::new().is_some_and(|here| here.flags() & flag::ANY_CANCEL != 0 && here.is_observable())
+}
+
+/// On entry to a blocking call, which may not have to wait: unwinds if whatever runs here is cancelled and may be unwound.
+#[inline(always)]
+pub(crate) fn entry() {
+    cancel::entry();
+}
+
 #[inline]
-fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: Wait) -> Ended {
+fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
     let top = frame.top().expect("a running fiber has a stack");
     let flags = frame.flags();
     if flags & flag::NO_SUSPEND != 0 {
@@ -54,8 +75,15 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
     }
     // Most fibers are not shielded and nobody unwinds: then nothing holds cancellation off.
     let may_hold_off = flags & flag::HOLD_OFF != 0 || std::thread::panicking();
-    let binding = how.reason.is_binding() || may_hold_off && cancel::held_off(worker, frame);
-    if !binding && flags & flag::CANCEL != 0 {
+    let kind = match how.kind() {
+        ARM_REVOCABLE if may_hold_off && !watching => cancel::wait_kind(worker, frame),
+        kind => kind,
+    };
+    let is_due = || {
+        let here = Here::on(worker, frame);
+        if watching { here.is_observable() } else { here.is_due() }
+    };
+    if kind != ARM_BINDING && flags & flag::ANY_CANCEL != 0 && is_due() {
         return Ended::Cancelled;
     }
     if how.deadline.is_some_and(|deadline| deadline <= clock::now()) {
@@ -65,9 +93,11 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
         return Ended::TimedOut;
     }
     let word = &frame.waiter.word;
-    let ticket = word.begin_park(if binding { ARM_BINDING } else { ARM_REVOCABLE });
-    // After the word: the canceller sets the flag and then looks at the word.
-    if !binding && handshake_load_u32(&frame.waiter.flags) & flag::CANCEL != 0 {
+    let _watching = (watching && flags & flag::BARRIER != 0).then(|| Watching::new(frame));
+    let ticket = word.begin_park(kind);
+    // After the word: the canceller sets the flag and then looks at the word. If it is not for this level, or not any more, somebody
+    // who comes later finds the wait.
+    if kind != ARM_BINDING && handshake_load_u32(&frame.waiter.flags) & flag::ANY_CANCEL != 0 && is_due() {
         if !word.abort_park() {
             // The canceller was faster and has claimed the wait: let it finish.
             // SAFETY: on the current fiber, whose word is PARKING and claimed.
@@ -104,10 +134,26 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
     }
 }
 
+/// Says that a wait behind a shield wants to know of what happens outside.
+struct Watching(FrameRef);
+
+impl Watching {
+    fn new(frame: FrameRef) -> Self {
+        frame.raise(flag::WATCHING);
+        Self(frame)
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.lower(flag::WATCHING);
+    }
+}
+
 /// Suspends the current fiber, whose word is PARKING or claimed, with a timer that may claim the wait.
 #[inline(never)]
 fn suspend_until(worker: &Worker, frame: FrameRef, ticket: Ticket, deadline: u64) {
-    let timer = worker.set_timer(frame, ticket, ARM_TIMEOUT, deadline);
+    let timer = worker.set_timer(frame, ticket, deadline);
     // SAFETY: on the current fiber, whose word is PARKING or claimed.
     unsafe { leave(worker, frame, signal::PARK_BOUND) };
     // If the timer ended the wait there is nothing to take back. Otherwise it is in this worker still: the fiber was bound to it.
@@ -117,14 +163,22 @@ fn suspend_until(worker: &Worker, frame: FrameRef, ticket: Ticket, deadline: u64
 }
 
 #[inline(never)]
-fn thread_wait(waitable: &impl Waitable, how: Wait) -> Ended {
+fn thread_wait(waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
     let left = || how.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(clock::now())));
     if left() == Some(Duration::ZERO) {
         return Ended::TimedOut;
     }
     let ended = ThreadRecord::with_mine(|record| {
         let publish = |waiter, ticket| waitable.publish(waiter, ticket);
-        record.wait(publish, || waitable.unpublish(), left, how.reason.is_binding())
+        let kind = match how.kind() {
+            ARM_REVOCABLE if !watching => cancel::thread_wait_kind(record),
+            kind => kind,
+        };
+        let is_due = || {
+            let here = Here::on_thread(record);
+            if watching { here.is_observable() } else { here.is_due() }
+        };
+        record.wait(publish, || waitable.unpublish(), left, kind, is_due)
     });
     match ended {
         ThreadWait::NotParked => Ended::NotParked,
@@ -149,7 +203,7 @@ pub(crate) fn yield_now() {
 
 #[inline(always)]
 fn yield_fiber(worker: &Worker, frame: FrameRef) {
-    if frame.has(flag::CANCEL | flag::NO_SUSPEND) {
+    if frame.has(flag::ANY_CANCEL | flag::NO_SUSPEND) {
         before_yield(frame);
     }
     // SAFETY: on the current fiber, whose word is RUNNING.

@@ -38,6 +38,19 @@ pub(crate) fn wait(waitable: &impl Waitable, how: Wait) -> Ended {
     }
 }
 
+/// Nobody is asked on entry in a model: only waits are cancelled.
+pub(crate) fn entry() {}
+
+/// No model looks in passing.
+pub(crate) fn is_cancelled() -> bool {
+    false
+}
+
+/// Like [`wait_or_cancelled`].
+pub(crate) fn wait_watching(waitable: &impl Waitable, how: Wait) -> Ended {
+    wait_or_cancelled(waitable, how)
+}
+
 /// Like [`wait`], but returns [`Ended::Cancelled`].
 pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
     let mine = MINE.with(|record| *record);
@@ -46,7 +59,7 @@ pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
     let record = if me().get().word.snapshot().is(State::Running) { mine } else { ThreadRecord::leaked() };
     let left = || how.deadline.map(|_| Duration::ZERO);
     let publish = |waiter, ticket| waitable.publish(waiter, ticket);
-    match record.wait(publish, || waitable.unpublish(), left, how.reason.is_binding()) {
+    match record.wait(publish, || waitable.unpublish(), left, how.kind(), || true) {
         ThreadWait::NotParked => Ended::NotParked,
         ThreadWait::Overtaken(arm) => Ended::Overtaken(arm),
         ThreadWait::Completed(arm) => Ended::Completed(arm),

@@ -31,6 +31,10 @@ pub enum WaitReason {
     ChannelClosed = 11,
     /// In a [`select!`](crate::select) or a [`Select`](crate::channel::Select).
     Select = 12,
+    /// At the end of a scope, until its children have ended: binding.
+    ScopeEnd = 13,
+    /// Waiting for a [`CancelToken`](crate::CancelToken) to be cancelled.
+    TokenCancelled = 14,
     /// Waiting for a [`Mutex`](crate::sync::Mutex).
     MutexLock = 20,
     /// Waiting for a [`Condvar`](crate::sync::Condvar) to be notified.
@@ -43,7 +47,7 @@ pub enum WaitReason {
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 16] = [
+    pub const ALL: [WaitReason; 18] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -56,6 +60,8 @@ impl WaitReason {
         WaitReason::ChannelReserve,
         WaitReason::ChannelClosed,
         WaitReason::Select,
+        WaitReason::ScopeEnd,
+        WaitReason::TokenCancelled,
         WaitReason::MutexLock,
         WaitReason::CondvarWait,
         WaitReason::CondvarRelock,
@@ -66,7 +72,11 @@ impl WaitReason {
     pub fn is_binding(self) -> bool {
         matches!(
             self,
-            WaitReason::BlockingRunning | WaitReason::RunEnd | WaitReason::RuntimeEnd | WaitReason::CondvarRelock
+            WaitReason::BlockingRunning
+                | WaitReason::RunEnd
+                | WaitReason::RuntimeEnd
+                | WaitReason::ScopeEnd
+                | WaitReason::CondvarRelock
         )
     }
 
@@ -90,6 +100,8 @@ impl fmt::Display for WaitReason {
             WaitReason::ChannelReserve => "reserving a place in a channel",
             WaitReason::ChannelClosed => "waiting for the other side of a channel to go",
             WaitReason::Select => "waiting for one of several operations",
+            WaitReason::ScopeEnd => "waiting for the fibers of its scope",
+            WaitReason::TokenCancelled => "waiting for a token to be cancelled",
             WaitReason::MutexLock => "waiting for a mutex",
             WaitReason::CondvarWait => "waiting for a condition",
             WaitReason::CondvarRelock => "waiting for the mutex of a condition",

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::node::WaiterRef;
 use super::reason::WaitReason;
-use super::word::{Arm, Ticket};
+use super::word::{ARM_BINDING, ARM_REVOCABLE, Arm, Ticket};
 
 /// Something one can wait on; holds its own nodes, on the stack of whoever waits.
 pub(crate) trait Waitable {
@@ -23,6 +23,14 @@ pub(crate) struct Wait {
     pub(crate) site: &'static Location<'static>,
     /// On fibra's clock.
     pub(crate) deadline: Option<u64>,
+}
+
+impl Wait {
+    /// What may end it, as far as its reason goes.
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> Arm {
+        if self.reason.is_binding() { ARM_BINDING } else { ARM_REVOCABLE }
+    }
 }
 
 /// How a wait ended.

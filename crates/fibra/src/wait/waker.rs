@@ -14,8 +14,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::node::{Kind, Node, Waiter, WaiterRef, flag};
-use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, Arm, Claim, Commit, Release, State, Ticket};
-use crate::prim::atomic::{Ordering, handshake_load_u32};
+use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, Arm, Claim, Commit, Release, Snapshot, State, Ticket};
+use crate::prim::atomic::handshake_load_u32;
 use crate::prim::bug::seeded_bug;
 use crate::prim::discard_payload;
 use crate::prim::sync::{Condvar, Mutex};
@@ -229,10 +229,9 @@ pub(crate) fn complete_with(
     Claimed::of(waiter, ticket, arm)?.go_with(enqueue)
 }
 
-/// The canceller's second step, after it has set a flag of the waiter's: if that is in a revocable wait, completes it as cancelled. Only the
-/// very wait that is seen here: a later one begins after the flag was set and looks at it itself.
-pub(crate) fn interrupt_with(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
-    let seen = waiter.get().word.look_after_flag();
+/// The canceller's last step. It has set a flag of the waiter's, and then seen its word (`look_after_flag`): if that is a revocable wait,
+/// completes it as cancelled. Only this very wait: a later one begins after the flag was set and looks at it itself.
+pub(crate) fn end_wait_with(waiter: WaiterRef, seen: Snapshot, enqueue: impl FnOnce(WaiterRef)) {
     if seen.is_revocable() {
         let waker = complete_with(waiter, seen.ticket(), ARM_CANCEL, enqueue);
         debug_assert!(waker.is_none(), "futures are dropped, not cancelled");
@@ -255,19 +254,20 @@ pub(crate) enum ThreadWait {
 }
 
 impl ThreadRecord {
-    /// One wait of this thread, from PARKING to RUNNING. A thread's stack is its own, so it commits the park itself. A `binding` wait is
-    /// not ended by cancellation.
+    /// One wait of this thread, from PARKING to RUNNING. A thread's stack is its own, so it commits the park itself. What may end it is
+    /// its `kind`; if the cancel flag is up, `is_due` looks closer.
     pub(crate) fn wait(
         &'static self,
         publish: impl FnOnce(WaiterRef, Ticket) -> bool,
         unpublish: impl FnOnce(),
         left: impl Fn() -> Option<Duration>,
-        binding: bool,
+        kind: Arm,
+        is_due: impl FnOnce() -> bool,
     ) -> ThreadWait {
         let word = &self.waiter.word;
-        let ticket = word.begin_park(if binding { ARM_BINDING } else { ARM_REVOCABLE });
+        let ticket = word.begin_park(kind);
         // After the word: the canceller sets the flag and then looks at the word.
-        if !binding && self.is_cancelled_after_park() {
+        if kind != ARM_BINDING && self.is_cancelled_after_park() && is_due() {
             if !word.abort_park() {
                 // The canceller was faster and has claimed the wait: let it finish.
                 self.await_owner();
@@ -317,8 +317,9 @@ impl ThreadRecord {
     #[cfg(any(loom, shuttle))]
     pub(crate) fn cancel(waiter: WaiterRef) {
         // SeqCst: the canceller's first half of the handshake.
-        waiter.get().flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
-        interrupt_with(waiter, |_| unreachable!("no fibers in a model"));
+        waiter.get().flags.fetch_or(flag::CANCEL_BODY, crate::prim::atomic::Ordering::SeqCst);
+        let seen = waiter.get().word.look_after_flag();
+        end_wait_with(waiter, seen, |_| unreachable!("no fibers in a model"));
     }
 }
 
@@ -374,6 +375,11 @@ mod pool {
     }
 
     impl ThreadRecord {
+        /// This thread's record; `None` while it is torn down.
+        pub(crate) fn mine() -> Option<&'static ThreadRecord> {
+            MINE.try_with(|mine| mine.0).ok()
+        }
+
         /// Calls `f` with this thread's record. With a borrowed one during the thread's own destruction, when thread-locals are gone, and
         /// if the record is in use: a waker that is called while this thread is about to park waits itself.
         pub(crate) fn with_mine<R>(f: impl FnOnce(&'static ThreadRecord) -> R) -> R {

@@ -75,6 +75,8 @@ pub(crate) type Arm = u8;
 pub(crate) const ARM_REVOCABLE: Arm = 0;
 /// Unclaimed, and somebody else is using this stack: cancellation has to wait.
 pub(crate) const ARM_BINDING: Arm = 1;
+/// Kind of a wait that a shield makes binding, until its grace is over.
+pub(crate) const ARM_SHIELDED: Arm = 2;
 /// The one thing a wait with a single arm waits for.
 pub(crate) const ARM_FIRST: Arm = 0;
 /// The deadline won.
@@ -164,6 +166,9 @@ impl Snapshot {
     }
     /// In a wait that cancellation may complete.
     #[inline(always)]
+    pub(crate) fn is_shielded(self) -> bool {
+        self.is_waiting() && self.arm() == ARM_SHIELDED
+    }
     pub(crate) fn is_revocable(self) -> bool {
         self.is_waiting() && self.arm() == ARM_REVOCABLE
     }

@@ -95,7 +95,8 @@ impl World {
                 |waiter, ticket| self.root.publish((waiter, ticket)),
                 || self.root.unpublish(),
                 || None,
-                false,
+                ARM_REVOCABLE,
+                || true,
             );
         }
         assert_eq!(self.live.load(Ordering::SeqCst), 0, "closed with a fiber alive");

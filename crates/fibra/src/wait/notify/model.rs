@@ -42,7 +42,8 @@ impl World {
                 |_, ticket| self.notify.publish_ticket(ticket),
                 || self.notify.withdraw_ticket(),
                 || None,
-                false,
+                ARM_REVOCABLE,
+                || true,
             );
             assert_ne!(ended, ThreadWait::TimedOut);
         }

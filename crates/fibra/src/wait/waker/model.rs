@@ -71,7 +71,8 @@ fn model_thread_is_woken() {
             thread::spawn(move || events.iter().for_each(|event| event.happen()))
         };
         for event in &events {
-            let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, false);
+            let ended =
+                record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, ARM_REVOCABLE, || true);
             assert_ne!(ended, ThreadWait::TimedOut);
             assert_eq!(event.read(), 7);
         }
@@ -91,11 +92,17 @@ fn model_thread_timeout_against_claim() {
             thread::spawn(move || event.happen())
         };
         let now = || Some(Duration::ZERO);
-        let ended =
-            record.wait(|waiter, ticket| event.publish(waiter, ticket), || event.state.lock().0 = None, now, false);
+        let ended = record.wait(
+            |waiter, ticket| event.publish(waiter, ticket),
+            || event.state.lock().0 = None,
+            now,
+            ARM_REVOCABLE,
+            || true,
+        );
         if ended == ThreadWait::TimedOut {
             // Then it is waited for once more, without a limit.
-            let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, false);
+            let ended =
+                record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, ARM_REVOCABLE, || true);
             assert_ne!(ended, ThreadWait::TimedOut);
         }
         assert_eq!(event.read(), 7);
@@ -115,7 +122,7 @@ fn model_thread_spurious_call() {
             let event = event.clone();
             thread::spawn(move || event.happen())
         };
-        let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, false);
+        let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, ARM_REVOCABLE, || true);
         assert_ne!(ended, ThreadWait::TimedOut);
         assert_eq!(event.read(), 7);
         owner.join().unwrap();
@@ -261,10 +268,12 @@ fn model_thread_cancelled_against_claim() {
             thread::spawn(move || event.happen())
         };
         let unpublish = || event.state.lock().0 = None;
-        let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), unpublish, || None, false);
+        let ended =
+            record.wait(|waiter, ticket| event.publish(waiter, ticket), unpublish, || None, ARM_REVOCABLE, || true);
         if ended == ThreadWait::Cancelled {
             // It stays cancelled: only a binding wait is left to it.
-            let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, true);
+            let ended =
+                record.wait(|waiter, ticket| event.publish(waiter, ticket), || (), || None, ARM_BINDING, || true);
             assert!(matches!(ended, ThreadWait::NotParked | ThreadWait::Completed(_)), "{ended:?}");
         }
         assert_eq!(event.read(), 7);
@@ -282,7 +291,8 @@ fn model_thread_cancellation_is_not_slept_through() {
         let event = Event::default();
         let canceller = thread::spawn(move || ThreadRecord::cancel(record.waiter_ref()));
         let unpublish = || event.state.lock().0 = None;
-        let ended = record.wait(|waiter, ticket| event.publish(waiter, ticket), unpublish, || None, false);
+        let ended =
+            record.wait(|waiter, ticket| event.publish(waiter, ticket), unpublish, || None, ARM_REVOCABLE, || true);
         assert_eq!(ended, ThreadWait::Cancelled);
         canceller.join().unwrap();
     });

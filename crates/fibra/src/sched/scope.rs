@@ -1,0 +1,482 @@
+//! Scopes as the scheduler sees them: who counts in one, who is cancelled with it, and when it is over.
+//!
+//! A scope is opened by a fiber or a plain thread, its *owner*, which runs the scope's *body*. Its children are fibers whose `root` is the
+//! scope's. Three things are kept here:
+//!
+//! * **The count.** Children that are started or end on the worker the body lives on are counted there without an atomic (`local`); all
+//!   others on the shared number of the [`Root`]. The owner adds its difference when the body is over, and is woken at zero. Nobody has to
+//!   be asked for his share, unlike in the root of a `run`: scopes are short, and waking a worker costs more than counting on a shared line.
+//! * **The children.** Those that have started are in a list: on the owner's worker one per scope, on every other worker one for all
+//!   scopes that live elsewhere (`holders` says which workers have any). Unstarted ones look at the scope when they start.
+//! * **The body.** Cancelling it marks the owner (`CANCEL_BODY`) and ends its wait, like any canceller. What is cancelled is the
+//!   scope and what is inside it, so the mark goes when the scope does.
+//!
+//! Who is inside: scopes that the body opens are linked from the outside in (`inner`), children that open scopes have the outermost of
+//! them in their `Standing`. So whoever cancels a scope reaches everything below it at once. A scope that is opened while
+//! cancellation is held off (inside `shield`, or by a destructor during unwinding) is linked to nothing: what happens outside does not
+//! concern it, but it can be cancelled itself. The level at which this happens is `hold`; see `wait::cancel`.
+//!
+//! Records are process-wide, recycled and never freed: a token, a timer or a worker that ended the last child may look at one that serves
+//! another scope by then. `life` tells; it is compared under the lock of `state`, which is also held while a scope is closed.
+//!
+//! Locks are taken from the outside in. Under the lock no user code runs; commands to workers are posted after it, and a *visit* keeps the
+//! runtime there until then.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ptr;
+use std::sync::Arc;
+
+use super::cancel;
+use super::current;
+use super::root::{Root, RootWaiter};
+use super::shared::{RootRef, Shared};
+use super::worker::Worker;
+use crate::fiber::frame::{Frame, FrameRef, NO_HOME};
+use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::prim::spin::SpinLock;
+use crate::prim::sync::{Mutex, MutexGuard};
+use crate::wait::node::{WaitList, WaiterRef};
+
+mod cancelling;
+
+pub(crate) use cancelling::cancel_fiber;
+
+/// A scope, by address: valid for ever, but perhaps in another life.
+pub(crate) type ScopeRef = &'static ScopeRecord;
+
+/// No deadline.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// The record of a scope; see the header. `root` is first, so that a child's root is also its scope.
+#[repr(C)]
+pub(crate) struct ScopeRecord {
+    pub(crate) root: Root,
+    // Written by the owner while it opens the scope, before anybody else knows of it.
+    shared: Cell<*const Shared>,
+    run: Cell<Option<RootRef>>,
+    /// The worker that counts without atomics; `NO_HOME` if none does.
+    home: Cell<u32>,
+    pub(crate) outer: Cell<Option<ScopeRef>>,
+    pub(crate) hold: Cell<u32>,
+    /// The nearest deadline around, and its own.
+    pub(crate) deadline: Cell<u64>,
+    pub(crate) own_deadline: Cell<u64>,
+    pub(crate) isolate: Cell<bool>,
+    limited: Cell<bool>,
+    /// How long shields hold after it was cancelled, in nanoseconds.
+    grace: Cell<u64>,
+    // Touched by the home worker only.
+    local: Cell<i64>,
+    pub(super) started: Cell<*const Frame>,
+
+    /// Workers other than `home` on which children have started, one bit each (modulo 64).
+    holders: AtomicU64,
+    has_tasks: AtomicBool,
+    /// A child was ended, or not started at all, because the scope is cancelled.
+    cut_short: AtomicBool,
+    state: SpinLock<State>,
+}
+
+// SAFETY: what is in cells is written while nobody else knows of the scope, or touched by the home worker only; see the fields.
+unsafe impl Sync for ScopeRecord {}
+// SAFETY: as above.
+unsafe impl Send for ScopeRecord {}
+
+/// What becomes of a scope, told to whoever wants to know (its token).
+pub(crate) trait Listener: Send + Sync {
+    /// It was cancelled; called once, with no lock held.
+    fn cancelled(&self, cause: &Cause);
+}
+
+/// Why a scope is cancelled: a number that fits into a fiber's flags (see `wait::cancel`), and perhaps somebody's words.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cause {
+    pub(crate) code: u32,
+    pub(crate) text: Option<Arc<str>>,
+}
+
+impl From<u32> for Cause {
+    fn from(code: u32) -> Self {
+        Self { code, text: None }
+    }
+}
+
+/// What a child panicked with: for its handle, which may take it, and for its scope, which passes on what nobody took.
+#[derive(Debug)]
+pub(crate) struct PanicSlot {
+    payload: Mutex<Option<Box<dyn std::any::Any + Send>>>,
+    scope: ScopeRef,
+    life: u32,
+}
+
+impl PanicSlot {
+    /// Once.
+    pub(crate) fn take(&self) -> Option<Box<dyn std::any::Any + Send>> {
+        self.payload.lock().take()
+    }
+
+    fn is_there(&self) -> bool {
+        self.payload.lock().is_some()
+    }
+
+    /// The handle is gone, and did not take it.
+    pub(crate) fn nobody_joins(&self) {
+        if self.is_there() {
+            self.scope.panicked(self.life);
+        }
+    }
+}
+
+impl std::fmt::Debug for ScopeRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScopeRecord").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// The owner; `None` if the scope is closed.
+    body: Option<WaiterRef>,
+    /// The body has returned or unwound: nobody will join the children any more.
+    over: bool,
+    /// Why the body is cancelled; 0 if it is not.
+    cause: Cause,
+    /// Why the children are cancelled, if they are.
+    children_cause: Cause,
+    inner: Option<ScopeRef>,
+    /// A scope that is not linked here is open inside, behind a shield: the body cannot be woken.
+    barrier: bool,
+    panics: Vec<Arc<PanicSlot>>,
+    draining: bool,
+    /// Shields have had their time.
+    overdue: bool,
+    watchers: Watchers,
+    listener: Option<Arc<dyn Listener>>,
+    /// How many children may run at once, how many do, and who waits for his turn.
+    limit: usize,
+    running: usize,
+    waiting: VecDeque<FrameRef>,
+}
+
+#[derive(Default)]
+struct Watchers(Option<WaitList>);
+
+/// What is cancelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    Children,
+    /// The body and what is open inside it, too.
+    All,
+}
+
+/// What a scope left behind.
+pub(crate) struct Closed {
+    /// Why the body was cancelled, if it was.
+    pub(crate) cause: Cause,
+    /// Panics of children, in the order in which they came, also those that were taken by a join.
+    pub(crate) panics: Vec<Arc<PanicSlot>>,
+}
+
+static SLAB: Mutex<Vec<ScopeRef>> = Mutex::new(Vec::new());
+
+pub(crate) type SlabLock = MutexGuard<'static, Vec<ScopeRef>>;
+
+/// For a fork, over which nobody may be inside.
+pub(crate) fn lock_slab() -> SlabLock {
+    SLAB.lock()
+}
+
+/// Free records of one worker.
+pub(super) type ScopeCache = Vec<ScopeRef>;
+/// Records that a worker keeps.
+const CACHED: usize = 64;
+
+/// What the owner says when it opens a scope.
+pub(crate) struct Opening {
+    pub(crate) owner: WaiterRef,
+    pub(crate) outer: Option<ScopeRef>,
+    /// What is outside does not concern it.
+    pub(crate) shielded: bool,
+    pub(crate) hold: u32,
+    /// The nearest one around, and its own.
+    pub(crate) outer_deadline: u64,
+    pub(crate) deadline: u64,
+    pub(crate) isolate: bool,
+    pub(crate) limit: Option<usize>,
+    pub(crate) grace: u64,
+}
+
+impl ScopeRecord {
+    fn new() -> Self {
+        Self {
+            root: Root::new(),
+            shared: Cell::new(ptr::null()),
+            run: Cell::new(None),
+            home: Cell::new(NO_HOME),
+            outer: Cell::new(None),
+            hold: Cell::new(0),
+            deadline: Cell::new(NEVER),
+            own_deadline: Cell::new(NEVER),
+            isolate: Cell::new(false),
+            limited: Cell::new(false),
+            grace: Cell::new(NEVER),
+            local: Cell::new(0),
+            started: Cell::new(ptr::null()),
+            holders: AtomicU64::new(0),
+            has_tasks: AtomicBool::new(false),
+            cut_short: AtomicBool::new(false),
+            state: SpinLock::new(State::default()),
+        }
+    }
+
+    /// The scope of a child.
+    ///
+    /// # Safety
+    /// The fiber has `SCOPED`.
+    #[inline(always)]
+    pub(crate) unsafe fn of(frame: &Frame) -> ScopeRef {
+        // SAFETY: `root` of such a fiber is the first field of a record, and records live for ever.
+        unsafe { &*frame.root.get().cast::<ScopeRecord>() }
+    }
+
+    /// Behind `Standing::open` and its relatives.
+    pub(crate) fn from_ptr(scope: *const ()) -> Option<ScopeRef> {
+        // SAFETY: only addresses of records are kept there, and records live for ever.
+        unsafe { scope.cast::<ScopeRecord>().as_ref() }
+    }
+
+    pub(crate) fn as_ptr(&'static self) -> *const () {
+        ptr::from_ref(self).cast()
+    }
+
+    pub(crate) fn root_ref(&'static self) -> RootRef {
+        // SAFETY: the record's root, first field; records live for ever.
+        unsafe { RootRef::from_ptr(self.as_ptr()) }
+    }
+
+    pub(crate) fn life(&self) -> u32 {
+        self.root.life()
+    }
+
+    /// The root scope of the run it belongs to: what is spawned by its children without naming a scope counts there.
+    pub(crate) fn run(&self) -> RootRef {
+        self.run.get().expect("an open scope belongs to a run")
+    }
+
+    /// # Safety
+    /// The caller keeps the scope open: it is the owner, a child, or holds the lock of `state`.
+    pub(crate) unsafe fn shared<'a>(&self) -> &'a Shared {
+        // SAFETY: the runtime outlives its fibers and the scopes of threads that use it (they are visitors, or counted in its root).
+        unsafe { &*self.shared.get() }
+    }
+
+    // ---- opening and closing, by the owner
+
+    /// Opens a scope whose children run on `shared`.
+    pub(crate) fn open(shared: &Shared, run: RootRef, how: &Opening) -> ScopeRef {
+        let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
+        let cached = worker.and_then(|worker| worker.scopes.with(Vec::pop));
+        let record = cached.unwrap_or_else(|| SLAB.lock().pop().unwrap_or_else(|| Box::leak(Box::new(Self::new()))));
+        record.root.reset();
+        record.shared.set(shared);
+        record.run.set(Some(run));
+        record.home.set(worker.filter(|_| !shared.migrates()).map_or(NO_HOME, |worker| worker.index as u32));
+        record.outer.set(how.outer);
+        record.hold.set(how.hold);
+        record.deadline.set(how.deadline.min(how.outer_deadline));
+        record.own_deadline.set(how.deadline);
+        record.isolate.set(how.isolate);
+        record.limited.set(how.limit.is_some());
+        record.grace.set(how.grace);
+        debug_assert!(record.local.get() == 0 && record.started.get().is_null());
+        // Relaxed, all: nobody else knows of it.
+        record.holders.store(0, Ordering::Relaxed);
+        record.cut_short.store(false, Ordering::Relaxed);
+        record.has_tasks.store(false, Ordering::Relaxed);
+        record.state.with(|state| {
+            *state = State { body: Some(how.owner), limit: how.limit.unwrap_or(usize::MAX), ..State::default() };
+        });
+        match how.outer {
+            Some(outer) if how.shielded => outer.state.with(|state| state.barrier = true),
+            Some(outer) => outer.state.with(|state| {
+                state.inner = Some(record);
+                record.inherit(state);
+            }),
+            None => {}
+        }
+        record
+    }
+
+    /// What holds for the one outside holds in here from the beginning.
+    fn inherit(&'static self, outer: &State) {
+        self.state.with(|state| {
+            state.draining = outer.draining;
+            if outer.cause.code != 0 {
+                state.cause = outer.cause.clone();
+                state.children_cause = outer.cause.clone();
+                self.root.cancel(outer.cause.code);
+            }
+        });
+    }
+
+    /// The outermost scope of a child: what holds for the scope of that child holds in here.
+    pub(crate) fn inherit_draining(&'static self, from: ScopeRef) {
+        if from.state.with(|state| state.draining) {
+            self.state.with(|state| state.draining = true);
+        }
+    }
+
+    /// The body is over. From now on a child's panic is nobody's but the scope's.
+    pub(crate) fn body_is_over(&'static self) {
+        let untaken = self.state.with(|state| {
+            state.over = true;
+            state.panics.iter().any(|panic| panic.is_there())
+        });
+        if untaken && !self.isolate.get() {
+            self.cancel(self.life(), &Cause::from(cancel::code::PANICKED), Reach::Children);
+        }
+    }
+
+    /// The owner's difference is added, its unit given back; from now on everybody counts on the shared number.
+    pub(crate) fn begin_drain(&self) {
+        self.root.begin_direct(self.local.replace(0));
+    }
+
+    /// All children have ended: nobody but stale tokens, timers and workers refers to it any more.
+    pub(crate) fn close(&'static self) -> Closed {
+        let (closed, listener) = self.state.with(|state| {
+            let state = std::mem::take(state);
+            debug_assert!(state.watchers.0.is_none_or(|list| list.is_empty()), "a child watches a scope that is over");
+            (Closed { cause: state.cause, panics: state.panics }, state.listener)
+        });
+        drop(listener);
+        if let Some(outer) = self.outer.take() {
+            outer.state.with(|state| {
+                state.inner = None;
+                state.barrier = false;
+            });
+        }
+        closed
+    }
+
+    /// Back into the pool, after [`close`](Self::close).
+    pub(crate) fn recycle(&'static self) {
+        debug_assert!(self.started.get().is_null() && self.local.get() == 0);
+        let kept = current::worker().is_some_and(|worker| {
+            worker.scopes.with(|cache| {
+                let keep = cache.len() < CACHED;
+                if keep {
+                    cache.push(self);
+                }
+                keep
+            })
+        });
+        if !kept {
+            SLAB.lock().push(self);
+        }
+    }
+
+    // ---- counting
+
+    /// Is this the worker that counts without atomics?
+    #[inline(always)]
+    fn counts_plainly_on(&self, worker: &Worker) -> bool {
+        worker.index as u32 == self.home.get()
+            && ptr::eq(&*worker.shared, self.shared.get())
+            && !self.root.is_draining()
+    }
+
+    /// A child is about to be published. The scope is open, because the spawner is in it.
+    #[inline(always)]
+    pub(crate) fn count_spawn(&self, worker: Option<&Worker>) {
+        match worker {
+            Some(worker) if self.counts_plainly_on(worker) => self.local.set(self.local.get() + 1),
+            _ => self.root.add_child(),
+        }
+    }
+
+    /// A child has ended on this worker. Returns the owner to wake. The record may serve another scope afterwards.
+    #[inline(always)]
+    #[must_use]
+    pub(super) fn count_end(&self, worker: &Worker) -> Option<RootWaiter> {
+        if self.counts_plainly_on(worker) {
+            self.local.set(self.local.get() - 1);
+            return None;
+        }
+        self.root.add(-1)
+    }
+
+    /// May only so many children run at once?
+    #[inline(always)]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limited.get()
+    }
+
+    /// Children that may not run yet, because as many as allowed do. True: it is one of them, and is set going when it is its turn.
+    /// For those that may run on any worker.
+    pub(crate) fn hold_back(&self, frame: FrameRef) -> bool {
+        if !self.limited.get() {
+            return false;
+        }
+        self.state.with(|state| {
+            // Those that are cancelled end as soon as they start.
+            if state.running < state.limit || state.children_cause.code != 0 {
+                state.running += 1;
+                return false;
+            }
+            state.waiting.push_back(frame);
+            true
+        })
+    }
+
+    /// A child has ended: whose turn it is now.
+    pub(super) fn next_in_turn(&self) -> Option<FrameRef> {
+        if !self.limited.get() {
+            return None;
+        }
+        self.state.with(|state| {
+            let next = state.waiting.pop_front();
+            if next.is_none() {
+                state.running -= 1;
+            }
+            next
+        })
+    }
+
+    /// A child was ended, or not started, because of cancellation.
+    pub(crate) fn note_cut_short(&self) {
+        if self.root.cancelled() != 0 {
+            // Relaxed: the child's end, which is counted after this, orders it for the owner; so does whatever tells him of a spawn.
+            self.cut_short.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Asked by the owner, when all have ended: was the scope cancelled from outside, and are there children that did not come to their end
+    /// because of it?
+    pub(crate) fn was_cut_short(&self) -> bool {
+        let from_outside = !matches!(self.body_cause().code, 0 | cancel::code::PANICKED | cancel::code::FAILED);
+        // Relaxed: see above.
+        from_outside && self.cut_short.load(Ordering::Relaxed)
+    }
+
+    /// The list that a started child is in, on this worker.
+    pub(super) fn list_on<'a>(&'static self, worker: &'a Worker) -> &'a Cell<*const Frame> {
+        if worker.index as u32 == self.home.get() {
+            return &self.started;
+        }
+        let bit = 1 << (worker.index % 64);
+        // Relaxed: if it was seen, it was set before with the order that is needed.
+        if self.holders.load(Ordering::Relaxed) & bit == 0 {
+            // SeqCst read-modify-write: first half of the handshake with a canceller, who marks the scope and then looks here; the
+            // child, which is about to start, looks at the mark after this.
+            self.holders.fetch_or(bit, Ordering::SeqCst);
+        }
+        &worker.foreign
+    }
+
+    pub(crate) fn note_task(&self) {
+        // SeqCst: as in `list_on`; tasks are looked for in the runtime's list.
+        self.has_tasks.swap(true, Ordering::SeqCst);
+    }
+}

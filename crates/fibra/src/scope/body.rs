@@ -1,0 +1,308 @@
+//! Opening a scope, running its body, waiting for its children, closing it: what every kind of scope has in common.
+//!
+//! The owner does all of this, a fiber or a plain thread. Nothing can make it leave before its children have ended: not a panic, which is
+//! caught, and not cancellation, which the last wait does not take part in; should anything else unwind out of there, the process is
+//! aborted, because the children may borrow from this very stack.
+//!
+//! Above: `nursery.rs`, which decides what comes of it. Below: `sched::scope`, the record; `wait::cancel`, which says where we stand.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::Arc;
+
+use super::root::Empty;
+use super::spawn::{drop_quietly, no_runtime, root_of};
+use super::token::CancelToken;
+use crate::fiber::frame::flag;
+use crate::prim::atomic::Ordering;
+use crate::prim::clock;
+use crate::sched::cancel::code;
+use crate::sched::current;
+use crate::sched::enqueue::Place;
+use crate::sched::scope::{Cause, Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef};
+use crate::sched::shared::{Command, Shared};
+use crate::sched::timing::ScopeTimer;
+use crate::sched::wake;
+use crate::wait::cancel::{self, CancelReason, Here, is_cancellation};
+use crate::wait::park::{Wait, wait};
+use crate::wait::reason::WaitReason;
+use crate::wait::word::ARM_FIRST;
+
+/// What a scope can be given.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) name: Option<Arc<str>>,
+    /// On fibra's clock.
+    pub(crate) deadline: Option<u64>,
+    pub(crate) tokens: Vec<CancelToken>,
+    pub(crate) limit: Option<usize>,
+    pub(crate) isolate: bool,
+    /// In nanoseconds.
+    pub(crate) grace: Option<u64>,
+}
+
+/// A scope that is over.
+pub(crate) struct Finished<T> {
+    pub(crate) result: Result<T, Box<dyn Any + Send>>,
+    /// Why the body was cancelled, if it was.
+    pub(crate) cause: Cause,
+    pub(crate) panics: Vec<Arc<PanicSlot>>,
+    /// A child had panicked before the body was over.
+    pub(crate) child_panicked_first: bool,
+    /// What is around is cancelled too, and concerned: unwinding goes on.
+    pub(crate) outer_cancelled: bool,
+}
+
+/// A thread's hold on a runtime, for the time of a scope: it counts in the runtime's root like a fiber.
+struct Outsider {
+    shared: Arc<Shared>,
+    counted: bool,
+}
+
+impl Outsider {
+    fn leave(self, scope: ScopeRef) {
+        self.shared.outside_scopes.lock().retain(|(other, _)| !std::ptr::eq(*other, scope));
+        if self.counted
+            && let Some((waiter, ticket)) = self.shared.root.add(-1)
+        {
+            let waker = wake::complete(waiter, ticket, ARM_FIRST, Place::Tail);
+            debug_assert!(waker.is_none(), "a runtime's owner is a fiber or a thread");
+        }
+    }
+}
+
+/// Runs `body` in a scope. If it fails, its children are cancelled. Returns when all have ended.
+pub(crate) fn run<T>(
+    options: &Options,
+    what: &str,
+    site: &'static Location<'static>,
+    failed: impl FnOnce(&T) -> bool,
+    body: impl FnOnce(ScopeRef) -> T,
+) -> Finished<T> {
+    let Some(here) = Here::new() else {
+        panic!("fibra: {what} where nothing can wait: on a worker's own stack, or in a thread that is torn down")
+    };
+    let (outsider, open) = match here.fiber {
+        Some((worker, frame)) => {
+            assert!(
+                !frame.has(flag::NO_SUSPEND),
+                "fibra: {what} inside `no_suspend`: it would have to wait for its children"
+            );
+            (None, Open::new(here, &worker.shared, root_of(worker), options))
+        }
+        None => {
+            let Some(shared) = current::runtime() else { no_runtime_here(what, site) };
+            let counted = shared.fork_epoch == crate::sched::fork::epoch() && shared.root.try_add();
+            let open = Open::new(here, &shared, shared.root, options);
+            if counted {
+                shared.outside_scopes.lock().push((open.scope, open.scope.life()));
+                if shared.is_closing() {
+                    open.cancel(code::SHUTDOWN);
+                }
+                if options.deadline.is_some() {
+                    shared.post(0, Command::OutsideDeadline);
+                }
+            } else {
+                open.cancel(code::SHUTDOWN);
+            }
+            (Some(Outsider { shared, counted }), open)
+        }
+    };
+    let scope = open.scope;
+    let mut result = catch_unwind(AssertUnwindSafe(|| body(scope)));
+    open.body_has_ended(result.is_err());
+    // The children and what comes after must not be left because of a panic in here.
+    let abort = AbortOnUnwind;
+    let child_panicked_first = scope.has_untaken_panic();
+    let failed = match &result {
+        Ok(value) => failed(value),
+        Err(_) => true,
+    };
+    if failed {
+        let reason = match &result {
+            Err(payload) if is_cancellation(&**payload) => here.reason(),
+            _ => None,
+        };
+        let cause = reason.map_or(Cause::from(code::FAILED), CancelReason::cause);
+        scope.cancel(scope.life(), &cause, Reach::Children);
+    }
+    scope.body_is_over();
+    scope.begin_drain();
+    while !scope.root.is_empty() {
+        let how = Wait { reason: WaitReason::ScopeEnd, object: scope.as_ptr().addr() as u64, site, deadline: None };
+        let _ = wait(&Empty(&scope.root), how);
+    }
+    // What the children were started for is not done: that is no success, even if the body had nothing left to do.
+    let cut_short = result.is_ok() && scope.was_cut_short();
+    let (closed, outer_cancelled) = open.close();
+    if let Some(outsider) = outsider {
+        outsider.leave(scope);
+    }
+    scope.recycle();
+    std::mem::forget(abort);
+    if cut_short {
+        drop_quietly(std::mem::replace(&mut result, Err(cancel::payload())));
+    }
+    let Closed { cause, panics } = closed;
+    Finished { result, cause, panics, child_panicked_first, outer_cancelled }
+}
+
+#[cold]
+fn no_runtime_here(what: &str, _site: &'static Location<'static>) -> ! {
+    no_runtime(what)
+}
+
+/// Nothing may unwind between the end of a body and the end of its children.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        crate::prim::say(format_args!(
+            "fibra: a scope was about to be left while its fibers may still run (a bug in fibra, please report it)"
+        ));
+        std::process::abort();
+    }
+}
+
+/// An open scope, on its owner.
+struct Open<'a, 'b> {
+    here: Here<'a>,
+    scope: ScopeRef,
+    options: &'b Options,
+    shielded: bool,
+    /// What has to be put back.
+    was_unwinding: bool,
+    was_inside: bool,
+    deliveries: u32,
+    lower: u32,
+    timer: Option<(usize, crate::machine::timer::Timer)>,
+}
+
+impl<'a, 'b> Open<'a, 'b> {
+    fn new(here: Here<'a>, shared: &Shared, run: crate::sched::shared::RootRef, options: &'b Options) -> Self {
+        let standing = here.standing;
+        let hold = here.hold();
+        let was_unwinding = here.is_unwinding();
+        let outer = here.innermost();
+        let shielded = hold > outer.map_or(0, |outer| outer.hold.get());
+        let deadline = options.deadline.unwrap_or(NEVER);
+        let scope = ScopeRecord::open(
+            shared,
+            run,
+            &Opening {
+                owner: here.waiter,
+                outer,
+                shielded,
+                hold,
+                outer_deadline: here.nearest_deadline(),
+                deadline,
+                isolate: options.isolate,
+                limit: options.limit,
+                grace: options.grace.unwrap_or(NEVER),
+            },
+        );
+        let was_inside = standing.inside_unwinding.get();
+        if was_unwinding {
+            // In here nothing unwinds yet; what is held off by it is held off by a shield instead.
+            standing.unwinding.set(false);
+            standing.inside_unwinding.set(true);
+            standing.shields.set(standing.shields.get() + 1);
+        }
+        let open = Self {
+            here,
+            scope,
+            options,
+            shielded,
+            was_unwinding,
+            was_inside,
+            deliveries: standing.deliveries.replace(0),
+            lower: 0,
+            timer: None,
+        };
+        open.begin(outer.is_none(), deadline)
+    }
+
+    fn begin(mut self, is_outermost: bool, deadline: u64) -> Self {
+        let standing = self.here.standing;
+        if is_outermost {
+            if let Some(parent) = self.here.scope().filter(|_| !self.shielded) {
+                self.scope.inherit_draining(parent);
+            }
+            // Release: pairs with the acquire in `sched::scope`, from which a canceller comes to the scope.
+            standing.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
+        }
+        standing.open.set(self.scope.as_ptr());
+        let raise = flag::OPEN_SCOPES | if self.shielded { flag::BARRIER } else { 0 };
+        // SeqCst read-modify-write: a canceller of the fiber sets its flag in the same word. If he comes later he finds the scope; if he came
+        // earlier his flag is seen here.
+        let before = self.here.waiter.get().flags.fetch_or(raise, Ordering::SeqCst);
+        self.lower = raise & !before;
+        if before & flag::CANCEL != 0
+            && !self.shielded
+            && let Some(reason) = self.here.reason()
+        {
+            self.scope.cancel(self.scope.life(), &reason.cause(), Reach::All);
+        }
+        for token in &self.options.tokens {
+            token.subscribe(self.scope, self.scope.life());
+        }
+        if deadline != NEVER {
+            if deadline <= clock::now() {
+                self.cancel(code::TIMED_OUT);
+            } else if let Some((worker, _)) = self.here.fiber {
+                let timer = worker.set_scope_timer(self.scope, self.scope.life(), ScopeTimer::Deadline, deadline);
+                self.timer = Some((worker.index, timer));
+            }
+        }
+        self
+    }
+
+    fn cancel(&self, code: u32) {
+        self.scope.cancel(self.scope.life(), &Cause::from(code), Reach::All);
+    }
+
+    /// Whatever unwound in there has arrived.
+    fn body_has_ended(&self, unwound: bool) {
+        if unwound {
+            self.here.standing.unwinding.set(false);
+        }
+    }
+
+    /// True: what is around is cancelled as well, and concerned.
+    fn close(self) -> (Closed, bool) {
+        let (here, scope) = (self.here, self.scope);
+        let standing = here.standing;
+        for token in &self.options.tokens {
+            token.unsubscribe(scope);
+        }
+        if let Some((index, timer)) = self.timer
+            && let Some(worker) = current::worker().filter(|worker| worker.index == index)
+        {
+            worker.remove_timer(timer);
+        }
+        let outer = scope.outer.get();
+        standing.open.set(outer.map_or(std::ptr::null(), ScopeRecord::as_ptr));
+        if outer.is_none() {
+            // Release: as when it was opened.
+            standing.outermost.store(std::ptr::null_mut(), Ordering::Release);
+        }
+        let overdue = scope.is_overdue();
+        let closed = scope.close();
+        // Relaxed: the owner's own flags; whoever comes from them to the scope finds it closed, under its lock.
+        here.waiter.get().flags.fetch_and(!self.lower, Ordering::Relaxed);
+        if here.flags() & flag::CANCEL_BODY != 0 {
+            here.lower_body_flag();
+        }
+        if overdue {
+            here.lower_overdue_flag();
+        }
+        standing.deliveries.set(self.deliveries);
+        if self.was_unwinding {
+            standing.shields.set(standing.shields.get() - 1);
+            standing.inside_unwinding.set(self.was_inside);
+            standing.unwinding.set(true);
+        }
+        let outer_cancelled = !self.shielded && here.is_cancelled();
+        (closed, outer_cancelled)
+    }
+}

@@ -1,0 +1,327 @@
+//! Scopes with a deadline, a token, a limit: the builder, and what its scopes return; `timeout` and `remaining`.
+
+use std::error::Error;
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use super::body::Options;
+use super::nursery::{self, Scope, TryEnded, TryScope};
+use super::token::CancelToken;
+use crate::sched::cancel::code;
+use crate::sched::scope::{Cause, NEVER};
+use crate::time::Instant;
+use crate::wait::cancel::Here;
+
+/// A scope with choices; see [`Scope::builder`].
+///
+/// ```
+/// use std::time::Duration;
+/// use fibra::{Scope, ScopeError};
+///
+/// fibra::run(|| {
+///     let outcome = Scope::builder().name("batch").timeout(Duration::from_millis(5)).max_concurrency(4).run(|s| {
+///         for _ in 0..100 {
+///             s.spawn(|| fibra::sleep(Duration::from_secs(3600)));
+///         }
+///         fibra::sleep(Duration::from_secs(3600)); // the body, too, is cancelled
+///     });
+///     assert_eq!(outcome, Err(ScopeError::TimedOut));
+/// });
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until `run` or `try_run`"]
+pub struct ScopeBuilder {
+    options: Options,
+}
+
+impl ScopeBuilder {
+    /// A scope like that of [`scope`](crate::scope).
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Its name, for people.
+    pub fn name(mut self, name: impl AsRef<str>) -> Self {
+        self.options.name = Some(name.as_ref().into());
+        self
+    }
+
+    /// Cancels body and children when so much time has passed since `run` was called. `Duration::MAX` is no limit; with zero the body
+    /// runs up to its first blocking call.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.deadline(Instant::after(timeout))
+    }
+
+    /// Cancels body and children at this moment. Of several the earliest counts; so do those of the scopes around.
+    pub fn deadline(mut self, deadline: impl Into<Instant>) -> Self {
+        let deadline = deadline.into();
+        if deadline != Instant::FAR_FUTURE {
+            let earlier = self.options.deadline.unwrap_or(NEVER).min(deadline.as_nanos());
+            self.options.deadline = Some(earlier);
+        }
+        self
+    }
+
+    /// Cancels body and children with this token. May be called several times.
+    pub fn token(mut self, token: CancelToken) -> Self {
+        self.options.tokens.push(token);
+        self
+    }
+
+    /// Lets at most so many children run at once; more wait, unstarted, for their turn. (Children that are started with `spawn_local` or
+    /// as futures do not count.)
+    ///
+    /// # Panics
+    /// If `children` is 0: nothing could ever run.
+    #[track_caller]
+    pub fn max_concurrency(mut self, children: usize) -> Self {
+        assert!(children > 0, "fibra: max_concurrency(0): no child of the scope could ever run");
+        self.options.limit = Some(children);
+        self
+    }
+
+    /// A child that panics concerns nobody but those who join it: siblings and body go on, and nothing is raised at the end. How many there
+    /// were is said by [`Scope::panics`].
+    pub fn isolate(mut self) -> Self {
+        self.options.isolate = true;
+        self
+    }
+
+    /// How long [`shield`](crate::shield) holds in here after the scope was cancelled. Without it, for ever. (Destructors that block while
+    /// they unwind go on: there is no way to end them.)
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.options.grace = u64::try_from(grace.as_nanos()).ok();
+        self
+    }
+
+    /// Runs `f` in the scope.
+    ///
+    /// # Errors
+    /// If the body was cancelled because of the scope's deadline or token. A body that returns before it notices gives its value.
+    ///
+    /// # Panics
+    /// Like [`scope`](crate::scope).
+    #[track_caller]
+    pub fn run<'env, F, T>(self, f: F) -> Result<T, ScopeError>
+    where
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+    {
+        nursery::run(&self.options, "Scope::builder().run", Location::caller(), f)
+            .map_err(|cause| ScopeError::of(&cause))
+    }
+
+    /// Runs `f` in a scope whose children may fail.
+    ///
+    /// # Errors
+    /// The errors of body and children, or that the body was cancelled because of the scope's deadline or token.
+    ///
+    /// # Panics
+    /// Like [`scope`](crate::scope).
+    #[track_caller]
+    pub fn try_run<'env, F, T, E>(self, f: F) -> Result<T, TryScopeError<E>>
+    where
+        F: for<'scope> FnOnce(&'scope TryScope<'scope, 'env, E>) -> Result<T, E>,
+        E: Send + 'static,
+    {
+        nursery::try_run(&self.options, "Scope::builder().try_run", Location::caller(), f).map_err(
+            |ended| match ended {
+                TryEnded::Failed(first, others) => TryScopeError::Failed { first, others },
+                TryEnded::Cancelled(cause) => match ScopeError::of(&cause) {
+                    ScopeError::TimedOut => TryScopeError::TimedOut,
+                    ScopeError::Cancelled => TryScopeError::Cancelled,
+                },
+            },
+        )
+    }
+}
+
+/// Why a scope gave no value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ScopeError {
+    /// Its deadline came while the body was waiting.
+    TimedOut,
+    /// It was cancelled while the body was waiting: by its token.
+    Cancelled,
+}
+
+impl ScopeError {
+    #[track_caller]
+    fn of(cause: &Cause) -> Self {
+        match cause.code {
+            code::TIMED_OUT => Self::TimedOut,
+            code::PANICKED => nursery::panic_was_taken(),
+            _ => Self::Cancelled,
+        }
+    }
+}
+
+impl fmt::Display for ScopeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TimedOut => "the scope did not end before its deadline",
+            Self::Cancelled => "the scope was cancelled",
+        })
+    }
+}
+
+impl Error for ScopeError {}
+
+/// Why a scope whose children may fail gave no value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TryScopeError<E> {
+    /// The body or children returned errors, or they were given to [`TryScope::fail`].
+    Failed {
+        /// The one that came first, and cancelled the scope.
+        first: E,
+        /// Those that came until everything had ended, in that order.
+        others: Vec<E>,
+    },
+    /// Its deadline came while the body was waiting.
+    TimedOut,
+    /// It was cancelled while the body was waiting: by its token.
+    Cancelled,
+}
+
+impl<E> TryScopeError<E> {
+    /// The first error, if there is one.
+    pub fn first(&self) -> Option<&E> {
+        match self {
+            Self::Failed { first, .. } => Some(first),
+            _ => None,
+        }
+    }
+
+    /// The first error, if there is one.
+    pub fn into_first(self) -> Option<E> {
+        match self {
+            Self::Failed { first, .. } => Some(first),
+            _ => None,
+        }
+    }
+
+    /// The errors after the first.
+    pub fn others(&self) -> &[E] {
+        match self {
+            Self::Failed { others, .. } => others,
+            _ => &[],
+        }
+    }
+
+    /// Did the deadline come?
+    pub fn is_timed_out(&self) -> bool {
+        matches!(self, Self::TimedOut)
+    }
+
+    /// Was it cancelled?
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Self::Cancelled)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for TryScopeError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { first, others } if others.is_empty() => write!(f, "{first}"),
+            Self::Failed { first, others } => write!(f, "{first} (and {} more errors)", others.len()),
+            Self::TimedOut => ScopeError::TimedOut.fmt(f),
+            Self::Cancelled => ScopeError::Cancelled.fmt(f),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> Error for TryScopeError<E> {}
+
+/// Runs `f`, for so long at most: then it is cancelled, with everything that it has started in scopes of its own, and this returns when all
+/// of that has ended. A value that `f` returns is there even if it comes late.
+///
+/// # Errors
+/// [`TimedOut`] if `f` was unwound from a blocking call because time was up.
+///
+/// # Panics
+/// Like [`scope`](crate::scope); with what `f` panicked with.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// fibra::run(|| {
+///     assert_eq!(fibra::timeout(Duration::from_secs(60), || 7), Ok(7));
+///     let slow = fibra::timeout(Duration::from_millis(1), || fibra::sleep(Duration::from_secs(3600)));
+///     assert!(slow.is_err());
+/// });
+/// ```
+#[track_caller]
+pub fn timeout<F, T>(duration: Duration, f: F) -> Result<T, TimedOut>
+where
+    F: FnOnce() -> T,
+{
+    deadline(Instant::after(duration), f)
+}
+
+/// Like [`timeout`], with the moment at which time is up.
+///
+/// # Errors
+/// [`TimedOut`] if `f` was unwound from a blocking call because time was up.
+///
+/// # Panics
+/// Like [`timeout`].
+///
+/// ```
+/// use std::time::Duration;
+/// use fibra::time::Instant;
+///
+/// fibra::run(|| {
+///     let moment = Instant::now() + Duration::from_millis(1);
+///     assert!(fibra::deadline(moment, || fibra::sleep(Duration::from_secs(3600))).is_err());
+/// });
+/// ```
+#[track_caller]
+pub fn deadline<F, T>(deadline: impl Into<Instant>, f: F) -> Result<T, TimedOut>
+where
+    F: FnOnce() -> T,
+{
+    let builder = ScopeBuilder::new().deadline(deadline);
+    match nursery::run(&builder.options, "timeout", Location::caller(), |_| f()) {
+        Ok(value) => Ok(value),
+        Err(cause) if cause.code == code::TIMED_OUT => Err(TimedOut(())),
+        Err(cause) => nursery::unwind_for(&cause),
+    }
+}
+
+/// Time was up; see [`timeout`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TimedOut(pub(crate) ());
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("time was up")
+    }
+}
+
+impl Error for TimedOut {}
+
+impl From<TimedOut> for std::io::Error {
+    fn from(error: TimedOut) -> Self {
+        Self::new(std::io::ErrorKind::TimedOut, error)
+    }
+}
+
+/// How long until the nearest deadline around: of the scopes whose bodies run here, and of the one this fiber is a child of. Zero if it has
+/// passed, `None` if there is none.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// fibra::run(|| {
+///     assert_eq!(fibra::remaining(), None);
+///     let _ = fibra::timeout(Duration::from_secs(60), || {
+///         assert!(fibra::remaining().unwrap() <= Duration::from_secs(60));
+///     });
+/// });
+/// ```
+pub fn remaining() -> Option<Duration> {
+    let deadline = Here::new()?.nearest_deadline();
+    (deadline != NEVER).then(|| Instant::from_nanos(deadline).remaining())
+}

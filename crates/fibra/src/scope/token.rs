@@ -1,0 +1,397 @@
+//! Cancel tokens: cancellation as a value, to be passed around, waited for, and tied to scopes.
+//!
+//! A token is cancelled once, with a reason that is published before anybody can see that it is. Tokens form a tree: a child is cancelled
+//! with its parent, not the other way round. What is tied to a token (waiters, children, scopes) is taken out under its lock and told
+//! afterwards, so no user code runs inside.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::prim::spin::SpinLock;
+use crate::sched::scope::{Cause, Listener, Reach, ScopeRef};
+use crate::select::arm::{Arm, sealed};
+use crate::select::case::{Case, Single};
+use crate::time::Instant;
+use crate::wait::cancel::{CancelReason, entry};
+use crate::wait::node::{Node, WaitList, WaiterRef};
+use crate::wait::park::{Ended, Wait, Waitable, wait};
+use crate::wait::reason::WaitReason;
+use crate::wait::task::{Published, TaskWait};
+use crate::wait::wake::{self, Place, call_all};
+use crate::wait::waker::Claimed;
+use crate::wait::word::{self, ARM_FIRST, Ticket};
+
+/// Says that something should end: cancelled once, seen by everybody who has a clone.
+///
+/// Give it to [`Scope::builder().token(..)`](crate::ScopeBuilder::token) to cancel that scope with it, wait for it with
+/// [`wait`](Self::wait), as an arm of [`select!`](crate::select) (`on(token.cancelled())` or `cancelled(token)`), or with `.await`.
+///
+/// ```
+/// use fibra::{CancelReason, CancelToken, Scope, ScopeError};
+///
+/// fibra::run(|| {
+///     let token = CancelToken::new();
+///     let button = token.clone();
+///     fibra::spawn(move || button.cancel_with("somebody pressed the button"));
+///
+///     let outcome = Scope::builder().token(token.clone()).run(|s| {
+///         s.spawn(|| fibra::sleep(std::time::Duration::from_secs(3600)));
+///     });
+///     assert_eq!(outcome, Err(ScopeError::Cancelled));
+///     assert_eq!(token.reason(), Some(CancelReason::from("somebody pressed the button")));
+/// });
+/// ```
+#[derive(Clone)]
+pub struct CancelToken(Arc<Token>);
+
+struct Token {
+    state: SpinLock<State>,
+}
+
+struct State {
+    cause: Option<Cause>,
+    waiters: WaitList,
+    children: Vec<Weak<Token>>,
+    /// Children at which the dead ones are cleared out.
+    crowded: usize,
+    scopes: Vec<(ScopeRef, u32)>,
+}
+
+// SAFETY: nodes are linked and unlinked under the lock only.
+unsafe impl Sync for Token {}
+
+impl CancelToken {
+    /// A token that is not cancelled.
+    pub fn new() -> Self {
+        Self(Token::new(None))
+    }
+
+    /// A token that is cancelled when this one is, and can be cancelled by itself.
+    ///
+    /// ```
+    /// use fibra::CancelToken;
+    ///
+    /// let all = CancelToken::new();
+    /// let (one, other) = (all.child(), all.child());
+    /// one.cancel();
+    /// assert!(!all.is_cancelled() && !other.is_cancelled());
+    /// all.cancel();
+    /// assert!(other.is_cancelled() && all.child().is_cancelled());
+    /// ```
+    #[must_use]
+    pub fn child(&self) -> Self {
+        let child = Token::new(None);
+        let cause = self.0.state.with(|state| {
+            if state.cause.is_none() {
+                if state.children.len() >= state.crowded {
+                    state.children.retain(|child| child.strong_count() > 0);
+                    state.crowded = 2 * state.children.len().max(8);
+                }
+                state.children.push(Arc::downgrade(&child));
+            }
+            state.cause.clone()
+        });
+        if cause.is_some() {
+            child.state.with(|state| state.cause = cause);
+        }
+        Self(child)
+    }
+
+    /// Cancels it, its children, and the scopes that are tied to them. Does nothing the second time.
+    pub fn cancel(&self) {
+        self.cancel_with(CancelReason::Token);
+    }
+
+    /// The same, and says why: in words, or with one of the reasons there are.
+    ///
+    /// ```
+    /// let token = fibra::CancelToken::new();
+    /// token.cancel_with("the client has gone");
+    /// assert_eq!(token.reason().unwrap().to_string(), "the client has gone");
+    /// ```
+    pub fn cancel_with(&self, reason: impl Into<CancelReason>) {
+        self.cancel_for(&reason.into().cause(), None);
+    }
+
+    /// Cancels it, but leaves the scope that says so alone.
+    fn cancel_for(&self, cause: &Cause, by: Option<ScopeRef>) {
+        let mut tokens = vec![self.0.clone()];
+        while let Some(token) = tokens.pop() {
+            let Some((scopes, children, wakers)) = token.cancel(cause) else { continue };
+            call_all(wakers);
+            for (scope, life) in scopes {
+                if by.is_none_or(|by| !std::ptr::eq(by, scope)) {
+                    scope.cancel(life, cause, Reach::All);
+                }
+            }
+            tokens.extend(children.iter().filter_map(Weak::upgrade));
+        }
+    }
+
+    /// Has it been cancelled?
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Why it was cancelled, if it was.
+    pub fn reason(&self) -> Option<CancelReason> {
+        self.0.state.with(|state| state.cause.clone()).and_then(CancelReason::of_cause)
+    }
+
+    /// Waits until it is cancelled, and says why.
+    ///
+    /// ```
+    /// fibra::run(|| {
+    ///     let token = fibra::CancelToken::new();
+    ///     let waiter = fibra::spawn({ let token = token.clone(); move || token.wait() });
+    ///     token.cancel();
+    ///     assert_eq!(waiter.join().unwrap(), fibra::CancelReason::Token);
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn wait(&self) -> CancelReason {
+        self.wait_until(None, Location::caller()).expect("without a deadline it waits for ever")
+    }
+
+    /// Waits until it is cancelled, at most for `timeout`.
+    #[track_caller]
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<CancelReason> {
+        self.wait_until(Some(Instant::after(timeout)), Location::caller())
+    }
+
+    /// Waits until it is cancelled, at most until `deadline`.
+    #[track_caller]
+    pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> Option<CancelReason> {
+        self.wait_until(Some(deadline.into()), Location::caller())
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> Option<CancelReason> {
+        entry();
+        let object = Arc::as_ptr(&self.0).addr() as u64;
+        let deadline = deadline.filter(|deadline| *deadline != Instant::FAR_FUTURE).map(Instant::as_nanos);
+        let how = Wait { reason: WaitReason::TokenCancelled, object, site, deadline };
+        loop {
+            if let Some(reason) = self.reason() {
+                return Some(reason);
+            }
+            if wait(&TokenWait { token: &self.0, node: Node::new() }, how) == Ended::TimedOut {
+                return self.reason();
+            }
+        }
+    }
+
+    /// Its cancellation, as an arm of [`select!`](crate::select), or to be awaited.
+    pub fn cancelled(&self) -> Cancelled<'_> {
+        Cancelled { token: &self.0, told: std::cell::Cell::new(0), wait: TaskWait::default() }
+    }
+
+    /// Cancels this scope, in this life, with the token.
+    pub(crate) fn subscribe(&self, scope: ScopeRef, life: u32) {
+        let cause = self.0.state.with(|state| {
+            if state.cause.is_none() {
+                state.scopes.push((scope, life));
+            }
+            state.cause.clone()
+        });
+        if let Some(cause) = cause {
+            scope.cancel(life, &cause, Reach::All);
+        }
+    }
+
+    pub(crate) fn unsubscribe(&self, scope: ScopeRef) {
+        self.0.state.with(|state| state.scopes.retain(|(other, _)| !std::ptr::eq(*other, scope)));
+    }
+
+    /// The token of an open scope: each is cancelled with the other.
+    pub(crate) fn of_scope(scope: ScopeRef) -> Self {
+        let token = Self::new();
+        token.subscribe(scope, scope.life());
+        let listener = Arc::new(ScopesToken { token: Arc::downgrade(&token.0), scope });
+        if let Err(cause) = scope.set_listener(listener) {
+            token.cancel_for(&cause, Some(scope));
+        }
+        token
+    }
+}
+
+/// Tells the token of a scope that this was cancelled.
+struct ScopesToken {
+    token: Weak<Token>,
+    scope: ScopeRef,
+}
+
+impl Listener for ScopesToken {
+    fn cancelled(&self, cause: &Cause) {
+        if let Some(token) = self.token.upgrade() {
+            CancelToken(token).cancel_for(cause, Some(self.scope));
+        }
+    }
+}
+
+type Tied = (Vec<(ScopeRef, u32)>, Vec<Weak<Token>>, Vec<Waker>);
+
+impl Token {
+    fn new(cause: Option<Cause>) -> Arc<Self> {
+        let (waiters, children, scopes) = (WaitList::new(), Vec::new(), Vec::new());
+        Arc::new(Self { state: SpinLock::new(State { cause, waiters, children, crowded: 8, scopes }) })
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.state.with(|state| state.cause.is_some())
+    }
+
+    /// `None` if it was before.
+    fn cancel(&self, cause: &Cause) -> Option<Tied> {
+        self.state.with(|state| {
+            if state.cause.is_some() {
+                return None;
+            }
+            // X-23: the reason and that it is cancelled are one.
+            state.cause = Some(cause.clone());
+            let mut wakers = Vec::new();
+            // SAFETY: under the lock of the list.
+            while let Some((waiter, ticket, arm)) = unsafe { state.waiters.pop_front() } {
+                if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
+                    wakers.extend(wake::go(claimed, Place::Tail));
+                }
+            }
+            Some((std::mem::take(&mut state.scopes), std::mem::take(&mut state.children), wakers))
+        })
+    }
+
+    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: word::Arm) -> bool {
+        self.state.with(|state| {
+            if state.cause.is_some() {
+                return false;
+            }
+            node.set(waiter, ticket, arm);
+            // SAFETY: under the lock of the list; the node stays where it is until it is unlinked.
+            unsafe { state.waiters.push_back(node) };
+            true
+        })
+    }
+
+    fn unpublish(&self, node: &Node) {
+        // SAFETY: under the lock of the list.
+        self.state.with(|state| unsafe { state.waiters.remove(node) });
+    }
+}
+
+impl Single for Token {
+    fn try_complete(&self) -> bool {
+        self.is_cancelled()
+    }
+
+    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: word::Arm) -> bool {
+        Token::publish(self, node, waiter, ticket, arm)
+    }
+
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
+        Token::unpublish(self, node);
+    }
+}
+
+struct TokenWait<'a> {
+    token: &'a Token,
+    node: Node,
+}
+
+impl Waitable for TokenWait<'_> {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        self.token.publish(&self.node, waiter, ticket, ARM_FIRST)
+    }
+    fn unpublish(&self) {
+        self.token.unpublish(&self.node);
+    }
+}
+
+/// The cancellation of a token, as an arm of [`select!`](crate::select) and as a future; see [`CancelToken::cancelled`].
+#[must_use = "it does nothing unless it is selected or awaited"]
+pub struct Cancelled<'a> {
+    token: &'a Arc<Token>,
+    told: std::cell::Cell<u8>,
+    wait: TaskWait,
+}
+
+impl Cancelled<'_> {
+    fn reason(&self) -> Option<CancelReason> {
+        CancelToken(self.token.clone()).reason()
+    }
+
+    fn withdraw(&mut self) {
+        let token = self.token;
+        self.wait.withdraw(|node| token.unpublish(node));
+    }
+}
+
+impl sealed::Sealed for Cancelled<'_> {
+    fn case(&mut self) -> Case<'_> {
+        Case::single(&**self.token, &self.told)
+    }
+}
+
+impl Arm for Cancelled<'_> {
+    type Output = CancelReason;
+    fn finish(&mut self) -> CancelReason {
+        self.reason().expect("an arm that won")
+    }
+}
+
+impl Future for Cancelled<'_> {
+    type Output = CancelReason;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CancelReason> {
+        loop {
+            if let Some(reason) = self.reason() {
+                self.withdraw();
+                return Poll::Ready(reason);
+            }
+            if self.wait.goes_on(cx.waker()) {
+                return Poll::Pending;
+            }
+            self.withdraw();
+            let token = self.token;
+            let publish = |node: &'static Node, waiter, ticket| token.publish(node, waiter, ticket, ARM_FIRST);
+            if self.wait.publish(cx.waker(), publish) == Published::Pending {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Drop for Cancelled<'_> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+impl<'a> IntoFuture for &'a CancelToken {
+    type Output = CancelReason;
+    type IntoFuture = Cancelled<'a>;
+    fn into_future(self) -> Cancelled<'a> {
+        self.cancelled()
+    }
+}
+
+impl Default for CancelToken {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelToken").field("reason", &self.reason()).finish()
+    }
+}
+
+impl fmt::Debug for Cancelled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancelled").field("reason", &self.reason()).finish()
+    }
+}

@@ -1,0 +1,81 @@
+//! Cancellation and draining of whatever runs here, as arms.
+
+use std::cell::Cell;
+use std::task::Waker;
+
+use super::arm::{Arm, sealed};
+use super::case::{Case, Single};
+use crate::sched::scope::ScopeRef;
+use crate::wait::cancel::{CancelReason, Here};
+use crate::wait::node::{Node, WaiterRef};
+use crate::wait::word::{self, Ticket};
+
+/// Taken when this fiber, or a scope around, is cancelled; instead of unwinding.
+#[derive(Debug)]
+pub struct CancelledArm {
+    told: Cell<u8>,
+}
+
+impl CancelledArm {
+    pub(super) fn new() -> Self {
+        Self { told: Cell::new(0) }
+    }
+}
+
+impl sealed::Sealed for CancelledArm {
+    fn case(&mut self) -> Case<'_> {
+        Case::cancelled(&self.told)
+    }
+}
+
+impl Arm for CancelledArm {
+    type Output = CancelReason;
+    fn finish(&mut self) -> CancelReason {
+        let reason = Here::new().and_then(|here| here.reason());
+        // A child's panic that was taken by a join in this very moment.
+        reason.unwrap_or(CancelReason::Panicked)
+    }
+}
+
+/// Taken when a scope around is asked to come to an end. Without a scope, never.
+#[derive(Debug)]
+pub struct DrainingArm {
+    watched: Watched,
+    told: Cell<u8>,
+}
+
+#[derive(Debug)]
+struct Watched(Option<ScopeRef>);
+
+impl DrainingArm {
+    pub(super) fn new() -> Self {
+        Self { watched: Watched(Here::new().and_then(|here| here.scope())), told: Cell::new(0) }
+    }
+}
+
+impl Single for Watched {
+    fn try_complete(&self) -> bool {
+        self.0.is_some_and(|scope| scope.is_draining())
+    }
+
+    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: word::Arm) -> bool {
+        self.0.is_none_or(|scope| scope.watch(node, waiter, ticket, arm))
+    }
+
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
+        if let Some(scope) = self.0 {
+            scope.unwatch(node);
+        }
+    }
+}
+
+impl sealed::Sealed for DrainingArm {
+    fn case(&mut self) -> Case<'_> {
+        Case::single(&self.watched, &self.told)
+    }
+}
+
+impl Arm for DrainingArm {
+    type Output = ();
+    fn finish(&mut self) {}
+}

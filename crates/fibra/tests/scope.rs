@@ -1,0 +1,373 @@
+//! Scopes through the public API: borrowing, results, errors, panics, deadlines, tokens, draining, shields, on fibers and on threads.
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use fibra::channel::{bounded, rendezvous, unbounded};
+use fibra::{CancelReason, CancelToken, Runtime, Scope, ScopeError, TryScopeError};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn message(payload: &(dyn std::any::Any + Send)) -> &str {
+    payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("?")
+}
+
+// S4-01, S4-17: children borrow, the scope ends after them.
+#[test]
+fn children_borrow_and_are_waited_for() {
+    fibra::run(|| {
+        let mut sums = [0_u64; 100];
+        let base = String::from("abc");
+        let value = fibra::scope(|s| {
+            for (index, sum) in sums.iter_mut().enumerate() {
+                let base = &base;
+                s.spawn(move || {
+                    fibra::yield_now();
+                    *sum = (index + base.len()) as u64;
+                });
+            }
+            7
+        });
+        assert_eq!(value, 7);
+        assert!(sums.iter().enumerate().all(|(index, sum)| *sum == index as u64 + 3));
+    });
+}
+
+#[test]
+fn on_a_plain_thread() {
+    let rt = Runtime::builder().workers(2).build().unwrap();
+    let _entered = rt.handle().enter();
+    let count = AtomicUsize::new(0);
+    fibra::scope(|s| {
+        for _ in 0..100 {
+            s.spawn(|| {
+                fibra::sleep(Duration::from_millis(1));
+                count.fetch_add(1, SeqCst);
+                s.spawn(|| count.fetch_add(1, SeqCst));
+            });
+        }
+    });
+    assert_eq!(count.load(SeqCst), 200);
+    // The body of a thread's scope is cancelled like any other.
+    let (_tx, rx) = rendezvous::<()>();
+    assert!(fibra::timeout(Duration::from_millis(5), || rx.recv()).is_err());
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        fibra::scope(|s| {
+            s.spawn(|| std::panic::resume_unwind(Box::new("child")));
+            rx.recv()
+        })
+    }));
+    assert_eq!(message(&*caught.unwrap_err()), "child");
+    // And nothing is left of it.
+    assert!(rx.recv_timeout(Duration::from_millis(1)).is_err());
+}
+
+#[test]
+fn a_panic_cancels_siblings_and_body_and_is_raised_again() {
+    fibra::run(|| {
+        let (_tx, rx) = rendezvous::<()>();
+        let ended = AtomicUsize::new(0);
+        struct Count<'a>(&'a AtomicUsize);
+        impl Drop for Count<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, SeqCst);
+            }
+        }
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            fibra::scope(|s| {
+                for _ in 0..10 {
+                    s.spawn(|| {
+                        let _count = Count(&ended);
+                        fibra::sleep(LONG);
+                    });
+                }
+                // The handle is kept, and not joined: the body waits for something else.
+                let _handle = s.spawn(|| {
+                    fibra::sleep(Duration::from_millis(2));
+                    std::panic::resume_unwind(Box::new("first"))
+                });
+                let _count = Count(&ended);
+                let _ = rx.recv();
+            });
+        }));
+        assert_eq!(message(&*caught.unwrap_err()), "first");
+        assert_eq!(ended.load(SeqCst), 11);
+    });
+}
+
+#[test]
+fn a_joined_panic_concerns_nobody_else() {
+    for workers in [1, 2] {
+        let rt = Runtime::builder().workers(workers).build().unwrap();
+        for _ in 0..100 {
+            let value = rt.run(|| {
+                fibra::scope(|s| {
+                    let sibling = s.spawn(|| {
+                        fibra::sleep(Duration::from_millis(1));
+                        5
+                    });
+                    let failing = s.spawn(|| -> u32 { std::panic::resume_unwind(Box::new("taken")) });
+                    assert_eq!(failing.join().unwrap_err().message(), "taken");
+                    sibling.join().unwrap()
+                })
+            });
+            assert_eq!(value, 5);
+        }
+    }
+}
+
+#[test]
+fn try_scope_gives_the_first_error() {
+    fibra::run(|| {
+        let text = String::from("borrowed");
+        let result: Result<usize, Box<dyn std::error::Error + Send + Sync>> = fibra::try_scope(|s| {
+            let a = s.spawn(|| Ok(text.len()));
+            let b = s.spawn(|| Ok("12".parse::<usize>()?));
+            Ok(a.join()? + b.join()?)
+        });
+        assert_eq!(result.unwrap(), 20);
+        let result: Result<(), Box<dyn std::error::Error + Send + Sync>> = fibra::try_scope(|s| {
+            s.spawn(|| {
+                fibra::sleep(LONG);
+                Ok(())
+            });
+            s.spawn(|| Err("no".into()) as Result<(), _>);
+            fibra::sleep(LONG);
+            Ok(())
+        });
+        assert_eq!(result.unwrap_err().to_string(), "no");
+        let result = Scope::builder().try_run(|s| {
+            for n in 0..5 {
+                s.spawn(move || {
+                    fibra::shield(|| -> Result<(), u32> {
+                        fibra::sleep(Duration::from_millis(n.into()));
+                        Err(n)
+                    })
+                });
+            }
+            fibra::sleep(LONG);
+            Ok(())
+        });
+        match result.unwrap_err() {
+            TryScopeError::Failed { first, others } => {
+                assert_eq!(first, 0);
+                assert_eq!(others, [1, 2, 3, 4]);
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn deadlines_nest_and_reach_everything_inside() {
+    fibra::run(|| {
+        let ended = AtomicUsize::new(0);
+        let outcome = fibra::timeout(Duration::from_millis(10), || {
+            fibra::scope(|outer| {
+                for _ in 0..3 {
+                    outer.spawn(|| {
+                        assert!(fibra::remaining().unwrap() <= Duration::from_millis(10));
+                        fibra::scope(|inner| {
+                            for _ in 0..3 {
+                                inner.spawn(|| {
+                                    struct Count<'a>(&'a AtomicUsize);
+                                    impl Drop for Count<'_> {
+                                        fn drop(&mut self) {
+                                            self.0.fetch_add(1, SeqCst);
+                                        }
+                                    }
+                                    let _count = Count(&ended);
+                                    fibra::sleep(LONG);
+                                });
+                            }
+                            // The body is over: it waits for its children.
+                        });
+                    });
+                }
+            });
+        });
+        assert!(outcome.is_err());
+        assert_eq!(ended.load(SeqCst), 9);
+        assert_eq!(fibra::remaining(), None);
+        assert!(!fibra::is_cancelled());
+        fibra::sleep(Duration::from_millis(1));
+        // An outer deadline passes through an inner scope that has its own.
+        let outer = fibra::timeout(Duration::from_millis(5), || fibra::timeout(LONG, || fibra::sleep(LONG)));
+        assert!(outer.is_err());
+        let inner = fibra::timeout(LONG, || fibra::timeout(Duration::from_millis(5), || fibra::sleep(LONG)));
+        assert!(inner.unwrap().is_err());
+    });
+}
+
+#[test]
+fn a_timeout_works_inside_a_shield_which_holds_the_rest_off() {
+    fibra::run(|| {
+        let (_tx, rx) = rendezvous::<()>();
+        let outcome = fibra::timeout(Duration::from_millis(5), || {
+            fibra::shield(|| {
+                let inner = fibra::timeout(Duration::from_millis(20), || rx.recv());
+                assert!(inner.is_err() && fibra::is_cancelled());
+                fibra::sleep(Duration::from_millis(1));
+            });
+            fibra::sleep(LONG);
+        });
+        assert!(outcome.is_err());
+    });
+}
+
+#[test]
+fn tokens_cancel_scopes_and_say_why() {
+    fibra::run(|| {
+        let token = CancelToken::new();
+        let outcome = fibra::scope(|s| {
+            let child = token.child();
+            let handle = s.spawn(|| {
+                Scope::builder().token(child).run(|s| {
+                    s.spawn(|| {
+                        fibra::select! {
+                            cancelled() -> why => assert_eq!(why, CancelReason::from("enough")),
+                        }
+                    });
+                    fibra::select! {
+                        cancelled() -> why => why,
+                    }
+                })
+            });
+            fibra::sleep(Duration::from_millis(2));
+            token.cancel_with("enough");
+            handle.join().unwrap()
+        });
+        assert_eq!(outcome, Ok(CancelReason::from("enough")));
+        let outcome = Scope::builder().token(token).run(|_| fibra::sleep(LONG));
+        assert_eq!(outcome, Err(ScopeError::Cancelled));
+    });
+}
+
+#[test]
+fn draining_reaches_nested_scopes_and_is_followed_by_cancellation() {
+    fibra::run(|| {
+        let (tx, rx) = unbounded();
+        fibra::scope(|s| {
+            let stubborn = s.spawn(|| fibra::sleep(LONG));
+            s.spawn(|| {
+                fibra::scope(|inner| {
+                    inner.spawn(|| {
+                        fibra::select! { draining() => tx.send("inner").unwrap() }
+                    });
+                });
+            });
+            fibra::sleep(Duration::from_millis(2));
+            s.drain(Duration::from_millis(5));
+            assert_eq!(rx.recv(), Ok("inner"));
+            assert_eq!(stubborn.join().unwrap_err().cancel_reason(), Some(CancelReason::Drained));
+        });
+    });
+}
+
+#[test]
+fn at_most_so_many_at_once() {
+    for workers in [1, 2] {
+        let rt = Runtime::builder().workers(workers).build().unwrap();
+        rt.run(|| {
+            let (running, most, done) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+            let outcome = Scope::builder().max_concurrency(3).run(|s| {
+                for _ in 0..100 {
+                    s.spawn(|| {
+                        most.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
+                        fibra::yield_now();
+                        running.fetch_sub(1, SeqCst);
+                        done.fetch_add(1, SeqCst);
+                    });
+                }
+            });
+            assert_eq!(outcome, Ok(()));
+            assert!(most.load(SeqCst) <= 3 && done.load(SeqCst) == 100);
+            // Those that wait for their turn are cancelled too.
+            Scope::builder()
+                .max_concurrency(1)
+                .run(|s| {
+                    let handles: Vec<_> = (0..10).map(|_| s.spawn(|| fibra::sleep(LONG))).collect();
+                    s.cancel();
+                    assert!(handles.into_iter().all(|handle| handle.join().unwrap_err().is_cancelled()));
+                })
+                .unwrap();
+        });
+    }
+}
+
+#[test]
+fn grace_ends_a_shield() {
+    fibra::run(|| {
+        let outcome = Scope::builder().timeout(Duration::from_millis(2)).grace(Duration::from_millis(5)).run(|s| {
+            s.spawn(|| fibra::shield(|| fibra::sleep(LONG)));
+            fibra::shield(|| fibra::sleep(LONG));
+        });
+        assert_eq!(outcome, Err(ScopeError::TimedOut));
+        fibra::shield(|| fibra::sleep(Duration::from_millis(1)));
+        assert!(!fibra::is_cancelled());
+    });
+}
+
+#[test]
+fn large_closures_and_many_siblings() {
+    fibra::run(|| {
+        let total = AtomicUsize::new(0);
+        fibra::scope(|s| {
+            for n in 0..1000_usize {
+                let large = [n; 64];
+                let total = &total;
+                s.spawn(move || {
+                    let again = [large[63]; 100];
+                    s.spawn(move || total.fetch_add(again[99], SeqCst));
+                });
+            }
+        });
+        assert_eq!(total.load(SeqCst), 499_500);
+    });
+}
+
+#[test]
+fn isolated_panics_are_counted() {
+    fibra::run(|| {
+        let panics = Scope::builder().isolate().run(|s| {
+            for _ in 0..3 {
+                s.spawn(|| std::panic::resume_unwind(Box::new("alone")));
+            }
+            fibra::sleep(Duration::from_millis(5));
+            s.panics()
+        });
+        assert_eq!(panics, Ok(3));
+    });
+}
+
+// S4-03: channels of a cancelled scope stay usable by others.
+#[test]
+fn channels_live_on() {
+    fibra::run(|| {
+        let (tx, rx) = bounded(1);
+        fibra::scope(|s| {
+            for n in 0..10 {
+                let tx = tx.clone();
+                s.spawn(move || {
+                    for _ in 0.. {
+                        tx.send(n).unwrap();
+                    }
+                });
+            }
+            for _ in 0..100 {
+                rx.recv().unwrap();
+            }
+            s.cancel();
+        });
+        while rx.try_recv().is_ok() {}
+        tx.send(77).unwrap();
+        assert_eq!(rx.recv(), Ok(77));
+    });
+}
