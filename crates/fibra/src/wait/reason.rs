@@ -37,11 +37,19 @@ pub enum WaitReason {
     TokenCancelled = 14,
     /// In [`join`](crate::join()): this half is done, the other one was taken by another worker: binding.
     JoinHalf = 19,
+    /// Waiting for a [`Mutex`](crate::sync::Mutex).
+    MutexLock = 20,
+    /// Waiting for a [`Condvar`](crate::sync::Condvar) to be notified.
+    CondvarWait = 21,
+    /// Waiting for the mutex again, after a [`Condvar`](crate::sync::Condvar): binding, since the guard has to be valid.
+    CondvarRelock = 22,
+    /// Waiting for a [`ReentrantMutex`](crate::sync::ReentrantMutex) that somebody else holds.
+    ReentrantLock = 23,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 15] = [
+    pub const ALL: [WaitReason; 19] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -57,6 +65,10 @@ impl WaitReason {
         WaitReason::ScopeEnd,
         WaitReason::TokenCancelled,
         WaitReason::JoinHalf,
+        WaitReason::MutexLock,
+        WaitReason::CondvarWait,
+        WaitReason::CondvarRelock,
+        WaitReason::ReentrantLock,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
@@ -68,6 +80,7 @@ impl WaitReason {
                 | WaitReason::RuntimeEnd
                 | WaitReason::ScopeEnd
                 | WaitReason::JoinHalf
+                | WaitReason::CondvarRelock
         )
     }
 
@@ -94,6 +107,10 @@ impl fmt::Display for WaitReason {
             WaitReason::ScopeEnd => "waiting for the fibers of its scope",
             WaitReason::TokenCancelled => "waiting for a token to be cancelled",
             WaitReason::JoinHalf => "waiting for the other half of a join",
+            WaitReason::MutexLock => "waiting for a mutex",
+            WaitReason::CondvarWait => "waiting for a condition",
+            WaitReason::CondvarRelock => "waiting for the mutex of a condition",
+            WaitReason::ReentrantLock => "waiting for a reentrant mutex",
         })
     }
 }
