@@ -54,6 +54,7 @@ enum Kind {
     Send,
     Closed,
     Join,
+    Lock,
     On,
     Cancelled,
     Draining,
@@ -89,6 +90,7 @@ const OPERATIONS: &[Operation] = &[
     operation("send", Kind::Send, (2, 2), true, "send(tx, value) -> result => .."),
     operation("closed", Kind::Closed, (1, 1), true, "closed(tx) -> reason => .."),
     operation("join", Kind::Join, (1, 1), true, "join(handle) -> result => .."),
+    operation("lock", Kind::Lock, (1, 1), true, "lock(mutex) -> guard => .."),
     operation("on", Kind::On, (1, 1), true, "on(operation) -> output => .."),
     operation("cancelled", Kind::Cancelled, (0, 1), true, "cancelled() -> reason => .."),
     operation("draining", Kind::Draining, (0, 0), true, "draining() => .."),
@@ -213,6 +215,10 @@ impl Arm {
             Kind::Closed => {
                 out.extend(borrow(index, "e", subject, guarded));
                 out.extend(self.arm(index, "&_", "closed(e)"));
+            }
+            Kind::Lock => {
+                out.extend(borrow(index, "e", subject, guarded));
+                out.extend(self.arm(index, "&::fibra::sync::Mutex<_>", "lock(e)"));
             }
             Kind::Join if self.holds_its_handle() => {
                 // Not through `borrow`: it is a value, and moves into ours.

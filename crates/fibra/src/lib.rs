@@ -33,6 +33,7 @@
 //! | run | [`run`], [`Runtime`] and its [builder](RuntimeBuilder), [`Handle`], [`#[main]`](macro@main), [`#[test]`](macro@test) |
 //! | start fibers | [`spawn`], [`spawn_local`], [`spawn_blocking`], [`spawn_future`], [`Builder`] |
 //! | wait for them | [`JoinHandle`], which is also awaitable; [`JoinError`] |
+//! | share | [`sync`]: [`Mutex`](sync::Mutex), [`Condvar`](sync::Condvar), [`lock_all`](sync::lock_all) and more |
 //! | let time pass | [`sleep`], [`sleep_until`], [`yield_now`], [`time::Instant`] |
 //! | pass values | [`channel`]: rendezvous, bounded, unbounded; permits, closing with a reason, async forms |
 //! | wait for several things | [`select!`], [`select_biased!`], [`channel::Select`]; [`channel::after`], [`channel::tick`] |
@@ -42,7 +43,7 @@
 //! | know who is running | [`current`], [`fiber_local!`], [`no_suspend`] |
 //! | see what happens | [`Metrics`], [`ShutdownError`] |
 //!
-//! Scopes, locks, sockets, actors and streams are not there yet.
+//! Scopes, sockets, actors and streams are not there yet.
 //!
 //! # Rules that hold everywhere
 //!
@@ -67,6 +68,7 @@
 //! ```text
 //! observe            counters, and the list of fibers with what each waits for
 //! channel  select    what one waits on: values, and several things at once;
+//! sync               locks and their kin;
 //! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals
 //! ───── wait ─────   the waist: every wait and every wake goes through here
 //! sched              workers, queues, who sleeps and who is woken, the blocking pool, shutdown
@@ -95,6 +97,7 @@ mod sched;
 #[cfg(not(any(loom, shuttle)))]
 mod scope;
 mod select;
+pub mod sync;
 pub mod time;
 mod wait;
 
@@ -164,6 +167,7 @@ mod public {
     /// | `send(tx, value)` | there is room or a receiver, or never will be | `Result<(), SendError<T>>` |
     /// | `closed(tx)`, `closed(rx)` | the other side of the channel is gone | `CloseReason` |
     /// | `join(handle)` | the fiber has ended | `Result<T, JoinError>` |
+    /// | `lock(mutex)` | the mutex is free; it is locked | [`MutexGuard`](crate::sync::MutexGuard) |
     /// | `on(operation)` | whatever it says: any [`Arm`](crate::channel::Arm) | its output |
     /// | `after(duration)` | so much time has passed since the select began to wait | none |
     /// | `default` | nothing else is possible now | none |

@@ -21,6 +21,12 @@ fn misused_selects_explain_themselves() {
     trybuild::TestCases::new().compile_fail("tests/ui/select_*.rs");
 }
 
+/// Guards stay with whoever locked, and with what they guard.
+#[test]
+fn guards_stay_where_they_are() {
+    trybuild::TestCases::new().compile_fail("tests/ui/lock_*.rs");
+}
+
 /// What must compile in the strictest of crates.
 #[test]
 fn selects_are_quiet() {

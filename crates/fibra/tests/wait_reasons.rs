@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use fibra::sync::{Condvar, Mutex, ReentrantMutex};
 use fibra::{Builder, Runtime, WaitReason, channel};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -55,6 +56,10 @@ fn every_reason_to_wait_can_be_cancelled() {
             WaitReason::ChannelReserve => channel_reserve(),
             WaitReason::ChannelClosed => channel_closed(),
             WaitReason::Select => select(),
+            WaitReason::MutexLock => mutex_lock(),
+            WaitReason::CondvarWait => condvar_wait(),
+            WaitReason::CondvarRelock => condvar_relock(),
+            WaitReason::ReentrantLock => reentrant_lock(),
             other => panic!("{other:?} has no case here: what happens if a fiber is cancelled in it?"),
         }
     }
@@ -67,7 +72,16 @@ fn reasons_are_distinct_and_have_words() {
     let numbers: HashSet<u8> = WaitReason::ALL.iter().map(|reason| *reason as u8).collect();
     assert!(numbers.len() == WaitReason::ALL.len() && !numbers.contains(&0));
     let binding: Vec<_> = WaitReason::ALL.into_iter().filter(|reason| reason.is_binding()).collect();
-    assert_eq!(binding, [WaitReason::BlockingRunning, WaitReason::RunEnd, WaitReason::RuntimeEnd]);
+    assert_eq!(
+        binding,
+        [
+            WaitReason::BlockingRunning,
+            WaitReason::RunEnd,
+            WaitReason::RuntimeEnd,
+            WaitReason::ScopeEnd,
+            WaitReason::CondvarRelock
+        ]
+    );
 }
 
 /// Parks a fiber in `wait`, cancels it, and shows that it unwound.
@@ -135,6 +149,60 @@ fn select() {
     other_tx.send(3).unwrap();
     assert_eq!(other_rx.try_recv(), Ok(3));
     drop(tx);
+}
+
+// A cancelled waiter never has the lock, and those behind it do.
+fn mutex_lock() {
+    let mutex = Arc::new(Mutex::new(0));
+    let guard = mutex.lock();
+    let waiter = mutex.clone();
+    cancelled_in(move || *waiter.lock() += 1);
+    drop(guard);
+    assert_eq!(*mutex.try_lock().unwrap(), 0);
+}
+
+fn reentrant_lock() {
+    let mutex = Arc::new(ReentrantMutex::new(0));
+    let guard = mutex.lock();
+    let waiter = mutex.clone();
+    cancelled_in(move || drop(waiter.lock()));
+    drop(guard);
+    assert!(!mutex.is_locked());
+}
+
+// What it did not wait for goes to the next; the mutex is unlocked.
+fn condvar_wait() {
+    let shared = Arc::new((Mutex::new(0), Condvar::new()));
+    let waiter = shared.clone();
+    cancelled_in(move || waiter.1.wait(&mut waiter.0.lock()));
+    assert!(shared.0.try_lock().is_some() && !shared.1.notify_one());
+}
+
+// Binding: notified and cancelled, it waits until it has the mutex again, and goes on with that.
+fn condvar_relock() {
+    let runtime = runtime();
+    let (shared, ended) = (Arc::new((Mutex::new(0), Condvar::new())), Arc::new(AtomicBool::new(false)));
+    let (waiter, tells) = (shared.clone(), ended.clone());
+    let fiber = runtime.spawn(move || {
+        let mut guard = waiter.0.lock();
+        waiter.1.wait(&mut guard);
+        *guard += 1;
+        tells.store(true, SeqCst);
+        drop(guard);
+        fibra::checkpoint();
+    });
+    until_parked(&runtime, 1);
+    let held = shared.0.lock();
+    assert!(shared.1.notify_one());
+    // It wakes, and parks again.
+    support::eventually(|| runtime.metrics().switches > 1, || format!("{:?}", runtime.metrics()));
+    until_parked(&runtime, 1);
+    fiber.cancel();
+    runtime.spawn(|| {}).join().unwrap();
+    assert!(!ended.load(SeqCst) && runtime.metrics().parked == 1);
+    drop(held);
+    assert!(fiber.join().unwrap_err().is_cancelled());
+    assert!(ended.load(SeqCst) && *shared.0.lock() == 1);
 }
 
 fn sleep() {

@@ -11,7 +11,7 @@ use std::mem;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::spawn::Panic;
@@ -354,7 +354,7 @@ impl<T> Single for JoinHandle<T> {
         publish_joiner(self.frame, node, waiter, ticket, arm)
     }
 
-    fn unpublish(&self, node: &Node) {
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
         unpublish_joiner(self.frame, node);
     }
 }

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::prim::spin::SpinLock;
@@ -233,7 +233,7 @@ impl Listener for ScopesToken {
     }
 }
 
-type Tied = (Vec<(ScopeRef, u32)>, Vec<Weak<Token>>, Vec<std::task::Waker>);
+type Tied = (Vec<(ScopeRef, u32)>, Vec<Weak<Token>>, Vec<Waker>);
 
 impl Token {
     fn new(cause: Option<Cause>) -> Arc<Self> {
@@ -291,7 +291,7 @@ impl Single for Token {
         Token::publish(self, node, waiter, ticket, arm)
     }
 
-    fn unpublish(&self, node: &Node) {
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
         Token::unpublish(self, node);
     }
 }

@@ -1,6 +1,7 @@
 //! One arm of a select as the engine sees it: what to try, what to link where, and a cell that tells its owner what became of it.
 
 use std::cell::Cell;
+use std::task::Waker;
 use std::time::Duration;
 
 use super::port::{Op, Port};
@@ -8,6 +9,7 @@ use crate::channel::state::outcome;
 use crate::prim::atomic::AtomicU8;
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::park;
+use crate::wait::wake;
 use crate::wait::word::{Arm, Ticket};
 
 /// Something that is not a channel: it completes waits, but never meets another waiter half way (a fiber that ends, an event, a lock).
@@ -16,8 +18,9 @@ pub(crate) trait Single {
     fn try_complete(&self) -> bool;
     /// Links the node. False: it looks as if `try_complete` would succeed; nothing is linked.
     fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool;
-    /// Takes the node out again, if it is still there.
-    fn unpublish(&self, node: &Node);
+    /// Takes the node out again, if it is still there. That may let others go on: their wakers are `owed`, to be called by whoever holds
+    /// no lock and is not PARKING.
+    fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>);
 }
 
 /// See the header. Built by the arms of this crate only.
@@ -117,7 +120,11 @@ impl<'a> Case<'a> {
     pub(super) fn unlink(&self) {
         match &self.kind {
             Kind::Port { port, op, .. } => port.unlink(*op, &self.node),
-            Kind::Single(single) => single.unpublish(&self.node),
+            Kind::Single(single) => {
+                let mut owed = Vec::new();
+                single.unpublish(&self.node, &mut owed);
+                wake::call_all(owed);
+            }
             _ => {}
         }
     }

@@ -11,6 +11,7 @@
 
 use std::cell::Cell;
 use std::panic::Location;
+use std::task::Waker;
 use std::time::Duration;
 
 use super::case::{Case, Kind};
@@ -111,8 +112,8 @@ fn arm_of(index: usize) -> Arm {
 impl Waitable for Parking<'_, '_> {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         self.locks.each(|port| port.lock_it());
-        let parks = !self.complete_held(waiter) && self.link_held(waiter, ticket);
         let mut owed = Vec::new();
+        let parks = !self.complete_held(waiter) && self.link_held(waiter, ticket, &mut owed);
         // SAFETY: all of them were locked above.
         self.locks.each(|port| owed.append(&mut unsafe { port.unlock_held() }));
         if let Some(peer) = self.peer.take()
@@ -151,7 +152,7 @@ impl Parking<'_, '_> {
     }
 
     /// Links a node for every case. False: a single is ready, and nothing stays linked.
-    fn link_held(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+    fn link_held(&self, waiter: WaiterRef, ticket: Ticket, owed: &mut Vec<Waker>) -> bool {
         for (index, case) in self.cases.iter().enumerate() {
             if let Kind::Port { port, op, slot, .. } = &case.kind {
                 case.node.set(waiter, ticket, arm_of(index));
@@ -168,7 +169,7 @@ impl Parking<'_, '_> {
             {
                 for linked in &self.cases[..index] {
                     if let Kind::Single(single) = &linked.kind {
-                        single.unpublish(&linked.node);
+                        single.unpublish(&linked.node, owed);
                     }
                 }
                 for linked in self.cases {
@@ -392,7 +393,8 @@ pub(super) fn wait_for(
             Ended::Completed(arm) => {
                 let index = parking.winner(arm);
                 for (other, case) in cases.iter().enumerate() {
-                    if other != index {
+                    // (One of many that was found by trying may be linked still.)
+                    if other != index || arm == ARM_MANY {
                         case.unlink();
                     }
                 }

@@ -25,6 +25,7 @@ pub mod private;
 #[cfg(not(any(loom, shuttle)))]
 mod scope;
 
+pub(crate) use arm::sealed;
 pub use arm::{Arm, ClosedArm, RecvArm, SendArm};
 #[cfg(not(any(loom, shuttle)))]
 pub use dynamic::{Select, SelectedOperation};

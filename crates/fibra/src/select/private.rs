@@ -11,6 +11,7 @@ pub use super::join::JoinArm;
 pub use super::scope::{CancelledArm, DrainingArm};
 use crate::channel::{Receiver, Sender};
 use crate::scope::{CancelToken, Cancelled, JoinHandle};
+use crate::sync::{LockArm, Mutex};
 use crate::time::Instant;
 
 /// An expression with a guard. Variants with braces, so that temporaries in them live as long as the `let` they are in.
@@ -52,6 +53,12 @@ pub fn closed<E: End>(end: &E) -> ClosedArm<'_, E::Value> {
 /// `join(handle)`
 pub fn join<T>(handle: &JoinHandle<T>) -> JoinArm<'_, T> {
     JoinArm::new(handle)
+}
+
+/// `lock(mutex)`
+#[track_caller]
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> LockArm<'_, T> {
+    mutex.locking()
 }
 
 /// `on(operation)`

@@ -1,6 +1,7 @@
 //! Cancellation and draining of whatever runs here, as arms.
 
 use std::cell::Cell;
+use std::task::Waker;
 
 use super::arm::{Arm, sealed};
 use super::case::{Case, Single};
@@ -61,7 +62,7 @@ impl Single for Watched {
         self.0.is_none_or(|scope| scope.watch(node, waiter, ticket, arm))
     }
 
-    fn unpublish(&self, node: &Node) {
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
         if let Some(scope) = self.0 {
             scope.unwatch(node);
         }

@@ -35,11 +35,19 @@ pub enum WaitReason {
     ScopeEnd = 13,
     /// Waiting for a [`CancelToken`](crate::CancelToken) to be cancelled.
     TokenCancelled = 14,
+    /// Waiting for a [`Mutex`](crate::sync::Mutex).
+    MutexLock = 20,
+    /// Waiting for a [`Condvar`](crate::sync::Condvar) to be notified.
+    CondvarWait = 21,
+    /// Waiting for the mutex again, after a [`Condvar`](crate::sync::Condvar): binding, since the guard has to be valid.
+    CondvarRelock = 22,
+    /// Waiting for a [`ReentrantMutex`](crate::sync::ReentrantMutex) that somebody else holds.
+    ReentrantLock = 23,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 14] = [
+    pub const ALL: [WaitReason; 18] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -54,11 +62,22 @@ impl WaitReason {
         WaitReason::Select,
         WaitReason::ScopeEnd,
         WaitReason::TokenCancelled,
+        WaitReason::MutexLock,
+        WaitReason::CondvarWait,
+        WaitReason::CondvarRelock,
+        WaitReason::ReentrantLock,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
     pub fn is_binding(self) -> bool {
-        matches!(self, WaitReason::BlockingRunning | WaitReason::RunEnd | WaitReason::RuntimeEnd | WaitReason::ScopeEnd)
+        matches!(
+            self,
+            WaitReason::BlockingRunning
+                | WaitReason::RunEnd
+                | WaitReason::RuntimeEnd
+                | WaitReason::ScopeEnd
+                | WaitReason::CondvarRelock
+        )
     }
 
     pub(crate) fn from_bits(bits: u8) -> Option<Self> {
@@ -83,6 +102,10 @@ impl fmt::Display for WaitReason {
             WaitReason::Select => "waiting for one of several operations",
             WaitReason::ScopeEnd => "waiting for the fibers of its scope",
             WaitReason::TokenCancelled => "waiting for a token to be cancelled",
+            WaitReason::MutexLock => "waiting for a mutex",
+            WaitReason::CondvarWait => "waiting for a condition",
+            WaitReason::CondvarRelock => "waiting for the mutex of a condition",
+            WaitReason::ReentrantLock => "waiting for a reentrant mutex",
         })
     }
 }

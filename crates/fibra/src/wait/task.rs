@@ -30,6 +30,10 @@ pub(crate) enum Published {
 }
 
 impl TaskWait {
+    pub(crate) const fn new() -> Self {
+        Self { record: None }
+    }
+
     /// Polled again before anybody came: the wait keeps its place in the queue, and has this waker from now on. False: there is no
     /// wait, or it was completed; withdraw, and look.
     pub(crate) fn goes_on(&self, waker: &Waker) -> bool {

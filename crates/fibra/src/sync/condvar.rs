@@ -1,0 +1,322 @@
+//! [`Condvar`]: waiting for something to become true of what a mutex guards.
+//!
+//! A gate whose rules count notifications: waiting links the node and *then* lets the mutex go, all before the fiber parks, so
+//! a notification between the two finds it. Whoever is notified is taken out by the notifier; a notification for one that left
+//! meanwhile (time, cancellation) goes to the next. Afterwards the mutex is locked again in any case, as a binding wait: the guard is valid
+//! whichever way the wait ended.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::time::Duration;
+
+use super::gate::{Ask, Gate, Rules, Waited};
+use super::mutex::raw::{RawMutex, Why};
+use super::mutex::{MutexGuard, cancelled};
+use super::owner;
+use crate::prim::atomic::{AtomicUsize, Ordering};
+use crate::prim::bug::seeded_bug;
+use crate::time::Instant;
+use crate::wait::reason::WaitReason;
+
+/// Locks it again, whatever happens. (It cannot fail where a wait has just been possible.)
+#[cold]
+fn relock(raw: &RawMutex, site: &'static Location<'static>) {
+    let me = owner::me();
+    if !raw.try_lock(me) {
+        let why = Why { reason: WaitReason::CondvarRelock, site, deadline: None };
+        assert!(raw.lock_slow(me, why).is_ok(), "fibra: a binding wait without a deadline was ended");
+    }
+}
+
+/// All of it is only touched under the gate's lock, but for the flag.
+#[derive(Debug)]
+struct Notifications {
+    /// Is the queue not empty? Notifying nobody is a load.
+    waiting: AtomicUsize,
+    /// How many more are to be let go; 0 whenever the lock is free.
+    left: AtomicUsize,
+    /// Whoever came before this one is to be let go (`notify_all`).
+    before: AtomicUsize,
+    /// The number of the next to come.
+    next: AtomicUsize,
+}
+
+/// What somebody wants who has no number yet.
+const NOT_NUMBERED: usize = usize::MAX;
+
+// Relaxed (all of them): under the gate's lock; but for `waiting`, see `is_waiting`.
+const UNDER_LOCK: Ordering = Ordering::Relaxed;
+
+impl Rules for Notifications {
+    fn grant(&self, number: usize) -> bool {
+        if !self.is_grantable(number) {
+            return false;
+        }
+        if !self.was_there(number) {
+            self.left.store(self.left.load(UNDER_LOCK) - 1, UNDER_LOCK);
+        }
+        true
+    }
+
+    fn revoke(&self, number: usize) {
+        if !self.was_there(number) {
+            self.left.store(self.left.load(UNDER_LOCK) + 1, UNDER_LOCK);
+        }
+    }
+
+    fn is_grantable(&self, number: usize) -> bool {
+        self.was_there(number) || self.left.load(UNDER_LOCK) > 0
+    }
+
+    /// Whoever comes has a number.
+    fn enlist(&self, _: usize) -> usize {
+        let number = self.next.load(UNDER_LOCK);
+        self.next.store(number + 1, UNDER_LOCK);
+        number
+    }
+
+    fn set_waiting(&self, waiting: bool) {
+        // Relaxed: see `is_waiting`.
+        self.waiting.store(usize::from(waiting), Ordering::Relaxed);
+        if !waiting {
+            // For nobody.
+            self.left.store(0, UNDER_LOCK);
+        }
+    }
+}
+
+impl Notifications {
+    /// When everybody was notified, had it come already?
+    fn was_there(&self, number: usize) -> bool {
+        number < self.before.load(UNDER_LOCK)
+    }
+}
+
+/// Did [`Condvar::wait_for`] or its like give up?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    /// True if time was up before a notification came.
+    pub fn timed_out(self) -> bool {
+        self.0
+    }
+}
+
+/// Lets fibers and threads wait for something to become true of what a [`Mutex`](super::Mutex) guards.
+///
+/// ```
+/// use std::sync::Arc;
+/// use fibra::sync::{Condvar, Mutex};
+///
+/// fibra::run(|| {
+///     let shared = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+///     let producer = shared.clone();
+///     fibra::spawn(move || {
+///         producer.0.lock().push(7);
+///         producer.1.notify_one();
+///     });
+///     let (queue, filled) = &*shared;
+///     let mut queue = queue.lock();
+///     while queue.is_empty() {
+///         filled.wait(&mut queue);
+///     }
+///     assert_eq!(queue.pop(), Some(7));
+/// });
+/// ```
+///
+/// * There are no spurious wake-ups, but whoever was notified gets the mutex after others may have had it: ask again, in a loop or
+///   with [`wait_while`](Self::wait_while).
+/// * A notification goes to one who waits at that moment, the first that came. If that one is cancelled or its time is up in the same
+///   moment, the notification goes to the next, or counts for it; it is never lost.
+/// * A cancelled fiber unwinds from `wait` with the mutex locked, as everybody's guard says; unwinding then unlocks it.
+#[derive(Debug)]
+pub struct Condvar {
+    gate: Gate<Notifications>,
+}
+
+impl Default for Condvar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Condvar {
+    /// One that nobody waits for. In a `static` too.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        let (waiting, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (before, next) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { gate: Gate::new(Notifications { waiting, left, before, next }) }
+    }
+    /// One that nobody waits for.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        let (waiting, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (before, next) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { gate: Gate::new(Notifications { waiting, left, before, next }) }
+    }
+
+    /// Lets the mutex go, waits for a notification, and locks it again.
+    #[track_caller]
+    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+        let _notified = self.wait_at(guard, None, Location::caller());
+    }
+
+    /// Waits for as long as `condition` holds.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use fibra::sync::{Condvar, Mutex};
+    ///
+    /// fibra::run(|| {
+    ///     let shared = Arc::new((Mutex::new(3), Condvar::new()));
+    ///     for _ in 0..3 {
+    ///         let done = shared.clone();
+    ///         fibra::spawn(move || {
+    ///             *done.0.lock() -= 1;
+    ///             done.1.notify_one();
+    ///         });
+    ///     }
+    ///     let mut left = shared.0.lock();
+    ///     shared.1.wait_while(&mut left, |left| *left > 0);
+    ///     assert_eq!(*left, 0);
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn wait_while<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, mut condition: impl FnMut(&mut T) -> bool) {
+        while condition(&mut *guard) {
+            let _notified = self.wait_at(guard, None, Location::caller());
+        }
+    }
+
+    /// [`wait`](Self::wait), for so long at most.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use fibra::sync::{Condvar, Mutex};
+    ///
+    /// let (mutex, never) = (Mutex::new(0), Condvar::new());
+    /// let mut guard = mutex.lock();
+    /// assert!(never.wait_for(&mut guard, Duration::from_millis(2)).timed_out());
+    /// *guard += 1;
+    /// ```
+    #[track_caller]
+    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
+        let notified = self.wait_at(guard, Some(Instant::after(timeout)), Location::caller());
+        WaitTimeoutResult(!notified)
+    }
+
+    /// [`wait`](Self::wait), until `deadline` at most.
+    #[track_caller]
+    pub fn wait_until<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        deadline: impl Into<Instant>,
+    ) -> WaitTimeoutResult {
+        let notified = self.wait_at(guard, Some(deadline.into()), Location::caller());
+        WaitTimeoutResult(!notified)
+    }
+
+    /// [`wait_while`](Self::wait_while), for so long at most: it timed out if the condition holds still.
+    #[track_caller]
+    pub fn wait_while_for<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        condition: impl FnMut(&mut T) -> bool,
+        timeout: Duration,
+    ) -> WaitTimeoutResult {
+        self.wait_while_until(guard, condition, Instant::after(timeout))
+    }
+
+    /// [`wait_while`](Self::wait_while), until `deadline` at most: it timed out if the condition holds still.
+    #[track_caller]
+    pub fn wait_while_until<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+        deadline: impl Into<Instant>,
+    ) -> WaitTimeoutResult {
+        let deadline = deadline.into();
+        while condition(&mut *guard) {
+            if !self.wait_at(guard, Some(deadline), Location::caller()) {
+                return WaitTimeoutResult(condition(&mut *guard));
+            }
+        }
+        WaitTimeoutResult(false)
+    }
+
+    /// Lets one go, the one that has waited longest. False: nobody waits.
+    pub fn notify_one(&self) -> bool {
+        self.is_waiting() && self.gate.update(|rules| rules.left.store(1, UNDER_LOCK)).1 > 0
+    }
+
+    /// Lets everybody go who waits now, and says how many that were.
+    ///
+    /// ```
+    /// assert_eq!(fibra::sync::Condvar::new().notify_all(), 0);
+    /// ```
+    pub fn notify_all(&self) -> usize {
+        if !self.is_waiting() {
+            return 0;
+        }
+        self.gate.update(|rules| rules.before.store(rules.next.load(UNDER_LOCK), UNDER_LOCK)).1
+    }
+
+    /// Does anybody wait? Whoever began to do so before the caller last had the mutex is seen.
+    fn is_waiting(&self) -> bool {
+        // Relaxed: it was set before the mutex was let go, and whoever has changed something has had the mutex since.
+        self.gate.rules().waiting.load(Ordering::Relaxed) != 0
+    }
+
+    fn wait_at<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        deadline: Option<Instant>,
+        site: &'static Location<'static>,
+    ) -> bool {
+        let deadline = deadline.map(|deadline| deadline.as_nanos());
+        match self.wait_or_cancelled(MutexGuard::mutex(guard).raw(), deadline, site) {
+            Waited::Cancelled => cancelled(),
+            waited => waited != Waited::TimedOut,
+        }
+    }
+
+    /// One wait, at the end of which the mutex is locked again.
+    pub(super) fn wait_or_cancelled(
+        &self,
+        raw: &RawMutex,
+        deadline: Option<u64>,
+        site: &'static Location<'static>,
+    ) -> Waited {
+        let released = Cell::new(false);
+        let ask = Ask {
+            want: NOT_NUMBERED,
+            first: false,
+            reason: WaitReason::CondvarWait,
+            object: std::ptr::from_ref(self).addr() as u64,
+            site,
+            deadline,
+        };
+        if seeded_bug("condvar_unlocks_first") {
+            released.set(true);
+            raw.unlock();
+        }
+        let waited = self.gate.wait_after(ask, || {
+            if !released.replace(true) {
+                raw.unlock_parking();
+            }
+        });
+        if waited == Waited::TimedOut && !released.replace(true) {
+            // Time was up before it began. Somebody who asks again and again must let others have the mutex all the same.
+            raw.unlock();
+        }
+        if released.get() {
+            relock(raw, site);
+        }
+        waited
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;

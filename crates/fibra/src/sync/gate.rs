@@ -1,0 +1,444 @@
+//! The gate: the one mechanism under the locks and their kin. Rules that say what may be had, and one queue of those who want it.
+//!
+//! Above: `mutex`, `semaphore` and the rest, each of which is a set of [`Rules`] with a fast path of its own. Below: the nodes, claims
+//! and parks of `wait`.
+//!
+//! ```text
+//!  fast path     the object's own: a compare-exchange on the word of its rules; the gate is not touched
+//!  wait          under the gate's lock: raise the WAITING flag in that word, try once more, link a node; then park
+//!  release       the object's own read-modify-write on that word; if it finds WAITING, `settle`
+//!  settle        under the lock, from the head on: take it for the head (`Rules::serve`), unlink, claim, note the outcome; then
+//!                unlock and set going whoever was served. It is theirs before they run.
+//! ```
+//!
+//! * **No wake is lost**: the flag and what is to be had lie in *one* word. Whoever waits raises the flag (a read-modify-write) and tries
+//!   after that; so a release either comes before the try, which then succeeds, or finds the flag and settles.
+//! * **FIFO**: only the head is served, and newcomers do not overtake (unless the rules are [`Rules::BARGES`]).
+//! * **One completion owner**: what was taken for somebody whose wait was ended meanwhile (time, cancellation, another arm of its select)
+//!   is given back ([`Rules::revoke`]) and offered to the next.
+//! * **Whoever leaves settles**: those behind may be had what the head was waiting in vain for.
+//! * **Async waiters are called, never served**: a called one is out of the queue, tries when it is polled, goes back to the head if it
+//!   finds nothing, and passes the call on if it is dropped. Nobody behind it is served in the same settling (unless
+//!   [`Rules::CALLS_ALL`]): it would come too late time and again.
+//! * No user code runs under the lock or while PARKING: wakers are called after.
+
+use std::fmt;
+use std::panic::Location;
+use std::ptr;
+use std::task::{Context, Poll, Waker};
+
+use crate::channel::state::outcome;
+use crate::prim::bug::seeded_bug;
+use crate::prim::spin::SpinLock;
+use crate::select::case::Single;
+use crate::wait::node::{Node, WaitList, WaiterRef};
+use crate::wait::park::{self, Ended, Wait, Waitable};
+use crate::wait::reason::WaitReason;
+use crate::wait::task::{Published, TaskWait};
+use crate::wait::wake::{self, Place};
+use crate::wait::waker::Claimed;
+use crate::wait::word::{ARM_FIRST, Arm, Ticket};
+
+/// How many are set going between two looks at the queue.
+const ROUND: usize = 4;
+
+/// Who waits, as far as serving him goes. Kept in the node's `role`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Who {
+    /// A fiber or a thread, for nothing else.
+    Waiter = 0,
+    /// An arm of a select: it can only be granted, since nobody is there to try again.
+    Arm = 1,
+    /// An async waiter: it can only be called.
+    Task = 2,
+}
+
+impl Who {
+    fn of(node: &Node) -> Self {
+        match node.role.get() {
+            0 => Self::Waiter,
+            1 => Self::Arm,
+            _ => Self::Task,
+        }
+    }
+}
+
+/// What was done for the head of the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Served {
+    /// It has to wait on.
+    NotYet,
+    /// It has what it wants.
+    Granted,
+    /// It may try for itself.
+    Called,
+}
+
+/// What the gate guards. The state is one atomic word (or behaves like one): fast paths work on it without the lock. All methods
+/// are called under the gate's lock. What somebody wants is a number of the object's own.
+pub(crate) trait Rules {
+    /// A newcomer may take what is to be had although others wait.
+    const BARGES: bool = false;
+    /// Calling one async waiter does not keep those behind it from being served.
+    const CALLS_ALL: bool = false;
+
+    /// Takes it, if it can be had now; the WAITING flag is not asked.
+    fn grant(&self, want: usize) -> bool;
+    /// Undoes a [`grant`](Self::grant) that nobody got.
+    fn revoke(&self, want: usize);
+    /// Would [`grant`](Self::grant) succeed?
+    fn is_grantable(&self, want: usize) -> bool;
+    /// Raises or lowers the flag that sends releases to [`Gate::settle`]. Raising it is a read-modify-write.
+    fn set_waiting(&self, waiting: bool);
+
+    /// It is about to be linked, as somebody who wants this.
+    fn enlist(&self, want: usize) -> usize {
+        want
+    }
+
+    /// Serves the head of the queue.
+    #[inline(always)]
+    fn serve(&self, want: usize, who: Who) -> Served {
+        match who {
+            Who::Task if self.is_grantable(want) => Served::Called,
+            Who::Waiter | Who::Arm if self.grant(want) => Served::Granted,
+            _ => Served::NotYet,
+        }
+    }
+    /// The head was called and is gone: nobody will try.
+    fn uncall(&self, _want: usize) {}
+}
+
+/// A wait, as one asks for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) want: usize,
+    /// Before all others: for one that holds up those who wait (an upgrade), or was called and came too late.
+    pub(crate) first: bool,
+    pub(crate) reason: WaitReason,
+    /// Names the object in reports.
+    pub(crate) object: u64,
+    pub(crate) site: &'static Location<'static>,
+    /// On fibra's clock; `u64::MAX` never comes.
+    pub(crate) deadline: Option<u64>,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Waited {
+    Granted,
+    /// Try again. Only from rules with a [`Rules::serve`] of their own.
+    Called,
+    TimedOut,
+    /// The caller gives back what it has, and delivers it.
+    Cancelled,
+}
+
+/// See the header.
+pub(crate) struct Gate<R> {
+    rules: R,
+    queue: SpinLock<WaitList>,
+}
+
+/// Those who were served in one go.
+#[derive(Default)]
+struct Round {
+    claimed: [Option<Claimed>; ROUND],
+    count: usize,
+    /// There may be more to do.
+    more: bool,
+}
+
+impl Round {
+    /// Sets them going. No lock of the gate is held. The wakers, which are user code, are left to the caller.
+    #[inline(always)]
+    fn go(self) -> [Option<Waker>; ROUND] {
+        // Behind what is ready: whoever releases something goes on, and the waiter has its turn like everybody else.
+        self.claimed.map(|claimed| claimed.and_then(|claimed| wake::go(claimed, Place::Tail)))
+    }
+}
+
+impl<R> Gate<R> {
+    #[cfg(not(loom))]
+    pub(crate) const fn new(rules: R) -> Self {
+        Self { rules, queue: SpinLock::new(WaitList::new()) }
+    }
+    #[cfg(loom)]
+    pub(crate) fn new(rules: R) -> Self {
+        Self { rules, queue: SpinLock::new(WaitList::new()) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn rules(&self) -> &R {
+        &self.rules
+    }
+}
+
+impl<R: Rules> Gate<R> {
+    /// Takes it for a newcomer if it can be had now, under the lock: for objects without a fast path, and for the arms of a select.
+    pub(crate) fn try_now(&self, want: usize) -> bool {
+        self.queue.with(|queue| self.may_try(queue, false) && self.rules.grant(want))
+    }
+
+    /// Runs `f` under the lock, and then settles: for changes that have to be of one piece with the queue. Also says how many were
+    /// served.
+    pub(crate) fn update<T>(&self, f: impl FnOnce(&R) -> T) -> (T, usize) {
+        let (answer, round) = self.queue.with(|queue| (f(&self.rules), self.serve(queue)));
+        (answer, self.finish(round, wake::call))
+    }
+
+    /// Serves whoever can be served: after a release that found the WAITING flag.
+    pub(crate) fn settle(&self) {
+        let round = self.queue.with(|queue| self.serve(queue));
+        self.finish(round, wake::call);
+    }
+
+    /// [`settle`](Self::settle) where no user code may run: the wakers are left to the caller.
+    pub(crate) fn settle_owing(&self, owed: &mut Vec<Waker>) {
+        let round = self.queue.with(|queue| self.serve(queue));
+        self.finish(round, |waker| owed.push(waker));
+    }
+
+    /// Sets going whom a round has served, has the wakers called, and goes on while there is more.
+    fn finish(&self, mut round: Round, mut call: impl FnMut(Waker)) -> usize {
+        let mut served = 0;
+        loop {
+            let more = round.more;
+            served += round.count;
+            round.go().into_iter().flatten().for_each(&mut call);
+            if !more {
+                return served;
+            }
+            round = self.queue.with(|queue| self.serve(queue));
+        }
+    }
+
+    fn may_try(&self, queue: &WaitList, first: bool) -> bool {
+        R::BARGES || first || queue.is_empty()
+    }
+
+    /// From the head on, as far as it goes.
+    fn serve(&self, queue: &WaitList) -> Round {
+        let mut round = Round::default();
+        // SAFETY: the caller holds the lock; a node that is unlinked here is alive until its claimed wait is set going, after unlocking.
+        while let Some(node) = unsafe { queue.front() } {
+            if round.count == ROUND {
+                round.more = true;
+                return round;
+            }
+            let (want, who) = (node.slot.get().addr(), Who::of(node));
+            let served = self.rules.serve(want, who);
+            if served == Served::NotYet {
+                break;
+            }
+            // SAFETY: under the lock, and it is in this list.
+            unsafe { queue.remove(node) };
+            let (waiter, ticket, arm) = node.target();
+            let Some(claimed) = Claimed::of(waiter, ticket, arm) else {
+                // Its wait was ended by somebody else. What was taken for it goes to the next.
+                if served == Served::Called {
+                    self.rules.uncall(want);
+                } else if !seeded_bug("gate_grant_to_nobody") {
+                    self.rules.revoke(want);
+                }
+                continue;
+            };
+            node.outcome.set(if served == Served::Granted { outcome::DONE } else { outcome::RETRY });
+            round.claimed[round.count] = Some(claimed);
+            round.count += 1;
+            if who == Who::Task && !R::CALLS_ALL {
+                break;
+            }
+        }
+        if queue.is_empty() {
+            self.rules.set_waiting(false);
+        }
+        round
+    }
+
+    /// Under the lock: takes it, or links the node. True: linked. (`takes`: false for a select, which tries later.)
+    fn enter(&self, queue: &WaitList, node: &Node, first: bool, takes: bool) -> bool {
+        let want = node.slot.get().addr();
+        if !seeded_bug("gate_flag_after_try") {
+            self.rules.set_waiting(true);
+        }
+        let had =
+            self.may_try(queue, first) && if takes { self.rules.grant(want) } else { self.rules.is_grantable(want) };
+        if had {
+            if queue.is_empty() {
+                self.rules.set_waiting(false);
+            }
+            return false;
+        }
+        if seeded_bug("gate_flag_after_try") {
+            self.rules.set_waiting(true);
+        }
+        node.slot.set(ptr::without_provenance_mut(self.rules.enlist(want)));
+        node.outcome.set(0);
+        // SAFETY: under the lock; whoever waits leaves the node where it is until it is unlinked.
+        unsafe { if first { queue.push_front(node) } else { queue.push_back(node) } };
+        true
+    }
+
+    /// Takes the node of a wait that somebody else has ended out of the queue, if it is still there; then those behind it may have what
+    /// it was waiting for.
+    fn depart(&self, node: &Node) -> Round {
+        self.queue.with(|queue| {
+            // SAFETY: under the lock; it was linked in this list, if it is.
+            if unsafe { queue.remove(node) } && !seeded_bug("gate_departs_silently") {
+                self.serve(queue)
+            } else {
+                Round::default()
+            }
+        })
+    }
+
+    // ---- Fibers and threads ---------------------------------------------------------------------------------------------
+
+    /// Waits, trying once more under the lock before it parks. Cancellation unwinds.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn wait(&self, ask: Ask) -> Waited {
+        match self.wait_or_cancelled(ask) {
+            Waited::Cancelled => crate::wait::cancel::deliver(),
+            waited => waited,
+        }
+    }
+
+    /// Like `wait`, for callers that have something to give back before they unwind.
+    pub(crate) fn wait_or_cancelled(&self, ask: Ask) -> Waited {
+        self.wait_after(ask, || {})
+    }
+
+    /// Like `wait_or_cancelled`; `then` is called when the wait is visible, before it parks: no user code, no waiting in there. It is not
+    /// called if the wait was over before it began.
+    pub(crate) fn wait_after(&self, ask: Ask, then: impl Fn()) -> Waited {
+        let wait = GateWait { gate: self, node: Node::new(), ask, then };
+        let deadline = ask.deadline.filter(|deadline| *deadline != u64::MAX);
+        let how = Wait { reason: ask.reason, object: ask.object, site: ask.site, deadline };
+        match park::wait_or_cancelled(&wait, how) {
+            // What `publish` took is ours, even if cancellation claimed the wait meanwhile: it comes at the next one.
+            Ended::NotParked | Ended::Overtaken(_) => Waited::Granted,
+            Ended::Completed(_) if wait.node.outcome.get() == outcome::DONE => Waited::Granted,
+            Ended::Completed(_) => Waited::Called,
+            Ended::TimedOut => Waited::TimedOut,
+            Ended::Cancelled => Waited::Cancelled,
+        }
+    }
+}
+
+/// One wait of a fiber or a thread; on its stack.
+struct GateWait<'a, R, F> {
+    gate: &'a Gate<R>,
+    node: Node,
+    ask: Ask,
+    then: F,
+}
+
+impl<R: Rules, F: Fn()> Waitable for GateWait<'_, R, F> {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        prepare(&self.node, waiter, ticket, ARM_FIRST, Who::Waiter, self.ask.want);
+        let linked = self.gate.queue.with(|queue| self.gate.enter(queue, &self.node, self.ask.first, true));
+        (self.then)();
+        linked
+    }
+
+    fn unpublish(&self) {
+        let round = self.gate.depart(&self.node);
+        self.gate.finish(round, wake::call);
+    }
+}
+
+fn prepare(node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm, who: Who, want: usize) {
+    node.set(waiter, ticket, arm);
+    node.role.set(who as u8);
+    node.slot.set(ptr::without_provenance_mut(want));
+}
+
+// ---- Async waiters ----------------------------------------------------------------------------------------------------------
+
+/// The wait of a future. Its owner calls [`leave`](Self::leave) when it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct GateTask(TaskWait);
+
+impl GateTask {
+    pub(crate) const fn new() -> Self {
+        Self(TaskWait::new())
+    }
+
+    /// Ready: the caller has what it wanted.
+    pub(crate) fn poll<R: Rules>(&mut self, gate: &Gate<R>, want: usize, cx: &mut Context<'_>) -> Poll<()> {
+        if self.0.goes_on(cx.waker()) {
+            return Poll::Pending;
+        }
+        let mut called = self.withdraw(gate);
+        loop {
+            let published = self.0.publish(cx.waker(), |node, waiter, ticket| {
+                prepare(node, waiter, ticket, ARM_FIRST, Who::Task, want);
+                gate.queue.with(|queue| gate.enter(queue, node, called, true))
+            });
+            match published {
+                Published::Pending => return Poll::Pending,
+                Published::Completed => called = self.withdraw(gate),
+                Published::Refused => {
+                    // Those behind one that was called were not looked at.
+                    if called {
+                        gate.settle();
+                    }
+                    return Poll::Ready(());
+                }
+            }
+        }
+    }
+
+    /// The future is dropped: its place is free, and a call is passed on.
+    pub(crate) fn leave<R: Rules>(&mut self, gate: &Gate<R>) {
+        if self.withdraw(gate) && !seeded_bug("gate_call_not_passed_on") {
+            gate.settle();
+        }
+    }
+
+    /// Ends the wait that the last poll published. True: it was called.
+    fn withdraw<R: Rules>(&mut self, gate: &Gate<R>) -> bool {
+        let called = self.0.withdraw(|node| {
+            let round = gate.depart(node);
+            gate.finish(round, wake::call);
+        });
+        called.is_some()
+    }
+}
+
+// ---- Arms of a select ---------------------------------------------------------------------------------------------------------
+
+/// Wanting something of a gate, as an arm of a select. Whoever wins has it.
+pub(crate) struct GateArm<'a, R> {
+    pub(crate) gate: &'a Gate<R>,
+    pub(crate) want: usize,
+}
+
+impl<R: Rules> Single for GateArm<'_, R> {
+    fn try_complete(&self) -> bool {
+        self.gate.try_now(self.want)
+    }
+
+    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
+        prepare(node, waiter, ticket, arm, Who::Arm, self.want);
+        self.gate.queue.with(|queue| self.gate.enter(queue, node, false, false))
+    }
+
+    fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>) {
+        let round = self.gate.depart(node);
+        self.gate.finish(round, |waker| owed.push(waker));
+    }
+}
+
+impl<R: fmt::Debug> fmt::Debug for Gate<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;

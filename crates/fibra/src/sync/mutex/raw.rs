@@ -1,0 +1,328 @@
+//! The lock of a mutex, without what it guards.
+//!
+//! Above: `Mutex`, `ReentrantMutex`, `Condvar`. Below: the gate. One word: who holds it (see `owner`), and two flags:
+//!
+//! ```text
+//!  WAITING    the queue is not empty: whoever unlocks goes to the gate
+//!  CALLED     somebody who waited was told to try for itself and has not done so yet: whoever unlocks need not call another one
+//!  0          free           SOMEBODY   held, by an async guard, or by one that it was handed to and who has not woken yet
+//!  HANDING    unlocked, but for the queue alone: whoever has the gate's lock next decides
+//! ```
+//!
+//! Locking is one compare-exchange from 0, unlocking one back to 0. *Barging*: an unlock with somebody in the queue calls the head, who
+//! tries for itself, and lets the lock go; a running fiber may take it meanwhile, which costs nothing, where handing it over
+//! would make everybody wait for a switch per turn. Who was called and came too late goes back to the head. *Hand-over*: a head
+//! that has waited for about a millisecond is given the lock by the one who unlocks it; it cannot be starved.
+//!
+//! An arm of a select is always given the lock, since nobody is there to try; an async waiter is always called, and may be overtaken.
+
+use std::panic::Location;
+
+use crate::prim::atomic::{AtomicUsize, Ordering};
+use crate::prim::bug::seeded_bug;
+use crate::prim::clock;
+use crate::sync::gate::{Ask, Gate, GateTask, Rules, Served, Waited, Who};
+use crate::sync::owner::{self, FREE_BITS, SOMEBODY};
+use crate::wait::reason::WaitReason;
+use crate::wait::wake;
+use std::task::{Context, Poll};
+
+const WAITING: usize = 1;
+const CALLED: usize = 2;
+const OWNER: usize = !FREE_BITS;
+/// An owner like `SOMEBODY`.
+const HANDING: usize = SOMEBODY << 1;
+const _: () = assert!((WAITING | CALLED) & OWNER == 0 && HANDING & OWNER == HANDING);
+
+/// After this long at most, whoever is the head of the queue is given the lock.
+const PATIENCE_NANOS: u64 = 1_000_000;
+
+/// Rounds of looking at the lock before parking, each twice as long as the one before.
+const SPIN_ROUNDS: u32 = 6;
+
+#[derive(Debug)]
+pub(crate) struct MutexRules {
+    word: AtomicUsize,
+}
+
+/// Has it waited for so long that it is given the lock? What somebody wants of this gate is the moment since when it has wanted it.
+fn is_due(want: usize) -> bool {
+    #[cfg(any(loom, shuttle))]
+    if super::model_clock::is_late() {
+        return true;
+    }
+    now().saturating_sub(want as u64) >= PATIENCE_NANOS
+}
+
+/// Fibra's clock. In models time stands still.
+fn now() -> u64 {
+    if cfg!(any(loom, shuttle)) { 1 } else { clock::now() }
+}
+
+impl MutexRules {
+    /// The word becomes what `f` says, if it says so.
+    #[inline(always)]
+    fn change(&self, f: impl Fn(usize) -> Option<usize>) -> Option<usize> {
+        // Relaxed: confirmed by the compare-exchange.
+        let mut now = self.word.load(Ordering::Relaxed);
+        loop {
+            let to = f(now)?;
+            // AcqRel: whoever takes the lock sees what its last holder did (pairs with unlocking); whoever lets it go publishes what
+            // it did. Relaxed on failure: tried again.
+            match self.word.compare_exchange_weak(now, to, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(now),
+                Err(actual) => now = actual,
+            }
+        }
+    }
+}
+
+impl Rules for MutexRules {
+    const BARGES: bool = true;
+
+    fn grant(&self, _: usize) -> bool {
+        self.change(|word| (word & OWNER == 0).then_some(word | SOMEBODY)).is_some()
+    }
+
+    fn revoke(&self, _: usize) {
+        self.change(|word| Some(word & !OWNER));
+    }
+
+    fn is_grantable(&self, _: usize) -> bool {
+        // Relaxed: whoever acts on it tries for itself.
+        self.word.load(Ordering::Relaxed) & OWNER == 0
+    }
+
+    fn set_waiting(&self, waiting: bool) {
+        self.change(|word| match waiting {
+            true => Some(word | WAITING),
+            // The queue that it was for is empty.
+            false if word & OWNER == HANDING => Some(word & !(OWNER | WAITING)),
+            false => Some(word & !WAITING),
+        });
+    }
+
+    fn serve(&self, want: usize, who: Who) -> Served {
+        let grants = match who {
+            Who::Arm => true,
+            Who::Task => false,
+            Who::Waiter => is_due(want),
+        };
+        let served = self.change(|word| match word & OWNER {
+            // Somebody is on its way already, and no less entitled.
+            0 if word & CALLED != 0 => None,
+            0 | HANDING if grants => Some(word & !OWNER | SOMEBODY),
+            0 | HANDING if who == Who::Task => Some(word & !OWNER),
+            0 | HANDING => Some(word & !OWNER | CALLED),
+            _ => None,
+        });
+        match served {
+            None => Served::NotYet,
+            Some(_) if grants => Served::Granted,
+            Some(_) => Served::Called,
+        }
+    }
+
+    fn uncall(&self, _: usize) {
+        self.change(|word| Some(word & !CALLED));
+    }
+}
+
+/// How a wait for the lock is described.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Why {
+    pub(crate) reason: WaitReason,
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) deadline: Option<u64>,
+}
+
+/// Why a lock was not had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotLocked {
+    TimedOut,
+    Cancelled,
+}
+
+/// See the header.
+#[derive(Debug)]
+pub(crate) struct RawMutex {
+    gate: Gate<MutexRules>,
+}
+
+impl RawMutex {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        Self { gate: Gate::new(MutexRules { word: AtomicUsize::new(0) }) }
+    }
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Self { gate: Gate::new(MutexRules { word: AtomicUsize::new(0) }) }
+    }
+
+    #[inline(always)]
+    fn word(&self) -> &AtomicUsize {
+        &self.gate.rules().word
+    }
+
+    pub(crate) fn gate(&self) -> &Gate<MutexRules> {
+        &self.gate
+    }
+
+    /// Names it in reports.
+    pub(crate) fn id(&self) -> u64 {
+        std::ptr::from_ref(self).addr() as u64
+    }
+
+    /// Who holds it; 0 if nobody does.
+    #[inline(always)]
+    pub(crate) fn owner(&self) -> usize {
+        // Relaxed: only one's own name says anything, and that one wrote itself.
+        self.word().load(Ordering::Relaxed) & OWNER
+    }
+
+    /// Does anybody wait?
+    #[cfg(all(test, any(loom, shuttle)))]
+    pub(super) fn has_queue(&self) -> bool {
+        // Relaxed: whoever asks waits for it.
+        self.word().load(Ordering::Relaxed) & WAITING != 0
+    }
+
+    /// Takes it for `me` if it is free and nobody waits.
+    #[inline(always)]
+    pub(crate) fn lock_fast(&self, me: usize) -> bool {
+        // Acquire: pairs with the release in `unlock`. Relaxed on failure: nothing is read.
+        self.word().compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes it for `me` if it is free.
+    #[inline]
+    pub(crate) fn try_lock(&self, me: usize) -> bool {
+        self.lock_fast(me) || self.barge(me, 0)
+    }
+
+    /// Takes it for `me`, and lowers `flags`, if it is free, whoever waits.
+    fn barge(&self, me: usize, flags: usize) -> bool {
+        let free = |word| (word & OWNER == 0).then_some(word & !flags | me);
+        self.gate.rules().change(free).is_some()
+    }
+
+    /// It was handed over: from now on it has a name.
+    pub(super) fn adopt(&self, me: usize) {
+        if me != SOMEBODY {
+            // Relaxed: the owner part is ours alone to change, and the grant has done the ordering.
+            self.word().fetch_xor(SOMEBODY ^ me, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for it.
+    #[inline(never)]
+    pub(crate) fn lock_slow(&self, me: usize, why: Why) -> Result<(), NotLocked> {
+        if self.spin(me) {
+            return Ok(());
+        }
+        let mut ask = Ask {
+            want: now() as usize,
+            first: false,
+            reason: why.reason,
+            object: self.id(),
+            site: why.site,
+            deadline: why.deadline,
+        };
+        loop {
+            match self.gate.wait_or_cancelled(ask) {
+                Waited::Granted => {
+                    self.adopt(me);
+                    return Ok(());
+                }
+                Waited::Called => {
+                    if self.barge(me, CALLED) {
+                        return Ok(());
+                    }
+                    // Too late. Before the node is linked again: an unlock from now on has to look for somebody to call.
+                    self.gate.rules().uncall(0);
+                    ask.first = true;
+                }
+                not => {
+                    // An unlock that came while this one was called has called nobody else.
+                    if ask.first && !seeded_bug("mutex_call_not_passed_on") {
+                        self.gate.settle();
+                    }
+                    return Err(if not == Waited::TimedOut { NotLocked::TimedOut } else { NotLocked::Cancelled });
+                }
+            }
+        }
+    }
+
+    /// A short wait without parking, for a lock that is held on another processor, and nobody waits for it.
+    #[cfg(not(any(loom, shuttle)))]
+    fn spin(&self, me: usize) -> bool {
+        for round in 0..SPIN_ROUNDS {
+            // Relaxed: confirmed by the compare-exchange.
+            let word = self.word().load(Ordering::Relaxed);
+            if word & OWNER == 0 {
+                if self.barge(me, 0) {
+                    return true;
+                }
+            } else if word & WAITING != 0 || !owner::may_let_go_soon(word & OWNER) {
+                return false;
+            }
+            for _ in 0..1 << round {
+                std::hint::spin_loop();
+            }
+        }
+        false
+    }
+    #[cfg(any(loom, shuttle))]
+    fn spin(&self, _: usize) -> bool {
+        let _ = (SPIN_ROUNDS, owner::me);
+        false
+    }
+
+    /// Lets it go. Only its holder may call this.
+    #[inline(always)]
+    pub(crate) fn unlock(&self) {
+        // Relaxed: confirmed by the compare-exchange.
+        let word = self.word().load(Ordering::Relaxed);
+        // Release: pairs with the acquire of the next holder. Relaxed on failure: tried again.
+        if word & !OWNER != 0 || self.word().compare_exchange(word, 0, Ordering::Release, Ordering::Relaxed).is_err() {
+            self.unlock_slow();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_slow(&self) {
+        if self.release() {
+            self.gate.settle();
+        }
+    }
+
+    /// Lets it go from a place where no user code may run: while PARKING.
+    pub(crate) fn unlock_parking(&self) {
+        if self.release() {
+            let mut owed = Vec::new();
+            self.gate.settle_owing(&mut owed);
+            if !owed.is_empty() {
+                wake::call_soon(owed);
+            }
+        }
+    }
+
+    /// True: the queue has to be looked at, which alone can have it.
+    fn release(&self) -> bool {
+        let calls = |word| word & (WAITING | CALLED) == WAITING && !seeded_bug("mutex_unlock_forgets");
+        let before = self.gate.rules().change(|word| Some(word & !OWNER | if calls(word) { HANDING } else { 0 }));
+        before.is_some_and(calls)
+    }
+
+    /// Async: see [`GateTask`]. `since` is the first poll.
+    pub(crate) fn poll_lock(&self, task: &mut GateTask, since: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
+        if *since == 0 {
+            if self.try_lock(SOMEBODY) {
+                return Poll::Ready(());
+            }
+            *since = now();
+        }
+        task.poll(&self.gate, *since as usize, cx)
+    }
+}

@@ -1,0 +1,95 @@
+//! Who holds a lock: one word that names a fiber, a thread, or somebody who cannot be named (an async guard, which may move).
+//!
+//! Above: `mutex`, `reentrant`. A fiber is named by its frame, which lives for ever: so whoever wants the lock may look whether its holder
+//! runs, and a report can say who it is. A thread is named by the address of a thread-local without a destructor. Names are unique
+//! among the living only: a guard that was forgotten names whoever has that frame or thread-local next.
+
+/// Bits that are free in every owner: the lock's own flags.
+pub(super) const FREE_BITS: usize = 0b0111;
+/// Set in the names of threads.
+const THREAD: usize = 0b1000;
+/// Held by somebody who cannot be named.
+pub(super) const SOMEBODY: usize = 0b1_0000;
+/// Below this there are no addresses.
+const FIRST_ADDRESS: usize = 4096;
+
+#[cfg(not(any(loom, shuttle)))]
+pub(super) use real::*;
+
+#[cfg(not(any(loom, shuttle)))]
+mod real {
+    use std::cell::Cell;
+    use std::fmt;
+    use std::ptr;
+
+    use super::{FIRST_ADDRESS, FREE_BITS, SOMEBODY, THREAD};
+    use crate::fiber::frame::{Frame, FrameRef};
+    use crate::fiber::id::FiberId;
+    use crate::prim::atomic::Ordering;
+    use crate::sched::current;
+    use crate::wait::word::State;
+
+    #[repr(align(32))]
+    struct Mark(Cell<u8>);
+
+    thread_local! {
+        static MARK: Mark = const { Mark(Cell::new(0)) };
+    }
+
+    const _: () = assert!(align_of::<Frame>() > FREE_BITS | THREAD && align_of::<Mark>() > FREE_BITS | THREAD);
+
+    /// The name of whoever runs here.
+    #[inline(always)]
+    pub(in crate::sync) fn me() -> usize {
+        match current::fiber() {
+            Some(frame) => frame.address(),
+            None => this_thread(),
+        }
+    }
+
+    #[inline(never)]
+    fn this_thread() -> usize {
+        MARK.with(|mark| ptr::from_ref(&mark.0).addr() | THREAD)
+    }
+
+    fn frame(owner: usize) -> Option<FrameRef> {
+        // SAFETY: names of fibers come from `Frame::address`.
+        (owner & THREAD == 0 && owner >= FIRST_ADDRESS).then(|| unsafe { Frame::from_address(owner) })
+    }
+
+    /// May it let go within the next moment? Not if it is parked, nor if it runs on this very worker: then it does not run now.
+    #[inline]
+    pub(in crate::sync) fn may_let_go_soon(owner: usize) -> bool {
+        let Some(frame) = frame(owner) else { return owner != SOMEBODY };
+        let here = current::worker().is_some_and(|worker| {
+            // Relaxed, both: a guess.
+            frame.home.load(Ordering::Relaxed) as usize == worker.index
+                && ptr::eq(frame.runtime.load(Ordering::Relaxed).cast(), &*worker.shared)
+        });
+        !here && frame.waiter.word.snapshot().is(State::Running)
+    }
+
+    /// In words.
+    pub(in crate::sync) struct Words(pub(in crate::sync) usize);
+
+    impl fmt::Display for Words {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self.0 {
+                0 => f.write_str("nobody"),
+                owner if owner & THREAD != 0 => f.write_str("a thread"),
+                owner => match frame(owner) {
+                    Some(frame) => write!(f, "fiber {}", FiberId::of(frame)),
+                    None => f.write_str("somebody"),
+                },
+            }
+        }
+    }
+}
+
+/// The name of the model's thread that runs here.
+#[cfg(any(loom, shuttle))]
+pub(super) fn me() -> usize {
+    let me = crate::wait::park::me().as_ptr().addr().get();
+    debug_assert!(me >= FIRST_ADDRESS && me & FREE_BITS == 0 && THREAD != 0);
+    me
+}
