@@ -5,6 +5,7 @@ use super::*;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
 use crate::wait::waker::model::{complete, thread_record};
+use crate::wait::word::ARM_REVOCABLE;
 
 type R = &'static Root;
 

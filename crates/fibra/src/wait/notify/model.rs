@@ -2,7 +2,7 @@
 
 use super::super::waker::model::{complete, thread_record};
 use super::super::waker::{ThreadRecord, ThreadWait};
-use super::super::word::State;
+use super::super::word::{ARM_REVOCABLE, State};
 use super::*;
 use crate::prim::atomic::AtomicU32;
 use crate::prim::model::{check, thread};
