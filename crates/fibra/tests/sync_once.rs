@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fibra::Runtime;
-use fibra::sync::{LazyLock, Once, OnceLock};
+use fibra::sync::{Event, LazyLock, Once, OnceLock};
 use fibra::time::Instant;
 use support::{eventually, watchdog};
 
@@ -212,17 +212,22 @@ fn lazy_values_are_made_once_or_never() {
     let _watchdog = watchdog(60);
     let rt = runtime(2);
     static MADE: AtomicUsize = AtomicUsize::new(0);
+    static GO: Event = Event::new();
     static LAZY: LazyLock<usize> = LazyLock::new(|| {
-        fibra::sleep(Duration::from_millis(2));
+        GO.wait();
         MADE.fetch_add(1, SeqCst)
     });
     assert_eq!(LazyLock::get(&LAZY), None);
-    // The first is cancelled while it makes it, and makes it all the same; the second while it waits.
+    // The first is cancelled while it makes it, and makes it all the same; another one while it waits.
     let first = rt.spawn(|| *LAZY);
     until_parked(&rt, 1);
-    let second = rt.spawn(|| *LAZY);
-    eventually(|| rt.metrics().parked == 2 || second.is_finished(), || format!("{:?}", rt.metrics()));
+    let (second, third) = (rt.spawn(|| *LAZY), rt.spawn(|| *LAZY));
+    until_parked(&rt, 3);
     first.cancel();
+    third.cancel();
+    assert!(third.join().unwrap_err().is_cancelled());
+    assert!(!first.is_finished() && !second.is_finished());
+    GO.set();
     assert_eq!(*LAZY, 0);
     drop(first.join());
     assert_eq!((second.join().unwrap(), MADE.load(SeqCst)), (0, 1));

@@ -120,7 +120,7 @@ fn when_a_queued_writer_leaves_the_readers_behind_it_go() {
                 },
             }
         });
-        until_parked(&rt, 1);
+        eventually(|| rt.metrics().parked == 1 || writer.is_finished(), || format!("{:?}", rt.metrics()));
         let fiber = rt.spawn({
             let lock = lock.clone();
             move || *lock.read()
