@@ -33,6 +33,7 @@
 //! | run | [`run`], [`Runtime`] and its [builder](RuntimeBuilder), [`Handle`], [`#[main]`](macro@main), [`#[test]`](macro@test) |
 //! | start fibers | [`spawn`], [`spawn_local`], [`spawn_blocking`], [`spawn_future`], [`Builder`] |
 //! | wait for them | [`JoinHandle`], which is also awaitable; [`JoinError`] |
+//! | divide work | [`join`](join()) |
 //! | share | [`sync`]: [`Mutex`](sync::Mutex), [`Condvar`](sync::Condvar), [`lock_all`](sync::lock_all) and more |
 //! | let time pass | [`sleep`], [`sleep_until`], [`yield_now`], [`time::Instant`] |
 //! | not too fast, and once more | [`time::RateLimiter`], [`retry`] |
@@ -42,7 +43,7 @@
 //! | leave the worker alone | [`blocking`], for whatever blocks an OS thread |
 //! | use async code | [`block_on`], [`spawn_future`] |
 //! | know who is running | [`current`], [`fiber_local!`], [`no_suspend`] |
-//! | see what happens | [`Metrics`], [`ShutdownError`] |
+//! | see what happens | [`Metrics`], [`ShutdownError`]; a worker that stands still is reported on standard error, with its fibers |
 //!
 //! Scopes, sockets, actors and streams are not there yet.
 //!
@@ -58,7 +59,8 @@
 //! * Misuse is an error or a panic that says what to do.
 //!
 //! Three things to know before the first long program: do not hold a `std` lock, nor a borrow of a thread-local `RefCell`, across a
-//! blocking call of fibra (another fiber of the same worker that wants it would wait for ever, and you with it); do not compute for
+//! blocking call of fibra (another fiber of the same worker that wants it would wait for ever, and you with it: after a second that is
+//! reported, with both fibers); do not compute for
 //! long without [`yield_now`] (the other fibers of that worker wait meanwhile), or do it in [`blocking`]; and a stack has an end:
 //! 256 KiB by default, 8 MiB for the function given to [`run`].
 //!
@@ -108,7 +110,7 @@ mod public {
     pub use crate::scope::{
         Builder, CancelToken, Cancellation, Cancelled, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError,
         JoinFuture, JoinHandle, Runtime, RuntimeBuilder, Scope, ScopeBuilder, ScopeError, ShutdownError, TimedOut,
-        TryScope, TryScopeError, block_on, blocking, cancel_reason, checkpoint, current, deadline, is_cancelled,
+        TryScope, TryScopeError, block_on, blocking, cancel_reason, checkpoint, current, deadline, is_cancelled, join,
         no_suspend, remaining, run, scope, shield, spawn, spawn_blocking, spawn_future, spawn_local, timeout,
         try_scope, yield_now,
     };

@@ -118,6 +118,7 @@ refuses_variable! {
     a_stack_size_that_is_no_number: "FIBRA_STACK_SIZE" = "256K";
     a_stack_size_that_is_too_small: "FIBRA_STACK_SIZE" = "1024";
     a_monitor_that_is_neither_on_nor_off: "FIBRA_SYSMON" = "7";
+    a_stall_that_is_no_number: "FIBRA_STALL_MS" = "soon";
     a_guard_of_an_unknown_kind: "FIBRA_GUARD" = "x";
     an_assertion_that_is_neither_on_nor_off: "FIBRA_SPEC_ASSERT" = "yes";
 }
@@ -137,6 +138,8 @@ takes_variable! {
     workers_from_the_environment: "FIBRA_WORKERS" = "3";
     a_stack_size_from_the_environment: "FIBRA_STACK_SIZE" = "65536";
     no_monitor: "FIBRA_SYSMON" = "0";
+    no_reports_of_stalls: "FIBRA_STALL_MS" = "0";
+    stalls_that_never_come: "FIBRA_STALL_MS" = "18446744073709551615";
     the_old_guards: "FIBRA_GUARD" = "mprotect";
     assertions_on: "FIBRA_SPEC_ASSERT" = "1";
 }

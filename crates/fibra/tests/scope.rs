@@ -19,9 +19,10 @@ fn message(payload: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("?")
 }
 
-// S4-01, S4-17: children borrow, the scope ends after them.
+// S4-01, S4-13, S4-14, S4-17: children borrow, the scope ends after them.
 #[test]
 fn children_borrow_and_are_waited_for() {
+    let _watchdog = support::watchdog(60);
     fibra::run(|| {
         let mut sums = [0_u64; 100];
         let base = String::from("abc");
@@ -315,6 +316,7 @@ fn grace_ends_a_shield() {
     });
 }
 
+// S4-11: closures that do not fit into a frame are in the scope's arena.
 #[test]
 fn large_closures_and_many_siblings() {
     fibra::run(|| {
@@ -347,7 +349,7 @@ fn isolated_panics_are_counted() {
     });
 }
 
-// S4-03: channels of a cancelled scope stay usable by others.
+// S4-02, S4-03: channels of a cancelled scope stay usable by others.
 #[test]
 fn channels_live_on() {
     fibra::run(|| {
@@ -369,5 +371,40 @@ fn channels_live_on() {
         while rx.try_recv().is_ok() {}
         tx.send(77).unwrap();
         assert_eq!(rx.recv(), Ok(77));
+    });
+}
+
+// peers that hold each other's ends, and say good-bye in their destructors, are taken down together: nobody waits for the other.
+#[test]
+fn mutual_teardown_does_not_block() {
+    use fibra::channel::{Receiver, Sender};
+    struct Peer {
+        to: Sender<&'static str>,
+        from: Receiver<&'static str>,
+    }
+    impl Drop for Peer {
+        fn drop(&mut self) {
+            // A courtesy, not a duty: to a peer that is going too there is nobody to take it.
+            let _ = self.to.try_send("good-bye");
+            self.from.close();
+        }
+    }
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        for _ in 0..200 {
+            let ((a, b), (c, d)) = (rendezvous(), bounded(1));
+            let (left, right) = (Peer { to: a, from: d }, Peer { to: c, from: b });
+            fibra::scope(|s| {
+                for peer in [left, right] {
+                    s.spawn(move || {
+                        while let Ok(word) = peer.from.recv() {
+                            let _ = peer.to.send(word);
+                        }
+                    });
+                }
+                fibra::yield_now();
+                s.cancel();
+            });
+        }
     });
 }

@@ -58,6 +58,7 @@ fn every_reason_to_wait_can_be_cancelled() {
             WaitReason::ChannelReserve => channel_reserve(),
             WaitReason::ChannelClosed => channel_closed(),
             WaitReason::Select => select(),
+            WaitReason::JoinHalf => join_half(),
             WaitReason::MutexLock => mutex_lock(),
             WaitReason::CondvarWait => condvar_wait(),
             WaitReason::CondvarRelock => condvar_relock(),
@@ -89,6 +90,7 @@ fn reasons_are_distinct_and_have_words() {
             WaitReason::RunEnd,
             WaitReason::RuntimeEnd,
             WaitReason::ScopeEnd,
+            WaitReason::JoinHalf,
             WaitReason::CondvarRelock,
         ]
     );
@@ -426,6 +428,42 @@ fn blocking_running() {
     release.store(true, SeqCst);
     assert!(fiber.join().unwrap_err().is_cancelled());
     assert_eq!(value.load(SeqCst), 6, "the job's value arrived, and cancellation after it");
+}
+
+// Somebody else is using this stack: the half borrows from it. It is told, but it need not listen.
+fn join_half() {
+    let runtime = runtime();
+    let (begun, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let value = Arc::new(AtomicUsize::new(0));
+    let fiber = runtime.spawn({
+        let (begun, go, value) = (begun.clone(), go.clone(), value.clone());
+        move || {
+            let local = [1, 2, 3];
+            let (_, sum) = fibra::join(
+                || {
+                    while !begun.load(SeqCst) {
+                        fibra::yield_now();
+                    }
+                },
+                || {
+                    begun.store(true, SeqCst);
+                    while !(go.load(SeqCst) && fibra::is_cancelled()) {
+                        fibra::shield(fibra::yield_now);
+                    }
+                    local.iter().sum()
+                },
+            );
+            value.store(sum, SeqCst);
+            fibra::checkpoint();
+            value.store(99, SeqCst);
+        }
+    });
+    until_parked(&runtime, 1);
+    fiber.cancel();
+    let fiber = fiber.try_join().expect_err("it waits for its half");
+    go.store(true, SeqCst);
+    assert!(fiber.join().unwrap_err().is_cancelled());
+    assert_eq!(value.load(SeqCst), 6, "the half's value arrived, and cancellation after it");
 }
 
 fn block_on() {

@@ -63,6 +63,9 @@ pub(crate) mod flag {
     pub(crate) const WATCHING: u32 = 1 << 27;
     /// Does not count under `max_fibers`: a root, or a helper of the runtime's own.
     pub(crate) const UNCAPPED: u32 = 1 << 13;
+    /// One half of a `join`, offered to whoever is free. The joining fiber outlives it and holds what it runs, so it is not counted in a
+    /// root scope and runs, or is given back, even if it is cancelled before it starts.
+    pub(crate) const HALF: u32 = 1 << 16;
     /// Why it was cancelled; 4 bits, written before CANCEL is set.
     pub(crate) const REASON_SHIFT: u32 = 8;
     pub(crate) const REASON_MASK: u32 = 0xF << REASON_SHIFT;

@@ -39,6 +39,10 @@ pub struct Metrics {
     pub wakes_surplus: u64,
     /// Cancellations delivered by unwinding.
     pub cancellations: u64,
+    /// Times a worker stood still for long (a second, or `FIBRA_STALL_MS`): one fiber computed or blocked its thread, and no other could
+    /// run there. Each was reported on standard error, unless that worker had been a moment before. Not counted without the system
+    /// monitor (`FIBRA_SYSMON=0`) nor by a current-thread runtime, which has none.
+    pub stalls: u64,
     /// Fibers that panicked with nobody left to be told.
     pub detached_panics: u64,
     /// Stacks taken warm from a pool.
@@ -114,6 +118,7 @@ impl Metrics {
             wakes_timer: sum(|worker| worker.wakes_timer),
             wakes_surplus: stats(|remote| remote.stats.surplus_wakes.get()),
             cancellations: stats(|remote| remote.stats.cancellations.get()),
+            stalls: shared.sysmon.stalls(),
             detached_panics: shared.detached_panics.load(Ordering::Relaxed), // Relaxed: as above.
             stacks_reused: stats(|remote| remote.stats.stacks_reused.get()),
             stacks_fresh: stats(|remote| remote.stats.stacks_fresh.get()),

@@ -4,15 +4,18 @@ use std::fmt::Write;
 use std::io::Write as _;
 use std::time::Duration;
 
-use crate::fiber::frame::{self, Counted};
+use crate::fiber::frame::{self, Counted, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::clock;
 use crate::sched::shared::Shared;
+use crate::sched::stall::OnWorker;
 use crate::wait::reason::WaitReason;
 use crate::wait::word::State;
 
 /// Longest list that is printed.
 const MOST: usize = 50;
+/// The same of one worker's fibers.
+const MOST_ON_WORKER: usize = 10;
 
 /// One line per fiber of this runtime that has not ended, at most fifty.
 pub(crate) fn fibers_of(shared: &Shared) -> String {
@@ -31,6 +34,10 @@ fn list(runtime: Option<*const ()>) -> String {
         {
             return;
         }
+        // A half of a `join` that nobody took is its joiner's business, and will not become a fiber.
+        if state == State::Runnable && frame.has(flag::HALF) && frame.top().is_none() {
+            return;
+        }
         count += 1;
         if count <= MOST {
             line(&mut text, frame, state);
@@ -40,6 +47,33 @@ fn list(runtime: Option<*const ()>) -> String {
         let _ = writeln!(text, "  and {} more", count - MOST);
     }
     text
+}
+
+/// The started fibers of one worker: the one it runs, and the others, at most ten of them.
+pub(crate) fn on_worker(shared: &Shared, worker: usize) -> OnWorker {
+    let mut found = OnWorker::default();
+    frame::census(|frame| {
+        // Relaxed, both: compared only. Whoever has a stack and this home started there and stays.
+        let owner = frame.runtime.load(Ordering::Relaxed).cast_const();
+        let home = frame.home.load(Ordering::Relaxed);
+        if owner != std::ptr::from_ref(shared).cast() || home as usize != worker || frame.top().is_none() {
+            return;
+        }
+        match frame.waiter.word.snapshot().state() {
+            State::Init | State::Done | State::Cancelled => {}
+            State::Running => line(&mut found.running, frame, State::Running),
+            state => {
+                found.others += 1;
+                if found.others <= MOST_ON_WORKER {
+                    line(&mut found.list, frame, state);
+                }
+            }
+        }
+    });
+    if found.others > MOST_ON_WORKER {
+        let _ = writeln!(found.list, "  and {} more", found.others - MOST_ON_WORKER);
+    }
+    found
 }
 
 /// Within a census.

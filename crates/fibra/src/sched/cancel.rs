@@ -24,6 +24,7 @@ pub(crate) mod code {
     pub(crate) const FAILED: u32 = 9;
     pub(crate) const TOKEN: u32 = 10;
     pub(crate) const DRAINED: u32 = 11;
+    pub(crate) const OTHER_HALF: u32 = 12;
     /// Somebody's own words, which the scope keeps.
     pub(crate) const CUSTOM: u32 = 15;
 }

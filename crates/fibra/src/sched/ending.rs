@@ -54,7 +54,9 @@ impl Worker {
             }
         };
         // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
-        if flags & (flag::DAEMON | flag::ROOT | flag::SCOPED) == 0 {
+        if flags & flag::HALF != 0 {
+            // Its joiner is the one who knows of it.
+        } else if flags & (flag::DAEMON | flag::ROOT | flag::SCOPED) == 0 {
             self.count_end(root);
         } else if flags & flag::SCOPED != 0 {
             self.end_child(root, flags, outcome, joined);

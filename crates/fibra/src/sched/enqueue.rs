@@ -3,7 +3,8 @@
 use super::current;
 use super::queue::Entry;
 use super::shared::Shared;
-use crate::fiber::frame::{FrameRef, NO_HOME};
+use super::worker::Worker;
+use crate::fiber::frame::{FrameRef, NO_HOME, flag};
 use crate::prim::atomic::Ordering;
 
 /// Where a fiber that is woken on its own worker goes.
@@ -57,4 +58,14 @@ fn enqueue_from_outside(frame: FrameRef) {
         shared.deliver(home as usize, frame);
     }
     shared.visitors.leave();
+}
+
+impl Worker {
+    /// A new fiber that must stay here: behind what is ready.
+    pub(crate) fn push_local(&self, frame: FrameRef) {
+        if !frame.has(flag::ROOT) {
+            self.shared.sysmon.start_if_late(&self.shared);
+        }
+        self.push_ready(frame);
+    }
 }

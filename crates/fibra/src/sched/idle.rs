@@ -70,6 +70,13 @@
 //! *Not too many.* Only `wake_one` wakes for surplus; it adds one searcher and removes one sleeper in a single step, and only if there
 //! is room for a searcher.
 //!
+//! # The watcher
+//!
+//! Sysmon watches workers that run something, and must cost nothing when nobody does. So it leaves when all sleep
+//! ([`dismiss_watcher`](Idle::dismiss_watcher)), and the first worker that wakes calls it back ([`call_watcher`](Idle::call_watcher), right
+//! after `woke`). It says that it leaves and then looks at the counts; a worker leaves the counts (or was taken out of them by who
+//! woke it) and then looks whether somebody watches. All four are SeqCst, so one of the two sees the other: nobody runs unwatched.
+//!
 //! # Seeded bugs
 //!
 //! CI switches each on (`FIBRA_BUG=…`, see `prim::bug`) and expects the model beside it to fail; `.ci/bugs` holds the same list.
@@ -84,11 +91,12 @@
 //! | `idle_leave_late` | the searcher leaves after its second look | `sched::idle::model::model_searcher_that_leaves_looks_again` |
 //! | `idle_no_chain` | a searcher that found work wakes nobody | `sched::idle::model::model_two_items_wake_two_workers` |
 //! | `idle_stop_unseen` | the second look leaves out the stop flag | `sched::idle::model::model_stop_reaches_a_worker_going_to_sleep` |
+//! | `idle_dismiss_early` | the watcher looks first and says then that it leaves | `sched::idle::model::model_nobody_runs_unwatched` |
 
 use std::fmt;
 
 use crate::prim::CacheLine;
-use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering, handshake_load_u64};
+use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering, handshake_load_u32, handshake_load_u64};
 use crate::prim::bug::seeded_bug;
 use crate::prim::sync::Mutex;
 
@@ -148,6 +156,8 @@ pub(crate) struct Idle {
     workers: Box<[CacheLine<AtomicU32>]>,
     /// Who is SLEEPING; the last to come is the first to be woken, its caches are the warmest. Never grows beyond its first allocation.
     sleepers: Mutex<Vec<usize>>,
+    /// 0: the watcher has left, and is to be called by the first who wakes. Without a watcher it is never 0.
+    watched: AtomicU32,
 }
 
 impl Idle {
@@ -157,6 +167,7 @@ impl Idle {
             counts: CacheLine(AtomicU64::new(0)),
             workers: (0..workers).map(|_| CacheLine(AtomicU32::new(AWAKE))).collect(),
             sleepers: Mutex::new(Vec::with_capacity(workers)),
+            watched: AtomicU32::new(1),
         }
     }
 
@@ -281,6 +292,48 @@ impl Idle {
     pub(crate) fn searching(&self) -> usize {
         // Relaxed: as above.
         Counts(self.counts.load(Ordering::Relaxed)).searching() as usize
+    }
+
+    /// Whether this worker neither sleeps nor is on its way out of sleep.
+    pub(crate) fn is_awake(&self, worker: usize) -> bool {
+        // Relaxed: for sysmon, which looks again later.
+        self.workers[worker].load(Ordering::Relaxed) == AWAKE
+    }
+
+    /// The watcher would like to leave. True: all sleep, and the first who wakes calls it. False: it stays.
+    pub(crate) fn dismiss_watcher(&self) -> bool {
+        let all_sleep = || Counts(handshake_load_u64(&self.counts)).sleeping() as usize == self.workers.len();
+        if seeded_bug("idle_dismiss_early") {
+            let may_leave = all_sleep();
+            self.watched.swap(u32::from(!may_leave), Ordering::SeqCst);
+            return may_leave;
+        }
+        // SeqCst: first half of the handshake with workers that wake; the look at the counts is the second.
+        self.watched.swap(0, Ordering::SeqCst);
+        if all_sleep() {
+            return true;
+        }
+        // Relaxed: taken back; a worker that saw it meanwhile has called, and the watcher looks once more than it had to.
+        self.watched.store(1, Ordering::Relaxed);
+        false
+    }
+
+    /// There is no watcher yet, before any worker runs: the first who wakes calls it.
+    pub(crate) fn dismiss_watcher_at_first(&self) {
+        // Relaxed: the workers' threads start later, or this is one of them.
+        self.watched.store(0, Ordering::Relaxed);
+    }
+
+    /// Somebody watches, called or not.
+    pub(crate) fn watch(&self) {
+        // Relaxed: a worker that still calls costs a look.
+        self.watched.store(1, Ordering::Relaxed);
+    }
+
+    /// For a worker, right after `woke`. True: the watcher has left, and the caller must call it.
+    pub(crate) fn call_watcher(&self) -> bool {
+        // SeqCst, both: second half of the handshake with `dismiss_watcher`; leaving the counts was the first. Of several one calls.
+        handshake_load_u32(&self.watched) == 0 && self.watched.swap(1, Ordering::SeqCst) == 0
     }
 
     /// Takes a SLEEPING worker out of list and count. The caller holds the lock and changes the worker's word.

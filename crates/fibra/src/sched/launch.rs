@@ -22,9 +22,12 @@ use crate::prim::atomic::Ordering;
 use crate::prim::clock;
 use crate::prim::thread::{self, JoinHandle};
 
-/// The threads of a runtime, to be joined.
-#[derive(Debug, Default)]
-pub(crate) struct Threads(Vec<JoinHandle<()>>);
+/// The threads of a runtime, to be joined: those of its workers, and sysmon's, which may start later.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    workers: Vec<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
 
 /// A runtime whose worker 0 has no thread yet.
 #[derive(Debug)]
@@ -56,7 +59,8 @@ pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
     }
     let remotes = drivers.iter().map(|driver| Remote::new(driver.kicker())).collect();
     let shared = Shared::new(config, remotes);
-    let mut launched = Launched { shared, threads: Threads::default(), own: None };
+    let threads = Threads { workers: Vec::new(), shared: shared.clone() };
+    let mut launched = Launched { shared, threads, own: None };
     match start_threads(&mut launched, drivers, keep_first) {
         Ok(()) => Ok(launched),
         Err(error) => {
@@ -77,16 +81,13 @@ fn start_threads(launched: &mut Launched, drivers: Vec<Driver>, keep_first: bool
         }
         let shared = launched.shared.clone();
         let name = format!("{}-worker-{index}", shared.config.name);
-        launched.threads.0.push(thread::start(name, move || {
+        launched.threads.workers.push(thread::start(name, move || {
             let worker = Worker::new(index, shared, driver);
             run_worker(&worker, || false);
             worker.retire();
         })?);
     }
-    if let Some(sysmon) = Sysmon::start(&launched.shared)? {
-        launched.threads.0.push(sysmon);
-    }
-    Ok(())
+    Sysmon::start(&launched.shared, keep_first)
 }
 
 /// Runs a worker's loop on this thread until the runtime stops or `over` says so.
@@ -94,8 +95,14 @@ pub(crate) fn run_worker(worker: &Worker, over: impl Fn() -> bool) {
     // Without an alternate stack an overflow still ends the process, only without its report.
     let _alt_stack = AltStack::install_for_thread().ok();
     let unwinds = NoWayOn;
+    let remote = worker.remote();
+    if worker.shared.sysmon.watches() {
+        // Relaxed, here and below: a number for reports, nothing else is read on the strength of it.
+        remote.thread.store(thread::os_id(), Ordering::Relaxed);
+    }
     // Relaxed: a hint while there is work; a sleeping worker is woken after it is set.
     worker.run_loop(|| over() || worker.shared.stop.load(Ordering::Relaxed));
+    remote.thread.store(0, Ordering::Relaxed); // Relaxed: as above.
     std::mem::forget(unwinds);
 }
 
@@ -123,19 +130,20 @@ pub(crate) fn stop(shared: &Shared) {
 impl Threads {
     /// Step 5.
     pub(crate) fn join(&mut self) {
-        for thread in self.0.drain(..) {
+        for thread in self.workers.drain(..) {
             // A worker's loop catches what fibers do; if it panicked all the same, the hook has said so.
             let _ = thread.join();
         }
+        self.shared.sysmon.join();
     }
 
     /// Lets them go: nobody will wait for them. One that ends all the same is cleaned up by the system.
     pub(crate) fn abandon(&mut self) {
-        self.0.clear();
+        self.workers.clear();
     }
 
     /// For a forked child, where they do not exist: letting one go would speak to the system about it.
     pub(crate) fn forget(&mut self) {
-        std::mem::forget(std::mem::take(&mut self.0));
+        std::mem::forget(std::mem::take(&mut self.workers));
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! worker.rs     one thread's loop; the switch into and out of fibers
 //! mail.rs       what a worker gets from other threads                ending.rs  the end of a fiber      timing.rs  its timers
+//! offer.rs      the second half of a `join`: offered, and taken back if nobody came
 //! search.rs     a worker without work: injector, timers, steal, spin, sleep
 //! queue/        fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! idle.rs       who sleeps, who searches, who is woken
@@ -11,8 +12,9 @@
 //! enqueue.rs    the way into the queues for everything above        wake.rs  completing a wait, whatever waits
 //! scope.rs      scopes: who counts in one, and who is cancelled with it
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
-//! blocking.rs   the pool of threads for blocking work               sysmon.rs  rescue from a spawner that computes
-//! visitors.rs   threads from outside that touch a runtime
+//! blocking.rs   the pool of threads for blocking work               sysmon.rs  the thread that looks after workers
+//! started.rs    the lists of started fibers
+//! visitors.rs   threads from outside that touch a runtime            stall.rs   reports a worker that stands still
 //! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
 //! ```
 //!
@@ -44,6 +46,8 @@ pub(crate) mod migrate;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) mod offer;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod root;
@@ -55,6 +59,10 @@ mod search;
 pub(crate) mod shared;
 #[cfg(not(any(loom, shuttle)))]
 mod stackless;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod stall;
+#[cfg(not(any(loom, shuttle)))]
+mod started;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
 #[cfg(not(any(loom, shuttle)))]

@@ -72,6 +72,64 @@ fn model_take_back_against_thief() {
     });
 }
 
+// The second half of a `join`: the joiner takes it out of its deque, or claims it where a thief has carried it, or loses it to him. Taken
+// back, the frame is offered again, and the thief, who may still have the entry of its first life, does not start the second.
+#[test]
+fn model_offer_taken_back_against_thief() {
+    check(3, || {
+        let offered = Arc::new(Offered {
+            fresh: Fresh::new(),
+            word: Word::new(),
+            closure: UnsafeCell::new(0),
+            starts: AtomicU32::new(0),
+        });
+        let thief = {
+            let offered = offered.clone();
+            thread::spawn(move || {
+                // SAFETY: the thief is the owner of its own deque.
+                if let Steal::Stolen { first, .. } = unsafe { offered.fresh.steal_half_into(&Fresh::new(), 1) } {
+                    // `Worker::start_entry`, some time later.
+                    if offered.word.start(Ticket::from_bits(first.ticket)) {
+                        offered.run();
+                        return 1;
+                    }
+                }
+                0
+            })
+        };
+        let (mut lives, mut taken_back) = (0, 0);
+        while lives < 2 && taken_back == lives {
+            lives += 1;
+            // SAFETY: not published.
+            offered.closure.with_mut(|closure| unsafe { *closure = 7 });
+            let ticket = offered.word.publish_spawned();
+            let entry = Entry { frame: 1, ticket: ticket.to_bits() };
+            // SAFETY: this thread is the owner of the deque.
+            unsafe { offered.fresh.push(entry) };
+            // `Worker::take_back`. SAFETY: as above.
+            let is_ours = if unsafe { offered.fresh.take_newest_if(entry) } {
+                offered.word.withdraw();
+                true
+            } else if seeded_bug("offer_claimed_by_look") {
+                let is_ours = offered.word.snapshot().state() == State::Runnable;
+                is_ours.then(|| offered.word.withdraw());
+                is_ours
+            } else {
+                let is_ours = offered.word.start(ticket);
+                is_ours.then(|| offered.word.recycle());
+                is_ours
+            };
+            if is_ours {
+                offered.run();
+                taken_back += 1;
+            }
+        }
+        let stolen = thief.join().unwrap();
+        assert_eq!(taken_back + stolen, lives, "each life was run by one of the two");
+        assert_eq!(offered.starts.load(Ordering::Relaxed), lives);
+    });
+}
+
 /// A runtime with one fiber, as one who wakes it from outside sees it.
 struct Runtime {
     word: Word,

@@ -4,8 +4,8 @@
 //! scope's. Three things are kept here:
 //!
 //! * **The count.** Children that are started or end on the worker the body lives on are counted there without an atomic (`local`); all
-//!   others on the shared number of the [`Root`]. The owner adds its difference when the body is over, and is woken at zero. Nobody has to
-//!   be asked for his share, unlike in the root of a `run`: scopes are short, and waking a worker costs more than counting on a shared line.
+//!   others on the shared number of the [`Root`]. The owner adds its difference when the body is over, and is woken at zero. Nobody has
+//!   to be asked for his share, unlike in the root of a `run`: scopes are short, and waking a worker costs more than a shared line.
 //! * **The children.** Those that have started are in a list: on the owner's worker one per scope, on every other worker one for all
 //!   scopes that live elsewhere (`holders` says which workers have any). Unstarted ones look at the scope when they start.
 //! * **The body.** Cancelling it marks the owner (`CANCEL_BODY`) and ends its wait, like any canceller. What is cancelled is the

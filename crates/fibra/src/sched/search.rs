@@ -269,7 +269,11 @@ impl Worker {
                 (None, None) => Timeout::Forever,
             });
         }
-        shared.idle.woke(self.index)
+        let woken = shared.idle.woke(self.index);
+        if shared.idle.call_watcher() {
+            shared.sysmon.call(shared);
+        }
+        woken
     }
 }
 

@@ -12,6 +12,7 @@ use super::queue::injector::Injector;
 use super::queue::{Entry, Linked};
 use super::root::Root;
 use super::scope::{self, ScopeRef};
+use super::stall::StallConfig;
 use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
 use super::timing::ScopeTimer;
@@ -20,7 +21,7 @@ use crate::driver::Kicker;
 use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::fiber::stack::StackSize;
 use crate::prim::CacheLine;
-use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::prim::sync::Mutex;
 use crate::wait::word::Ticket;
 
@@ -36,6 +37,8 @@ pub(crate) struct Config {
     /// No thread but the caller's, deterministic order.
     pub(crate) current_thread: bool,
     pub(crate) sysmon: bool,
+    /// Who is told of workers that stand still; none: nobody looks.
+    pub(crate) stall: Option<StallConfig>,
     /// Cancellation is observed, never delivered (the only way with `panic = "abort"`).
     pub(crate) cooperative: bool,
     pub(crate) seed: Option<u64>,
@@ -104,6 +107,8 @@ pub(crate) struct Remote {
     pub(crate) mail: CacheLine<Mail>,
     pub(crate) stats: CacheLine<WorkerStats>,
     pub(crate) kicker: Kicker,
+    /// The system's number of the thread that runs its loop; 0: none does, or nobody wants to know.
+    pub(crate) thread: AtomicU32,
 }
 
 /// What arrives from outside; looked at on every turn, so the two things to look at share a line.
@@ -125,6 +130,7 @@ impl Remote {
             }),
             stats: CacheLine(WorkerStats::default()),
             kicker,
+            thread: AtomicU32::new(0),
         }
     }
 }
@@ -182,7 +188,7 @@ impl Shared {
         let daemons = roots.make();
         let workers = remotes.len();
         Arc::new(Self {
-            sysmon: Sysmon::new(config.sysmon && workers > 1),
+            sysmon: Sysmon::new(&config),
             blocking: BlockingPool::new(&config.name, config.max_blocking),
             base_flags: if config.cooperative { flag::HOLD_OFF } else { 0 },
             config,

@@ -1,20 +1,27 @@
-//! The minimal system monitor: rescues unstarted fibers from a spawner that computes and does not switch.
+//! The system monitor: one thread per runtime that looks after its workers.
 //!
-//! A worker judges its surplus when it switches. One that spawns and then computes never does, so somebody else has to look: this
-//! thread, which ticks once a millisecond while a worker has unstarted fibers, and sleeps without a time-out otherwise (law 9).
-//! It is advisory: with `FIBRA_SYSMON=0` nothing is lost but that rescue. It also gives the memory of idle stacks back.
+//! * *Rescue.* A worker judges its surplus when it switches. One that spawns and then computes never does, so somebody else has to look:
+//!   once a millisecond, while a worker has unstarted fibers. Of use only where another worker could take them.
+//! * *Stalls.* A worker that runs one fiber for a second without a switch is reported (`stall.rs`): a look every quarter of that, while
+//!   some worker is awake. When all have slept from one look to the next, it leaves, and the first that wakes calls it (`idle.rs`).
+//!
+//! The thread of `fibra::run` with one worker, where there is nothing to rescue, starts when something could be held up: with the first
+//! fiber beside its own, or the first sleep. Starting and joining a thread costs more than a short run does otherwise.
+//!
+//! When there is nothing to look at it sleeps without a time-out (law 9). It is advisory: with `FIBRA_SYSMON=0` nothing is lost but rescue
+//! and reports. It also gives the memory of idle stacks back.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::shared::Shared;
+use super::shared::{Config, Shared};
+use super::stall::{StallConfig, StallWatch};
 use crate::fiber::stack::trim_depot;
-use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::prim::sync::{Condvar, Mutex};
-use crate::prim::thread;
+use crate::prim::{clock, thread};
 
-/// Between two looks, while armed.
+/// Between two looks for surplus, while armed.
 const TICK: Duration = Duration::from_millis(1);
 /// Looks without any surplus before it disarms: spawners that come and go do not have to wake it each time.
 const IDLE_TICKS: u32 = 20;
@@ -24,40 +31,78 @@ const TRIM_BATCH: usize = 256;
 /// See the header.
 #[derive(Debug)]
 pub(crate) struct Sysmon {
-    enabled: bool,
+    rescues: bool,
+    stall: Option<StallConfig>,
     armed: AtomicBool,
+    /// Counted by the thread, read by anybody.
+    stalls: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Somebody has unstarted fibers.
     armed: bool,
+    /// Somebody woke after the watcher had left.
+    called: bool,
+    /// It starts when it is armed or called.
+    late: bool,
+    thread: Option<thread::JoinHandle<()>>,
     stop: bool,
 }
 
 impl Sysmon {
-    pub(crate) fn new(enabled: bool) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self::with(config.sysmon && config.workers > 1, config.stall.filter(|_| config.sysmon))
+    }
+
+    fn with(rescues: bool, stall: Option<StallConfig>) -> Self {
         Self {
-            enabled,
-            // Disabled: armed for good, so that nobody tries to arm it.
-            armed: AtomicBool::new(!enabled),
+            rescues,
+            stall,
+            // No rescue: armed for good, so that nobody tries to arm it.
+            armed: AtomicBool::new(!rescues),
+            stalls: AtomicU64::new(0),
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
         }
     }
 
+    /// Does it look for workers that stand still?
+    pub(crate) fn watches(&self) -> bool {
+        self.stall.is_some()
+    }
+
+    /// How many stalls it has seen.
+    pub(crate) fn stalls(&self) -> u64 {
+        // Relaxed: a number for people.
+        self.stalls.load(Ordering::Relaxed)
+    }
+
     /// A worker has pushed unstarted work.
     #[inline(always)]
-    pub(crate) fn arm(&self) {
+    pub(crate) fn arm(&self, shared: &Arc<Shared>) {
         // Relaxed: advisory; a stale value costs a tick.
         if !self.armed.load(Ordering::Relaxed) {
-            self.arm_now();
+            self.arm_slow(shared);
+        }
+    }
+
+    /// A worker has something to do beside its first fiber, that another worker could not take.
+    #[inline]
+    pub(crate) fn start_if_late(&self, shared: &Arc<Shared>) {
+        if !self.rescues {
+            self.arm(shared);
         }
     }
 
     #[cold]
     #[inline(never)]
+    fn arm_slow(&self, shared: &Arc<Shared>) {
+        if self.rescues { self.arm_now() } else { self.call(shared) }
+    }
+
     fn arm_now(&self) {
         let mut state = self.state.lock();
         state.armed = true;
@@ -66,13 +111,53 @@ impl Sysmon {
         self.changed.notify_one();
     }
 
-    /// Starts the thread, if there is to be one.
-    pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<Option<thread::JoinHandle<()>>> {
-        if !shared.sysmon.enabled {
-            return Ok(None);
+    /// A worker is awake and nobody watches: see `Idle::call_watcher`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn call(&self, shared: &Arc<Shared>) {
+        let mut state = self.state.lock();
+        state.called = true;
+        if !std::mem::take(&mut state.late) {
+            self.changed.notify_one();
+            return;
         }
-        let shared = shared.clone();
-        thread::start(format!("{}-sysmon", shared.config.name), move || shared.sysmon.watch(&shared)).map(Some)
+        drop(state);
+        // Relaxed: as if it could not be armed, see `with`.
+        self.armed.store(true, Ordering::Relaxed);
+        shared.idle.watch();
+        // If there is no thread to be had, nobody looks, and that is all.
+        let _ = Self::start_now(shared);
+    }
+
+    /// Starts the thread, if there is to be one: at once, or when there is something to look at.
+    pub(crate) fn start(shared: &Arc<Shared>, late: bool) -> std::io::Result<()> {
+        let sysmon = &shared.sysmon;
+        if !sysmon.rescues && !sysmon.watches() {
+            return Ok(());
+        }
+        if !late || sysmon.rescues {
+            return Self::start_now(shared);
+        }
+        sysmon.state.lock().late = true;
+        // Relaxed: before any worker runs. The next to arm it starts it, and so does the next to wake.
+        sysmon.armed.store(false, Ordering::Relaxed);
+        shared.idle.dismiss_watcher_at_first();
+        Ok(())
+    }
+
+    fn start_now(shared: &Arc<Shared>) -> std::io::Result<()> {
+        let name = format!("{}-sysmon", shared.config.name);
+        let body = shared.clone();
+        let thread = thread::start(name, move || body.sysmon.run(&body))?;
+        shared.sysmon.state.lock().thread = Some(thread);
+        Ok(())
+    }
+
+    /// Waits for the end of the thread, after `stop`.
+    pub(crate) fn join(&self) {
+        let thread = self.state.lock().thread.take();
+        // If it panicked, the hook has said so.
+        let _ = thread.map(thread::JoinHandle::join);
     }
 
     pub(crate) fn stop(&self) {
@@ -80,38 +165,71 @@ impl Sysmon {
         self.changed.notify_one();
     }
 
-    fn watch(&self, shared: &Shared) {
-        let seen = RefCell::new(vec![0u64; shared.remotes.len()]);
+    fn run(&self, shared: &Shared) {
+        let mut seen = vec![0u64; shared.remotes.len()];
+        let mut quiet = 0;
+        // Workers begin awake, so it begins by watching them.
+        let mut watch = self.stall.map(|stall| StallWatch::new(stall, shared.remotes.len()));
+        let mut watching = watch.is_some();
         loop {
             let mut state = self.state.lock();
-            while !state.armed && !state.stop {
+            let ticking = loop {
+                if state.stop {
+                    return;
+                }
+                if std::mem::take(&mut state.called) && !std::mem::replace(&mut watching, true) {
+                    watch.iter_mut().for_each(|watch| watch.resume(clock::now()));
+                }
+                if state.armed || watching {
+                    break state.armed;
+                }
                 state = self.changed.wait(state);
-            }
+            };
+            let pause = watch.as_ref().filter(|_| !ticking).map_or(TICK, StallWatch::period);
+            let state = self.changed.wait_timeout(state, pause);
             if state.stop {
                 return;
             }
             drop(state);
-            let mut quiet = 0;
-            while quiet < IDLE_TICKS {
-                let state = self.changed.wait_timeout(self.state.lock(), TICK);
-                if state.stop {
-                    return;
+            if ticking {
+                quiet = if self.look(shared, &mut seen) { 0 } else { quiet + 1 };
+                if quiet == IDLE_TICKS {
+                    quiet = 0;
+                    self.disarm(shared, &mut seen);
                 }
-                drop(state);
-                quiet = if self.look(shared, &mut seen.borrow_mut()) { 0 } else { quiet + 1 };
             }
-            let mut state = self.state.lock();
-            state.armed = false;
-            // Relaxed: under the lock, see `arm`.
-            self.armed.store(false, Ordering::Relaxed);
-            drop(state);
-            // Whoever pushed just before saw it armed: one more look.
-            if self.look(shared, &mut seen.borrow_mut()) {
-                self.arm_now();
-            } else {
-                self.trim(|| trim_depot(TRIM_BATCH) == TRIM_BATCH);
+            if watching && let Some(watch) = &mut watch {
+                watching = self.look_for_stalls(watch, shared);
             }
         }
+    }
+
+    /// No surplus for a while.
+    fn disarm(&self, shared: &Shared, seen: &mut [u64]) {
+        let mut state = self.state.lock();
+        state.armed = false;
+        // Relaxed: under the lock, see `arm`.
+        self.armed.store(false, Ordering::Relaxed);
+        drop(state);
+        // Whoever pushed just before saw it armed: one more look.
+        if self.look(shared, seen) {
+            self.arm_now();
+        } else {
+            self.trim(|| trim_depot(TRIM_BATCH) == TRIM_BATCH);
+        }
+    }
+
+    /// True if it goes on watching.
+    fn look_for_stalls(&self, watch: &mut StallWatch, shared: &Shared) -> bool {
+        let now = clock::now();
+        if !watch.is_due(now) {
+            return true;
+        }
+        let looked = watch.look(shared, now);
+        // Relaxed: as in `stalls`.
+        self.stalls.fetch_add(looked.stalls, Ordering::Relaxed);
+        // If workers only sleep between two pieces of work, calling it each time would cost them more than looking costs it.
+        looked.active || !shared.idle.dismiss_watcher()
     }
 
     /// Gives memory back, a batch at a time, while `batch` says that there may be more. Shutdown does not wait for it: what a million
@@ -143,7 +261,7 @@ mod tests {
 
     #[test]
     fn shutdown_does_not_wait_for_all_idle_memory_to_go() {
-        let sysmon = Sysmon::new(true);
+        let sysmon = Sysmon::with(true, None);
         let mut batches = 0;
         sysmon.trim(|| {
             batches += 1;

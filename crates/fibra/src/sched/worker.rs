@@ -19,11 +19,12 @@ use std::sync::Arc;
 
 use super::current;
 use super::enqueue::Place;
+use super::offer::{Offered, Offers};
 use super::policy::{INJECTOR_PERIOD, Pick, Policy};
 use super::queue::ready::Ready;
 use super::queue::{Entry, is_linked};
 use super::root::Tally;
-use super::scope::{NEVER, ScopeCache, ScopeRecord};
+use super::scope::{NEVER, ScopeCache};
 use super::shared::{Remote, RootRef, Shared};
 use super::stats::WorkerStats;
 use crate::driver::Driver;
@@ -83,7 +84,7 @@ pub(crate) struct Worker {
 
     pub(crate) index: usize,
     /// Whether there are other workers.
-    alone: bool,
+    pub(super) alone: bool,
     stack_size: StackSize,
     pub(crate) shared: Arc<Shared>,
     pub(super) policy: OwnerCell<Policy>,
@@ -114,6 +115,7 @@ pub(crate) struct Worker {
     /// Unstarted fibers that could not get a stack; tried again when one comes free.
     pub(super) stackless: OwnerCell<std::collections::VecDeque<FrameRef>>,
     pub(super) search: super::search::SearchState,
+    pub(super) offers: Offers,
 }
 
 impl Worker {
@@ -153,6 +155,7 @@ impl Worker {
             wakers_to_call: Cell::new(0),
             stackless: OwnerCell::new(std::collections::VecDeque::new()),
             search: super::search::SearchState::new(workers),
+            offers: Offers::new(),
         }
     }
 
@@ -250,6 +253,7 @@ impl Worker {
         if self.remote().mail.has_commands.load(Ordering::Relaxed) {
             self.read_mail();
         }
+        self.shared.sysmon.start_if_late(&self.shared);
         if rounds.is_multiple_of(CLOCK_ROUNDS) && !self.armed.get() {
             self.clock.set(self.policy.with(|policy| policy.now()));
         }
@@ -356,9 +360,8 @@ impl Worker {
     #[inline(always)]
     pub(super) fn bind_stack(&self, frame: FrameRef) -> Option<FrameRef> {
         let mut size = self.stack_size;
-        // SAFETY: this worker is about to run it, so it is not recycled.
-        if let Some(extras) = unsafe { frame.extras() } {
-            size = extras.stack_size.unwrap_or(size);
+        if frame.has(flag::EXTRAS | flag::HALF) {
+            size = self.stack_size_of(frame);
         }
         let stack = match self.stacks.with(|stacks| stacks.take(size)) {
             Ok(stack) => stack,
@@ -389,40 +392,19 @@ impl Worker {
         Some(frame)
     }
 
-    /// The list of started fibers that this one belongs into.
-    #[inline(always)]
-    fn list_of(&self, frame: FrameRef) -> &Cell<*const Frame> {
-        // SAFETY: the flag is what `of` asks for.
-        if frame.has(flag::SCOPED) { unsafe { ScopeRecord::of(frame) }.list_on(self) } else { &self.started }
-    }
-
-    /// Into the list of started fibers.
-    #[inline(always)]
-    pub(super) fn link_started(&self, frame: FrameRef) {
-        let first = self.list_of(frame).replace(frame);
-        frame.prev_started.set(ptr::null());
-        frame.next_started.set(first);
-        // SAFETY: frames live for ever.
-        if let Some(first) = unsafe { first.as_ref() } {
-            first.prev_started.set(frame);
-        }
-        self.stats().started.add(1);
-    }
-
-    /// Out of it again.
-    #[inline(always)]
-    pub(super) fn unlink_started(&self, frame: FrameRef) {
-        let (prev, next) = (frame.prev_started.get(), frame.next_started.get());
-        // SAFETY: frames live for ever; both are in this worker's list.
-        match unsafe { prev.as_ref() } {
-            None => self.list_of(frame).set(next),
-            Some(prev) => prev.next_started.set(next),
-        }
-        // SAFETY: as above.
-        if let Some(next) = unsafe { next.as_ref() } {
-            next.prev_started.set(prev);
-        }
-        self.stats().started.sub(1);
+    /// The stack size of a fiber that may have asked for one.
+    #[cold]
+    #[inline(never)]
+    fn stack_size_of(&self, frame: FrameRef) -> StackSize {
+        // SAFETY: this worker is about to run it, so it is not recycled, and what it runs has not been taken out.
+        let wanted = unsafe {
+            if frame.has(flag::HALF) {
+                Offered::stack_size(frame)
+            } else {
+                frame.extras().and_then(|extras| extras.stack_size)
+            }
+        };
+        wanted.unwrap_or(self.stack_size)
     }
 
     /// Takes the stack off a fiber that does not need it any more, on the scheduler's stack.
@@ -513,18 +495,13 @@ impl Worker {
     fn push_entry(&self, entry: Entry) {
         // SAFETY: this thread is the owner of its worker's deque.
         unsafe { self.remote().fresh.push(entry) };
-        self.shared.sysmon.arm();
+        self.shared.sysmon.arm(&self.shared);
     }
 
     /// A new fiber of this worker's: stays here unless an idle worker comes for it.
     #[inline(always)]
     pub(crate) fn push_spawned(&self, frame: FrameRef, ticket: Ticket) {
         self.push_entry(Entry { frame: frame.address(), ticket: ticket.to_bits() });
-    }
-
-    /// A new fiber that must stay here: behind what is ready.
-    pub(crate) fn push_local(&self, frame: FrameRef) {
-        self.push_ready(frame);
     }
 
     #[inline(always)]
@@ -675,7 +652,7 @@ unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         if cancelled != 0 && !frame.has(flag::ROOT) {
             super::cancel::request(frame, cancelled);
         }
-        let result = if frame.flags() & (flag::CANCEL | flag::ROOT) == flag::CANCEL {
+        let result = if frame.flags() & (flag::CANCEL | flag::ROOT | flag::HALF) == flag::CANCEL {
             // SAFETY: RUNNING for the first time (or a task between polls): the closure is in the storage.
             unsafe { (thunk.discard)(frame) };
             RunResult::Ended(Outcome::Cancelled)

@@ -233,8 +233,8 @@ impl<'a, 'b> Open<'a, 'b> {
         }
         standing.open.set(self.scope.as_ptr());
         let raise = flag::OPEN_SCOPES | if self.shielded { flag::BARRIER } else { 0 };
-        // SeqCst read-modify-write: a canceller of the fiber sets its flag in the same word. If he comes later he finds the scope; if he came
-        // earlier his flag is seen here.
+        // SeqCst read-modify-write: a canceller of the fiber sets its flag in the same word. If he comes later he finds the scope; if he
+        // came earlier his flag is seen here.
         let before = self.here.waiter.get().flags.fetch_or(raise, Ordering::SeqCst);
         self.lower = raise & !before;
         if before & flag::CANCEL != 0

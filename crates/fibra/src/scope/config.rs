@@ -2,15 +2,18 @@
 
 use std::io;
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::runtime::Runtime;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
+use crate::observe::report;
 use crate::sched::blocking::MAX_THREADS;
 use crate::sched::launch::{Launched, launch, prepare_process};
 #[cfg(feature = "unstable-migration")]
 use crate::sched::migrate::Migration;
 use crate::sched::shared::Config;
+use crate::sched::stall::{STALL_MILLIS, StallConfig};
 use crate::wait::word::enable_spec_assert;
 
 /// Most workers a runtime may have.
@@ -37,7 +40,8 @@ pub enum Cancellation {
 /// | [`max_fibers`](Self::max_fibers) | | no cap |
 /// | [`max_blocking_threads`](Self::max_blocking_threads) | | 512 |
 ///
-/// Further variables: `FIBRA_SYSMON=0` leaves the system monitor out, `FIBRA_GUARD=mprotect` guards stacks the old way,
+/// Further variables: `FIBRA_STALL_MS` is how long a worker may run one fiber without a switch before it is reported (1000; 0: for ever),
+/// `FIBRA_SYSMON=0` leaves the system monitor out, and with it those reports, `FIBRA_GUARD=mprotect` guards stacks the old way,
 /// `FIBRA_SPEC_ASSERT=1` checks state transitions in release builds too: those into running, into and out of parking, and by a wake.
 /// Those of a spawn, a yield, an end and the reuse of a frame are on the hottest paths and checked in debug builds only.
 /// The environment is read when a runtime is built, and not again.
@@ -220,6 +224,10 @@ impl RuntimeBuilder {
         if self.keep_mxcsr {
             watch_mxcsr(true);
         }
+        let stall_millis = from_env("FIBRA_STALL_MS")?.unwrap_or(STALL_MILLIS);
+        // A current-thread runtime promises that there is no other thread, so there is nobody who could look.
+        let stall = (stall_millis > 0 && !self.current_thread)
+            .then(|| StallConfig { after: Duration::from_millis(stall_millis), fibers: report::on_worker });
         let seed = self.current_thread.then_some(0);
         Ok(Config {
             name: self.name.unwrap_or_else(|| "fibra".to_owned()),
@@ -230,6 +238,7 @@ impl RuntimeBuilder {
             max_blocking,
             current_thread: self.current_thread,
             sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
+            stall,
             cooperative: self.cancellation == Cancellation::Cooperative,
             seed,
             #[cfg(feature = "unstable-migration")]

@@ -47,7 +47,6 @@ use crate::wait::word::{ARM_FIRST, Arm, Ticket};
 ///     assert_eq!(error.message(), "no luck");
 /// });
 /// ```
-#[must_use = "a dropped handle detaches its fiber"]
 pub struct JoinHandle<T> {
     frame: FrameRef,
     _result: PhantomData<T>,
@@ -160,7 +159,7 @@ impl<T> JoinHandle<T> {
             {
                 worker.run_next_if_newest(self.frame);
             }
-            match wait(&JoinWait { frame: self.frame, node: Node::new() }, how) {
+            match wait(&JoinWait::new(self.frame), how) {
                 Ended::TimedOut => return self.is_finished(),
                 Ended::NotParked | Ended::Overtaken(_) | Ended::Completed(_) => {}
                 Ended::Cancelled => unreachable!("`wait` unwinds"),
@@ -308,9 +307,15 @@ impl<T> fmt::Debug for JoinHandle<T> {
 }
 
 /// One joiner's wait, on its stack.
-struct JoinWait {
+pub(super) struct JoinWait {
     frame: FrameRef,
     node: Node,
+}
+
+impl JoinWait {
+    pub(super) fn new(frame: FrameRef) -> Self {
+        Self { frame, node: Node::new() }
+    }
 }
 
 impl Waitable for JoinWait {

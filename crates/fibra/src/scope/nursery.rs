@@ -334,7 +334,8 @@ impl<'scope> Scope<'scope, '_> {
         let shared = unsafe { self.record.shared() };
         assert!(
             current::worker().is_some_and(|worker| std::ptr::eq(&*worker.shared, shared)),
-            "fibra: spawn_local on a thread that runs no fibers of this scope's runtime: a fiber that must not move needs a worker to stay on"
+            "fibra: spawn_local on a thread that runs no fibers of this scope's runtime: a fiber that must not move \
+             needs a worker to stay on"
         );
     }
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use super::config::RuntimeBuilder;
 use super::join::JoinHandle;
+use super::options::Builder;
 use super::root::{cancel_root, drain, run_root};
-use super::spawn::{Builder, spawn_with, try_spawn};
+use super::spawn::{spawn_with, try_spawn};
 use crate::fiber::frame::{Extras, flag};
 use crate::fiber::stack::StackSize;
 use crate::observe::metrics::Metrics;
@@ -76,6 +77,8 @@ impl Runtime {
     ///
     /// A started fiber never moves to another thread. So while fibers that were started by one thread are still there (spawned with
     /// [`spawn`](Self::spawn) and parked between two runs), `run` on another thread panics.
+    ///
+    /// Without another thread nobody notices that this one stands still, so stalls are neither reported nor counted.
     ///
     /// # Errors
     /// See [`RuntimeBuilder::build`].

@@ -34,20 +34,35 @@ pub(crate) fn wait(waitable: &impl Waitable, how: Wait) -> Ended {
 /// Waits, but returns [`Ended::Cancelled`] instead of unwinding: for callers that have something to take back first.
 #[inline]
 pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
-    wait_as(waitable, how, false)
+    wait_as(waitable, how, Manner::Plain)
 }
 
 /// The same for one who wants to know of cancellation as such, also where it is held off and would not be delivered.
 pub(crate) fn wait_watching(waitable: &impl Waitable, how: Wait) -> Ended {
-    wait_as(waitable, how, true)
+    wait_as(waitable, how, Manner::Watching)
+}
+
+/// A binding wait that cancellation interrupts all the same, where it could be delivered, with [`Ended::Cancelled`]: for whoever passes it
+/// on to the one he waits for, and then waits on, without this.
+pub(crate) fn wait_to_pass_on(waitable: &impl Waitable, how: Wait) -> Ended {
+    debug_assert!(how.reason.is_binding(), "a revocable wait is interrupted anyway");
+    wait_as(waitable, how, Manner::PassingOn)
+}
+
+/// How a wait stands to cancellation, beyond what its reason says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Plain,
+    Watching,
+    PassingOn,
 }
 
 #[inline(always)]
-fn wait_as(waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
+fn wait_as(waitable: &impl Waitable, how: Wait, manner: Manner) -> Ended {
     match current::worker() {
-        None => thread_wait(waitable, how, watching),
+        None => thread_wait(waitable, how, manner == Manner::Watching),
         Some(worker) => match worker.current.get() {
-            Some(frame) => fiber_wait(worker, frame, waitable, how, watching),
+            Some(frame) => fiber_wait(worker, frame, waitable, how, manner),
             None => {
                 panic!("fibra: a blocking call on a worker's own stack, where only machines run: they must not block")
             }
@@ -67,7 +82,8 @@ pub(crate) fn entry() {
 }
 
 #[inline]
-fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
+fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: Wait, manner: Manner) -> Ended {
+    let watching = manner == Manner::Watching;
     let top = frame.top().expect("a running fiber has a stack");
     let flags = frame.flags();
     if flags & flag::NO_SUSPEND != 0 {
@@ -75,7 +91,7 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
     }
     // Most fibers are not shielded and nobody unwinds: then nothing holds cancellation off.
     let may_hold_off = flags & flag::HOLD_OFF != 0 || std::thread::panicking();
-    let kind = match how.kind() {
+    let kind = match if manner == Manner::PassingOn { ARM_REVOCABLE } else { how.kind() } {
         ARM_REVOCABLE if may_hold_off && !watching => cancel::wait_kind(worker, frame),
         kind => kind,
     };

@@ -35,6 +35,8 @@ pub enum WaitReason {
     ScopeEnd = 13,
     /// Waiting for a [`CancelToken`](crate::CancelToken) to be cancelled.
     TokenCancelled = 14,
+    /// In [`join`](crate::join()): this half is done, the other one was taken by another worker: binding.
+    JoinHalf = 19,
     /// Waiting for a [`Mutex`](crate::sync::Mutex).
     MutexLock = 20,
     /// Waiting for a [`Condvar`](crate::sync::Condvar) to be notified.
@@ -64,7 +66,7 @@ pub enum WaitReason {
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 26] = [
+    pub const ALL: [WaitReason; 27] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -79,6 +81,7 @@ impl WaitReason {
         WaitReason::Select,
         WaitReason::ScopeEnd,
         WaitReason::TokenCancelled,
+        WaitReason::JoinHalf,
         WaitReason::MutexLock,
         WaitReason::CondvarWait,
         WaitReason::CondvarRelock,
@@ -101,6 +104,7 @@ impl WaitReason {
                 | WaitReason::RunEnd
                 | WaitReason::RuntimeEnd
                 | WaitReason::ScopeEnd
+                | WaitReason::JoinHalf
                 | WaitReason::CondvarRelock
         )
     }
@@ -127,6 +131,7 @@ impl fmt::Display for WaitReason {
             WaitReason::Select => "waiting for one of several operations",
             WaitReason::ScopeEnd => "waiting for the fibers of its scope",
             WaitReason::TokenCancelled => "waiting for a token to be cancelled",
+            WaitReason::JoinHalf => "waiting for the other half of a join",
             WaitReason::MutexLock => "waiting for a mutex",
             WaitReason::CondvarWait => "waiting for a condition",
             WaitReason::CondvarRelock => "waiting for the mutex of a condition",

@@ -24,6 +24,7 @@
 //! | from | to | method | by |
 //! |---|---|---|---|
 //! | INIT | RUNNABLE | [`Word::publish_spawned`] | spawner |
+//! | RUNNABLE | INIT | [`Word::withdraw`] | the spawner, who took the one queue entry out again |
 //! | RUNNABLE | RUNNING | [`Word::start`] (unstarted), [`Word::resume`] (started) | worker, or a joiner that takes it |
 //! | RUNNING | RUNNABLE | [`Word::yielded`] | worker, after the switch |
 //! | RUNNING | PARKING | [`Word::begin_park`] | the waiter |
@@ -310,6 +311,16 @@ impl Word {
         // Release: pairs with the acquire in `start`; the closure is written before.
         self.set(to, Ordering::Release);
         to.ticket()
+    }
+
+    /// RUNNABLE → INIT of an unstarted frame whose one queue entry the spawner took out again before anybody else did. The ticket stays, so
+    /// that the next start has another one.
+    #[inline(always)]
+    pub(crate) fn withdraw(&self) {
+        // Relaxed, both: the frame is the spawner's alone again, by the queue it came from.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        debug_check_edge(now, &[State::Runnable], State::Init);
+        self.set(now.with_state(State::Init), Ordering::Relaxed);
     }
 
     /// RUNNABLE → RUNNING of a frame that is not bound to a worker, by whoever holds an entry with this ticket. False: the entry is

@@ -20,11 +20,12 @@ use fibra::channel::{self, Receiver, Sender};
 /// Does its operation this many times, give or take a rounding to its batch.
 type Operation = fn(usize);
 
-const OPERATIONS: [(&str, Operation); 8] = [
+const OPERATIONS: [(&str, Operation); 9] = [
     ("yield", yield_now),
     ("park_wake", park_wake),
     ("spawn_join", spawn_join),
     ("spawn_await", spawn_await),
+    ("fork_join", fork_join),
     ("rendezvous", rendezvous),
     ("buffered_send", buffered_send),
     ("buffered_recv", buffered_recv),
@@ -125,6 +126,18 @@ fn spawn_await(number: usize) {
     for _ in 0..number {
         fibra::spawn(|| ()).join().expect("an empty fiber ends");
     }
+}
+
+/// A recursion of joins that nobody steals from: one operation is one `join` and its share of the leaves.
+fn fork_join(number: usize) {
+    fn divide(number: usize) -> usize {
+        if number < 2 {
+            return number;
+        }
+        let (a, b) = fibra::join(|| divide(number / 2), || divide(number - number / 2));
+        a + b
+    }
+    assert_eq!(divide(number), number);
 }
 
 /// Two fibers and a channel without a buffer: one operation is one transfer, a send and a receive of which one parks.

@@ -8,6 +8,7 @@ pub(crate) mod fibra;
 pub(crate) mod flume;
 pub(crate) mod kanal;
 pub(crate) mod may;
+pub(crate) mod rayon;
 pub(crate) mod threads;
 pub(crate) mod tokio;
 
@@ -26,12 +27,13 @@ pub(crate) enum Peer {
     Threads,
     /// Threads with the channels of crossbeam.
     Crossbeam,
+    Rayon,
 }
 
 impl Peer {
     /// In the order of the table's columns.
-    pub(crate) const ALL: [Peer; 7] =
-        [Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume, Peer::May, Peer::Threads, Peer::Crossbeam];
+    pub(crate) const ALL: [Peer; 8] =
+        [Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume, Peer::May, Peer::Threads, Peer::Crossbeam, Peer::Rayon];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -42,6 +44,7 @@ impl Peer {
             Peer::May => "may",
             Peer::Threads => "threads",
             Peer::Crossbeam => "crossbeam",
+            Peer::Rayon => "rayon",
         }
     }
 

@@ -1,5 +1,8 @@
 //! The workloads, one file each: semantics, sizes, goals, and a body for each kind of peer. To add one, write its file and name it here.
 
+mod cancel;
+mod fan_out;
+mod fork_join;
 mod idle_mem;
 mod message;
 mod mpmc;
@@ -7,6 +10,7 @@ mod noisy;
 mod pingpong;
 mod requests;
 mod ring;
+mod scope;
 mod select;
 mod sieve;
 mod skew;
@@ -29,6 +33,10 @@ pub(crate) const ALL: &[Workload] = &[
     mpmc::WORKLOAD,
     select::WORKLOAD,
     skynet::WORKLOAD,
+    scope::WORKLOAD,
+    fan_out::WORKLOAD,
+    cancel::WORKLOAD,
+    fork_join::WORKLOAD,
     timers::WORKLOAD,
     idle_mem::WORKLOAD,
     skew::WORKLOAD,

@@ -263,3 +263,32 @@ fn model_stop_reaches_a_worker_going_to_sleep() {
         assert_eq!(world.idle.sleeping(), 0);
     });
 }
+
+// the watcher leaves while a worker sleeps, wakes by itself or by another, and runs: it is called, or it has not left.
+#[test]
+fn model_nobody_runs_unwatched() {
+    check(3, || {
+        let world = World::new(1);
+        let bell = Arc::new(Driver::default());
+        let watcher = {
+            let (world, bell) = (world.clone(), bell.clone());
+            thread::spawn(move || {
+                if world.idle.dismiss_watcher() {
+                    // A worker that nobody watches would be a deadlock here.
+                    bell.block();
+                }
+            })
+        };
+        let waker = {
+            let world = world.clone();
+            thread::spawn(move || world.wake_directed(0))
+        };
+        world.idle.announce_sleep(0);
+        let _ = world.idle.woke(0);
+        if world.idle.call_watcher() {
+            bell.kick();
+        }
+        watcher.join().unwrap();
+        waker.join().unwrap();
+    });
+}

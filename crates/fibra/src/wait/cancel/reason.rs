@@ -32,6 +32,8 @@ pub enum CancelReason {
     Token,
     /// Its scope was [drained](crate::Scope::drain), and the time for that was over.
     Drained,
+    /// It is the second half of a [`join`](crate::join()) whose first half panicked.
+    OtherHalf,
     /// In the words of whoever called [`CancelToken::cancel_with`](crate::CancelToken::cancel_with).
     Custom(Arc<str>),
 }
@@ -50,6 +52,7 @@ impl CancelReason {
             Self::Failed => code::FAILED,
             Self::Token => code::TOKEN,
             Self::Drained => code::DRAINED,
+            Self::OtherHalf => code::OTHER_HALF,
             Self::Custom(text) => return Cause { code: code::CUSTOM, text: Some(text) },
         };
         Cause { code, text: None }
@@ -68,6 +71,7 @@ impl CancelReason {
             code::PANICKED => Self::Panicked,
             code::FAILED => Self::Failed,
             code::DRAINED => Self::Drained,
+            code::OTHER_HALF => Self::OtherHalf,
             code::CUSTOM => cause.text.map_or(Self::Token, Self::Custom),
             code::TOKEN => Self::Token,
             _ => return None,
@@ -111,6 +115,7 @@ impl std::fmt::Display for CancelReason {
             Self::Failed => "its scope has failed",
             Self::Token => "its token was cancelled",
             Self::Drained => "its scope was drained and the time for that is over",
+            Self::OtherHalf => "the other half of its join panicked",
             Self::Custom(words) => words,
         })
     }

@@ -1,0 +1,46 @@
+//! The lists of started fibers: who lives on a worker, so that it can be cancelled there. Owner-only, like the worker itself.
+
+use std::cell::Cell;
+use std::ptr;
+
+use super::scope::ScopeRecord;
+use super::worker::Worker;
+use crate::fiber::frame::{Frame, FrameRef, flag};
+
+impl Worker {
+    /// The list of started fibers that this one belongs into.
+    #[inline(always)]
+    fn list_of(&self, frame: FrameRef) -> &Cell<*const Frame> {
+        // SAFETY: the flag is what `of` asks for.
+        if frame.has(flag::SCOPED) { unsafe { ScopeRecord::of(frame) }.list_on(self) } else { &self.started }
+    }
+
+    /// Into the list of started fibers.
+    #[inline(always)]
+    pub(super) fn link_started(&self, frame: FrameRef) {
+        let first = self.list_of(frame).replace(frame);
+        frame.prev_started.set(ptr::null());
+        frame.next_started.set(first);
+        // SAFETY: frames live for ever.
+        if let Some(first) = unsafe { first.as_ref() } {
+            first.prev_started.set(frame);
+        }
+        self.stats().started.add(1);
+    }
+
+    /// Out of it again.
+    #[inline(always)]
+    pub(super) fn unlink_started(&self, frame: FrameRef) {
+        let (prev, next) = (frame.prev_started.get(), frame.next_started.get());
+        // SAFETY: frames live for ever; both are in this worker's list.
+        match unsafe { prev.as_ref() } {
+            None => self.list_of(frame).set(next),
+            Some(prev) => prev.next_started.set(next),
+        }
+        // SAFETY: as above.
+        if let Some(next) = unsafe { next.as_ref() } {
+            next.prev_started.set(prev);
+        }
+        self.stats().started.sub(1);
+    }
+}

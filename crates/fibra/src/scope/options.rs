@@ -1,0 +1,187 @@
+//! Starting fibers with choices: `Builder`.
+
+use std::io;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::join::JoinHandle;
+use super::spawn::{RefusedBecause, no_runtime, root_of, try_spawn};
+use crate::fiber::frame::{Extras, flag};
+use crate::fiber::stack::StackSize;
+use crate::sched::current;
+use crate::sched::shared::{RootRef, Shared};
+
+/// A fiber with a name, a stack of its own size and other choices.
+///
+/// ```
+/// fibra::run(|| {
+///     let reader = fibra::Builder::new().name("reader").stack_size(64 << 10).spawn(|| {
+///         fibra::current().unwrap().name().map(str::to_owned)
+///     });
+///     assert_eq!(reader.unwrap().join().unwrap().as_deref(), Some("reader"));
+/// });
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until `spawn`"]
+pub struct Builder {
+    name: Option<Arc<str>>,
+    stack_size: Option<usize>,
+    daemon: bool,
+    spread: bool,
+}
+
+impl Builder {
+    /// A fiber like those of [`spawn`](crate::spawn).
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Its name, in reports, panics and [`current`](crate::current).
+    pub fn name(mut self, name: impl AsRef<str>) -> Self {
+        self.name = Some(name.as_ref().into());
+        self
+    }
+
+    /// The size of its stack, rounded up to 32 KiB, 64 KiB, 256 KiB, 1 MiB or a power of two up to 1 GiB. `spawn` fails for anything else.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// A daemon does not hold up `run`; it is cancelled when the run it was started in is over.
+    pub fn daemon(mut self, daemon: bool) -> Self {
+        self.daemon = daemon;
+        self
+    }
+
+    /// Puts it on the worker with the fewest started fibers instead of leaving it with its spawner: for accept loops.
+    pub fn spread(mut self) -> Self {
+        self.spread = true;
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a stack size out of range, `QuotaExceeded` at the runtime's cap of fibers, `Other` if the runtime is
+    /// shutting down.
+    ///
+    /// # Panics
+    /// Like [`spawn`](crate::spawn).
+    #[track_caller]
+    pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let site = Location::caller();
+        match current::worker() {
+            Some(worker) => self.spawn_in(&worker.shared, root_of(worker), f, site, 0),
+            None => match current::runtime() {
+                Some(shared) => self.spawn_in(&shared, shared.root, f, site, 0),
+                None => no_runtime("Builder::spawn"),
+            },
+        }
+    }
+
+    /// Starts it on this worker, so that the closure need not be `Send`. See [`spawn_local`](crate::spawn_local).
+    ///
+    /// # Errors
+    /// Like [`Builder::spawn`]; `InvalidInput` together with [`Builder::spread`].
+    ///
+    /// # Panics
+    /// Like [`spawn_local`](crate::spawn_local).
+    #[track_caller]
+    pub fn spawn_local<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        let site = Location::caller();
+        let Some(worker) = current::worker() else {
+            panic!("fibra: spawn_local on a thread that runs no fibers");
+        };
+        if self.spread {
+            let text = "a local fiber stays on its spawner's worker: spread() and spawn_local() exclude each other";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        self.spawn_in(&worker.shared, root_of(worker), f, site, flag::PINNED)
+    }
+
+    /// Starts it as a child of a scope; see [`Scope::spawn`](crate::Scope::spawn). A child of a scope is not a daemon, and stays with its
+    /// spawner.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a stack size out of range, and together with [`Builder::daemon`] or [`Builder::spread`].
+    ///
+    /// ```
+    /// fibra::run(|| {
+    ///     let text = String::from("named");
+    ///     fibra::scope(|s| {
+    ///         let child = fibra::Builder::new().name("reader").spawn_scoped(s, || text.len());
+    ///         assert_eq!(child.unwrap().join().unwrap(), 5);
+    ///     });
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn spawn_scoped<'scope, F, T>(self, scope: &'scope super::Scope<'scope, '_>, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        if self.daemon || self.spread {
+            let text =
+                "a child of a scope is neither a daemon nor spread: it ends with its scope, and stays with its spawner";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let extras = Extras { name: self.name.clone(), stack_size: self.stack()?, ..Extras::default() };
+        // SAFETY: as in `Scope::spawn`.
+        Ok(unsafe { scope.start_with(f, Location::caller(), extras) })
+    }
+
+    /// The size of the stack, if one was given.
+    fn stack(&self) -> io::Result<Option<StackSize>> {
+        let size = self.stack_size.map(StackSize::new).transpose();
+        size.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))
+    }
+
+    pub(crate) fn spawn_in<F, T>(
+        self,
+        shared: &Shared,
+        root: RootRef,
+        f: F,
+        site: &'static Location<'static>,
+        mut flags: u32,
+    ) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        let stack_size = self.stack()?;
+        if self.daemon {
+            flags |= flag::DAEMON;
+        }
+        let spread_to = self.spread.then(|| least_loaded(shared));
+        let extras = Extras { name: self.name, stack_size, ..Extras::default() };
+        // SAFETY: the public callers above demand `Send` unless it is PINNED to the worker this runs on; `'static` always.
+        let spawned = unsafe { try_spawn(shared, root, f, site, flags, Some(extras), spread_to) };
+        spawned.map_err(|refused| match refused.reason {
+            RefusedBecause::ShuttingDown => {
+                io::Error::other("fibra: the runtime is shutting down: nothing new is started")
+            }
+            RefusedBecause::Full => io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                format!(
+                    "fibra: {} fibers are alive, the cap set with Runtime::builder().max_fibers()",
+                    shared.config.max_fibers.unwrap_or_default()
+                ),
+            ),
+        })
+    }
+}
+
+/// The worker with the fewest started fibers.
+fn least_loaded(shared: &Shared) -> usize {
+    let load = |index: &usize| shared.remotes[*index].stats.started.get();
+    (0..shared.remotes.len()).min_by_key(load).expect("a runtime has a worker")
+}
