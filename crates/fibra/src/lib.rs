@@ -36,6 +36,7 @@
 //! | divide work | [`join`](join()) |
 //! | share | [`sync`]: [`Mutex`](sync::Mutex), [`Condvar`](sync::Condvar), [`lock_all`](sync::lock_all) and more |
 //! | let time pass | [`sleep`], [`sleep_until`], [`yield_now`], [`time::Instant`] |
+//! | not too fast, and once more | [`time::RateLimiter`], [`retry`] |
 //! | pass values | [`channel`]: rendezvous, bounded, unbounded; permits, closing with a reason, async forms |
 //! | wait for several things | [`select!`], [`select_biased!`], [`channel::Select`]; [`channel::after`], [`channel::tick`] |
 //! | stop them | [`JoinHandle::cancel`], [`checkpoint`], [`is_cancelled`], [`shield`], [`is_cancellation`] |
@@ -113,7 +114,7 @@ mod public {
         no_suspend, remaining, run, scope, shield, spawn, spawn_blocking, spawn_future, spawn_local, timeout,
         try_scope, yield_now,
     };
-    pub use crate::time::{sleep, sleep_until};
+    pub use crate::time::{RetryPolicy, retry, retry_async, retry_with, sleep, sleep_until};
     pub use crate::wait::cancel::{CancelReason, is_cancellation};
     pub use crate::wait::reason::WaitReason;
     pub use fibra_macros::{main, test};

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fibra::sync::{Condvar, Mutex, ReentrantMutex};
+use fibra::sync::{
+    Barrier, Condvar, Event, Mutex, OnceLock, ReentrantMutex, RwLock, RwLockUpgradableReadGuard, Semaphore, WaitGroup,
+};
 use fibra::{Builder, Runtime, WaitReason, channel};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -61,6 +63,14 @@ fn every_reason_to_wait_can_be_cancelled() {
             WaitReason::CondvarWait => condvar_wait(),
             WaitReason::CondvarRelock => condvar_relock(),
             WaitReason::ReentrantLock => reentrant_lock(),
+            WaitReason::SemaphoreAcquire => semaphore_acquire(),
+            WaitReason::RwLockRead => rwlock_read(),
+            WaitReason::RwLockWrite => rwlock_write(),
+            WaitReason::RwLockUpgrade => rwlock_upgrade(),
+            WaitReason::BarrierWait => barrier_wait(),
+            WaitReason::WaitGroupWait => wait_group_wait(),
+            WaitReason::OnceWait => once_wait(),
+            WaitReason::EventWait => event_wait(),
             other => panic!("{other:?} has no case here: what happens if a fiber is cancelled in it?"),
         }
     }
@@ -81,7 +91,7 @@ fn reasons_are_distinct_and_have_words() {
             WaitReason::RuntimeEnd,
             WaitReason::ScopeEnd,
             WaitReason::JoinHalf,
-            WaitReason::CondvarRelock
+            WaitReason::CondvarRelock,
         ]
     );
 }
@@ -94,6 +104,105 @@ fn cancelled_in(wait: impl FnOnce() + Send + 'static) {
     fiber.cancel();
     assert!(fiber.join().unwrap_err().is_cancelled());
     assert_eq!(runtime.metrics().parked, 0);
+}
+
+// A cancelled request holds nothing, and whoever is behind it goes on.
+fn semaphore_acquire() {
+    let semaphore = Arc::new(Semaphore::new(2));
+    let held = semaphore.acquire(1).unwrap();
+    let waiting = semaphore.clone();
+    cancelled_in(move || drop(waiting.acquire(2)));
+    assert!(semaphore.try_acquire(1).is_ok());
+    drop(held);
+    assert_eq!(semaphore.available(), 2);
+}
+
+fn rwlock_read() {
+    let lock = Arc::new(RwLock::new(1));
+    let waiting = lock.clone();
+    let held = lock.write();
+    cancelled_in(move || drop(waiting.read()));
+    drop(held);
+    assert!(!lock.is_locked() && lock.try_write().is_some());
+    // The same for the one that may write later.
+    let held = lock.write();
+    let waiting = lock.clone();
+    cancelled_in(move || drop(waiting.upgradable_read()));
+    drop(held);
+    assert!(lock.try_upgradable_read().is_some());
+}
+
+// A writer that was cancelled does not hold back readers any more.
+fn rwlock_write() {
+    let lock = Arc::new(RwLock::new(1));
+    let held = lock.read();
+    let waiting = lock.clone();
+    cancelled_in(move || drop(waiting.write()));
+    assert!(lock.try_read().is_some());
+    drop(held);
+    assert!(lock.try_write().is_some());
+}
+
+// It lets go of what it had.
+fn rwlock_upgrade() {
+    let lock = Arc::new(RwLock::new(1));
+    let held = lock.read();
+    let waiting = lock.clone();
+    cancelled_in(move || drop(RwLockUpgradableReadGuard::upgrade(waiting.upgradable_read())));
+    assert!(lock.try_upgradable_read().is_some() && lock.try_read().is_some());
+    drop(held);
+    assert!(lock.try_write().is_some());
+}
+
+// It is not counted any more.
+fn barrier_wait() {
+    let barrier = Arc::new(Barrier::new(2));
+    let waiting = barrier.clone();
+    cancelled_in(move || assert!(waiting.wait().is_leader()));
+    assert!(barrier.wait_timeout(Duration::ZERO).is_none());
+    let waiting = barrier.clone();
+    let other = std::thread::spawn(move || waiting.wait().is_leader());
+    assert_ne!(barrier.wait().is_leader(), other.join().unwrap());
+}
+
+fn wait_group_wait() {
+    let group = Arc::new(WaitGroup::new());
+    group.add(1);
+    let waiting = group.clone();
+    cancelled_in(move || waiting.wait());
+    assert!(!group.is_done());
+    group.done();
+    group.wait();
+}
+
+// One that waits for the value leaves; then the one who makes it does, and the next makes it.
+fn once_wait() {
+    let value = Arc::new(OnceLock::new());
+    let runtime = runtime();
+    let (making, waiting) = (value.clone(), value.clone());
+    let maker = runtime.spawn(move || {
+        making.get_or_init(|| {
+            fibra::sleep(LONG);
+            1
+        });
+    });
+    until_parked(&runtime, 1);
+    cancelled_in(move || assert_eq!(waiting.get_or_init(|| 2), &2));
+    let waiting = value.clone();
+    cancelled_in(move || assert_eq!(waiting.wait(), &2));
+    assert_eq!(value.get(), None);
+    maker.cancel();
+    assert!(maker.join().unwrap_err().is_cancelled());
+    assert_eq!(value.get_or_init(|| 3), &3);
+}
+
+fn event_wait() {
+    let event = Arc::new(Event::new());
+    let waiting = event.clone();
+    cancelled_in(move || waiting.wait());
+    assert!(!event.is_set());
+    event.set();
+    event.wait();
 }
 
 // The value of a cancelled send is dropped, once, and nobody receives it; the channel works on.

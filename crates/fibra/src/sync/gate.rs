@@ -83,6 +83,8 @@ pub(crate) trait Rules {
     const BARGES: bool = false;
     /// Calling one async waiter does not keep those behind it from being served.
     const CALLS_ALL: bool = false;
+    /// Nobody gets ahead of one who wants this, not even one who was called and came too late: he holds what all others wait for.
+    const URGENT: Option<usize> = None;
 
     /// Takes it, if it can be had now; the WAITING flag is not asked.
     fn grant(&self, want: usize) -> bool;
@@ -279,7 +281,17 @@ impl<R: Rules> Gate<R> {
         node.slot.set(ptr::without_provenance_mut(self.rules.enlist(want)));
         node.outcome.set(0);
         // SAFETY: under the lock; whoever waits leaves the node where it is until it is unlinked.
-        unsafe { if first { queue.push_front(node) } else { queue.push_back(node) } };
+        unsafe {
+            match queue.front() {
+                _ if !first => queue.push_back(node),
+                Some(head) if R::URGENT == Some(head.slot.get().addr()) && !seeded_bug("gate_overtakes_urgent") => {
+                    queue.remove(head);
+                    queue.push_front(node);
+                    queue.push_front(head);
+                }
+                _ => queue.push_front(node),
+            }
+        }
         true
     }
 
@@ -299,10 +311,9 @@ impl<R: Rules> Gate<R> {
     // ---- Fibers and threads ---------------------------------------------------------------------------------------------
 
     /// Waits, trying once more under the lock before it parks. Cancellation unwinds.
-    #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn wait(&self, ask: Ask) -> Waited {
         match self.wait_or_cancelled(ask) {
-            Waited::Cancelled => crate::wait::cancel::deliver(),
+            Waited::Cancelled => deliver(),
             waited => waited,
         }
     }
@@ -327,6 +338,14 @@ impl<R: Rules> Gate<R> {
             Ended::Cancelled => Waited::Cancelled,
         }
     }
+}
+
+/// Unwinds after [`Waited::Cancelled`].
+pub(crate) fn deliver() -> ! {
+    #[cfg(not(any(loom, shuttle)))]
+    crate::wait::cancel::deliver();
+    #[cfg(any(loom, shuttle))]
+    std::panic::resume_unwind(Box::new(park::CancelledInModel));
 }
 
 /// One wait of a fiber or a thread; on its stack.

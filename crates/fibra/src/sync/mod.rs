@@ -7,24 +7,54 @@
 //! |---|---|
 //! | use something one at a time | [`Mutex`], [`ReentrantMutex`], several at once: [`lock_all`] |
 //! | wait until something is true of it | [`Condvar`] |
+//! | read together, write alone | [`RwLock`] |
+//! | let so many at a time | [`Semaphore`] |
+//! | make or do something once | [`OnceLock`], [`LazyLock`], [`Once`] |
+//! | wait for a sign, for everybody, for the end | [`Event`], [`Barrier`], [`WaitGroup`] |
 
 // ```text
 // gate.rs       the one mechanism: rules, a queue, grants              (everything here stands on it)
 // owner.rs      who holds a lock
 // mutex/        Mutex                reentrant.rs   ReentrantMutex
 // condvar.rs    Condvar              all.rs         lock_all
+// rwlock/       RwLock               semaphore/     Semaphore
+// turns.rs      counts, a flag and the number of a turn: under event.rs, barrier.rs and wait_group.rs
+// once.rs       Once                 once_lock.rs   OnceLock, LazyLock
 // ```
 
 mod all;
+mod barrier;
 mod condvar;
+mod event;
 pub(crate) mod gate;
 pub(crate) mod mutex;
+mod once;
+mod once_lock;
 mod owner;
 mod reentrant;
+mod rwlock;
+mod semaphore;
+mod turns;
+mod wait_group;
 
 pub use all::{LockAll, lock_all};
+pub use barrier::{Barrier, BarrierFuture, BarrierWaitResult};
 pub use condvar::{Condvar, WaitTimeoutResult};
+pub use event::Event;
 #[cfg(not(any(loom, shuttle)))]
 pub use mutex::LockArm;
 pub use mutex::{AsyncMutexGuard, LockFuture, MappedMutexGuard, Mutex, MutexGuard};
+pub use once::Once;
+#[cfg(not(any(loom, shuttle)))]
+pub use once_lock::LazyLock;
+pub use once_lock::OnceLock;
 pub use reentrant::{ReentrantMutex, ReentrantMutexGuard};
+pub use rwlock::{
+    Anywhere, AsyncRwLockReadGuard, AsyncRwLockWriteGuard, Here, MappedRwLockReadGuard, MappedRwLockWriteGuard,
+    ReadArm, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard, WriteArm,
+};
+pub use semaphore::{
+    AcquireArm, AcquireError, AcquireFuture, AcquireTimeoutError, OwnedPermit, Permit, Semaphore, TryAcquireError,
+};
+pub use turns::{TurnArm, TurnFuture};
+pub use wait_group::WaitGroup;

@@ -1,12 +1,20 @@
-//! Points in time, and sleeping.
+//! Points in time, sleeping, and what is made of both: limiting a rate, trying again.
 //!
 //! [`Instant`] is a moment on fibra's clock, which is monotonic and the same for every timer, deadline and time-out. Wherever
 //! a deadline is asked for, a [`std::time::Instant`] will do as well.
 
 mod instant;
 #[cfg(not(any(loom, shuttle)))]
+mod rate;
+#[cfg(not(any(loom, shuttle)))]
+mod retry;
+#[cfg(not(any(loom, shuttle)))]
 mod sleep;
 
 pub use instant::Instant;
+#[cfg(not(any(loom, shuttle)))]
+pub use rate::{RateError, RateLimiter};
+#[cfg(not(any(loom, shuttle)))]
+pub use retry::{Always, RetryError, RetryIf, RetryPolicy, retry, retry_async, retry_with};
 #[cfg(not(any(loom, shuttle)))]
 pub use sleep::{sleep, sleep_until};

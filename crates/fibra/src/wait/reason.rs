@@ -45,11 +45,28 @@ pub enum WaitReason {
     CondvarRelock = 22,
     /// Waiting for a [`ReentrantMutex`](crate::sync::ReentrantMutex) that somebody else holds.
     ReentrantLock = 23,
+    /// Acquiring permits of a [`Semaphore`](crate::sync::Semaphore).
+    SemaphoreAcquire = 28,
+    /// Locking a [`RwLock`](crate::sync::RwLock) for reading, upgradable or not.
+    RwLockRead = 29,
+    /// Locking a [`RwLock`](crate::sync::RwLock) for writing.
+    RwLockWrite = 30,
+    /// Upgrading a read lock to a write lock, until the other readers are gone.
+    RwLockUpgrade = 31,
+    /// At a [`Barrier`](crate::sync::Barrier), until everybody has come.
+    BarrierWait = 32,
+    /// Waiting for a [`WaitGroup`](crate::sync::WaitGroup).
+    WaitGroupWait = 33,
+    /// Waiting for a [`Once`](crate::sync::Once), a [`OnceLock`](crate::sync::OnceLock) or a
+    /// [`LazyLock`](crate::sync::LazyLock) that somebody else initialises.
+    OnceWait = 34,
+    /// Waiting for an [`Event`](crate::sync::Event).
+    EventWait = 35,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 19] = [
+    pub const ALL: [WaitReason; 27] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -69,6 +86,14 @@ impl WaitReason {
         WaitReason::CondvarWait,
         WaitReason::CondvarRelock,
         WaitReason::ReentrantLock,
+        WaitReason::SemaphoreAcquire,
+        WaitReason::RwLockRead,
+        WaitReason::RwLockWrite,
+        WaitReason::RwLockUpgrade,
+        WaitReason::BarrierWait,
+        WaitReason::WaitGroupWait,
+        WaitReason::OnceWait,
+        WaitReason::EventWait,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
@@ -111,6 +136,14 @@ impl fmt::Display for WaitReason {
             WaitReason::CondvarWait => "waiting for a condition",
             WaitReason::CondvarRelock => "waiting for the mutex of a condition",
             WaitReason::ReentrantLock => "waiting for a reentrant mutex",
+            WaitReason::SemaphoreAcquire => "acquiring permits of a semaphore",
+            WaitReason::RwLockRead => "waiting to read under a read-write lock",
+            WaitReason::RwLockWrite => "waiting to write under a read-write lock",
+            WaitReason::RwLockUpgrade => "waiting for the other readers of a read-write lock to go",
+            WaitReason::BarrierWait => "waiting for the others at a barrier",
+            WaitReason::WaitGroupWait => "waiting for the others of a wait group",
+            WaitReason::OnceWait => "waiting for a value to be initialised",
+            WaitReason::EventWait => "waiting for an event",
         })
     }
 }

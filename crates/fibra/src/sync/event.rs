@@ -1,0 +1,136 @@
+//! [`Event`]: a flag one can wait for. Above: users. Below: `turns`.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use super::turns::{Left, State, TurnArm, TurnFuture, Turns};
+use crate::prim::bug::seeded_bug;
+use crate::time::Instant;
+use crate::wait::park;
+use crate::wait::reason::WaitReason;
+
+/// A flag that can be waited for: set by hand, reset by hand.
+///
+/// Setting it lets everybody go who waits, and everybody who comes until it is reset. Nobody who waited when it was set is left behind,
+/// however soon it is reset. What was done before `set` is seen by whoever was let go.
+///
+/// ```
+/// use fibra::sync::Event;
+/// use std::sync::Arc;
+///
+/// fibra::run(|| {
+///     let ready = Arc::new(Event::new());
+///     let waiting = ready.clone();
+///     let fiber = fibra::spawn(move || waiting.wait());
+///     ready.set();
+///     fiber.join().unwrap();
+///     ready.wait(); // still set
+///     ready.reset();
+///     assert!(!ready.wait_timeout(std::time::Duration::from_millis(1)));
+/// });
+/// ```
+pub struct Event {
+    turns: Turns,
+}
+
+impl Event {
+    /// An event that is not set.
+    ///
+    /// ```
+    /// use fibra::sync::Event;
+    /// static STARTED: Event = Event::new();
+    /// assert!(!STARTED.is_set());
+    /// ```
+    #[must_use]
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self { turns: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }) }
+    }
+
+    /// As above, where atomics cannot be made by constant functions.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self { turns: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }) }
+    }
+
+    /// Sets it, and lets everybody go who waits. If it is set already, nothing happens.
+    pub fn set(&self) {
+        let _ = self.turns.change(|state| {
+            let next = if seeded_bug("event_same_turn") { state } else { state.next_turn() };
+            (!state.open).then_some(State { open: true, ..next })
+        });
+    }
+
+    /// Resets it: whoever comes from now on waits.
+    pub fn reset(&self) {
+        let _ = self.turns.change(|state| state.open.then_some(State { open: false, ..state }));
+    }
+
+    /// Is it set?
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.turns.state().open
+    }
+
+    fn wait_until(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
+        park::entry();
+        let state = self.turns.state();
+        state.open || Left::in_time(self.turns.wait(state.turn, WaitReason::EventWait, deadline, site))
+    }
+
+    /// Waits until it is set.
+    #[track_caller]
+    pub fn wait(&self) {
+        self.wait_until(None, Location::caller());
+    }
+
+    /// Waits until it is set, for at most `timeout`. True if it was.
+    #[track_caller]
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        self.wait_deadline(Instant::after(timeout))
+    }
+
+    /// Waits until it is set, until `deadline` at most. True if it was.
+    #[track_caller]
+    pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> bool {
+        self.wait_until(Some(deadline.into().as_nanos()), Location::caller())
+    }
+
+    /// Waits until it is set, as a future.
+    ///
+    /// ```
+    /// let event = fibra::sync::Event::new();
+    /// event.set();
+    /// fibra::block_on(event.wait_async());
+    /// ```
+    pub fn wait_async(&self) -> TurnFuture<'_> {
+        TurnFuture::new(&self.turns)
+    }
+
+    /// Waiting until it is set, as an arm of [`select!`](crate::select).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let event = fibra::sync::Event::new();
+    /// fibra::select! {
+    ///     on(event.waiting()) => unreachable!("nobody sets it"),
+    ///     after(Duration::from_millis(1)) => {}
+    /// }
+    /// ```
+    pub fn waiting(&self) -> TurnArm<'_> {
+        self.turns.arm()
+    }
+}
+
+impl Default for Event {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("is_set", &self.is_set()).finish()
+    }
+}

@@ -1,0 +1,301 @@
+//! [`Once`]: something that is done once, by whoever comes first, while the others wait.
+//!
+//! Above: users, `OnceLock` and through it `LazyLock`. Below: the gate; `turns` for those who wait and do not want to do it themselves.
+//! What one wants of the gate is that it be done: one is let in when it is, or to do it. If whoever does it fails (it panics, is
+//! cancelled, its future is dropped), the next in the queue does. Once it is done, asking is one acquire load.
+
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::gate::{Ask, Gate, GateTask, Rules, Waited};
+use super::owner;
+use super::turns::{Left, State, TurnFuture, Turns};
+use crate::prim::atomic::{AtomicUsize, Ordering};
+use crate::prim::bug::seeded_bug;
+use crate::time::Instant;
+use crate::wait::park;
+use crate::wait::reason::WaitReason;
+
+const INCOMPLETE: usize = 0;
+const RUNNING: usize = 1;
+const COMPLETE: usize = 2;
+const STATE: usize = 3;
+const WAITING: usize = 4;
+
+struct OnceRules {
+    word: AtomicUsize,
+}
+
+impl OnceRules {
+    fn take(&self, but: usize) -> bool {
+        // Acquire: what somebody who failed before us did is seen, and if it is complete, what he did who completed it.
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            match word & STATE {
+                COMPLETE => return true,
+                INCOMPLETE if word & but == 0 => {}
+                _ => return false,
+            }
+            // Acquire, both: as above.
+            match self.word.compare_exchange_weak(word, word | RUNNING, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(current) => word = current,
+            }
+        }
+    }
+}
+
+impl Rules for OnceRules {
+    const CALLS_ALL: bool = true;
+
+    fn grant(&self, _: usize) -> bool {
+        self.take(0)
+    }
+
+    fn revoke(&self, _: usize) {
+        // Relaxed: it is either complete for ever or ours.
+        if self.word.load(Ordering::Relaxed) & STATE == RUNNING {
+            // Release: the order of those who failed before is passed on.
+            self.word.fetch_sub(RUNNING, Ordering::Release);
+        }
+    }
+
+    fn is_grantable(&self, _: usize) -> bool {
+        // Relaxed: whoever is told yes looks again.
+        self.word.load(Ordering::Relaxed) & STATE != RUNNING
+    }
+
+    fn set_waiting(&self, waiting: bool) {
+        // Relaxed: one word; a release that comes after this in its order finds the flag, and one that came before is found by the try
+        // that follows.
+        if waiting {
+            self.word.fetch_or(WAITING, Ordering::Relaxed);
+        } else {
+            // Relaxed: as above.
+            self.word.fetch_and(!WAITING, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Something that is done once. Like [`std::sync::Once`], but waiting for whoever does it parks the fiber, and there is no poisoning: if
+/// the function panics or is cancelled, it has not been done, and the next one does it.
+///
+/// ```
+/// use fibra::sync::Once;
+/// static START: Once = Once::new();
+/// let mut calls = 0;
+/// START.call_once(|| calls += 1);
+/// START.call_once(|| calls += 1);
+/// assert!(calls == 1 && START.is_completed());
+/// ```
+pub struct Once {
+    gate: Gate<OnceRules>,
+    /// Who does it now, if he can be named: see `owner`.
+    owner: AtomicUsize,
+    /// For those who only wait.
+    done: Turns,
+}
+
+/// The right, and the duty, to do it. Dropped without [`complete`](Self::complete), it has not been done.
+pub(super) struct Running<'a>(&'a Once);
+
+impl Running<'_> {
+    pub(super) fn complete(self) {
+        let once = self.0;
+        std::mem::forget(self);
+        // Release: pairs with the acquire of whoever finds it complete; what was done is seen.
+        once.end(COMPLETE - RUNNING);
+        let _ = once.done.change(|state| Some(State { open: true, ..state.next_turn() }));
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.end(RUNNING.wrapping_neg());
+    }
+}
+
+impl Once {
+    /// Not done yet.
+    #[must_use]
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self {
+            gate: Gate::new(OnceRules { word: AtomicUsize::new(INCOMPLETE) }),
+            owner: AtomicUsize::new(0),
+            done: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }),
+        }
+    }
+
+    /// As above, where atomics cannot be made by constant functions.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self {
+            gate: Gate::new(OnceRules { word: AtomicUsize::new(INCOMPLETE) }),
+            owner: AtomicUsize::new(0),
+            done: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }),
+        }
+    }
+
+    /// Has it been done?
+    #[must_use]
+    #[inline]
+    pub fn is_completed(&self) -> bool {
+        // Acquire: pairs with the release in `end`.
+        self.gate.rules().word.load(Ordering::Acquire) & STATE == COMPLETE
+    }
+
+    /// Not done any more: by somebody who has it for himself.
+    pub(super) fn reset(&mut self) {
+        *self = Self::new();
+    }
+
+    /// It is not being done any more, for better or worse.
+    fn end(&self, difference: usize) {
+        // Relaxed: whoever compares it with his own name either wrote that himself or finds another.
+        self.owner.store(0, Ordering::Relaxed);
+        // Release: pairs with the acquire of whoever looks next.
+        let word = self.gate.rules().word.fetch_add(difference, Ordering::Release);
+        if word & WAITING != 0 && !seeded_bug("once_ends_silently") {
+            self.gate.settle();
+        }
+    }
+
+    /// After having been let in: to do it, or because it is done.
+    fn let_in(&self) -> Option<Running<'_>> {
+        // (Not `then_some`: that would make one, and drop it, whose end is not for us to say.)
+        (!self.is_completed()).then(|| Running(self))
+    }
+
+    /// `None`: it is done. Waits for whoever does it.
+    #[cold]
+    #[track_caller]
+    pub(super) fn begin(&self) -> Option<Running<'_>> {
+        if !self.gate.rules().take(WAITING) {
+            #[cfg(not(any(loom, shuttle)))]
+            // Relaxed: as in `end`.
+            if self.owner.load(Ordering::Relaxed) == owner::me() {
+                reentered();
+            }
+            let ask = Ask {
+                want: 0,
+                first: false,
+                reason: WaitReason::OnceWait,
+                object: std::ptr::from_ref(self).addr() as u64,
+                site: Location::caller(),
+                deadline: None,
+            };
+            match self.gate.wait(ask) {
+                Waited::Granted => {}
+                other => unreachable!("{other:?} without a deadline, from `wait`, of a waiter that is served"),
+            }
+        }
+        let running = self.let_in()?;
+        // Relaxed: as in `end`.
+        self.owner.store(owner::me(), Ordering::Relaxed);
+        Some(running)
+    }
+
+    /// [`begin`](Self::begin) for futures; nobody is noted, since a future may move.
+    pub(super) async fn begin_async(&self) -> Option<Running<'_>> {
+        Entering { once: self, wait: GateTask::new() }.await;
+        self.let_in()
+    }
+
+    /// Calls `f`, unless that was done before; if somebody else is about it, waits for him. When this returns, it has been done.
+    ///
+    /// If `f` panics, or its fiber is cancelled, it has not been done: one of those who wait calls theirs.
+    ///
+    /// # Panics
+    /// If called from within `f`, by the same fiber or thread: it would wait for itself.
+    #[track_caller]
+    #[inline]
+    pub fn call_once(&self, f: impl FnOnce()) {
+        if self.is_completed() {
+            return;
+        }
+        if let Some(running) = self.begin() {
+            f();
+            running.complete();
+        }
+    }
+
+    /// Waits until it has been done, by somebody.
+    #[track_caller]
+    pub fn wait(&self) {
+        self.wait_until(None, Location::caller());
+    }
+
+    /// Waits until it has been done, for at most `timeout`. True if it has.
+    #[track_caller]
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        self.wait_deadline(Instant::after(timeout))
+    }
+
+    /// Waits until it has been done, until `deadline` at most. True if it has.
+    #[track_caller]
+    pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> bool {
+        self.wait_until(Some(deadline.into().as_nanos()), Location::caller())
+    }
+
+    fn wait_until(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
+        park::entry();
+        let state = self.done.state();
+        state.open || Left::in_time(self.done.wait(state.turn, WaitReason::OnceWait, deadline, site))
+    }
+
+    /// Waits until it has been done, as a future.
+    pub fn wait_async(&self) -> TurnFuture<'_> {
+        TurnFuture::new(&self.done)
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn reentered() -> ! {
+    panic!(
+        "fibra: what is to be done once (Once, OnceLock, LazyLock) asks for itself while this very fiber (or thread) \
+         does it: it would wait for itself for ever"
+    );
+}
+
+impl Default for Once {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").field("is_completed", &self.is_completed()).finish()
+    }
+}
+
+/// A future's wait to be let in.
+struct Entering<'a> {
+    once: &'a Once,
+    wait: GateTask,
+}
+
+impl Future for Entering<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        this.wait.poll(&this.once.gate, 0, cx)
+    }
+}
+
+impl Drop for Entering<'_> {
+    fn drop(&mut self) {
+        self.wait.leave(&self.once.gate);
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;

@@ -1,0 +1,357 @@
+//! [`RwLock`]: many readers or one writer, in the order in which they came.
+//!
+//! Above: users. Below: `raw`, the lock itself; `guard`, what one holds; `arm`, both as arms of a select.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::time::Duration;
+
+use crate::time::Instant;
+
+mod arm;
+mod guard;
+pub(crate) mod raw;
+
+pub use arm::{ReadArm, WriteArm};
+pub use guard::{
+    Anywhere, AsyncRwLockReadGuard, AsyncRwLockWriteGuard, Here, MappedRwLockReadGuard, MappedRwLockWriteGuard,
+    RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
+};
+use raw::{RawRwLock, want};
+
+/// A lock that many may hold for reading, or one for writing.
+///
+/// Whoever has to wait is served in the order of coming: a writer that waits holds back the readers that come after it, so neither
+/// side starves the other. There is no poisoning: a guard that is dropped by a panic lets go like any other. Fibers, threads and async code
+/// may share one.
+///
+/// ```
+/// use fibra::sync::RwLock;
+///
+/// fibra::run(|| {
+///     let table = RwLock::new(vec![1, 2, 3]);
+///     {
+///         let (one, two) = (table.read(), table.read());
+///         assert_eq!(one.len() + two.len(), 6);
+///     }
+///     table.write().push(4);
+///     assert_eq!(*table.read(), [1, 2, 3, 4]);
+/// });
+/// ```
+///
+/// # Locking it again
+///
+/// A fiber (or thread) that holds it for writing and locks it again would wait for itself: that panics. One that holds it for reading
+/// must not lock it for reading again either: if a writer has come in between, the two wait for each other, which cannot be seen from
+/// here. [`read_recursive`](Self::read_recursive) is for that.
+///
+/// # Upgrading
+///
+/// At most one holds it by [`upgradable_read`](Self::upgradable_read), beside any number of readers; it may become the writer without
+/// anybody writing in between.
+pub struct RwLock<T: ?Sized> {
+    raw: RawRwLock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: it owns its value.
+unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
+// SAFETY: sharing it hands out `&T` to many (Sync) and `&mut T` to one at a time (Send); `raw` keeps the two apart.
+unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
+
+impl<T> RwLock<T> {
+    /// A lock around `value`, held by nobody.
+    ///
+    /// ```
+    /// use fibra::sync::RwLock;
+    /// static NAMES: RwLock<Vec<String>> = RwLock::new(Vec::new());
+    /// NAMES.write().push("ada".to_owned());
+    /// assert_eq!(NAMES.read().len(), 1);
+    /// ```
+    #[cfg(not(loom))]
+    pub const fn new(value: T) -> Self {
+        Self { raw: RawRwLock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// As above, where atomics cannot be made by constant functions.
+    #[cfg(loom)]
+    pub fn new(value: T) -> Self {
+        Self { raw: RawRwLock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// The value: nobody else can hold the lock now.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// A pointer to the value, whether locked or not.
+    pub fn data_ptr(&self) -> *mut T {
+        self.value.get()
+    }
+
+    /// Is it held by anybody?
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+
+    /// Is it held for writing?
+    #[must_use]
+    pub fn is_locked_exclusive(&self) -> bool {
+        self.raw.is_locked_for_writing()
+    }
+
+    // ---- Reading --------------------------------------------------------------------------------------------------------
+
+    /// Locks it for reading, waiting until no writer holds it and none waits that came before.
+    ///
+    /// # Panics
+    /// If this fiber or thread holds it for writing and would wait for itself.
+    #[track_caller]
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.raw.take(want::READ);
+        RwLockReadGuard::new(self)
+    }
+
+    /// Locks it for reading if that is possible now and nobody waits.
+    ///
+    /// ```
+    /// let lock = fibra::sync::RwLock::new(1);
+    /// let writing = lock.write();
+    /// assert!(lock.try_read().is_none());
+    /// drop(writing);
+    /// assert_eq!(*lock.try_read().unwrap(), 1);
+    /// ```
+    #[inline]
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        self.raw.try_take(want::READ).then(|| RwLockReadGuard::new(self))
+    }
+
+    /// Locks it for reading, waiting for at most `timeout`.
+    #[track_caller]
+    pub fn try_read_for(&self, timeout: Duration) -> Option<RwLockReadGuard<'_, T>> {
+        self.try_read_until(Instant::after(timeout))
+    }
+
+    /// Locks it for reading, waiting until `deadline` at most.
+    #[track_caller]
+    pub fn try_read_until(&self, deadline: impl Into<Instant>) -> Option<RwLockReadGuard<'_, T>> {
+        self.raw.take_by(want::READ, deadline.into().as_nanos()).then(|| RwLockReadGuard::new(self))
+    }
+
+    /// The same as [`try_read_for`](Self::try_read_for), under the name that other blocking calls have for it.
+    #[track_caller]
+    pub fn read_timeout(&self, timeout: Duration) -> Option<RwLockReadGuard<'_, T>> {
+        self.try_read_for(timeout)
+    }
+
+    /// The same as [`try_read_until`](Self::try_read_until), under the name that other blocking calls have for it.
+    #[track_caller]
+    pub fn read_deadline(&self, deadline: impl Into<Instant>) -> Option<RwLockReadGuard<'_, T>> {
+        self.try_read_until(deadline)
+    }
+
+    /// Like [`read`](Self::read), but does not queue behind a writer that waits: for one that may hold it for reading already. Readers that
+    /// do only this starve writers.
+    ///
+    /// ```
+    /// let lock = fibra::sync::RwLock::new(1);
+    /// let (outer, inner) = (lock.read(), lock.read_recursive());
+    /// assert_eq!(*outer + *inner, 2);
+    /// ```
+    #[track_caller]
+    pub fn read_recursive(&self) -> RwLockReadGuard<'_, T> {
+        if !self.raw.try_read_recursive() {
+            self.raw.take(want::READ);
+        }
+        RwLockReadGuard::new(self)
+    }
+
+    /// Like [`try_read`](Self::try_read), whether a writer waits or not.
+    pub fn try_read_recursive(&self) -> Option<RwLockReadGuard<'_, T>> {
+        self.raw.try_read_recursive().then(|| RwLockReadGuard::new(self))
+    }
+
+    /// Like [`read`](Self::read), as a future whose guard may go to another thread.
+    ///
+    /// ```
+    /// let lock = fibra::sync::RwLock::new(1);
+    /// fibra::block_on(async {
+    ///     let guard = lock.read_async().await;
+    ///     assert_eq!(*guard, 1);
+    /// });
+    /// ```
+    pub async fn read_async(&self) -> AsyncRwLockReadGuard<'_, T> {
+        self.raw.take_async(want::READ).await;
+        RwLockReadGuard::new(self)
+    }
+
+    /// Locking it for reading, as an arm of [`select!`](crate::select): `on(lock.reading()) -> guard => ..`
+    pub fn reading(&self) -> ReadArm<'_, T> {
+        ReadArm::new(self)
+    }
+
+    // ---- Writing --------------------------------------------------------------------------------------------------------
+
+    /// Locks it for writing, waiting until nobody else holds it.
+    ///
+    /// # Panics
+    /// If this fiber or thread holds it for writing, or as an upgradable reader, and would wait for itself.
+    ///
+    /// ```should_panic
+    /// let lock = fibra::sync::RwLock::new(1);
+    /// let first = lock.write();
+    /// let second = lock.write(); // a panic, not a hang
+    /// ```
+    #[track_caller]
+    #[inline]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.raw.take(want::WRITE);
+        self.raw.note_owner();
+        RwLockWriteGuard::new(self)
+    }
+
+    /// Locks it for writing if that is possible now.
+    #[inline]
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        self.raw.try_take(want::WRITE).then(|| {
+            self.raw.note_owner();
+            RwLockWriteGuard::new(self)
+        })
+    }
+
+    /// Locks it for writing, waiting for at most `timeout`.
+    #[track_caller]
+    pub fn try_write_for(&self, timeout: Duration) -> Option<RwLockWriteGuard<'_, T>> {
+        self.try_write_until(Instant::after(timeout))
+    }
+
+    /// Locks it for writing, waiting until `deadline` at most.
+    #[track_caller]
+    pub fn try_write_until(&self, deadline: impl Into<Instant>) -> Option<RwLockWriteGuard<'_, T>> {
+        self.raw.take_by(want::WRITE, deadline.into().as_nanos()).then(|| {
+            self.raw.note_owner();
+            RwLockWriteGuard::new(self)
+        })
+    }
+
+    /// The same as [`try_write_for`](Self::try_write_for), under the name that other blocking calls have for it.
+    #[track_caller]
+    pub fn write_timeout(&self, timeout: Duration) -> Option<RwLockWriteGuard<'_, T>> {
+        self.try_write_for(timeout)
+    }
+
+    /// The same as [`try_write_until`](Self::try_write_until), under the name that other blocking calls have for it.
+    #[track_caller]
+    pub fn write_deadline(&self, deadline: impl Into<Instant>) -> Option<RwLockWriteGuard<'_, T>> {
+        self.try_write_until(deadline)
+    }
+
+    /// Like [`write`](Self::write), as a future whose guard may go to another thread.
+    ///
+    /// ```
+    /// let lock = fibra::sync::RwLock::new(1);
+    /// fibra::block_on(async {
+    ///     *lock.write_async().await += 1;
+    /// });
+    /// assert_eq!(lock.into_inner(), 2);
+    /// ```
+    pub async fn write_async(&self) -> AsyncRwLockWriteGuard<'_, T> {
+        self.raw.take_async(want::WRITE).await;
+        RwLockWriteGuard::new(self)
+    }
+
+    /// Locking it for writing, as an arm of [`select!`](crate::select): `on(lock.writing()) -> guard => ..`
+    ///
+    /// ```
+    /// let lock = fibra::sync::RwLock::new(1);
+    /// fibra::select! {
+    ///     on(lock.writing()) -> mut guard => *guard += 1,
+    /// }
+    /// assert_eq!(*lock.read(), 2);
+    /// ```
+    pub fn writing(&self) -> WriteArm<'_, T> {
+        WriteArm::new(self)
+    }
+
+    // ---- Upgradable -----------------------------------------------------------------------------------------------------
+
+    /// Locks it for reading by the one reader that may become a writer.
+    ///
+    /// # Panics
+    /// If this fiber or thread holds it so already, or for writing, and would wait for itself.
+    ///
+    /// ```
+    /// use fibra::sync::{RwLock, RwLockUpgradableReadGuard};
+    ///
+    /// let lock = RwLock::new(vec![1]);
+    /// let reading = lock.upgradable_read();
+    /// if !reading.contains(&2) {
+    ///     let mut writing = RwLockUpgradableReadGuard::upgrade(reading);
+    ///     writing.push(2); // nobody has written since we looked
+    /// }
+    /// assert_eq!(*lock.read(), [1, 2]);
+    /// ```
+    #[track_caller]
+    pub fn upgradable_read(&self) -> RwLockUpgradableReadGuard<'_, T> {
+        self.raw.take(want::UPGRADABLE);
+        self.raw.note_owner();
+        RwLockUpgradableReadGuard::new(self)
+    }
+
+    /// Locks it for upgradable reading if that is possible now and nobody waits.
+    pub fn try_upgradable_read(&self) -> Option<RwLockUpgradableReadGuard<'_, T>> {
+        self.raw.try_take(want::UPGRADABLE).then(|| {
+            self.raw.note_owner();
+            RwLockUpgradableReadGuard::new(self)
+        })
+    }
+
+    /// Locks it for upgradable reading, waiting for at most `timeout`.
+    #[track_caller]
+    pub fn try_upgradable_read_for(&self, timeout: Duration) -> Option<RwLockUpgradableReadGuard<'_, T>> {
+        self.try_upgradable_read_until(Instant::after(timeout))
+    }
+
+    /// Locks it for upgradable reading, waiting until `deadline` at most.
+    #[track_caller]
+    pub fn try_upgradable_read_until(&self, deadline: impl Into<Instant>) -> Option<RwLockUpgradableReadGuard<'_, T>> {
+        self.raw.take_by(want::UPGRADABLE, deadline.into().as_nanos()).then(|| {
+            self.raw.note_owner();
+            RwLockUpgradableReadGuard::new(self)
+        })
+    }
+}
+
+impl<T: Default> Default for RwLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> From<T> for RwLock<T> {
+    fn from(value: T) -> Self {
+        Self::new(value)
+    }
+}
+
+/// Shows the value if it can be read now.
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.try_read_recursive() {
+            Some(value) => f.debug_struct("RwLock").field("value", &&*value).finish(),
+            None => f.debug_struct("RwLock").field("value", &format_args!("<locked>")).finish(),
+        }
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;

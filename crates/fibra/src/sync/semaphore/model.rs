@@ -1,0 +1,94 @@
+//! Models of the semaphore: hand-over, and whoever leaves the queue. Whatever the schedule, nobody sleeps for ever (loom says so) and the
+//! books are right in the end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::*;
+use crate::prim::model::{check, thread};
+use crate::prim::sync::Arc;
+use crate::wait::park;
+
+fn ask(semaphore: &Arc<Semaphore>, count: usize) -> thread::JoinHandle<Result<(), AcquireError>> {
+    let semaphore = semaphore.clone();
+    thread::spawn(move || semaphore.acquire(count).map(drop))
+}
+
+// One permit, three who want it: each gets it, whether it is free, given back in that moment or handed over.
+#[test]
+fn model_semaphore_hand_over() {
+    check(2, || {
+        let semaphore = Arc::new(Semaphore::new(1));
+        let (one, two) = (ask(&semaphore, 1), ask(&semaphore, 1));
+        semaphore.acquire(1).unwrap().release();
+        assert_eq!((one.join().unwrap(), two.join().unwrap()), (Ok(()), Ok(())));
+        assert_eq!((semaphore.available(), semaphore.rules().word.load(Ordering::Relaxed) & WAITING), (1, 0));
+    });
+}
+
+// A large head that gives up, in this very moment or before: the small one behind it goes, without anything being given back.
+#[test]
+fn model_semaphore_head_times_out() {
+    check(2, || {
+        let semaphore = Arc::new(Semaphore::new(2));
+        let held = semaphore.acquire(1).unwrap();
+        let small = ask(&semaphore, 1);
+        assert_eq!(semaphore.acquire_timeout(2, Duration::ZERO).unwrap_err(), AcquireTimeoutError::TimedOut);
+        assert_eq!(small.join().unwrap(), Ok(()));
+        drop(held);
+        assert_eq!(semaphore.available(), 2);
+    });
+}
+
+// The same for one that is cancelled.
+#[test]
+fn model_semaphore_head_cancelled() {
+    check(2, || {
+        let semaphore = Arc::new(Semaphore::new(2));
+        let held = semaphore.acquire(1).unwrap();
+        let me = park::me();
+        let canceller = thread::spawn(move || park::cancel(me));
+        let small = ask(&semaphore, 1);
+        assert!(catch_unwind(AssertUnwindSafe(|| semaphore.acquire(2).map(drop))).is_err());
+        assert_eq!(small.join().unwrap(), Ok(()));
+        canceller.join().unwrap();
+        drop(held);
+        assert_eq!(semaphore.available(), 2);
+    });
+}
+
+// Cancelled against granted: either way the permit is there for the next.
+#[test]
+fn model_semaphore_cancelled_against_granted() {
+    check(3, || {
+        let semaphore = Arc::new(Semaphore::new(1));
+        let held = semaphore.acquire(1).unwrap();
+        let holder = {
+            let held = held.semaphore as *const Semaphore as usize;
+            let semaphore = semaphore.clone();
+            assert_eq!(held, &raw const *semaphore as usize);
+            thread::spawn(move || semaphore.give(1))
+        };
+        std::mem::forget(held);
+        let me = park::me();
+        let canceller = thread::spawn(move || park::cancel(me));
+        let _ = catch_unwind(AssertUnwindSafe(|| semaphore.acquire(1).map(drop)));
+        holder.join().unwrap();
+        canceller.join().unwrap();
+        assert_eq!((semaphore.available(), semaphore.rules().word.load(Ordering::Relaxed) & WAITING), (1, 0));
+    });
+}
+
+// Closing against a wait: it is told, and nothing is missing.
+#[test]
+fn model_semaphore_close_against_acquire() {
+    check(2, || {
+        let semaphore = Arc::new(Semaphore::new(1));
+        let held = semaphore.acquire(1).unwrap();
+        let waiting = ask(&semaphore, 1);
+        semaphore.close();
+        assert_eq!(waiting.join().unwrap(), Err(AcquireError::Closed));
+        drop(held);
+        assert_eq!(semaphore.available(), 1);
+    });
+}
