@@ -1,9 +1,13 @@
 //! One case per reason to wait: parked there, cancelled, it unwinds at once (or, if binding, first gets what it waits for), and
 //! nothing is lost. A new reason without a case fails the test.
+//!
+//! Each case is played once for every [`Way`] to be cancelled: a case that parks its fiber with [`cancelled_in`], or starts it with
+//! [`Victim::start`], need not know which.
 #![cfg(not(any(loom, shuttle)))]
 
 mod support;
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +20,7 @@ use std::time::Duration;
 use fibra::sync::{
     Barrier, Condvar, Event, Mutex, OnceLock, ReentrantMutex, RwLock, RwLockUpgradableReadGuard, Semaphore, WaitGroup,
 };
-use fibra::{Builder, Runtime, WaitReason, channel};
+use fibra::{Builder, CancelToken, JoinHandle, Runtime, Scope, ScopeError, WaitReason, channel};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -44,35 +48,44 @@ impl Drop for Counted {
 fn every_reason_to_wait_can_be_cancelled() {
     let _watchdog = support::watchdog(120);
     for reason in WaitReason::ALL {
-        println!("{reason:?}: {reason}");
-        match reason {
-            WaitReason::Sleep => sleep(),
-            WaitReason::Join => join(),
-            WaitReason::BlockingQueued => blocking_queued(),
-            WaitReason::BlockingRunning => blocking_running(),
-            WaitReason::BlockOn => block_on(),
-            WaitReason::RunEnd => run_end(),
-            WaitReason::RuntimeEnd => runtime_end(),
-            WaitReason::ChannelSend => channel_send(),
-            WaitReason::ChannelRecv => channel_recv(),
-            WaitReason::ChannelReserve => channel_reserve(),
-            WaitReason::ChannelClosed => channel_closed(),
-            WaitReason::Select => select(),
-            WaitReason::JoinHalf => join_half(),
-            WaitReason::MutexLock => mutex_lock(),
-            WaitReason::CondvarWait => condvar_wait(),
-            WaitReason::CondvarRelock => condvar_relock(),
-            WaitReason::ReentrantLock => reentrant_lock(),
-            WaitReason::SemaphoreAcquire => semaphore_acquire(),
-            WaitReason::RwLockRead => rwlock_read(),
-            WaitReason::RwLockWrite => rwlock_write(),
-            WaitReason::RwLockUpgrade => rwlock_upgrade(),
-            WaitReason::BarrierWait => barrier_wait(),
-            WaitReason::WaitGroupWait => wait_group_wait(),
-            WaitReason::OnceWait => once_wait(),
-            WaitReason::EventWait => event_wait(),
-            other => panic!("{other:?} has no case here: what happens if a fiber is cancelled in it?"),
+        for way in Way::ALL {
+            println!("{reason:?}: {reason}, cancelled by {way:?}");
+            WAY.set(way);
+            play(reason);
         }
+    }
+}
+
+fn play(reason: WaitReason) {
+    match reason {
+        WaitReason::Sleep => sleep(),
+        WaitReason::Join => join(),
+        WaitReason::BlockingQueued => blocking_queued(),
+        WaitReason::BlockingRunning => blocking_running(),
+        WaitReason::BlockOn => block_on(),
+        WaitReason::RunEnd => run_end(),
+        WaitReason::RuntimeEnd => runtime_end(),
+        WaitReason::ChannelSend => channel_send(),
+        WaitReason::ChannelRecv => channel_recv(),
+        WaitReason::ChannelReserve => channel_reserve(),
+        WaitReason::ChannelClosed => channel_closed(),
+        WaitReason::Select => select(),
+        WaitReason::JoinHalf => join_half(),
+        WaitReason::ScopeEnd => scope_end(),
+        WaitReason::TokenCancelled => token_cancelled(),
+        WaitReason::MutexLock => mutex_lock(),
+        WaitReason::CondvarWait => condvar_wait(),
+        WaitReason::CondvarRelock => condvar_relock(),
+        WaitReason::ReentrantLock => reentrant_lock(),
+        WaitReason::SemaphoreAcquire => semaphore_acquire(),
+        WaitReason::RwLockRead => rwlock_read(),
+        WaitReason::RwLockWrite => rwlock_write(),
+        WaitReason::RwLockUpgrade => rwlock_upgrade(),
+        WaitReason::BarrierWait => barrier_wait(),
+        WaitReason::WaitGroupWait => wait_group_wait(),
+        WaitReason::OnceWait => once_wait(),
+        WaitReason::EventWait => event_wait(),
+        other => panic!("{other:?} has no case here: what happens if a fiber is cancelled in it?"),
     }
 }
 
@@ -96,14 +109,483 @@ fn reasons_are_distinct_and_have_words() {
     );
 }
 
+/// How a fiber is cancelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// By its handle.
+    Handle,
+    /// With the other children of its scope.
+    Scope,
+    /// As the body of a scope.
+    Body,
+    /// By a deadline around it.
+    Deadline,
+}
+
+impl Way {
+    const ALL: [Way; 4] = [Way::Handle, Way::Scope, Way::Body, Way::Deadline];
+}
+
+thread_local! {
+    /// The one that is being played.
+    static WAY: Cell<Way> = const { Cell::new(Way::Handle) };
+}
+
+/// A fiber that waits for something, and is cancelled in the way that is being played.
+struct Victim {
+    fiber: JoinHandle<Result<(), ScopeError>>,
+    way: Way,
+    token: CancelToken,
+}
+
+impl Victim {
+    fn start(runtime: &Runtime, wait: impl FnOnce() + Send + 'static) -> Self {
+        let (way, token) = (WAY.get(), CancelToken::new());
+        let scope = Scope::builder().token(token.clone());
+        let fiber = match way {
+            Way::Handle => runtime.spawn(move || {
+                wait();
+                Ok(())
+            }),
+            Way::Scope => runtime.spawn(move || scope.run(|s| drop(s.spawn(wait)))),
+            Way::Body => runtime.spawn(move || scope.run(|_| wait())),
+            Way::Deadline => runtime.spawn(move || scope.timeout(Duration::from_millis(10)).run(|_| wait())),
+        };
+        Self { fiber, way, token }
+    }
+
+    /// Waits until it is parked, besides so many others. (With a deadline it may be over by now.)
+    #[track_caller]
+    fn until_parked(&self, runtime: &Runtime, others: u64) {
+        match self.way {
+            Way::Handle | Way::Body => until_parked(runtime, others + 1),
+            // The body waits for its child.
+            Way::Scope => until_parked(runtime, others + 2),
+            Way::Deadline => {}
+        }
+    }
+
+    fn cancel(&self) {
+        match self.way {
+            Way::Handle => self.fiber.cancel(),
+            Way::Scope | Way::Body => self.token.cancel(),
+            Way::Deadline => {}
+        }
+    }
+
+    /// It has been cancelled (for sure, also by its deadline), and is still there.
+    #[track_caller]
+    fn still_waits(&self) {
+        let pause = if self.way == Way::Deadline { 30 } else { 3 };
+        std::thread::sleep(Duration::from_millis(pause));
+        assert!(!self.fiber.is_finished(), "{:?}", self.way);
+    }
+
+    /// It unwound, up to what was cancelled and no further.
+    #[track_caller]
+    fn unwound(self) {
+        let outcome = self.fiber.join();
+        match self.way {
+            Way::Handle => assert!(outcome.unwrap_err().is_cancelled()),
+            Way::Scope | Way::Body => assert_eq!(outcome.unwrap(), Err(ScopeError::Cancelled)),
+            Way::Deadline => assert_eq!(outcome.unwrap(), Err(ScopeError::TimedOut)),
+        }
+    }
+}
+
 /// Parks a fiber in `wait`, cancels it, and shows that it unwound.
 fn cancelled_in(wait: impl FnOnce() + Send + 'static) {
     let runtime = runtime();
-    let fiber = runtime.spawn(wait);
+    let victim = Victim::start(&runtime, wait);
+    victim.until_parked(&runtime, 0);
+    victim.cancel();
+    victim.unwound();
+    until_parked(&runtime, 0);
+    assert!(runtime.metrics().cancellations >= 1);
+}
+
+// The value of a cancelled send is dropped, once, and nobody receives it; the channel works on.
+fn channel_send() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (tx, rx) = channel::rendezvous();
+    let (value, sender) = (Counted(drops.clone()), tx.clone());
+    cancelled_in(move || drop(sender.send(value)));
+    assert_eq!(drops.load(SeqCst), 1);
+    assert!(rx.try_recv().is_err());
+    let receiver = std::thread::spawn(move || rx.recv().is_ok());
+    assert!(tx.send(Counted(drops)).is_ok() && receiver.join().unwrap());
+}
+
+// A cancelled receive takes nothing: what comes goes to the next.
+fn channel_recv() {
+    let (tx, rx) = channel::bounded(1);
+    let receiver = rx.clone();
+    cancelled_in(move || assert!(receiver.recv().is_err()));
+    tx.send(7).unwrap();
+    assert_eq!(rx.try_recv(), Ok(7));
+}
+
+// A cancelled reservation holds no place.
+fn channel_reserve() {
+    let (tx, rx) = channel::bounded(1);
+    tx.send(1).unwrap();
+    let sender = tx.clone();
+    cancelled_in(move || drop(sender.reserve()));
+    assert_eq!(rx.try_recv(), Ok(1));
+    assert_eq!(tx.try_send(2), Ok(()));
+}
+
+fn channel_closed() {
+    let (tx, rx) = channel::bounded::<u32>(1);
+    let sender = tx.clone();
+    cancelled_in(move || drop(sender.closed()));
+    assert!(tx.try_send(1).is_ok() && rx.try_recv() == Ok(1));
+}
+
+// No arm of a cancelled select is done: the value of its send is dropped, the channels of the others keep theirs.
+fn select() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (tx, rx) = channel::rendezvous();
+    let (other_tx, other_rx) = channel::bounded(1);
+    let (value, sender, receiver) = (Counted(drops.clone()), tx.clone(), other_rx.clone());
+    cancelled_in(move || {
+        fibra::select! {
+            send(sender, value) -> sent => drop(sent),
+            recv(receiver) -> received => assert_eq!(received, Ok(0_u32)),
+        }
+    });
+    assert_eq!(drops.load(SeqCst), 1);
+    assert!(rx.try_recv().is_err());
+    other_tx.send(3).unwrap();
+    assert_eq!(other_rx.try_recv(), Ok(3));
+    drop(tx);
+}
+
+fn sleep() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let counted = Counted(drops.clone());
+    cancelled_in(move || {
+        let _counted = counted;
+        fibra::sleep(LONG);
+    });
+    assert_eq!(drops.load(SeqCst), 1);
+}
+
+// A token is cancelled for those who still wait.
+fn token_cancelled() {
+    let (runtime, token) = (runtime(), CancelToken::new());
+    let others: Vec<_> = (0..2)
+        .map(|_| {
+            runtime.spawn({
+                let token = token.clone();
+                move || token.wait()
+            })
+        })
+        .collect();
+    until_parked(&runtime, 2);
+    let waits = token.clone();
+    let victim = Victim::start(&runtime, move || drop(waits.wait()));
+    victim.until_parked(&runtime, 2);
+    let last = runtime.spawn({
+        let token = token.clone();
+        move || token.wait()
+    });
+    victim.cancel();
+    victim.unwound();
+    until_parked(&runtime, 3);
+    token.cancel_with("for the others");
+    for other in others.into_iter().chain([last]) {
+        assert_eq!(other.join().unwrap().to_string(), "for the others");
+    }
+}
+
+// Somebody else borrows from this stack: binding. The child's work arrives, and cancellation after it.
+fn scope_end() {
+    let runtime = runtime();
+    let (begun, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let value = Arc::new(AtomicUsize::new(0));
+    let victim = Victim::start(&runtime, {
+        let (begun, go, value) = (begun.clone(), go.clone(), value.clone());
+        move || {
+            let mut sum = 0;
+            fibra::scope(|s| {
+                s.spawn(|| {
+                    begun.store(true, SeqCst);
+                    while !(go.load(SeqCst) && fibra::is_cancelled()) {
+                        fibra::shield(|| fibra::sleep(Duration::from_micros(100)));
+                    }
+                    sum = 6;
+                });
+            });
+            value.store(sum, SeqCst);
+            fibra::checkpoint();
+            value.store(99, SeqCst);
+        }
+    });
+    support::eventually(|| begun.load(SeqCst), || "the child does not start".to_owned());
+    victim.cancel();
+    victim.still_waits();
+    go.store(true, SeqCst);
+    victim.unwound();
+    assert_eq!(value.load(SeqCst), 6);
+}
+
+fn join() {
+    let runtime = runtime();
+    let go = Arc::new(AtomicBool::new(false));
+    let seen = go.clone();
+    let child = Arc::new(runtime.spawn(move || {
+        while !seen.load(SeqCst) {
+            fibra::sleep(Duration::from_millis(1));
+        }
+        "kept"
+    }));
+    let joiner = || {
+        let child = child.clone();
+        runtime.spawn(move || child.wait())
+    };
+    let first = joiner();
+    support::eventually(|| runtime.metrics().parked >= 1, || format!("{:?}", runtime.metrics()));
+    let waits = child.clone();
+    let victim = Victim::start(&runtime, move || waits.wait());
+    support::eventually(|| runtime.metrics().parked >= 2, || format!("{:?}", runtime.metrics()));
+    let last = joiner();
+    support::eventually(|| runtime.metrics().parked >= 2, || format!("{:?}", runtime.metrics()));
+    // The one in the middle of the list goes; the others and the child's value stay.
+    victim.cancel();
+    victim.unwound();
+    assert!(!child.is_finished() && !first.is_finished() && !last.is_finished());
+    go.store(true, SeqCst);
+    first.join().unwrap();
+    last.join().unwrap();
+    assert_eq!(Arc::into_inner(child).expect("joiners are gone").join().unwrap(), "kept");
+}
+
+/// Starts a job that holds the one thread of the pool until it is told.
+fn occupy(runtime: &Runtime) -> (fibra::JoinHandle<()>, std::sync::mpsc::Sender<()>) {
+    let (release, released) = std::sync::mpsc::channel();
+    let running = Arc::new(AtomicBool::new(false));
+    let seen = running.clone();
+    let fiber = runtime.spawn(move || {
+        fibra::blocking(move || {
+            running.store(true, SeqCst);
+            let _ = released.recv();
+        });
+    });
+    support::eventually(|| seen.load(SeqCst), || "the job does not start".to_owned());
+    (fiber, release)
+}
+
+fn blocking_queued() {
+    let runtime = runtime();
+    let (first, release) = occupy(&runtime);
+    let drops = Arc::new(AtomicUsize::new(0));
+    let counted = Counted(drops.clone());
+    let ran = Arc::new(AtomicBool::new(false));
+    let queued = Victim::start(&runtime, {
+        let ran = ran.clone();
+        move || {
+            fibra::blocking(move || {
+                let _counted = counted;
+                ran.store(true, SeqCst);
+            });
+        }
+    });
+    queued.until_parked(&runtime, 1);
+    queued.cancel();
+    // Although the pool is still occupied.
+    queued.unwound();
+    assert_eq!((drops.load(SeqCst), ran.load(SeqCst)), (1, false), "taken back, dropped once, never run");
+    release.send(()).unwrap();
+    first.join().unwrap();
+    assert!(!ran.load(SeqCst));
+}
+
+fn blocking_running() {
+    let runtime = runtime();
+    let release = Arc::new(AtomicBool::new(false));
+    let (started, value) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let victim = Victim::start(&runtime, {
+        let (started, value, release) = (started.clone(), value.clone(), release.clone());
+        move || {
+            let local = [1, 2, 3];
+            // Somebody else is using this stack: the job borrows from it.
+            let sum: usize = fibra::blocking(|| {
+                started.store(true, SeqCst);
+                while !release.load(SeqCst) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                local.iter().sum()
+            });
+            value.store(sum, SeqCst);
+            fibra::checkpoint();
+            value.store(99, SeqCst);
+        }
+    });
+    support::eventually(|| started.load(SeqCst), || "the job does not start".to_owned());
+    victim.cancel();
+    victim.still_waits();
+    release.store(true, SeqCst);
+    victim.unwound();
+    assert_eq!(value.load(SeqCst), 6, "the job's value arrived, and cancellation after it");
+}
+
+// Somebody else is using this stack: the half borrows from it. It is told, but it need not listen.
+fn join_half() {
+    let runtime = runtime();
+    let (begun, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let value = Arc::new(AtomicUsize::new(0));
+    let victim = Victim::start(&runtime, {
+        let (begun, go, value) = (begun.clone(), go.clone(), value.clone());
+        move || {
+            let local = [1, 2, 3];
+            let (_, sum) = fibra::join(
+                || {
+                    while !begun.load(SeqCst) {
+                        fibra::yield_now();
+                    }
+                },
+                || {
+                    begun.store(true, SeqCst);
+                    while !(go.load(SeqCst) && fibra::is_cancelled()) {
+                        fibra::shield(fibra::yield_now);
+                    }
+                    local.iter().sum()
+                },
+            );
+            value.store(sum, SeqCst);
+            fibra::checkpoint();
+            value.store(99, SeqCst);
+        }
+    });
+    victim.until_parked(&runtime, 0);
+    support::eventually(|| begun.load(SeqCst), || "the half does not start".to_owned());
+    victim.cancel();
+    victim.still_waits();
+    go.store(true, SeqCst);
+    victim.unwound();
+    assert_eq!(value.load(SeqCst), 6, "the half's value arrived, and cancellation after it");
+}
+
+fn block_on() {
+    struct Never(#[allow(dead_code)] Counted);
+    impl Future for Never {
+        type Output = ();
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Pending
+        }
+    }
+    let runtime = runtime();
+    let drops = Arc::new(AtomicUsize::new(0));
+    let never = Never(Counted(drops.clone()));
+    cancelled_in(move || fibra::block_on(never));
+    assert_eq!(drops.load(SeqCst), 1);
+    // The same for a future that is a task of its own.
+    let never = Never(Counted(drops.clone()));
+    let _entered = runtime.handle().enter();
+    let task = fibra::spawn_future(never);
+    until_parked(&runtime, 1);
+    task.cancel();
+    assert!(task.join().unwrap_err().is_cancelled());
+    assert_eq!(drops.load(SeqCst), 2);
+}
+
+/// A root whose function failed is cancelled itself; it waits for its fibers all the same.
+fn run_end() {
+    let done = Arc::new(AtomicBool::new(false));
+    let inner = done.clone();
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        fibra::run(move || {
+            drop(fibra::spawn(move || {
+                fibra::shield(|| fibra::sleep(Duration::from_millis(20)));
+                inner.store(true, SeqCst);
+            }));
+            fibra::yield_now();
+            fibra::yield_now();
+            panic!("the root fails");
+        });
+    }));
+    assert!(run.is_err());
+    // Either it was cancelled before it started, or it was waited for; it is over in both cases.
+    assert_eq!(Arc::strong_count(&done), 1, "no fiber of the run is left");
+}
+
+fn runtime_end() {
+    let done = Arc::new(AtomicBool::new(false));
+    let (inner, started) = (done.clone(), Arc::new(AtomicBool::new(false)));
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        fibra::run(move || {
+            let seen = started.clone();
+            let daemon = Builder::new().name("daemon").daemon(true).spawn(move || {
+                fibra::shield(|| {
+                    started.store(true, SeqCst);
+                    fibra::sleep(Duration::from_millis(20));
+                });
+                inner.store(true, SeqCst);
+            });
+            drop(daemon);
+            while !seen.load(SeqCst) {
+                fibra::yield_now();
+            }
+            panic!("the root fails");
+        });
+    }));
+    assert!(run.is_err());
+    assert!(done.load(SeqCst), "the daemon was waited for, although the root was cancelled");
+}
+
+// A cancelled waiter never has the lock, and those behind it do.
+fn mutex_lock() {
+    let mutex = Arc::new(Mutex::new(0));
+    let guard = mutex.lock();
+    let waiter = mutex.clone();
+    cancelled_in(move || *waiter.lock() += 1);
+    drop(guard);
+    assert_eq!(*mutex.try_lock().unwrap(), 0);
+}
+
+// What it did not wait for goes to the next; the mutex is unlocked.
+fn condvar_wait() {
+    let shared = Arc::new((Mutex::new(0), Condvar::new()));
+    let waiter = shared.clone();
+    cancelled_in(move || waiter.1.wait(&mut waiter.0.lock()));
+    assert!(shared.0.try_lock().is_some() && !shared.1.notify_one());
+}
+
+// Binding: notified and cancelled, it waits until it has the mutex again, and goes on with that.
+fn condvar_relock() {
+    let runtime = runtime();
+    let (shared, ended) = (Arc::new((Mutex::new(0), Condvar::new())), Arc::new(AtomicBool::new(false)));
+    let (waiter, tells) = (shared.clone(), ended.clone());
+    let fiber = runtime.spawn(move || {
+        let mut guard = waiter.0.lock();
+        waiter.1.wait(&mut guard);
+        *guard += 1;
+        tells.store(true, SeqCst);
+        drop(guard);
+        fibra::checkpoint();
+    });
+    until_parked(&runtime, 1);
+    let held = shared.0.lock();
+    assert!(shared.1.notify_one());
+    // It wakes, and parks again.
+    support::eventually(|| runtime.metrics().switches > 1, || format!("{:?}", runtime.metrics()));
     until_parked(&runtime, 1);
     fiber.cancel();
+    runtime.spawn(|| {}).join().unwrap();
+    assert!(!ended.load(SeqCst) && runtime.metrics().parked == 1);
+    drop(held);
     assert!(fiber.join().unwrap_err().is_cancelled());
-    assert_eq!(runtime.metrics().parked, 0);
+    assert!(ended.load(SeqCst) && *shared.0.lock() == 1);
+}
+
+fn reentrant_lock() {
+    let mutex = Arc::new(ReentrantMutex::new(0));
+    let guard = mutex.lock();
+    let waiter = mutex.clone();
+    cancelled_in(move || drop(waiter.lock()));
+    drop(guard);
+    assert!(!mutex.is_locked());
 }
 
 // A cancelled request holds nothing, and whoever is behind it goes on.
@@ -203,335 +685,4 @@ fn event_wait() {
     assert!(!event.is_set());
     event.set();
     event.wait();
-}
-
-// The value of a cancelled send is dropped, once, and nobody receives it; the channel works on.
-fn channel_send() {
-    let drops = Arc::new(AtomicUsize::new(0));
-    let (tx, rx) = channel::rendezvous();
-    let (value, sender) = (Counted(drops.clone()), tx.clone());
-    cancelled_in(move || drop(sender.send(value)));
-    assert_eq!(drops.load(SeqCst), 1);
-    assert!(rx.try_recv().is_err());
-    let receiver = std::thread::spawn(move || rx.recv().is_ok());
-    assert!(tx.send(Counted(drops)).is_ok() && receiver.join().unwrap());
-}
-
-// A cancelled receive takes nothing: what comes goes to the next.
-fn channel_recv() {
-    let (tx, rx) = channel::bounded(1);
-    let receiver = rx.clone();
-    cancelled_in(move || assert!(receiver.recv().is_err()));
-    tx.send(7).unwrap();
-    assert_eq!(rx.try_recv(), Ok(7));
-}
-
-// A cancelled reservation holds no place.
-fn channel_reserve() {
-    let (tx, rx) = channel::bounded(1);
-    tx.send(1).unwrap();
-    let sender = tx.clone();
-    cancelled_in(move || drop(sender.reserve()));
-    assert_eq!(rx.try_recv(), Ok(1));
-    assert_eq!(tx.try_send(2), Ok(()));
-}
-
-fn channel_closed() {
-    let (tx, rx) = channel::bounded::<u32>(1);
-    let sender = tx.clone();
-    cancelled_in(move || drop(sender.closed()));
-    assert!(tx.try_send(1).is_ok() && rx.try_recv() == Ok(1));
-}
-
-// No arm of a cancelled select is done: the value of its send is dropped, the channels of the others keep theirs.
-fn select() {
-    let drops = Arc::new(AtomicUsize::new(0));
-    let (tx, rx) = channel::rendezvous();
-    let (other_tx, other_rx) = channel::bounded(1);
-    let (value, sender, receiver) = (Counted(drops.clone()), tx.clone(), other_rx.clone());
-    cancelled_in(move || {
-        fibra::select! {
-            send(sender, value) -> sent => drop(sent),
-            recv(receiver) -> received => assert_eq!(received, Ok(0_u32)),
-        }
-    });
-    assert_eq!(drops.load(SeqCst), 1);
-    assert!(rx.try_recv().is_err());
-    other_tx.send(3).unwrap();
-    assert_eq!(other_rx.try_recv(), Ok(3));
-    drop(tx);
-}
-
-// A cancelled waiter never has the lock, and those behind it do.
-fn mutex_lock() {
-    let mutex = Arc::new(Mutex::new(0));
-    let guard = mutex.lock();
-    let waiter = mutex.clone();
-    cancelled_in(move || *waiter.lock() += 1);
-    drop(guard);
-    assert_eq!(*mutex.try_lock().unwrap(), 0);
-}
-
-fn reentrant_lock() {
-    let mutex = Arc::new(ReentrantMutex::new(0));
-    let guard = mutex.lock();
-    let waiter = mutex.clone();
-    cancelled_in(move || drop(waiter.lock()));
-    drop(guard);
-    assert!(!mutex.is_locked());
-}
-
-// What it did not wait for goes to the next; the mutex is unlocked.
-fn condvar_wait() {
-    let shared = Arc::new((Mutex::new(0), Condvar::new()));
-    let waiter = shared.clone();
-    cancelled_in(move || waiter.1.wait(&mut waiter.0.lock()));
-    assert!(shared.0.try_lock().is_some() && !shared.1.notify_one());
-}
-
-// Binding: notified and cancelled, it waits until it has the mutex again, and goes on with that.
-fn condvar_relock() {
-    let runtime = runtime();
-    let (shared, ended) = (Arc::new((Mutex::new(0), Condvar::new())), Arc::new(AtomicBool::new(false)));
-    let (waiter, tells) = (shared.clone(), ended.clone());
-    let fiber = runtime.spawn(move || {
-        let mut guard = waiter.0.lock();
-        waiter.1.wait(&mut guard);
-        *guard += 1;
-        tells.store(true, SeqCst);
-        drop(guard);
-        fibra::checkpoint();
-    });
-    until_parked(&runtime, 1);
-    let held = shared.0.lock();
-    assert!(shared.1.notify_one());
-    // It wakes, and parks again.
-    support::eventually(|| runtime.metrics().switches > 1, || format!("{:?}", runtime.metrics()));
-    until_parked(&runtime, 1);
-    fiber.cancel();
-    runtime.spawn(|| {}).join().unwrap();
-    assert!(!ended.load(SeqCst) && runtime.metrics().parked == 1);
-    drop(held);
-    assert!(fiber.join().unwrap_err().is_cancelled());
-    assert!(ended.load(SeqCst) && *shared.0.lock() == 1);
-}
-
-fn sleep() {
-    let runtime = runtime();
-    let drops = Arc::new(AtomicUsize::new(0));
-    let counted = Counted(drops.clone());
-    let fiber = runtime.spawn(move || {
-        let _counted = counted;
-        fibra::sleep(LONG);
-    });
-    until_parked(&runtime, 1);
-    fiber.cancel();
-    assert!(fiber.join().unwrap_err().is_cancelled());
-    assert_eq!(drops.load(SeqCst), 1);
-    let metrics = runtime.metrics();
-    assert_eq!((metrics.parked, metrics.cancellations), (0, 1));
-}
-
-fn join() {
-    let runtime = runtime();
-    let go = Arc::new(AtomicBool::new(false));
-    let seen = go.clone();
-    let child = Arc::new(runtime.spawn(move || {
-        while !seen.load(SeqCst) {
-            fibra::sleep(Duration::from_millis(1));
-        }
-        "kept"
-    }));
-    let joiners: Vec<_> = (0..3)
-        .map(|_| {
-            let child = child.clone();
-            runtime.spawn(move || child.wait())
-        })
-        .collect();
-    support::eventually(|| runtime.metrics().parked >= 3, || format!("{:?}", runtime.metrics()));
-    // The one in the middle of the list goes; the others and the child's value stay.
-    joiners[1].cancel();
-    joiners[1].wait();
-    assert!(!child.is_finished() && !joiners[0].is_finished() && !joiners[2].is_finished());
-    go.store(true, SeqCst);
-    for (i, joiner) in joiners.into_iter().enumerate() {
-        assert_eq!(joiner.join().is_err(), i == 1);
-    }
-    assert_eq!(Arc::into_inner(child).expect("joiners are gone").join().unwrap(), "kept");
-}
-
-/// Starts a job that holds the one thread of the pool until it is told.
-fn occupy(runtime: &Runtime) -> (fibra::JoinHandle<()>, std::sync::mpsc::Sender<()>) {
-    let (release, released) = std::sync::mpsc::channel();
-    let running = Arc::new(AtomicBool::new(false));
-    let seen = running.clone();
-    let fiber = runtime.spawn(move || {
-        fibra::blocking(move || {
-            running.store(true, SeqCst);
-            let _ = released.recv();
-        });
-    });
-    support::eventually(|| seen.load(SeqCst), || "the job does not start".to_owned());
-    (fiber, release)
-}
-
-fn blocking_queued() {
-    let runtime = runtime();
-    let (first, release) = occupy(&runtime);
-    let drops = Arc::new(AtomicUsize::new(0));
-    let counted = Counted(drops.clone());
-    let ran = Arc::new(AtomicBool::new(false));
-    let queued = runtime.spawn({
-        let ran = ran.clone();
-        move || {
-            fibra::blocking(move || {
-                let _counted = counted;
-                ran.store(true, SeqCst);
-            });
-        }
-    });
-    support::eventually(|| runtime.metrics().blocking_queued == 1, || format!("{:?}", runtime.metrics()));
-    until_parked(&runtime, 2);
-    queued.cancel();
-    // Although the pool is still occupied.
-    assert!(queued.join().unwrap_err().is_cancelled());
-    assert_eq!((drops.load(SeqCst), ran.load(SeqCst)), (1, false), "taken back, dropped once, never run");
-    release.send(()).unwrap();
-    first.join().unwrap();
-    assert!(!ran.load(SeqCst));
-}
-
-fn blocking_running() {
-    let runtime = runtime();
-    let release = Arc::new(AtomicBool::new(false));
-    let (started, value) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let fiber = runtime.spawn({
-        let (started, value, release) = (started.clone(), value.clone(), release.clone());
-        move || {
-            let local = [1, 2, 3];
-            // Somebody else is using this stack: the job borrows from it.
-            let sum: usize = fibra::blocking(|| {
-                started.store(true, SeqCst);
-                while !release.load(SeqCst) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                local.iter().sum()
-            });
-            value.store(sum, SeqCst);
-            fibra::checkpoint();
-            value.store(99, SeqCst);
-        }
-    });
-    support::eventually(|| started.load(SeqCst), || "the job does not start".to_owned());
-    fiber.cancel();
-    let fiber = fiber.try_join().expect_err("it waits for its job");
-    release.store(true, SeqCst);
-    assert!(fiber.join().unwrap_err().is_cancelled());
-    assert_eq!(value.load(SeqCst), 6, "the job's value arrived, and cancellation after it");
-}
-
-// Somebody else is using this stack: the half borrows from it. It is told, but it need not listen.
-fn join_half() {
-    let runtime = runtime();
-    let (begun, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let value = Arc::new(AtomicUsize::new(0));
-    let fiber = runtime.spawn({
-        let (begun, go, value) = (begun.clone(), go.clone(), value.clone());
-        move || {
-            let local = [1, 2, 3];
-            let (_, sum) = fibra::join(
-                || {
-                    while !begun.load(SeqCst) {
-                        fibra::yield_now();
-                    }
-                },
-                || {
-                    begun.store(true, SeqCst);
-                    while !(go.load(SeqCst) && fibra::is_cancelled()) {
-                        fibra::shield(fibra::yield_now);
-                    }
-                    local.iter().sum()
-                },
-            );
-            value.store(sum, SeqCst);
-            fibra::checkpoint();
-            value.store(99, SeqCst);
-        }
-    });
-    until_parked(&runtime, 1);
-    fiber.cancel();
-    let fiber = fiber.try_join().expect_err("it waits for its half");
-    go.store(true, SeqCst);
-    assert!(fiber.join().unwrap_err().is_cancelled());
-    assert_eq!(value.load(SeqCst), 6, "the half's value arrived, and cancellation after it");
-}
-
-fn block_on() {
-    struct Never(#[allow(dead_code)] Counted);
-    impl Future for Never {
-        type Output = ();
-        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-            Poll::Pending
-        }
-    }
-    let runtime = runtime();
-    let drops = Arc::new(AtomicUsize::new(0));
-    let never = Never(Counted(drops.clone()));
-    let fiber = runtime.spawn(move || fibra::block_on(never));
-    until_parked(&runtime, 1);
-    fiber.cancel();
-    assert!(fiber.join().unwrap_err().is_cancelled());
-    assert_eq!(drops.load(SeqCst), 1);
-    // The same for a future that is a task of its own.
-    let never = Never(Counted(drops.clone()));
-    let _entered = runtime.handle().enter();
-    let task = fibra::spawn_future(never);
-    until_parked(&runtime, 1);
-    task.cancel();
-    assert!(task.join().unwrap_err().is_cancelled());
-    assert_eq!(drops.load(SeqCst), 2);
-}
-
-/// A root whose function failed is cancelled itself; it waits for its fibers all the same.
-fn run_end() {
-    let done = Arc::new(AtomicBool::new(false));
-    let inner = done.clone();
-    let run = catch_unwind(AssertUnwindSafe(|| {
-        fibra::run(move || {
-            drop(fibra::spawn(move || {
-                fibra::shield(|| fibra::sleep(Duration::from_millis(20)));
-                inner.store(true, SeqCst);
-            }));
-            fibra::yield_now();
-            fibra::yield_now();
-            panic!("the root fails");
-        });
-    }));
-    assert!(run.is_err());
-    // Either it was cancelled before it started, or it was waited for; it is over in both cases.
-    assert_eq!(Arc::strong_count(&done), 1, "no fiber of the run is left");
-}
-
-fn runtime_end() {
-    let done = Arc::new(AtomicBool::new(false));
-    let (inner, started) = (done.clone(), Arc::new(AtomicBool::new(false)));
-    let run = catch_unwind(AssertUnwindSafe(|| {
-        fibra::run(move || {
-            let seen = started.clone();
-            let daemon = Builder::new().name("daemon").daemon(true).spawn(move || {
-                fibra::shield(|| {
-                    started.store(true, SeqCst);
-                    fibra::sleep(Duration::from_millis(20));
-                });
-                inner.store(true, SeqCst);
-            });
-            drop(daemon);
-            while !seen.load(SeqCst) {
-                fibra::yield_now();
-            }
-            panic!("the root fails");
-        });
-    }));
-    assert!(run.is_err());
-    assert!(done.load(SeqCst), "the daemon was waited for, although the root was cancelled");
 }
