@@ -61,6 +61,15 @@ pub(crate) enum Command {
     OutsideDeadline,
 }
 
+/// A scope of a plain thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutsideScope {
+    pub(crate) scope: ScopeRef,
+    pub(crate) life: u32,
+    /// It is behind a shield, which holds off shutdown too.
+    pub(crate) shielded: bool,
+}
+
 /// A root of this runtime; valid as long as the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RootRef(NonNull<Root>);
@@ -173,8 +182,8 @@ pub(crate) struct Shared {
     /// fibers that may be on no worker.)
     pub(crate) tasks: Mutex<HashMap<u64, FrameRef>>,
     pub(crate) tasks_parked: AtomicI64,
-    /// Scopes of plain threads that are open here, with their lives: shutdown cancels them.
-    pub(crate) outside_scopes: Mutex<Vec<(ScopeRef, u32)>>,
+    /// Scopes of plain threads that are open here: shutdown cancels them, and a worker looks after their deadlines.
+    pub(crate) outside_scopes: Mutex<Vec<OutsideScope>>,
     /// Threads that are no workers and touch this for a moment.
     pub(crate) visitors: Visitors,
     /// The fork generation it was made in; see `sched::fork`.

@@ -20,7 +20,7 @@ use crate::sched::cancel::code;
 use crate::sched::current;
 use crate::sched::enqueue::Place;
 use crate::sched::scope::{Cause, Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef};
-use crate::sched::shared::{Command, Shared};
+use crate::sched::shared::{Command, OutsideScope, Shared};
 use crate::sched::timing::ScopeTimer;
 use crate::sched::wake;
 use crate::wait::cancel::{self, CancelReason, Here, is_cancellation};
@@ -61,7 +61,7 @@ struct Outsider {
 
 impl Outsider {
     fn leave(self, scope: ScopeRef) {
-        self.shared.outside_scopes.lock().retain(|(other, _)| !std::ptr::eq(*other, scope));
+        self.shared.outside_scopes.lock().retain(|open| !std::ptr::eq(open.scope, scope));
         if self.counted
             && let Some((waiter, ticket)) = self.shared.root.add(-1)
         {
@@ -95,8 +95,9 @@ pub(crate) fn run<T>(
             let counted = shared.fork_epoch == crate::sched::fork::epoch() && shared.root.try_add();
             let open = Open::new(here, &shared, shared.root, options);
             if counted {
-                shared.outside_scopes.lock().push((open.scope, open.scope.life()));
-                if shared.is_closing() {
+                let (scope, life, shielded) = (open.scope, open.scope.life(), open.shielded);
+                shared.outside_scopes.lock().push(OutsideScope { scope, life, shielded });
+                if shared.is_closing() && !shielded {
                     open.cancel(code::SHUTDOWN);
                 }
                 if options.deadline.is_some() {
@@ -224,8 +225,9 @@ impl<'a, 'b> Open<'a, 'b> {
 
     fn begin(mut self, is_outermost: bool, deadline: u64) -> Self {
         let standing = self.here.standing;
-        if is_outermost {
-            if let Some(parent) = self.here.scope().filter(|_| !self.shielded) {
+        // Nobody outside finds one that is opened behind a shield.
+        if is_outermost && !self.shielded {
+            if let Some(parent) = self.here.scope() {
                 self.scope.inherit_draining(parent);
             }
             // Release: pairs with the acquire in `sched::scope`, from which a canceller comes to the scope.

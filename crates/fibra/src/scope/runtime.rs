@@ -304,8 +304,8 @@ impl Runtime {
 fn wind_down(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
     cancel_root(shared, shared.root, CancelReason::Shutdown);
     let outside = shared.outside_scopes.lock().clone();
-    for (scope, life) in outside {
-        scope.cancel(life, &Cause::from(code::SHUTDOWN), Reach::All);
+    for open in outside.into_iter().filter(|open| !open.shielded) {
+        open.scope.cancel(open.life, &Cause::from(code::SHUTDOWN), Reach::All);
     }
     drain(shared, shared.root, WaitReason::RunEnd, site, deadline)?;
     end_daemons(shared, site, deadline)
