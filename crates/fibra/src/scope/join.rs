@@ -122,18 +122,21 @@ impl<T> JoinHandle<T> {
     #[track_caller]
     pub fn wait(&self) {
         assert!(self.is_finished() || !self.is_current(), "fibra: a fiber cannot wait for its own end");
+        let _takes_nothing = TakesNothing(self);
         self.wait_until(None, Location::caller());
     }
 
     /// Waits until the fiber has ended or `timeout` has passed. True if it has ended.
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        let _takes_nothing = TakesNothing(self);
         self.wait_until(Some(Instant::now().saturating_add(timeout)), Location::caller())
     }
 
     /// Waits until the fiber has ended or `deadline` has come. True if it has ended.
     #[track_caller]
     pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> bool {
+        let _takes_nothing = TakesNothing(self);
         self.wait_until(Some(deadline.into()), Location::caller())
     }
 
@@ -283,6 +286,26 @@ impl<T> Drop for JoinHandle<T> {
                     }
                     taken = true;
                 }
+            }
+        }
+    }
+}
+
+/// Somebody waits through a shared handle. The child of a scope may have panicked meanwhile; it was taken for joined, but nobody has taken
+/// its panic: its scope has to know, also if the wait was cancelled.
+struct TakesNothing<'a, T>(&'a JoinHandle<T>);
+
+impl<T> Drop for TakesNothing<'_, T> {
+    fn drop(&mut self) {
+        let frame = self.0.frame;
+        if frame.join.result() == Some(Outcome::Panicked) && frame.has(flag::SCOPED) {
+            // SAFETY: DONE, `publish_panic` put it there; it is taken by the owned handle only, and that is borrowed here.
+            unsafe {
+                frame.look_at::<Panic, _>(|panic| {
+                    if let Panic::Shared(slot) = panic {
+                        slot.nobody_joins();
+                    }
+                });
             }
         }
     }
