@@ -50,7 +50,10 @@ where
     T: Send,
 {
     let site = Location::caller();
-    let Some(worker) = current::worker() else { return f() };
+    let Some(worker) = current::worker() else {
+        cancel::entry();
+        return f();
+    };
     let job = BlockingJob {
         job: Job::new(BlockingJob::<F, T>::run),
         shared: worker.shared.clone(),

@@ -332,11 +332,17 @@ pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal:
 /// On entry to a blocking call that may not have to wait: unwinds if whatever runs here is cancelled and may be unwound.
 #[inline(always)]
 pub(crate) fn entry() {
-    if let Some(worker) = current::worker()
-        && let Some(frame) = worker.current.get()
-        && frame.has(flag::ANY_CANCEL)
-    {
-        checkpoint();
+    match current::worker() {
+        Some(worker) => {
+            if let Some(frame) = worker.current.get()
+                && frame.has(flag::ANY_CANCEL)
+            {
+                checkpoint();
+            }
+        }
+        // Nobody cancels a plain thread, but the scopes whose bodies it runs.
+        None if !current::thread_standing().open.get().is_null() => checkpoint(),
+        None => {}
     }
 }
 

@@ -181,9 +181,6 @@ fn suspend_until(worker: &Worker, frame: FrameRef, ticket: Ticket, deadline: u64
 #[inline(never)]
 fn thread_wait(waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
     let left = || how.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(clock::now())));
-    if left() == Some(Duration::ZERO) {
-        return Ended::TimedOut;
-    }
     let ended = ThreadRecord::with_mine(|record| {
         let publish = |waiter, ticket| waitable.publish(waiter, ticket);
         let kind = match how.kind() {
@@ -194,6 +191,12 @@ fn thread_wait(waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
             let here = Here::on_thread(record);
             if watching { here.is_observable() } else { here.is_due() }
         };
+        if left() == Some(Duration::ZERO) {
+            // As on a fiber: also who does not wait learns that he is cancelled.
+            let flags = Here::on_thread(record).flags();
+            let due = kind != ARM_BINDING && flags & flag::ANY_CANCEL != 0 && is_due();
+            return if due { ThreadWait::Cancelled } else { ThreadWait::TimedOut };
+        }
         record.wait(publish, || waitable.unpublish(), left, kind, is_due)
     });
     match ended {
@@ -213,7 +216,10 @@ pub(crate) fn yield_now() {
             Some(frame) => yield_fiber(worker, frame),
             None => panic!("fibra: yield_now on a worker's own stack"),
         },
-        None => crate::prim::thread::yield_now(),
+        None => {
+            cancel::entry();
+            crate::prim::thread::yield_now();
+        }
     }
 }
 
