@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use fibra::channel::{Receiver, RecvTimeoutError, Sender, bounded, rendezvous};
-use fibra::{CancelToken, Runtime, Scope};
+use fibra::{CancelToken, FiberId, Runtime, Scope};
 use tools::Rng;
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -30,22 +30,34 @@ struct Ledger {
     delivered: AtomicU64,
     returned: AtomicU64,
     left: AtomicU64,
-    /// Went with a fiber that was unwound.
+    /// Went with its owner, who was cancelled.
     unwound: AtomicU64,
     /// Dropped by nobody who may.
     lost: AtomicU64,
 }
 
-/// A message. It must not go but by somebody's hand.
+/// A message. It must not go but by somebody's hand: settled, or with its owner, who is cancelled. One that is dropped by a
+/// receiver whose receive was cancelled is lost.
 struct Msg<'a> {
     id: u64,
     ledger: &'a Ledger,
     settled: bool,
+    owner: Option<FiberId>,
+}
+
+fn myself() -> Option<FiberId> {
+    fibra::current().map(|fiber| fiber.id())
 }
 
 impl<'a> Msg<'a> {
     fn new(ledger: &'a Ledger) -> Self {
-        Self { id: ledger.made.fetch_add(1, SeqCst), ledger, settled: false }
+        Self { id: ledger.made.fetch_add(1, SeqCst), ledger, settled: false, owner: myself() }
+    }
+
+    /// Just received.
+    fn mine(mut self) -> Self {
+        self.owner = myself();
+        self
     }
 
     fn settle(mut self, account: fn(&Ledger) -> &AtomicU64) {
@@ -57,7 +69,8 @@ impl<'a> Msg<'a> {
 impl Drop for Msg<'_> {
     fn drop(&mut self) {
         if !self.settled {
-            let account = if std::thread::panicking() { &self.ledger.unwound } else { &self.ledger.lost };
+            let gone_with_its_owner = fibra::is_cancelled() && self.owner == myself();
+            let account = if gone_with_its_owner { &self.ledger.unwound } else { &self.ledger.lost };
             account.fetch_add(1, SeqCst);
         }
     }
@@ -98,7 +111,7 @@ fn source<'a>(pipes: &Pipes<'a>, ledger: &'a Ledger) {
 
 /// Plain, with a reservation now and then, and a job on the blocking pool.
 fn plain_stage(pipes: &Pipes<'_>, mut rng: Rng) {
-    while let Ok(message) = pipes.first.1.recv() {
+    while let Ok(message) = pipes.first.1.recv().map(Msg::mine) {
         match rng.below(40) {
             0 => {
                 let id = fibra::blocking(|| message.id);
@@ -128,11 +141,11 @@ fn select_stage(pipes: &Pipes<'_>) {
         match kept_one {
             None => fibra::select! {
                 recv(pipes.second.1) -> got => match got {
-                    Ok(message) => kept.push(message),
+                    Ok(message) => kept.push(message.mine()),
                     Err(_) => return,
                 },
                 recv(pipes.side.1) -> got => match got {
-                    Ok(message) => kept.push(message),
+                    Ok(message) => kept.push(message.mine()),
                     Err(_) => return,
                 },
             },
@@ -163,7 +176,7 @@ fn impatient_stage(pipes: &Pipes<'_>, mut rng: Rng) {
                 Err(_) => return,
             }
         };
-        if !pass(&pipes.last.0, message) {
+        if !pass(&pipes.last.0, message.mine()) {
             return;
         }
     }
@@ -200,7 +213,6 @@ fn round(ledger: &Ledger, rng: &mut Rng) {
         builder = builder.max_concurrency(3);
     }
     let (pipes, mut inner) = (&pipes, rng.fork());
-    let stopped = AtomicBool::new(false);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         builder.run(|s| {
             let (for_plain, for_impatient) = (inner.fork(), inner.fork());
@@ -236,7 +248,6 @@ fn round(ledger: &Ledger, rng: &mut Rng) {
                 fibra::sleep(moment / 4);
             }
             s.cancel();
-            stopped.store(true, SeqCst);
             drop(handles);
         })
     }));
