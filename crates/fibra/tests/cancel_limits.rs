@@ -3,6 +3,8 @@
 #![cfg(not(any(loom, shuttle)))]
 
 mod support;
+#[path = "support/tools.rs"]
+mod tools;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -755,6 +757,106 @@ fn waiting_without_joining_takes_no_panic() {
                     fibra::sleep(Duration::from_micros(10));
                 });
             }
+        });
+    }
+}
+
+// ---- Deep trees -----------------------------------------------------------------------------------------------------------------
+
+// Whoever cancels a tree of fibers needs no more stack for a deep one.
+#[test]
+fn a_deep_tree_is_cancelled_from_a_small_stack() {
+    let _watchdog = support::watchdog(60);
+    fn grow(depth: usize, reached: &AtomicUsize) {
+        reached.fetch_add(1, SeqCst);
+        if depth == 0 {
+            fibra::sleep(LONG);
+        }
+        fibra::scope(|s| drop(s.spawn(|| grow(depth - 1, reached))));
+    }
+    const DEPTH: usize = tools::many(2000);
+    for workers in [1, 2] {
+        let runtime = Runtime::builder().workers(workers).build().unwrap();
+        let reached = AtomicUsize::new(0);
+        let outcome = runtime.run(|| {
+            Scope::builder().run(|s| {
+                s.spawn(|| grow(DEPTH, &reached));
+                while reached.load(SeqCst) <= DEPTH {
+                    fibra::sleep(Duration::from_micros(100));
+                }
+                let token = s.token();
+                let small = Builder::new().stack_size(32 << 10).spawn(move || token.cancel());
+                small.unwrap().join().unwrap();
+                fibra::sleep(LONG);
+            })
+        });
+        assert_eq!(outcome, Err(ScopeError::Cancelled));
+        assert_eq!(runtime.metrics().live, 0);
+    }
+}
+
+// Tasks are found in a list of their own, under its lock; what they have opened may have tasks too.
+#[test]
+fn tasks_that_open_scopes_with_tasks_are_cancelled() {
+    let _watchdog = support::watchdog(60);
+    for by_shutdown in [false, true] {
+        let runtime = Runtime::builder().workers(2).build().unwrap();
+        let begun = Arc::new(AtomicBool::new(false));
+        let begins = begun.clone();
+        let fiber = runtime.spawn(move || {
+            fibra::scope(|s| {
+                s.spawn_future(async {
+                    fibra::scope(|inner| {
+                        inner.spawn_future(async {
+                            begins.store(true, SeqCst);
+                            std::future::pending::<()>().await;
+                        });
+                    });
+                });
+            });
+        });
+        support::eventually(|| begun.load(SeqCst), || "it does not start".to_owned());
+        if by_shutdown {
+            drop(runtime);
+        } else {
+            fiber.cancel();
+        }
+        assert!(fiber.join().unwrap_err().is_cancelled());
+    }
+}
+
+// whoever is cancelled, however far inside, is told why in the words that were given.
+#[test]
+fn the_words_of_a_cancellation_reach_everybody() {
+    let _watchdog = support::watchdog(60);
+    for workers in [1, 2] {
+        Runtime::builder().workers(workers).build().unwrap().run(|| {
+            let (token, ready, told) = (CancelToken::new(), AtomicUsize::new(0), AtomicUsize::new(0));
+            let sleeps = || {
+                let _tells = OnDrop(|| {
+                    assert_eq!(fibra::cancel_reason(), Some(CancelReason::from("in these words")));
+                    told.fetch_add(1, SeqCst);
+                });
+                ready.fetch_add(1, SeqCst);
+                fibra::sleep(LONG);
+            };
+            let outcome = Scope::builder().token(token.clone()).run(|s| {
+                s.spawn(sleeps);
+                s.spawn(|| {
+                    fibra::scope(|inner| {
+                        inner.spawn(|| fibra::scope(|_| sleeps()));
+                        inner.spawn_future(async { fibra::scope(|deeper| drop(deeper.spawn(sleeps))) });
+                        sleeps();
+                    });
+                });
+                while ready.load(SeqCst) < 4 {
+                    fibra::sleep(Duration::from_micros(100));
+                }
+                token.cancel_with("in these words");
+                sleeps();
+            });
+            assert_eq!(outcome, Err(ScopeError::Cancelled));
+            assert_eq!(told.into_inner(), 5);
         });
     }
 }

@@ -25,6 +25,7 @@ enum Child {
     Returns,
     TimesOutItself,
     PanicsJoined,
+    PanicsIsolated,
     ByHandle,
     ByScope,
     Errs,
@@ -61,10 +62,11 @@ enum Verdict {
     Unwinds,
 }
 
-const CHILDREN: [Child; 9] = [
+const CHILDREN: [Child; 10] = [
     Child::Returns,
     Child::TimesOutItself,
     Child::PanicsJoined,
+    Child::PanicsIsolated,
     Child::ByHandle,
     Child::ByScope,
     Child::Errs,
@@ -84,7 +86,12 @@ fn verdict(child: Child, order: Order, body: Body) -> Option<Verdict> {
     let child_first = order == Order::ChildFirst;
     Some(match child {
         // Concerns nobody else.
-        Child::Returns | Child::TimesOutItself | Child::PanicsJoined | Child::ByHandle | Child::ByScope => match body {
+        Child::Returns
+        | Child::TimesOutItself
+        | Child::PanicsJoined
+        | Child::PanicsIsolated
+        | Child::ByHandle
+        | Child::ByScope => match body {
             Body::Returns | Body::Waits => Value,
             Body::Errs => BodyError,
             Body::Panics => BodyPanic,
@@ -116,6 +123,7 @@ fn in_words(child: Child) -> &'static str {
         Child::Returns => "returns",
         Child::TimesOutItself => "runs into a `timeout` of its own",
         Child::PanicsJoined => "panics, and is joined",
+        Child::PanicsIsolated => "panics, and the scope is one with `isolate()`",
         Child::ByHandle => "is cancelled by its handle",
         Child::ByScope => "is cancelled by `s.cancel()`",
         Child::Errs => "returns `Err`",
@@ -224,7 +232,7 @@ impl Case {
         // A thread that has no scope is cancelled by nobody but the runtime, when that goes.
         let outside = self.nesting != Nesting::Alone || self.context == Context::Fiber;
         let possible = (self.form.may_fail() || !fails)
-            && (self.form.is_built() || self.child != Child::ByDeadline)
+            && (self.form.is_built() || !matches!(self.child, Child::ByDeadline | Child::PanicsIsolated))
             && (outside || self.body != Body::CancelledFromOutside);
         if possible { verdict(self.child, self.order, self.body) } else { None }
     }
@@ -250,7 +258,7 @@ impl Case {
 
     /// How many panics nobody was told of.
     fn untold(self) -> u64 {
-        u64::from(self.child == Child::Panics && self.body == Body::Panics)
+        u64::from(self.child == Child::PanicsIsolated || self.child == Child::Panics && self.body == Body::Panics)
     }
 
     /// How its child has ended.
@@ -258,7 +266,7 @@ impl Case {
         match self.child {
             Child::Returns | Child::TimesOutItself => "returned",
             Child::Errs => "failed",
-            Child::Panics | Child::PanicsJoined => "panicked",
+            Child::Panics | Child::PanicsJoined | Child::PanicsIsolated => "panicked",
             Child::ByHandle | Child::ByScope | Child::ByToken | Child::ByDeadline => "cancelled",
         }
     }
@@ -374,7 +382,7 @@ impl Stage {
                 Ok(1)
             }
             Child::Errs => Err("child"),
-            Child::Panics | Child::PanicsJoined => resume_unwind(Box::new("child")),
+            Child::Panics | Child::PanicsJoined | Child::PanicsIsolated => resume_unwind(Box::new("child")),
             _ => {
                 fibra::sleep(LONG);
                 unreachable!("it is cancelled");
@@ -458,7 +466,11 @@ impl Stage {
         const FAILS: &str = "nobody fails in this form";
         let builder = || {
             let builder = Scope::builder().token(self.token.clone());
-            if self.case.child == Child::ByDeadline { builder.timeout(SHORT) } else { builder }
+            match self.case.child {
+                Child::ByDeadline => builder.timeout(SHORT),
+                Child::PanicsIsolated => builder.isolate(),
+                _ => builder,
+            }
         };
         let value = |value| {
             assert_eq!(value, 7);

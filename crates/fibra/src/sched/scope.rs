@@ -40,6 +40,7 @@ use crate::wait::node::{WaitList, WaiterRef};
 
 mod cancelling;
 
+pub(in crate::sched) use cancelling::Told;
 pub(crate) use cancelling::cancel_fiber;
 
 /// A scope, by address: valid for ever, but perhaps in another life.

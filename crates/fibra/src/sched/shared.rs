@@ -11,7 +11,7 @@ use super::queue::inbox::Inbox;
 use super::queue::injector::Injector;
 use super::queue::{Entry, Linked};
 use super::root::Root;
-use super::scope::{self, ScopeRef};
+use super::scope::{Cause, ScopeRef, Told};
 use super::stall::StallConfig;
 use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
@@ -344,12 +344,14 @@ impl Shared {
         let life = root.map(|root| (root, root.life()));
         self.post_all(Command::Cancel { root: life, daemons_only, reason });
         // Tasks live on no worker between polls. A task leaves this map before its frame is recycled, so under the lock all are alive.
+        let (mut told, cause) = (Told::default(), Cause::from(reason));
         for frame in self.tasks.lock().values() {
             let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
             if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
-                scope::cancel_fiber(frame, reason);
+                told.add_fiber(frame, &cause);
             }
         }
+        told.tell(&cause);
     }
 
     /// May started fibers of this runtime move? A constant without the feature.

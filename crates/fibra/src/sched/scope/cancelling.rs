@@ -155,8 +155,8 @@ impl ScopeRecord {
         told.tell(&cause);
     }
 
-    /// On any thread, after the scope was marked: cancels the children that have started.
-    fn cancel_children(&'static self, shared: &Shared, life: u32, cause: u32) {
+    /// On any thread, after the scope was marked: cancels the children that have started. What those have opened is left to `told`.
+    fn cancel_children(&'static self, shared: &Shared, life: u32, cause: &Cause, told: &mut Told) {
         // SeqCst: second half of the handshake with `list_on`; `Root::cancel` was the first.
         let holders = handshake_load_u64(&self.holders);
         let here = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared)).map(|worker| worker.index);
@@ -166,21 +166,21 @@ impl ScopeRecord {
                 continue;
             }
             match current::worker() {
-                Some(worker) if here == Some(index) => worker.cancel_children_here(self, life, cause),
-                _ => shared.post(index, Command::Scope { scope: self, life, cause }),
+                Some(worker) if here == Some(index) => told.add_children(worker, self, life, cause),
+                _ => shared.post(index, Command::Scope { scope: self, life, cause: cause.code }),
             }
         }
         // SeqCst read-modify-write: as above.
-        if is_cause(cause) && self.has_tasks.fetch_or(false, Ordering::SeqCst) {
+        if is_cause(cause.code) && self.has_tasks.fetch_or(false, Ordering::SeqCst) {
             // A task leaves this map before its frame is recycled, so under the lock all are alive.
             for frame in shared.tasks.lock().values() {
                 if frame.root.get() == self.as_ptr() {
-                    cancel_fiber(frame, cause);
+                    told.add_fiber(frame, cause);
                 }
             }
         }
         // Those that wait for their turn start now, and end at once.
-        if is_cause(cause) && self.limited.get() {
+        if is_cause(cause.code) && self.limited.get() {
             let waiting = self.state.with(|state| {
                 if self.life() != life {
                     return VecDeque::new();
@@ -270,9 +270,10 @@ impl ScopeRecord {
     }
 }
 
-/// What remains to be done when the locks are free: the scopes whose children have to be told.
+/// What remains to be done when the locks are free: the scopes whose children have to be told. Those may have opened further scopes, which
+/// are added meanwhile: a tree of fibers may be deeper than the stack of whoever cancels it.
 #[derive(Default)]
-struct Told(Vec<(ScopeRef, u32, NonNull<Shared>, Option<Arc<dyn Listener>>)>);
+pub(in crate::sched) struct Told(Vec<(ScopeRef, u32, NonNull<Shared>, Option<Arc<dyn Listener>>)>);
 
 impl Told {
     /// Under the lock of the scope.
@@ -283,14 +284,70 @@ impl Told {
         self.0.push((scope, scope.life(), NonNull::from(shared), state.listener.clone()));
     }
 
-    fn tell(self, cause: &Cause) {
-        for (scope, life, shared, listener) in self.0 {
+    /// A fiber: cancels it and the scopes that are open on it. The caller keeps the frame from being recycled.
+    pub(in crate::sched) fn add_fiber(&mut self, frame: FrameRef, cause: &Cause) {
+        cancel::request(frame, cause.code);
+        if frame.has(flag::OPEN_SCOPES) {
+            // The stack may be another fiber's by the time it is looked at, but it does not go away during a census.
+            let census = CENSUS.lock();
+            let scope = frame.top().and_then(|top| outermost(&top.standing));
+            drop(census);
+            self.add_open_scopes(frame, scope, cause);
+        }
+    }
+
+    /// The same (or drains it, or ends its grace), for a started fiber of the worker this runs on.
+    fn add_fiber_here(&mut self, frame: FrameRef, cause: &Cause) {
+        if is_cause(cause.code) {
+            cancel::request(frame, cause.code);
+        } else if cause.code == OVERDUE {
+            cancel::end_shields(frame.waiter_ref());
+        }
+        if frame.has(flag::OPEN_SCOPES)
+            && let Some(top) = frame.top()
+        {
+            self.add_open_scopes(frame, outermost(&top.standing), cause);
+        }
+    }
+
+    /// The children of a scope that have started on this worker.
+    fn add_children(&mut self, worker: &Worker, scope: ScopeRef, life: u32, cause: &Cause) {
+        if scope.life() != life {
+            return;
+        }
+        let mut at = scope.list_on(worker).get();
+        // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
+        while let Some(frame) = unsafe { at.as_ref() } {
+            at = frame.next_started.get();
+            if frame.root.get() == scope.as_ptr() {
+                self.add_fiber_here(frame, cause);
+            }
+        }
+    }
+
+    fn add_open_scopes(&mut self, frame: FrameRef, outermost: Option<ScopeRef>, cause: &Cause) {
+        let Some(scope) = outermost else { return };
+        scope.state.with(|state| {
+            // Perhaps it was closed meanwhile, and serves somebody else.
+            if state.body == Some(frame.waiter_ref()) {
+                match cause.code {
+                    DRAIN => scope.drain_held(state, self),
+                    OVERDUE => scope.end_grace_held(state, self),
+                    _ => scope.cancel_held(state, cause, Reach::All, self),
+                }
+            }
+        });
+    }
+
+    /// With no lock held.
+    pub(in crate::sched) fn tell(mut self, cause: &Cause) {
+        while let Some((scope, life, shared, listener)) = self.0.pop() {
             // SAFETY: the visit keeps it there.
             let shared = unsafe { shared.as_ref() };
             if is_cause(cause.code) && scope.grace.get() != NEVER {
                 scope.set_timer(shared, life, ScopeTimer::Grace, clock::now().saturating_add(scope.grace.get()));
             }
-            scope.cancel_children(shared, life, cause.code);
+            scope.cancel_children(shared, life, cause, &mut self);
             if is_cause(cause.code)
                 && let Some(listener) = listener
             {
@@ -303,67 +360,30 @@ impl Told {
 
 impl Worker {
     /// Cancels (or, for cause 0, drains) the children of a scope that have started on this worker, and the scopes that they have opened.
-    pub(in crate::sched) fn cancel_children_here(&self, scope: ScopeRef, life: u32, cause: u32) {
-        if scope.life() != life {
-            return;
-        }
-        let mut at = scope.list_on(self).get();
-        // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
-        while let Some(frame) = unsafe { at.as_ref() } {
-            at = frame.next_started.get();
-            if frame.root.get() == scope.as_ptr() {
-                self.cancel_fiber_here(frame, cause);
-            }
-        }
+    pub(in crate::sched) fn cancel_children_here(&self, scope: ScopeRef, life: u32, code: u32) {
+        // The words of a custom cause are kept by the scope. In another life they are somebody else's, and nobody is told.
+        let text = if code == cancel::code::CUSTOM { scope.children_cause().text } else { None };
+        let (mut told, cause) = (Told::default(), Cause { code, text });
+        told.add_children(self, scope, life, &cause);
+        told.tell(&cause);
     }
 
-    /// Cancels (or drains, or ends the grace of) a started fiber of this worker.
+    /// Cancels a started fiber of this worker.
     pub(in crate::sched) fn cancel_fiber_here(&self, frame: FrameRef, cause: u32) {
-        if is_cause(cause) {
-            cancel::request(frame, cause);
-        } else if cause == OVERDUE {
-            cancel::end_shields(frame.waiter_ref());
-        }
-        if frame.has(flag::OPEN_SCOPES)
-            && let Some(top) = frame.top()
-        {
-            tell_open_scopes(frame, outermost(&top.standing), cause);
-        }
+        let (mut told, cause) = (Told::default(), Cause::from(cause));
+        told.add_fiber_here(frame, &cause);
+        told.tell(&cause);
     }
 }
 
-/// Cancels a fiber and the scopes that are open on it. The caller keeps the frame from being recycled.
+/// Cancels a fiber and the scopes that are open on it. The caller keeps the frame from being recycled, and holds no lock.
 pub(crate) fn cancel_fiber(frame: FrameRef, cause: u32) {
-    cancel::request(frame, cause);
-    if frame.has(flag::OPEN_SCOPES) {
-        // The stack may be another fiber's by the time it is looked at, but it does not go away during a census.
-        let census = CENSUS.lock();
-        let scope = frame.top().and_then(|top| outermost(&top.standing));
-        drop(census);
-        tell_open_scopes(frame, scope, cause);
-    }
+    let (mut told, cause) = (Told::default(), Cause::from(cause));
+    told.add_fiber(frame, &cause);
+    told.tell(&cause);
 }
 
 fn outermost(standing: &Standing) -> Option<ScopeRef> {
     // Acquire: pairs with the release in `scope::body`, when the scope was opened.
     ScopeRecord::from_ptr(standing.outermost.load(Ordering::Acquire))
-}
-
-fn tell_open_scopes(frame: FrameRef, outermost: Option<ScopeRef>, cause: u32) {
-    let Some(scope) = outermost else { return };
-    let mut told = Told::default();
-    let cause = Cause::from(cause);
-    scope.state.with(|state| {
-        // Perhaps it was closed meanwhile, and serves somebody else.
-        if state.body == Some(frame.waiter_ref()) {
-            if cause.code == DRAIN {
-                scope.drain_held(state, &mut told);
-            } else if cause.code == OVERDUE {
-                scope.end_grace_held(state, &mut told);
-            } else {
-                scope.cancel_held(state, &cause, Reach::All, &mut told);
-            }
-        }
-    });
-    told.tell(&cause);
 }
