@@ -408,3 +408,40 @@ fn mutual_teardown_does_not_block() {
         }
     });
 }
+
+// A scope that has cancelled its children itself misses nothing of them if it is cancelled from outside while it waits for their end.
+#[test]
+fn a_value_survives_cancellation_after_the_scope_has_cancelled_its_children() {
+    let _watchdog = support::watchdog(60);
+    struct Slow(fibra::channel::Sender<()>, fibra::channel::Receiver<()>);
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            self.1.recv().unwrap();
+        }
+    }
+    fibra::run(|| {
+        let token = CancelToken::new();
+        let ((started, has_started), (unwinds, has_unwound), (go, gone)) = (bounded(1), bounded(1), bounded(1));
+        let button = token.clone();
+        let canceller = fibra::spawn(move || {
+            has_unwound.recv().unwrap();
+            button.cancel();
+            go.send(()).unwrap();
+        });
+        let outcome = Scope::builder().token(token).run(|_| {
+            fibra::scope(|s| {
+                s.spawn(move || {
+                    let _slow = Slow(unwinds, gone);
+                    started.send(()).unwrap();
+                    fibra::sleep(LONG);
+                });
+                has_started.recv().unwrap();
+                s.cancel();
+                7
+            })
+        });
+        assert_eq!(outcome, Ok(7));
+        canceller.join().unwrap();
+    });
+}

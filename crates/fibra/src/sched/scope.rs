@@ -453,11 +453,11 @@ impl ScopeRecord {
     }
 
     /// Asked by the owner, when all have ended: was the scope cancelled from outside, and are there children that did not come to their end
-    /// because of it?
+    /// because of it? Not those that it had cancelled before by itself: they were not wanted any more.
     pub(crate) fn was_cut_short(&self) -> bool {
         let from_outside = !matches!(self.body_cause().code, 0 | cancel::code::PANICKED | cancel::code::FAILED);
         // Relaxed: see above.
-        from_outside && self.cut_short.load(Ordering::Relaxed)
+        from_outside && self.children_cause().code != cancel::code::SCOPE && self.cut_short.load(Ordering::Relaxed)
     }
 
     /// The list that a started child is in, on this worker.
