@@ -37,11 +37,13 @@ pub enum WaitReason {
     TokenCancelled = 14,
     /// In [`join`](crate::join()): this half is done, the other one was taken by another worker: binding.
     JoinHalf = 19,
+    /// Waiting for the next of several fibers to end, in a [`JoinSet`](crate::JoinSet), in [`race`](crate::race) and the like.
+    JoinNext = 20,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 15] = [
+    pub const ALL: [WaitReason; 16] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -57,6 +59,7 @@ impl WaitReason {
         WaitReason::ScopeEnd,
         WaitReason::TokenCancelled,
         WaitReason::JoinHalf,
+        WaitReason::JoinNext,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
@@ -94,6 +97,7 @@ impl fmt::Display for WaitReason {
             WaitReason::ScopeEnd => "waiting for the fibers of its scope",
             WaitReason::TokenCancelled => "waiting for a token to be cancelled",
             WaitReason::JoinHalf => "waiting for the other half of a join",
+            WaitReason::JoinNext => "waiting for the next of several fibers",
         })
     }
 }
