@@ -106,6 +106,8 @@ impl From<u32> for Cause {
 #[derive(Debug)]
 pub(crate) struct PanicSlot {
     payload: Mutex<Option<Box<dyn std::any::Any + Send>>>,
+    /// The child has ended, and nobody was waiting for that: the owner decides what comes of it. Before, a join may be under way.
+    told: AtomicBool,
     scope: ScopeRef,
     life: u32,
 }
@@ -118,6 +120,18 @@ impl PanicSlot {
 
     fn is_there(&self) -> bool {
         self.payload.lock().is_some()
+    }
+
+    /// Under the lock of the scope.
+    fn tell(&self) {
+        // Relaxed: guarded by that lock.
+        self.told.store(true, Ordering::Relaxed);
+    }
+
+    /// Under the lock of the scope: has it been told of, and not been taken?
+    fn is_told(&self) -> bool {
+        // Relaxed: as above.
+        self.told.load(Ordering::Relaxed) && self.is_there()
     }
 
     /// The handle is gone, and did not take it.

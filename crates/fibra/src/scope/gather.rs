@@ -143,7 +143,7 @@ impl<T> Gather<T> {
 
     /// Waits until one has ended; false if there is none to wait for, or `deadline` has come. Cancellation unwinds, and takes nothing.
     pub(crate) fn wait(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
-        cancel::entry();
+        cancel::entry_unless(|| self.has_ended());
         let deadline = deadline.filter(|deadline| *deadline != Instant::FAR_FUTURE).map(Instant::as_nanos);
         let object = Arc::as_ptr(&self.gathering).addr() as u64;
         let how = Wait { reason: WaitReason::JoinNext, object, site, deadline };
@@ -200,6 +200,10 @@ impl Waitable for GatherWait<'_> {
     fn unpublish(&self) {
         self.gathering.unpublish(&self.node);
     }
+
+    fn is_settled(&self) -> bool {
+        self.gathering.first().is_some()
+    }
 }
 
 /// That one has ended, or that there is none, as an arm of a select.
@@ -214,5 +218,9 @@ impl<T> Single for Gather<T> {
 
     fn unpublish(&self, node: &Node) {
         Gather::unpublish(self, node);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.has_ended()
     }
 }

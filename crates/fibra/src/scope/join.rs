@@ -348,6 +348,10 @@ impl Waitable for JoinWait {
     fn unpublish(&self) {
         unpublish_joiner(self.frame, &self.node);
     }
+
+    fn is_settled(&self) -> bool {
+        self.frame.join.result().is_some()
+    }
 }
 
 fn publish_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
@@ -388,6 +392,10 @@ impl<T> Single for JoinHandle<T> {
 
     fn unpublish(&self, node: &Node) {
         unpublish_joiner(self.frame, node);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_finished()
     }
 }
 

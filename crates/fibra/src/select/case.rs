@@ -18,6 +18,10 @@ pub(crate) trait Single {
     fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool;
     /// Takes the node out again, if it is still there.
     fn unpublish(&self, node: &Node);
+    /// As [`Waitable::is_settled`](park::Waitable::is_settled).
+    fn is_settled(&self) -> bool {
+        false
+    }
 }
 
 /// See the header. Built by the arms of this crate only.
@@ -111,6 +115,11 @@ impl<'a> Case<'a> {
         if let Some(told) = self.told {
             told.set(outcome);
         }
+    }
+
+    /// As [`Single::is_settled`].
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(&self.kind, Kind::Single(single) if single.is_settled())
     }
 
     /// Takes its node out of wherever it is linked.
