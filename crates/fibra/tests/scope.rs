@@ -408,3 +408,73 @@ fn mutual_teardown_does_not_block() {
         }
     });
 }
+
+// A scope that has cancelled its children itself misses nothing of them if it is cancelled from outside while it waits for their end.
+#[test]
+fn a_value_survives_cancellation_after_the_scope_has_cancelled_its_children() {
+    let _watchdog = support::watchdog(60);
+    struct Slow(fibra::channel::Sender<()>, fibra::channel::Receiver<()>);
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            self.1.recv().unwrap();
+        }
+    }
+    fibra::run(|| {
+        let token = CancelToken::new();
+        let ((started, has_started), (unwinds, has_unwound), (go, gone)) = (bounded(1), bounded(1), bounded(1));
+        let button = token.clone();
+        let canceller = fibra::spawn(move || {
+            has_unwound.recv().unwrap();
+            button.cancel();
+            go.send(()).unwrap();
+        });
+        let outcome = Scope::builder().token(token).run(|_| {
+            fibra::scope(|s| {
+                s.spawn(move || {
+                    let _slow = Slow(unwinds, gone);
+                    started.send(()).unwrap();
+                    fibra::sleep(LONG);
+                });
+                has_started.recv().unwrap();
+                s.cancel();
+                7
+            })
+        });
+        assert_eq!(outcome, Ok(7));
+        canceller.join().unwrap();
+    });
+}
+
+// Decision 28: whoever joins a child takes its panic, whichever of the two was faster; by handle, by select and by a set.
+#[test]
+fn a_joined_panic_is_taken_whoever_is_faster() {
+    let _watchdog = support::watchdog(120);
+    let many = || {
+        for round in 0..3000 {
+            fibra::scope(|s| {
+                let failing = s.spawn(move || {
+                    (0..round % 3).for_each(|_| std::hint::spin_loop());
+                    std::panic::resume_unwind(Box::new("taken"))
+                });
+                let result: Result<(), _> = match round % 4 {
+                    0 => failing.join(),
+                    1 => failing.join_timeout(LONG).unwrap(),
+                    2 => fibra::select! { join(failing) -> result => result },
+                    _ => {
+                        let mut set = fibra::JoinSet::new();
+                        set.insert(failing);
+                        set.join_next().unwrap()
+                    }
+                };
+                assert_eq!(result.unwrap_err().message(), "taken", "round {round}");
+                let next = s.spawn(|| 5).join();
+                assert_eq!(next.unwrap(), 5, "round {round}: the scope was cancelled for a panic that was taken");
+            });
+        }
+    };
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    runtime.run(|| fibra::join_all([many, many]));
+    let _entered = runtime.handle().enter();
+    many();
+}

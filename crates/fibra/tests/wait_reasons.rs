@@ -72,6 +72,7 @@ fn play(reason: WaitReason) {
         WaitReason::Select => select(),
         WaitReason::JoinHalf => join_half(),
         WaitReason::ScopeEnd => scope_end(),
+        WaitReason::JoinNext => join_next(),
         WaitReason::TokenCancelled => token_cancelled(),
         WaitReason::EventWait => event_wait(),
         WaitReason::OnceWait => once_wait(),
@@ -339,6 +340,26 @@ fn channel_closed() {
     let sender = tx.clone();
     cancelled_in(move || drop(sender.closed()));
     assert!(tx.try_send(1).is_ok() && rx.try_recv() == Ok(1));
+}
+
+// Nothing is taken out of the set: it goes with the fiber that had it, and cancels the members.
+fn join_next() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let counted = Counted(drops.clone());
+    let runtime = runtime();
+    let fiber = runtime.spawn(move || {
+        let mut set = fibra::JoinSet::new();
+        set.spawn(move || {
+            let _counted = counted;
+            fibra::sleep(LONG);
+        });
+        set.join_next().is_some()
+    });
+    until_parked(&runtime, 2);
+    fiber.cancel();
+    assert!(fiber.join().unwrap_err().is_cancelled());
+    support::eventually(|| drops.load(SeqCst) == 1, || "the member is not cancelled".to_owned());
+    until_parked(&runtime, 0);
 }
 
 // No arm of a cancelled select is done: the value of its send is dropped, the channels of the others keep theirs.

@@ -107,6 +107,8 @@ impl From<u32> for Cause {
 #[derive(Debug)]
 pub(crate) struct PanicSlot {
     payload: Mutex<Option<Box<dyn std::any::Any + Send>>>,
+    /// The child has ended, and nobody was waiting for that: the owner decides what comes of it. Before, a join may be under way.
+    told: AtomicBool,
     scope: ScopeRef,
     life: u32,
 }
@@ -119,6 +121,18 @@ impl PanicSlot {
 
     fn is_there(&self) -> bool {
         self.payload.lock().is_some()
+    }
+
+    /// Under the lock of the scope.
+    fn tell(&self) {
+        // Relaxed: guarded by that lock.
+        self.told.store(true, Ordering::Relaxed);
+    }
+
+    /// Under the lock of the scope: has it been told of, and not been taken?
+    fn is_told(&self) -> bool {
+        // Relaxed: as above.
+        self.told.load(Ordering::Relaxed) && self.is_there()
     }
 
     /// The handle is gone, and did not take it.
@@ -454,11 +468,11 @@ impl ScopeRecord {
     }
 
     /// Asked by the owner, when all have ended: was the scope cancelled from outside, and are there children that did not come to their end
-    /// because of it?
+    /// because of it? Not those that it had cancelled before by itself: they were not wanted any more.
     pub(crate) fn was_cut_short(&self) -> bool {
         let from_outside = !matches!(self.body_cause().code, 0 | cancel::code::PANICKED | cancel::code::FAILED);
         // Relaxed: see above.
-        from_outside && self.cut_short.load(Ordering::Relaxed)
+        from_outside && self.children_cause().code != cancel::code::SCOPE && self.cut_short.load(Ordering::Relaxed)
     }
 
     /// The list that a started child is in, on this worker.

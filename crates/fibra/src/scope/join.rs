@@ -202,6 +202,28 @@ impl<T> JoinHandle<T> {
         unsafe { self.frame.extras() }.and_then(|extras| extras.name.as_deref())
     }
 
+    /// Makes a gathering's node a member for this fiber: it is brought there when the fiber has ended. False: it has already.
+    pub(super) fn gather(&self, node: &Node) -> bool {
+        link_joiner(self.frame, node, || {})
+    }
+
+    /// Takes such a node back. When this returns, it is not in the fiber's list: the gathering may have it.
+    pub(super) fn leave(&self, node: &Node) {
+        unpublish_joiner(self.frame, node);
+    }
+
+    /// Before a result is taken that was there already; see [`visit_scheduler`].
+    pub(super) fn visit_if_refused(&self) {
+        if self.frame.join.result() == Some(Outcome::Cancelled) {
+            visit_scheduler();
+        }
+    }
+
+    /// Did it end with a panic?
+    pub(super) fn has_panicked(&self) -> bool {
+        self.frame.join.result() == Some(Outcome::Panicked)
+    }
+
     fn is_current(&self) -> bool {
         current::fiber().is_some_and(|frame| std::ptr::eq(frame, self.frame))
     }
@@ -349,12 +371,21 @@ impl Waitable for JoinWait {
     fn unpublish(&self) {
         unpublish_joiner(self.frame, &self.node);
     }
+
+    fn is_settled(&self) -> bool {
+        self.frame.join.result().is_some()
+    }
 }
 
 fn publish_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
+    link_joiner(frame, node, || node.set(waiter, ticket, arm))
+}
+
+/// False: the fiber has ended, and nothing is linked.
+fn link_joiner(frame: FrameRef, node: &Node, prepare: impl FnOnce()) -> bool {
     let Some(locked) = frame.join.lock() else { return false };
-    node.set(waiter, ticket, arm);
-    // SAFETY: under the lock of the list; the node stays on the waiting stack (or in its record) until it is unlinked.
+    prepare();
+    // SAFETY: under the lock of the list; the node stays where it is (a waiting stack, a record, a set of handles) until it is unlinked.
     unsafe { frame.joiners.push_back(node) };
     frame.join.unlock(locked, true);
     true
@@ -384,6 +415,10 @@ impl<T> Single for JoinHandle<T> {
 
     fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
         unpublish_joiner(self.frame, node);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_finished()
     }
 }
 

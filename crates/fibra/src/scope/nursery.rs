@@ -275,9 +275,19 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
+        self.spawn_at(f, Location::caller())
+    }
+
+    /// The same for whoever starts it on behalf of this line.
+    #[inline]
+    pub(crate) fn spawn_at<F, T>(&'scope self, f: F, site: &'static Location<'static>) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
         // SAFETY: `Send`, and `'scope` does not end before the child has: `body::run` waits for it. Whoever has a `&'scope self` is in the
         // scope, so it is open.
-        unsafe { self.start(f, Location::caller(), 0, None) }
+        unsafe { self.start(f, site, 0, None) }
     }
 
     /// Starts a child that stays on this worker, so that the closure need not be `Send`.

@@ -146,9 +146,14 @@ impl<'a> Here<'a> {
     }
 
     /// Is there a cancellation that may be delivered now? Asked if a flag says that there may be.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due_unless(false)
+    }
+
+    /// The same for one who need not wait if `settled` holds: then a child's panic is not due, because it may be what he is about to take.
     #[cold]
     #[inline(never)]
-    pub(crate) fn is_due(&self) -> bool {
+    pub(crate) fn is_due_unless(&self, settled: bool) -> bool {
         if self.is_cooperative() {
             return false;
         }
@@ -160,7 +165,8 @@ impl<'a> Here<'a> {
         if flags & flag::CANCEL_BODY == 0 {
             return false;
         }
-        if self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(ScopeRecord::is_body_cancelled) {
+        if self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.is_body_cancelled(settled))
+        {
             return true;
         }
         // A child's panic that was taken by a join. If nothing else is behind the flag, nobody need look any more.
@@ -169,9 +175,14 @@ impl<'a> Here<'a> {
     }
 
     /// Is there a cancellation, whether it may be delivered or not? Asked if a flag says that there may be.
-    #[cold]
     pub(crate) fn is_observable(&self) -> bool {
-        self.flags() & flag::CANCEL != 0 || self.open_scopes().any(ScopeRecord::is_body_cancelled)
+        self.is_observable_unless(false)
+    }
+
+    /// As [`is_due_unless`](Self::is_due_unless).
+    #[cold]
+    pub(crate) fn is_observable_unless(&self, settled: bool) -> bool {
+        self.flags() & flag::CANCEL != 0 || self.open_scopes().any(|scope| scope.is_body_cancelled(settled))
     }
 
     /// A scope is closed, or was not cancelled after all: keeps the flag only if one that is open says so.
@@ -180,7 +191,7 @@ impl<'a> Here<'a> {
         // SeqCst read-modify-write: whoever cancels a scope marks it and then sets the flag; we lower it and then look, each under the
         // scope's lock. So one that we do not see here sets the flag after this.
         flags.fetch_and(!flag::CANCEL_BODY, Ordering::SeqCst);
-        if self.open_scopes().any(|scope| scope.body_cause().code != 0 || scope.has_untaken_panic()) {
+        if self.open_scopes().any(|scope| scope.body_cause().code != 0 || scope.has_told_panic()) {
             flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
         }
     }
@@ -332,28 +343,38 @@ pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal:
 /// On entry to a blocking call that may not have to wait: unwinds if whatever runs here is cancelled and may be unwound.
 #[inline(always)]
 pub(crate) fn entry() {
+    entry_unless(|| false);
+}
+
+/// The same for one who need not wait if `settled` says so; see [`Here::is_due_unless`].
+#[inline(always)]
+pub(crate) fn entry_unless(settled: impl FnOnce() -> bool) {
     match current::worker() {
         Some(worker) => {
             if let Some(frame) = worker.current.get()
                 && frame.has(flag::ANY_CANCEL)
             {
-                checkpoint();
+                checkpoint_unless(settled());
             }
         }
         // Nobody cancels a plain thread, but the scopes whose bodies it runs.
-        None if !current::thread_standing().open.get().is_null() => checkpoint(),
+        None if !current::thread_standing().open.get().is_null() => checkpoint_unless(settled()),
         None => {}
     }
 }
 
 /// Unwinds if whatever runs here is cancelled and may be unwound.
-#[inline(never)]
 pub(crate) fn checkpoint() {
+    checkpoint_unless(false);
+}
+
+#[inline(never)]
+fn checkpoint_unless(settled: bool) {
     let Some(here) = Here::new() else { return };
     if here.nearest_deadline() != NEVER {
         here.check_deadlines();
     }
-    if here.flags() & flag::ANY_CANCEL != 0 && here.is_due() {
+    if here.flags() & flag::ANY_CANCEL != 0 && here.is_due_unless(settled) {
         deliver();
     }
 }

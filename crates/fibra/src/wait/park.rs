@@ -81,6 +81,12 @@ pub(crate) fn entry() {
     cancel::entry();
 }
 
+/// The same for one who need not wait if `settled` says so; see [`Waitable::is_settled`].
+#[inline(always)]
+pub(crate) fn entry_unless(settled: impl FnOnce() -> bool) {
+    cancel::entry_unless(settled);
+}
+
 #[inline]
 fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: Wait, manner: Manner) -> Ended {
     let watching = manner == Manner::Watching;
@@ -96,8 +102,8 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
         kind => kind,
     };
     let is_due = || {
-        let here = Here::on(worker, frame);
-        if watching { here.is_observable() } else { here.is_due() }
+        let (here, settled) = (Here::on(worker, frame), waitable.is_settled());
+        if watching { here.is_observable_unless(settled) } else { here.is_due_unless(settled) }
     };
     if kind != ARM_BINDING && flags & flag::ANY_CANCEL != 0 && is_due() {
         return Ended::Cancelled;
@@ -188,8 +194,8 @@ fn thread_wait(waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
             kind => kind,
         };
         let is_due = || {
-            let here = Here::on_thread(record);
-            if watching { here.is_observable() } else { here.is_due() }
+            let (here, settled) = (Here::on_thread(record), waitable.is_settled());
+            if watching { here.is_observable_unless(settled) } else { here.is_due_unless(settled) }
         };
         if left() == Some(Duration::ZERO) {
             // As on a fiber: also who does not wait learns that he is cancelled.

@@ -9,7 +9,7 @@ use super::{Cause, Listener, NEVER, PanicSlot, Reach, ScopeRecord, ScopeRef, Sta
 use crate::fiber::CENSUS;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::top::Standing;
-use crate::prim::atomic::{Ordering, handshake_load_u64};
+use crate::prim::atomic::{AtomicBool, Ordering, handshake_load_u64};
 use crate::prim::clock;
 use crate::prim::sync::Mutex;
 use crate::sched::enqueue::Place;
@@ -18,12 +18,16 @@ use crate::sched::timing::ScopeTimer;
 use crate::sched::worker::Worker;
 use crate::sched::{cancel, current, wake};
 use crate::wait::node::{Node, WaitList, WaiterRef};
-use crate::wait::word::{Arm, Ticket};
+use crate::wait::word::{self, Arm, Ticket};
 
 /// Instead of a cause: not cancelled, but told to drain.
 const DRAIN: u32 = 0;
 /// Instead of a cause: cancelled before, and the time for shields is over.
 const OVERDUE: u32 = 32;
+
+/// How often one looks at an owner that is about to wait, before that counts as waiting. (It takes a moment; but on a plain thread a waker
+/// may be called meanwhile, which may be what is looking.)
+const LOOKS: usize = 1000;
 
 fn is_cause(code: u32) -> bool {
     code != DRAIN && code != OVERDUE
@@ -68,9 +72,12 @@ impl ScopeRecord {
 
     /// Is the body cancelled? On the owner. A child's panic that nobody has taken becomes a cancellation here: the owner is about to wait
     /// for something else.
-    pub(crate) fn is_body_cancelled(&'static self) -> bool {
+    ///
+    /// Unless it need not wait (`settled`): then it may be about to take that very panic.
+    pub(crate) fn is_body_cancelled(&'static self, settled: bool) -> bool {
         let (cancelled, untaken) = self.state.with(|state| {
-            (state.cause.code != 0, !self.isolate.get() && state.panics.iter().any(|panic| panic.is_there()))
+            let untaken = !settled && !self.isolate.get() && state.panics.iter().any(|panic| panic.is_told());
+            (state.cause.code != 0, untaken)
         });
         if !cancelled && untaken {
             self.cancel(self.life(), &Cause::from(cancel::code::PANICKED), Reach::All);
@@ -81,6 +88,11 @@ impl ScopeRecord {
     /// On the owner: has a child panicked whose panic nobody has taken?
     pub(crate) fn has_untaken_panic(&self) -> bool {
         !self.isolate.get() && self.state.with(|state| state.panics.iter().any(|panic| panic.is_there()))
+    }
+
+    /// The same of children that have ended, and whose end nobody was waiting for.
+    pub(crate) fn has_told_panic(&self) -> bool {
+        !self.isolate.get() && self.state.with(|state| state.panics.iter().any(|panic| panic.is_told()))
     }
 
     /// The time that a cancelled scope gives to shields is over: they hold nothing off any more, for the body, the children and what is
@@ -123,7 +135,8 @@ impl ScopeRecord {
 
     /// A child is about to end with a panic; the payload is kept for its handle and for the scope.
     pub(crate) fn keep_panic(&'static self, payload: Box<dyn std::any::Any + Send>) -> Arc<PanicSlot> {
-        let slot = Arc::new(PanicSlot { payload: Mutex::new(Some(payload)), scope: self, life: self.life() });
+        let (payload, told) = (Mutex::new(Some(payload)), AtomicBool::new(false));
+        let slot = Arc::new(PanicSlot { payload, told, scope: self, life: self.life() });
         self.state.with(|state| state.panics.push(slot.clone()));
         slot
     }
@@ -134,24 +147,46 @@ impl ScopeRecord {
     }
 
     /// A child has panicked, and nobody was joining it. If the owner waits for something else, or for nothing any more, that cancels the
-    /// scope; if it is running, it may yet join the child: it decides when it next waits.
+    /// scope; if it is running, it may yet join the child: it decides when it next waits. If it is about to wait, perhaps for this child,
+    /// which it then finds ended, that is seen in a moment.
     pub(crate) fn panicked(&'static self, life: u32) {
         if self.isolate.get() {
             return;
         }
         let cause = Cause::from(cancel::code::PANICKED);
         let mut told = Told::default();
-        self.state.with(|state| {
-            let Some(body) = state.body.filter(|_| self.life() == life) else { return };
-            if state.over {
-                return self.cancel_held(state, &cause, Reach::Children, &mut told);
+        for looks in 0.. {
+            let look_again = self.state.with(|state| {
+                let Some(body) = state.body.filter(|_| self.life() == life) else { return false };
+                let mut untaken = false;
+                for panic in state.panics.iter().filter(|panic| panic.is_there()) {
+                    panic.tell();
+                    untaken = true;
+                }
+                if !untaken {
+                    // Somebody has joined it meanwhile.
+                    return false;
+                }
+                if state.over {
+                    self.cancel_held(state, &cause, Reach::Children, &mut told);
+                    return false;
+                }
+                // SeqCst: as in `cancel_held`.
+                body.get().flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
+                let seen = body.get().word.look_after_flag();
+                if seen.is(word::State::Parking) && !seen.is_claimed() && looks < LOOKS {
+                    return true;
+                }
+                if seen.is_waiting() {
+                    self.cancel_held(state, &cause, Reach::All, &mut told);
+                }
+                false
+            });
+            if !look_again {
+                break;
             }
-            // SeqCst: as in `cancel_held`.
-            body.get().flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
-            if body.get().word.look_after_flag().is_waiting() {
-                self.cancel_held(state, &cause, Reach::All, &mut told);
-            }
-        });
+            crate::prim::thread::yield_now();
+        }
         told.tell(&cause);
     }
 
