@@ -36,14 +36,16 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// Of one that nobody has ever cancelled.
-    pub(crate) const NEW: Self = Self {
-        open: Cell::new(ptr::null()),
-        outermost: AtomicPtr::new(ptr::null_mut()),
-        shields: Cell::new(0),
-        deliveries: Cell::new(0),
-        unwinding: Cell::new(false),
-        inside_unwinding: Cell::new(false),
-    };
+    pub(crate) const fn new() -> Self {
+        Self {
+            open: Cell::new(ptr::null()),
+            outermost: AtomicPtr::new(ptr::null_mut()),
+            shields: Cell::new(0),
+            deliveries: Cell::new(0),
+            unwinding: Cell::new(false),
+            inside_unwinding: Cell::new(false),
+        }
+    }
 }
 
 /// The record; see the header.

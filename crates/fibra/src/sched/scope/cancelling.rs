@@ -308,7 +308,10 @@ impl ScopeRecord {
 /// What remains to be done when the locks are free: the scopes whose children have to be told. Those may have opened further scopes, which
 /// are added meanwhile: a tree of fibers may be deeper than the stack of whoever cancels it.
 #[derive(Default)]
-pub(in crate::sched) struct Told(Vec<(ScopeRef, u32, NonNull<Shared>, Option<Arc<dyn Listener>>)>);
+pub(in crate::sched) struct Told(Vec<ToTell>);
+
+/// A scope in a life, its runtime, and who wants to know.
+type ToTell = (ScopeRef, u32, NonNull<Shared>, Option<Arc<dyn Listener>>);
 
 impl Told {
     /// Under the lock of the scope.
