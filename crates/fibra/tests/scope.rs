@@ -166,6 +166,7 @@ fn try_scope_gives_the_first_error() {
     });
 }
 
+// C-26: cancelling is eager, however deep.
 #[test]
 fn deadlines_nest_and_reach_everything_inside() {
     fibra::run(|| {
