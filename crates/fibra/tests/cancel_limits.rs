@@ -453,7 +453,14 @@ fn cooperatively_scopes_only_wait() {
             });
             6
         });
-        assert!(outcome.is_ok_and(|value| value == 6) || outcome.is_err(), "{outcome:?}");
+        assert_eq!(outcome, Ok(6));
+        // Errors need no unwinding.
+        let failed: Result<(), &str> = fibra::try_scope(|s| {
+            let child = s.spawn(|| Err::<(), _>("child"));
+            assert_eq!(child.join().unwrap_err().cancel_reason(), Some(CancelReason::Failed));
+            Ok(())
+        });
+        assert_eq!(failed, Err("child"));
         // Children and body see it, by asking and by the arm that waits for it.
         let token = CancelToken::new();
         let seen = AtomicUsize::new(0);
