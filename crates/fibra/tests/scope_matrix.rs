@@ -135,7 +135,8 @@ fn in_words(child: Child) -> &'static str {
 
 fn table() -> String {
     let mut text = String::from(
-        "| the child, before the body is over | body returns | body returns `Err` | body panics | cancelled from outside | body waits |\n\
+        "| the child, before the body is over | body returns | body returns `Err` | body panics \
+         | cancelled from outside | body waits |\n\
          |---|---|---|---|---|---|\n",
     );
     for order in ORDERS {

@@ -2,7 +2,7 @@
 //! nothing is lost. A new reason without a case fails the test.
 //!
 //! Each case is played once for every [`Way`] to be cancelled: a case that parks its fiber with [`cancelled_in`], or starts it with
-//! [`Victim::start`], need not know which.
+//! [`Victim::start`], need not know which. It is one long file because there are many reasons.
 #![cfg(not(any(loom, shuttle)))]
 
 mod support;

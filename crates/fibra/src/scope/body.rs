@@ -133,8 +133,9 @@ pub(crate) fn run<T>(
         let how = Wait { reason: WaitReason::ScopeEnd, object: scope.as_ptr().addr() as u64, site, deadline: None };
         let _ = wait(&Empty(&scope.root), how);
     }
-    // What the children were started for is not done: that is no success, even if the body had nothing left to do.
-    let cut_short = result.is_ok() && scope.was_cut_short();
+    // What the children were started for is not done: that is no success, even if the body had nothing left to do. Where nothing is
+    // unwound there has to be a value.
+    let cut_short = result.is_ok() && scope.was_cut_short() && !here.is_cooperative();
     let (closed, outer_cancelled) = open.close();
     if let Some(outsider) = outsider {
         outsider.leave(scope);

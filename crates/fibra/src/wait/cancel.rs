@@ -104,7 +104,8 @@ impl<'a> Here<'a> {
         shields + u32::from(self.is_unwinding())
     }
 
-    fn is_cooperative(&self) -> bool {
+    /// Is cancellation only seen here, and never delivered?
+    pub(crate) fn is_cooperative(&self) -> bool {
         match self.fiber {
             Some((worker, _)) => worker.shared.config.cooperative,
             // SAFETY: an open scope of this thread's own.

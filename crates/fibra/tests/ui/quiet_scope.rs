@@ -35,7 +35,8 @@ fn main() {
         assert_eq!(counts, [1; 4]);
         assert_eq!(sum(&["1", "2"]).unwrap(), 3);
         assert!(sum(&["1", "x"]).is_err());
-        let outcome = Scope::builder().name("quiet").token(CancelToken::new()).timeout(Duration::from_secs(60)).run(|s| {
+        let builder = Scope::builder().name("quiet").token(CancelToken::new()).timeout(Duration::from_secs(60));
+        let outcome = builder.run(|s| {
             s.spawn(|| s.spawn(|| ()).join().unwrap());
         });
         assert_eq!(outcome, Ok(()));
