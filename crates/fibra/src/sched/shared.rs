@@ -335,12 +335,15 @@ impl Shared {
         let life = root.map(|root| (root, root.life()));
         self.post_all(Command::Cancel { root: life, daemons_only, reason });
         // Tasks live on no worker between polls. A task leaves this map before its frame is recycled, so under the lock all are alive.
+        let mut told = scope::Told::default();
         for frame in self.tasks.lock().values() {
             let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
             if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
-                scope::cancel_fiber(frame, reason);
+                told.fiber(frame, reason);
             }
         }
+        // Without the lock: what they have opened may have tasks, too.
+        told.tell();
     }
 
     /// May started fibers of this runtime move? A constant without the feature.

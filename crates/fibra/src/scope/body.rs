@@ -143,7 +143,7 @@ pub(crate) fn run<T>(
     if cut_short {
         drop_quietly(std::mem::replace(&mut result, Err(cancel::payload())));
     }
-    let Closed { cause, panics } = closed;
+    let Closed { cause, panics, .. } = closed;
     Finished { result, cause, panics, child_panicked_first, outer_cancelled }
 }
 
@@ -286,14 +286,13 @@ impl<'a, 'b> Open<'a, 'b> {
             // Release: as when it was opened.
             standing.outermost.store(std::ptr::null_mut(), Ordering::Release);
         }
-        let overdue = scope.is_overdue();
         let closed = scope.close();
         // Relaxed: the owner's own flags; whoever comes from them to the scope finds it closed, under its lock.
         here.waiter.get().flags.fetch_and(!self.lower, Ordering::Relaxed);
         if here.flags() & flag::CANCEL_BODY != 0 {
             here.lower_body_flag();
         }
-        if overdue {
+        if closed.overdue {
             here.lower_overdue_flag();
         }
         standing.deliveries.set(self.deliveries);

@@ -185,12 +185,15 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// A scope whose shields had their time is closed; the same for that flag. (A child that is overdue ends so.)
+    /// A scope whose shields had their time is closed; the same for that flag, which a child also has with the scope that it is in.
     pub(crate) fn lower_overdue_flag(&self) {
         let flags = &self.waiter.get().flags;
         // SeqCst: as above.
         flags.fetch_and(!flag::OVERDUE, Ordering::SeqCst);
-        if self.open_scopes().any(ScopeRecord::is_overdue) {
+        // SAFETY: the flag is what `of` asks for; the scope is open while this child runs.
+        let parent =
+            self.fiber.filter(|(_, frame)| frame.has(flag::SCOPED)).map(|(_, frame)| unsafe { ScopeRecord::of(frame) });
+        if parent.is_some_and(ScopeRecord::are_children_overdue) || self.open_scopes().any(ScopeRecord::is_overdue) {
             flags.fetch_or(flag::OVERDUE, Ordering::SeqCst);
         }
     }
