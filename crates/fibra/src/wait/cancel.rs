@@ -207,6 +207,16 @@ impl<'a> Here<'a> {
             || flags & flag::CANCEL_BODY != 0 && self.open_scopes().any(|scope| scope.body_cause().code != 0)
     }
 
+    /// The same, but only by what is not held off here: what unwinds goes on to there.
+    pub(crate) fn is_cancelled_at_level(&self) -> bool {
+        if !self.is_cancelled() {
+            return false;
+        }
+        let hold = self.hold();
+        self.flags() & flag::CANCEL != 0 && hold == 0
+            || self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.body_cause().code != 0)
+    }
+
     /// Why, if it is: the outermost first, since that is where unwinding ends.
     pub(crate) fn reason(&self) -> Option<CancelReason> {
         if let Some((_, frame)) = self.fiber
@@ -253,7 +263,8 @@ impl<'a> Here<'a> {
 pub(crate) fn wait_kind(worker: &Worker, frame: FrameRef) -> Arm {
     let here = Here::on(worker, frame);
     let kind = here.wait_kind();
-    if kind == ARM_REVOCABLE && here.hold() == 0 {
+    // (A shield that holds nothing off for now, because the time for it is over in a scope that is open here, may do so again.)
+    if kind == ARM_REVOCABLE && here.hold() == 0 && here.standing.shields.get() == 0 {
         frame.lower(flag::HOLD_OFF);
     }
     kind
