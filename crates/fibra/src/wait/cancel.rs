@@ -93,8 +93,10 @@ impl<'a> Here<'a> {
     pub(crate) fn is_unwinding(&self) -> bool {
         match self.fiber {
             Some((worker, frame)) => is_still_unwinding(worker, frame, self.standing),
+            // As for a fiber, see `is_still_unwinding`.
+            None if self.standing.inside_unwinding.get() => self.standing.unwinding.get(),
             // A thread's own: nobody else unwinds on it.
-            None => std::thread::panicking() && !self.standing.inside_unwinding.get(),
+            None => std::thread::panicking(),
         }
     }
 
@@ -250,8 +252,9 @@ impl<'a> Here<'a> {
 
     /// This fiber or thread unwinds from now on, until it is found not to any more.
     pub(crate) fn begin_unwinding(&self) {
-        if let Some((_, frame)) = self.fiber {
-            begin_unwinding(frame, frame.top().expect("a running fiber has a stack"));
+        match self.fiber {
+            Some((_, frame)) => begin_unwinding(frame, frame.top().expect("a running fiber has a stack")),
+            None => self.standing.unwinding.set(true),
         }
     }
 }
@@ -346,9 +349,19 @@ pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal:
 /// On entry to a blocking call that may not have to wait: unwinds if whatever runs here is cancelled and may be unwound.
 #[inline(always)]
 pub(crate) fn entry() {
-    if let Some(worker) = current::worker()
-        && let Some(frame) = worker.current.get()
+    let Some(worker) = current::worker() else { return thread_entry() };
+    if let Some(frame) = worker.current.get()
         && frame.has(flag::ANY_CANCEL)
+    {
+        checkpoint();
+    }
+}
+
+/// The same on a plain thread, which is only cancelled in the body of a scope.
+#[inline(never)]
+fn thread_entry() {
+    if !current::thread_standing().open.get().is_null()
+        && Here::new().is_some_and(|here| here.flags() & flag::ANY_CANCEL != 0)
     {
         checkpoint();
     }
@@ -378,9 +391,9 @@ pub(crate) fn deliver() -> ! {
         if deliveries > 1 {
             repeated(worker, frame);
         }
-        here.begin_unwinding();
         crate::fiber::overflow_reserve(frame);
     }
+    here.begin_unwinding();
     unwind_quietly()
 }
 

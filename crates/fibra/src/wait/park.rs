@@ -12,12 +12,13 @@
 use std::time::Duration;
 
 use super::cancel::{self, Here};
+use super::node::WaiterRef;
 use super::reason::WaitReason;
 pub(crate) use super::waitable::{Ended, Wait, Waitable};
 use super::waker::{ThreadRecord, ThreadWait};
 use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, ARM_TIMEOUT, Ticket};
 use crate::fiber::frame::{FrameRef, flag};
-use crate::prim::atomic::handshake_load_u32;
+use crate::prim::atomic::{Ordering, handshake_load_u32};
 use crate::prim::clock;
 use crate::sched::current;
 use crate::sched::worker::{Worker, signal};
@@ -109,7 +110,7 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
         return Ended::TimedOut;
     }
     let word = &frame.waiter.word;
-    let _watching = (watching && flags & flag::BARRIER != 0).then(|| Watching::new(frame));
+    let _watching = (watching && flags & flag::BARRIER != 0).then(|| Watching::new(frame.waiter_ref()));
     let ticket = word.begin_park(kind);
     // After the word: the canceller sets the flag and then looks at the word. If it is not for this level, or not any more, somebody
     // who comes later finds the wait.
@@ -151,18 +152,20 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
 }
 
 /// Says that a wait behind a shield wants to know of what happens outside.
-struct Watching(FrameRef);
+struct Watching(WaiterRef);
 
 impl Watching {
-    fn new(frame: FrameRef) -> Self {
-        frame.raise(flag::WATCHING);
-        Self(frame)
+    fn new(waiter: WaiterRef) -> Self {
+        // Relaxed: the waiter's own flag, ordered by the change of its word that follows.
+        waiter.get().flags.fetch_or(flag::WATCHING, Ordering::Relaxed);
+        Self(waiter)
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.0.lower(flag::WATCHING);
+        // Relaxed: as above; what is seen late is a wait that is over.
+        self.0.get().flags.fetch_and(!flag::WATCHING, Ordering::Relaxed);
     }
 }
 
@@ -194,6 +197,10 @@ fn thread_wait(waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
             let here = Here::on_thread(record);
             if watching { here.is_observable() } else { here.is_due() }
         };
+        let waiter = record.waiter_ref();
+        // Relaxed: the thread's own flag.
+        let is_behind = waiter.get().flags.load(Ordering::Relaxed) & flag::BARRIER != 0;
+        let _watching = (watching && is_behind).then(|| Watching::new(waiter));
         record.wait(publish, || waitable.unpublish(), left, kind, is_due)
     });
     match ended {
@@ -213,7 +220,10 @@ pub(crate) fn yield_now() {
             Some(frame) => yield_fiber(worker, frame),
             None => panic!("fibra: yield_now on a worker's own stack"),
         },
-        None => crate::prim::thread::yield_now(),
+        None => {
+            cancel::entry();
+            crate::prim::thread::yield_now();
+        }
     }
 }
 
