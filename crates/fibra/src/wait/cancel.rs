@@ -26,6 +26,7 @@ use crate::prim::clock;
 use crate::sched::cancel::code;
 use crate::sched::current;
 use crate::sched::scope::{Cause, NEVER, Reach, ScopeRecord, ScopeRef};
+use crate::sched::shared::Shared;
 use crate::sched::worker::{Worker, signal};
 
 mod reason;
@@ -122,6 +123,12 @@ impl<'a> Here<'a> {
     /// The scopes whose bodies run here, from the inside out.
     fn open_scopes(&self) -> impl Iterator<Item = ScopeRef> + use<> {
         std::iter::successors(self.innermost(), |scope| scope.outer.get())
+    }
+
+    /// Is one of the scopes whose bodies run here a scope of this runtime?
+    pub(crate) fn is_in_scope_of(&self, shared: &Shared) -> bool {
+        // SAFETY: open scopes of our own.
+        self.open_scopes().any(|scope| std::ptr::eq(unsafe { scope.shared() }, shared))
     }
 
     /// The scope that whatever is done here is done in: the innermost open one, or the one this fiber is a child of.
