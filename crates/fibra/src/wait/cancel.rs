@@ -433,9 +433,13 @@ fn repeated(worker: &Worker, frame: FrameRef) {
     }
 }
 
-/// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber notes by itself that it unwinds.
+/// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber notes by itself that it unwinds; and, if it
+/// is a cancellation, that one has arrived.
 pub(crate) fn pass_on(payload: Box<dyn Any + Send>) -> ! {
     if let Some(here) = Here::new() {
+        if is_cancellation(&*payload) {
+            here.standing.deliveries.set(here.standing.deliveries.get().max(1));
+        }
         here.begin_unwinding();
     }
     resume_unwind(payload)
