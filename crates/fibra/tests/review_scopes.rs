@@ -2,6 +2,8 @@
 //!
 //! Those that hung or ended the process run in a child, so that one of them does not hide the others.
 
+#![allow(clippy::disallowed_types)] // These stand outside the runtime.
+
 mod support;
 
 use std::future::{Future, pending, poll_fn};

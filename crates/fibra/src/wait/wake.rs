@@ -40,8 +40,8 @@ pub(crate) fn go(claimed: Claimed, _: Place) -> Option<Waker> {
 
 /// Calls wakers, which are user code: here, if that may run here. Not on a worker's own stack, and not on a fiber that is PARKING: then they
 /// are called soon, on a fiber of their own.
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
-    #[cfg(not(any(loom, shuttle)))]
     if let Some(worker) = current::worker() {
         let is_fit = worker.current.get().is_some_and(|frame| frame.waiter.word.snapshot().is(State::Running));
         if !is_fit {
