@@ -27,7 +27,8 @@ pub(crate) struct Standing {
     pub(crate) shields: Cell<u32>,
     /// How often cancellation was delivered here.
     pub(crate) deliveries: Cell<u32>,
-    /// Set when a panic or our own unwinding starts on this fiber.
+    /// Set when a panic or our own unwinding starts on this fiber. (On a thread it is asked only in a scope that was opened during
+    /// unwinding.)
     pub(crate) unwinding: Cell<bool>,
     /// In a scope that was opened by a destructor during unwinding: that `thread::panicking()` is true says nothing about what happens in
     /// there.

@@ -348,10 +348,11 @@ impl Shared {
         for frame in self.tasks.lock().values() {
             let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
             if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
-                told.add_fiber(frame, &cause);
+                told.fiber(frame, &cause);
             }
         }
-        told.tell(&cause);
+        // Without the lock: what they have opened may have tasks, too.
+        told.tell();
     }
 
     /// May started fibers of this runtime move? A constant without the feature.

@@ -559,6 +559,7 @@ impl Worker {
         self.wake_root_owner(self.tally.settle());
         self.stacks.with(StackCache::flush);
         self.frames.with(FrameCache::flush);
+        self.scopes.with(super::scope::flush_cache);
     }
 
     /// Stack pool figures into the counters others may read.

@@ -68,6 +68,10 @@ impl Outsider {
             let waker = wake::complete(waiter, ticket, ARM_FIRST, Place::Tail);
             debug_assert!(waker.is_none(), "a runtime's owner is a fiber or a thread");
         }
+        if !self.counted {
+            // The end of the runtime has come and gone, so we are the ones who wait for those who cancelled this scope through a token.
+            self.shared.visitors.await_none();
+        }
     }
 }
 
@@ -145,7 +149,7 @@ pub(crate) fn run<T>(
     if cut_short {
         drop_quietly(std::mem::replace(&mut result, Err(cancel::payload())));
     }
-    let Closed { cause, panics } = closed;
+    let Closed { cause, panics, .. } = closed;
     Finished { result, cause, panics, child_panicked_first, outer_cancelled }
 }
 
@@ -231,8 +235,11 @@ impl<'a, 'b> Open<'a, 'b> {
             if let Some(parent) = self.here.scope() {
                 self.scope.inherit_draining(parent);
             }
-            // Release: pairs with the acquire in `sched::scope`, from which a canceller comes to the scope.
-            standing.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
+            if !self.shielded {
+                // Release: pairs with the acquire in `sched::scope`, from which a canceller comes to the scope. Not to one behind a
+                // shield: what happens to the fiber does not concern that, nor what is opened in it.
+                standing.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
+            }
         }
         standing.open.set(self.scope.as_ptr());
         let raise = flag::OPEN_SCOPES | if self.shielded { flag::BARRIER } else { 0 };
@@ -289,14 +296,13 @@ impl<'a, 'b> Open<'a, 'b> {
             // Release: as when it was opened.
             standing.outermost.store(std::ptr::null_mut(), Ordering::Release);
         }
-        let overdue = scope.is_overdue();
         let closed = scope.close();
         // Relaxed: the owner's own flags; whoever comes from them to the scope finds it closed, under its lock.
         here.waiter.get().flags.fetch_and(!self.lower, Ordering::Relaxed);
         if here.flags() & flag::CANCEL_BODY != 0 {
             here.lower_body_flag();
         }
-        if overdue {
+        if closed.overdue {
             here.lower_overdue_flag();
         }
         standing.deliveries.set(self.deliveries);
@@ -305,7 +311,7 @@ impl<'a, 'b> Open<'a, 'b> {
             standing.inside_unwinding.set(self.was_inside);
             standing.unwinding.set(true);
         }
-        let outer_cancelled = !self.shielded && here.is_cancelled();
+        let outer_cancelled = !self.shielded && here.is_cancelled_at_level();
         (closed, outer_cancelled)
     }
 }

@@ -196,12 +196,7 @@ fn conclude<T>(finished: Finished<T>, options: &Options) -> Result<T, Cause> {
         (Err(payload), first) if is_cancellation(&*payload) => match first {
             Some(first) => cancel::pass_on(first),
             None if cause.code != 0 && !outer_cancelled => Err(cause),
-            None => {
-                if let Some(here) = Here::new() {
-                    here.standing.deliveries.set(here.standing.deliveries.get() + 1);
-                }
-                cancel::pass_on(payload)
-            }
+            None => cancel::pass_on(payload),
         },
         (Err(payload), Some(first)) if child_panicked_first => {
             count_untold(vec![payload]);

@@ -26,6 +26,7 @@ use crate::prim::clock;
 use crate::sched::cancel::code;
 use crate::sched::current;
 use crate::sched::scope::{Cause, NEVER, Reach, ScopeRecord, ScopeRef};
+use crate::sched::shared::Shared;
 use crate::sched::worker::{Worker, signal};
 
 mod reason;
@@ -93,8 +94,10 @@ impl<'a> Here<'a> {
     pub(crate) fn is_unwinding(&self) -> bool {
         match self.fiber {
             Some((worker, frame)) => is_still_unwinding(worker, frame, self.standing),
+            // As for a fiber, see `is_still_unwinding`.
+            None if self.standing.inside_unwinding.get() => self.standing.unwinding.get(),
             // A thread's own: nobody else unwinds on it.
-            None => std::thread::panicking() && !self.standing.inside_unwinding.get(),
+            None => std::thread::panicking(),
         }
     }
 
@@ -121,6 +124,12 @@ impl<'a> Here<'a> {
     /// The scopes whose bodies run here, from the inside out.
     fn open_scopes(&self) -> impl Iterator<Item = ScopeRef> + use<> {
         std::iter::successors(self.innermost(), |scope| scope.outer.get())
+    }
+
+    /// Is one of the scopes whose bodies run here a scope of this runtime?
+    pub(crate) fn is_in_scope_of(&self, shared: &Shared) -> bool {
+        // SAFETY: open scopes of our own.
+        self.open_scopes().any(|scope| std::ptr::eq(unsafe { scope.shared() }, shared))
     }
 
     /// The scope that whatever is done here is done in: the innermost open one, or the one this fiber is a child of.
@@ -197,12 +206,15 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// A scope whose shields had their time is closed; the same for that flag. (A child that is overdue ends so.)
+    /// A scope whose shields had their time is closed; the same for that flag, which a child also has with the scope that it is in.
     pub(crate) fn lower_overdue_flag(&self) {
         let flags = &self.waiter.get().flags;
         // SeqCst: as above.
         flags.fetch_and(!flag::OVERDUE, Ordering::SeqCst);
-        if self.open_scopes().any(ScopeRecord::is_overdue) {
+        // SAFETY: the flag is what `of` asks for; the scope is open while this child runs.
+        let parent =
+            self.fiber.filter(|(_, frame)| frame.has(flag::SCOPED)).map(|(_, frame)| unsafe { ScopeRecord::of(frame) });
+        if parent.is_some_and(ScopeRecord::are_children_overdue) || self.open_scopes().any(ScopeRecord::is_overdue) {
             flags.fetch_or(flag::OVERDUE, Ordering::SeqCst);
         }
     }
@@ -214,6 +226,16 @@ impl<'a> Here<'a> {
         let flags = self.flags();
         flags & flag::CANCEL != 0
             || flags & flag::CANCEL_BODY != 0 && self.open_scopes().any(|scope| scope.body_cause().code != 0)
+    }
+
+    /// The same, but only by what is not held off here: what unwinds goes on to there.
+    pub(crate) fn is_cancelled_at_level(&self) -> bool {
+        if !self.is_cancelled() {
+            return false;
+        }
+        let hold = self.hold();
+        self.flags() & flag::CANCEL != 0 && hold == 0
+            || self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.body_cause().code != 0)
     }
 
     /// Why, if it is: the outermost first, since that is where unwinding ends.
@@ -249,8 +271,9 @@ impl<'a> Here<'a> {
 
     /// This fiber or thread unwinds from now on, until it is found not to any more.
     pub(crate) fn begin_unwinding(&self) {
-        if let Some((_, frame)) = self.fiber {
-            begin_unwinding(frame, frame.top().expect("a running fiber has a stack"));
+        match self.fiber {
+            Some((_, frame)) => begin_unwinding(frame, frame.top().expect("a running fiber has a stack")),
+            None => self.standing.unwinding.set(true),
         }
     }
 }
@@ -262,7 +285,8 @@ impl<'a> Here<'a> {
 pub(crate) fn wait_kind(worker: &Worker, frame: FrameRef) -> Arm {
     let here = Here::on(worker, frame);
     let kind = here.wait_kind();
-    if kind == ARM_REVOCABLE && here.hold() == 0 {
+    // (A shield that holds nothing off for now, because the time for it is over in a scope that is open here, may do so again.)
+    if kind == ARM_REVOCABLE && here.hold() == 0 && here.standing.shields.get() == 0 {
         frame.lower(flag::HOLD_OFF);
     }
     kind
@@ -392,9 +416,9 @@ pub(crate) fn deliver() -> ! {
         if deliveries > 1 {
             repeated(worker, frame);
         }
-        here.begin_unwinding();
         crate::fiber::overflow_reserve(frame);
     }
+    here.begin_unwinding();
     unwind_quietly()
 }
 
@@ -427,9 +451,13 @@ fn repeated(worker: &Worker, frame: FrameRef) {
     }
 }
 
-/// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber notes by itself that it unwinds.
+/// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber notes by itself that it unwinds; and, if it
+/// is a cancellation, that one has arrived.
 pub(crate) fn pass_on(payload: Box<dyn Any + Send>) -> ! {
     if let Some(here) = Here::new() {
+        if is_cancellation(&*payload) {
+            here.standing.deliveries.set(here.standing.deliveries.get().max(1));
+        }
         here.begin_unwinding();
     }
     resume_unwind(payload)

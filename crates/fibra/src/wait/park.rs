@@ -12,12 +12,13 @@
 use std::time::Duration;
 
 use super::cancel::{self, Here};
+use super::node::WaiterRef;
 use super::reason::WaitReason;
 pub(crate) use super::waitable::{Ended, Wait, Waitable};
 use super::waker::{ThreadRecord, ThreadWait};
 use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, ARM_TIMEOUT, Ticket};
 use crate::fiber::frame::{FrameRef, flag};
-use crate::prim::atomic::handshake_load_u32;
+use crate::prim::atomic::{Ordering, handshake_load_u32};
 use crate::prim::clock;
 use crate::sched::current;
 use crate::sched::worker::{Worker, signal};
@@ -115,7 +116,7 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
         return Ended::TimedOut;
     }
     let word = &frame.waiter.word;
-    let _watching = (watching && flags & flag::BARRIER != 0).then(|| Watching::new(frame));
+    let _watching = (watching && flags & flag::BARRIER != 0).then(|| Watching::new(frame.waiter_ref()));
     let ticket = word.begin_park(kind);
     // After the word: the canceller sets the flag and then looks at the word. If it is not for this level, or not any more, somebody
     // who comes later finds the wait.
@@ -157,18 +158,20 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
 }
 
 /// Says that a wait behind a shield wants to know of what happens outside.
-struct Watching(FrameRef);
+struct Watching(WaiterRef);
 
 impl Watching {
-    fn new(frame: FrameRef) -> Self {
-        frame.raise(flag::WATCHING);
-        Self(frame)
+    fn new(waiter: WaiterRef) -> Self {
+        // Relaxed: the waiter's own flag, ordered by the change of its word that follows.
+        waiter.get().flags.fetch_or(flag::WATCHING, Ordering::Relaxed);
+        Self(waiter)
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.0.lower(flag::WATCHING);
+        // Relaxed: as above; what is seen late is a wait that is over.
+        self.0.get().flags.fetch_and(!flag::WATCHING, Ordering::Relaxed);
     }
 }
 
@@ -203,6 +206,10 @@ fn thread_wait(waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
             let due = kind != ARM_BINDING && flags & flag::ANY_CANCEL != 0 && is_due();
             return if due { ThreadWait::Cancelled } else { ThreadWait::TimedOut };
         }
+        let waiter = record.waiter_ref();
+        // Relaxed: the thread's own flag.
+        let is_behind = waiter.get().flags.load(Ordering::Relaxed) & flag::BARRIER != 0;
+        let _watching = (watching && is_behind).then(|| Watching::new(waiter));
         record.wait(publish, || waitable.unpublish(), left, kind, is_due)
     });
     match ended {
