@@ -144,11 +144,18 @@ fn try_scope_gives_the_first_error() {
             Ok(())
         });
         assert_eq!(result.unwrap_err().to_string(), "no");
+        let begun = AtomicUsize::new(0);
         let result = Scope::builder().try_run(|s| {
             for n in 0..5 {
+                let begun = &begun;
                 s.spawn(move || {
                     fibra::shield(|| -> Result<(), u32> {
-                        fibra::sleep(Duration::from_millis(n.into()));
+                        // Those that have not begun when the first one fails never do.
+                        begun.fetch_add(1, SeqCst);
+                        while begun.load(SeqCst) < 5 + n as usize {
+                            fibra::yield_now();
+                        }
+                        begun.fetch_add(1, SeqCst);
                         Err(n)
                     })
                 });
@@ -478,4 +485,27 @@ fn a_joined_panic_is_taken_whoever_is_faster() {
     runtime.run(|| fibra::join_all([many, many]));
     let _entered = runtime.handle().enter();
     many();
+}
+
+// The same for an owner that has taken the panic, and waits for something else, before the child's end has been reported to the scope.
+#[test]
+fn a_panic_that_was_taken_is_no_news() {
+    let _watchdog = support::watchdog(120);
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let _entered = runtime.handle().enter();
+    for round in 0..20_000 {
+        fibra::scope(|s| {
+            let (go, gone) = bounded(1);
+            let sibling = s.spawn(move || gone.recv().unwrap());
+            let failing = s.spawn(|| std::panic::resume_unwind(Box::new("taken")));
+            while !failing.is_finished() {
+                std::hint::spin_loop();
+            }
+            let error: fibra::JoinError = Result::<(), _>::unwrap_err(failing.join());
+            assert_eq!(error.message(), "taken", "round {round}");
+            assert!(sibling.wait_timeout(Duration::from_micros(1)) || !s.is_cancelled(), "round {round}");
+            go.send(5).unwrap();
+            assert_eq!(sibling.join().unwrap(), 5, "round {round}: cancelled for a panic that was taken");
+        });
+    }
 }

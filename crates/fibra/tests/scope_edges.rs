@@ -398,3 +398,26 @@ fn the_words_of_a_cancellation_reach_everybody() {
         });
     }
 }
+
+// Calls that are always ready do not keep others from running, nor a deadline from coming.
+#[test]
+fn ready_calls_let_others_run_and_deadlines_come() {
+    let _watchdog = support::watchdog(60);
+    let runtime = fibra::Runtime::builder().workers(1).build().unwrap();
+    runtime.run(|| {
+        let (tx, rx) = fibra::channel::bounded(1);
+        let outcome = fibra::timeout(std::time::Duration::from_millis(5), || {
+            loop {
+                tx.send(1).unwrap();
+                rx.recv().unwrap();
+            }
+        });
+        assert!(outcome.map(|never: ()| never).is_err());
+        let (tx, rx) = fibra::channel::unbounded();
+        let reader = fibra::spawn_local(move || rx.recv());
+        while !reader.is_finished() {
+            let _ = tx.send(1);
+        }
+        assert_eq!(reader.join().unwrap(), Ok(1));
+    });
+}

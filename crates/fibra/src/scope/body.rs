@@ -26,7 +26,7 @@ use crate::sched::wake;
 use crate::wait::cancel::{self, CancelReason, Here, is_cancellation};
 use crate::wait::park::{Wait, wait};
 use crate::wait::reason::WaitReason;
-use crate::wait::word::ARM_FIRST;
+use crate::wait::word::{ARM_FIRST, State};
 
 /// What a scope can be given.
 #[derive(Debug, Clone, Default)]
@@ -95,6 +95,10 @@ pub(crate) fn run<T>(
             (None, Open::new(here, &worker.shared, root_of(worker), options))
         }
         None => {
+            assert!(
+                here.waiter.get().word.snapshot().is(State::Running),
+                "fibra: {what} in a waker that is called while its thread is about to wait: it would be taken for that wait"
+            );
             let Some(shared) = current::runtime() else { no_runtime_here(what, site) };
             let counted = shared.fork_epoch == crate::sched::fork::epoch() && shared.root.try_add();
             let open = Open::new(here, &shared, shared.root, options);

@@ -13,9 +13,8 @@ use super::join::JoinHandle;
 use crate::sched::gathering::Gathering;
 use crate::select::case::Single;
 use crate::time::Instant;
-use crate::wait::cancel;
 use crate::wait::node::{Node, WaiterRef};
-use crate::wait::park::{Ended, Wait, Waitable, wait};
+use crate::wait::park::{self, Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
 use crate::wait::wake::call_all;
 use crate::wait::word::{ARM_FIRST, Arm, Ticket};
@@ -143,7 +142,7 @@ impl<T> Gather<T> {
 
     /// Waits until one has ended; false if there is none to wait for, or `deadline` has come. Cancellation unwinds, and takes nothing.
     pub(crate) fn wait(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
-        cancel::entry_unless(|| self.has_ended());
+        park::entry_unless(|| self.has_ended());
         let deadline = deadline.filter(|deadline| *deadline != Instant::FAR_FUTURE).map(Instant::as_nanos);
         let object = Arc::as_ptr(&self.gathering).addr() as u64;
         let how = Wait { reason: WaitReason::JoinNext, object, site, deadline };

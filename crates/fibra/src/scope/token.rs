@@ -17,9 +17,9 @@ use crate::sched::scope::{Cause, InLife, Listener, Reach, ScopeRef, cancel_all};
 use crate::select::arm::{Arm, sealed};
 use crate::select::case::{Case, Single};
 use crate::time::Instant;
-use crate::wait::cancel::{CancelReason, entry};
+use crate::wait::cancel::CancelReason;
 use crate::wait::node::{Node, WaitList, WaiterRef};
-use crate::wait::park::{Ended, Wait, Waitable, wait};
+use crate::wait::park::{self, Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
 use crate::wait::task::{Published, TaskWait};
 use crate::wait::wake::{self, Place};
@@ -176,7 +176,7 @@ impl CancelToken {
     }
 
     fn wait_until(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> Option<CancelReason> {
-        entry();
+        park::entry();
         let object = Arc::as_ptr(&self.0).addr() as u64;
         let deadline = deadline.filter(|deadline| *deadline != Instant::FAR_FUTURE).map(Instant::as_nanos);
         let how = Wait { reason: WaitReason::TokenCancelled, object, site, deadline };

@@ -365,26 +365,12 @@ pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal:
     worker.parked_unwinding.set(worker.parked_unwinding.get() - counted);
 }
 
-/// On entry to a blocking call that may not have to wait: unwinds if whatever runs here is cancelled and may be unwound.
+/// On entry to a blocking call of a plain thread, which need not wait if `settled` says so; see [`Here::is_due_unless`]. Nobody cancels a
+/// thread, but the scopes whose bodies it runs.
 #[inline(always)]
-pub(crate) fn entry() {
-    entry_unless(|| false);
-}
-
-/// The same for one who need not wait if `settled` says so; see [`Here::is_due_unless`].
-#[inline(always)]
-pub(crate) fn entry_unless(settled: impl FnOnce() -> bool) {
-    match current::worker() {
-        Some(worker) => {
-            if let Some(frame) = worker.current.get()
-                && frame.has(flag::ANY_CANCEL)
-            {
-                checkpoint_unless(settled());
-            }
-        }
-        // Nobody cancels a plain thread, but the scopes whose bodies it runs.
-        None if !current::thread_standing().open.get().is_null() => checkpoint_unless(settled()),
-        None => {}
+pub(crate) fn thread_entry_unless(settled: impl FnOnce() -> bool) {
+    if !current::thread_standing().open.get().is_null() {
+        checkpoint_unless(settled());
     }
 }
 
@@ -394,7 +380,7 @@ pub(crate) fn checkpoint() {
 }
 
 #[inline(never)]
-fn checkpoint_unless(settled: bool) {
+pub(crate) fn checkpoint_unless(settled: bool) {
     let Some(here) = Here::new() else { return };
     if here.nearest_deadline() != NEVER {
         here.check_deadlines();

@@ -21,7 +21,7 @@ use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::atomic::{Ordering, handshake_load_u32};
 use crate::prim::clock;
 use crate::sched::current;
-use crate::sched::worker::{Worker, signal};
+use crate::sched::worker::{CALLS_PER_TURN, Worker, signal};
 
 /// Waits, as whatever runs here. Cancellation unwinds the fiber.
 #[inline]
@@ -76,16 +76,41 @@ pub(crate) fn is_cancelled() -> bool {
     Here::new().is_some_and(|here| here.flags() & flag::ANY_CANCEL != 0 && here.is_observable())
 }
 
-/// On entry to a blocking call, which may not have to wait: unwinds if whatever runs here is cancelled and may be unwound.
+/// On entry to a blocking call, which may not have to wait: unwinds if whatever runs here is cancelled and may be unwound. Now and then it
+/// lets others run: a fiber whose calls are always ready must not keep its neighbours, its timers and its own deadline waiting.
 #[inline(always)]
 pub(crate) fn entry() {
-    cancel::entry();
+    entry_unless(|| false);
 }
 
 /// The same for one who need not wait if `settled` says so; see [`Waitable::is_settled`].
 #[inline(always)]
 pub(crate) fn entry_unless(settled: impl FnOnce() -> bool) {
-    cancel::entry_unless(settled);
+    match current::worker() {
+        Some(worker) => {
+            let Some(frame) = worker.current.get() else { return };
+            let left = worker.calls_left.get();
+            if left == 0 {
+                let_others_run(worker, frame);
+            } else {
+                worker.calls_left.set(left - 1);
+            }
+            if frame.has(flag::ANY_CANCEL) {
+                cancel::checkpoint_unless(settled());
+            }
+        }
+        None => cancel::thread_entry_unless(settled),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn let_others_run(worker: &Worker, frame: FrameRef) {
+    worker.calls_left.set(CALLS_PER_TURN);
+    if !frame.has(flag::NO_SUSPEND) {
+        // SAFETY: on the current fiber, whose word is RUNNING.
+        unsafe { leave(worker, frame, signal::YIELD) };
+    }
 }
 
 #[inline]
@@ -230,7 +255,7 @@ pub(crate) fn yield_now() {
             None => panic!("fibra: yield_now on a worker's own stack"),
         },
         None => {
-            cancel::entry();
+            cancel::thread_entry_unless(|| false);
             crate::prim::thread::yield_now();
         }
     }

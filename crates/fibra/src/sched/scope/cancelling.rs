@@ -316,9 +316,12 @@ impl ScopeRecord {
         self.state.with(|state| state.draining)
     }
 
-    /// Links the node of somebody who waits for the scope to be drained. False: it is.
-    pub(crate) fn watch(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
+    /// Links the node of somebody who waits for the scope to be drained. False: it is. In another life it never will be.
+    pub(crate) fn watch(&self, life: u32, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
         self.state.with(|state| {
+            if self.life() != life || state.body.is_none() {
+                return true;
+            }
             if state.draining {
                 return false;
             }
