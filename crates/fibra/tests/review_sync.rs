@@ -17,7 +17,10 @@ use std::thread;
 use std::time::Duration;
 
 use channels::{Calls, poll, ready, runtime};
-use fibra::sync::{AcquireError, Barrier, Condvar, Event, Mutex, ReentrantMutex, RwLock, RwLockWriteGuard, Semaphore};
+use fibra::sync::{
+    AcquireError, Barrier, Condvar, Event, Mutex, ReentrantMutex, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard,
+    Semaphore,
+};
 use fibra::time::{RateLimiter, RetryPolicy};
 use support::{eventually, watchdog};
 
@@ -114,6 +117,29 @@ fn a_select_does_not_queue_behind_itself() {
         assert!(waiter.is_finished(), "it can be read, and nobody else waits");
         assert_eq!(waiter.join().unwrap(), 'r');
         drop(reading);
+    });
+}
+
+/// While an upgrade waits nobody new comes in, not even one who was called before it and comes late.
+#[test]
+fn nobody_comes_in_before_an_upgrade() {
+    let _watchdog = watchdog(20);
+    runtime(1).run(|| {
+        let lock = Arc::new(RwLock::new(0));
+        let writing = lock.write();
+        let calls = Calls::new();
+        let mut late = pin!(lock.read_async());
+        assert!(poll(late.as_mut(), &calls).is_pending());
+        drop(writing);
+        assert_eq!(calls.count(), 1);
+        let reading = lock.read();
+        let upgrades = lock.clone();
+        let upgrade = fibra::spawn(move || *RwLockUpgradableReadGuard::upgrade(upgrades.upgradable_read()) += 1);
+        others_run();
+        assert!(poll(late.as_mut(), &calls).is_pending(), "an upgrade waits");
+        drop(reading);
+        upgrade.join().unwrap();
+        assert_eq!(*ready(late), 1);
     });
 }
 
@@ -331,4 +357,183 @@ impl<F: Future> Polled for F {
     fn poll_it(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> bool {
         self.poll(cx).is_ready()
     }
+}
+
+// ---- Grants against everything else -----------------------------------------------------------------------------------------
+
+/// Selects, timeouts, cancellation, futures that are dropped or forgotten half way: no permit is had twice, none is lost but those that
+/// a forgotten future was called for, and in the end everything is free.
+#[test]
+fn stress_grants_against_departures() {
+    let _watchdog = watchdog(120);
+    const PERMITS: usize = 3;
+    let runtime = runtime(2);
+    let semaphore = Arc::new(Semaphore::new(PERMITS));
+    let (mutex, lock) = (Arc::new(Mutex::new(())), Arc::new(RwLock::new(())));
+    let (out, inside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let fibers: Vec<_> =
+        (0..12_usize)
+            .map(|who| {
+                let (semaphore, mutex, lock) = (semaphore.clone(), mutex.clone(), lock.clone());
+                let (out, inside) = (out.clone(), inside.clone());
+                runtime.handle().spawn(move || {
+                let had = |count: usize| {
+                    assert!(out.fetch_add(count, SeqCst) + count <= PERMITS, "more permits than there are");
+                    fibra::yield_now();
+                    out.fetch_sub(count, SeqCst);
+                };
+                let alone = || {
+                    assert_eq!(inside.fetch_add(1, SeqCst), 0, "two at once");
+                    fibra::yield_now();
+                    inside.fetch_sub(1, SeqCst);
+                };
+                for round in 0..400_usize {
+                    let count = 1 + (who + round) % PERMITS;
+                    let moment = Duration::from_micros((round % 7) as u64 * 3);
+                    match (who + round) % 6 {
+                        0 => fibra::select! {
+                            on(semaphore.acquiring(count)) -> permit => { let _permit = permit.unwrap(); had(count) },
+                            lock(mutex) -> _guard => alone(),
+                            on(semaphore.acquiring(1)) -> permit => { let _permit = permit.unwrap(); had(1) },
+                        },
+                        1 => fibra::select! {
+                            lock(mutex) -> _guard => alone(),
+                            on(lock.writing()) -> _guard => {},
+                            on(lock.reading()) -> _guard => {},
+                            after(moment) => {},
+                        },
+                        2 => if let Ok(_permit) = semaphore.acquire_timeout(count, moment) { had(count) },
+                        3 => {
+                            let mut wanted = Box::pin(semaphore.acquire_async(count));
+                            let mut locked = Box::pin(mutex.lock_async());
+                            let waker = Waker::noop();
+                            let _ = wanted.as_mut().poll_it(&mut Context::from_waker(waker));
+                            let _ = locked.as_mut().poll_it(&mut Context::from_waker(waker));
+                            fibra::yield_now();
+                        }
+                        4 => {
+                            let (semaphore, mutex) = (semaphore.clone(), mutex.clone());
+                            let waiter = fibra::spawn(move || {
+                                let _guard = mutex.lock();
+                                let _permit = semaphore.acquire(count).unwrap();
+                            });
+                            fibra::yield_now();
+                            waiter.cancel();
+                            let _ = waiter.join();
+                        }
+                        _ => if let Some(_guard) = mutex.try_lock_for(moment) { alone() },
+                    }
+                }
+            })
+            })
+            .collect();
+    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    assert_eq!((semaphore.available(), mutex.is_locked(), lock.is_locked()), (PERMITS, false, false));
+    assert!(semaphore.try_acquire(PERMITS).is_ok() && mutex.try_lock().is_some() && lock.try_write().is_some());
+}
+
+/// More of the same for condition variables: everybody who was notified goes on, whatever else happens.
+#[test]
+fn stress_condvar_counts() {
+    let _watchdog = watchdog(120);
+    let runtime = runtime(2);
+    let shared = Arc::new((Mutex::new(0_usize), Condvar::new()));
+    let total = 4000;
+    let takers: Vec<_> = (0..6_u64)
+        .map(|who| {
+            let shared = shared.clone();
+            runtime.handle().spawn(move || {
+                let mut taken = 0;
+                loop {
+                    let mut left = shared.0.lock();
+                    while *left == 0 {
+                        if who % 2 == 0 {
+                            let _ = shared.1.wait_for(&mut left, Duration::from_micros(who * 20));
+                        } else {
+                            shared.1.wait(&mut left);
+                        }
+                    }
+                    if *left == usize::MAX {
+                        return taken;
+                    }
+                    *left -= 1;
+                    taken += 1;
+                }
+            })
+        })
+        .collect();
+    for _ in 0..total {
+        *shared.0.lock() += 1;
+        shared.1.notify_one();
+    }
+    eventually(|| *shared.0.lock() == 0, || format!("{} left", *shared.0.lock()));
+    *shared.0.lock() = usize::MAX;
+    shared.1.notify_all();
+    assert_eq!(takers.into_iter().map(|taker| taker.join().unwrap()).sum::<usize>(), total);
+}
+
+/// A lock that is dropped, or moved, while a forgotten future is in its queue.
+#[test]
+fn forgotten_futures_outlive_their_locks() {
+    let _watchdog = watchdog(20);
+    let calls = Calls::new();
+    for _ in 0..3 {
+        let mutex = Mutex::new(vec![1]);
+        mem::forget(mutex.lock());
+        let mut waits = Box::pin(mutex.lock_async());
+        assert!(poll(waits.as_mut(), &calls).is_pending());
+        mem::forget(waits);
+        let moved = Box::new(mutex);
+        let mut behind = Box::pin(moved.lock_async());
+        assert!(poll(behind.as_mut(), &calls).is_pending());
+        drop(behind);
+        assert_eq!(moved.into_inner(), [1]);
+
+        let mut semaphore = Semaphore::new(1);
+        mem::forget(semaphore.acquire(1).unwrap());
+        let mut waits = Box::pin(semaphore.acquire_async(1));
+        assert!(poll(waits.as_mut(), &calls).is_pending());
+        mem::forget(waits);
+        let before = calls.count();
+        semaphore.add_permits(1);
+        assert_eq!(calls.count(), before + 1);
+        assert!(semaphore.try_acquire(1).is_ok(), "a forgotten future that was called holds nothing");
+        semaphore = Semaphore::new(2);
+        assert!(semaphore.try_acquire(2).is_ok());
+    }
+}
+
+/// Unwinding destructors may lock, and wait; so may those of a fiber that is cancelled.
+#[test]
+fn locks_in_destructors() {
+    let _watchdog = watchdog(20);
+    struct Locks(Arc<Mutex<u32>>, Arc<Semaphore>);
+    impl Drop for Locks {
+        fn drop(&mut self) {
+            let _permit = self.1.acquire(1).unwrap();
+            *self.0.lock() += 1;
+        }
+    }
+    runtime(2).run(|| {
+        let (mutex, semaphore) = (Arc::new(Mutex::new(0)), Arc::new(Semaphore::new(1)));
+        let (held, permit) = (mutex.lock(), semaphore.acquire(1).unwrap());
+        let spawn = |panics: bool| {
+            let locks = Locks(mutex.clone(), semaphore.clone());
+            fibra::spawn(move || {
+                let _locks = locks;
+                if panics {
+                    std::panic::resume_unwind(Box::new(()));
+                }
+                Event::new().wait();
+            })
+        };
+        let (panicked, cancelled) = (spawn(true), spawn(false));
+        others_run();
+        cancelled.cancel();
+        others_run();
+        assert!(!panicked.is_finished() && !cancelled.is_finished());
+        drop((held, permit));
+        assert!(panicked.join().is_err() && cancelled.join().is_err());
+        assert_eq!((*mutex.lock(), semaphore.available()), (2, 1));
+    });
 }

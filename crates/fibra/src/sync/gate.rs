@@ -242,12 +242,12 @@ impl<R: Rules> Gate<R> {
 
     /// May the wait of this node, which is not linked yet, try before it queues? Arms of one select do not stand in each other's way.
     fn may_try(queue: &WaitList, node: &Node, first: bool) -> bool {
+        // SAFETY: under the lock, which the caller holds.
+        let mut other: Option<&Node> = unsafe { queue.front() };
         if R::BARGES || first {
-            return true;
+            return !other.is_some_and(|head| R::URGENT == Some(head.slot.get().addr()));
         }
         let waiter = Some(node.target().0);
-        // SAFETY: under the lock, which the caller holds.
-        let mut other = unsafe { queue.front() };
         while let Some(node) = other {
             if !node.is_of(waiter) {
                 return false;
@@ -304,6 +304,7 @@ impl<R: Rules> Gate<R> {
             };
             node.outcome.set(match served {
                 Served::Granted => outcome::DONE,
+                Served::Refused if seeded_bug("gate_refused_as_granted") => outcome::DONE,
                 Served::Refused => outcome::CLOSED,
                 Served::Called | Served::NotYet => outcome::RETRY,
             });
