@@ -193,7 +193,7 @@ impl Parking<'_, '_> {
         if arm < ARM_MANY {
             return arm as usize;
         }
-        // Only the one who claimed the wait has written an outcome; singles write none.
+        // Only the one who claimed the wait has written an outcome; some singles write none.
         let many = || self.cases.iter().enumerate().skip(ARM_MANY as usize);
         let by_outcome = many().find(|(_, case)| case.node.outcome.get() != 0);
         let single = || many().find(|(_, case)| matches!(&case.kind, Kind::Single(single) if single.try_complete()));
@@ -427,9 +427,13 @@ pub(super) fn wait_for(
     }
 }
 
-/// What an owner wrote. Singles write nothing: that they completed the wait is all there is to say.
+/// What an owner wrote. Most singles write nothing: that they completed the wait is all there is to say, unless it was in vain.
 fn told(case: &Case<'_>) -> u8 {
-    if let Kind::Single(_) = case.kind { outcome::DONE } else { case.node.outcome.get() }
+    match (&case.kind, case.node.outcome.get()) {
+        (Kind::Single(_), outcome::CLOSED) => outcome::CLOSED,
+        (Kind::Single(_), _) => outcome::DONE,
+        (_, told) => told,
+    }
 }
 
 /// For one who only wants to know, a call is an answer.

@@ -193,8 +193,10 @@ impl Future for BarrierFuture<'_> {
 
 impl Drop for BarrierFuture<'_> {
     fn drop(&mut self) {
-        self.task.leave(&self.barrier.turns);
-        if let Some(turn) = self.turn {
+        let over = self.task.leave(&self.barrier.turns);
+        if let Some(turn) = self.turn
+            && !over
+        {
             self.barrier.go(turn);
         }
     }

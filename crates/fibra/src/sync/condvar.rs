@@ -33,8 +33,11 @@ fn relock(raw: &RawMutex, site: &'static Location<'static>) {
 struct Notifications {
     /// Is the queue not empty? Notifying nobody is a load.
     waiting: AtomicUsize,
-    /// How many more are to be let go; 0 whenever the lock is free.
+    /// How many more are to be let go, beside those who were there when everybody was notified. Not 0 while the lock is free only if such
+    /// a crowd is still being let go: then it takes several rounds.
     left: AtomicUsize,
+    /// They are among those who came before this one (`notify_one`).
+    left_before: AtomicUsize,
     /// Whoever came before this one is to be let go (`notify_all`).
     before: AtomicUsize,
     /// The number of the next to come.
@@ -65,7 +68,7 @@ impl Rules for Notifications {
     }
 
     fn is_grantable(&self, number: usize) -> bool {
-        self.was_there(number) || self.left.load(UNDER_LOCK) > 0
+        self.was_there(number) || self.left.load(UNDER_LOCK) > 0 && number < self.left_before.load(UNDER_LOCK)
     }
 
     /// Whoever comes has a number.
@@ -89,6 +92,20 @@ impl Notifications {
     /// When everybody was notified, had it come already?
     fn was_there(&self, number: usize) -> bool {
         number < self.before.load(UNDER_LOCK)
+    }
+
+    /// One more is to be let go, of those who are there.
+    fn notify_one(&self) {
+        let next = self.next.load(UNDER_LOCK);
+        // More than one if somebody else is letting a crowd go, and has not come to those who came after it.
+        let newcomers = next.saturating_sub(self.before.load(UNDER_LOCK));
+        self.left.store(newcomers.min(self.left.load(UNDER_LOCK) + 1), UNDER_LOCK);
+        self.left_before.store(next, UNDER_LOCK);
+    }
+
+    /// Everybody is to be let go who is there.
+    fn notify_all(&self) {
+        self.before.store(self.next.load(UNDER_LOCK), UNDER_LOCK);
     }
 }
 
@@ -146,15 +163,15 @@ impl Condvar {
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         let (waiting, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let (before, next) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { gate: Gate::new(Notifications { waiting, left, before, next }) }
+        let (left_before, before, next) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { gate: Gate::new(Notifications { waiting, left, left_before, before, next }) }
     }
     /// One that nobody waits for.
     #[cfg(loom)]
     pub fn new() -> Self {
         let (waiting, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let (before, next) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { gate: Gate::new(Notifications { waiting, left, before, next }) }
+        let (left_before, before, next) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { gate: Gate::new(Notifications { waiting, left, left_before, before, next }) }
     }
 
     /// Lets the mutex go, waits for a notification, and locks it again.
@@ -248,7 +265,10 @@ impl Condvar {
 
     /// Lets one go, the one that has waited longest. False: nobody waits.
     pub fn notify_one(&self) -> bool {
-        self.is_waiting() && self.gate.update(|rules| rules.left.store(1, UNDER_LOCK)).1 > 0
+        if !self.is_waiting() {
+            return false;
+        }
+        self.gate.update(Notifications::notify_one).1 > 0
     }
 
     /// Lets everybody go who waits now, and says how many that were.
@@ -260,7 +280,7 @@ impl Condvar {
         if !self.is_waiting() {
             return 0;
         }
-        self.gate.update(|rules| rules.before.store(rules.next.load(UNDER_LOCK), UNDER_LOCK)).1
+        self.gate.update(Notifications::notify_all).1
     }
 
     /// Does anybody wait? Whoever began to do so before the caller last had the mutex is seen.
@@ -320,3 +340,28 @@ impl Condvar {
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    // While a crowd is let go in rounds, the lock is free in between: notifications for those who came after it are not lost, and those who
+    // come after the notifications have no part in them.
+    #[test]
+    fn notifications_between_two_rounds() {
+        let condvar = Condvar::new();
+        let rules = condvar.gate.rules();
+        let come = || rules.enlist(NOT_NUMBERED);
+        let crowd = [come(), come()];
+        rules.notify_all();
+        rules.notify_one(); // for nobody
+        let newcomers = [come(), come()];
+        rules.notify_one();
+        rules.notify_one();
+        let last = come();
+        assert!(crowd.into_iter().chain(newcomers).all(|number| rules.grant(number)));
+        assert!(!rules.grant(last), "it came after the last notification");
+        rules.notify_one();
+        assert!(rules.grant(last) && !rules.grant(come()));
+    }
+}

@@ -74,6 +74,8 @@ pub(crate) enum Served {
     Granted,
     /// It may try for itself.
     Called,
+    /// It can never have it, and need not wait: see [`Rules::refuses`].
+    Refused,
 }
 
 /// What the gate guards. The state is one atomic word (or behaves like one): fast paths work on it without the lock. All methods
@@ -83,6 +85,8 @@ pub(crate) trait Rules {
     const BARGES: bool = false;
     /// Calling one async waiter does not keep those behind it from being served.
     const CALLS_ALL: bool = false;
+    /// To have been called is all that was wanted: there is nothing to be taken, and no second look.
+    const CALL_SUFFICES: bool = false;
     /// Nobody gets ahead of one who wants this, not even one who was called and came too late: he holds what all others wait for.
     const URGENT: Option<usize> = None;
 
@@ -94,6 +98,11 @@ pub(crate) trait Rules {
     fn is_grantable(&self, want: usize) -> bool;
     /// Raises or lowers the flag that sends releases to [`Gate::settle`]. Raising it is a read-modify-write.
     fn set_waiting(&self, waiting: bool);
+
+    /// Is it in vain to wait for this? Whoever does is let go without it, and nothing is taken for him.
+    fn refuses(&self, _want: usize) -> bool {
+        false
+    }
 
     /// It is about to be linked, as somebody who wants this.
     fn enlist(&self, want: usize) -> usize {
@@ -137,6 +146,19 @@ pub(crate) enum Waited {
     TimedOut,
     /// The caller gives back what it has, and delivers it.
     Cancelled,
+    /// It was in vain. Only from rules that [refuse](Rules::refuses).
+    Refused,
+}
+
+impl Waited {
+    /// What was noted in the node of a wait that was completed.
+    fn of(noted: u8) -> Self {
+        match noted {
+            outcome::DONE => Self::Granted,
+            outcome::CLOSED => Self::Refused,
+            _ => Self::Called,
+        }
+    }
 }
 
 /// See the header.
@@ -182,7 +204,7 @@ impl<R> Gate<R> {
 impl<R: Rules> Gate<R> {
     /// Takes it for a newcomer if it can be had now, under the lock: for objects without a fast path, and for the arms of a select.
     pub(crate) fn try_now(&self, want: usize) -> bool {
-        self.queue.with(|queue| self.may_try(queue, false) && self.rules.grant(want))
+        self.queue.with(|queue| (R::BARGES || queue.is_empty()) && self.rules.grant(want))
     }
 
     /// Runs `f` under the lock, and then settles: for changes that have to be of one piece with the queue. Also says how many were
@@ -218,37 +240,74 @@ impl<R: Rules> Gate<R> {
         }
     }
 
-    fn may_try(&self, queue: &WaitList, first: bool) -> bool {
-        R::BARGES || first || queue.is_empty()
+    /// May the wait of this node, which is not linked yet, try before it queues? Arms of one select do not stand in each other's way.
+    fn may_try(queue: &WaitList, node: &Node, first: bool) -> bool {
+        // SAFETY: under the lock, which the caller holds.
+        let mut other: Option<&Node> = unsafe { queue.front() };
+        if R::BARGES || first {
+            return !other.is_some_and(|head| R::URGENT == Some(head.slot.get().addr()));
+        }
+        let waiter = Some(node.target().0);
+        while let Some(node) = other {
+            if !node.is_of(waiter) {
+                return false;
+            }
+            // SAFETY: as above.
+            other = unsafe { queue.after(node) };
+        }
+        true
+    }
+
+    /// Serves the head of the queue; if it has to wait on, another arm of the same select right behind it.
+    #[inline(always)]
+    fn serve_head<'q>(&self, queue: &'q WaitList) -> Option<(&'q Node, Served)> {
+        // SAFETY: under the lock, which the caller holds.
+        let head: &Node = unsafe { queue.front() }?;
+        let mut node = head;
+        loop {
+            let (want, who) = (node.slot.get().addr(), Who::of(node));
+            let served = match self.rules.refuses(want) {
+                true if who == Who::Task => Served::Called,
+                true => Served::Refused,
+                false => self.rules.serve(want, who),
+            };
+            if served != Served::NotYet {
+                return Some((node, served));
+            }
+            // SAFETY: as above.
+            node = unsafe { queue.after(node) }.filter(|next| next.is_of(Some(head.target().0)))?;
+        }
     }
 
     /// From the head on, as far as it goes.
     fn serve(&self, queue: &WaitList) -> Round {
         let mut round = Round::default();
-        // SAFETY: the caller holds the lock; a node that is unlinked here is alive until its claimed wait is set going, after unlocking.
-        while let Some(node) = unsafe { queue.front() } {
-            if round.count == ROUND {
+        // (A node that is unlinked here is alive until its claimed wait is set going, after unlocking.)
+        loop {
+            if round.count == ROUND && !queue.is_empty() {
                 round.more = true;
                 return round;
             }
+            let Some((node, served)) = self.serve_head(queue) else { break };
             let (want, who) = (node.slot.get().addr(), Who::of(node));
-            let served = self.rules.serve(want, who);
-            if served == Served::NotYet {
-                break;
-            }
             // SAFETY: under the lock, and it is in this list.
             unsafe { queue.remove(node) };
             let (waiter, ticket, arm) = node.target();
             let Some(claimed) = Claimed::of(waiter, ticket, arm) else {
                 // Its wait was ended by somebody else. What was taken for it goes to the next.
-                if served == Served::Called {
-                    self.rules.uncall(want);
-                } else if !seeded_bug("gate_grant_to_nobody") {
-                    self.rules.revoke(want);
+                match served {
+                    Served::Called => self.rules.uncall(want),
+                    Served::Granted if !seeded_bug("gate_grant_to_nobody") => self.rules.revoke(want),
+                    _ => {}
                 }
                 continue;
             };
-            node.outcome.set(if served == Served::Granted { outcome::DONE } else { outcome::RETRY });
+            node.outcome.set(match served {
+                Served::Granted => outcome::DONE,
+                Served::Refused if seeded_bug("gate_refused_as_granted") => outcome::DONE,
+                Served::Refused => outcome::CLOSED,
+                Served::Called | Served::NotYet => outcome::RETRY,
+            });
             round.claimed[round.count] = Some(claimed);
             round.count += 1;
             if who == Who::Task && !R::CALLS_ALL {
@@ -261,15 +320,21 @@ impl<R: Rules> Gate<R> {
         round
     }
 
-    /// Under the lock: takes it, or links the node. True: linked. (`takes`: false for a select, which tries later.)
+    /// Under the lock: takes it, or links the node. True: linked; otherwise it is noted in the node whether it was had. (`takes`: false
+    /// for a select, which tries later.)
     fn enter(&self, queue: &WaitList, node: &Node, first: bool, takes: bool) -> bool {
         let want = node.slot.get().addr();
         if !seeded_bug("gate_flag_after_try") {
             self.rules.set_waiting(true);
         }
-        let had =
-            self.may_try(queue, first) && if takes { self.rules.grant(want) } else { self.rules.is_grantable(want) };
-        if had {
+        let refused = self.rules.refuses(want);
+        let had = !refused
+            && Self::may_try(queue, node, first)
+            && if takes { self.rules.grant(want) } else { self.rules.is_grantable(want) };
+        if had || refused {
+            if takes {
+                node.outcome.set(if had { outcome::DONE } else { outcome::CLOSED });
+            }
             if queue.is_empty() {
                 self.rules.set_waiting(false);
             }
@@ -331,9 +396,7 @@ impl<R: Rules> Gate<R> {
         let how = Wait { reason: ask.reason, object: ask.object, site: ask.site, deadline };
         match park::wait_or_cancelled(&wait, how) {
             // What `publish` took is ours, even if cancellation claimed the wait meanwhile: it comes at the next one.
-            Ended::NotParked | Ended::Overtaken(_) => Waited::Granted,
-            Ended::Completed(_) if wait.node.outcome.get() == outcome::DONE => Waited::Granted,
-            Ended::Completed(_) => Waited::Called,
+            Ended::NotParked | Ended::Overtaken(_) | Ended::Completed(_) => Waited::of(wait.node.outcome.get()),
             Ended::TimedOut => Waited::TimedOut,
             Ended::Cancelled => Waited::Cancelled,
         }
@@ -378,6 +441,16 @@ fn prepare(node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm, who: Who, w
 
 // ---- Async waiters ----------------------------------------------------------------------------------------------------------
 
+/// A call that was answered. Those behind were not looked at: they are, when this is dropped, also if the waker panics when it is cloned
+/// (it is user code).
+struct Call<'a, R: Rules>(&'a Gate<R>);
+
+impl<R: Rules> Drop for Call<'_, R> {
+    fn drop(&mut self) {
+        self.0.settle();
+    }
+}
+
 /// The wait of a future. Its owner calls [`leave`](Self::leave) when it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct GateTask(TaskWait);
@@ -387,36 +460,44 @@ impl GateTask {
         Self(TaskWait::new())
     }
 
-    /// Ready: the caller has what it wanted.
-    pub(crate) fn poll<R: Rules>(&mut self, gate: &Gate<R>, want: usize, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready: the caller has what it wanted; or it was in vain (false), if the rules [refuse](Rules::refuses).
+    pub(crate) fn poll<R: Rules>(&mut self, gate: &Gate<R>, want: usize, cx: &mut Context<'_>) -> Poll<bool> {
         if self.0.goes_on(cx.waker()) {
             return Poll::Pending;
         }
-        let mut called = self.withdraw(gate);
         loop {
+            let called = self.withdraw(gate);
+            if called && R::CALL_SUFFICES {
+                return Poll::Ready(true);
+            }
+            // (Not `then_some`: that would make one, and drop it.)
+            let call = called.then(|| Call(gate));
+            let mut had = false;
             let published = self.0.publish(cx.waker(), |node, waiter, ticket| {
                 prepare(node, waiter, ticket, ARM_FIRST, Who::Task, want);
-                gate.queue.with(|queue| gate.enter(queue, node, called, true))
+                let linked = gate.queue.with(|queue| gate.enter(queue, node, called, true));
+                had = !linked && node.outcome.get() == outcome::DONE;
+                linked
             });
+            if published != Published::Refused {
+                // It is the head again, and those behind it wait for it.
+                std::mem::forget(call);
+            }
             match published {
                 Published::Pending => return Poll::Pending,
-                Published::Completed => called = self.withdraw(gate),
-                Published::Refused => {
-                    // Those behind one that was called were not looked at.
-                    if called {
-                        gate.settle();
-                    }
-                    return Poll::Ready(());
-                }
+                Published::Completed => {}
+                Published::Refused => return Poll::Ready(had),
             }
         }
     }
 
-    /// The future is dropped: its place is free, and a call is passed on.
-    pub(crate) fn leave<R: Rules>(&mut self, gate: &Gate<R>) {
-        if self.withdraw(gate) && !seeded_bug("gate_call_not_passed_on") {
+    /// The future is dropped: its place is free, and a call is passed on. True: it had been called.
+    pub(crate) fn leave<R: Rules>(&mut self, gate: &Gate<R>) -> bool {
+        let called = self.withdraw(gate);
+        if called && !seeded_bug("gate_call_not_passed_on") {
             gate.settle();
         }
+        called
     }
 
     /// Ends the wait that the last poll published. True: it was called.

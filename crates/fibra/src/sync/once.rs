@@ -287,7 +287,7 @@ impl Future for Entering<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        this.wait.poll(&this.once.gate, 0, cx)
+        this.wait.poll(&this.once.gate, 0, cx).map(drop)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Above: `mutex`, `reentrant`. A fiber is named by its frame, which lives for ever: so whoever wants the lock may look whether its holder
 //! runs, and a report can say who it is. A thread is named by the address of a thread-local without a destructor. Names are unique
-//! among the living only: a guard that was forgotten names whoever has that frame or thread-local next.
+//! among the living only: a guard that was forgotten names whoever has that frame or thread-local next. Where somebody is let in by his
+//! name, that is not enough: [`my_number`] is never given again.
 
 /// Bits that are free in every owner: the lock's own flags.
 pub(super) const FREE_BITS: usize = 0b0111;
@@ -25,7 +26,7 @@ mod real {
     use super::{FIRST_ADDRESS, FREE_BITS, SOMEBODY, THREAD};
     use crate::fiber::frame::{Frame, FrameRef};
     use crate::fiber::id::FiberId;
-    use crate::prim::atomic::Ordering;
+    use crate::prim::atomic::{AtomicU64, Ordering};
     use crate::sched::current;
     use crate::wait::word::State;
 
@@ -34,6 +35,7 @@ mod real {
 
     thread_local! {
         static MARK: Mark = const { Mark(Cell::new(0)) };
+        static NUMBER: Cell<u64> = const { Cell::new(0) };
     }
 
     const _: () = assert!(align_of::<Frame>() > FREE_BITS | THREAD && align_of::<Mark>() > FREE_BITS | THREAD);
@@ -50,6 +52,28 @@ mod real {
     #[inline(never)]
     fn this_thread() -> usize {
         MARK.with(|mark| ptr::from_ref(&mark.0).addr() | THREAD)
+    }
+
+    /// The number of whoever runs here: nobody else ever has the same.
+    #[inline(always)]
+    pub(in crate::sync) fn my_number() -> u64 {
+        // Even: fibers; odd: threads.
+        match current::fiber() {
+            Some(frame) => FiberId::of(frame).as_u64() << 1,
+            None => number_of_this_thread(),
+        }
+    }
+
+    #[inline(never)]
+    fn number_of_this_thread() -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        NUMBER.with(|number| {
+            if number.get() == 0 {
+                // Relaxed: it is unique, and tells nothing about anything else.
+                number.set(NEXT.fetch_add(1, Ordering::Relaxed) << 1 | 1);
+            }
+            number.get()
+        })
     }
 
     fn frame(owner: usize) -> Option<FrameRef> {
@@ -92,4 +116,10 @@ pub(super) fn me() -> usize {
     let me = crate::wait::park::me().as_ptr().addr().get();
     debug_assert!(me >= FIRST_ADDRESS && me & FREE_BITS == 0 && THREAD != 0);
     me
+}
+
+/// The number of the model's thread that runs here: their records are not recycled.
+#[cfg(any(loom, shuttle))]
+pub(super) fn my_number() -> u64 {
+    me() as u64
 }

@@ -1,4 +1,7 @@
-//! [`ReentrantMutex`]: a lock that its holder may take again. The lock of a mutex, and how often it is held.
+//! [`ReentrantMutex`]: a lock that its holder may take again. The lock of a mutex, who holds it, and how often.
+//!
+//! The name in the lock is not enough to be let in by: if its holder forgot the guard and ended, another fiber has that name next, while a
+//! reference to the value may be left where the first one ran (in a thread-local). So the holder's number is noted beside it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,6 +12,7 @@ use std::panic::Location;
 use super::mutex::cancelled;
 use super::mutex::raw::{RawMutex, Why};
 use super::owner;
+use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::wait::reason::WaitReason;
 
 /// A lock that the fiber or thread that holds it may take again, as often as it likes. Because of that it gives shared access only:
@@ -35,6 +39,8 @@ use crate::wait::reason::WaitReason;
 #[derive(Default)]
 pub struct ReentrantMutex<T: ?Sized> {
     raw: RawMutex,
+    /// The number of whoever holds it, or held it last.
+    holder: AtomicU64,
     /// How often it is held beyond the first time. Its holder's.
     again: Cell<usize>,
     value: T,
@@ -49,12 +55,12 @@ impl<T> ReentrantMutex<T> {
     /// One around `value`, unlocked. In a `static` too.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
-        Self { raw: RawMutex::new(), again: Cell::new(0), value }
+        Self { raw: RawMutex::new(), holder: AtomicU64::new(0), again: Cell::new(0), value }
     }
     /// One around `value`, unlocked.
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
-        Self { raw: RawMutex::new(), again: Cell::new(0), value }
+        Self { raw: RawMutex::new(), holder: AtomicU64::new(0), again: Cell::new(0), value }
     }
 
     /// The value; nobody else can have it any more.
@@ -69,12 +75,16 @@ impl<T: ?Sized> ReentrantMutex<T> {
     #[inline]
     pub fn lock(&self) -> ReentrantMutexGuard<'_, T> {
         let me = owner::me();
-        if !self.raw.lock_fast(me) && !self.enter_again(me) {
+        if !self.raw.lock_fast(me) {
+            if self.enter_again(me) {
+                return self.guard();
+            }
             let why = Why { reason: WaitReason::ReentrantLock, site: Location::caller(), deadline: None };
             if self.raw.lock_slow(me, why).is_err() {
                 cancelled();
             }
         }
+        self.note_holder();
         self.guard()
     }
 
@@ -90,7 +100,13 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// ```
     pub fn try_lock(&self) -> Option<ReentrantMutexGuard<'_, T>> {
         let me = owner::me();
-        (self.enter_again(me) || self.raw.try_lock(me)).then(|| self.guard())
+        if !self.enter_again(me) {
+            if !self.raw.try_lock(me) {
+                return None;
+            }
+            self.note_holder();
+        }
+        Some(self.guard())
     }
 
     /// Is it locked at this moment?
@@ -100,7 +116,17 @@ impl<T: ?Sized> ReentrantMutex<T> {
 
     /// Does this fiber or thread hold it?
     pub fn is_mine(&self) -> bool {
-        self.raw.owner() == owner::me()
+        self.is_held_by(owner::me())
+    }
+
+    fn is_held_by(&self, me: usize) -> bool {
+        // Relaxed: if we hold it, we wrote that ourselves; whatever else is there is not our number.
+        self.raw.owner() == me && self.holder.load(Ordering::Relaxed) == owner::my_number()
+    }
+
+    fn note_holder(&self) {
+        // Relaxed: as above.
+        self.holder.store(owner::my_number(), Ordering::Relaxed);
     }
 
     /// The value, without locking: nobody else has a reference.
@@ -109,9 +135,9 @@ impl<T: ?Sized> ReentrantMutex<T> {
     }
 
     fn enter_again(&self, me: usize) -> bool {
-        let mine = self.raw.owner() == me;
+        let mine = self.is_held_by(me);
         if mine {
-            self.again.set(self.again.get() + 1);
+            self.again.set(self.again.get().checked_add(1).expect("fibra: a ReentrantMutex that is locked too often"));
         }
         mine
     }

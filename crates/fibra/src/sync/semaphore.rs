@@ -1,11 +1,11 @@
 //! [`Semaphore`]: so many permits, weighted and first come, first served.
 //!
-//! Above: users; `permit`, `future` and `error` belong to it. Below: the gate. Its word holds what is available (signed) and two flags,
+//! Above: users; `permit`, `future` and `error` belong to it. Below: the gate. Its word holds what is available and two flags,
 //! so that taking and giving back are one read-modify-write while nobody waits.
 //!
-//! Whoever has to be turned away while he waits (the semaphore was closed, or has fewer permits for good than he wants) is *served like
-//! anybody else*: what he wants is taken, even if there is less than that, and he gives it back when he finds out. So a grant always
-//! means the same thing, and the books are right on every path; what is available may be below zero for a moment.
+//! Whoever has to be turned away while he waits (the semaphore was closed, or has fewer permits for good than he wants) is *refused* by
+//! the gate: he is let go with nothing, and it is noted in his node, so that a grant is a grant even if there are enough again
+//! before he runs.
 
 use std::fmt;
 use std::panic::Location;
@@ -30,7 +30,7 @@ pub use permit::{OwnedPermit, Permit};
 /// Somebody waits: releases have to settle, and newcomers to queue.
 const WAITING: u64 = 1;
 const CLOSED: u64 = 2;
-/// One permit. What is available is the rest of the word, as a signed number.
+/// One permit. What is available is the rest of the word.
 const ONE: u64 = 4;
 
 struct Permits {
@@ -39,27 +39,23 @@ struct Permits {
     total: AtomicUsize,
 }
 
-fn available(word: u64) -> i64 {
-    // An arithmetic shift: rounds down, also below zero.
-    word as i64 >> ONE.trailing_zeros()
+fn available(word: u64) -> u64 {
+    word / ONE
 }
 
-impl Permits {
-    /// Would it be served? See the header for those who want too much.
-    fn serves(&self, word: u64, want: usize) -> bool {
-        // Relaxed: changed under the lock, which the caller holds, or looked at again by whoever was served.
-        available(word) >= want as i64 || word & CLOSED != 0 || want > self.total.load(Ordering::Relaxed)
-    }
+/// Can so many be had?
+fn suffices(word: u64, want: usize) -> bool {
+    word & CLOSED == 0 && available(word) >= want as u64
 }
 
 impl Rules for Permits {
     fn grant(&self, want: usize) -> bool {
         // Relaxed: the compare-exchange does the ordering.
         let mut word = self.word.load(Ordering::Relaxed);
-        while self.serves(word, want) {
+        while suffices(word, want) {
             // Acquire: pairs with the release of whoever gave permits back; what he did before is seen by whoever has them next.
             // Relaxed on failure: as above.
-            let taken = word.wrapping_sub(want as u64 * ONE);
+            let taken = word - want as u64 * ONE;
             match self.word.compare_exchange_weak(word, taken, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(current) => word = current,
@@ -75,7 +71,12 @@ impl Rules for Permits {
 
     fn is_grantable(&self, want: usize) -> bool {
         // Relaxed: whoever is told yes comes back and takes it by `grant`.
-        self.serves(self.word.load(Ordering::Relaxed), want)
+        suffices(self.word.load(Ordering::Relaxed), want)
+    }
+
+    fn refuses(&self, want: usize) -> bool {
+        // Relaxed, both: changed under the lock, which the caller holds; an arm that asks without it is told what is true at that moment.
+        self.word.load(Ordering::Relaxed) & CLOSED != 0 || want > self.total.load(Ordering::Relaxed)
     }
 
     fn set_waiting(&self, waiting: bool) {
@@ -175,9 +176,9 @@ impl Semaphore {
             }
             if word & WAITING != 0 {
                 // Perhaps only for a moment.
-                return if self.gate.try_now(want) { Ok(self.confirm(want)?) } else { Err(TryAcquireError::NoPermits) };
+                return if self.gate.try_now(want) { Ok(()) } else { Err(TryAcquireError::NoPermits) };
             }
-            if available(word) < want as i64 {
+            if available(word) < want as u64 {
                 return Err(TryAcquireError::NoPermits);
             }
             // As in `grant`.
@@ -189,18 +190,9 @@ impl Semaphore {
         }
     }
 
-    /// After a grant of the gate: were we meant? If not, it is given back.
-    fn confirm(&self, want: usize) -> Result<(), AcquireError> {
-        // Relaxed: whoever served us, and whoever let us in, saw it before.
-        let closed = self.rules().word.load(Ordering::Relaxed) & CLOSED != 0;
-        let error = if closed { Some(AcquireError::Closed) } else { self.too_many(want) };
-        match error {
-            None => Ok(()),
-            Some(error) => {
-                self.give(want);
-                Err(error)
-            }
-        }
+    /// Why the gate has refused somebody; `None` if it would not any more.
+    fn refusal(&self, want: usize) -> Option<AcquireError> {
+        if self.is_closed() { Some(AcquireError::Closed) } else { self.too_many(want) }
     }
 
     #[inline]
@@ -226,7 +218,7 @@ impl Semaphore {
         deadline: Option<Instant>,
         site: &'static Location<'static>,
     ) -> Result<(), AcquireTimeoutError> {
-        let ask = Ask {
+        let mut ask = Ask {
             want,
             first: false,
             reason: WaitReason::SemaphoreAcquire,
@@ -234,10 +226,17 @@ impl Semaphore {
             site,
             deadline: deadline.map(Instant::as_nanos),
         };
-        match self.gate.wait(ask) {
-            Waited::Granted => Ok(self.confirm(want)?),
-            Waited::TimedOut => Err(AcquireTimeoutError::TimedOut),
-            Waited::Called | Waited::Cancelled => unreachable!("waiters are served; `wait` unwinds"),
+        loop {
+            match self.gate.wait(ask) {
+                Waited::Granted => return Ok(()),
+                Waited::TimedOut => return Err(AcquireTimeoutError::TimedOut),
+                Waited::Refused => match self.refusal(want) {
+                    Some(error) => return Err(error.into()),
+                    // There are enough again: it waits on, where it was.
+                    None => ask.first = true,
+                },
+                Waited::Called | Waited::Cancelled => unreachable!("waiters are served; `wait` unwinds"),
+            }
         }
     }
 
@@ -454,7 +453,7 @@ impl Semaphore {
     #[must_use]
     pub fn available(&self) -> usize {
         // Relaxed: a number to look at.
-        available(self.rules().word.load(Ordering::Relaxed)).max(0) as usize
+        available(self.rules().word.load(Ordering::Relaxed)) as usize
     }
 
     /// How many permits there are, those that are out counted too.

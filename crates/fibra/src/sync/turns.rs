@@ -67,6 +67,8 @@ struct TurnRules {
 impl Rules for TurnRules {
     const BARGES: bool = true;
     const CALLS_ALL: bool = true;
+    // The turn is over; its number may come round before whoever was called is polled.
+    const CALL_SUFFICES: bool = true;
 
     fn grant(&self, turn: usize) -> bool {
         self.is_grantable(turn)
@@ -152,7 +154,7 @@ impl Turns {
             Waited::Granted => Ok(()),
             Waited::TimedOut => Err(Left::TimedOut),
             Waited::Cancelled => Err(Left::Cancelled),
-            Waited::Called => unreachable!("waiters are served"),
+            Waited::Called | Waited::Refused => unreachable!("waiters are served"),
         }
     }
 
@@ -196,12 +198,12 @@ impl TurnTask {
     /// `turn` is asked for by the first poll.
     pub(super) fn poll(&mut self, turns: &Turns, turn: impl FnOnce() -> u16, cx: &mut Context<'_>) -> Poll<()> {
         let turn = *self.turn.get_or_insert_with(turn);
-        self.wait.poll(&turns.gate, turn.into(), cx)
+        self.wait.poll(&turns.gate, turn.into(), cx).map(drop)
     }
 
-    /// The future is dropped.
-    pub(super) fn leave(&mut self, turns: &Turns) {
-        self.wait.leave(&turns.gate);
+    /// The future is dropped. True: its turn is over, which it has not noticed.
+    pub(super) fn leave(&mut self, turns: &Turns) -> bool {
+        self.wait.leave(&turns.gate)
     }
 }
 

@@ -18,8 +18,11 @@ use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::clock;
 
 /// The clock of the bucket counts sixteenths of a nanosecond, so that the price of a token is right also at high rates. (It
-/// runs for 36 years.)
+/// runs for 36 years.) If filling the bucket takes years, it counts in steps that are twice as long, or four times, and so on.
 const PARTS: u64 = 16;
+
+/// Filling the bucket takes less than this, so that what is booked does not reach the end of the clock before the burst is used up.
+const FULL: u64 = 1 << 60;
 
 /// Lets so many through per second, evenly, with a burst if wanted: a token bucket.
 ///
@@ -41,11 +44,13 @@ const PARTS: u64 = 16;
 /// });
 /// ```
 pub struct RateLimiter {
-    /// When everything booked so far is paid for, in parts.
+    /// When everything booked so far is paid for, on the bucket's clock.
     paid: AtomicU64,
     /// What a token costs, in parts.
     price: u64,
     burst: u32,
+    /// The clock of `paid` counts parts shifted right by so many bits.
+    shift: u32,
 }
 
 /// Why [`RateLimiter`] said no.
@@ -145,7 +150,15 @@ impl RateLimiter {
     }
 
     fn priced(price: u64) -> Self {
-        Self { paid: AtomicU64::new(0), price: price.max(1), burst: 1 }
+        Self { paid: AtomicU64::new(0), price: price.max(1), burst: 1, shift: 0 }.wound_up()
+    }
+
+    /// With the clock that is right for its price and its burst.
+    fn wound_up(mut self) -> Self {
+        let full = u128::from(self.price) * u128::from(self.burst);
+        // At most 37: the product has 96 bits.
+        self.shift = (u128::BITS - full.leading_zeros()).saturating_sub(FULL.trailing_zeros());
+        self
     }
 
     /// The same, letting up to `burst` tokens through at once after it has been left alone for long enough. It is 1 at first.
@@ -157,7 +170,7 @@ impl RateLimiter {
     pub fn with_burst(mut self, burst: u32) -> Self {
         assert!(burst > 0, "fibra: a rate limiter with a burst of zero would let nothing through");
         self.burst = burst;
-        self
+        self.wound_up()
     }
 
     /// How many tokens can be had at once, at most.
@@ -166,16 +179,37 @@ impl RateLimiter {
         self.burst
     }
 
-    /// Books `count` tokens, if they are due by `latest` (in parts). The booking is the caller's to keep.
-    fn book(&self, count: u32, latest: u64) -> Result<Booking<'_>, RateError> {
-        self.book_at(clock::now().saturating_mul(PARTS), count, latest)
+    /// Books `count` tokens, if they are due by `latest`. The booking is the caller's to keep.
+    fn book(&self, count: u32, latest: Instant) -> Result<Booking<'_>, RateError> {
+        self.book_at(clock::now(), count, latest.as_nanos())
     }
 
+    /// A moment on the bucket's clock.
+    fn on_clock(&self, nanos: u64) -> u64 {
+        u64::try_from(u128::from(nanos) * u128::from(PARTS) >> self.shift).unwrap_or(u64::MAX)
+    }
+
+    /// The first whole nanosecond that is not before this moment on the bucket's clock.
+    fn from_clock(&self, moment: u64) -> Instant {
+        let parts = u128::from(moment) << self.shift;
+        u64::try_from(parts.div_ceil(u128::from(PARTS))).map_or(Instant::FAR_FUTURE, Instant::from_nanos)
+    }
+
+    /// `book` at a given time; all in nanoseconds.
     fn book_at(&self, now: u64, count: u32, latest: u64) -> Result<Booking<'_>, RateError> {
         if count > self.burst {
             return Err(RateError::TooMany { wanted: count, burst: self.burst });
         }
-        let (cost, credit) = (self.price.saturating_mul(count.into()), self.price.saturating_mul(self.burst.into()));
+        if count == 0 {
+            // At once, whoever waits: it costs nothing, and changes nothing.
+            return Ok(Booking { limiter: self, before: u64::MAX, after: u64::MAX, due: Instant::from_nanos(now) });
+        }
+        // No hurry is no hurry, also on a clock that goes beyond the end of time.
+        let latest = if latest == u64::MAX { u64::MAX } else { self.on_clock(latest) };
+        let now = self.on_clock(now);
+        // Up, on a coarse clock too. Neither is above `FULL` and a bit for every token: no overflow.
+        let price = (u128::from(self.price)).div_ceil(1 << self.shift) as u64;
+        let (cost, credit) = (price * u64::from(count), price * u64::from(self.burst));
         // Relaxed, all of them: it is one variable, and tells nothing about any other.
         let mut paid = self.paid.load(Ordering::Relaxed);
         loop {
@@ -191,18 +225,15 @@ impl RateLimiter {
                 Ok(_) if after == u64::MAX && due > now => {
                     return Ok(Booking { limiter: self, before, after, due: Instant::FAR_FUTURE });
                 }
-                Ok(_) => {
-                    // Up: what is not a whole nanosecond is not over yet.
-                    let due = Instant::from_nanos(due.div_ceil(PARTS));
-                    return Ok(Booking { limiter: self, before, after, due });
-                }
+                // Up: what is not a whole nanosecond is not over yet.
+                Ok(_) => return Ok(Booking { limiter: self, before, after, due: self.from_clock(due) }),
                 Err(current) => paid = current,
             }
         }
     }
 
     #[track_caller]
-    fn wait(&self, count: u32, latest: u64) -> Result<(), RateError> {
+    fn wait(&self, count: u32, latest: Instant) -> Result<(), RateError> {
         let booking = self.book(count, latest)?;
         if booking.due > Instant::now() {
             sleep_until(booking.due);
@@ -229,7 +260,7 @@ impl RateLimiter {
     /// # Errors
     /// See [`RateError`].
     pub fn try_acquire_many(&self, count: u32) -> Result<(), RateError> {
-        self.book(count, 0).map(Booking::keep)
+        self.book(count, Instant::from_nanos(0)).map(Booking::keep)
     }
 
     /// Takes a token, waiting for its turn.
@@ -239,7 +270,7 @@ impl RateLimiter {
     #[track_caller]
     pub fn acquire(&self) {
         // Cannot fail: the burst is at least one, and there is no hurry.
-        let _ = self.wait(1, u64::MAX);
+        let _ = self.wait(1, Instant::FAR_FUTURE);
     }
 
     /// Takes `count` tokens at once, waiting for their turn. Zero are had at once.
@@ -255,7 +286,7 @@ impl RateLimiter {
     /// ```
     #[track_caller]
     pub fn acquire_many(&self, count: u32) -> Result<(), RateError> {
-        self.wait(count, u64::MAX)
+        self.wait(count, Instant::FAR_FUTURE)
     }
 
     /// Takes a token if its turn comes within `timeout`. Whether it does is known at once: if not, it fails without waiting.
@@ -291,7 +322,7 @@ impl RateLimiter {
     /// See [`RateError`].
     #[track_caller]
     pub fn acquire_many_deadline(&self, count: u32, deadline: impl Into<Instant>) -> Result<(), RateError> {
-        self.wait(count, deadline.into().as_nanos().saturating_mul(PARTS))
+        self.wait(count, deadline.into())
     }
 
     /// Takes a token, waiting for its turn as a future does. It is booked by the first poll; dropping the future is like cancelling
@@ -315,7 +346,7 @@ impl RateLimiter {
     /// # Errors
     /// [`RateError::TooMany`] if `count` is above the [burst](Self::with_burst).
     pub async fn acquire_many_async(&self, count: u32) -> Result<(), RateError> {
-        let booking = self.book(count, u64::MAX)?;
+        let booking = self.book(count, Instant::FAR_FUTURE)?;
         if booking.due > Instant::now() {
             let turn = channel::at(booking.due);
             let _ = turn.recv_async().await;
@@ -352,14 +383,15 @@ mod tests {
     fn only_the_last_booking_comes_back() {
         let limiter = RateLimiter::new(0.001);
         limiter.acquire();
-        let (first, second) = (limiter.book(1, u64::MAX).unwrap(), limiter.book(1, u64::MAX).unwrap());
+        let (first, second) =
+            (limiter.book(1, Instant::FAR_FUTURE).unwrap(), limiter.book(1, Instant::FAR_FUTURE).unwrap());
         assert!(first.due < second.due);
         let due = second.due;
         drop(second);
-        let third = limiter.book(1, u64::MAX).unwrap();
+        let third = limiter.book(1, Instant::FAR_FUTURE).unwrap();
         assert_eq!(third.due, due);
         drop(first);
-        assert!(limiter.book(1, u64::MAX).unwrap().due > due);
+        assert!(limiter.book(1, Instant::FAR_FUTURE).unwrap().due > due);
     }
 
     // The whole promise, with made-up times: in no window is more let through than the burst and what the window pays for.
@@ -371,7 +403,7 @@ mod tests {
             // Now and then nobody comes for long enough to fill the bucket.
             now += if round % 101 == 0 { 100_000 } else { u64::from(round * 7919 % 16_000) };
             let (count, cancelled) = (1 + round % 3, round % 17 == 0);
-            let booking = limiter.book_at(now * PARTS, count, u64::MAX).unwrap();
+            let booking = limiter.book_at(now, count, u64::MAX).unwrap();
             if !cancelled {
                 (0..count).for_each(|_| turns.push(booking.due.as_nanos().max(now)));
                 booking.keep();

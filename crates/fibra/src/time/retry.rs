@@ -231,7 +231,12 @@ impl<F> Attempts<F> {
         let delay = policy.delay.min(policy.max_delay);
         policy.delay = Duration::try_from_secs_f64(delay.as_secs_f64() * policy.factor).unwrap_or(Duration::MAX);
         let part = if policy.jitter > 0.0 { current::choose(STEPS) as f64 / (STEPS - 1) as f64 } else { 0.0 };
-        let next = Instant::after(if part > 0.0 { delay.mul_f64(1.0 - policy.jitter * part) } else { delay });
+        let next = Instant::after(if part > 0.0 {
+            // (The longest of all times is not a float: it would be rounded up, beyond the end.)
+            Duration::try_from_secs_f64(delay.as_secs_f64() * (1.0 - policy.jitter * part)).unwrap_or(delay)
+        } else {
+            delay
+        });
         match policy.max_elapsed {
             Some(elapsed) if next > self.begin + elapsed => Err(RetryError { error, attempts }),
             _ => Ok(next),

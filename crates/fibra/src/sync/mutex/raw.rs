@@ -323,6 +323,6 @@ impl RawMutex {
             }
             *since = now();
         }
-        task.poll(&self.gate, *since as usize, cx)
+        task.poll(&self.gate, *since as usize, cx).map(drop)
     }
 }

@@ -198,7 +198,7 @@ impl RawRwLock {
         match self.gate.wait(ask) {
             Waited::Granted => true,
             Waited::TimedOut => false,
-            Waited::Called | Waited::Cancelled => unreachable!("waiters are served; `wait` unwinds"),
+            Waited::Called | Waited::Refused | Waited::Cancelled => unreachable!("waiters are served; `wait` unwinds"),
         }
     }
 
@@ -306,7 +306,7 @@ impl Future for Taking<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        this.wait.poll(&this.raw.gate, this.want, cx)
+        this.wait.poll(&this.raw.gate, this.want, cx).map(drop)
     }
 }
 

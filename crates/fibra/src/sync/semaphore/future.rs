@@ -3,13 +3,15 @@
 use std::cell::Cell;
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use super::{AcquireError, Permit, Permits, Semaphore};
 use crate::channel::state::outcome;
-use crate::select::case::Case;
+use crate::select::case::{Case, Single};
 use crate::select::{Arm, sealed};
 use crate::sync::gate::{GateArm, GateTask};
+use crate::wait::node::{Node, WaiterRef};
+use crate::wait::word::{Arm as ArmNumber, Ticket};
 
 /// The future of [`Semaphore::acquire_async`].
 #[must_use = "futures do nothing unless polled"]
@@ -34,21 +36,18 @@ impl<'a> Future for AcquireFuture<'a> {
         if count == 0 && !semaphore.is_closed() {
             return Poll::Ready(Ok(Permit { semaphore, count }));
         }
-        // More than there can be is more than there are.
-        let want = count.min(Semaphore::MAX_PERMITS + 1);
-        match this.wait.poll(&semaphore.gate, want, cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(()) => Poll::Ready(confirmed(semaphore, count, want)),
+        loop {
+            match this.wait.poll(&semaphore.gate, count, cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(true) => return Poll::Ready(Ok(Permit { semaphore, count })),
+                Poll::Ready(false) => {
+                    // (If there are enough again, it queues.)
+                    if let Some(error) = semaphore.refusal(count) {
+                        return Poll::Ready(Err(error));
+                    }
+                }
+            }
         }
-    }
-}
-
-/// After a grant of `want`, which is as much of `count` as can be written.
-fn confirmed(semaphore: &Semaphore, count: usize, want: usize) -> Result<Permit<'_>, AcquireError> {
-    match semaphore.confirm(want) {
-        Ok(()) => Ok(Permit { semaphore, count }),
-        Err(AcquireError::TooMany { total, .. }) => Err(AcquireError::TooMany { wanted: count, total }),
-        Err(error) => Err(error),
     }
 }
 
@@ -66,23 +65,48 @@ impl fmt::Debug for AcquireFuture<'_> {
 
 /// Acquiring, as an arm; see [`Semaphore::acquiring`].
 pub struct AcquireArm<'a> {
-    semaphore: &'a Semaphore,
-    count: usize,
-    single: GateArm<'a, Permits>,
+    wants: Wants<'a>,
     told: Cell<u8>,
+}
+
+/// What the engine sees of it.
+struct Wants<'a> {
+    semaphore: &'a Semaphore,
+    arm: GateArm<'a, Permits>,
+    /// It was completed without waiting, and in vain.
+    refused: Cell<bool>,
+}
+
+impl Single for Wants<'_> {
+    fn try_complete(&self) -> bool {
+        let want = self.arm.want;
+        self.refused.set(self.semaphore.refusal(want).is_some());
+        self.refused.get() || want == 0 || self.arm.try_complete()
+    }
+    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: ArmNumber) -> bool {
+        self.arm.publish(node, waiter, ticket, arm)
+    }
+    fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>) {
+        self.arm.unpublish(node, owed);
+    }
 }
 
 impl<'a> AcquireArm<'a> {
     pub(super) fn new(semaphore: &'a Semaphore, count: usize) -> Self {
-        // More than there can be is more than there are.
-        let want = count.min(Semaphore::MAX_PERMITS + 1);
-        Self { semaphore, count, single: GateArm { gate: &semaphore.gate, want }, told: Cell::new(0) }
+        let arm = GateArm { gate: &semaphore.gate, want: count };
+        Self { wants: Wants { semaphore, arm, refused: Cell::new(false) }, told: Cell::new(0) }
+    }
+
+    /// Forgets whether it has won. `Some(true)`: it had, and the permits are taken for it; `Some(false)`: it had, in vain.
+    fn take(&self) -> Option<bool> {
+        let (told, refused) = (self.told.replace(0), self.wants.refused.take());
+        (told != 0).then_some(told == outcome::DONE && !refused)
     }
 
     /// Gives back what was won and not asked for.
     fn clear(&self) {
-        if self.told.replace(0) == outcome::DONE {
-            self.semaphore.give(self.single.want);
+        if self.take() == Some(true) {
+            self.wants.semaphore.give(self.wants.arm.want);
         }
     }
 }
@@ -90,7 +114,7 @@ impl<'a> AcquireArm<'a> {
 impl sealed::Sealed for AcquireArm<'_> {
     fn case(&mut self) -> Case<'_> {
         self.clear();
-        Case::single(&self.single, &self.told)
+        Case::single(&self.wants, &self.told)
     }
 }
 
@@ -98,8 +122,14 @@ impl<'a> Arm for AcquireArm<'a> {
     type Output = Result<Permit<'a>, AcquireError>;
 
     fn finish(&mut self) -> Self::Output {
-        assert_eq!(self.told.replace(0), outcome::DONE, "fibra: the result of an arm that did not win");
-        confirmed(self.semaphore, self.count, self.single.want)
+        let (semaphore, count) = (self.wants.semaphore, self.wants.arm.want);
+        match self.take().expect("fibra: the result of an arm that did not win") {
+            true => Ok(Permit { semaphore, count }),
+            // There may be enough again by now, but there were not when it was turned away.
+            false => Err(semaphore
+                .refusal(count)
+                .unwrap_or_else(|| AcquireError::TooMany { wanted: count, total: count.saturating_sub(1) })),
+        }
     }
 }
 
@@ -111,6 +141,6 @@ impl Drop for AcquireArm<'_> {
 
 impl fmt::Debug for AcquireArm<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireArm").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("AcquireArm").field("count", &self.wants.arm.want).finish_non_exhaustive()
     }
 }

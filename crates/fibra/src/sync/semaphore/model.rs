@@ -92,3 +92,29 @@ fn model_semaphore_close_against_acquire() {
         assert_eq!(semaphore.available(), 1);
     });
 }
+
+// One is turned away while there are too few for good, and there are enough again before it has noticed: nothing was free for it, so it has
+// nothing before the other permit is back.
+#[test]
+fn model_semaphore_refused_is_not_granted() {
+    check(2, || {
+        let semaphore = Arc::new(Semaphore::new(2));
+        let is_out = Arc::new(AtomicUsize::new(1));
+        let (kept, gone) = (semaphore.acquire(1).unwrap(), semaphore.acquire(1).unwrap());
+        let waiter = {
+            let (semaphore, is_out) = (semaphore.clone(), is_out.clone());
+            thread::spawn(move || match semaphore.acquire(2) {
+                // Relaxed: ordered by the permit, or it is the bug.
+                Ok(_both) => assert_eq!(is_out.load(Ordering::Relaxed), 0, "two, and one is out"),
+                Err(error) => assert_eq!(error, AcquireError::TooMany { wanted: 2, total: 1 }),
+            })
+        };
+        gone.forget();
+        semaphore.add_permits(1);
+        // Relaxed: ordered by giving the permit back.
+        is_out.store(0, Ordering::Relaxed);
+        drop(kept);
+        waiter.join().unwrap();
+        assert_eq!((semaphore.available(), semaphore.total()), (2, 2));
+    });
+}
