@@ -197,7 +197,7 @@ fn forgetting_anything_breaks_nothing() {
     let _watchdog = support::watchdog(60);
     let runtime = Runtime::builder().workers(2).build().unwrap();
     let scenario = || {
-        let mut data = vec![0_u32; 8];
+        let mut data = [0_u32; 8];
         let token = CancelToken::new();
         fibra::scope(|s| {
             for (index, place) in data.iter_mut().enumerate() {
