@@ -9,9 +9,10 @@ mod tools;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fibra::channel::{Receiver, RecvTimeoutError, Sender, bounded, rendezvous};
+use fibra::time::Instant;
 use fibra::{CancelToken, FiberId, Runtime, Scope};
 use tools::Rng;
 
