@@ -32,9 +32,10 @@
 //! |---|---|
 //! | run | [`run`], [`Runtime`] and its [builder](RuntimeBuilder), [`Handle`], [`#[main]`](macro@main), [`#[test]`](macro@test) |
 //! | start fibers | [`spawn`], [`spawn_local`], [`spawn_blocking`], [`spawn_future`], [`Builder`] |
-//! | wait for them | [`JoinHandle`], which is also awaitable; [`JoinError`] |
-//! | divide work | [`join`](join()) |
-//! | share | [`sync`]: [`Mutex`](sync::Mutex), [`Condvar`](sync::Condvar), [`lock_all`](sync::lock_all) and more |
+//! | wait for them | [`JoinHandle`], which is also awaitable; [`JoinSet`], in the order in which they end; [`JoinError`] |
+//! | keep them together | [`scope`](scope()), [`try_scope`], [`Scope::builder`], [`timeout`], [`CancelToken`] |
+//! | run several things at once | [`join`](join()), [`join_all`], [`try_join_all`], [`race`], [`any`], [`par_map`]; they may borrow |
+//! | share | [`sync`]: [`Mutex`](sync::Mutex), [`Condvar`](sync::Condvar), [`Semaphore`](sync::Semaphore) and more |
 //! | let time pass | [`sleep`], [`sleep_until`], [`yield_now`], [`time::Instant`] |
 //! | not too fast, and once more | [`time::RateLimiter`], [`retry`] |
 //! | pass values | [`channel`]: rendezvous, bounded, unbounded; permits, closing with a reason, async forms |
@@ -109,10 +110,10 @@ mod public {
     pub use crate::observe::metrics::{Metrics, WorkerMetrics};
     pub use crate::scope::{
         Builder, CancelToken, Cancellation, Cancelled, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError,
-        JoinFuture, JoinHandle, Runtime, RuntimeBuilder, Scope, ScopeBuilder, ScopeError, ShutdownError, TimedOut,
-        TryScope, TryScopeError, block_on, blocking, cancel_reason, checkpoint, current, deadline, is_cancelled, join,
-        no_suspend, remaining, run, scope, shield, spawn, spawn_blocking, spawn_future, spawn_local, timeout,
-        try_scope, yield_now,
+        JoinFuture, JoinHandle, JoinNext, JoinSet, Runtime, RuntimeBuilder, Scope, ScopeBuilder, ScopeError,
+        ShutdownError, TimedOut, TryScope, TryScopeError, any, block_on, blocking, cancel_reason, checkpoint, current,
+        deadline, is_cancelled, join, join_all, no_suspend, par_map, race, remaining, run, scope, shield, spawn,
+        spawn_blocking, spawn_future, spawn_local, timeout, try_join_all, try_scope, yield_now,
     };
     pub use crate::time::{RetryPolicy, retry, retry_async, retry_with, sleep, sleep_until};
     pub use crate::wait::cancel::{CancelReason, is_cancellation};

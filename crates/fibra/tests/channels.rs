@@ -452,7 +452,7 @@ fn one_type_for_every_topology() {
 
 // ---- Without waiting ----------------------------------------------------------------------------------------------------
 
-// S1-74: where nothing need be waited for, the scheduler is not entered.
+// S1-74: where nothing need be waited for, the scheduler is not entered, but for a turn of the others after many such calls.
 #[test]
 fn what_need_not_wait_does_not_switch() {
     let _watchdog = watchdog(60);
@@ -471,7 +471,9 @@ fn what_need_not_wait_does_not_switch() {
             assert_eq!(rx.recv_timeout(LONG), Ok(1));
         }
         let after = Handle::current().metrics();
-        assert_eq!((before.switches, before.parked), (after.switches, after.parked));
+        assert_eq!(before.parked, after.parked);
+        // 2,200 calls, of which each 512th lets others run.
+        assert!(after.switches - before.switches <= 6, "{} switches", after.switches - before.switches);
     });
 }
 

@@ -32,3 +32,11 @@ fn guards_stay_where_they_are() {
 fn selects_are_quiet() {
     trybuild::TestCases::new().pass("tests/ui/quiet_select.rs");
 }
+
+/// Children borrow what outlives their scope, and nothing of a scope leaves it.
+#[test]
+fn what_belongs_to_a_scope_stays_in_it() {
+    let cases = trybuild::TestCases::new();
+    cases.compile_fail("tests/ui/scope_*.rs");
+    cases.pass("tests/ui/quiet_scope.rs");
+}

@@ -144,11 +144,18 @@ fn try_scope_gives_the_first_error() {
             Ok(())
         });
         assert_eq!(result.unwrap_err().to_string(), "no");
+        let begun = AtomicUsize::new(0);
         let result = Scope::builder().try_run(|s| {
             for n in 0..5 {
+                let begun = &begun;
                 s.spawn(move || {
                     fibra::shield(|| -> Result<(), u32> {
-                        fibra::sleep(Duration::from_millis(n.into()));
+                        // Those that have not begun when the first one fails never do.
+                        begun.fetch_add(1, SeqCst);
+                        while begun.load(SeqCst) < 5 + n as usize {
+                            fibra::yield_now();
+                        }
+                        begun.fetch_add(1, SeqCst);
                         Err(n)
                     })
                 });
@@ -166,6 +173,7 @@ fn try_scope_gives_the_first_error() {
     });
 }
 
+// C-26: cancelling is eager, however deep.
 #[test]
 fn deadlines_nest_and_reach_everything_inside() {
     fibra::run(|| {
@@ -407,4 +415,97 @@ fn mutual_teardown_does_not_block() {
             });
         }
     });
+}
+
+// A scope that has cancelled its children itself misses nothing of them if it is cancelled from outside while it waits for their end.
+#[test]
+fn a_value_survives_cancellation_after_the_scope_has_cancelled_its_children() {
+    let _watchdog = support::watchdog(60);
+    struct Slow(fibra::channel::Sender<()>, fibra::channel::Receiver<()>);
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            self.1.recv().unwrap();
+        }
+    }
+    fibra::run(|| {
+        let token = CancelToken::new();
+        let ((started, has_started), (unwinds, has_unwound), (go, gone)) = (bounded(1), bounded(1), bounded(1));
+        let button = token.clone();
+        let canceller = fibra::spawn(move || {
+            has_unwound.recv().unwrap();
+            button.cancel();
+            go.send(()).unwrap();
+        });
+        let outcome = Scope::builder().token(token).run(|_| {
+            fibra::scope(|s| {
+                s.spawn(move || {
+                    let _slow = Slow(unwinds, gone);
+                    started.send(()).unwrap();
+                    fibra::sleep(LONG);
+                });
+                has_started.recv().unwrap();
+                s.cancel();
+                7
+            })
+        });
+        assert_eq!(outcome, Ok(7));
+        canceller.join().unwrap();
+    });
+}
+
+// Decision 28: whoever joins a child takes its panic, whichever of the two was faster; by handle, by select and by a set.
+#[test]
+fn a_joined_panic_is_taken_whoever_is_faster() {
+    let _watchdog = support::watchdog(120);
+    let many = || {
+        for round in 0..3000 {
+            fibra::scope(|s| {
+                let failing = s.spawn(move || {
+                    (0..round % 3).for_each(|_| std::hint::spin_loop());
+                    std::panic::resume_unwind(Box::new("taken"))
+                });
+                let result: Result<(), _> = match round % 4 {
+                    0 => failing.join(),
+                    1 => failing.join_timeout(LONG).unwrap(),
+                    2 => fibra::select! { join(failing) -> result => result },
+                    _ => {
+                        let mut set = fibra::JoinSet::new();
+                        set.insert(failing);
+                        set.join_next().unwrap()
+                    }
+                };
+                assert_eq!(result.unwrap_err().message(), "taken", "round {round}");
+                let next = s.spawn(|| 5).join();
+                assert_eq!(next.unwrap(), 5, "round {round}: the scope was cancelled for a panic that was taken");
+            });
+        }
+    };
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    runtime.run(|| fibra::join_all([many, many]));
+    let _entered = runtime.handle().enter();
+    many();
+}
+
+// The same for an owner that has taken the panic, and waits for something else, before the child's end has been reported to the scope.
+#[test]
+fn a_panic_that_was_taken_is_no_news() {
+    let _watchdog = support::watchdog(120);
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let _entered = runtime.handle().enter();
+    for round in 0..20_000 {
+        fibra::scope(|s| {
+            let (go, gone) = bounded(1);
+            let sibling = s.spawn(move || gone.recv().unwrap());
+            let failing = s.spawn(|| std::panic::resume_unwind(Box::new("taken")));
+            while !failing.is_finished() {
+                std::hint::spin_loop();
+            }
+            let error: fibra::JoinError = Result::<(), _>::unwrap_err(failing.join());
+            assert_eq!(error.message(), "taken", "round {round}");
+            assert!(sibling.wait_timeout(Duration::from_micros(1)) || !s.is_cancelled(), "round {round}");
+            go.send(5).unwrap();
+            assert_eq!(sibling.join().unwrap(), 5, "round {round}: cancelled for a panic that was taken");
+        });
+    }
 }

@@ -1,9 +1,13 @@
 //! One case per reason to wait: parked there, cancelled, it unwinds at once (or, if binding, first gets what it waits for), and
 //! nothing is lost. A new reason without a case fails the test.
+//!
+//! Each case is played once for every [`Way`] to be cancelled: a case that parks its fiber with [`cancelled_in`], or starts it with
+//! [`Victim::start`], need not know which. It is one long file because there are many reasons.
 #![cfg(not(any(loom, shuttle)))]
 
 mod support;
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +20,7 @@ use std::time::Duration;
 use fibra::sync::{
     Barrier, Condvar, Event, Mutex, OnceLock, ReentrantMutex, RwLock, RwLockUpgradableReadGuard, Semaphore, WaitGroup,
 };
-use fibra::{Builder, Runtime, WaitReason, channel};
+use fibra::{Builder, CancelToken, JoinHandle, Runtime, Scope, ScopeError, WaitReason, channel};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -44,35 +48,45 @@ impl Drop for Counted {
 fn every_reason_to_wait_can_be_cancelled() {
     let _watchdog = support::watchdog(120);
     for reason in WaitReason::ALL {
-        println!("{reason:?}: {reason}");
-        match reason {
-            WaitReason::Sleep => sleep(),
-            WaitReason::Join => join(),
-            WaitReason::BlockingQueued => blocking_queued(),
-            WaitReason::BlockingRunning => blocking_running(),
-            WaitReason::BlockOn => block_on(),
-            WaitReason::RunEnd => run_end(),
-            WaitReason::RuntimeEnd => runtime_end(),
-            WaitReason::ChannelSend => channel_send(),
-            WaitReason::ChannelRecv => channel_recv(),
-            WaitReason::ChannelReserve => channel_reserve(),
-            WaitReason::ChannelClosed => channel_closed(),
-            WaitReason::Select => select(),
-            WaitReason::JoinHalf => join_half(),
-            WaitReason::MutexLock => mutex_lock(),
-            WaitReason::CondvarWait => condvar_wait(),
-            WaitReason::CondvarRelock => condvar_relock(),
-            WaitReason::ReentrantLock => reentrant_lock(),
-            WaitReason::SemaphoreAcquire => semaphore_acquire(),
-            WaitReason::RwLockRead => rwlock_read(),
-            WaitReason::RwLockWrite => rwlock_write(),
-            WaitReason::RwLockUpgrade => rwlock_upgrade(),
-            WaitReason::BarrierWait => barrier_wait(),
-            WaitReason::WaitGroupWait => wait_group_wait(),
-            WaitReason::OnceWait => once_wait(),
-            WaitReason::EventWait => event_wait(),
-            other => panic!("{other:?} has no case here: what happens if a fiber is cancelled in it?"),
+        for way in Way::ALL {
+            println!("{reason:?}: {reason}, cancelled by {way:?}");
+            WAY.set(way);
+            play(reason);
         }
+    }
+}
+
+fn play(reason: WaitReason) {
+    match reason {
+        WaitReason::Sleep => sleep(),
+        WaitReason::Join => join(),
+        WaitReason::BlockingQueued => blocking_queued(),
+        WaitReason::BlockingRunning => blocking_running(),
+        WaitReason::BlockOn => block_on(),
+        WaitReason::RunEnd => run_end(),
+        WaitReason::RuntimeEnd => runtime_end(),
+        WaitReason::ChannelSend => channel_send(),
+        WaitReason::ChannelRecv => channel_recv(),
+        WaitReason::ChannelReserve => channel_reserve(),
+        WaitReason::ChannelClosed => channel_closed(),
+        WaitReason::Select => select(),
+        WaitReason::JoinHalf => join_half(),
+        WaitReason::ScopeEnd => scope_end(),
+        WaitReason::JoinNext => join_next(),
+        WaitReason::TokenCancelled => token_cancelled(),
+        WaitReason::EventWait => event_wait(),
+        WaitReason::OnceWait => once_wait(),
+        WaitReason::WaitGroupWait => wait_group_wait(),
+        WaitReason::BarrierWait => barrier_wait(),
+        WaitReason::RwLockUpgrade => rwlock_upgrade(),
+        WaitReason::RwLockWrite => rwlock_write(),
+        WaitReason::RwLockRead => rwlock_read(),
+        WaitReason::SemaphoreAcquire => semaphore_acquire(),
+        WaitReason::ReentrantLock => reentrant_lock(),
+        WaitReason::CondvarRelock => condvar_relock(),
+        WaitReason::CondvarWait => condvar_wait(),
+        WaitReason::MutexLock => mutex_lock(),
+        other => panic!("{other:?} has no case here: what happens if a fiber is cancelled in it?"),
     }
 }
 
@@ -96,14 +110,99 @@ fn reasons_are_distinct_and_have_words() {
     );
 }
 
+/// How a fiber is cancelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// By its handle.
+    Handle,
+    /// With the other children of its scope.
+    Scope,
+    /// As the body of a scope.
+    Body,
+    /// By a deadline around it.
+    Deadline,
+}
+
+impl Way {
+    const ALL: [Way; 4] = [Way::Handle, Way::Scope, Way::Body, Way::Deadline];
+}
+
+thread_local! {
+    /// The one that is being played.
+    static WAY: Cell<Way> = const { Cell::new(Way::Handle) };
+}
+
+/// A fiber that waits for something, and is cancelled in the way that is being played.
+struct Victim {
+    fiber: JoinHandle<Result<(), ScopeError>>,
+    way: Way,
+    token: CancelToken,
+}
+
+impl Victim {
+    fn start(runtime: &Runtime, wait: impl FnOnce() + Send + 'static) -> Self {
+        let (way, token) = (WAY.get(), CancelToken::new());
+        let scope = Scope::builder().token(token.clone());
+        let fiber = match way {
+            Way::Handle => runtime.spawn(move || {
+                wait();
+                Ok(())
+            }),
+            Way::Scope => runtime.spawn(move || scope.run(|s| drop(s.spawn(wait)))),
+            Way::Body => runtime.spawn(move || scope.run(|_| wait())),
+            Way::Deadline => runtime.spawn(move || scope.timeout(Duration::from_millis(10)).run(|_| wait())),
+        };
+        Self { fiber, way, token }
+    }
+
+    /// Waits until it is parked, besides so many others. (With a deadline it may be over by now.)
+    #[track_caller]
+    fn until_parked(&self, runtime: &Runtime, others: u64) {
+        match self.way {
+            Way::Handle | Way::Body => until_parked(runtime, others + 1),
+            // The body waits for its child.
+            Way::Scope => until_parked(runtime, others + 2),
+            Way::Deadline => {}
+        }
+    }
+
+    fn cancel(&self) {
+        match self.way {
+            Way::Handle => self.fiber.cancel(),
+            Way::Scope | Way::Body => self.token.cancel(),
+            Way::Deadline => {}
+        }
+    }
+
+    /// It has been cancelled (for sure, also by its deadline), and is still there.
+    #[track_caller]
+    fn still_waits(&self) {
+        let pause = if self.way == Way::Deadline { 30 } else { 3 };
+        std::thread::sleep(Duration::from_millis(pause));
+        assert!(!self.fiber.is_finished(), "{:?}", self.way);
+    }
+
+    /// It unwound, up to what was cancelled and no further.
+    #[track_caller]
+    fn unwound(self) {
+        let outcome = self.fiber.join();
+        match self.way {
+            Way::Handle => assert!(outcome.unwrap_err().is_cancelled()),
+            Way::Scope | Way::Body => assert_eq!(outcome.unwrap(), Err(ScopeError::Cancelled)),
+            Way::Deadline => assert_eq!(outcome.unwrap(), Err(ScopeError::TimedOut)),
+        }
+    }
+}
+
 /// Parks a fiber in `wait`, cancels it, and shows that it unwound.
 fn cancelled_in(wait: impl FnOnce() + Send + 'static) {
     let runtime = runtime();
-    let fiber = runtime.spawn(wait);
-    until_parked(&runtime, 1);
-    fiber.cancel();
-    assert!(fiber.join().unwrap_err().is_cancelled());
-    assert_eq!(runtime.metrics().parked, 0);
+    let victim = Victim::start(&runtime, wait);
+    victim.until_parked(&runtime, 0);
+    victim.cancel();
+    victim.unwound();
+    until_parked(&runtime, 0);
+    assert!(runtime.metrics().cancellations >= 1);
 }
 
 // A cancelled request holds nothing, and whoever is behind it goes on.
@@ -243,6 +342,26 @@ fn channel_closed() {
     assert!(tx.try_send(1).is_ok() && rx.try_recv() == Ok(1));
 }
 
+// Nothing is taken out of the set: it goes with the fiber that had it, and cancels the members.
+fn join_next() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let counted = Counted(drops.clone());
+    let runtime = runtime();
+    let fiber = runtime.spawn(move || {
+        let mut set = fibra::JoinSet::new();
+        set.spawn(move || {
+            let _counted = counted;
+            fibra::sleep(LONG);
+        });
+        set.join_next().is_some()
+    });
+    until_parked(&runtime, 2);
+    fiber.cancel();
+    assert!(fiber.join().unwrap_err().is_cancelled());
+    support::eventually(|| drops.load(SeqCst) == 1, || "the member is not cancelled".to_owned());
+    until_parked(&runtime, 0);
+}
+
 // No arm of a cancelled select is done: the value of its send is dropped, the channels of the others keep theirs.
 fn select() {
     let drops = Arc::new(AtomicUsize::new(0));
@@ -317,19 +436,72 @@ fn condvar_relock() {
 }
 
 fn sleep() {
-    let runtime = runtime();
     let drops = Arc::new(AtomicUsize::new(0));
     let counted = Counted(drops.clone());
-    let fiber = runtime.spawn(move || {
+    cancelled_in(move || {
         let _counted = counted;
         fibra::sleep(LONG);
     });
-    until_parked(&runtime, 1);
-    fiber.cancel();
-    assert!(fiber.join().unwrap_err().is_cancelled());
     assert_eq!(drops.load(SeqCst), 1);
-    let metrics = runtime.metrics();
-    assert_eq!((metrics.parked, metrics.cancellations), (0, 1));
+}
+
+// A token is cancelled for those who still wait.
+fn token_cancelled() {
+    let (runtime, token) = (runtime(), CancelToken::new());
+    let others: Vec<_> = (0..2)
+        .map(|_| {
+            runtime.spawn({
+                let token = token.clone();
+                move || token.wait()
+            })
+        })
+        .collect();
+    until_parked(&runtime, 2);
+    let waits = token.clone();
+    let victim = Victim::start(&runtime, move || drop(waits.wait()));
+    victim.until_parked(&runtime, 2);
+    let last = runtime.spawn({
+        let token = token.clone();
+        move || token.wait()
+    });
+    victim.cancel();
+    victim.unwound();
+    until_parked(&runtime, 3);
+    token.cancel_with("for the others");
+    for other in others.into_iter().chain([last]) {
+        assert_eq!(other.join().unwrap().to_string(), "for the others");
+    }
+}
+
+// Somebody else borrows from this stack: binding. The child's work arrives, and cancellation after it.
+fn scope_end() {
+    let runtime = runtime();
+    let (begun, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let value = Arc::new(AtomicUsize::new(0));
+    let victim = Victim::start(&runtime, {
+        let (begun, go, value) = (begun.clone(), go.clone(), value.clone());
+        move || {
+            let mut sum = 0;
+            fibra::scope(|s| {
+                s.spawn(|| {
+                    begun.store(true, SeqCst);
+                    while !(go.load(SeqCst) && fibra::is_cancelled()) {
+                        fibra::shield(|| fibra::sleep(Duration::from_micros(100)));
+                    }
+                    sum = 6;
+                });
+            });
+            value.store(sum, SeqCst);
+            fibra::checkpoint();
+            value.store(99, SeqCst);
+        }
+    });
+    support::eventually(|| begun.load(SeqCst), || "the child does not start".to_owned());
+    victim.cancel();
+    victim.still_waits();
+    go.store(true, SeqCst);
+    victim.unwound();
+    assert_eq!(value.load(SeqCst), 6);
 }
 
 fn join() {
@@ -342,21 +514,24 @@ fn join() {
         }
         "kept"
     }));
-    let joiners: Vec<_> = (0..3)
-        .map(|_| {
-            let child = child.clone();
-            runtime.spawn(move || child.wait())
-        })
-        .collect();
-    support::eventually(|| runtime.metrics().parked >= 3, || format!("{:?}", runtime.metrics()));
+    let joiner = || {
+        let child = child.clone();
+        runtime.spawn(move || child.wait())
+    };
+    let first = joiner();
+    support::eventually(|| runtime.metrics().parked >= 1, || format!("{:?}", runtime.metrics()));
+    let waits = child.clone();
+    let victim = Victim::start(&runtime, move || waits.wait());
+    support::eventually(|| runtime.metrics().parked >= 2, || format!("{:?}", runtime.metrics()));
+    let last = joiner();
+    support::eventually(|| runtime.metrics().parked >= 2, || format!("{:?}", runtime.metrics()));
     // The one in the middle of the list goes; the others and the child's value stay.
-    joiners[1].cancel();
-    joiners[1].wait();
-    assert!(!child.is_finished() && !joiners[0].is_finished() && !joiners[2].is_finished());
+    victim.cancel();
+    victim.unwound();
+    assert!(!child.is_finished() && !first.is_finished() && !last.is_finished());
     go.store(true, SeqCst);
-    for (i, joiner) in joiners.into_iter().enumerate() {
-        assert_eq!(joiner.join().is_err(), i == 1);
-    }
+    first.join().unwrap();
+    last.join().unwrap();
     assert_eq!(Arc::into_inner(child).expect("joiners are gone").join().unwrap(), "kept");
 }
 
@@ -381,7 +556,7 @@ fn blocking_queued() {
     let drops = Arc::new(AtomicUsize::new(0));
     let counted = Counted(drops.clone());
     let ran = Arc::new(AtomicBool::new(false));
-    let queued = runtime.spawn({
+    let queued = Victim::start(&runtime, {
         let ran = ran.clone();
         move || {
             fibra::blocking(move || {
@@ -390,11 +565,10 @@ fn blocking_queued() {
             });
         }
     });
-    support::eventually(|| runtime.metrics().blocking_queued == 1, || format!("{:?}", runtime.metrics()));
-    until_parked(&runtime, 2);
+    queued.until_parked(&runtime, 1);
     queued.cancel();
     // Although the pool is still occupied.
-    assert!(queued.join().unwrap_err().is_cancelled());
+    queued.unwound();
     assert_eq!((drops.load(SeqCst), ran.load(SeqCst)), (1, false), "taken back, dropped once, never run");
     release.send(()).unwrap();
     first.join().unwrap();
@@ -405,7 +579,7 @@ fn blocking_running() {
     let runtime = runtime();
     let release = Arc::new(AtomicBool::new(false));
     let (started, value) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let fiber = runtime.spawn({
+    let victim = Victim::start(&runtime, {
         let (started, value, release) = (started.clone(), value.clone(), release.clone());
         move || {
             let local = [1, 2, 3];
@@ -423,10 +597,10 @@ fn blocking_running() {
         }
     });
     support::eventually(|| started.load(SeqCst), || "the job does not start".to_owned());
-    fiber.cancel();
-    let fiber = fiber.try_join().expect_err("it waits for its job");
+    victim.cancel();
+    victim.still_waits();
     release.store(true, SeqCst);
-    assert!(fiber.join().unwrap_err().is_cancelled());
+    victim.unwound();
     assert_eq!(value.load(SeqCst), 6, "the job's value arrived, and cancellation after it");
 }
 
@@ -435,7 +609,7 @@ fn join_half() {
     let runtime = runtime();
     let (begun, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let value = Arc::new(AtomicUsize::new(0));
-    let fiber = runtime.spawn({
+    let victim = Victim::start(&runtime, {
         let (begun, go, value) = (begun.clone(), go.clone(), value.clone());
         move || {
             let local = [1, 2, 3];
@@ -458,11 +632,12 @@ fn join_half() {
             value.store(99, SeqCst);
         }
     });
-    until_parked(&runtime, 1);
-    fiber.cancel();
-    let fiber = fiber.try_join().expect_err("it waits for its half");
+    victim.until_parked(&runtime, 0);
+    support::eventually(|| begun.load(SeqCst), || "the half does not start".to_owned());
+    victim.cancel();
+    victim.still_waits();
     go.store(true, SeqCst);
-    assert!(fiber.join().unwrap_err().is_cancelled());
+    victim.unwound();
     assert_eq!(value.load(SeqCst), 6, "the half's value arrived, and cancellation after it");
 }
 
@@ -477,10 +652,7 @@ fn block_on() {
     let runtime = runtime();
     let drops = Arc::new(AtomicUsize::new(0));
     let never = Never(Counted(drops.clone()));
-    let fiber = runtime.spawn(move || fibra::block_on(never));
-    until_parked(&runtime, 1);
-    fiber.cancel();
-    assert!(fiber.join().unwrap_err().is_cancelled());
+    cancelled_in(move || fibra::block_on(never));
     assert_eq!(drops.load(SeqCst), 1);
     // The same for a future that is a task of its own.
     let never = Never(Counted(drops.clone()));

@@ -262,6 +262,22 @@ impl Frame {
         });
     }
 
+    /// Looks at the value that `put` left there.
+    ///
+    /// # Safety
+    /// The storage holds a `T` that nobody takes meanwhile.
+    pub(crate) unsafe fn look_at<T, R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        self.storage.with(|storage| {
+            if const { Self::fits::<T>() } {
+                // SAFETY: the caller's promise.
+                look(unsafe { &*storage.cast::<T>() })
+            } else {
+                // SAFETY: the caller's promise.
+                look(unsafe { &*storage.cast::<Box<T>>() })
+            }
+        })
+    }
+
     /// Takes the value out that `put` left there.
     ///
     /// # Safety

@@ -27,7 +27,8 @@ pub(crate) struct Standing {
     pub(crate) shields: Cell<u32>,
     /// How often cancellation was delivered here.
     pub(crate) deliveries: Cell<u32>,
-    /// Set when a panic or our own unwinding starts on this fiber.
+    /// Set when a panic or our own unwinding starts on this fiber. (On a thread it is asked only in a scope that was opened during
+    /// unwinding.)
     pub(crate) unwinding: Cell<bool>,
     /// In a scope that was opened by a destructor during unwinding: that `thread::panicking()` is true says nothing about what happens in
     /// there.
@@ -36,14 +37,16 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// Of one that nobody has ever cancelled.
-    pub(crate) const NEW: Self = Self {
-        open: Cell::new(ptr::null()),
-        outermost: AtomicPtr::new(ptr::null_mut()),
-        shields: Cell::new(0),
-        deliveries: Cell::new(0),
-        unwinding: Cell::new(false),
-        inside_unwinding: Cell::new(false),
-    };
+    pub(crate) const fn new() -> Self {
+        Self {
+            open: Cell::new(ptr::null()),
+            outermost: AtomicPtr::new(ptr::null_mut()),
+            shields: Cell::new(0),
+            deliveries: Cell::new(0),
+            unwinding: Cell::new(false),
+            inside_unwinding: Cell::new(false),
+        }
+    }
 }
 
 /// The record; see the header.

@@ -96,16 +96,33 @@ impl<T> SpinLock<T> {
     /// Runs `f` with the value, alone. `f` must be short and must not call user code.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        /// Unlocks also when `f` panics: a wait list must not stay locked because an assertion failed.
-        struct Unlock<'a>(&'a RawSpin);
-        impl Drop for Unlock<'_> {
-            fn drop(&mut self) {
-                self.0.unlock();
-            }
-        }
+        self.lock().with(f)
+    }
+
+    /// Locks it until the answer is dropped: for who goes from lock to lock.
+    #[inline]
+    pub(crate) fn lock(&self) -> Locked<'_, T> {
         self.raw.lock();
-        let _unlock = Unlock(&self.raw);
-        // SAFETY: `raw` is held until `_unlock` is dropped, so this is the only access.
-        self.value.with_mut(|value| f(unsafe { &mut *value }))
+        Locked(self)
+    }
+}
+
+/// A lock that is held. Unlocks also when something panics: a wait list must not stay locked because an assertion failed.
+#[derive(Debug)]
+pub(crate) struct Locked<'a, T>(&'a SpinLock<T>);
+
+impl<T> Locked<'_, T> {
+    /// See [`SpinLock::with`].
+    #[inline]
+    pub(crate) fn with<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: `raw` is held until this is dropped, and `self` is borrowed alone, so this is the only access.
+        self.0.value.with_mut(|value| f(unsafe { &mut *value }))
+    }
+}
+
+impl<T> Drop for Locked<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.raw.unlock();
     }
 }

@@ -23,7 +23,7 @@ thread_local! {
 /// How cancellation stands with this thread, where it runs no fibers.
 pub(crate) fn thread_standing<'a>() -> &'a Standing {
     thread_local! {
-        static STANDING: Standing = const { Standing::NEW };
+        static STANDING: Standing = const { Standing::new() };
     }
     // SAFETY: it has no destructor, so it is there until the thread ends, and is used by code that runs on this thread.
     STANDING.with(|standing| unsafe { &*ptr::from_ref(standing) })

@@ -5,6 +5,7 @@
 //! which counts, and `wake.rs`.
 
 use super::enqueue::Place;
+use super::gathering::Gathering;
 use super::root::RootWaiter;
 use super::scope::{ScopeRecord, ScopeRef};
 use super::shared::RootRef;
@@ -48,10 +49,7 @@ impl Worker {
                 self.recycle(frame);
                 false
             }
-            Finished::WakeJoiners => {
-                self.wake_joiners(frame);
-                true
-            }
+            Finished::WakeJoiners => self.wake_joiners(frame),
         };
         // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
         if flags & flag::HALF != 0 {
@@ -68,22 +66,28 @@ impl Worker {
         }
     }
 
+    /// True if somebody waits for this fiber: then how it ended is for him.
     #[inline(never)]
-    fn wake_joiners(&self, frame: FrameRef) {
+    fn wake_joiners(&self, frame: FrameRef) -> bool {
         let mut wakers = Vec::new();
-        let mut any = false;
+        let mut joined = false;
         // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken.
-        while let Some((waiter, ticket, arm)) = unsafe { frame.joiners.pop_front() } {
-            if let Some(waker) = super::wake::complete(waiter, ticket, arm, Place::Next) {
-                wakers.push(waker);
-                any = true;
+        while let Some(node) = unsafe { frame.joiners.pop_front_node() } {
+            match node.target_if_any() {
+                Some((waiter, ticket, arm)) => {
+                    wakers.extend(super::wake::complete(waiter, ticket, arm, Place::Next));
+                    joined = true;
+                }
+                // SAFETY: a node without a waiter is a member of a gathering; just taken out of its fiber's list, under that one's lock.
+                None => joined |= unsafe { Gathering::arrive(node, &mut wakers) },
             }
         }
         frame.join.unlock_finished();
         // Wakers are user code: called after the lock, and on a fiber of their own, never on this stack.
-        if any {
+        if !wakers.is_empty() {
             self.call_wakers(wakers);
         }
+        joined
     }
 
     /// Back into the pool. Nobody refers to it but by stale tickets.

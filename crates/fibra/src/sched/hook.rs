@@ -27,7 +27,10 @@ pub(crate) fn install() {
 }
 
 fn hook(before: &Hook, info: &PanicHookInfo<'_>) {
-    let Some(worker) = current::worker() else { return before(info) };
+    let Some(worker) = current::worker() else {
+        current::thread_standing().unwinding.set(true);
+        return before(info);
+    };
     let Some(frame) = worker.current.get() else { return before(info) };
     let Some(top) = frame.top() else { return before(info) };
     top.standing.unwinding.set(true);

@@ -2,6 +2,8 @@
 //!
 //! Above: `worker.rs`, which reads it when there is some. Below: the inbox, and `shared.rs`, where others post.
 
+use super::cancel::code;
+use super::scope::{Cause, Told};
 use super::shared::Command;
 use super::worker::Worker;
 use crate::fiber::frame::{FrameRef, flag};
@@ -44,17 +46,25 @@ impl Worker {
             }
             Command::Cancel { root: Some((root, life)), .. } if root.life() != life => {}
             Command::Cancel { root, daemons_only, reason } => {
+                let (mut told, cause) = (Told::default(), Cause::from(reason));
                 let mut at = self.started.get();
                 // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
                 while let Some(frame) = unsafe { at.as_ref() } {
                     at = frame.next_started.get();
                     let same_root = root.is_none_or(|(root, _)| frame.root.get() == root.as_ptr());
                     if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
-                        self.cancel_fiber_here(frame, reason);
+                        told.fiber_here(frame, &cause);
                     }
                 }
+                told.tell();
             }
-            Command::Scope { scope, life, cause } => self.cancel_children_here(scope, life, cause),
+            Command::Scope { scope, life, cause } => {
+                // The words of a custom cause are kept by the scope. In another life they are somebody else's, and nobody is told.
+                let text = if cause == code::CUSTOM { scope.children_cause().text } else { None };
+                let mut told = Told::default();
+                told.children_here(self, scope, life, &Cause { code: cause, text });
+                told.tell();
+            }
             Command::ScopeTimer { scope, life, what, at } => {
                 self.set_scope_timer(scope, life, what, at);
             }

@@ -10,6 +10,7 @@
 //! shared.rs     what all threads of a runtime share
 //! root.rs       counting fibers without a shared line
 //! enqueue.rs    the way into the queues for everything above        wake.rs  completing a wait, whatever waits
+//! gathering.rs  those of several fibers that have ended, for one who waits for the next
 //! scope.rs      scopes: who counts in one, and who is cancelled with it
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
 //! blocking.rs   the pool of threads for blocking work               sysmon.rs  the thread that looks after workers
@@ -34,6 +35,8 @@ mod ending;
 pub(crate) mod enqueue;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod fork;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod gathering;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod hook;
 pub(crate) mod idle;

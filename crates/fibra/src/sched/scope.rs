@@ -19,8 +19,9 @@
 //! Records are process-wide, recycled and never freed: a token, a timer or a worker that ended the last child may look at one that serves
 //! another scope by then. `life` tells; it is compared under the lock of `state`, which is also held while a scope is closed.
 //!
-//! Locks are taken from the outside in. Under the lock no user code runs; commands to workers are posted after it, and a *visit* keeps the
-//! runtime there until then.
+//! Locks are taken from the outside in, hand over hand: whoever has one locks the next inside before it lets go. Under the lock no user code
+//! runs; commands to workers are posted after it, and a *visit* keeps the runtime there until then. However deep the tree of
+//! scopes is, the stack of whoever cancels it does not grow with it: what is still to be told is in a list (`Told`).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -33,17 +34,20 @@ use super::root::{Root, RootWaiter};
 use super::shared::{RootRef, Shared};
 use super::worker::Worker;
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME};
-use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::prim::spin::SpinLock;
 use crate::prim::sync::{Mutex, MutexGuard};
 use crate::wait::node::{WaitList, WaiterRef};
 
 mod cancelling;
 
-pub(crate) use cancelling::cancel_fiber;
+pub(crate) use cancelling::{Told, cancel_all, cancel_fiber};
 
 /// A scope, by address: valid for ever, but perhaps in another life.
 pub(crate) type ScopeRef = &'static ScopeRecord;
+
+/// A scope in one of its lives.
+pub(crate) type InLife = (ScopeRef, u32);
 
 /// No deadline.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -55,8 +59,9 @@ pub(crate) struct ScopeRecord {
     // Written by the owner while it opens the scope, before anybody else knows of it.
     shared: Cell<*const Shared>,
     run: Cell<Option<RootRef>>,
-    /// The worker that counts without atomics; `NO_HOME` if none does.
-    home: Cell<u32>,
+    /// The worker that counts without atomics; `NO_HOME` if none does. Atomic, because a worker that is late with a command may look when
+    /// the record serves somebody else; what it makes of it then does not matter.
+    home: AtomicU32,
     pub(crate) outer: Cell<Option<ScopeRef>>,
     pub(crate) hold: Cell<u32>,
     /// The nearest deadline around, and its own.
@@ -85,8 +90,8 @@ unsafe impl Send for ScopeRecord {}
 
 /// What becomes of a scope, told to whoever wants to know (its token).
 pub(crate) trait Listener: Send + Sync {
-    /// It was cancelled; called once, with no lock held.
-    fn cancelled(&self, cause: &Cause);
+    /// It was cancelled; called once, with no lock held. Scopes that are to be cancelled with it are added to `more`.
+    fn cancelled(&self, cause: &Cause, more: &mut Vec<InLife>);
 }
 
 /// Why a scope is cancelled: a number that fits into a fiber's flags (see `wait::cancel`), and perhaps somebody's words.
@@ -106,6 +111,8 @@ impl From<u32> for Cause {
 #[derive(Debug)]
 pub(crate) struct PanicSlot {
     payload: Mutex<Option<Box<dyn std::any::Any + Send>>>,
+    /// The child has ended, and nobody was waiting for that: the owner decides what comes of it. Before, a join may be under way.
+    told: AtomicBool,
     scope: ScopeRef,
     life: u32,
 }
@@ -118,6 +125,18 @@ impl PanicSlot {
 
     fn is_there(&self) -> bool {
         self.payload.lock().is_some()
+    }
+
+    /// Under the lock of the scope.
+    fn tell(&self) {
+        // Relaxed: guarded by that lock.
+        self.told.store(true, Ordering::Relaxed);
+    }
+
+    /// Under the lock of the scope: has it been told of, and not been taken?
+    fn is_told(&self) -> bool {
+        // Relaxed: as above.
+        self.told.load(Ordering::Relaxed) && self.is_there()
     }
 
     /// The handle is gone, and did not take it.
@@ -176,6 +195,8 @@ pub(crate) struct Closed {
     pub(crate) cause: Cause,
     /// Panics of children, in the order in which they came, also those that were taken by a join.
     pub(crate) panics: Vec<Arc<PanicSlot>>,
+    /// Its shields have had their time, and the owner has a mark that says so.
+    pub(crate) overdue: bool,
 }
 
 static SLAB: Mutex<Vec<ScopeRef>> = Mutex::new(Vec::new());
@@ -191,6 +212,11 @@ pub(crate) fn lock_slab() -> SlabLock {
 pub(super) type ScopeCache = Vec<ScopeRef>;
 /// Records that a worker keeps.
 const CACHED: usize = 64;
+
+/// A worker ends: what it kept serves others.
+pub(super) fn flush_cache(cache: &mut ScopeCache) {
+    SLAB.lock().append(cache);
+}
 
 /// What the owner says when it opens a scope.
 pub(crate) struct Opening {
@@ -213,7 +239,7 @@ impl ScopeRecord {
             root: Root::new(),
             shared: Cell::new(ptr::null()),
             run: Cell::new(None),
-            home: Cell::new(NO_HOME),
+            home: AtomicU32::new(NO_HOME),
             outer: Cell::new(None),
             hold: Cell::new(0),
             deadline: Cell::new(NEVER),
@@ -281,7 +307,9 @@ impl ScopeRecord {
         record.root.reset();
         record.shared.set(shared);
         record.run.set(Some(run));
-        record.home.set(worker.filter(|_| !shared.migrates()).map_or(NO_HOME, |worker| worker.index as u32));
+        let home = worker.filter(|_| !shared.migrates()).map_or(NO_HOME, |worker| worker.index as u32);
+        // Relaxed: nobody else knows of it; see the field.
+        record.home.store(home, Ordering::Relaxed);
         record.outer.set(how.outer);
         record.hold.set(how.hold);
         record.deadline.set(how.deadline.min(how.outer_deadline));
@@ -348,7 +376,8 @@ impl ScopeRecord {
         let (closed, listener) = self.state.with(|state| {
             let state = std::mem::take(state);
             debug_assert!(state.watchers.0.is_none_or(|list| list.is_empty()), "a child watches a scope that is over");
-            (Closed { cause: state.cause, panics: state.panics }, state.listener)
+            let overdue = state.overdue && state.cause.code != 0;
+            (Closed { cause: state.cause, panics: state.panics, overdue }, state.listener)
         });
         drop(listener);
         if let Some(outer) = self.outer.take() {
@@ -379,12 +408,16 @@ impl ScopeRecord {
 
     // ---- counting
 
+    #[inline(always)]
+    fn home(&self) -> u32 {
+        // Relaxed: whoever is in the scope came to know of it after it was written; see the field.
+        self.home.load(Ordering::Relaxed)
+    }
+
     /// Is this the worker that counts without atomics?
     #[inline(always)]
     fn counts_plainly_on(&self, worker: &Worker) -> bool {
-        worker.index as u32 == self.home.get()
-            && ptr::eq(&*worker.shared, self.shared.get())
-            && !self.root.is_draining()
+        worker.index as u32 == self.home() && ptr::eq(&*worker.shared, self.shared.get()) && !self.root.is_draining()
     }
 
     /// A child is about to be published. The scope is open, because the spawner is in it.
@@ -453,16 +486,16 @@ impl ScopeRecord {
     }
 
     /// Asked by the owner, when all have ended: was the scope cancelled from outside, and are there children that did not come to their end
-    /// because of it?
+    /// because of it? Not those that it had cancelled before by itself: they were not wanted any more.
     pub(crate) fn was_cut_short(&self) -> bool {
         let from_outside = !matches!(self.body_cause().code, 0 | cancel::code::PANICKED | cancel::code::FAILED);
         // Relaxed: see above.
-        from_outside && self.cut_short.load(Ordering::Relaxed)
+        from_outside && self.children_cause().code != cancel::code::SCOPE && self.cut_short.load(Ordering::Relaxed)
     }
 
     /// The list that a started child is in, on this worker.
     pub(super) fn list_on<'a>(&'static self, worker: &'a Worker) -> &'a Cell<*const Frame> {
-        if worker.index as u32 == self.home.get() {
+        if worker.index as u32 == self.home() {
             return &self.started;
         }
         let bit = 1 << (worker.index % 64);

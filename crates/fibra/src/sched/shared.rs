@@ -11,7 +11,7 @@ use super::queue::inbox::Inbox;
 use super::queue::injector::Injector;
 use super::queue::{Entry, Linked};
 use super::root::Root;
-use super::scope::{self, ScopeRef};
+use super::scope::{Cause, ScopeRef, Told};
 use super::stall::StallConfig;
 use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
@@ -59,6 +59,15 @@ pub(crate) enum Command {
     ScopeTimer { scope: ScopeRef, life: u32, what: ScopeTimer, at: u64 },
     /// A plain thread has opened a scope with a deadline.
     OutsideDeadline,
+}
+
+/// A scope of a plain thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OutsideScope {
+    pub(crate) scope: ScopeRef,
+    pub(crate) life: u32,
+    /// It is behind a shield, which holds off shutdown too.
+    pub(crate) shielded: bool,
 }
 
 /// A root of this runtime; valid as long as the runtime.
@@ -173,8 +182,8 @@ pub(crate) struct Shared {
     /// fibers that may be on no worker.)
     pub(crate) tasks: Mutex<HashMap<u64, FrameRef>>,
     pub(crate) tasks_parked: AtomicI64,
-    /// Scopes of plain threads that are open here, with their lives: shutdown cancels them.
-    pub(crate) outside_scopes: Mutex<Vec<(ScopeRef, u32)>>,
+    /// Scopes of plain threads that are open here: shutdown cancels them, and a worker looks after their deadlines.
+    pub(crate) outside_scopes: Mutex<Vec<OutsideScope>>,
     /// Threads that are no workers and touch this for a moment.
     pub(crate) visitors: Visitors,
     /// The fork generation it was made in; see `sched::fork`.
@@ -335,12 +344,15 @@ impl Shared {
         let life = root.map(|root| (root, root.life()));
         self.post_all(Command::Cancel { root: life, daemons_only, reason });
         // Tasks live on no worker between polls. A task leaves this map before its frame is recycled, so under the lock all are alive.
+        let (mut told, cause) = (Told::default(), Cause::from(reason));
         for frame in self.tasks.lock().values() {
             let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
             if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
-                scope::cancel_fiber(frame, reason);
+                told.fiber(frame, &cause);
             }
         }
+        // Without the lock: what they have opened may have tasks, too.
+        told.tell();
     }
 
     /// May started fibers of this runtime move? A constant without the feature.

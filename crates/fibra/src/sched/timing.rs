@@ -138,7 +138,7 @@ impl Worker {
 
     fn watch_deadlines_after(&self, now: u64) {
         let scopes = self.shared.outside_scopes.lock();
-        let deadlines = scopes.iter().map(|(scope, _)| scope.own_deadline.get());
+        let deadlines = scopes.iter().map(|open| open.scope.own_deadline.get());
         let earliest = deadlines.filter(|at| *at > now && *at < self.outside_deadline.get()).min();
         drop(scopes);
         if let Some(at) = earliest {
@@ -149,10 +149,10 @@ impl Worker {
 
     fn end_outside_deadlines(&self, now: u64) {
         let scopes = self.shared.outside_scopes.lock();
-        let due: Vec<_> = scopes.iter().filter(|(scope, _)| scope.own_deadline.get() <= now).copied().collect();
+        let due: Vec<_> = scopes.iter().filter(|open| open.scope.own_deadline.get() <= now).copied().collect();
         drop(scopes);
-        for (scope, life) in due {
-            ScopeTimer::Deadline.fire(scope, life);
+        for open in due {
+            ScopeTimer::Deadline.fire(open.scope, open.life);
         }
         if self.outside_deadline.get() <= now {
             self.outside_deadline.set(NEVER);

@@ -55,6 +55,8 @@ pub(crate) mod signal {
 const POLL_CYCLES: u64 = 100_000;
 /// Fair points after which the cached clock is read anew even if nothing is registered, for `since` in wait records.
 const CLOCK_ROUNDS: u32 = 4;
+/// Blocking calls that are ready before somebody else has a turn.
+pub(crate) const CALLS_PER_TURN: u32 = 512;
 /// Ids a worker takes from the process-wide counter at once.
 const ID_BLOCK: u64 = 256;
 
@@ -105,6 +107,8 @@ pub(crate) struct Worker {
     ids: Cell<(u64, u64)>,
     /// Fair points so far.
     rounds: Cell<u32>,
+    /// Blocking calls that may be ready until the fiber that makes them lets others run.
+    pub(crate) calls_left: Cell<u32>,
     /// Fibers it has counted and not yet told their root.
     pub(super) tally: Tally<RootRef>,
     /// Fibers of this worker that are suspended while they unwind, inside a destructor, and the thread below its loop if that unwinds; see
@@ -150,6 +154,7 @@ impl Worker {
             scopes: OwnerCell::new(ScopeCache::new()),
             ids: Cell::new((0, 0)),
             rounds: Cell::new(0),
+            calls_left: Cell::new(CALLS_PER_TURN),
             tally: Tally::new(),
             parked_unwinding: Cell::new(0),
             wakers_to_call: Cell::new(0),
@@ -559,6 +564,7 @@ impl Worker {
         self.wake_root_owner(self.tally.settle());
         self.stacks.with(StackCache::flush);
         self.frames.with(FrameCache::flush);
+        self.scopes.with(super::scope::flush_cache);
     }
 
     /// Stack pool figures into the counters others may read.

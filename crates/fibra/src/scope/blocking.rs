@@ -20,7 +20,7 @@ use crate::sched::shared::Shared;
 use crate::sched::wake;
 use crate::wait::cancel;
 use crate::wait::node::WaiterRef;
-use crate::wait::park::{Ended, Wait, Waitable, wait, wait_or_cancelled};
+use crate::wait::park::{self, Ended, Wait, Waitable, wait, wait_or_cancelled};
 use crate::wait::reason::WaitReason;
 use crate::wait::word::{ARM_FIRST, Ticket};
 
@@ -50,7 +50,10 @@ where
     T: Send,
 {
     let site = Location::caller();
-    let Some(worker) = current::worker() else { return f() };
+    let Some(worker) = current::worker() else {
+        park::entry();
+        return f();
+    };
     let job = BlockingJob {
         job: Job::new(BlockingJob::<F, T>::run),
         shared: worker.shared.clone(),

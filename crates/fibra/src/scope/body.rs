@@ -20,13 +20,13 @@ use crate::sched::cancel::code;
 use crate::sched::current;
 use crate::sched::enqueue::Place;
 use crate::sched::scope::{Cause, Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef};
-use crate::sched::shared::{Command, Shared};
+use crate::sched::shared::{Command, OutsideScope, Shared};
 use crate::sched::timing::ScopeTimer;
 use crate::sched::wake;
 use crate::wait::cancel::{self, CancelReason, Here, is_cancellation};
 use crate::wait::park::{Wait, wait};
 use crate::wait::reason::WaitReason;
-use crate::wait::word::ARM_FIRST;
+use crate::wait::word::{ARM_FIRST, State};
 
 /// What a scope can be given.
 #[derive(Debug, Clone, Default)]
@@ -61,12 +61,16 @@ struct Outsider {
 
 impl Outsider {
     fn leave(self, scope: ScopeRef) {
-        self.shared.outside_scopes.lock().retain(|(other, _)| !std::ptr::eq(*other, scope));
+        self.shared.outside_scopes.lock().retain(|open| !std::ptr::eq(open.scope, scope));
         if self.counted
             && let Some((waiter, ticket)) = self.shared.root.add(-1)
         {
             let waker = wake::complete(waiter, ticket, ARM_FIRST, Place::Tail);
             debug_assert!(waker.is_none(), "a runtime's owner is a fiber or a thread");
+        }
+        if !self.counted {
+            // The end of the runtime has come and gone, so we are the ones who wait for those who cancelled this scope through a token.
+            self.shared.visitors.await_none();
         }
     }
 }
@@ -91,12 +95,17 @@ pub(crate) fn run<T>(
             (None, Open::new(here, &worker.shared, root_of(worker), options))
         }
         None => {
+            assert!(
+                here.waiter.get().word.snapshot().is(State::Running),
+                "fibra: {what} in a waker that is called while its thread is about to wait: it would be taken for that wait"
+            );
             let Some(shared) = current::runtime() else { no_runtime_here(what, site) };
             let counted = shared.fork_epoch == crate::sched::fork::epoch() && shared.root.try_add();
             let open = Open::new(here, &shared, shared.root, options);
             if counted {
-                shared.outside_scopes.lock().push((open.scope, open.scope.life()));
-                if shared.is_closing() {
+                let (scope, life, shielded) = (open.scope, open.scope.life(), open.shielded);
+                shared.outside_scopes.lock().push(OutsideScope { scope, life, shielded });
+                if shared.is_closing() && !shielded {
                     open.cancel(code::SHUTDOWN);
                 }
                 if options.deadline.is_some() {
@@ -132,8 +141,9 @@ pub(crate) fn run<T>(
         let how = Wait { reason: WaitReason::ScopeEnd, object: scope.as_ptr().addr() as u64, site, deadline: None };
         let _ = wait(&Empty(&scope.root), how);
     }
-    // What the children were started for is not done: that is no success, even if the body had nothing left to do.
-    let cut_short = result.is_ok() && scope.was_cut_short();
+    // What the children were started for is not done: that is no success, even if the body had nothing left to do. Where nothing is
+    // unwound there has to be a value.
+    let cut_short = result.is_ok() && scope.was_cut_short() && !here.is_cooperative();
     let (closed, outer_cancelled) = open.close();
     if let Some(outsider) = outsider {
         outsider.leave(scope);
@@ -143,7 +153,7 @@ pub(crate) fn run<T>(
     if cut_short {
         drop_quietly(std::mem::replace(&mut result, Err(cancel::payload())));
     }
-    let Closed { cause, panics } = closed;
+    let Closed { cause, panics, .. } = closed;
     Finished { result, cause, panics, child_panicked_first, outer_cancelled }
 }
 
@@ -224,12 +234,16 @@ impl<'a, 'b> Open<'a, 'b> {
 
     fn begin(mut self, is_outermost: bool, deadline: u64) -> Self {
         let standing = self.here.standing;
-        if is_outermost {
-            if let Some(parent) = self.here.scope().filter(|_| !self.shielded) {
+        // Nobody outside finds one that is opened behind a shield.
+        if is_outermost && !self.shielded {
+            if let Some(parent) = self.here.scope() {
                 self.scope.inherit_draining(parent);
             }
-            // Release: pairs with the acquire in `sched::scope`, from which a canceller comes to the scope.
-            standing.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
+            if !self.shielded {
+                // Release: pairs with the acquire in `sched::scope`, from which a canceller comes to the scope. Not to one behind a
+                // shield: what happens to the fiber does not concern that, nor what is opened in it.
+                standing.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
+            }
         }
         standing.open.set(self.scope.as_ptr());
         let raise = flag::OPEN_SCOPES | if self.shielded { flag::BARRIER } else { 0 };
@@ -286,14 +300,13 @@ impl<'a, 'b> Open<'a, 'b> {
             // Release: as when it was opened.
             standing.outermost.store(std::ptr::null_mut(), Ordering::Release);
         }
-        let overdue = scope.is_overdue();
         let closed = scope.close();
         // Relaxed: the owner's own flags; whoever comes from them to the scope finds it closed, under its lock.
         here.waiter.get().flags.fetch_and(!self.lower, Ordering::Relaxed);
         if here.flags() & flag::CANCEL_BODY != 0 {
             here.lower_body_flag();
         }
-        if overdue {
+        if closed.overdue {
             here.lower_overdue_flag();
         }
         standing.deliveries.set(self.deliveries);
@@ -302,7 +315,7 @@ impl<'a, 'b> Open<'a, 'b> {
             standing.inside_unwinding.set(self.was_inside);
             standing.unwinding.set(true);
         }
-        let outer_cancelled = !self.shielded && here.is_cancelled();
+        let outer_cancelled = !self.shielded && here.is_cancelled_at_level();
         (closed, outer_cancelled)
     }
 }

@@ -89,7 +89,7 @@ impl ScopeBuilder {
     }
 
     /// How long [`shield`](crate::shield) holds in here after the scope was cancelled. Without it, for ever. (Destructors that block while
-    /// they unwind go on: there is no way to end them.)
+    /// they unwind go on, and so do the children of a scope that was opened behind a shield: there is no way to end them.)
     pub fn grace(mut self, grace: Duration) -> Self {
         self.options.grace = u64::try_from(grace.as_nanos()).ok();
         self

@@ -122,18 +122,21 @@ impl<T> JoinHandle<T> {
     #[track_caller]
     pub fn wait(&self) {
         assert!(self.is_finished() || !self.is_current(), "fibra: a fiber cannot wait for its own end");
+        let _takes_nothing = TakesNothing(self);
         self.wait_until(None, Location::caller());
     }
 
     /// Waits until the fiber has ended or `timeout` has passed. True if it has ended.
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        let _takes_nothing = TakesNothing(self);
         self.wait_until(Some(Instant::now().saturating_add(timeout)), Location::caller())
     }
 
     /// Waits until the fiber has ended or `deadline` has come. True if it has ended.
     #[track_caller]
     pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> bool {
+        let _takes_nothing = TakesNothing(self);
         self.wait_until(Some(deadline.into()), Location::caller())
     }
 
@@ -197,6 +200,28 @@ impl<T> JoinHandle<T> {
     pub fn name(&self) -> Option<&str> {
         // SAFETY: the handle keeps the frame from being recycled.
         unsafe { self.frame.extras() }.and_then(|extras| extras.name.as_deref())
+    }
+
+    /// Makes a gathering's node a member for this fiber: it is brought there when the fiber has ended. False: it has already.
+    pub(super) fn gather(&self, node: &Node) -> bool {
+        link_joiner(self.frame, node, || {})
+    }
+
+    /// Takes such a node back. When this returns, it is not in the fiber's list: the gathering may have it.
+    pub(super) fn leave(&self, node: &Node) {
+        unpublish_joiner(self.frame, node);
+    }
+
+    /// Before a result is taken that was there already; see [`visit_scheduler`].
+    pub(super) fn visit_if_refused(&self) {
+        if self.frame.join.result() == Some(Outcome::Cancelled) {
+            visit_scheduler();
+        }
+    }
+
+    /// Did it end with a panic?
+    pub(super) fn has_panicked(&self) -> bool {
+        self.frame.join.result() == Some(Outcome::Panicked)
     }
 
     fn is_current(&self) -> bool {
@@ -288,6 +313,26 @@ impl<T> Drop for JoinHandle<T> {
     }
 }
 
+/// Somebody waits through a shared handle. The child of a scope may have panicked meanwhile; it was taken for joined, but nobody has taken
+/// its panic: its scope has to know, also if the wait was cancelled.
+struct TakesNothing<'a, T>(&'a JoinHandle<T>);
+
+impl<T> Drop for TakesNothing<'_, T> {
+    fn drop(&mut self) {
+        let frame = self.0.frame;
+        if frame.join.result() == Some(Outcome::Panicked) && frame.has(flag::SCOPED) {
+            // SAFETY: DONE, `publish_panic` put it there; it is taken by the owned handle only, and that is borrowed here.
+            unsafe {
+                frame.look_at::<Panic, _>(|panic| {
+                    if let Panic::Shared(slot) = panic {
+                        slot.nobody_joins();
+                    }
+                });
+            }
+        }
+    }
+}
+
 /// The rest of a handle's drop after its result was taken out.
 struct DetachOnDrop(FrameRef);
 
@@ -326,12 +371,21 @@ impl Waitable for JoinWait {
     fn unpublish(&self) {
         unpublish_joiner(self.frame, &self.node);
     }
+
+    fn is_settled(&self) -> bool {
+        self.frame.join.result().is_some()
+    }
 }
 
 fn publish_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
+    link_joiner(frame, node, || node.set(waiter, ticket, arm))
+}
+
+/// False: the fiber has ended, and nothing is linked.
+fn link_joiner(frame: FrameRef, node: &Node, prepare: impl FnOnce()) -> bool {
     let Some(locked) = frame.join.lock() else { return false };
-    node.set(waiter, ticket, arm);
-    // SAFETY: under the lock of the list; the node stays on the waiting stack (or in its record) until it is unlinked.
+    prepare();
+    // SAFETY: under the lock of the list; the node stays where it is (a waiting stack, a record, a set of handles) until it is unlinked.
     unsafe { frame.joiners.push_back(node) };
     frame.join.unlock(locked, true);
     true
@@ -361,6 +415,10 @@ impl<T> Single for JoinHandle<T> {
 
     fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
         unpublish_joiner(self.frame, node);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_finished()
     }
 }
 

@@ -1,13 +1,16 @@
-//! Running and spawning: runtimes, root scopes, fibers, joining, blocking work, futures, fiber-locals.
+//! Running and spawning: runtimes, root scopes, fibers, joining, sets and combinators, blocking work, futures, fiber-locals.
 
 mod arena;
 mod blocking;
 mod body;
 mod builder;
+mod combine;
 mod config;
 mod fiber;
 mod fork_join;
+mod gather;
 mod join;
+mod join_set;
 mod local;
 mod nursery;
 mod options;
@@ -21,10 +24,12 @@ mod token;
 pub use crate::fiber::id::FiberId;
 pub use blocking::{blocking, spawn_blocking};
 pub use builder::{ScopeBuilder, ScopeError, TimedOut, TryScopeError, deadline, remaining, timeout};
+pub use combine::{any, join_all, par_map, race, try_join_all};
 pub use config::{Cancellation, RuntimeBuilder};
 pub use fiber::{Fiber, cancel_reason, checkpoint, current, is_cancelled, no_suspend, shield, yield_now};
 pub use fork_join::join;
 pub use join::{JoinError, JoinFuture, JoinHandle};
+pub use join_set::{JoinNext, JoinSet};
 pub use local::FiberLocal;
 pub use nursery::{Scope, TryScope, scope, try_scope};
 pub use options::Builder;

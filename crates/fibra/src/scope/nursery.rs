@@ -15,7 +15,7 @@ use super::arena::{Arena, InArena};
 use super::body::{self, Finished, Options};
 use super::builder::ScopeBuilder;
 use super::join::JoinHandle;
-use super::spawn::{drop_quietly, spawn_child};
+use super::spawn::{drop_quietly, spawn_child, spawn_child_or_none};
 use super::task::spawn_future_in;
 use super::token::CancelToken;
 use crate::fiber::frame::{Extras, Frame, flag};
@@ -114,6 +114,11 @@ pub(crate) fn unwind_for(cause: &Cause) -> ! {
         panic_was_taken();
     }
     if let Some(here) = Here::new() {
+        assert!(
+            here.fiber.is_some() || here.innermost().is_some(),
+            "fibra: a scope on a plain thread was cancelled by its token, and `scope` has no result to say so: use \
+             `Scope::builder()`, whose `run` returns an error"
+        );
         here.standing.deliveries.set(here.standing.deliveries.get() + 1);
         here.begin_unwinding();
     }
@@ -196,12 +201,7 @@ fn conclude<T>(finished: Finished<T>, options: &Options) -> Result<T, Cause> {
         (Err(payload), first) if is_cancellation(&*payload) => match first {
             Some(first) => cancel::pass_on(first),
             None if cause.code != 0 && !outer_cancelled => Err(cause),
-            None => {
-                if let Some(here) = Here::new() {
-                    here.standing.deliveries.set(here.standing.deliveries.get() + 1);
-                }
-                cancel::pass_on(payload)
-            }
+            None => cancel::pass_on(payload),
         },
         (Err(payload), Some(first)) if child_panicked_first => {
             count_untold(vec![payload]);
@@ -275,9 +275,19 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
+        self.spawn_at(f, Location::caller())
+    }
+
+    /// The same for whoever starts it on behalf of this line.
+    #[inline]
+    pub(crate) fn spawn_at<F, T>(&'scope self, f: F, site: &'static Location<'static>) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
         // SAFETY: `Send`, and `'scope` does not end before the child has: `body::run` waits for it. Whoever has a `&'scope self` is in the
         // scope, so it is open.
-        unsafe { self.start(f, Location::caller(), 0, None) }
+        unsafe { self.start(f, site, 0, None) }
     }
 
     /// Starts a child that stays on this worker, so that the closure need not be `Send`.
@@ -494,7 +504,7 @@ impl<'scope, 'env, E: Send + 'static> TryScope<'scope, 'env, E> {
         U: Send + 'scope,
     {
         // SAFETY: as in `Scope::spawn`.
-        unsafe { self.scope.start(move || self.or_fail(f()), Location::caller(), 0, None) }
+        unsafe { self.start(f, Location::caller(), 0) }
     }
 
     /// Starts a child that may fail and stays on this worker; see [`Scope::spawn_local`].
@@ -509,18 +519,30 @@ impl<'scope, 'env, E: Send + 'static> TryScope<'scope, 'env, E> {
     {
         self.scope.assert_on_worker();
         // SAFETY: as in `Scope::spawn_local`.
-        unsafe { self.scope.start(move || self.or_fail(f()), Location::caller(), flag::PINNED, None) }
+        unsafe { self.start(f, Location::caller(), flag::PINNED) }
     }
 
-    /// On the child: its value, or the end of the scope.
-    fn or_fail<U>(&self, result: Result<U, E>) -> U {
-        match result {
-            Ok(value) => value,
-            Err(error) => {
-                self.fail(error);
-                // The scope is cancelled, and this child with it: it has no value to return.
-                cancel::unwind_quietly()
-            }
+    /// # Safety
+    /// As [`Scope::start`].
+    unsafe fn start<F: FnOnce() -> Result<U, E>, U>(
+        &'scope self,
+        f: F,
+        site: &'static Location<'static>,
+        flags: u32,
+    ) -> JoinHandle<U> {
+        /// Closures have no name to ask by.
+        const fn fits<F>(_: &F) -> bool {
+            Frame::fits::<F>()
+        }
+        let record = self.scope.record;
+        let or_fail = move || f().map_err(|error| self.fail(error)).ok();
+        if fits(&or_fail) {
+            // SAFETY: the caller's promise; the scope is open.
+            unsafe { spawn_child_or_none(record, or_fail, site, flags) }
+        } else {
+            let or_fail = InArena::new(&self.scope.arena, or_fail);
+            // SAFETY: as above.
+            unsafe { spawn_child_or_none(record, move || or_fail.into_inner()(), site, flags) }
         }
     }
 

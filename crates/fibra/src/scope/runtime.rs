@@ -26,7 +26,7 @@ use crate::sched::shared::Shared;
 use crate::sched::worker::Worker;
 use crate::sched::{current, fork};
 use crate::time::Instant;
-use crate::wait::cancel::{CancelReason, is_cancellation};
+use crate::wait::cancel::{CancelReason, Here, is_cancellation};
 use crate::wait::reason::WaitReason;
 
 /// A runtime: some workers, and the fibers that live on them. Several may exist in one process.
@@ -225,6 +225,11 @@ impl Runtime {
         current::worker().is_some_and(|worker| Arc::ptr_eq(&worker.shared, &self.shared))
     }
 
+    /// Is this thread in a scope that is counted here?
+    fn has_open_scope_here(&self) -> bool {
+        current::worker().is_none() && Here::new().is_some_and(|here| here.is_in_scope_of(&self.shared))
+    }
+
     fn refuse_on_own_fiber(&self, what: &str) {
         assert!(
             !self.is_own_fiber(),
@@ -234,6 +239,10 @@ impl Runtime {
         assert!(
             !own,
             "fibra: {what} of a runtime inside one of its own blocking calls: it would wait for itself for ever"
+        );
+        assert!(
+            !self.has_open_scope_here(),
+            "fibra: {what} of a runtime inside a scope whose fibers it runs: it would wait for the scope for ever"
         );
     }
 
@@ -304,8 +313,8 @@ impl Runtime {
 fn wind_down(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
     cancel_root(shared, shared.root, CancelReason::Shutdown);
     let outside = shared.outside_scopes.lock().clone();
-    for (scope, life) in outside {
-        scope.cancel(life, &Cause::from(code::SHUTDOWN), Reach::All);
+    for open in outside.into_iter().filter(|open| !open.shielded) {
+        open.scope.cancel(open.life, &Cause::from(code::SHUTDOWN), Reach::All);
     }
     drain(shared, shared.root, WaitReason::RunEnd, site, deadline)?;
     end_daemons(shared, site, deadline)
@@ -322,7 +331,9 @@ impl Drop for Runtime {
         if self.down {
             return;
         }
-        if std::thread::panicking() && (self.is_own_fiber() || self.shared.blocking.is_served_here()) {
+        let waits_for_itself =
+            || self.is_own_fiber() || self.shared.blocking.is_served_here() || self.has_open_scope_here();
+        if std::thread::panicking() && waits_for_itself() {
             // It is refused below, and a second panic would abort: leak it instead.
             self.threads.lock().abandon();
             mem::forget(self.shared.clone());

@@ -151,6 +151,35 @@ pub(crate) unsafe fn spawn_child<F: FnOnce() -> T, T>(
     flags: u32,
     extras: Option<Extras>,
 ) -> JoinHandle<T> {
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { spawn_child_thunk(scope, f, Closure::<F, T>::THUNK, site, flags, extras) }
+}
+
+/// The same for a child that may end without a value: it counts as cancelled then. Without unwinding, which not every program can.
+///
+/// # Safety
+/// As [`spawn_child`].
+pub(crate) unsafe fn spawn_child_or_none<F: FnOnce() -> Option<T>, T>(
+    scope: ScopeRef,
+    f: F,
+    site: &'static Location<'static>,
+    flags: u32,
+) -> JoinHandle<T> {
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { spawn_child_thunk(scope, f, ClosureOrNone::<F, T>::THUNK, site, flags, None) }
+}
+
+/// # Safety
+/// As [`spawn_child`]; `thunk` expects an `F` in the storage and leaves a `T`.
+#[inline(always)]
+unsafe fn spawn_child_thunk<F, T>(
+    scope: ScopeRef,
+    f: F,
+    thunk: &'static Thunk,
+    site: &'static Location<'static>,
+    flags: u32,
+    extras: Option<Extras>,
+) -> JoinHandle<T> {
     // SAFETY: the scope is open.
     let shared = unsafe { scope.shared() };
     let cause = scope.root.cancelled();
@@ -171,7 +200,7 @@ pub(crate) unsafe fn spawn_child<F: FnOnce() -> T, T>(
         let frame = worker.take_frame();
         // SAFETY: a fresh frame.
         unsafe {
-            fill(frame, shared, scope.root_ref(), worker.take_id(), f, Closure::<F, T>::THUNK, site, flag::SCOPED);
+            fill(frame, shared, scope.root_ref(), worker.take_id(), f, thunk, site, flag::SCOPED);
         }
         worker.stats().spawned.add(1);
         let ticket = frame.waiter.word.publish_spawned();
@@ -179,7 +208,7 @@ pub(crate) unsafe fn spawn_child<F: FnOnce() -> T, T>(
         return JoinHandle::new(frame);
     }
     // SAFETY: passed on.
-    unsafe { spawn_with(shared, scope.root_ref(), f, site, flags | flag::SCOPED, extras) }
+    unsafe { spawn_thunk_with(shared, scope.root_ref(), f, thunk, site, flags | flag::SCOPED, extras) }
 }
 
 /// Writes everything a new fiber needs into its frame.
@@ -222,8 +251,23 @@ pub(crate) unsafe fn spawn_with<F: FnOnce() -> T, T>(
     flags: u32,
     extras: Option<Extras>,
 ) -> JoinHandle<T> {
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { spawn_thunk_with(shared, root, f, Closure::<F, T>::THUNK, site, flags, extras) }
+}
+
+/// # Safety
+/// As [`spawn_with`]; `thunk` expects an `F` in the storage and leaves a `T`.
+unsafe fn spawn_thunk_with<F, T>(
+    shared: &Shared,
+    root: RootRef,
+    f: F,
+    thunk: &'static Thunk,
+    site: &'static Location<'static>,
+    flags: u32,
+    extras: Option<Extras>,
+) -> JoinHandle<T> {
     // SAFETY: passed on.
-    match unsafe { try_spawn(shared, root, f, site, flags, extras, None) } {
+    match unsafe { try_spawn_thunk(shared, root, f, thunk, site, flags, extras, None) } {
         Ok(handle) => handle,
         Err(Refused { reason, f }) => {
             drop(f);
@@ -426,6 +470,28 @@ impl<F: FnOnce() -> T, T> Closure<F, T> {
         start_of_user_code(frame);
         drop_quietly(f);
         end_of_user_code(frame);
+    }
+}
+
+/// The thunk of a closure that may have no value to return.
+struct ClosureOrNone<F, T>(PhantomData<(F, T)>);
+
+impl<F: FnOnce() -> Option<T>, T> ClosureOrNone<F, T> {
+    const THUNK: &'static Thunk = &Thunk { run: Self::run, discard: Closure::<F, Option<T>>::discard };
+
+    unsafe fn run(frame: &Frame) -> RunResult {
+        // SAFETY: `fill` put an `F` there, and this is the one run of this fiber.
+        let f = unsafe { frame.take::<F>() };
+        start_of_user_code(frame);
+        let result = catch_unwind(AssertUnwindSafe(f));
+        end_of_user_code(frame);
+        match result {
+            // SAFETY: the closure is gone from the storage, which is this fiber's.
+            Ok(Some(value)) => unsafe { publish_value(frame, value) },
+            Ok(None) => RunResult::Ended(Outcome::Cancelled),
+            // SAFETY: as above.
+            Err(payload) => unsafe { publish_panic(frame, payload) },
+        }
     }
 }
 

@@ -13,16 +13,16 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::prim::spin::SpinLock;
-use crate::sched::scope::{Cause, Listener, Reach, ScopeRef};
+use crate::sched::scope::{Cause, InLife, Listener, Reach, ScopeRef, cancel_all};
 use crate::select::arm::{Arm, sealed};
 use crate::select::case::{Case, Single};
 use crate::time::Instant;
-use crate::wait::cancel::{CancelReason, entry};
+use crate::wait::cancel::CancelReason;
 use crate::wait::node::{Node, WaitList, WaiterRef};
-use crate::wait::park::{Ended, Wait, Waitable, wait};
+use crate::wait::park::{self, Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
 use crate::wait::task::{Published, TaskWait};
-use crate::wait::wake::{self, Place, call_all};
+use crate::wait::wake::{self, Place};
 use crate::wait::waker::Claimed;
 use crate::wait::word::{self, ARM_FIRST, Ticket};
 
@@ -59,7 +59,7 @@ struct State {
     children: Vec<Weak<Token>>,
     /// Children at which the dead ones are cleared out.
     crowded: usize,
-    scopes: Vec<(ScopeRef, u32)>,
+    scopes: Vec<InLife>,
 }
 
 // SAFETY: nodes are linked and unlinked under the lock only.
@@ -115,22 +115,27 @@ impl CancelToken {
     /// assert_eq!(token.reason().unwrap().to_string(), "the client has gone");
     /// ```
     pub fn cancel_with(&self, reason: impl Into<CancelReason>) {
-        self.cancel_for(&reason.into().cause(), None);
+        let cause = reason.into().cause();
+        let mut scopes = Vec::new();
+        let wakers = self.cancel_for(&cause, None, &mut scopes);
+        cancel_all(&scopes, &cause);
+        wake::call_where_fit(wakers);
     }
 
-    /// Cancels it, but leaves the scope that says so alone.
-    fn cancel_for(&self, cause: &Cause, by: Option<ScopeRef>) {
+    /// Cancels it and its children. The scopes that are to be cancelled with them, but for the one that says so, are added to `scopes`;
+    /// wakers to be called are returned.
+    #[must_use]
+    fn cancel_for(&self, cause: &Cause, by: Option<InLife>, scopes: &mut Vec<InLife>) -> Vec<Waker> {
+        let is_by = |scope: ScopeRef, life| by.is_some_and(|(by, its)| std::ptr::eq(by, scope) && its == life);
         let mut tokens = vec![self.0.clone()];
+        let mut all_wakers = Vec::new();
         while let Some(token) = tokens.pop() {
-            let Some((scopes, children, wakers)) = token.cancel(cause) else { continue };
-            call_all(wakers);
-            for (scope, life) in scopes {
-                if by.is_none_or(|by| !std::ptr::eq(by, scope)) {
-                    scope.cancel(life, cause, Reach::All);
-                }
-            }
+            let Some((tied, children, mut wakers)) = token.cancel(cause) else { continue };
+            all_wakers.append(&mut wakers);
+            scopes.extend(tied.into_iter().filter(|(scope, life)| !is_by(scope, *life)));
             tokens.extend(children.iter().filter_map(Weak::upgrade));
         }
+        all_wakers
     }
 
     /// Has it been cancelled?
@@ -171,7 +176,7 @@ impl CancelToken {
     }
 
     fn wait_until(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> Option<CancelReason> {
-        entry();
+        park::entry();
         let object = Arc::as_ptr(&self.0).addr() as u64;
         let deadline = deadline.filter(|deadline| *deadline != Instant::FAR_FUTURE).map(Instant::as_nanos);
         let how = Wait { reason: WaitReason::TokenCancelled, object, site, deadline };
@@ -210,10 +215,12 @@ impl CancelToken {
     /// The token of an open scope: each is cancelled with the other.
     pub(crate) fn of_scope(scope: ScopeRef) -> Self {
         let token = Self::new();
-        token.subscribe(scope, scope.life());
-        let listener = Arc::new(ScopesToken { token: Arc::downgrade(&token.0), scope });
+        let by = (scope, scope.life());
+        token.subscribe(scope, by.1);
+        let listener = Arc::new(ScopesToken { token: Arc::downgrade(&token.0), by });
         if let Err(cause) = scope.set_listener(listener) {
-            token.cancel_for(&cause, Some(scope));
+            let wakers = token.cancel_for(&cause, Some(by), &mut Vec::new());
+            debug_assert!(wakers.is_empty(), "nobody has the token yet");
         }
         token
     }
@@ -222,18 +229,18 @@ impl CancelToken {
 /// Tells the token of a scope that this was cancelled.
 struct ScopesToken {
     token: Weak<Token>,
-    scope: ScopeRef,
+    by: InLife,
 }
 
 impl Listener for ScopesToken {
-    fn cancelled(&self, cause: &Cause) {
+    fn cancelled(&self, cause: &Cause, more: &mut Vec<InLife>) {
         if let Some(token) = self.token.upgrade() {
-            CancelToken(token).cancel_for(cause, Some(self.scope));
+            wake::call_where_fit(CancelToken(token).cancel_for(cause, Some(self.by), more));
         }
     }
 }
 
-type Tied = (Vec<(ScopeRef, u32)>, Vec<Weak<Token>>, Vec<Waker>);
+type Tied = (Vec<InLife>, Vec<Weak<Token>>, Vec<Waker>);
 
 impl Token {
     fn new(cause: Option<Cause>) -> Arc<Self> {

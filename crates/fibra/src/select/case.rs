@@ -21,6 +21,10 @@ pub(crate) trait Single {
     /// Takes the node out again, if it is still there. That may let others go on: their wakers are `owed`, to be called by whoever holds
     /// no lock and is not PARKING.
     fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>);
+    /// As [`Waitable::is_settled`](park::Waitable::is_settled).
+    fn is_settled(&self) -> bool {
+        false
+    }
 }
 
 /// See the header. Built by the arms of this crate only.
@@ -114,6 +118,11 @@ impl<'a> Case<'a> {
         if let Some(told) = self.told {
             told.set(outcome);
         }
+    }
+
+    /// As [`Single::is_settled`].
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(&self.kind, Kind::Single(single) if single.is_settled())
     }
 
     /// Takes its node out of wherever it is linked.

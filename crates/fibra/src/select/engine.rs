@@ -131,6 +131,10 @@ impl Waitable for Parking<'_, '_> {
     fn unpublish(&self) {
         self.cases.iter().for_each(Case::unlink);
     }
+
+    fn is_settled(&self) -> bool {
+        self.cases.iter().any(Case::is_settled)
+    }
 }
 
 impl Parking<'_, '_> {
@@ -319,7 +323,7 @@ pub(crate) fn run(
 ) -> Option<usize> {
     let set = Cases(cases, None);
     if patience != Patience::None && !cases.iter().any(|case| matches!(case.kind, Kind::Cancelled)) {
-        park::entry();
+        park::entry_unless(|| cases.iter().any(Case::is_settled));
     }
     if let Some(index) = try_ready(&set, biased) {
         return Some(index);

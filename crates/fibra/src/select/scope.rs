@@ -44,26 +44,30 @@ pub struct DrainingArm {
     told: Cell<u8>,
 }
 
+/// A scope in a life: an arm that outlived it would otherwise watch another.
 #[derive(Debug)]
-struct Watched(Option<ScopeRef>);
+struct Watched(Option<(ScopeRef, u32)>);
 
 impl DrainingArm {
     pub(super) fn new() -> Self {
-        Self { watched: Watched(Here::new().and_then(|here| here.scope())), told: Cell::new(0) }
+        Self {
+            watched: Watched(Here::new().and_then(|here| here.scope()).map(|scope| (scope, scope.life()))),
+            told: Cell::new(0),
+        }
     }
 }
 
 impl Single for Watched {
     fn try_complete(&self) -> bool {
-        self.0.is_some_and(|scope| scope.is_draining())
+        self.0.is_some_and(|(scope, life)| scope.life() == life && scope.is_draining())
     }
 
     fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: word::Arm) -> bool {
-        self.0.is_none_or(|scope| scope.watch(node, waiter, ticket, arm))
+        self.0.is_none_or(|(scope, life)| scope.watch(life, node, waiter, ticket, arm))
     }
 
     fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
-        if let Some(scope) = self.0 {
+        if let Some((scope, _)) = self.0 {
             scope.unwatch(node);
         }
     }

@@ -245,7 +245,7 @@ impl<R: Rules> Gate<R> {
         // SAFETY: under the lock, which the caller holds.
         let mut other: Option<&Node> = unsafe { queue.front() };
         if R::BARGES || first {
-            return !other.is_some_and(|head| R::URGENT == Some(head.slot.get().addr()));
+            return other.is_none_or(|head| R::URGENT != Some(head.slot.get().addr()));
         }
         let waiter = Some(node.target().0);
         while let Some(node) = other {

@@ -186,11 +186,11 @@ impl RateLimiter {
 
     /// A moment on the bucket's clock.
     fn on_clock(&self, nanos: u64) -> u64 {
-        u64::try_from(u128::from(nanos) * u128::from(PARTS) >> self.shift).unwrap_or(u64::MAX)
+        u64::try_from((u128::from(nanos) * u128::from(PARTS)) >> self.shift).unwrap_or(u64::MAX)
     }
 
     /// The first whole nanosecond that is not before this moment on the bucket's clock.
-    fn from_clock(&self, moment: u64) -> Instant {
+    fn moment_at(&self, moment: u64) -> Instant {
         let parts = u128::from(moment) << self.shift;
         u64::try_from(parts.div_ceil(u128::from(PARTS))).map_or(Instant::FAR_FUTURE, Instant::from_nanos)
     }
@@ -226,7 +226,7 @@ impl RateLimiter {
                     return Ok(Booking { limiter: self, before, after, due: Instant::FAR_FUTURE });
                 }
                 // Up: what is not a whole nanosecond is not over yet.
-                Ok(_) => return Ok(Booking { limiter: self, before, after, due: self.from_clock(due) }),
+                Ok(_) => return Ok(Booking { limiter: self, before, after, due: self.moment_at(due) }),
                 Err(current) => paid = current,
             }
         }

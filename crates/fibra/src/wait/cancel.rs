@@ -26,6 +26,7 @@ use crate::prim::clock;
 use crate::sched::cancel::code;
 use crate::sched::current;
 use crate::sched::scope::{Cause, NEVER, Reach, ScopeRecord, ScopeRef};
+use crate::sched::shared::Shared;
 use crate::sched::worker::{Worker, signal};
 
 mod reason;
@@ -93,8 +94,10 @@ impl<'a> Here<'a> {
     pub(crate) fn is_unwinding(&self) -> bool {
         match self.fiber {
             Some((worker, frame)) => is_still_unwinding(worker, frame, self.standing),
+            // As for a fiber, see `is_still_unwinding`.
+            None if self.standing.inside_unwinding.get() => self.standing.unwinding.get(),
             // A thread's own: nobody else unwinds on it.
-            None => std::thread::panicking() && !self.standing.inside_unwinding.get(),
+            None => std::thread::panicking(),
         }
     }
 
@@ -104,7 +107,8 @@ impl<'a> Here<'a> {
         shields + u32::from(self.is_unwinding())
     }
 
-    fn is_cooperative(&self) -> bool {
+    /// Is cancellation only seen here, and never delivered?
+    pub(crate) fn is_cooperative(&self) -> bool {
         match self.fiber {
             Some((worker, _)) => worker.shared.config.cooperative,
             // SAFETY: an open scope of this thread's own.
@@ -120,6 +124,12 @@ impl<'a> Here<'a> {
     /// The scopes whose bodies run here, from the inside out.
     fn open_scopes(&self) -> impl Iterator<Item = ScopeRef> + use<> {
         std::iter::successors(self.innermost(), |scope| scope.outer.get())
+    }
+
+    /// Is one of the scopes whose bodies run here a scope of this runtime?
+    pub(crate) fn is_in_scope_of(&self, shared: &Shared) -> bool {
+        // SAFETY: open scopes of our own.
+        self.open_scopes().any(|scope| std::ptr::eq(unsafe { scope.shared() }, shared))
     }
 
     /// The scope that whatever is done here is done in: the innermost open one, or the one this fiber is a child of.
@@ -146,9 +156,14 @@ impl<'a> Here<'a> {
     }
 
     /// Is there a cancellation that may be delivered now? Asked if a flag says that there may be.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due_unless(false)
+    }
+
+    /// The same for one who need not wait if `settled` holds: then a child's panic is not due, because it may be what he is about to take.
     #[cold]
     #[inline(never)]
-    pub(crate) fn is_due(&self) -> bool {
+    pub(crate) fn is_due_unless(&self, settled: bool) -> bool {
         if self.is_cooperative() {
             return false;
         }
@@ -160,7 +175,8 @@ impl<'a> Here<'a> {
         if flags & flag::CANCEL_BODY == 0 {
             return false;
         }
-        if self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(ScopeRecord::is_body_cancelled) {
+        if self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.is_body_cancelled(settled))
+        {
             return true;
         }
         // A child's panic that was taken by a join. If nothing else is behind the flag, nobody need look any more.
@@ -169,9 +185,14 @@ impl<'a> Here<'a> {
     }
 
     /// Is there a cancellation, whether it may be delivered or not? Asked if a flag says that there may be.
-    #[cold]
     pub(crate) fn is_observable(&self) -> bool {
-        self.flags() & flag::CANCEL != 0 || self.open_scopes().any(ScopeRecord::is_body_cancelled)
+        self.is_observable_unless(false)
+    }
+
+    /// As [`is_due_unless`](Self::is_due_unless).
+    #[cold]
+    pub(crate) fn is_observable_unless(&self, settled: bool) -> bool {
+        self.flags() & flag::CANCEL != 0 || self.open_scopes().any(|scope| scope.is_body_cancelled(settled))
     }
 
     /// A scope is closed, or was not cancelled after all: keeps the flag only if one that is open says so.
@@ -180,17 +201,20 @@ impl<'a> Here<'a> {
         // SeqCst read-modify-write: whoever cancels a scope marks it and then sets the flag; we lower it and then look, each under the
         // scope's lock. So one that we do not see here sets the flag after this.
         flags.fetch_and(!flag::CANCEL_BODY, Ordering::SeqCst);
-        if self.open_scopes().any(|scope| scope.body_cause().code != 0 || scope.has_untaken_panic()) {
+        if self.open_scopes().any(|scope| scope.body_cause().code != 0 || scope.has_told_panic()) {
             flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
         }
     }
 
-    /// A scope whose shields had their time is closed; the same for that flag. (A child that is overdue ends so.)
+    /// A scope whose shields had their time is closed; the same for that flag, which a child also has with the scope that it is in.
     pub(crate) fn lower_overdue_flag(&self) {
         let flags = &self.waiter.get().flags;
         // SeqCst: as above.
         flags.fetch_and(!flag::OVERDUE, Ordering::SeqCst);
-        if self.open_scopes().any(ScopeRecord::is_overdue) {
+        // SAFETY: the flag is what `of` asks for; the scope is open while this child runs.
+        let parent =
+            self.fiber.filter(|(_, frame)| frame.has(flag::SCOPED)).map(|(_, frame)| unsafe { ScopeRecord::of(frame) });
+        if parent.is_some_and(ScopeRecord::are_children_overdue) || self.open_scopes().any(ScopeRecord::is_overdue) {
             flags.fetch_or(flag::OVERDUE, Ordering::SeqCst);
         }
     }
@@ -202,6 +226,16 @@ impl<'a> Here<'a> {
         let flags = self.flags();
         flags & flag::CANCEL != 0
             || flags & flag::CANCEL_BODY != 0 && self.open_scopes().any(|scope| scope.body_cause().code != 0)
+    }
+
+    /// The same, but only by what is not held off here: what unwinds goes on to there.
+    pub(crate) fn is_cancelled_at_level(&self) -> bool {
+        if !self.is_cancelled() {
+            return false;
+        }
+        let hold = self.hold();
+        self.flags() & flag::CANCEL != 0 && hold == 0
+            || self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.body_cause().code != 0)
     }
 
     /// Why, if it is: the outermost first, since that is where unwinding ends.
@@ -237,8 +271,9 @@ impl<'a> Here<'a> {
 
     /// This fiber or thread unwinds from now on, until it is found not to any more.
     pub(crate) fn begin_unwinding(&self) {
-        if let Some((_, frame)) = self.fiber {
-            begin_unwinding(frame, frame.top().expect("a running fiber has a stack"));
+        match self.fiber {
+            Some((_, frame)) => begin_unwinding(frame, frame.top().expect("a running fiber has a stack")),
+            None => self.standing.unwinding.set(true),
         }
     }
 }
@@ -250,7 +285,8 @@ impl<'a> Here<'a> {
 pub(crate) fn wait_kind(worker: &Worker, frame: FrameRef) -> Arm {
     let here = Here::on(worker, frame);
     let kind = here.wait_kind();
-    if kind == ARM_REVOCABLE && here.hold() == 0 {
+    // (A shield that holds nothing off for now, because the time for it is over in a scope that is open here, may do so again.)
+    if kind == ARM_REVOCABLE && here.hold() == 0 && here.standing.shields.get() == 0 {
         frame.lower(flag::HOLD_OFF);
     }
     kind
@@ -329,25 +365,27 @@ pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal:
     worker.parked_unwinding.set(worker.parked_unwinding.get() - counted);
 }
 
-/// On entry to a blocking call that may not have to wait: unwinds if whatever runs here is cancelled and may be unwound.
+/// On entry to a blocking call of a plain thread, which need not wait if `settled` says so; see [`Here::is_due_unless`]. Nobody cancels a
+/// thread, but the scopes whose bodies it runs.
 #[inline(always)]
-pub(crate) fn entry() {
-    if let Some(worker) = current::worker()
-        && let Some(frame) = worker.current.get()
-        && frame.has(flag::ANY_CANCEL)
-    {
-        checkpoint();
+pub(crate) fn thread_entry_unless(settled: impl FnOnce() -> bool) {
+    if !current::thread_standing().open.get().is_null() {
+        checkpoint_unless(settled());
     }
 }
 
 /// Unwinds if whatever runs here is cancelled and may be unwound.
-#[inline(never)]
 pub(crate) fn checkpoint() {
+    checkpoint_unless(false);
+}
+
+#[inline(never)]
+pub(crate) fn checkpoint_unless(settled: bool) {
     let Some(here) = Here::new() else { return };
     if here.nearest_deadline() != NEVER {
         here.check_deadlines();
     }
-    if here.flags() & flag::ANY_CANCEL != 0 && here.is_due() {
+    if here.flags() & flag::ANY_CANCEL != 0 && here.is_due_unless(settled) {
         deliver();
     }
 }
@@ -364,9 +402,9 @@ pub(crate) fn deliver() -> ! {
         if deliveries > 1 {
             repeated(worker, frame);
         }
-        here.begin_unwinding();
         crate::fiber::overflow_reserve(frame);
     }
+    here.begin_unwinding();
     unwind_quietly()
 }
 
@@ -399,9 +437,13 @@ fn repeated(worker: &Worker, frame: FrameRef) {
     }
 }
 
-/// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber notes by itself that it unwinds.
+/// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber notes by itself that it unwinds; and, if it
+/// is a cancellation, that one has arrived.
 pub(crate) fn pass_on(payload: Box<dyn Any + Send>) -> ! {
     if let Some(here) = Here::new() {
+        if is_cancellation(&*payload) {
+            here.standing.deliveries.set(here.standing.deliveries.get().max(1));
+        }
         here.begin_unwinding();
     }
     resume_unwind(payload)

@@ -136,7 +136,12 @@ impl Node {
 
     /// The wait it stands for: copied out, since the node may be gone as soon as the claim is released.
     pub(crate) fn target(&self) -> (WaiterRef, Ticket, Arm) {
-        (self.waiter.get().expect("a linked node has a waiter"), self.ticket.get(), self.arm.get())
+        self.target_if_any().expect("a linked node has a waiter")
+    }
+
+    /// The same for a list that also has nodes without a wait in it; see `sched::gathering`.
+    pub(crate) fn target_if_any(&self) -> Option<(WaiterRef, Ticket, Arm)> {
+        Some((self.waiter.get()?, self.ticket.get(), self.arm.get()))
     }
 }
 
@@ -242,13 +247,20 @@ impl WaitList {
     /// # Safety
     /// Under the object's lock.
     pub(crate) unsafe fn pop_front(&self) -> Option<(WaiterRef, Ticket, Arm)> {
-        let head = self.head.get();
-        // SAFETY: linked nodes are alive, and the lock is held.
-        let node = unsafe { head.as_ref() }?;
-        let target = node.target();
-        // SAFETY: lock held (contract), and `node` is in this list.
+        // SAFETY: passed on; nobody has let the waiter go on.
+        unsafe { self.pop_front_node() }.map(Node::target)
+    }
+
+    /// Unlinks the oldest node.
+    ///
+    /// # Safety
+    /// As [`front`](Self::front).
+    pub(crate) unsafe fn pop_front_node<'a>(&self) -> Option<&'a Node> {
+        // SAFETY: lock held (contract).
+        let node = unsafe { self.front() }?;
+        // SAFETY: as above, and `node` is in this list.
         unsafe { self.remove(node) };
-        Some(target)
+        Some(node)
     }
 }
 

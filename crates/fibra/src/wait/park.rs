@@ -12,15 +12,16 @@
 use std::time::Duration;
 
 use super::cancel::{self, Here};
+use super::node::WaiterRef;
 use super::reason::WaitReason;
 pub(crate) use super::waitable::{Ended, Wait, Waitable};
 use super::waker::{ThreadRecord, ThreadWait};
 use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, ARM_TIMEOUT, Ticket};
 use crate::fiber::frame::{FrameRef, flag};
-use crate::prim::atomic::handshake_load_u32;
+use crate::prim::atomic::{Ordering, handshake_load_u32};
 use crate::prim::clock;
 use crate::sched::current;
-use crate::sched::worker::{Worker, signal};
+use crate::sched::worker::{CALLS_PER_TURN, Worker, signal};
 
 /// Waits, as whatever runs here. Cancellation unwinds the fiber.
 #[inline]
@@ -75,10 +76,41 @@ pub(crate) fn is_cancelled() -> bool {
     Here::new().is_some_and(|here| here.flags() & flag::ANY_CANCEL != 0 && here.is_observable())
 }
 
-/// On entry to a blocking call, which may not have to wait: unwinds if whatever runs here is cancelled and may be unwound.
+/// On entry to a blocking call, which may not have to wait: unwinds if whatever runs here is cancelled and may be unwound. Now and then it
+/// lets others run: a fiber whose calls are always ready must not keep its neighbours, its timers and its own deadline waiting.
 #[inline(always)]
 pub(crate) fn entry() {
-    cancel::entry();
+    entry_unless(|| false);
+}
+
+/// The same for one who need not wait if `settled` says so; see [`Waitable::is_settled`].
+#[inline(always)]
+pub(crate) fn entry_unless(settled: impl FnOnce() -> bool) {
+    match current::worker() {
+        Some(worker) => {
+            let Some(frame) = worker.current.get() else { return };
+            let left = worker.calls_left.get();
+            if left == 0 {
+                let_others_run(worker, frame);
+            } else {
+                worker.calls_left.set(left - 1);
+            }
+            if frame.has(flag::ANY_CANCEL) {
+                cancel::checkpoint_unless(settled());
+            }
+        }
+        None => cancel::thread_entry_unless(settled),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn let_others_run(worker: &Worker, frame: FrameRef) {
+    worker.calls_left.set(CALLS_PER_TURN);
+    if !frame.has(flag::NO_SUSPEND) {
+        // SAFETY: on the current fiber, whose word is RUNNING.
+        unsafe { leave(worker, frame, signal::YIELD) };
+    }
 }
 
 #[inline]
@@ -96,8 +128,8 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
         kind => kind,
     };
     let is_due = || {
-        let here = Here::on(worker, frame);
-        if watching { here.is_observable() } else { here.is_due() }
+        let (here, settled) = (Here::on(worker, frame), waitable.is_settled());
+        if watching { here.is_observable_unless(settled) } else { here.is_due_unless(settled) }
     };
     if kind != ARM_BINDING && flags & flag::ANY_CANCEL != 0 && is_due() {
         return Ended::Cancelled;
@@ -109,7 +141,7 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
         return Ended::TimedOut;
     }
     let word = &frame.waiter.word;
-    let _watching = (watching && flags & flag::BARRIER != 0).then(|| Watching::new(frame));
+    let _watching = (watching && flags & flag::BARRIER != 0).then(|| Watching::new(frame.waiter_ref()));
     let ticket = word.begin_park(kind);
     // After the word: the canceller sets the flag and then looks at the word. If it is not for this level, or not any more, somebody
     // who comes later finds the wait.
@@ -151,18 +183,20 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
 }
 
 /// Says that a wait behind a shield wants to know of what happens outside.
-struct Watching(FrameRef);
+struct Watching(WaiterRef);
 
 impl Watching {
-    fn new(frame: FrameRef) -> Self {
-        frame.raise(flag::WATCHING);
-        Self(frame)
+    fn new(waiter: WaiterRef) -> Self {
+        // Relaxed: the waiter's own flag, ordered by the change of its word that follows.
+        waiter.get().flags.fetch_or(flag::WATCHING, Ordering::Relaxed);
+        Self(waiter)
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.0.lower(flag::WATCHING);
+        // Relaxed: as above; what is seen late is a wait that is over.
+        self.0.get().flags.fetch_and(!flag::WATCHING, Ordering::Relaxed);
     }
 }
 
@@ -181,9 +215,6 @@ fn suspend_until(worker: &Worker, frame: FrameRef, ticket: Ticket, deadline: u64
 #[inline(never)]
 fn thread_wait(waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
     let left = || how.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_sub(clock::now())));
-    if left() == Some(Duration::ZERO) {
-        return Ended::TimedOut;
-    }
     let ended = ThreadRecord::with_mine(|record| {
         let publish = |waiter, ticket| waitable.publish(waiter, ticket);
         let kind = match how.kind() {
@@ -191,9 +222,19 @@ fn thread_wait(waitable: &impl Waitable, how: Wait, watching: bool) -> Ended {
             kind => kind,
         };
         let is_due = || {
-            let here = Here::on_thread(record);
-            if watching { here.is_observable() } else { here.is_due() }
+            let (here, settled) = (Here::on_thread(record), waitable.is_settled());
+            if watching { here.is_observable_unless(settled) } else { here.is_due_unless(settled) }
         };
+        if left() == Some(Duration::ZERO) {
+            // As on a fiber: also who does not wait learns that he is cancelled.
+            let flags = Here::on_thread(record).flags();
+            let due = kind != ARM_BINDING && flags & flag::ANY_CANCEL != 0 && is_due();
+            return if due { ThreadWait::Cancelled } else { ThreadWait::TimedOut };
+        }
+        let waiter = record.waiter_ref();
+        // Relaxed: the thread's own flag.
+        let is_behind = waiter.get().flags.load(Ordering::Relaxed) & flag::BARRIER != 0;
+        let _watching = (watching && is_behind).then(|| Watching::new(waiter));
         record.wait(publish, || waitable.unpublish(), left, kind, is_due)
     });
     match ended {
@@ -213,7 +254,10 @@ pub(crate) fn yield_now() {
             Some(frame) => yield_fiber(worker, frame),
             None => panic!("fibra: yield_now on a worker's own stack"),
         },
-        None => crate::prim::thread::yield_now(),
+        None => {
+            cancel::thread_entry_unless(|| false);
+            crate::prim::thread::yield_now();
+        }
     }
 }
 

@@ -41,6 +41,9 @@ pub(crate) fn wait(waitable: &impl Waitable, how: Wait) -> Ended {
 /// Nobody is asked on entry in a model: only waits are cancelled.
 pub(crate) fn entry() {}
 
+/// As [`entry`].
+pub(crate) fn entry_unless(_: impl FnOnce() -> bool) {}
+
 /// No model looks in passing.
 pub(crate) fn is_cancelled() -> bool {
     false

@@ -37,6 +37,8 @@ pub enum WaitReason {
     TokenCancelled = 14,
     /// In [`join`](crate::join()): this half is done, the other one was taken by another worker: binding.
     JoinHalf = 19,
+    /// Waiting for the next of several fibers to end, in a [`JoinSet`](crate::JoinSet), in [`race`](crate::race) and the like.
+    JoinNext = 15,
     /// Waiting for a [`Mutex`](crate::sync::Mutex).
     MutexLock = 20,
     /// Waiting for a [`Condvar`](crate::sync::Condvar) to be notified.
@@ -66,7 +68,7 @@ pub enum WaitReason {
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 27] = [
+    pub const ALL: [WaitReason; 28] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -82,6 +84,7 @@ impl WaitReason {
         WaitReason::ScopeEnd,
         WaitReason::TokenCancelled,
         WaitReason::JoinHalf,
+        WaitReason::JoinNext,
         WaitReason::MutexLock,
         WaitReason::CondvarWait,
         WaitReason::CondvarRelock,
@@ -132,6 +135,7 @@ impl fmt::Display for WaitReason {
             WaitReason::ScopeEnd => "waiting for the fibers of its scope",
             WaitReason::TokenCancelled => "waiting for a token to be cancelled",
             WaitReason::JoinHalf => "waiting for the other half of a join",
+            WaitReason::JoinNext => "waiting for the next of several fibers",
             WaitReason::MutexLock => "waiting for a mutex",
             WaitReason::CondvarWait => "waiting for a condition",
             WaitReason::CondvarRelock => "waiting for the mutex of a condition",

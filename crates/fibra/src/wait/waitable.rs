@@ -12,6 +12,11 @@ pub(crate) trait Waitable {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool;
     /// Takes it back after somebody else completed the wait. Does nothing if the owner has unlinked it already.
     fn unpublish(&self);
+    /// Has what is waited for happened, for good? Asked by one who is about to be cancelled because a child has panicked: he may be about
+    /// to join that child.
+    fn is_settled(&self) -> bool {
+        false
+    }
 }
 
 /// How a wait goes about it.

@@ -5,6 +5,8 @@ use std::task::Waker;
 use super::waker::Claimed;
 pub(crate) use super::waker::{call, call_all};
 #[cfg(not(any(loom, shuttle)))]
+use super::word::State;
+#[cfg(not(any(loom, shuttle)))]
 use crate::fiber::frame::Frame;
 #[cfg(not(any(loom, shuttle)))]
 use crate::sched::current;
@@ -34,6 +36,19 @@ pub(crate) enum Place {
 #[must_use]
 pub(crate) fn go(claimed: Claimed, _: Place) -> Option<Waker> {
     claimed.go_with(|_| unreachable!("no fibers in a model"))
+}
+
+/// Calls wakers, which are user code: here, if that may run here. Not on a worker's own stack, and not on a fiber that is PARKING: then they
+/// are called soon, on a fiber of their own.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
+    if let Some(worker) = current::worker() {
+        let is_fit = worker.current.get().is_some_and(|frame| frame.waiter.word.snapshot().is(State::Running));
+        if !is_fit {
+            return worker.call_wakers(wakers);
+        }
+    }
+    call_all(wakers);
 }
 
 /// Has wakers called soon, from a place where user code may not run because the caller is PARKING: on a fiber of their own. On a plain

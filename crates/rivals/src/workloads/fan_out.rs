@@ -27,7 +27,7 @@ fn setup(params: &Params) -> Setup {
 }
 
 fn fails(request: u64, child: u64) -> bool {
-    request % FAILS_EVERY == 0 && child == CHILDREN / 2
+    request.is_multiple_of(FAILS_EVERY) && child == CHILDREN / 2
 }
 
 fn fibra(params: &Params) -> Sample {
@@ -51,7 +51,7 @@ fn fibra(params: &Params) -> Sample {
                         .collect();
                     Ok(children.into_iter().filter_map(|child| child.join().ok()).sum::<u64>())
                 });
-                assert_eq!(answer.is_err(), request % FAILS_EVERY == 0);
+                assert_eq!(answer.is_err(), request.is_multiple_of(FAILS_EVERY));
             }
             passes.end(n);
         }
@@ -87,7 +87,7 @@ fn tokio(params: &Params) -> Sample {
                         Err(aborted) => assert!(aborted.is_cancelled()),
                     }
                 }
-                assert_eq!(answer.is_err(), request % FAILS_EVERY == 0);
+                assert_eq!(answer.is_err(), request.is_multiple_of(FAILS_EVERY));
             }
             passes.end(n);
         }

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::{Cause, Listener, NEVER, PanicSlot, Reach, ScopeRecord, ScopeRef, State};
+use super::{Cause, InLife, Listener, NEVER, PanicSlot, Reach, ScopeRecord, ScopeRef, State};
 use crate::fiber::CENSUS;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::top::Standing;
-use crate::prim::atomic::{Ordering, handshake_load_u64};
+use crate::prim::atomic::{AtomicBool, Ordering, handshake_load_u64};
 use crate::prim::clock;
+use crate::prim::spin::Locked;
 use crate::prim::sync::Mutex;
 use crate::sched::enqueue::Place;
 use crate::sched::shared::{Command, Shared};
@@ -18,37 +19,57 @@ use crate::sched::timing::ScopeTimer;
 use crate::sched::worker::Worker;
 use crate::sched::{cancel, current, wake};
 use crate::wait::node::{Node, WaitList, WaiterRef};
-use crate::wait::word::{Arm, Ticket};
+use crate::wait::word::{self, Arm, Ticket};
 
 /// Instead of a cause: not cancelled, but told to drain.
 const DRAIN: u32 = 0;
 /// Instead of a cause: cancelled before, and the time for shields is over.
 const OVERDUE: u32 = 32;
 
+/// How often one looks at an owner that is about to wait, before that counts as waiting. (It takes a moment; but on a plain thread a waker
+/// may be called meanwhile, which may be what is looking.)
+const LOOKS: usize = 1000;
+
 fn is_cause(code: u32) -> bool {
     code != DRAIN && code != OVERDUE
+}
+
+/// What a child's panic comes to.
+enum Verdict {
+    Nothing,
+    Cancel(Reach),
+    /// The owner is about to wait, perhaps for this very child.
+    LookAgain,
 }
 
 impl ScopeRecord {
     /// Cancels it, if this life of it is still going on. The first cause stays.
     pub(crate) fn cancel(&'static self, life: u32, cause: &Cause, reach: Reach) {
         let mut told = Told::default();
-        self.state.with(|state| {
-            if self.life() == life && state.body.is_some() {
-                self.cancel_held(state, cause, reach, &mut told);
-            }
-        });
-        told.tell(cause);
+        self.cancel_into(life, cause, reach, &mut told);
+        told.tell();
     }
 
-    fn cancel_held(&'static self, state: &mut State, cause: &Cause, reach: Reach, told: &mut Told) {
+    fn cancel_into(&'static self, life: u32, cause: &Cause, reach: Reach, told: &mut Told) {
+        let mut held = self.state.lock();
+        if held.with(|state| self.life() == life && state.body.is_some()) {
+            self.cancel_held(held, cause, reach, told);
+        }
+    }
+
+    fn cancel_held(&'static self, held: Locked<'_, State>, cause: &Cause, reach: Reach, told: &mut Told) {
+        self.inwards(held, |scope, state| scope.cancel_one(state, cause, reach, told));
+    }
+
+    /// Cancels one, and says which scope inside comes next.
+    fn cancel_one(&'static self, state: &mut State, cause: &Cause, reach: Reach, told: &mut Told) -> Option<ScopeRef> {
         if self.root.cancel(cause.code) {
             state.children_cause = cause.clone();
-            told.add(self, state);
+            told.add(self, state, cause);
         }
-        let Some(body) = state.body else { return };
+        let body = state.body?;
         if reach == Reach::Children {
-            return;
+            return None;
         }
         if state.cause.code == 0 {
             state.cause = cause.clone();
@@ -57,20 +78,35 @@ impl ScopeRecord {
         body.get().flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
         if state.barrier {
             // It is behind a shield; unless it waits there for just this.
-            return cancel::interrupt_watcher(body);
+            cancel::interrupt_watcher(body);
+        } else if state.inner.is_none() {
+            // The lock of the innermost is held: no scope can be opened in it, behind a shield or not, nor can it be closed.
+            cancel::interrupt(body);
         }
-        match state.inner {
-            Some(inner) => inner.state.with(|state| inner.cancel_held(state, cause, reach, told)),
-            // All locks from the cancelled scope to the innermost are held: no shield can be opened in between.
-            None => cancel::interrupt(body),
+        state.inner
+    }
+
+    /// Goes from a scope inwards, as far as `visit` says. Each lock is taken before the last is given back, so none is closed meanwhile.
+    fn inwards(
+        &'static self,
+        mut held: Locked<'_, State>,
+        mut visit: impl FnMut(ScopeRef, &mut State) -> Option<ScopeRef>,
+    ) {
+        let mut scope = self;
+        while let Some(inner) = held.with(|state| visit(scope, state)) {
+            held = inner.state.lock();
+            scope = inner;
         }
     }
 
     /// Is the body cancelled? On the owner. A child's panic that nobody has taken becomes a cancellation here: the owner is about to wait
     /// for something else.
-    pub(crate) fn is_body_cancelled(&'static self) -> bool {
+    ///
+    /// Unless it need not wait (`settled`): then it may be about to take that very panic.
+    pub(crate) fn is_body_cancelled(&'static self, settled: bool) -> bool {
         let (cancelled, untaken) = self.state.with(|state| {
-            (state.cause.code != 0, !self.isolate.get() && state.panics.iter().any(|panic| panic.is_there()))
+            let untaken = !settled && !self.isolate.get() && state.panics.iter().any(|panic| panic.is_told());
+            (state.cause.code != 0, untaken)
         });
         if !cancelled && untaken {
             self.cancel(self.life(), &Cause::from(cancel::code::PANICKED), Reach::All);
@@ -83,27 +119,33 @@ impl ScopeRecord {
         !self.isolate.get() && self.state.with(|state| state.panics.iter().any(|panic| panic.is_there()))
     }
 
+    /// The same of children that have ended, and whose end nobody was waiting for.
+    pub(crate) fn has_told_panic(&self) -> bool {
+        !self.isolate.get() && self.state.with(|state| state.panics.iter().any(|panic| panic.is_told()))
+    }
+
     /// The time that a cancelled scope gives to shields is over: they hold nothing off any more, for the body, the children and what is
     /// open inside.
     pub(crate) fn end_grace(&'static self, life: u32) {
         let mut told = Told::default();
-        self.state.with(|state| {
-            if self.life() == life && state.body.is_some() && self.root.cancelled() != 0 {
-                self.end_grace_held(state, &mut told);
-            }
-        });
-        told.tell(&Cause::from(OVERDUE));
+        let mut held = self.state.lock();
+        if held.with(|state| self.life() == life && state.body.is_some() && self.root.cancelled() != 0) {
+            self.end_grace_held(held, &mut told);
+        } else {
+            drop(held);
+        }
+        told.tell();
     }
 
-    fn end_grace_held(&'static self, state: &mut State, told: &mut Told) {
-        state.overdue = true;
-        told.add(self, state);
-        if let Some(body) = state.body.filter(|_| state.cause.code != 0) {
-            cancel::end_shields(body);
-        }
-        if let Some(inner) = state.inner {
-            inner.state.with(|state| inner.end_grace_held(state, told));
-        }
+    fn end_grace_held(&'static self, held: Locked<'_, State>, told: &mut Told) {
+        self.inwards(held, |scope, state| {
+            state.overdue = true;
+            told.add(scope, state, &Cause::from(OVERDUE));
+            if let Some(body) = state.body.filter(|_| state.cause.code != 0) {
+                cancel::end_shields(body);
+            }
+            state.inner
+        });
     }
 
     /// Why the body is cancelled; code 0 if it is not.
@@ -116,6 +158,11 @@ impl ScopeRecord {
         self.state.with(|state| state.overdue && state.cause.code != 0)
     }
 
+    /// And for the children?
+    pub(crate) fn are_children_overdue(&self) -> bool {
+        self.state.with(|state| state.overdue)
+    }
+
     /// Why the children are cancelled; code 0 if they are not.
     pub(crate) fn children_cause(&self) -> Cause {
         self.state.with(|state| state.children_cause.clone())
@@ -123,7 +170,8 @@ impl ScopeRecord {
 
     /// A child is about to end with a panic; the payload is kept for its handle and for the scope.
     pub(crate) fn keep_panic(&'static self, payload: Box<dyn std::any::Any + Send>) -> Arc<PanicSlot> {
-        let slot = Arc::new(PanicSlot { payload: Mutex::new(Some(payload)), scope: self, life: self.life() });
+        let (payload, told) = (Mutex::new(Some(payload)), AtomicBool::new(false));
+        let slot = Arc::new(PanicSlot { payload, told, scope: self, life: self.life() });
         self.state.with(|state| state.panics.push(slot.clone()));
         slot
     }
@@ -134,53 +182,84 @@ impl ScopeRecord {
     }
 
     /// A child has panicked, and nobody was joining it. If the owner waits for something else, or for nothing any more, that cancels the
-    /// scope; if it is running, it may yet join the child: it decides when it next waits.
+    /// scope; if it is running, it may yet join the child: it decides when it next waits. If it is about to wait, perhaps for this child,
+    /// which it then finds ended, that is seen in a moment.
     pub(crate) fn panicked(&'static self, life: u32) {
-        if self.isolate.get() {
-            return;
-        }
         let cause = Cause::from(cancel::code::PANICKED);
         let mut told = Told::default();
-        self.state.with(|state| {
-            let Some(body) = state.body.filter(|_| self.life() == life) else { return };
-            if state.over {
-                return self.cancel_held(state, &cause, Reach::Children, &mut told);
-            }
-            // SeqCst: as in `cancel_held`.
-            body.get().flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
-            if body.get().word.look_after_flag().is_waiting() {
-                self.cancel_held(state, &cause, Reach::All, &mut told);
-            }
-        });
-        told.tell(&cause);
-    }
-
-    /// On any thread, after the scope was marked: cancels the children that have started.
-    fn cancel_children(&'static self, shared: &Shared, life: u32, cause: u32) {
-        // SeqCst: second half of the handshake with `list_on`; `Root::cancel` was the first.
-        let holders = handshake_load_u64(&self.holders);
-        let here = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared)).map(|worker| worker.index);
-        let home = self.home.get() as usize;
-        for index in 0..shared.remotes.len() {
-            if index != home && holders & (1 << (index % 64)) == 0 {
-                continue;
-            }
-            match current::worker() {
-                Some(worker) if here == Some(index) => worker.cancel_children_here(self, life, cause),
-                _ => shared.post(index, Command::Scope { scope: self, life, cause }),
-            }
-        }
-        // SeqCst read-modify-write: as above.
-        if is_cause(cause) && self.has_tasks.fetch_or(false, Ordering::SeqCst) {
-            // A task leaves this map before its frame is recycled, so under the lock all are alive.
-            for frame in shared.tasks.lock().values() {
-                if frame.root.get() == self.as_ptr() {
-                    cancel_fiber(frame, cause);
+        for looks in 0.. {
+            let mut held = self.state.lock();
+            let verdict = held.with(|state| {
+                // In this order: it may be another life, and then the rest is not for us to read.
+                let Some(body) = state.body.filter(|_| self.life() == life && !self.isolate.get()) else {
+                    return Verdict::Nothing;
+                };
+                let mut untaken = false;
+                for panic in state.panics.iter().filter(|panic| panic.is_there()) {
+                    panic.tell();
+                    untaken = true;
+                }
+                if !untaken {
+                    // Somebody has joined it meanwhile.
+                    return Verdict::Nothing;
+                }
+                if state.over {
+                    return Verdict::Cancel(Reach::Children);
+                }
+                // SeqCst: as in `cancel_one`.
+                body.get().flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
+                let seen = body.get().word.look_after_flag();
+                if seen.is(word::State::Parking) && !seen.is_claimed() && looks < LOOKS {
+                    Verdict::LookAgain
+                } else if seen.is_waiting() {
+                    Verdict::Cancel(Reach::All)
+                } else {
+                    Verdict::Nothing
+                }
+            });
+            match verdict {
+                Verdict::Cancel(reach) => {
+                    self.cancel_held(held, &cause, reach, &mut told);
+                    break;
+                }
+                Verdict::Nothing => break,
+                Verdict::LookAgain => {
+                    drop(held);
+                    crate::prim::thread::yield_now();
                 }
             }
         }
+        told.tell();
+    }
+
+    /// On any thread, after the scope was marked: cancels the children that have started. It may be over by now, and its record serve another
+    /// scope: nothing is read from it that is not atomic, and nothing done to a child before `life` is compared.
+    fn cancel_children(&'static self, entry: &Entry, shared: &Shared, told: &mut Told) {
+        let (life, cause) = (entry.life, &entry.cause);
+        // SeqCst: second half of the handshake with `list_on`; `Root::cancel` was the first.
+        let holders = handshake_load_u64(&self.holders);
+        let here = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared)).map(|worker| worker.index);
+        for index in 0..shared.remotes.len() {
+            if index != entry.home as usize && holders & (1 << (index % 64)) == 0 {
+                continue;
+            }
+            match current::worker() {
+                Some(worker) if here == Some(index) => told.children_here(worker, self, life, cause),
+                _ => shared.post(index, Command::Scope { scope: self, life, cause: cause.code }),
+            }
+        }
+        // SeqCst read-modify-write: as above.
+        if is_cause(cause.code) && self.has_tasks.fetch_or(false, Ordering::SeqCst) {
+            let tasks = shared.tasks.lock();
+            // A task leaves this map before its frame is recycled, so under the lock all are alive. If one of the next life is in it, that
+            // life is seen here.
+            let here = tasks.values().filter(|_| self.life() == life);
+            for frame in here.filter(|frame| frame.root.get() == self.as_ptr()) {
+                told.fiber(frame, cause);
+            }
+        }
         // Those that wait for their turn start now, and end at once.
-        if is_cause(cause) && self.limited.get() {
+        if is_cause(cause.code) && entry.limited {
             let waiting = self.state.with(|state| {
                 if self.life() != life {
                     return VecDeque::new();
@@ -207,38 +286,42 @@ impl ScopeRecord {
     /// Asks the children, and what is open inside, to come to an end.
     pub(crate) fn drain(&'static self, life: u32) {
         let mut told = Told::default();
-        self.state.with(|state| {
-            if self.life() == life && state.body.is_some() {
-                self.drain_held(state, &mut told);
-            }
-        });
-        told.tell(&Cause::default());
+        let mut held = self.state.lock();
+        if held.with(|state| self.life() == life && state.body.is_some()) {
+            self.drain_held(held, &mut told);
+        } else {
+            drop(held);
+        }
+        told.tell();
     }
 
-    fn drain_held(&'static self, state: &mut State, told: &mut Told) {
-        if std::mem::replace(&mut state.draining, true) {
-            return;
-        }
-        told.add(self, state);
-        if let Some(list) = &state.watchers.0 {
-            // SAFETY: under the lock of the list.
-            while let Some((waiter, ticket, arm)) = unsafe { list.pop_front() } {
-                let waker = wake::complete(waiter, ticket, arm, Place::Tail);
-                debug_assert!(waker.is_none(), "futures do not watch scopes");
+    fn drain_held(&'static self, held: Locked<'_, State>, told: &mut Told) {
+        self.inwards(held, |scope, state| {
+            if std::mem::replace(&mut state.draining, true) {
+                return None;
             }
-        }
-        if let Some(inner) = state.inner {
-            inner.state.with(|state| inner.drain_held(state, told));
-        }
+            told.add(scope, state, &Cause::from(DRAIN));
+            if let Some(list) = &state.watchers.0 {
+                // SAFETY: under the lock of the list.
+                while let Some((waiter, ticket, arm)) = unsafe { list.pop_front() } {
+                    let waker = wake::complete(waiter, ticket, arm, Place::Tail);
+                    debug_assert!(waker.is_none(), "futures do not watch scopes");
+                }
+            }
+            state.inner
+        });
     }
 
     pub(crate) fn is_draining(&self) -> bool {
         self.state.with(|state| state.draining)
     }
 
-    /// Links the node of somebody who waits for the scope to be drained. False: it is.
-    pub(crate) fn watch(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
+    /// Links the node of somebody who waits for the scope to be drained. False: it is. In another life it never will be.
+    pub(crate) fn watch(&self, life: u32, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
         self.state.with(|state| {
+            if self.life() != life || state.body.is_none() {
+                return true;
+            }
             if state.draining {
                 return false;
             }
@@ -270,100 +353,144 @@ impl ScopeRecord {
     }
 }
 
-/// What remains to be done when the locks are free: the scopes whose children have to be told.
+/// What remains to be done when the locks are free: the scopes whose children have to be told, and then the listeners, which call user code.
+///
+/// A list and no recursion: a tree of scopes may be much deeper than the stack of whoever cancels it.
 #[derive(Default)]
-struct Told(Vec<(ScopeRef, u32, NonNull<Shared>, Option<Arc<dyn Listener>>)>);
+#[must_use = "nobody is told before `tell`"]
+pub(crate) struct Told {
+    scopes: VecDeque<Entry>,
+    listeners: VecDeque<(Arc<dyn Listener>, Cause)>,
+}
+
+/// A scope whose children have to be told, and what was read from it under its lock.
+struct Entry {
+    scope: ScopeRef,
+    life: u32,
+    shared: NonNull<Shared>,
+    home: u32,
+    grace: u64,
+    limited: bool,
+    cause: Cause,
+}
 
 impl Told {
     /// Under the lock of the scope.
-    fn add(&mut self, scope: ScopeRef, state: &State) {
+    fn add(&mut self, scope: ScopeRef, state: &State, cause: &Cause) {
         // SAFETY: the lock is held, so the scope stays open.
         let shared = unsafe { scope.shared() };
         shared.visitors.enter();
-        self.0.push((scope, scope.life(), NonNull::from(shared), state.listener.clone()));
-    }
-
-    fn tell(self, cause: &Cause) {
-        for (scope, life, shared, listener) in self.0 {
-            // SAFETY: the visit keeps it there.
-            let shared = unsafe { shared.as_ref() };
-            if is_cause(cause.code) && scope.grace.get() != NEVER {
-                scope.set_timer(shared, life, ScopeTimer::Grace, clock::now().saturating_add(scope.grace.get()));
-            }
-            scope.cancel_children(shared, life, cause.code);
-            if is_cause(cause.code)
-                && let Some(listener) = listener
-            {
-                listener.cancelled(cause);
-            }
-            shared.visitors.leave();
+        self.scopes.push_back(Entry {
+            scope,
+            life: scope.life(),
+            shared: NonNull::from(shared),
+            home: scope.home(),
+            grace: scope.grace.get(),
+            limited: scope.limited.get(),
+            cause: cause.clone(),
+        });
+        if is_cause(cause.code)
+            && let Some(listener) = &state.listener
+        {
+            self.listeners.push_back((listener.clone(), cause.clone()));
         }
     }
-}
 
-impl Worker {
-    /// Cancels (or, for cause 0, drains) the children of a scope that have started on this worker, and the scopes that they have opened.
-    pub(in crate::sched) fn cancel_children_here(&self, scope: ScopeRef, life: u32, cause: u32) {
+    /// With no lock held.
+    pub(crate) fn tell(mut self) {
+        loop {
+            while let Some(entry) = self.scopes.pop_front() {
+                // SAFETY: the visit keeps it there.
+                let shared = unsafe { entry.shared.as_ref() };
+                if is_cause(entry.cause.code) && entry.grace != NEVER {
+                    let at = clock::now().saturating_add(entry.grace);
+                    entry.scope.set_timer(shared, entry.life, ScopeTimer::Grace, at);
+                }
+                entry.scope.cancel_children(&entry, shared, &mut self);
+                shared.visitors.leave();
+            }
+            let Some((listener, cause)) = self.listeners.pop_front() else { return };
+            let mut more = Vec::new();
+            listener.cancelled(&cause, &mut more);
+            for (scope, life) in more {
+                scope.cancel_into(life, &cause, Reach::All, &mut self);
+            }
+        }
+    }
+
+    /// On this worker: the children of a scope that have started here, and the scopes that they have opened.
+    pub(in crate::sched) fn children_here(&mut self, worker: &Worker, scope: ScopeRef, life: u32, cause: &Cause) {
         if scope.life() != life {
             return;
         }
-        let mut at = scope.list_on(self).get();
+        let mut at = scope.list_on(worker).get();
         // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
         while let Some(frame) = unsafe { at.as_ref() } {
             at = frame.next_started.get();
             if frame.root.get() == scope.as_ptr() {
-                self.cancel_fiber_here(frame, cause);
+                self.fiber_here(frame, cause);
             }
         }
     }
 
-    /// Cancels (or drains, or ends the grace of) a started fiber of this worker.
-    pub(in crate::sched) fn cancel_fiber_here(&self, frame: FrameRef, cause: u32) {
-        if is_cause(cause) {
-            cancel::request(frame, cause);
-        } else if cause == OVERDUE {
+    /// Cancels (or drains, or ends the grace of) a started fiber of the worker that this runs on.
+    pub(in crate::sched) fn fiber_here(&mut self, frame: FrameRef, cause: &Cause) {
+        if is_cause(cause.code) {
+            cancel::request(frame, cause.code);
+        } else if cause.code == OVERDUE {
             cancel::end_shields(frame.waiter_ref());
         }
         if frame.has(flag::OPEN_SCOPES)
             && let Some(top) = frame.top()
         {
-            tell_open_scopes(frame, outermost(&top.standing), cause);
+            self.open_scopes(frame, outermost(&top.standing), cause);
+        }
+    }
+
+    /// Cancels a fiber and the scopes that are open on it, from anywhere. The caller keeps the frame from being recycled.
+    pub(in crate::sched) fn fiber(&mut self, frame: FrameRef, cause: &Cause) {
+        cancel::request(frame, cause.code);
+        if frame.has(flag::OPEN_SCOPES) {
+            // The stack may be another fiber's by the time it is looked at, but it does not go away during a census.
+            let census = CENSUS.lock();
+            let scope = frame.top().and_then(|top| outermost(&top.standing));
+            drop(census);
+            self.open_scopes(frame, scope, cause);
+        }
+    }
+
+    fn open_scopes(&mut self, frame: FrameRef, outermost: Option<ScopeRef>, cause: &Cause) {
+        let Some(scope) = outermost else { return };
+        let mut held = scope.state.lock();
+        // Perhaps it was closed meanwhile, and serves somebody else.
+        if held.with(|state| state.body != Some(frame.waiter_ref())) {
+            return;
+        }
+        match cause.code {
+            DRAIN => scope.drain_held(held, self),
+            OVERDUE => scope.end_grace_held(held, self),
+            _ => scope.cancel_held(held, cause, Reach::All, self),
         }
     }
 }
 
-/// Cancels a fiber and the scopes that are open on it. The caller keeps the frame from being recycled.
+/// Cancels a fiber and the scopes that are open on it. The caller keeps the frame from being recycled, and holds no lock.
 pub(crate) fn cancel_fiber(frame: FrameRef, cause: u32) {
-    cancel::request(frame, cause);
-    if frame.has(flag::OPEN_SCOPES) {
-        // The stack may be another fiber's by the time it is looked at, but it does not go away during a census.
-        let census = CENSUS.lock();
-        let scope = frame.top().and_then(|top| outermost(&top.standing));
-        drop(census);
-        tell_open_scopes(frame, scope, cause);
+    let mut told = Told::default();
+    told.fiber(frame, &Cause::from(cause));
+    told.tell();
+}
+
+/// Cancels these scopes, each if it is still in this life.
+pub(crate) fn cancel_all(scopes: &[InLife], cause: &Cause) {
+    let mut told = Told::default();
+    for (scope, life) in scopes {
+        scope.cancel_into(*life, cause, Reach::All, &mut told);
     }
+    told.tell();
 }
 
 fn outermost(standing: &Standing) -> Option<ScopeRef> {
     // Acquire: pairs with the release in `scope::body`, when the scope was opened.
     ScopeRecord::from_ptr(standing.outermost.load(Ordering::Acquire))
-}
-
-fn tell_open_scopes(frame: FrameRef, outermost: Option<ScopeRef>, cause: u32) {
-    let Some(scope) = outermost else { return };
-    let mut told = Told::default();
-    let cause = Cause::from(cause);
-    scope.state.with(|state| {
-        // Perhaps it was closed meanwhile, and serves somebody else.
-        if state.body == Some(frame.waiter_ref()) {
-            if cause.code == DRAIN {
-                scope.drain_held(state, &mut told);
-            } else if cause.code == OVERDUE {
-                scope.end_grace_held(state, &mut told);
-            } else {
-                scope.cancel_held(state, &cause, Reach::All, &mut told);
-            }
-        }
-    });
-    told.tell(&cause);
 }

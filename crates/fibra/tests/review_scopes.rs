@@ -1,0 +1,615 @@
+//! What a hostile reading of scopes and cancellation found, each as a program that went wrong.
+//!
+//! Those that hung or ended the process run in a child, so that one of them does not hide the others.
+
+#![allow(clippy::disallowed_types)] // These stand outside the runtime.
+
+mod support;
+
+use std::future::{Future, pending, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use fibra::channel::{bounded, rendezvous};
+use fibra::{CancelToken, Runtime, Scope};
+use support::{is_child, rerun_self, watchdog};
+
+const LONG: Duration = Duration::from_secs(3600);
+const MOMENT: Duration = Duration::from_millis(5);
+
+/// Runs `f` in a process of its own, which has to end by itself, and well.
+#[track_caller]
+fn in_child(test: &str, f: impl FnOnce()) {
+    if is_child(test) {
+        let _watchdog = watchdog(20);
+        return f();
+    }
+    let ended = rerun_self(test, &[]);
+    assert!(ended.status.success(), "{:?}\n{}\n{}", ended.status, ended.stdout, ended.stderr);
+}
+
+fn runtime(workers: usize) -> Runtime {
+    Runtime::builder().workers(workers).build().unwrap()
+}
+
+/// Waits on a plain thread, or on a fiber without parking.
+fn spin_until(holds: impl Fn() -> bool) {
+    while !holds() {
+        std::thread::yield_now();
+    }
+}
+
+// ---- Cancelling what is inside what is cancelled
+
+// The runtime's map of tasks was locked while a task in it was cancelled; what that task had open has tasks as well.
+#[test]
+fn a_task_that_has_a_scope_with_tasks_is_cancelled() {
+    in_child("a_task_that_has_a_scope_with_tasks_is_cancelled", || {
+        runtime(1).run(|| {
+            let ended = AtomicUsize::new(0);
+            let token = CancelToken::new();
+            let outcome = Scope::builder().token(token.clone()).run(|s| {
+                let (tx, rx) = bounded::<()>(1);
+                let ended = &ended;
+                s.spawn_future(async move {
+                    let _count = CountDrop(ended);
+                    fibra::scope(|inner| {
+                        inner.spawn_future(async move {
+                            let _count = CountDrop(ended);
+                            tx.send(()).unwrap();
+                            pending::<()>().await;
+                        });
+                    });
+                });
+                rx.recv().unwrap();
+                // From outside, while the only worker is busy here.
+                std::thread::scope(|threads| _ = threads.spawn(|| token.cancel()).join());
+            });
+            assert!(outcome.is_err());
+            assert_eq!(ended.load(SeqCst), 2);
+        });
+    });
+}
+
+struct CountDrop<'a>(&'a AtomicUsize);
+
+impl Drop for CountDrop<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// A child that opens a scope with a child that opens a scope; the innermost waits for ever.
+fn tree(depth: usize, at_the_bottom: &(dyn Fn() + Sync)) {
+    if depth == 0 {
+        at_the_bottom();
+        fibra::sleep(LONG);
+    }
+    fibra::scope(|s| {
+        s.spawn(move || tree(depth - 1, at_the_bottom));
+    });
+}
+
+// The canceller's own stack grew with the depth of what it cancelled.
+#[test]
+fn a_deep_tree_is_cancelled_on_a_small_stack() {
+    in_child("a_deep_tree_is_cancelled_on_a_small_stack", || {
+        let run = |cancel_late: bool| {
+            let rt = Runtime::builder().workers(1).stack_size(64 << 10).build().unwrap();
+            rt.run(|| {
+                fibra::scope(|s| {
+                    let (tx, rx) = bounded::<()>(1);
+                    s.spawn(move || {
+                        let timeout = if cancel_late { Duration::from_millis(500) } else { LONG };
+                        let _ = Scope::builder().timeout(timeout).run(|_| tree(3000, &|| _ = tx.try_send(())));
+                    });
+                    rx.recv().unwrap();
+                    if !cancel_late {
+                        s.spawn(|| s.cancel());
+                    }
+                });
+            });
+        };
+        run(false);
+        run(true);
+    });
+}
+
+/// Scopes one inside the other on one fiber.
+fn nest(depth: usize, at_the_bottom: &dyn Fn()) {
+    if depth == 0 {
+        return at_the_bottom();
+    }
+    fibra::scope(|_| nest(depth - 1, at_the_bottom));
+}
+
+#[test]
+fn a_deep_nest_of_bodies_is_cancelled_on_a_small_stack() {
+    in_child("a_deep_nest_of_bodies_is_cancelled_on_a_small_stack", || {
+        let rt = Runtime::builder().workers(1).stack_size(64 << 10).build().unwrap();
+        rt.run(|| {
+            let token = CancelToken::new();
+            let cancel = token.clone();
+            let outcome = Scope::builder().token(token).run(|_| {
+                // This is the root fiber, which has 8 MiB.
+                nest(2000, &|| {
+                    fibra::spawn(move || ()).join().unwrap();
+                    let cancel = cancel.clone();
+                    fibra::spawn(move || cancel.cancel());
+                    fibra::sleep(LONG);
+                });
+            });
+            assert!(outcome.is_err());
+        });
+    });
+}
+
+/// A waker that waits, on its thread, until it is let go.
+#[derive(Default)]
+struct Slow {
+    called: AtomicBool,
+    go_on: AtomicBool,
+    /// Set by the canceller when it is done.
+    all_told: AtomicBool,
+}
+
+impl Wake for Slow {
+    fn wake(self: Arc<Self>) {
+        self.called.store(true, SeqCst);
+        spin_until(|| self.go_on.load(SeqCst));
+    }
+}
+
+/// A scope with a token that has a slow waker, and a scope in it. It is cancelled from outside; `afterwards` while the waker is at it.
+fn with_a_slow_waker(has_task: bool, afterwards: impl FnOnce(&Slow)) {
+    let slow = Arc::new(Slow::default());
+    let button = CancelToken::new();
+    std::thread::scope(|threads| {
+        let outcome = Scope::builder().token(button.clone()).run(|s| {
+            let token = s.token();
+            let mut cancelled = pin!(token.cancelled());
+            let waker = Waker::from(slow.clone());
+            assert!(cancelled.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            fibra::scope(|inner| {
+                if has_task {
+                    inner.spawn_future(pending::<()>());
+                }
+                threads.spawn(|| {
+                    button.cancel();
+                    slow.all_told.store(true, SeqCst);
+                });
+                fibra::sleep(LONG);
+            });
+        });
+        assert!(outcome.is_err());
+        spin_until(|| slow.called.load(SeqCst));
+        afterwards(&slow);
+        slow.go_on.store(true, SeqCst);
+    });
+}
+
+// It was called before everybody was told who is cancelled.
+#[test]
+fn a_slow_waker_does_not_hold_up_the_cancellation() {
+    in_child("a_slow_waker_does_not_hold_up_the_cancellation", || runtime(1).run(|| with_a_slow_waker(true, |_| ())));
+}
+
+// A canceller that was slow (here because of a waker that it calls) told the tasks of the next scope in the same record.
+#[test]
+fn a_late_canceller_leaves_the_next_scope_alone() {
+    in_child("a_late_canceller_leaves_the_next_scope_alone", || {
+        let afterwards = |slow: &Slow| {
+            // As before, so that the records are the same.
+            fibra::scope(|_| {
+                fibra::scope(|inner| {
+                    let task = inner.spawn_future(async {
+                        slow.go_on.store(true, SeqCst);
+                        while !slow.all_told.load(SeqCst) {
+                            yield_once().await;
+                        }
+                        yield_once().await;
+                    });
+                    assert!(task.join().is_ok(), "a task was cancelled in a scope that nobody cancelled");
+                });
+            });
+        };
+        runtime(1).run(|| with_a_slow_waker(false, afterwards));
+    });
+}
+
+async fn yield_once() {
+    let mut first = true;
+    poll_fn(|cx| {
+        cx.waker().wake_by_ref();
+        if std::mem::take(&mut first) { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+}
+
+// ---- Wakers are user code
+
+/// A waker that lets others run before it says that it was called.
+struct Polite {
+    called: AtomicUsize,
+    refused: AtomicBool,
+}
+
+impl Wake for Polite {
+    fn wake(self: Arc<Self>) {
+        self.refused.fetch_or(catch_unwind(fibra::yield_now).is_err(), SeqCst);
+        self.called.fetch_add(1, SeqCst);
+    }
+}
+
+fn polite() -> Arc<Polite> {
+    Arc::new(Polite { called: AtomicUsize::new(0), refused: AtomicBool::new(false) })
+}
+
+fn poll_once(future: Pin<&mut impl Future>, waker: &Arc<Polite>) {
+    let waker = Waker::from(waker.clone());
+    assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
+}
+
+// A deadline that fires, and a command to a worker, called the wakers of the scope's token on the scheduler's stack.
+#[test]
+fn wakers_of_a_scopes_token_are_called_on_fibers() {
+    let _watchdog = watchdog(30);
+    runtime(1).run(|| {
+        let waker = polite();
+        let outcome = fibra::timeout(MOMENT, || {
+            fibra::scope(|s| {
+                let token = s.token();
+                let mut cancelled = pin!(token.cancelled());
+                poll_once(cancelled.as_mut(), &waker);
+                fibra::sleep(LONG);
+            });
+        });
+        assert!(outcome.is_err());
+        while waker.called.load(SeqCst) == 0 {
+            fibra::yield_now();
+        }
+        assert!(!waker.refused.load(SeqCst), "user code ran where nothing may block");
+    });
+}
+
+/// A waker that lets a fiber end, and another one have its place.
+struct Replaces {
+    go_on: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+impl Wake for Replaces {
+    fn wake(self: Arc<Self>) {
+        self.go_on.store(true, SeqCst);
+        while !self.has_ended.load(SeqCst) {
+            fibra::yield_now();
+        }
+        let begun = Arc::new(AtomicUsize::new(0));
+        for _ in 0..10 {
+            let begun = begun.clone();
+            fibra::spawn(move || {
+                begun.fetch_add(1, SeqCst);
+                fibra::sleep(MOMENT);
+            });
+        }
+        while begun.load(SeqCst) < 10 {
+            fibra::yield_now();
+        }
+    }
+}
+
+// While one worker's children were walked through, such a waker let one of them end, and the rest of the list was lost.
+#[test]
+fn a_waker_that_yields_does_not_hide_the_other_children() {
+    in_child("a_waker_that_yields_does_not_hide_the_other_children", || {
+        runtime(1).run(|| {
+            let waker = Arc::new(Replaces { go_on: AtomicBool::new(false), has_ended: AtomicBool::new(false) });
+            fibra::scope(|s| {
+                s.spawn_local(|| fibra::sleep(LONG));
+                fibra::yield_now();
+                s.spawn_local(|| {
+                    while !waker.go_on.load(SeqCst) {
+                        std::hint::black_box(());
+                        // No point of cancellation.
+                        fibra::shield(fibra::yield_now);
+                    }
+                    waker.has_ended.store(true, SeqCst);
+                });
+                fibra::yield_now();
+                s.spawn_local(|| {
+                    fibra::scope(|inner| {
+                        let token = inner.token();
+                        let mut cancelled = pin!(token.cancelled());
+                        let waker = Waker::from(waker.clone());
+                        assert!(cancelled.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                        fibra::sleep(LONG);
+                    });
+                });
+                fibra::yield_now();
+                fibra::yield_now();
+                s.cancel();
+            });
+        });
+    });
+}
+
+/// A waker that takes the last of a runtime with it.
+struct Last(std::sync::Mutex<Option<Runtime>>);
+
+impl Wake for Last {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+// Whoever cancels keeps the runtime there meanwhile; a waker that ends it waited for itself.
+#[test]
+fn a_waker_may_drop_the_runtime() {
+    in_child("a_waker_may_drop_the_runtime", || {
+        let rt = runtime(1);
+        let handle = rt.handle();
+        let waker = Waker::from(Arc::new(Last(std::sync::Mutex::new(Some(rt)))));
+        let (tx, rx) = std::sync::mpsc::channel();
+        let button = CancelToken::new();
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let _entered = handle.enter();
+                let _ = Scope::builder().token(button.clone()).run(|s| {
+                    tx.send(s.token()).unwrap();
+                    fibra::sleep(LONG);
+                });
+            });
+            let token = rx.recv().unwrap();
+            let mut cancelled = pin!(token.cancelled());
+            assert!(cancelled.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            button.cancel();
+        });
+    });
+}
+
+// ---- Levels
+
+// A scope that is opened behind a shield has nothing to do with what is outside, also if it is the first one that its fiber opens.
+#[test]
+fn a_scope_behind_a_shield_is_not_cancelled_with_its_fiber() {
+    let _watchdog = watchdog(30);
+    runtime(1).run(|| {
+        for by_scope in [false, true] {
+            let (done, begun) = (AtomicUsize::new(0), AtomicBool::new(false));
+            fibra::scope(|s| {
+                let child = s.spawn(|| {
+                    fibra::shield(|| {
+                        fibra::scope(|inner| {
+                            let sleeper = inner.spawn(|| {
+                                begun.store(true, SeqCst);
+                                fibra::sleep(4 * MOMENT);
+                                done.fetch_add(1, SeqCst);
+                            });
+                            assert!(sleeper.join().is_ok(), "cancelled, for all the shield");
+                            done.fetch_add(1, SeqCst);
+                        });
+                    });
+                });
+                while !begun.load(SeqCst) {
+                    fibra::yield_now();
+                }
+                if by_scope { s.cancel() } else { child.cancel() }
+            });
+            assert_eq!(done.load(SeqCst), 2, "by scope: {by_scope}");
+        }
+    });
+}
+
+// A time-out inside of two scopes behind a shield was taken for what is held off, and unwound through the shield.
+#[test]
+fn a_timeout_behind_a_shield_ends_where_it_belongs() {
+    let _watchdog = watchdog(30);
+    let program = || {
+        let done = AtomicUsize::new(0);
+        let token = CancelToken::new();
+        let outcome = Scope::builder().token(token.clone()).run(|_| {
+            fibra::shield(|| {
+                fibra::scope(|_| {
+                    token.cancel();
+                    assert!(fibra::timeout(MOMENT, || fibra::sleep(LONG)).is_err());
+                    done.fetch_add(1, SeqCst);
+                });
+            });
+            done.fetch_add(1, SeqCst);
+            fibra::sleep(LONG);
+        });
+        assert!(outcome.is_err());
+        assert_eq!(done.load(SeqCst), 2);
+    };
+    let rt = runtime(1);
+    rt.run(program);
+    let _entered = rt.handle().enter();
+    program();
+}
+
+// The same with a fiber that is cancelled as a whole.
+#[test]
+fn a_timeout_behind_a_shield_of_a_cancelled_fiber_ends_where_it_belongs() {
+    let _watchdog = watchdog(30);
+    runtime(1).run(|| {
+        let (begun, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+        fibra::scope(|s| {
+            let child = s.spawn(|| {
+                fibra::shield(|| {
+                    fibra::scope(|_| {
+                        begun.store(true, SeqCst);
+                        assert!(fibra::timeout(4 * MOMENT, || fibra::sleep(LONG)).is_err());
+                        done.fetch_add(1, SeqCst);
+                    });
+                });
+            });
+            while !begun.load(SeqCst) {
+                fibra::yield_now();
+            }
+            child.cancel();
+        });
+        assert_eq!(done.load(SeqCst), 1);
+    });
+}
+
+// A thread that waits behind a shield and wants to know of cancellation was not told.
+#[test]
+fn a_thread_behind_a_shield_sees_a_cancelled_arm() {
+    in_child("a_thread_behind_a_shield_sees_a_cancelled_arm", || {
+        let rt = runtime(1);
+        let _entered = rt.handle().enter();
+        let token = CancelToken::new();
+        let (_tx, rx) = rendezvous::<()>();
+        let seen = AtomicBool::new(false);
+        let _ = Scope::builder().token(token.clone()).run(|_| {
+            fibra::shield(|| {
+                fibra::scope(|_| {
+                    let cancel = fibra::spawn(move || {
+                        fibra::sleep(10 * MOMENT);
+                        token.cancel();
+                    });
+                    fibra::select! {
+                        cancelled() => seen.store(true, SeqCst),
+                        recv(rx) -> _ => unreachable!(),
+                    }
+                    drop(cancel);
+                });
+            });
+        });
+        assert!(seen.load(SeqCst));
+    });
+}
+
+/// Runs a closure when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A destructor that runs while something unwinds opens a scope with a deadline, in which something unwinds, in which a destructor waits.
+fn unwinding_in_unwinding() {
+    let waited = AtomicUsize::new(0);
+    let outer = catch_unwind(AssertUnwindSafe(|| {
+        let _outer = OnDrop(|| {
+            let _ = fibra::timeout(MOMENT, || {
+                let inner = catch_unwind(AssertUnwindSafe(|| {
+                    let _inner = OnDrop(|| {
+                        // Longer than the deadline, but it must not be unwound out of here.
+                        fibra::sleep(4 * MOMENT);
+                        waited.fetch_add(1, SeqCst);
+                    });
+                    panic!("the inner one");
+                }));
+                assert!(inner.is_err());
+            });
+            waited.fetch_add(1, SeqCst);
+        });
+        panic!("the outer one");
+    }));
+    assert!(outer.is_err());
+    assert_eq!(waited.load(SeqCst), 2);
+}
+
+#[test]
+fn a_destructor_inside_a_destructor_waits_on_a_fiber() {
+    in_child("a_destructor_inside_a_destructor_waits_on_a_fiber", || runtime(1).run(unwinding_in_unwinding));
+}
+
+#[test]
+fn a_destructor_inside_a_destructor_waits_on_a_thread() {
+    in_child("a_destructor_inside_a_destructor_waits_on_a_thread", || {
+        let rt = runtime(1);
+        let _entered = rt.handle().enter();
+        unwinding_in_unwinding();
+    });
+}
+
+// What a child has with the scope it is in was taken from it when one of its own was closed: from then on its shields held for ever.
+#[test]
+fn grace_that_is_over_stays_over() {
+    in_child("grace_that_is_over_stays_over", || {
+        runtime(1).run(|| {
+            let outcome = Scope::builder().timeout(MOMENT).grace(MOMENT).run(|s| {
+                s.spawn(|| {
+                    let caught = catch_unwind(AssertUnwindSafe(|| {
+                        fibra::scope(|_| fibra::shield(|| fibra::sleep(LONG)));
+                    }));
+                    assert!(caught.is_err());
+                    fibra::shield(|| fibra::sleep(LONG));
+                });
+            });
+            assert!(outcome.is_err());
+        });
+    });
+}
+
+// ---- Threads
+
+// A loop over operations that are ready is a loop over blocking calls, on a thread as well.
+#[test]
+fn a_thread_that_never_has_to_wait_is_cancelled_all_the_same() {
+    let _watchdog = watchdog(30);
+    let rt = runtime(1);
+    let _entered = rt.handle().enter();
+    let (tx, rx) = bounded::<()>(1);
+    let begun = Instant::now();
+    let outcome = fibra::timeout(MOMENT, || {
+        while begun.elapsed() < Duration::from_secs(5) {
+            tx.send(()).unwrap();
+            rx.recv().unwrap();
+        }
+    });
+    assert!(outcome.is_err(), "five seconds of blocking calls, and none was a point of cancellation");
+    let begun = Instant::now();
+    let outcome = fibra::timeout(MOMENT, || {
+        while begun.elapsed() < Duration::from_secs(5) {
+            fibra::yield_now();
+        }
+    });
+    assert!(outcome.is_err(), "yield_now is a point of cancellation");
+}
+
+// It waits for the scope, which waits for it.
+#[test]
+fn a_runtime_is_not_dropped_inside_a_scope_of_its_own() {
+    in_child("a_runtime_is_not_dropped_inside_a_scope_of_its_own", || {
+        let rt = runtime(1);
+        let handle = rt.handle();
+        let ended = catch_unwind(AssertUnwindSafe(|| handle.scope(move |_| drop(rt))));
+        let payload = ended.unwrap_err();
+        let text = payload.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap();
+        assert!(text.contains("scope"), "{text}");
+    });
+}
+
+// ---- Halves
+
+// What a half that was cancelled passes on to its joiner is a cancellation there as well.
+#[test]
+fn a_cancellation_that_comes_through_a_join_says_so() {
+    let _watchdog = watchdog(30);
+    runtime(2).run(|| {
+        let (tx, rx) = bounded::<()>(1);
+        let started = AtomicBool::new(false);
+        let outcome = fibra::timeout(4 * MOMENT, move || {
+            let _tx = tx;
+            fibra::join(
+                || spin_until(|| started.load(SeqCst)),
+                || {
+                    started.store(true, SeqCst);
+                    fibra::sleep(LONG);
+                },
+            );
+        });
+        assert!(outcome.is_err());
+        assert!(matches!(rx.closed(), fibra::channel::CloseReason::Cancelled), "{:?}", rx.closed());
+    });
+}
