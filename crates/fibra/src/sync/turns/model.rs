@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
+use crate::select::case::Single;
 use crate::sync::{Barrier, Event, WaitGroup};
 use crate::wait::park;
 
@@ -27,7 +28,7 @@ fn model_event_set_against_wait() {
     });
 }
 
-// One that waits already goes, however soon it is reset.
+// One that waits already goes, however soon it is reset; so does one that has looked, and has not queued yet.
 #[test]
 fn model_event_reset_leaves_nobody_behind() {
     check(3, || {
@@ -35,6 +36,7 @@ fn model_event_reset_leaves_nobody_behind() {
         let mut waiting = pin!(event.wait_async());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(waiting.as_mut().poll(&mut cx).is_pending());
+        let looked = event.waiting();
         let other = {
             let event = event.clone();
             thread::spawn(move || {
@@ -45,6 +47,7 @@ fn model_event_reset_leaves_nobody_behind() {
         let polled = waiting.as_mut().poll(&mut cx);
         other.join().unwrap();
         assert!(polled.is_ready() || waiting.as_mut().poll(&mut cx) == Poll::Ready(()));
+        assert!(looked.single.try_complete(), "it was set since");
     });
 }
 
