@@ -342,6 +342,7 @@ fn a_neighbour_of_a_destructor_that_blocks_is_cancelled_as_usual() {
             let fails = s.spawn(|| resume_unwind(Box::new("as ever")));
             assert!(fails.join().is_err_and(|error: fibra::JoinError| error.message() == "as ever"));
         });
+        #[allow(clippy::disallowed_types)] // It is std's poisoning that this is about.
         let mutex = std::sync::Mutex::new(());
         drop(mutex.lock());
         assert!(!slow.is_finished());
