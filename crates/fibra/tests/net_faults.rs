@@ -358,3 +358,57 @@ fn waiting_costs_nothing() {
     drop(others);
     assert!(waiting.into_iter().all(|fiber| fiber.join().unwrap() == 0));
 }
+
+// Operations that need not wait may be done where a fiber must not be suspended; one that has to wait panics.
+#[test]
+fn no_suspend_allows_what_does_not_wait() {
+    let _watchdog = support::watchdog(60);
+    workers(1).run(|| {
+        let (here, there) = pair();
+        fibra::no_suspend(|| {
+            for _ in 0..100 {
+                (&here).write_all(b"x").unwrap();
+            }
+        });
+        let mut all = [0; 100];
+        (&there).read_exact(&mut all).unwrap();
+        let waiting = fibra::spawn_local(move || fibra::no_suspend(|| drop((&there).read(&mut all))));
+        assert!(waiting.join().unwrap_err().message().contains("no_suspend"));
+    });
+}
+
+// A child of a fork closes what it has inherited: the registrations of the parent are not concerned.
+#[test]
+fn a_forked_child_leaves_registrations_alone() {
+    if !alone("a_forked_child_leaves_registrations_alone") {
+        return;
+    }
+    let _watchdog = support::watchdog(60);
+    let runtime = workers(1);
+    let (here, there) = pair();
+    let here = Arc::new(here);
+    let stream = here.clone();
+    let reader = runtime.spawn(move || {
+        let mut byte = [0];
+        (&*stream).read_exact(&mut byte).unwrap();
+        byte[0]
+    });
+    support::eventually(|| runtime.metrics().parked == 1, || "the reader waits".to_owned());
+    // SAFETY: the child drops a socket and ends at once.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        // The last handle of this process' copy but one, which the fiber has: dropped as often as it takes to close it.
+        // SAFETY: the count is two: this one, and that of a fiber which does not exist here.
+        unsafe { Arc::decrement_strong_count(Arc::as_ptr(&here)) };
+        drop(here);
+        // SAFETY: ends the process without running anything.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: the status lives through the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    (&there).write_all(&[9]).unwrap();
+    assert_eq!(reader.join().unwrap(), 9);
+}

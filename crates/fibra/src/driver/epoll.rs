@@ -50,6 +50,8 @@ struct Instance {
     epoll: OwnedFd,
     /// Entries, without the eventfd.
     entries: AtomicUsize,
+    /// The process it was made in. A child of a fork shares it, and must leave the parent's entries alone.
+    process: u32,
 }
 
 /// Begins and ends standing operations, from any thread. See the header.
@@ -61,9 +63,9 @@ pub(crate) struct Registrar(Arc<Instance>);
 pub(crate) struct WeakRegistrar(Weak<Instance>);
 
 impl WeakRegistrar {
-    /// None: the driver is gone, and with it everything that was registered there.
+    /// None: the driver is gone, and with it everything that was registered there. Or it is that of the process that forked this one.
     pub(crate) fn upgrade(&self) -> Option<Registrar> {
-        self.0.upgrade().map(Registrar)
+        self.0.upgrade().filter(|instance| instance.process == std::process::id()).map(Registrar)
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -136,7 +138,7 @@ impl Platform for Epoll {
             return Err(failure("a place for the eventfd in the epoll instance"));
         }
         Ok(Self {
-            instance: Arc::new(Instance { epoll, entries: AtomicUsize::new(0) }),
+            instance: Arc::new(Instance { epoll, entries: AtomicUsize::new(0), process: std::process::id() }),
             event: Arc::new(event),
             events: Box::new([NO_EVENT; MAX_EVENTS]),
             taken: 0,

@@ -15,6 +15,7 @@ use super::arm::{AcceptArm, Listening, Watched};
 use super::listener::accept_patiently;
 use super::socket::{Backoff, Socket, like_std, reads_and_writes, timeouts_and_readiness};
 use crate::driver::socket;
+use crate::wait::park;
 
 /// The longest pause between two tries to connect to a listener whose queue is full.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
@@ -173,6 +174,7 @@ impl UnixStream {
 
     #[track_caller]
     fn connect_to(name: &[u8], is_abstract: bool) -> io::Result<Self> {
+        park::entry();
         let mut backoff = Backoff::new(LONGEST_PAUSE);
         loop {
             match socket::connect_unix(name, is_abstract) {

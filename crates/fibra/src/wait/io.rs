@@ -30,6 +30,7 @@ use super::park::{self, Ended, Wait, Waitable};
 use super::reason::WaitReason;
 use super::word::{ARM_FIRST, Arm, Ticket};
 use crate::driver::{Timeout, socket};
+use crate::fiber::frame::flag;
 use crate::prim::clock;
 use crate::sched::current;
 pub(crate) use crate::sched::source::Direction;
@@ -154,7 +155,9 @@ fn begin() {
     let Some(worker) = current::worker() else { return cancel::checkpoint() };
     let operations = worker.operations.get().wrapping_add(1);
     worker.operations.set(operations);
-    if operations.is_multiple_of(YIELD_PERIOD) && worker.current.get().is_some() {
+    // Not where a yield is a mistake: an operation that need not wait is none.
+    let may_yield = || worker.current.get().is_some_and(|frame| !frame.has(flag::NO_SUSPEND));
+    if operations.is_multiple_of(YIELD_PERIOD) && may_yield() {
         park::yield_now();
     } else {
         park::entry();
