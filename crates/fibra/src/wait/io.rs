@@ -198,3 +198,35 @@ impl Waitable for Readiness {
         self.source.unlink(self.direction, &self.node);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    // On a plain thread: what was reported while nobody waited is reported again to whoever waits next.
+    #[test]
+    fn a_thread_hears_of_what_was_reported_to_nobody() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let io = Io::new(here);
+        let wait = |limit: Duration| {
+            let readiness = Readiness {
+                source: io.source.0,
+                direction: Direction::Read,
+                node: Node::new(),
+                error: Cell::new(None),
+            };
+            let deadline = Some(clock::now() + limit.as_nanos() as u64);
+            let site = Location::caller();
+            park::wait(&readiness, Wait { reason: WaitReason::NetRead, object: 0, site, deadline })
+        };
+        assert_eq!(wait(Duration::from_millis(1)), Ended::TimedOut);
+        there.write_all(b"x").unwrap();
+        // By now it has been reported, or it will be below: both are fine.
+        std::thread::sleep(Duration::from_millis(20));
+        for _ in 0..3 {
+            assert_eq!(wait(Duration::from_secs(20)), Ended::Completed(ARM_FIRST));
+        }
+    }
+}
