@@ -36,6 +36,7 @@
 //! | keep them together | [`scope`](scope()), [`try_scope`], [`Scope::builder`], [`timeout`], [`CancelToken`] |
 //! | run several things at once | [`join`](join()), [`join_all`], [`try_join_all`], [`race`], [`any`], [`par_map`]; they may borrow |
 //! | share | [`sync`]: [`Mutex`](sync::Mutex), [`Condvar`](sync::Condvar), [`Semaphore`](sync::Semaphore) and more |
+//! | use the network | [`net`]: [`TcpListener`](net::TcpListener), [`TcpStream`](net::TcpStream), UDP, Unix sockets |
 //! | let time pass | [`sleep`], [`sleep_until`], [`yield_now`], [`time::Instant`] |
 //! | not too fast, and once more | [`time::RateLimiter`], [`retry`] |
 //! | pass values | [`channel`]: rendezvous, bounded, unbounded; permits, closing with a reason, async forms |
@@ -46,7 +47,7 @@
 //! | know who is running | [`current`], [`fiber_local!`], [`no_suspend`] |
 //! | see what happens | [`Metrics`], [`ShutdownError`]; a worker that stands still is reported on standard error, with its fibers |
 //!
-//! Sockets, actors and streams are not there yet.
+//! Files, actors and streams are not there yet.
 //!
 //! # Rules that hold everywhere
 //!
@@ -71,6 +72,7 @@
 //!
 //! ```text
 //! observe            counters, and the list of fibers with what each waits for
+//! net                sockets
 //! channel  select    what one waits on: values, and several things at once;
 //! sync               locks and their kin;
 //! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals
@@ -94,6 +96,8 @@ mod driver;
 mod fiber;
 #[cfg(not(any(loom, shuttle)))]
 mod machine;
+#[cfg(not(any(loom, shuttle)))]
+pub mod net;
 #[cfg(not(any(loom, shuttle)))]
 mod observe;
 mod prim;

@@ -10,6 +10,8 @@ mod support;
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::future::Future;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use fibra::net::{TcpListener, TcpStream, UnixStream};
 use fibra::sync::{
     Barrier, Condvar, Event, Mutex, OnceLock, ReentrantMutex, RwLock, RwLockUpgradableReadGuard, Semaphore, WaitGroup,
 };
@@ -75,6 +78,10 @@ fn play(reason: WaitReason) {
         WaitReason::JoinNext => join_next(),
         WaitReason::TokenCancelled => token_cancelled(),
         WaitReason::EventWait => event_wait(),
+        WaitReason::NetRead => net_read(),
+        WaitReason::NetWrite => net_write(),
+        WaitReason::NetAccept => net_accept(),
+        WaitReason::NetConnect => net_connect(),
         WaitReason::OnceWait => once_wait(),
         WaitReason::WaitGroupWait => wait_group_wait(),
         WaitReason::BarrierWait => barrier_wait(),
@@ -203,6 +210,62 @@ fn cancelled_in(wait: impl FnOnce() + Send + 'static) {
     victim.unwound();
     until_parked(&runtime, 0);
     assert!(runtime.metrics().cancellations >= 1);
+}
+
+// A read that was cancelled has taken nothing: what comes after it is read by the next one.
+fn net_read() {
+    let (here, mut there) = UnixStream::pair().unwrap();
+    let here = Arc::new(here);
+    let waiting = here.clone();
+    cancelled_in(move || drop((&*waiting).read(&mut [0; 8])));
+    there.write_all(b"later").unwrap();
+    let mut buffer = [0; 8];
+    assert_eq!((&*here).read(&mut buffer).unwrap(), 5);
+}
+
+fn net_write() {
+    let (here, mut there) = UnixStream::pair().unwrap();
+    let here = Arc::new(here);
+    let (waiting, written) = (here.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = written.clone();
+    cancelled_in(move || {
+        loop {
+            count.fetch_add((&*waiting).write(&[1; 4096]).unwrap(), SeqCst);
+        }
+    });
+    // What was counted as written arrives, and nothing else; then there is room again.
+    let mut all = vec![0; written.load(SeqCst)];
+    there.read_exact(&mut all).unwrap();
+    (&*here).write_all(&[2]).unwrap();
+    let mut next = [0];
+    there.read_exact(&mut next).unwrap();
+    assert_eq!(next, [2]);
+}
+
+fn net_accept() {
+    let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+    let waiting = listener.clone();
+    cancelled_in(move || drop(waiting.accept()));
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    assert_eq!(listener.accept().unwrap().1, client.local_addr().unwrap());
+}
+
+// Nobody accepts and the queue is full: the kernel lets connections wait.
+fn net_connect() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // SAFETY: the descriptor is open, and the call takes no pointers. Shortens the queue.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
+    let mut queued = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(50)) {
+        queued.push(stream);
+    }
+    cancelled_in(move || drop(TcpStream::connect(address)));
+    // The others are not concerned.
+    for stream in &queued {
+        let (_, from) = listener.accept().unwrap();
+        assert_eq!(from, stream.local_addr().unwrap());
+    }
 }
 
 // A cancelled request holds nothing, and whoever is behind it goes on.

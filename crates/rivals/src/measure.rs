@@ -131,10 +131,19 @@ impl Passes {
 
 /// CPU seconds, user and system, of this process so far.
 fn cpu_seconds() -> f64 {
+    clock_seconds(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// The same of the calling thread.
+pub(crate) fn thread_cpu_seconds() -> f64 {
+    clock_seconds(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn clock_seconds(clock: libc::clockid_t) -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a live timespec that the call fills.
-    let status = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    assert_eq!(status, 0, "Linux has a process CPU clock");
+    let status = unsafe { libc::clock_gettime(clock, &mut time) };
+    assert_eq!(status, 0, "Linux has CPU clocks of processes and threads");
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 

@@ -4,32 +4,127 @@
 //!
 //! * The eventfd is registered edge-triggered: every write queues one event in the epoll instance, whatever the counter says, and
 //!   delivering the event takes it out of the queue. So a kick before the wait is kept, and the counter need not be read back.
+//! * Descriptors are registered edge-triggered, one entry for both directions. The kernel reports what is possible when an entry is added
+//!   or changed, and from then on every change: so whoever has seen `EAGAIN` *before* the entry was made misses nothing.
+//! * An entry is removed before its descriptor is closed, by the descriptor that made it: a duplicate would keep it alive.
 //! * Waiting uses `epoll_pwait2` (Linux 5.11), whose time-out counts nanoseconds. Where it is missing, `epoll_wait` and its
 //!   milliseconds serve, rounded up: late by less than a millisecond, never early.
 //! * A kernel time-out is not believed but compared with the clock that timers use, and the wait goes on if that says so.
 
-use super::{Kicker, Platform, Timeout};
-use crate::prim::atomic::{AtomicBool, Ordering};
+use super::{Completion, Interest, Key, Kicker, Platform, Timeout};
+use crate::prim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::prim::clock;
 use crate::prim::sync::Arc;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Weak;
 use std::{fmt, io, ptr};
 
-/// The event data of the eventfd. Sockets will carry a slab index and generation there, which are never all ones.
+/// The event data of the eventfd. Keys are never all ones.
 const KICK: u64 = u64::MAX;
-/// Events fetched per call: only the eventfd is registered, so there is at most one.
-const MAX_EVENTS: usize = 1;
+/// Events fetched per call: enough to share one call among many, and few enough that fibers run in between. Those that are left stay in
+/// the kernel's queue, before those that come later.
+const MAX_EVENTS: usize = 256;
+const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
 
 /// Whether `epoll_pwait2` exists here. Found out by the first wait of the process.
 static NANOSECOND_WAIT: AtomicBool = AtomicBool::new(true);
 
-#[derive(Debug)]
 pub(super) struct Epoll {
-    epoll: OwnedFd,
+    instance: Arc<Instance>,
     event: Arc<OwnedFd>,
+    /// What the last call fetched: `events[taken..fetched]` is still to be reported.
+    events: Box<[libc::epoll_event; MAX_EVENTS]>,
+    taken: usize,
+    fetched: usize,
+}
+
+impl fmt::Debug for Epoll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Epoll").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+/// What the owner and the registrars share.
+#[derive(Debug)]
+struct Instance {
+    epoll: OwnedFd,
+    /// Entries, without the eventfd.
+    entries: AtomicUsize,
+    /// The process it was made in. A child of a fork shares it, and must leave the parent's entries alone.
+    process: u32,
+}
+
+/// Begins and ends standing operations, from any thread. See the header.
+#[derive(Debug, Clone)]
+pub(crate) struct Registrar(Arc<Instance>);
+
+/// A registrar that does not keep its driver's descriptor open.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakRegistrar(Weak<Instance>);
+
+impl WeakRegistrar {
+    /// None: the driver is gone, and with it everything that was registered there. Or it is that of the process that forked this one.
+    pub(crate) fn upgrade(&self) -> Option<Registrar> {
+        self.0.upgrade().filter(|instance| instance.process == std::process::id()).map(Registrar)
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl Registrar {
+    pub(crate) fn downgrade(&self) -> WeakRegistrar {
+        WeakRegistrar(Arc::downgrade(&self.0))
+    }
+
+    /// Is this the one that `weak` stands for?
+    #[inline]
+    pub(crate) fn is(&self, weak: &WeakRegistrar) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.0), weak.0.as_ptr())
+    }
+
+    /// Is anything watched? A hint, unless the calling thread did it.
+    #[inline(always)]
+    pub(crate) fn is_in_use(&self) -> bool {
+        // Relaxed: the worker that sleeps looks at the kernel, not at this; a busy one looks sooner or later.
+        self.0.entries.load(Ordering::Relaxed) != 0
+    }
+
+    /// Watches `to` of a descriptor from now on, where `from` was watched before with the same key.
+    pub(crate) fn watch(&self, descriptor: RawFd, key: Key, from: Interest, to: Interest) -> io::Result<()> {
+        let operation = match (from, to) {
+            (Interest::NONE, Interest::NONE) => return Ok(()),
+            (Interest::NONE, _) => libc::EPOLL_CTL_ADD,
+            (_, Interest::NONE) => libc::EPOLL_CTL_DEL,
+            _ => libc::EPOLL_CTL_MOD,
+        };
+        let mut events = libc::EPOLLET;
+        if to.contains(Interest::READ) {
+            events |= libc::EPOLLIN | libc::EPOLLRDHUP;
+        }
+        if to.contains(Interest::WRITE) {
+            events |= libc::EPOLLOUT;
+        }
+        let mut event = libc::epoll_event { events: events as u32, u64: key.to_bits() };
+        // SAFETY: `event` lives through the call; descriptors are numbers, and one that is not open is an error.
+        let done = unsafe { libc::epoll_ctl(self.0.epoll.as_raw_fd(), operation, descriptor, &raw mut event) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // Relaxed, both: a hint.
+        match operation {
+            libc::EPOLL_CTL_ADD => _ = self.0.entries.fetch_add(1, Ordering::Relaxed),
+            libc::EPOLL_CTL_DEL => _ = self.0.entries.fetch_sub(1, Ordering::Relaxed),
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 impl Platform for Epoll {
+    type Registrar = Registrar;
+
     fn new() -> io::Result<Self> {
         // SAFETY: the call takes no pointers.
         let epoll = own(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }, "an epoll instance")?;
@@ -42,19 +137,59 @@ impl Platform for Epoll {
         if registered < 0 {
             return Err(failure("a place for the eventfd in the epoll instance"));
         }
-        Ok(Self { epoll, event: Arc::new(event) })
+        Ok(Self {
+            instance: Arc::new(Instance { epoll, entries: AtomicUsize::new(0), process: std::process::id() }),
+            event: Arc::new(event),
+            events: Box::new([NO_EVENT; MAX_EVENTS]),
+            taken: 0,
+            fetched: 0,
+        })
     }
 
     fn wait(&mut self, timeout: Timeout) -> io::Result<u64> {
+        while self.taken < self.fetched && self.events[self.taken].u64 == KICK {
+            // It has done what it is for.
+            self.taken += 1;
+        }
+        if self.taken < self.fetched {
+            // Something is left to be reported.
+            return Ok(clock::now());
+        }
+        (self.taken, self.fetched) = (0, 0);
         wait_on(timeout, &NANOSECOND_WAIT, |precision, left| match precision {
             Precision::Nanoseconds => self.wait_nanoseconds(left),
             Precision::Milliseconds => self.wait_milliseconds(left),
         })
     }
 
+    fn next_completion(&mut self) -> Option<Completion> {
+        while self.taken < self.fetched {
+            let event = self.events[self.taken];
+            self.taken += 1;
+            // A kick has done what it is for by ending the wait.
+            if event.u64 != KICK {
+                return Some(Completion { key: Key::from_bits(event.u64), ready: possible(event.events) });
+            }
+        }
+        None
+    }
+
     fn kicker(&self) -> Kicker {
         Kicker { event: self.event.clone() }
     }
+
+    fn registrar(&self) -> Registrar {
+        Registrar(self.instance.clone())
+    }
+}
+
+/// What these events make possible.
+fn possible(events: u32) -> Interest {
+    const READ: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
+    const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
+    let read = if events & READ != 0 { Interest::READ } else { Interest::NONE };
+    let write = if events & WRITE != 0 { Interest::WRITE } else { Interest::NONE };
+    read | write
 }
 
 impl Epoll {
@@ -65,7 +200,6 @@ impl Epoll {
             seconds: i64,
             nanoseconds: i64,
         }
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS];
         let time = left.map(|left| KernelTime {
             seconds: (left / 1_000_000_000) as i64,
             nanoseconds: (left % 1_000_000_000) as i64,
@@ -75,24 +209,32 @@ impl Epoll {
         let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
-                self.epoll.as_raw_fd(),
-                events.as_mut_ptr(),
+                self.instance.epoll.as_raw_fd(),
+                self.events.as_mut_ptr(),
                 MAX_EVENTS,
                 time,
                 ptr::null::<libc::sigset_t>(),
                 0usize,
             )
         };
-        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+        self.fetched_or_error(usize::try_from(count))
     }
 
     fn wait_milliseconds(&mut self, left: Option<u64>) -> io::Result<usize> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MAX_EVENTS];
         // Rounded up; what does not fit (24 days) is waited for in turns.
         let time = left.map_or(-1, |left| i32::try_from(left.div_ceil(1_000_000)).unwrap_or(i32::MAX));
         // SAFETY: `events` has room for the number that is passed.
-        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), MAX_EVENTS as i32, time) };
-        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+        let count = unsafe {
+            libc::epoll_wait(self.instance.epoll.as_raw_fd(), self.events.as_mut_ptr(), MAX_EVENTS as i32, time)
+        };
+        self.fetched_or_error(usize::try_from(count))
+    }
+}
+
+impl Epoll {
+    fn fetched_or_error<E>(&mut self, count: Result<usize, E>) -> io::Result<usize> {
+        self.fetched = count.map_err(|_| io::Error::last_os_error())?;
+        Ok(self.fetched)
     }
 }
 
@@ -126,7 +268,6 @@ fn wait_on(
                 // The kernel's clock, or the longest time-out that it takes, ran out before the deadline.
                 Timeout::Until(_) | Timeout::Forever => {}
             },
-            // A kick: it has done what it is for by ending the wait.
             Ok(_) => return Ok(now),
             Err(error) => match error.raw_os_error() {
                 // A signal may have changed what the loop wants to do, so the loop decides.
@@ -258,7 +399,7 @@ mod tests {
     #[test]
     fn descriptors_close_on_exec() {
         let driver = Epoll::new().unwrap();
-        for descriptor in [driver.epoll.as_raw_fd(), driver.event.as_raw_fd()] {
+        for descriptor in [driver.instance.epoll.as_raw_fd(), driver.event.as_raw_fd()] {
             // SAFETY: the descriptor is open, and the call takes no pointers.
             assert_ne!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) } & libc::FD_CLOEXEC, 0);
         }

@@ -7,15 +7,21 @@
 //! * [`Kicker::kick`] ends a wait from any thread. A kick is never lost: one that comes before the wait ends the next wait at once.
 //!   Several kicks may end one wait. Whether a kick is needed at all is decided above (the idle handshake); it costs a
 //!   system call.
-//! * The interface says nothing of epoll, so that another platform can stand in: an io_uring instance has the same two
-//!   operations. Operations on sockets will be submitted to the driver and completed, from inside `wait`, through a callback in the
-//!   operation.
+//! * [`Registrar::watch`] submits a *standing operation*: from then on each [`Completion`] with its key says that reading or writing that
+//!   descriptor may have become possible, beginning with what is possible at once. Watching [`Interest::NONE`] ends it, from any thread; a
+//!   completion that was on its way by then may still arrive, which whoever gets it tells by the generation in the key.
+//! * Completions are fetched by `wait` and taken one by one ([`Driver::next_completion`]): the loop completes them when it is awake again,
+//!   and a bounded number at a time. Nothing here knows of waiters.
+//! * The interface says nothing of epoll, so that another platform can stand in: for io_uring the standing operation is a multishot poll
+//!   with the key as its user data, and ending it a cancellation of that poll.
 //! * Every descriptor is close-on-exec. After `fork` the child shares the parent's descriptors, and must not wait on them.
 
 mod epoll;
+pub(crate) mod socket;
 
 use crate::prim::sync::Arc;
 use std::io;
+use std::ops::BitOr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// How long to wait at most.
@@ -27,12 +33,64 @@ pub(crate) enum Timeout {
     Forever,
 }
 
+/// What of a descriptor is waited for: reading (accepting), writing (connecting), both, or nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Interest(u8);
+
+impl Interest {
+    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const READ: Self = Self(1);
+    pub(crate) const WRITE: Self = Self(2);
+
+    #[inline(always)]
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Interest {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Names the owner of a standing operation: its place in a table, and how often that place had been used before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    /// Never `u32::MAX`.
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl Key {
+    fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+    fn from_bits(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// What a standing operation has to report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Completion {
+    pub(crate) key: Key,
+    /// What may be possible now. An error or a hang-up makes both possible: trying tells.
+    pub(crate) ready: Interest,
+}
+
 /// What a kernel interface must offer to carry a worker's loop.
 pub(crate) trait Platform: Sized {
+    type Registrar;
     fn new() -> io::Result<Self>;
     fn wait(&mut self, timeout: Timeout) -> io::Result<u64>;
+    fn next_completion(&mut self) -> Option<Completion>;
     fn kicker(&self) -> Kicker;
+    fn registrar(&self) -> Self::Registrar;
 }
+
+pub(crate) use epoll::{Registrar, WeakRegistrar};
 
 /// The driver of one worker.
 #[derive(Debug)]
@@ -49,6 +107,17 @@ impl Driver {
     #[inline]
     pub(crate) fn wait(&mut self, timeout: Timeout) -> io::Result<u64> {
         self.0.wait(timeout)
+    }
+
+    /// What the last wait has fetched, one by one. What is left of it is kept by the next wait.
+    #[inline]
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        self.0.next_completion()
+    }
+
+    /// A handle by which any thread begins and ends standing operations.
+    pub(crate) fn registrar(&self) -> Registrar {
+        self.0.registrar()
     }
 
     /// A handle that ends this driver's waits.
@@ -91,6 +160,9 @@ impl Kicker {
 mod tests {
     use super::*;
     use crate::prim::{clock, thread};
+    use std::collections::HashSet;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
     #[test]
@@ -159,6 +231,82 @@ mod tests {
         let mut driver = Driver::new().unwrap();
         driver.kicker().kick();
         driver.wait(Timeout::Until(u64::MAX)).unwrap();
+    }
+
+    fn completions(driver: &mut Driver) -> Vec<Completion> {
+        driver.wait(Timeout::Until(0)).unwrap();
+        std::iter::from_fn(|| driver.next_completion()).collect()
+    }
+
+    #[test]
+    fn a_standing_operation_reports_what_is_possible_and_every_edge_after_it() {
+        let mut driver = Driver::new().unwrap();
+        let registrar = driver.registrar();
+        let (here, mut there) = UnixStream::pair().unwrap();
+        there.write_all(b"before").unwrap();
+        let key = Key { index: 7, generation: 3 };
+        registrar.watch(here.as_raw_fd(), key, Interest::NONE, Interest::READ).unwrap();
+        assert!(registrar.is_in_use());
+        let readable = Completion { key, ready: Interest::READ };
+        assert_eq!(completions(&mut driver), [readable], "it was possible when it was asked for");
+        assert_eq!(completions(&mut driver), [], "once");
+        there.write_all(b"after").unwrap();
+        assert_eq!(completions(&mut driver), [readable], "an edge, although nobody has read");
+        // The other direction joins it: what is possible is reported anew.
+        registrar.watch(here.as_raw_fd(), key, Interest::READ, Interest::READ | Interest::WRITE).unwrap();
+        let both = Completion { key, ready: Interest::READ | Interest::WRITE };
+        assert_eq!(completions(&mut driver), [both]);
+        drop(there);
+        assert!(completions(&mut driver).iter().all(|completion| completion.ready == both.ready), "a hang-up is both");
+        registrar.watch(here.as_raw_fd(), key, Interest::READ | Interest::WRITE, Interest::NONE).unwrap();
+        assert_eq!(completions(&mut driver), []);
+        assert!(!registrar.is_in_use());
+    }
+
+    #[test]
+    fn completions_come_a_bounded_number_at_a_time_and_none_is_forgotten() {
+        let mut driver = Driver::new().unwrap();
+        let registrar = driver.registrar();
+        let pairs: Vec<_> = (0..400).map(|_| UnixStream::pair().unwrap()).collect();
+        for (index, (here, there)) in pairs.iter().enumerate() {
+            let key = Key { index: index as u32, generation: 0 };
+            registrar.watch(here.as_raw_fd(), key, Interest::NONE, Interest::READ).unwrap();
+            (&*there).write_all(b"x").unwrap();
+        }
+        let mut seen = HashSet::new();
+        let first = completions(&mut driver);
+        assert!(!first.is_empty() && first.len() < pairs.len(), "{}", first.len());
+        seen.extend(first.iter().map(|completion| completion.key.index));
+        // One is taken, the rest is left to the next wait.
+        driver.wait(Timeout::Until(0)).unwrap();
+        seen.extend(driver.next_completion().map(|completion| completion.key.index));
+        while seen.len() < pairs.len() {
+            let more = completions(&mut driver);
+            assert!(!more.is_empty(), "{} of {} were reported", seen.len(), pairs.len());
+            seen.extend(more.iter().map(|completion| completion.key.index));
+        }
+    }
+
+    #[test]
+    fn two_drivers_watch_one_descriptor() {
+        // As while a registration moves: added there, then removed here.
+        let (mut one, mut two) = (Driver::new().unwrap(), Driver::new().unwrap());
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let key = Key { index: 0, generation: 0 };
+        one.registrar().watch(here.as_raw_fd(), key, Interest::NONE, Interest::READ).unwrap();
+        there.write_all(b"x").unwrap();
+        two.registrar().watch(here.as_raw_fd(), key, Interest::NONE, Interest::READ).unwrap();
+        one.registrar().watch(here.as_raw_fd(), key, Interest::READ, Interest::NONE).unwrap();
+        assert_eq!((completions(&mut one).len(), completions(&mut two).len()), (0, 1));
+    }
+
+    #[test]
+    fn a_registrar_outlives_nothing() {
+        let driver = Driver::new().unwrap();
+        let weak = driver.registrar().downgrade();
+        assert!(weak.upgrade().is_some() && driver.registrar().is(&weak));
+        drop(driver);
+        assert!(weak.upgrade().is_none());
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! CENSUS    fiber            SLAB     fiber::frame
 //! ARENAS    stack::arena     WARM, COLD, OWN    stack::cache
 //! THREADS, TASKS             wait::waker
+//! OUTSIDE   outside_io       SOURCES  source
 //! ```
 //!
 //! The tidy test holds that every process-wide lock is named in this file. Locks of one runtime are not among them: it is dead in the
@@ -36,6 +37,8 @@ struct Locks {
     _scope: super::scope::SlabLock,
     _fiber: fiber::Locks,
     _waker: waker::Locks,
+    _outside: super::outside_io::OutsideLock,
+    _sources: super::source::SlabLock,
 }
 
 impl Locks {
@@ -46,6 +49,8 @@ impl Locks {
             _scope: super::scope::lock_slab(),
             _fiber: fiber::Locks::take(),
             _waker: waker::Locks::take(),
+            _outside: super::outside_io::OutsideLock::take(),
+            _sources: super::source::SlabLock::take(),
         }
     }
 }

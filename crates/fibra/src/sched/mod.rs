@@ -15,6 +15,7 @@
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
 //! blocking.rs   the pool of threads for blocking work               sysmon.rs  the thread that looks after workers
 //! started.rs    the lists of started fibers
+//! source.rs     who waits for which socket, and where it is registered  outside_io.rs  the same for plain threads
 //! visitors.rs   threads from outside that touch a runtime            stall.rs   reports a worker that stands still
 //! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
 //! ```
@@ -51,6 +52,8 @@ mod model;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod offer;
 #[cfg(not(any(loom, shuttle)))]
+mod outside_io;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod root;
@@ -60,6 +63,8 @@ pub(crate) mod scope;
 mod search;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod shared;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod source;
 #[cfg(not(any(loom, shuttle)))]
 mod stackless;
 #[cfg(not(any(loom, shuttle)))]

@@ -70,6 +70,7 @@ impl Worker {
         let now = self.policy.with(|policy| policy.now());
         self.clock.set(now);
         self.fire_timers(now);
+        self.look_at_driver();
         self.polled_at.set(clock::cycles());
     }
 
@@ -116,7 +117,8 @@ impl Worker {
                 }
             }
         }
-        self.armed.set(self.timers.with(|timers| timers.next_deadline().is_some()));
+        let timers = self.timers.with(|timers| timers.next_deadline().is_some());
+        self.armed.set(timers || self.registrar.is_in_use());
     }
 
     /// Sets a timer for a wait of the running fiber, which ends it as timed out. Whether it has fired or not, `remove_timer` may be called

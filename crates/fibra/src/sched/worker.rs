@@ -27,7 +27,7 @@ use super::root::Tally;
 use super::scope::{NEVER, ScopeCache};
 use super::shared::{Remote, RootRef, Shared};
 use super::stats::WorkerStats;
-use crate::driver::Driver;
+use crate::driver::{Driver, Registrar};
 use crate::fiber::context::{self, Context};
 use crate::fiber::frame::{Frame, FrameCache, FrameRef, NO_HOME, RunResult, flag};
 use crate::fiber::outcome::Outcome;
@@ -52,7 +52,7 @@ pub(crate) mod signal {
 }
 
 /// Cycles after which a busy worker looks at its timers and its driver (20 to 100 µs).
-const POLL_CYCLES: u64 = 100_000;
+pub(super) const POLL_CYCLES: u64 = 100_000;
 /// Fair points after which the cached clock is read anew even if nothing is registered, for `since` in wait records.
 const CLOCK_ROUNDS: u32 = 4;
 /// Blocking calls that are ready before somebody else has a turn.
@@ -94,6 +94,9 @@ pub(crate) struct Worker {
     stacks: OwnerCell<StackCache>,
     pub(super) timers: OwnerCell<Timers>,
     pub(super) driver: OwnerCell<Driver>,
+    pub(super) registrar: Registrar,
+    /// Operations on sockets that its fibers have begun.
+    pub(crate) operations: Cell<u32>,
     /// When it last looked at its timers.
     pub(super) fired_at: Cell<u64>,
     /// Started fibers that live here, but for those in the lists of scopes.
@@ -146,7 +149,9 @@ impl Worker {
             frames: OwnerCell::new(FrameCache::new()),
             stacks: OwnerCell::new(StackCache::new()),
             timers: OwnerCell::new(Timers::new()),
+            registrar: driver.registrar(),
             driver: OwnerCell::new(driver),
+            operations: Cell::new(0),
             fired_at: Cell::new(0),
             started: Cell::new(ptr::null()),
             foreign: Cell::new(ptr::null()),

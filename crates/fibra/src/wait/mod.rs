@@ -10,11 +10,14 @@
 //! task.rs     the wait of a future
 //! cancel.rs   how a cancelled fiber unwinds
 //! notify.rs   waits without a node: futures that are polled by a fiber, a thread or the scheduler
+//! io.rs       waiting for a descriptor: the loop around every operation on a socket
 //! reason.rs   why something waits
 //! ```
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod cancel;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod io;
 pub(crate) mod node;
 pub(crate) mod notify;
 #[cfg(not(any(loom, shuttle)))]

@@ -64,11 +64,19 @@ pub enum WaitReason {
     OnceWait = 34,
     /// Waiting for an [`Event`](crate::sync::Event).
     EventWait = 35,
+    /// Reading from a socket of [`net`](crate::net), or receiving.
+    NetRead = 40,
+    /// Writing to a socket of [`net`](crate::net), or sending.
+    NetWrite = 41,
+    /// Accepting a connection.
+    NetAccept = 42,
+    /// Connecting.
+    NetConnect = 43,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 28] = [
+    pub const ALL: [WaitReason; 32] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -97,6 +105,10 @@ impl WaitReason {
         WaitReason::WaitGroupWait,
         WaitReason::OnceWait,
         WaitReason::EventWait,
+        WaitReason::NetRead,
+        WaitReason::NetWrite,
+        WaitReason::NetAccept,
+        WaitReason::NetConnect,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
@@ -148,6 +160,10 @@ impl fmt::Display for WaitReason {
             WaitReason::WaitGroupWait => "waiting for the others of a wait group",
             WaitReason::OnceWait => "waiting for a value to be initialised",
             WaitReason::EventWait => "waiting for an event",
+            WaitReason::NetRead => "reading from a socket",
+            WaitReason::NetWrite => "writing to a socket",
+            WaitReason::NetAccept => "accepting a connection",
+            WaitReason::NetConnect => "connecting",
         })
     }
 }

@@ -28,12 +28,23 @@ pub(crate) enum Peer {
     /// Threads with the channels of crossbeam.
     Crossbeam,
     Rayon,
+    /// A loop around epoll, without tasks: the limit.
+    Epoll,
 }
 
 impl Peer {
     /// In the order of the table's columns.
-    pub(crate) const ALL: [Peer; 8] =
-        [Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume, Peer::May, Peer::Threads, Peer::Crossbeam, Peer::Rayon];
+    pub(crate) const ALL: [Peer; 9] = [
+        Peer::Fibra,
+        Peer::Tokio,
+        Peer::Kanal,
+        Peer::Flume,
+        Peer::May,
+        Peer::Threads,
+        Peer::Crossbeam,
+        Peer::Rayon,
+        Peer::Epoll,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -45,6 +56,7 @@ impl Peer {
             Peer::Threads => "threads",
             Peer::Crossbeam => "crossbeam",
             Peer::Rayon => "rayon",
+            Peer::Epoll => "epoll",
         }
     }
 

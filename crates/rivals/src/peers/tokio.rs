@@ -13,7 +13,7 @@ where
 {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(setup.workers)
-        .enable_time()
+        .enable_all()
         .build()
         .expect("the runtime starts");
     runtime.block_on(async { tokio::spawn(body).await.expect("the benchmark does not panic") })

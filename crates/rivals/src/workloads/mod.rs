@@ -18,6 +18,7 @@ mod skew;
 mod skynet;
 mod spawn_await;
 mod spawn_join;
+mod tcp_echo;
 mod timers;
 mod yielding;
 
@@ -43,6 +44,7 @@ pub(crate) const ALL: &[Workload] = &[
     idle_mem::WORKLOAD,
     skew::WORKLOAD,
     noisy::WORKLOAD,
+    tcp_echo::WORKLOAD,
 ];
 
 #[cfg(test)]

@@ -1,0 +1,207 @@
+//! Sockets as arms of a select: readiness, and accepting.
+//!
+//! A completion of the driver says that trying is worth it; the trying is done by whoever won. `ReadyArm` says no more than that.
+//! `AcceptArm` hands out a connection: if somebody else was faster after it won, it waits for the next one.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::task::Waker;
+
+use crate::select::case::{Case, Single};
+use crate::select::{Arm, sealed};
+use crate::wait::io::{Direction, Io};
+use crate::wait::node::{Node, WaiterRef};
+use crate::wait::word::{Arm as ArmNumber, Ticket};
+
+/// A socket of any kind, to the engine.
+pub(super) trait Watched {
+    fn is_ready(&self, direction: Direction) -> io::Result<bool>;
+    fn register(&self, direction: Direction) -> io::Result<()>;
+    fn link(&self, direction: Direction, node: &Node, to: (WaiterRef, Ticket, ArmNumber)) -> io::Result<()>;
+    fn unlink(&self, direction: Direction, node: &Node);
+}
+
+impl<S: AsFd> Watched for Io<S> {
+    fn is_ready(&self, direction: Direction) -> io::Result<bool> {
+        Io::is_ready(self, direction)
+    }
+    fn register(&self, direction: Direction) -> io::Result<()> {
+        Io::register(self, direction)
+    }
+    fn link(&self, direction: Direction, node: &Node, to: (WaiterRef, Ticket, ArmNumber)) -> io::Result<()> {
+        Io::link(self, direction, node, to.0, to.1, to.2)
+    }
+    fn unlink(&self, direction: Direction, node: &Node) {
+        Io::unlink(self, direction, node);
+    }
+}
+
+/// Waiting until a socket can be read or written, as an arm; see [`TcpStream::readable`](super::TcpStream::readable). It yields an
+/// `io::Result<()>`: an error if the wait could not be arranged, which is rare (the system is out of memory).
+pub struct ReadyArm<'a> {
+    wants: Wants<'a>,
+    told: Cell<u8>,
+}
+
+/// What the engine sees.
+struct Wants<'a> {
+    io: &'a dyn Watched,
+    direction: Direction,
+    /// Why it cannot be waited for: then there is nothing to wait for.
+    error: RefCell<Option<io::Error>>,
+}
+
+impl Wants<'_> {
+    /// True: it went wrong, and the arm has won by that.
+    fn note(&self, done: io::Result<()>) -> bool {
+        match done {
+            Ok(()) => false,
+            Err(error) => {
+                *self.error.borrow_mut() = Some(error);
+                true
+            }
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.error.borrow().is_some()
+    }
+
+    /// Not ready: registers already now, when no locks are held.
+    fn prepare(&self) -> bool {
+        self.note(self.io.register(self.direction))
+    }
+
+    fn publish(&self, node: &Node, to: (WaiterRef, Ticket, ArmNumber)) -> bool {
+        !self.has_failed() && !self.note(self.io.link(self.direction, node, to))
+    }
+}
+
+impl Single for Wants<'_> {
+    fn try_complete(&self) -> bool {
+        if self.has_failed() {
+            return true;
+        }
+        match self.io.is_ready(self.direction) {
+            Ok(true) => true,
+            Ok(false) => self.prepare(),
+            Err(error) => self.note(Err(error)),
+        }
+    }
+
+    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: ArmNumber) -> bool {
+        Wants::publish(self, node, (waiter, ticket, arm))
+    }
+
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
+        self.io.unlink(self.direction, node);
+    }
+}
+
+impl<'a> ReadyArm<'a> {
+    pub(super) fn new(io: &'a dyn Watched, direction: Direction) -> Self {
+        Self { wants: Wants { io, direction, error: RefCell::new(None) }, told: Cell::new(0) }
+    }
+}
+
+impl sealed::Sealed for ReadyArm<'_> {
+    fn case(&mut self) -> Case<'_> {
+        Case::single(&self.wants, &self.told)
+    }
+}
+
+impl Arm for ReadyArm<'_> {
+    type Output = io::Result<()>;
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.wants.error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl fmt::Debug for ReadyArm<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadyArm").field("direction", &self.wants.direction).finish_non_exhaustive()
+    }
+}
+
+/// A listener of any kind.
+pub(super) trait Listening {
+    /// A connection and where it comes from.
+    type Accepted;
+    fn watched(&self) -> &dyn Watched;
+    /// `WouldBlock`: there is none.
+    fn try_accept(&self) -> io::Result<Self::Accepted>;
+    fn accept_waiting(&self) -> io::Result<Self::Accepted>;
+}
+
+/// Accepting a connection, as an arm; see [`TcpListener::accepting`](super::TcpListener::accepting). It yields what `accept` returns. If
+/// it wins and nobody asks for the connection, that is closed.
+pub struct AcceptArm<'a, T> {
+    offer: Offer<'a, T>,
+    told: Cell<u8>,
+}
+
+struct Offer<'a, T> {
+    listener: &'a dyn Listening<Accepted = T>,
+    wants: Wants<'a>,
+    /// What a try has brought.
+    accepted: RefCell<Option<io::Result<T>>>,
+}
+
+impl<T> Single for Offer<'_, T> {
+    fn try_complete(&self) -> bool {
+        if self.wants.has_failed() || self.accepted.borrow().is_some() {
+            return true;
+        }
+        loop {
+            match self.listener.try_accept() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.wants.prepare(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => {
+                    *self.accepted.borrow_mut() = Some(done);
+                    return true;
+                }
+            }
+        }
+    }
+
+    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: ArmNumber) -> bool {
+        self.wants.publish(node, (waiter, ticket, arm))
+    }
+
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
+        self.wants.io.unlink(self.wants.direction, node);
+    }
+}
+
+impl<'a, T> AcceptArm<'a, T> {
+    pub(super) fn new(listener: &'a dyn Listening<Accepted = T>) -> Self {
+        let wants = Wants { io: listener.watched(), direction: Direction::Read, error: RefCell::new(None) };
+        Self { offer: Offer { listener, wants, accepted: RefCell::new(None) }, told: Cell::new(0) }
+    }
+}
+
+impl<T> sealed::Sealed for AcceptArm<'_, T> {
+    fn case(&mut self) -> Case<'_> {
+        Case::single(&self.offer, &self.told)
+    }
+}
+
+impl<T> Arm for AcceptArm<'_, T> {
+    type Output = io::Result<T>;
+
+    fn finish(&mut self) -> io::Result<T> {
+        if let Some(error) = self.offer.wants.error.take() {
+            return Err(error);
+        }
+        self.offer.accepted.take().unwrap_or_else(|| self.offer.listener.accept_waiting())
+    }
+}
+
+impl<T> fmt::Debug for AcceptArm<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcceptArm").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! Sockets in the shapes of `std::net`, method for method: a fiber that waits parks, and its worker goes on with another.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use fibra::net::{TcpListener, TcpStream};
+//!
+//! fibra::run(|| -> std::io::Result<()> {
+//!     let listener = TcpListener::bind("127.0.0.1:0")?;
+//!     let address = listener.local_addr()?;
+//!     let server = fibra::spawn(move || -> std::io::Result<()> {
+//!         let (mut stream, _) = listener.accept()?;
+//!         let mut line = [0; 5];
+//!         stream.read_exact(&mut line)?;
+//!         stream.write_all(&line)
+//!     });
+//!     let mut client = TcpStream::connect(address)?;
+//!     client.write_all(b"hello")?;
+//!     let mut answer = String::new();
+//!     client.read_to_string(&mut answer)?;
+//!     assert_eq!(answer, "hello");
+//!     server.join().unwrap()
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! | to | there is |
+//! |---|---|
+//! | talk over TCP | [`TcpListener`], [`TcpStream`] |
+//! | send datagrams | [`UdpSocket`] |
+//! | talk to the same machine | [`UnixListener`], [`UnixStream`], [`UnixDatagram`] |
+//! | find an address | [`ToSocketAddrs`], [`lookup_host`] |
+//! | wait for several things | [`select!`](crate::select): `on(listener.accepting())`, `on(stream.readable())`, `on(stream.writable())` |
+//!
+//! Rules that hold for all of them:
+//!
+//! * Streams are [`Read`](std::io::Read) and [`Write`](std::io::Write), by value and by reference, so whatever takes such a thing runs on
+//!   them unchanged. Two fibers may read and write one stream at once, through references.
+//! * No operation fails with `WouldBlock` or `Interrupted`. One that takes longer than its time-out fails with `TimedOut` (std says
+//!   `WouldBlock` there).
+//! * Cancelling a fiber that waits for a socket unwinds it; [`timeout`](crate::timeout) around an operation works. In both cases nothing
+//!   was read or written by the operation that was left (`write_all` and its like are several), and the socket can be used on.
+//! * A socket may be used from any worker and any thread, and closed on another than it was made on.
+//! * On a plain thread operations block the thread, in `poll(2)`. One that is called within a [`scope`](crate::scope) waits such that it
+//!   can be cancelled.
+//! * They convert from and to their namesakes in std. A socket of fibra is in non-blocking mode, which the duplicates of a descriptor
+//!   share.
+
+// ```text
+// socket.rs    what all of them are made of; the macros for what all have
+// arm.rs       readiness and accepting as arms of a select
+// addr.rs      ToSocketAddrs, lookup_host
+// listener.rs  TcpListener           stream.rs  TcpStream          split.rs  its halves
+// udp.rs       UdpSocket             unix.rs    UnixListener, UnixStream     unix_datagram.rs  UnixDatagram
+// ```
+
+mod addr;
+mod arm;
+mod listener;
+mod socket;
+mod split;
+mod stream;
+mod udp;
+mod unix;
+mod unix_datagram;
+
+pub use addr::{ToSocketAddrs, lookup_host};
+pub use arm::{AcceptArm, ReadyArm};
+pub use listener::{Incoming, TcpListener};
+pub use split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
+pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
+pub use stream::TcpStream;
+pub use udp::UdpSocket;
+pub use unix::{UnixIncoming, UnixListener, UnixStream};
+pub use unix_datagram::UnixDatagram;

@@ -1,0 +1,326 @@
+//! What all sockets are made of: a socket of std in non-blocking mode, the loop around its operations, and its time-outs.
+//!
+//! Above: the types of this module, which name the operations. Below: `wait::io`.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::prim::atomic::{AtomicU64, Ordering};
+use crate::time::sleep;
+use crate::wait::io::{Ask, Direction, Io};
+use crate::wait::reason::WaitReason;
+
+/// Time-outs in nanoseconds; 0: none. Shared by the clones of a socket, as the kernel's are.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    read: AtomicU64,
+    write: AtomicU64,
+}
+
+impl Limits {
+    fn cell(&self, direction: Direction) -> &AtomicU64 {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+}
+
+/// See the header.
+#[derive(Debug)]
+pub(super) struct Socket<S> {
+    pub(super) io: Io<S>,
+    limits: Arc<Limits>,
+}
+
+impl<S: AsFd> Socket<S> {
+    /// Of a socket in non-blocking mode.
+    pub(super) fn new(inner: S) -> Self {
+        Self::with_limits(inner, Arc::default())
+    }
+
+    fn with_limits(inner: S, limits: Arc<Limits>) -> Self {
+        Self { io: Io::new(inner), limits }
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self) -> &S {
+        self.io.get()
+    }
+
+    /// Another handle to the same socket: `clone` duplicates the descriptor, which stays in non-blocking mode.
+    pub(super) fn try_clone(&self, clone: impl FnOnce(&S) -> io::Result<S>) -> io::Result<Self> {
+        Ok(Self::with_limits(clone(self.get())?, self.limits.clone()))
+    }
+
+    pub(super) fn limit(&self, direction: Direction) -> Option<Duration> {
+        // Relaxed: a number by itself.
+        match self.limits.cell(direction).load(Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(Duration::from_nanos(nanos)),
+        }
+    }
+
+    pub(super) fn set_limit(&self, direction: Direction, limit: Option<Duration>) -> io::Result<()> {
+        let nanos = match limit {
+            None => 0,
+            Some(Duration::ZERO) => return Err(zero_timeout()),
+            Some(limit) => u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX),
+        };
+        // Relaxed: a number by itself.
+        self.limits.cell(direction).store(nanos, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn reading<T>(
+        &self,
+        site: &'static Location<'static>,
+        attempt: impl FnMut(&S) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let limit = self.limit(Direction::Read);
+        self.io.operate(Ask { direction: Direction::Read, reason: WaitReason::NetRead, site, limit }, attempt)
+    }
+
+    #[inline]
+    pub(super) fn writing<T>(
+        &self,
+        site: &'static Location<'static>,
+        attempt: impl FnMut(&S) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let limit = self.limit(Direction::Write);
+        self.io.operate(Ask { direction: Direction::Write, reason: WaitReason::NetWrite, site, limit }, attempt)
+    }
+
+    pub(super) fn accepting<T>(
+        &self,
+        site: &'static Location<'static>,
+        attempt: impl FnMut(&S) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.io.operate(Ask { direction: Direction::Read, reason: WaitReason::NetAccept, site, limit: None }, attempt)
+    }
+
+    pub(super) fn connecting<T>(
+        &self,
+        site: &'static Location<'static>,
+        limit: Option<Duration>,
+        attempt: impl FnMut(&S) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.io.operate(Ask { direction: Direction::Write, reason: WaitReason::NetConnect, site, limit }, attempt)
+    }
+}
+
+#[cold]
+pub(super) fn zero_timeout() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "a time-out of zero would end every operation: use None for no time-out",
+    )
+}
+
+/// How long to wait for something that announces itself to nobody, the next time.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    next: Duration,
+    most: Duration,
+}
+
+impl Backoff {
+    pub(super) fn new(most: Duration) -> Self {
+        Self { next: Duration::from_millis(1), most }
+    }
+
+    /// Sleeps, each time twice as long up to the most.
+    #[track_caller]
+    pub(super) fn sleep(&mut self) {
+        sleep(self.next);
+        self.next = (self.next * 2).min(self.most);
+    }
+}
+
+/// The conversions that each type has, all alike: `socket` is its only field.
+macro_rules! like_std {
+    ($ours:ident, $std:ty) => {
+        impl From<$std> for $ours {
+            /// Puts it into non-blocking mode, which its duplicates share.
+            fn from(socket: $std) -> Self {
+                socket.set_nonblocking(true).expect("an open socket can be put into non-blocking mode");
+                Self { socket: crate::net::socket::Socket::new(socket) }
+            }
+        }
+
+        impl From<$ours> for $std {
+            /// Puts it into blocking mode, which its duplicates share: convert the last one.
+            fn from(socket: $ours) -> Self {
+                let socket = socket.socket.io.into_inner();
+                socket.set_nonblocking(false).expect("an open socket can be put into blocking mode");
+                socket
+            }
+        }
+
+        impl From<std::os::fd::OwnedFd> for $ours {
+            fn from(descriptor: std::os::fd::OwnedFd) -> Self {
+                <$std>::from(descriptor).into()
+            }
+        }
+
+        impl From<$ours> for std::os::fd::OwnedFd {
+            /// Puts it into blocking mode, which its duplicates share: convert the last one.
+            fn from(socket: $ours) -> Self {
+                <$std>::from(socket).into()
+            }
+        }
+
+        impl std::os::fd::AsFd for $ours {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                self.socket.get().as_fd()
+            }
+        }
+
+        impl std::os::fd::AsRawFd for $ours {
+            fn as_raw_fd(&self) -> std::os::fd::RawFd {
+                self.socket.get().as_raw_fd()
+            }
+        }
+
+        impl std::os::fd::IntoRawFd for $ours {
+            fn into_raw_fd(self) -> std::os::fd::RawFd {
+                <$std>::from(self).into_raw_fd()
+            }
+        }
+
+        crate::driver::socket::from_raw_fd!($ours => $std);
+
+        impl std::fmt::Debug for $ours {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.socket.get().fmt(f)
+            }
+        }
+    };
+}
+pub(super) use like_std;
+
+/// Reading and writing as std's streams do, for values and references.
+macro_rules! reads_and_writes {
+    ($ours:ident) => {
+        impl std::io::Read for &$ours {
+            #[track_caller]
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                if buffer.is_empty() {
+                    return Ok(0);
+                }
+                self.socket.reading(std::panic::Location::caller(), |mut socket| socket.read(buffer))
+            }
+            #[track_caller]
+            fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
+                if buffers.iter().all(|buffer| buffer.is_empty()) {
+                    return Ok(0);
+                }
+                self.socket.reading(std::panic::Location::caller(), |mut socket| socket.read_vectored(buffers))
+            }
+        }
+
+        impl std::io::Read for $ours {
+            #[track_caller]
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                (&*self).read(buffer)
+            }
+            #[track_caller]
+            fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
+                (&*self).read_vectored(buffers)
+            }
+        }
+
+        impl std::io::Write for &$ours {
+            #[track_caller]
+            fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
+                self.socket.writing(std::panic::Location::caller(), |mut socket| socket.write(buffer))
+            }
+            #[track_caller]
+            fn write_vectored(&mut self, buffers: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+                self.socket.writing(std::panic::Location::caller(), |mut socket| socket.write_vectored(buffers))
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+
+        impl std::io::Write for $ours {
+            #[track_caller]
+            fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
+                (&*self).write(buffer)
+            }
+            #[track_caller]
+            fn write_vectored(&mut self, buffers: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+                (&*self).write_vectored(buffers)
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+    };
+}
+pub(super) use reads_and_writes;
+
+/// Time-outs and readiness, as all sockets that transfer something have them.
+macro_rules! timeouts_and_readiness {
+    ($ours:ident) => {
+        impl $ours {
+            /// How long a read waits at most; `None`: for ever. A read that takes longer is an error of kind
+            /// [`TimedOut`](std::io::ErrorKind::TimedOut); nothing is lost, and it can be tried again. Shared by clones.
+            ///
+            /// # Errors
+            /// A time-out of zero.
+            pub fn set_read_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
+                self.socket.set_limit(crate::wait::io::Direction::Read, timeout)
+            }
+
+            /// The same for writes.
+            ///
+            /// # Errors
+            /// A time-out of zero.
+            pub fn set_write_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
+                self.socket.set_limit(crate::wait::io::Direction::Write, timeout)
+            }
+
+            /// What [`set_read_timeout`](Self::set_read_timeout) has set.
+            ///
+            /// # Errors
+            /// None; a `Result` as in std.
+            pub fn read_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
+                Ok(self.socket.limit(crate::wait::io::Direction::Read))
+            }
+
+            /// What [`set_write_timeout`](Self::set_write_timeout) has set.
+            ///
+            /// # Errors
+            /// None; a `Result` as in std.
+            pub fn write_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
+                Ok(self.socket.limit(crate::wait::io::Direction::Write))
+            }
+
+            /// Waiting until reading is possible, as an arm of [`select!`](crate::select): `on(socket.readable())`. Its result says
+            /// whether waiting went well; then a read does not wait, unless somebody else reads first.
+            pub fn readable(&self) -> crate::net::ReadyArm<'_> {
+                crate::net::ReadyArm::new(&self.socket.io, crate::wait::io::Direction::Read)
+            }
+
+            /// The same for writing: `on(socket.writable())`.
+            pub fn writable(&self) -> crate::net::ReadyArm<'_> {
+                crate::net::ReadyArm::new(&self.socket.io, crate::wait::io::Direction::Write)
+            }
+
+            /// The error that is pending on the socket, if any, which is then forgotten (`SO_ERROR`).
+            ///
+            /// # Errors
+            /// If the system cannot say.
+            pub fn take_error(&self) -> std::io::Result<Option<std::io::Error>> {
+                self.socket.get().take_error()
+            }
+        }
+    };
+}
+pub(super) use timeouts_and_readiness;

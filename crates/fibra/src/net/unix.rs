@@ -1,0 +1,227 @@
+//! Stream sockets of this machine.
+//!
+//! Connecting to a listener whose queue is full is the one thing here that the kernel announces to nobody: it is tried again, with pauses.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::SocketAddr;
+use std::panic::Location;
+use std::path::Path;
+use std::time::Duration;
+
+use super::arm::{AcceptArm, Listening, Watched};
+use super::listener::accept_patiently;
+use super::socket::{Backoff, Socket, like_std, reads_and_writes, timeouts_and_readiness};
+use crate::driver::socket;
+use crate::wait::park;
+
+/// The longest pause between two tries to connect to a listener whose queue is full.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// A Unix socket that accepts connections: [`std::os::unix::net::UnixListener`] for fibers.
+pub struct UnixListener {
+    socket: Socket<std::os::unix::net::UnixListener>,
+}
+
+like_std!(UnixListener, std::os::unix::net::UnixListener);
+
+impl UnixListener {
+    /// Listens on a new socket with this path. The file stays when it is dropped.
+    ///
+    /// # Errors
+    /// There is something at that path, or what the system reports.
+    pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<Self> {
+        std::os::unix::net::UnixListener::bind(path).map(Self::from)
+    }
+
+    /// Listens on an address, which may be an abstract name.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
+        std::os::unix::net::UnixListener::bind_addr(address).map(Self::from)
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// There are no descriptors left, or what the system reports.
+    #[track_caller]
+    pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        self.socket.accepting(Location::caller(), accept_now)
+    }
+
+    /// Accepting, as an arm of [`select!`](crate::select); see [`TcpListener::accepting`](super::TcpListener::accepting).
+    pub fn accepting(&self) -> AcceptArm<'_, (UnixStream, SocketAddr)> {
+        AcceptArm::new(self)
+    }
+
+    /// Connections, one after the other; see [`TcpListener::incoming`](super::TcpListener::incoming).
+    pub fn incoming(&self) -> UnixIncoming<'_> {
+        UnixIncoming { listener: self }
+    }
+
+    /// Another handle to the same socket.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { socket: self.socket.try_clone(std::os::unix::net::UnixListener::try_clone)? })
+    }
+
+    /// The address it listens on.
+    ///
+    /// # Errors
+    /// If the system cannot say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.get().local_addr()
+    }
+
+    /// The error that is pending on the socket, if any, which is then forgotten.
+    ///
+    /// # Errors
+    /// If the system cannot say.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.socket.get().take_error()
+    }
+}
+
+fn accept_now(listener: &std::os::unix::net::UnixListener) -> io::Result<(UnixStream, SocketAddr)> {
+    let (stream, from) = listener.accept()?;
+    Ok((stream.into(), from))
+}
+
+impl Listening for UnixListener {
+    type Accepted = (UnixStream, SocketAddr);
+
+    fn watched(&self) -> &dyn Watched {
+        &self.socket.io
+    }
+    fn try_accept(&self) -> io::Result<Self::Accepted> {
+        accept_now(self.socket.get())
+    }
+    fn accept_waiting(&self) -> io::Result<Self::Accepted> {
+        self.accept()
+    }
+}
+
+/// See [`UnixListener::incoming`].
+#[derive(Debug)]
+pub struct UnixIncoming<'a> {
+    listener: &'a UnixListener,
+}
+
+impl Iterator for UnixIncoming<'_> {
+    type Item = io::Result<UnixStream>;
+
+    #[track_caller]
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(accept_patiently(|| self.listener.accept()).map(|(stream, _)| stream))
+    }
+}
+
+impl std::iter::FusedIterator for UnixIncoming<'_> {}
+
+/// A connection to the same machine: [`std::os::unix::net::UnixStream`] for fibers.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use fibra::net::UnixStream;
+///
+/// fibra::run(|| {
+///     let (mut here, mut there) = UnixStream::pair().unwrap();
+///     let peer = fibra::spawn_local(move || there.write_all(b"good day").unwrap());
+///     let mut said = String::new();
+///     here.read_to_string(&mut said).unwrap();
+///     assert_eq!(said, "good day");
+///     peer.join().unwrap();
+/// });
+/// ```
+pub struct UnixStream {
+    socket: Socket<std::os::unix::net::UnixStream>,
+}
+
+like_std!(UnixStream, std::os::unix::net::UnixStream);
+reads_and_writes!(UnixStream);
+timeouts_and_readiness!(UnixStream);
+
+impl UnixStream {
+    /// Connects to the socket with this path.
+    ///
+    /// # Errors
+    /// Nobody listens there, or what the system reports.
+    #[track_caller]
+    pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<Self> {
+        Self::connect_to(path.as_ref().as_os_str().as_bytes(), false)
+    }
+
+    /// Connects to an address, which may be an abstract name.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); the address has no name.
+    #[track_caller]
+    pub fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
+        if let Some(path) = address.as_pathname() {
+            Self::connect_to(path.as_os_str().as_bytes(), false)
+        } else if let Some(name) = address.as_abstract_name() {
+            Self::connect_to(name, true)
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "an address without a name"))
+        }
+    }
+
+    #[track_caller]
+    fn connect_to(name: &[u8], is_abstract: bool) -> io::Result<Self> {
+        park::entry();
+        let mut backoff = Backoff::new(LONGEST_PAUSE);
+        loop {
+            match socket::connect_unix(name, is_abstract) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => backoff.sleep(),
+                done => return Ok(Self { socket: Socket::new(done?.into()) }),
+            }
+        }
+    }
+
+    /// Two that are connected to one another.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = std::os::unix::net::UnixStream::pair()?;
+        Ok((one.into(), other.into()))
+    }
+
+    /// Another handle to the same connection. Time-outs are shared.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { socket: self.socket.try_clone(std::os::unix::net::UnixStream::try_clone)? })
+    }
+
+    /// The address of this side.
+    ///
+    /// # Errors
+    /// If the system cannot say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.get().local_addr()
+    }
+
+    /// The address of the other side.
+    ///
+    /// # Errors
+    /// It is not connected any more.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.get().peer_addr()
+    }
+
+    /// Ends reading, writing or both.
+    ///
+    /// # Errors
+    /// It is not connected any more.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.socket.get().shutdown(how)
+    }
+}

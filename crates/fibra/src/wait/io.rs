@@ -1,0 +1,232 @@
+//! Waiting for a descriptor: the loop around every operation on a socket.
+//!
+//! ```text
+//!  try ── done, or an error ─────────────────────────────────────────────▶ return
+//!   │ EAGAIN                                                   ▲
+//!   ├── on a fiber ─────▶ link, registered with this worker's driver (sched::source) ── park ── completed ──▶ try again
+//!   └── on a thread ────▶ poll(2), until the deadline ─────────────────────────────────────────▶ try again
+//! ```
+//!
+//! Above: `net`, in safe code. Below: `park`, and `sched::source`, whose header says why no edge is lost.
+//!
+//! * The socket is in non-blocking mode; whoever sees [`Io`] never sees `WouldBlock` or `Interrupted`.
+//! * Cancellation and time end the wait and nothing else: nothing was read or written, the registration stays, and the next operation
+//!   begins with a try. It is delivered on entry or while waiting, never after a try that succeeded: what was read is not lost.
+//! * [`Io`] closes in order: registrations first, then the descriptor (the order of its fields).
+//! * A thread that waits in `poll` hears of cancellation on entry; if it is in a scope, where somebody could cancel it, it waits like a
+//!   fiber instead, and the driver of `sched::outside_io` completes its wait.
+//! * An operation that need not wait would let its fiber run on for ever, if its peer is fast enough: every so often one begins with a
+//!   yield.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::panic::Location;
+use std::time::Duration;
+
+use super::cancel::{self, Here};
+use super::node::{Node, WaiterRef};
+use super::park::{self, Ended, Wait, Waitable};
+use super::reason::WaitReason;
+use super::word::{ARM_FIRST, Arm, Ticket};
+use crate::driver::{Timeout, socket};
+use crate::fiber::frame::flag;
+use crate::prim::clock;
+use crate::sched::current;
+pub(crate) use crate::sched::source::Direction;
+use crate::sched::source::Source;
+
+/// Operations of a worker after which one yields first.
+const YIELD_PERIOD: u32 = 16;
+
+/// How an operation waits, if it has to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) direction: Direction,
+    pub(crate) reason: WaitReason,
+    pub(crate) site: &'static Location<'static>,
+    /// At most so long.
+    pub(crate) limit: Option<Duration>,
+}
+
+/// A socket that does not block, and its place among the sources.
+#[derive(Debug)]
+pub(crate) struct Io<S> {
+    // Before the descriptor.
+    source: Opened,
+    inner: S,
+}
+
+#[derive(Debug)]
+struct Opened(&'static Source);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl<S: AsFd> Io<S> {
+    /// Of a socket in non-blocking mode.
+    pub(crate) fn new(inner: S) -> Self {
+        Self { source: Opened(Source::open(inner.as_fd().as_raw_fd())), inner }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> &S {
+        &self.inner
+    }
+
+    pub(crate) fn into_inner(self) -> S {
+        self.inner
+    }
+
+    /// Does `attempt`, again and again as long as it would block, waiting in between. Time-outs are errors, cancellation unwinds.
+    pub(crate) fn operate<T>(&self, ask: Ask, mut attempt: impl FnMut(&S) -> io::Result<T>) -> io::Result<T> {
+        begin();
+        let mut deadline = None;
+        loop {
+            match attempt(&self.inner) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            if let (None, Some(limit)) = (deadline, ask.limit) {
+                deadline = Some(clock::now().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)));
+            }
+            self.wait(ask, deadline)?;
+        }
+    }
+
+    /// One wait, until trying again is worth it.
+    fn wait(&self, ask: Ask, deadline: Option<u64>) -> io::Result<()> {
+        if current::worker().is_none() && !may_be_cancelled() {
+            return self.poll(ask, deadline);
+        }
+        let readiness =
+            Readiness { source: self.source.0, direction: ask.direction, node: Node::new(), error: Cell::new(None) };
+        let object = self.inner.as_fd().as_raw_fd() as u64;
+        let ended = park::wait(&readiness, Wait { reason: ask.reason, object, site: ask.site, deadline });
+        match ended {
+            Ended::TimedOut => Err(timed_out()),
+            Ended::NotParked | Ended::Overtaken(_) => readiness.error.take().map_or(Ok(()), Err),
+            Ended::Completed(_) | Ended::Cancelled => Ok(()),
+        }
+    }
+
+    fn poll(&self, ask: Ask, deadline: Option<u64>) -> io::Result<()> {
+        let timeout = deadline.map_or(Timeout::Forever, Timeout::Until);
+        match socket::poll(self.inner.as_fd(), ask.direction.interest(), timeout)? {
+            true => Ok(()),
+            false => Err(timed_out()),
+        }
+    }
+
+    /// Is trying worth it now?
+    pub(crate) fn is_ready(&self, direction: Direction) -> io::Result<bool> {
+        socket::poll(self.inner.as_fd(), direction.interest(), Timeout::Until(0))
+    }
+
+    /// Registers a direction beforehand, so that [`link`](Self::link) need not ask the kernel.
+    pub(crate) fn register(&self, direction: Direction) -> io::Result<()> {
+        self.source.0.register(direction)
+    }
+
+    /// Links a node of a select; see `select::case::Single`, whose `publish` and `unpublish` these are.
+    pub(crate) fn link(
+        &self,
+        direction: Direction,
+        node: &Node,
+        waiter: WaiterRef,
+        ticket: Ticket,
+        arm: Arm,
+    ) -> io::Result<()> {
+        self.source.0.link(direction, node, waiter, ticket, arm)
+    }
+
+    pub(crate) fn unlink(&self, direction: Direction, node: &Node) {
+        self.source.0.unlink(direction, node);
+    }
+}
+
+/// On entry to an operation: cancellation, and fairness.
+#[inline]
+fn begin() {
+    let Some(worker) = current::worker() else { return cancel::checkpoint() };
+    let operations = worker.operations.get().wrapping_add(1);
+    worker.operations.set(operations);
+    // Not where a yield is a mistake: an operation that need not wait is none.
+    let may_yield = || worker.current.get().is_some_and(|frame| !frame.has(flag::NO_SUSPEND));
+    if operations.is_multiple_of(YIELD_PERIOD) && may_yield() {
+        park::yield_now();
+    } else {
+        park::entry();
+    }
+}
+
+/// Is there somebody who could cancel this thread?
+fn may_be_cancelled() -> bool {
+    Here::new().is_some_and(|here| here.innermost().is_some())
+}
+
+#[cold]
+fn timed_out() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the operation took longer than its time-out")
+}
+
+/// One direction of a socket, as something to wait on.
+struct Readiness {
+    source: &'static Source,
+    direction: Direction,
+    node: Node,
+    /// Why it could not be registered.
+    error: Cell<Option<io::Error>>,
+}
+
+impl Waitable for Readiness {
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        match self.source.link(self.direction, &self.node, waiter, ticket, ARM_FIRST) {
+            Ok(()) => true,
+            Err(error) => {
+                self.error.set(Some(error));
+                false
+            }
+        }
+    }
+
+    fn unpublish(&self) {
+        self.source.unlink(self.direction, &self.node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    // On a plain thread: what was reported while nobody waited is reported again to whoever waits next.
+    #[test]
+    fn a_thread_hears_of_what_was_reported_to_nobody() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let io = Io::new(here);
+        let wait = |limit: Duration| {
+            let readiness = Readiness {
+                source: io.source.0,
+                direction: Direction::Read,
+                node: Node::new(),
+                error: Cell::new(None),
+            };
+            let deadline = Some(clock::now() + limit.as_nanos() as u64);
+            let site = Location::caller();
+            park::wait(&readiness, Wait { reason: WaitReason::NetRead, object: 0, site, deadline })
+        };
+        assert_eq!(wait(Duration::from_millis(1)), Ended::TimedOut);
+        there.write_all(b"x").unwrap();
+        // By now it has been reported, or it will be below: both are fine.
+        std::thread::sleep(Duration::from_millis(20));
+        for _ in 0..3 {
+            assert_eq!(wait(Duration::from_secs(20)), Ended::Completed(ARM_FIRST));
+        }
+    }
+}
