@@ -92,6 +92,8 @@ pub mod channel;
 mod driver;
 mod fiber;
 #[cfg(not(any(loom, shuttle)))]
+pub mod machine;
+#[cfg(any(loom, shuttle))]
 mod machine;
 #[cfg(not(any(loom, shuttle)))]
 mod observe;
