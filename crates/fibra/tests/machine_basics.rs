@@ -59,14 +59,14 @@ fn operations_go_to_the_platform_and_come_back() {
     let mut pool = OpPool::<u64>::with_capacity(4);
     let gauge = pool.gauge();
     let (mut sent, mut back, mut ids) = (0, 0, VecDeque::new());
-    let mut address = None;
+    let mut address = 0;
     let app = Fn(move |_, ports: &mut Ports<'_>| {
         while let Some(done) = ports.input.completions.pop() {
             // S3-102: first in, first out.
             assert_eq!(Some(done.id()), ids.pop_front());
             assert_eq!((done.opcode(), done.result(), done.source()), (ECHO, back + 1, Some(ports.me())));
             let place = std::ptr::from_ref(done.data::<u64>().unwrap()) as usize;
-            assert_eq!(*address.get_or_insert(place), place, "the first that is free is used again");
+            assert_eq!(address, place, "the same memory");
             assert_eq!(done.into_data::<u64>().unwrap() as i32, back + 1);
             back += 1;
         }
@@ -74,6 +74,7 @@ fn operations_go_to_the_platform_and_come_back() {
             let op = pool.take(ECHO, sent).unwrap();
             assert_eq!((op.source(), op.parent(), op.trace().get()), (None, None, op.id().get()));
             sent += 1;
+            address = std::ptr::from_ref(&*op) as usize;
             ids.push_back(ports.submit(op));
             assert_eq!(ports.in_flight(), 1);
         } else {
@@ -117,7 +118,7 @@ fn a_pool_runs_out_visibly() {
     drop(a);
     let c = pool.take(ECHO, full.0).unwrap();
     assert_eq!(*c, "c");
-    // S3-94, S3-100: what is in use keeps its memory, also when the pool is gone.
+    // S3-19, S3-94, S3-100: what is in use keeps its memory, also when the pool is gone.
     drop(pool);
     assert_eq!((b.as_str(), c.as_str()), ("b", "c"));
 }
@@ -191,6 +192,7 @@ fn timers_come_in_order_and_never_early() {
     EventLoop::new().app(app).run().unwrap();
 }
 
+// G-03, S3-16: a queued operation can be cancelled: the request has a link of its own.
 // G-05, S3-43, S3-44, S3-46, S3-69: timers and held operations end when cancelled; each gives one answer; asking twice is asking once.
 #[test]
 fn cancelling_is_answered() {
@@ -426,7 +428,7 @@ fn a_queued_tail_is_not_queued_twice() {
     assert_eq!(notices.get(), 2);
 }
 
-// S3-56, S3-09, S3-20: see machine_alloc.rs. Here: a port's `next` gives submissions before cancellations, notices before answers.
+// G-04, S3-64: all four kinds find their way. A port's `next` gives submissions before cancellations, notices before answers.
 #[test]
 fn messages_of_all_kinds_in_order() {
     let _watchdog = support::watchdog(60);
@@ -504,7 +506,9 @@ fn one_tick_for_many_messages() {
     let app = Fn(move |_, ports: &mut Ports<'_>| {
         app_ticks.set((app_ticks.get().0 + 1, app_ticks.get().1));
         if ports.input.is_empty() {
-            (0..50).for_each(|n| drop(ports.submit(pool.take(ECHO, n).unwrap())));
+            for n in 0..50 {
+                ports.submit(pool.take(ECHO, n).unwrap());
+            }
         } else {
             assert_eq!(ports.input.completions.len(), 50);
             ports.stop();

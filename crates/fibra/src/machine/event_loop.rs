@@ -14,7 +14,8 @@
 //!
 //! What is signalled in 4 and 5 is pending, so that the next round does not block.
 //!
-//! Ending: the app is dropped, its operations are cancelled, and rounds go on until they are answered; then the platform likewise; then the mail is
+//! Ending: the app is dropped, its operations are cancelled, and rounds go on until they are answered; then the platform likewise;
+//! then the mail is
 //! closed, and what is in it answered. A target that does not answer a cancellation is waited for [`GRACE`], which is then said.
 //!
 //! Invariants: the platform outlives the app; nothing is routed to a machine but by this file; no user code runs under a borrow of the
@@ -146,14 +147,16 @@ impl EventLoop {
         Stopper { post: self.seat.post.clone() }
     }
 
-    /// Runs the machines on this thread until one of them [stops](Ports::stop) the loop, a [`Stopper`] does, or nothing can happen any more: no
+    /// Runs the machines on this thread until one of them [stops](Ports::stop) the loop, a [`Stopper`] does, or nothing can happen any
+    /// more: no
     /// message, no timer, no doorbell or stopper outside, no other loop.
     ///
     /// # Errors
     /// The system has no file descriptor left for the loop to sleep on, or waiting failed.
     ///
     /// # Panics
-    /// If a machine panics: the other one is dropped, and operations that others wait for are answered. If an operation of a child gets here without a
+    /// If a machine panics: the other one is dropped, and operations that others wait for are answered. If an operation of a child
+    /// gets here without a
     /// destination.
     pub fn run(mut self) -> io::Result<()> {
         let driver = Driver::new()?;
@@ -281,7 +284,8 @@ impl Running {
             if let Some(machine) = &mut here.machine {
                 machine.tick(now, &mut ports);
             }
-            // A child has signalled and its parent has not looked since: the root is called once more for it. Once: no new signal, no call.
+            // A child has signalled and its parent has not looked since: the root is called once more for it. Once: no new signal, no
+            // call.
             let state = &mut *self.routing.state.borrow_mut();
             if state.child_signalled[root as usize] && state.unseen[root as usize] > 0 {
                 state.with_input.add(root);
@@ -298,7 +302,16 @@ impl Running {
         }
     }
 
-    fn route_submission(&mut self, mut request: Request) {
+    fn route_submission(&mut self, request: Request) {
+        let id = request.id().0;
+        self.deliver(request);
+        let early = self.routing.state.borrow_mut().in_flight.get_mut(id).and_then(|flight| flight.early.take());
+        if let Some(cancel) = early {
+            self.route_cancellation(cancel);
+        }
+    }
+
+    fn deliver(&mut self, mut request: Request) {
         let here = self.routing.thread();
         let source = request.source().expect("submitted by somebody");
         if request.opcode() == OP_TIMER && source.thread == here {
@@ -352,6 +365,10 @@ impl Running {
                     cancel.set_destination(destination);
                 }
                 let timer = flight.timer.take();
+                if timer.is_none() && cancel.node.cancel_to() == NOWHERE {
+                    flight.early = Some(cancel);
+                    return;
+                }
                 if let Some((timer, _)) = &timer {
                     state.timers.remove(*timer);
                 }
@@ -361,7 +378,6 @@ impl Running {
                 return self.answer(request, CANCELLED);
             }
         }
-        // Without a destination the operation has not got past its parent, and the parent has passed this on: there is nobody to tell.
         let Some(destination) = cancel.destination() else { return };
         if destination.thread != here {
             self.send(destination.thread, cancel.into());
@@ -432,8 +448,8 @@ impl Running {
                 let left = self.routing.orphaned();
                 if left > 0 && clock::now() >= until {
                     crate::prim::say(format_args!(
-                        "fibra: an event loop ends although {left} of its operations were cancelled {} s ago and have not \
-                         been answered: a machine that gets a Cancel must answer the operation, or drop it",
+                        "fibra: an event loop ends although {left} of its operations were cancelled {} s ago and are not \
+                         answered: a machine that gets a Cancel must answer the operation, or drop it",
                         GRACE.as_secs()
                     ));
                     break;

@@ -6,7 +6,8 @@
 //! its loop's thread, and does not block. A child is a machine that another one owns: it has ports of its own, but
 //! what it puts out goes no further than its parent takes it.
 //!
-//! Invariants: a child is ticked by its parent only, within the parent's own tick; a child is dropped before its parent, because it lies in it;
+//! Invariants: a child is ticked by its parent only, within the parent's own tick; a child is dropped before its parent, because it
+//! lies in it;
 //! a machine that is dropped has its operations cancelled, and they stay in memory until they are answered.
 
 use std::fmt;
@@ -63,7 +64,8 @@ pub trait Machine: 'static {
 ///
 /// * [`Child::tick`] takes what came for the child (or for its own children) out of the parent's input, and ticks the child if there is
 ///   anything. Do this first, so that the parent does not take what is its child's.
-/// * [`Child::output`] is what the child wants. The parent forwards it ([`Ports::forward`]), answers it itself ([`Ports::complete`]), makes other
+/// * [`Child::output`] is what the child wants. The parent forwards it ([`Ports::forward`]), answers it itself ([`Ports::complete`]),
+///   makes other
 ///   operations of it, or one of many. What is answered finds its way back through [`Child::tick`].
 ///
 /// A child may be dropped at any time: its operations are cancelled, and stay in memory until they are answered.

@@ -1,9 +1,11 @@
 //! The mail of one event loop: where other threads put operations for it. Many senders, one owner, intrusive, lock-free.
 //!
-//! Above: `node` (an operation that is dropped goes home by mail), `event_loop` (takes everything out once per round, and sleeps only when
+//! Above: `node` (an operation that is dropped goes home by mail), `event_loop` (takes everything out once per round, and sleeps only
+//! when
 //! there is nothing). Below: `prim`, and `driver` for the kick.
 //!
-//! A stack of links that the owner takes whole with one swap and turns round, so that what one sender put in stays in order. A sender puts a
+//! A stack of links that the owner takes whole with one swap and turns round, so that what one sender put in stays in order. A sender
+//! puts a
 //! whole chain in with one compare-exchange: that is how an outbox is emptied.
 //!
 //! Invariants:

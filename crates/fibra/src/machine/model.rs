@@ -1,9 +1,11 @@
-//! Models of what crosses threads: an operation and its cancellation between two loops, the sleep of a loop, doorbells, the end of a loop.
+//! Models of what crosses threads: an operation and its cancellation between two loops, the sleep of a loop, doorbells, the end of a
+//! loop.
 //!
 //! A loop is played by a thread that takes everything out of its mail, does what `event_loop` would do, and sleeps by the same handshake.
 
 use super::mail::Post;
 use super::node::{CANCELLED, Link, LinkKind, MachineRef, Node, NodeRef, Owned, State};
+use super::op::Op;
 use super::pool::OpPool;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
@@ -20,16 +22,8 @@ enum Item {
 /// Takes all mail out; sleeps first, as a loop does, if there is none.
 fn receive(post: &Post) -> Vec<Item> {
     loop {
-        let mut link = post.mail.take_all();
-        if !link.is_null() {
-            let mut items = Vec::new();
-            while !link.is_null() {
-                // SAFETY (all here): links of nodes that were sent, taken out once.
-                let next = unsafe { &*link }.next();
-                // SAFETY: as above.
-                items.push(unsafe { open(link) });
-                link = next;
-            }
+        let items = taken(post.mail.take_all());
+        if !items.is_empty() {
             return items;
         }
         if post.mail.may_sleep() {
@@ -43,19 +37,23 @@ fn receive(post: &Post) -> Vec<Item> {
     }
 }
 
-/// # Safety
-/// The link was sent, and is opened once.
-unsafe fn open(link: *mut Link) -> Item {
-    // SAFETY: the caller's promise.
-    let (node, kind) = unsafe { Link::node(link) };
-    // SAFETY: as above: the right that was given up for the link.
-    match kind {
-        LinkKind::Main => Item::Main(unsafe { Owned::from_raw(node) }),
-        // SAFETY: as above.
-        LinkKind::Cancel => Item::Cancel(unsafe { NodeRef::from_raw(node) }),
-        // SAFETY: as above.
-        LinkKind::Note => Item::Note(unsafe { NodeRef::from_raw(node) }),
+/// Opens a chain that came out of the mail.
+fn taken(mut link: *mut Link) -> Vec<Item> {
+    let mut items = Vec::new();
+    while !link.is_null() {
+        // SAFETY: part of a node that was sent.
+        let (next, (node, kind)) = unsafe { ((*link).next(), Link::node(link)) };
+        items.push(match kind {
+            // SAFETY: the right that was given up for the link, taken back once.
+            LinkKind::Main => Item::Main(unsafe { Owned::from_raw(node) }),
+            // SAFETY: as above.
+            LinkKind::Cancel => Item::Cancel(unsafe { NodeRef::from_raw(node) }),
+            // SAFETY: as above.
+            LinkKind::Note => Item::Note(unsafe { NodeRef::from_raw(node) }),
+        });
+        link = next;
     }
+    items
 }
 
 fn send(post: &Post, owned: Owned) {
@@ -74,67 +72,81 @@ fn submit(pool: &mut OpPool<u32>, data: u32, home: &Arc<Post>, to: &Post) -> Opt
     Some((id, node))
 }
 
-/// The initiator submits and cancels; the target answers at once, or on the cancellation. When the answer is there, the initiator takes the next
-/// operation from its pool of one: only if the cancellation has been acknowledged too does it get it, and then nobody else touches that.
-fn cancel_against_completion(answers_at_once: bool) {
+/// A round of the target's loop: counts the submission up, and answers it at once, or when it is cancelled.
+fn target_round(there: &Post, at_once: bool, held: &mut Option<Owned>, first: u64) {
+    for item in taken(there.mail.take_all()) {
+        match item {
+            Item::Main(mut owned) => {
+                *owned.data_mut::<u32>().unwrap().as_mut().unwrap() += 1;
+                if at_once {
+                    owned.answer(1);
+                    drop(owned); // Answered: it goes home by mail.
+                } else {
+                    *held = Some(owned);
+                }
+            }
+            Item::Cancel(cancel) => {
+                assert_eq!(cancel.fixed().id, first, "its memory is not used again before this");
+                match held.take() {
+                    Some(mut owned) => {
+                        owned.answer(CANCELLED);
+                        drop(owned);
+                    }
+                    None => assert!(cancel.is_answered()),
+                }
+            }
+            Item::Note(_) => unreachable!(),
+        }
+    }
+}
+
+/// A round of the initiator's loop. When the answer is there, it takes the next operation from its pool of one: only if the
+/// cancellation has been
+/// acknowledged too does it get it, and then nobody else touches that.
+fn initiator_round(here: &Post, at_once: bool, pool: &mut OpPool<u32>, node: &mut Option<NodeRef>) -> Option<Op<u32>> {
+    for item in taken(here.mail.take_all()) {
+        let Item::Main(mut owned) = item else { unreachable!() };
+        assert_eq!(owned.moving().state, State::Answered);
+        owned.arrive();
+        assert_eq!(owned.moving().result, if at_once { 1 } else { CANCELLED });
+        assert_eq!(owned.data_mut::<u32>().unwrap().take(), Some(11));
+        drop(owned);
+        drop(node.take().expect("one answer")); // Home: out of the table of what is in flight.
+        return pool.take(OPCODE, 20).ok();
+    }
+    None
+}
+
+/// The initiator cancels while the target has its operation in hand.
+fn cancel_against_completion(at_once: bool) {
     check(2, move || {
         let (here, there) = (Arc::new(Post::new(0)), Arc::new(Post::new(1)));
+        let mut pool = OpPool::with_capacity(1);
+        let (first, node) = submit(&mut pool, 10, &here, &there).unwrap();
         let target = {
             let there = there.clone();
             thread::spawn(move || {
-                let (mut held, mut first, mut cancelled) = (None::<Owned>, 0, false);
-                while !cancelled {
-                    for item in receive(&there) {
-                        match item {
-                            Item::Main(mut owned) => {
-                                first = owned.fixed().id;
-                                *owned.data_mut::<u32>().unwrap().as_mut().unwrap() += 1;
-                                if answers_at_once {
-                                    owned.answer(1);
-                                    drop(owned); // Answered: it goes home by mail.
-                                } else {
-                                    held = Some(owned);
-                                }
-                            }
-                            Item::Cancel(cancel) => {
-                                cancelled = true;
-                                assert_eq!(cancel.fixed().id, first, "its memory is not used again before this");
-                                match held.take() {
-                                    Some(mut owned) => {
-                                        owned.answer(CANCELLED);
-                                        drop(owned);
-                                    }
-                                    None => assert!(cancel.is_answered()),
-                                }
-                            }
-                            Item::Note(_) => unreachable!(),
-                        }
-                    }
-                }
+                let mut held = None;
+                target_round(&there, at_once, &mut held, first);
+                target_round(&there, at_once, &mut held, first);
+                Dropping(held)
             })
         };
-        let mut pool = OpPool::with_capacity(1);
-        let (first, node) = submit(&mut pool, 10, &here, &there).unwrap();
         let cancel = node.cancel().expect("the first to ask");
         assert!(node.cancel().is_none(), "asking twice is asking once");
         let link = Node::link(cancel.into_raw(), LinkKind::Cancel);
         // SAFETY: the reference was given up for its link.
         assert!(unsafe { there.send(link, link) }.is_ok());
-        let items = receive(&here);
-        assert_eq!(items.len(), 1);
-        for item in items {
-            let Item::Main(mut owned) = item else { unreachable!() };
-            assert_eq!((owned.moving().state, owned.fixed().id), (State::Answered, first));
-            owned.arrive();
-            assert_eq!(owned.moving().result, if answers_at_once { 1 } else { CANCELLED });
-            assert_eq!(owned.data_mut::<u32>().unwrap().take(), Some(11));
-        }
-        drop(node); // Home: out of the table of what is in flight.
-        let next = pool.take(OPCODE, 20);
-        target.join().unwrap();
+        let mut node = Some(node);
+        let mut next = initiator_round(&here, at_once, &mut pool, &mut node);
+        // What the two did not get to: one more round each.
+        let mut held = target.join().unwrap().0;
+        target_round(&there, at_once, &mut held, first);
+        next = next.or_else(|| initiator_round(&here, at_once, &mut pool, &mut node));
+        assert!(node.is_none() && held.is_none(), "answered, whoever was faster");
         match next {
-            Ok(next) => assert_eq!((pool.available(), *next, next.id().get() > first), (0, 20, true)),
-            Err(_) => assert_eq!(pool.available(), 1, "acknowledged twice, free once"),
+            Some(next) => assert_eq!((pool.available(), *next, next.id().get() > first), (0, 20, true)),
+            None => assert_eq!(pool.available(), 1, "acknowledged twice, free once"),
         }
     });
 }
@@ -214,14 +226,7 @@ fn model_doorbell_of_two_writers() {
         request.owned.arrive();
         drop(request);
         // A ring that came after the last look is still in the mail.
-        let mut link = here.mail.close();
-        while !link.is_null() {
-            // SAFETY: sent, and taken out once.
-            let next = unsafe { &*link }.next();
-            // SAFETY: as above.
-            drop(unsafe { open(link) });
-            link = next;
-        }
+        drop(taken(here.mail.close()));
         assert_eq!(pool.available(), 1);
     });
 }
@@ -234,19 +239,15 @@ fn model_mail_against_close() {
         let mut pool = OpPool::with_capacity(1);
         let mut request = pool.take(OPCODE, 1_u32).unwrap().into_request();
         request.owned.submit(here.clone());
-        let dropping = Dropping(request.owned);
-        let other = thread::spawn(move || drop(dropping));
-        let link = here.mail.close();
-        if !link.is_null() {
-            // SAFETY: sent, and taken out once.
-            drop(unsafe { open(link) });
-        }
+        let dropping = Dropping(Some(request.owned));
+        let other = thread::spawn(move || drop({ dropping }.0));
+        drop(taken(here.mail.close()));
         other.join().unwrap();
         assert_eq!(pool.available(), 1);
     });
 }
 
 /// An operation on its way to another thread. Loops send them by mail; here a thread is simply born with one.
-struct Dropping(#[allow(dead_code)] Owned);
+struct Dropping(Option<Owned>);
 // SAFETY: an owner may be anywhere, one at a time; its data is `Send`.
 unsafe impl Send for Dropping {}

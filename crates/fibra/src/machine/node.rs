@@ -8,14 +8,16 @@
 //! ```
 //!
 //! A node has **one owner**, whoever holds its [`Owned`]: the initiator, a queue, the target, the way back. The owner alone reads and
-//! writes data, result and destination; so what is passed along is passed whole, and there is nothing to race for. An owner that is dropped
+//! writes data, result and destination; so what is passed along is passed whole, and there is nothing to race for. An owner that is
+//! dropped
 //! on the way does not lose the operation: it answers it ([`ABANDONED`]) and sends it home by mail.
 //!
 //! Beside the owner, others may hold **references** ([`NodeRef`]): a cancellation under way, a doorbell that was rung, a handle of a
 //! doorbell, the table of what is in flight. They see only what does not change while a node is in flight ([`Fixed`]) and the flags.
 //!
 //! Invariants:
-//! * `refs` counts the owner and all references. At zero, and only then, the node goes back to its pool: never before its completion *and*
+//! * `refs` counts the owner and all references. At zero, and only then, the node goes back to its pool: never before its completion
+//!   *and*
 //!   its own cancellation have been acknowledged. So neither a late cancellation nor a late ring can hit another operation.
 //! * A node has three links, because it can be in three queues at once: as itself, as its cancellation, as its notification. `CANCEL`
 //!   and `RUNG` are the queued marks of the latter two; the first is guarded by ownership.

@@ -12,7 +12,8 @@
 //! | [`Doorbell`] | anybody, on any thread | may ring a standing operation |
 //!
 //! The same memory serves from `Op` to `Done`; nothing is copied and nothing allocated. Dropping a handle is always allowed: a dropped
-//! `Request` is answered with [`ABANDONED`](super::ABANDONED), a dropped `Done` returns the operation to its pool, the others have no effect.
+//! `Request` is answered with [`ABANDONED`](super::ABANDONED), a dropped `Done` returns the operation to its pool, the others have no
+//! effect.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,7 +23,8 @@ use super::mail::Post;
 use super::node::{Fixed, MachineRef, NOWHERE, NodeRef, Owned};
 use crate::prim::sync::Arc;
 
-/// The opcode that a loop handles itself: the operation is answered with 0 when its [deadline](Op::at) has come. All other opcodes are the
+/// The opcode that a loop handles itself: the operation is answered with 0 when its [deadline](Op::at) has come. All other opcodes are
+/// the
 /// machines' own.
 pub const OP_TIMER: u32 = u32::MAX;
 
@@ -150,7 +152,8 @@ impl<D: Send + 'static> Op<D> {
         self.owned.fixed()
     }
 
-    /// Says who is to do it. Without this, the app's operations go to the platform of its loop, and the platform's to the app; a child must
+    /// Says who is to do it. Without this, the app's operations go to the platform of its loop, and the platform's to the app; a child
+    /// must
     /// say it.
     pub fn to(mut self, destination: MachineRef) -> Self {
         self.owned.moved(|moving| moving.destination = Some(destination));
@@ -243,7 +246,8 @@ impl Done {
         self.owned.fixed()
     }
 
-    /// The answer: the target's, or [`CANCELLED`](super::CANCELLED), [`ABANDONED`](super::ABANDONED), [`UNREACHABLE`](super::UNREACHABLE).
+    /// The answer: the target's, or [`CANCELLED`](super::CANCELLED), [`ABANDONED`](super::ABANDONED),
+    /// [`UNREACHABLE`](super::UNREACHABLE).
     pub fn result(&self) -> i32 {
         self.owned.moving().result
     }
@@ -265,7 +269,8 @@ impl Done {
     }
 }
 
-/// The wish of an initiator that one of its operations end: answer that one soon, usually with [`CANCELLED`](super::CANCELLED). If it has been
+/// The wish of an initiator that one of its operations end: answer that one soon, usually with [`CANCELLED`](super::CANCELLED). If it
+/// has been
 /// answered already, there is nothing to do. Dropping this acknowledges it.
 pub struct Cancel {
     pub(super) node: NodeRef,
@@ -298,7 +303,8 @@ impl Notice {
     }
 }
 
-/// Rings a standing operation from anywhere: clone it, send it to other threads. The initiator gets one [`Notice`] for any number of rings
+/// Rings a standing operation from anywhere: clone it, send it to other threads. The initiator gets one [`Notice`] for any number of
+/// rings
 /// until it has taken it, and at least one after the last. While a doorbell is there, its loop does not end for want of work.
 pub struct Doorbell {
     node: NodeRef,
@@ -319,7 +325,8 @@ impl Doorbell {
         Self { node, home }
     }
 
-    /// Rings. True if this ring is the one that is delivered; false if one is under way already, which then also stands for this one, or if
+    /// Rings. True if this ring is the one that is delivered; false if one is under way already, which then also stands for this one,
+    /// or if
     /// the operation has ended.
     pub fn ring(&self) -> bool {
         self.node.ring()

@@ -2,11 +2,14 @@
 //!
 //! Above: machines. Below: `op`, `node`, `routing`.
 //!
-//! A queue is a list through the operations themselves: putting in and taking out cost a few instructions and never allocate, and nothing can
-//! overflow. First in, first out. What is in a queue belongs to the queue; a queue that is dropped drops what is in it, which sends requests
+//! A queue is a list through the operations themselves: putting in and taking out cost a few instructions and never allocate, and
+//! nothing can
+//! overflow. First in, first out. What is in a queue belongs to the queue; a queue that is dropped drops what is in it, which sends
+//! requests
 //! and answers home.
 //!
-//! Invariants: `port_in` of a machine is filled by its loop (or, for a child, by its parent's port) and emptied by the machine; `port_out`
+//! Invariants: `port_in` of a machine is filled by its loop (or, for a child, by its parent's port) and emptied by the machine;
+//! `port_out`
 //! is filled by the machine's [`Ports`] and emptied by its loop (or its parent). Both are on one thread.
 
 use std::fmt;
@@ -210,7 +213,8 @@ impl Port {
             && self.notifications.is_empty()
     }
 
-    /// The next message of any kind: submissions first and then cancellations, so that a cancellation never comes before its operation; notifications
+    /// The next message of any kind: submissions first and then cancellations, so that a cancellation never comes before its
+    /// operation; notifications
     /// before completions, so that a standing operation never rings after its end.
     #[allow(clippy::should_implement_trait)] // A port is no iterator: it may have more later.
     pub fn next(&mut self) -> Option<Message> {
@@ -348,7 +352,8 @@ impl Ports<'_> {
         id
     }
 
-    /// Asks for an operation of this machine to end early. The answer comes in any case, in `input.completions`; if the target was faster, it is
+    /// Asks for an operation of this machine to end early. The answer comes in any case, in `input.completions`; if the target was
+    /// faster, it is
     /// the target's own. Asking twice is asking once.
     ///
     /// # Errors
@@ -376,7 +381,8 @@ impl Ports<'_> {
         first
     }
 
-    /// Passes on what came from a child, or what came in and is another's: a request to its destination, a cancellation after the operation that it
+    /// Passes on what came from a child, or what came in and is another's: a request to its destination, a cancellation after the
+    /// operation that it
     /// is for, an answer or a notification to the operation's source.
     pub fn forward(&mut self, message: impl Into<Message>) {
         let message = message.into();

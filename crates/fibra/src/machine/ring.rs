@@ -2,11 +2,14 @@
 //!
 //! Above: machines. Below: `prim`.
 //!
-//! A ring has one writer and one reader, which the types see to: neither end can be cloned. Its room is allocated at once. Whoever writes rings the
-//! doorbell afterwards; whoever is rung reads until there is nothing left. The ends find each other through the lock of the ring, held for a move of
+//! A ring has one writer and one reader, which the types see to: neither end can be cloned. Its room is allocated at once. Whoever
+//! writes rings the
+//! doorbell afterwards; whoever is rung reads until there is nothing left. The ends find each other through the lock of the ring, held
+//! for a move of
 //! one value; no user code runs under it.
 //!
-//! Invariants: at most `capacity` values are in the ring, in the order of writing; `written` = read + dropped + overwritten + in the ring.
+//! Invariants: at most `capacity` values are in the ring, in the order of writing; `written` = read + dropped + overwritten + in the
+//! ring.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -44,7 +47,8 @@ struct Shared<T> {
     stats: RingStats,
 }
 
-/// A ring of at most `capacity` values, with what it does when it is full. The reader's machine makes it, and sends the writer along in the data of a
+/// A ring of at most `capacity` values, with what it does when it is full. The reader's machine makes it, and sends the writer along
+/// in the data of a
 /// standing operation.
 ///
 /// ```

@@ -1,6 +1,7 @@
 //! What one event loop knows: which machines there are, what is in flight, who has something to do, and what is to leave for other loops.
 //!
-//! Above: `port` (machines submit and cancel through it), `machine` (children register here) and `event_loop`, which does the routing. Below:
+//! Above: `port` (machines submit and cancel through it), `machine` (children register here) and `event_loop`, which does the routing.
+//! Below:
 //! `table`, `timer`, `mail`.
 //!
 //! On one thread and never re-entered: no user code runs while `state` is borrowed.
@@ -35,6 +36,8 @@ pub(super) struct Flight {
     pub(super) destination: Option<MachineRef>,
     /// The operation itself, if it is a timer of this loop.
     pub(super) timer: Option<(Timer, Request)>,
+    /// A cancellation that came here before the operation, which a parent has in hand. It follows if the operation is forwarded.
+    pub(super) early: Option<Cancel>,
 }
 
 #[derive(Debug)]
@@ -288,7 +291,7 @@ impl Routing {
     /// An operation leaves its initiator.
     pub(super) fn departs(&self, owned: &mut Owned, source: u32) {
         owned.submit(self.post.clone());
-        let flight = Flight { node: owned.reference(), source, destination: None, timer: None };
+        let flight = Flight { node: owned.reference(), source, destination: None, timer: None, early: None };
         let state = &mut *self.state.borrow_mut();
         state.in_flight.insert(owned.fixed().id, flight);
         if let Some(registered) = state.machines.get_mut(source as u64) {
@@ -364,3 +367,20 @@ impl Routing {
 
 /// Of a machine: its place in the loop that it belongs to.
 pub(super) type SharedRouting = Rc<Routing>;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    // G-09, S3-06, S3-07: first in, first out; adding twice is adding once; a detached list is a new one's beginning.
+    #[test]
+    fn marks_are_in_order_and_single() {
+        let mut marks = Marks::default();
+        [PLATFORM, APP, PLATFORM].into_iter().for_each(|root| marks.add(root));
+        let detached = marks.detach();
+        assert!(marks.is_empty());
+        marks.add(APP);
+        assert_eq!(detached.collect::<Vec<_>>(), [PLATFORM, APP]);
+        assert_eq!(marks.detach().collect::<Vec<_>>(), [APP]);
+    }
+}

@@ -2,7 +2,8 @@
 //!
 //! Above: `routing`. Below: nothing.
 //!
-//! Open addressing with linear probing; removal moves followers back, so there are no tombstones and nothing degrades. The table grows only when
+//! Open addressing with linear probing; removal moves followers back, so there are no tombstones and nothing degrades. The table grows
+//! only when
 //! more is in it than ever before: in a steady state it does not allocate.
 //!
 //! Invariants: the length of `slots` is a power of two, at least twice the number of entries; between an entry and the place that its
