@@ -448,7 +448,7 @@ impl Running {
                 let left = self.routing.orphaned();
                 if left > 0 && clock::now() >= until {
                     crate::prim::say(format_args!(
-                        "fibra: an event loop ends although {left} of its operations were cancelled {} s ago and are not \
+                        "fibra: an event loop ends although {left} of its operations were cancelled {} s ago and not \
                          answered: a machine that gets a Cancel must answer the operation, or drop it",
                         GRACE.as_secs()
                     ));

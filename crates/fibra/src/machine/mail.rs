@@ -228,3 +228,56 @@ impl Post {
         self.bell.1.notify_one();
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::super::{Message, OpPool};
+    use super::*;
+    use crate::prim::sync::Arc;
+
+    fn put(post: &Arc<Post>, pool: &mut OpPool<u32>, number: u32) {
+        let mut request = pool.take(1, number).unwrap().into_request();
+        request.owned.submit(post.clone());
+        let link = Message::from(request).into_link();
+        // SAFETY: the request was given up for its link.
+        assert!(unsafe { post.send(link, link) }.is_ok());
+    }
+
+    /// The numbers in a chain; after the first, one more is sent.
+    fn numbers(mut link: *mut Link, mut meanwhile: impl FnMut()) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        while !link.is_null() {
+            // SAFETY: taken out of the mail, once.
+            let (next, message) = unsafe { ((*link).next(), Message::from_link(link)) };
+            link = next;
+            let Message::Submission(mut request) = message else { panic!("the kind travels with it") };
+            numbers.push(*request.data::<u32>().unwrap());
+            request.owned.answer(0);
+            request.owned.arrive();
+            meanwhile();
+        }
+        numbers
+    }
+
+    // S3-59: what is sent while the mail is being read is for the next round, however fast the sender.
+    #[test]
+    fn a_round_takes_what_was_there_at_its_start() {
+        let (post, mut pool) = (Arc::new(Post::new(0)), OpPool::with_capacity(8));
+        (0..3).for_each(|number| put(&post, &mut pool, number));
+        let mut next = 3;
+        let first = numbers(post.mail.take_all(), || {
+            put(&post, &mut pool, next);
+            next += 1;
+        });
+        assert_eq!(first, [0, 1, 2]);
+        assert_eq!(numbers(post.mail.take_all(), || ()), [3, 4, 5]);
+        assert!(post.mail.is_empty() && post.mail.may_sleep());
+        // Closed, it takes nothing: an operation that is sent then is its sender's.
+        put(&post, &mut pool, 6);
+        assert_eq!(numbers(post.mail.close(), || ()), [6]);
+        let mut request = pool.take(1, 7).unwrap().into_request();
+        request.owned.submit(post.clone());
+        drop(request);
+        assert_eq!(pool.available(), 8);
+    }
+}

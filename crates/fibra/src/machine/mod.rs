@@ -12,7 +12,7 @@
 //! | ask | [`OpPool::take`], [`Ports::submit`]; the answer comes as a [`Done`] |
 //! | answer | a [`Request`], [`Ports::complete`] |
 //! | change one's mind | [`Ports::cancel`]; the target gets a [`Cancel`] |
-//! | be told again and again | [`Op::standing`], [`Ports::ring`], [`Doorbell`], [`Notice`]; shared: [`ring`](ring()), [`channel`](channel()) |
+//! | be told again and again | [`Op::standing`], [`Ports::ring`], [`Doorbell`], [`Notice`]; [`ring`](ring()), [`channel`](channel()) |
 //! | let time pass | [`OP_TIMER`] |
 //! | build of parts | [`Ports::child`], [`Child`] |
 //!
