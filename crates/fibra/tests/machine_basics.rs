@@ -524,6 +524,33 @@ fn one_tick_for_many_messages() {
     assert_eq!(ticks.get(), (2, 2));
 }
 
+// A machine carries a request into a loop of its own, inside its tick, and answers it there: it finds its way home all the same.
+#[test]
+fn a_request_in_a_foreign_loop_goes_home() {
+    let _watchdog = support::watchdog(60);
+    let mut pool = OpPool::<u64>::with_capacity(1);
+    let mut begun = false;
+    let app = Fn(move |_, ports: &mut Ports<'_>| {
+        if !std::mem::replace(&mut begun, true) {
+            ports.submit(pool.take(HOLD, 0).unwrap());
+        }
+        if let Some(done) = ports.input.completions.pop() {
+            assert_eq!(done.result(), 5);
+            ports.stop();
+        }
+    });
+    let platform = Fn(|_, ports: &mut Ports<'_>| {
+        let mut carried = ports.input.submissions.pop();
+        if carried.is_some() {
+            let inner = Fn(move |_, ports: &mut Ports<'_>| {
+                carried.take().into_iter().for_each(|request| ports.complete(request, 5));
+            });
+            EventLoop::new().app(inner).run().unwrap();
+        }
+    });
+    EventLoop::new().app(app).platform(platform).run().unwrap();
+}
+
 // What handles say of themselves.
 #[test]
 fn handles_can_be_printed() {

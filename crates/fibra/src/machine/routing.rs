@@ -85,6 +85,10 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
+    fn new() -> Self {
+        Self { newest: ptr::null_mut(), oldest: ptr::null_mut() }
+    }
+
     fn push(&mut self, message: Message) {
         let link = message.into_link();
         // SAFETY: the message was given up for its link, which is the outbox's now.
@@ -162,7 +166,7 @@ pub(super) struct Routing {
 
 impl Routing {
     pub(super) fn new(post: Arc<Post>, mesh: Arc<[Arc<Post>]>) -> Self {
-        let outboxes = mesh.iter().map(|_| Outbox { newest: ptr::null_mut(), oldest: ptr::null_mut() }).collect();
+        let outboxes = mesh.iter().map(|_| Outbox::new()).collect();
         let state = State {
             in_flight: Table::new(),
             machines: Table::new(),
@@ -299,11 +303,12 @@ impl Routing {
         }
     }
 
-    /// An operation has come home. False if its initiator is gone.
+    /// An operation has come home. False if its initiator is gone, or if this is not its home but a loop with the same number in another
+    /// mesh: then it is still on its way, and finds it when it is dropped.
     pub(super) fn comes_home(&self, owned: &mut Owned) -> bool {
-        owned.arrive();
         let state = &mut *self.state.borrow_mut();
         let Some(flight) = state.in_flight.remove(owned.fixed().id) else { return false };
+        owned.arrive();
         let source = flight.source as u64;
         let Some(registered) = state.machines.get_mut(source) else { return false };
         registered.in_flight -= 1;
@@ -350,7 +355,9 @@ impl Routing {
     pub(super) fn flush(&self) {
         for (index, post) in self.mesh.iter().enumerate() {
             if index as u32 != self.post.thread {
-                self.state.borrow_mut().outboxes[index].flush(post);
+                // Out of the state first: what cannot be sent is dropped, and its data with it.
+                let mut outbox = std::mem::replace(&mut self.state.borrow_mut().outboxes[index], Outbox::new());
+                outbox.flush(post);
             }
         }
     }
