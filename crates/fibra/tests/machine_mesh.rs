@@ -133,7 +133,7 @@ impl Machine for Canceller {
                 self.rounds -= 1;
                 let id = ports.submit(op.to(MachineRef::app(1)));
                 self.in_flight = Some(id);
-                if self.rounds % 2 == 0 {
+                if self.rounds.is_multiple_of(2) {
                     ports.cancel(id).unwrap();
                 } else if let Ok(timer) = self.pool.take(OP_TIMER, 0) {
                     ports.submit(timer.at(now + Duration::from_micros(u64::from(self.rounds % 50))));
@@ -232,7 +232,7 @@ fn a_doorbell_has_many_writers() {
     let _watchdog = support::watchdog(120);
     const COUNT: u64 = 5_000;
     let (writer, reader) = ring(16_384, Overflow::DropNewest);
-    let writer = std::sync::Arc::new(std::sync::Mutex::new(writer));
+    let writer = std::sync::Arc::new(fibra::sync::Mutex::new(writer));
     let (senders, ringers): (Vec<_>, Vec<_>) = (0..2)
         .map(|_| {
             let (sender, receiver) = mpsc::channel::<Doorbell>();
@@ -240,7 +240,7 @@ fn a_doorbell_has_many_writers() {
             let ringer = std::thread::spawn(move || {
                 let bell = receiver.recv().unwrap();
                 for number in 0..COUNT {
-                    writer.lock().unwrap().write(number).unwrap();
+                    writer.lock().write(number).unwrap();
                     bell.clone().ring();
                 }
             });

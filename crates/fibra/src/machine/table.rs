@@ -122,7 +122,8 @@ mod tests {
         }
         let mut left: Vec<_> = table.iter().map(|(key, value)| (key, *value)).collect();
         let mut expected: Vec<_> = map.into_iter().collect();
-        (left.sort_unstable(), expected.sort_unstable());
+        left.sort_unstable();
+        expected.sort_unstable();
         assert_eq!(left, expected);
     }
 }
