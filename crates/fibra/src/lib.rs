@@ -45,6 +45,7 @@
 //! | leave the worker alone | [`blocking`], for whatever blocks an OS thread |
 //! | use async code | [`block_on`], [`spawn_future`] |
 //! | know who is running | [`current`], [`fiber_local!`], [`no_suspend`] |
+//! | do without fibers | [`machine`]: event loops of machines that allocate nothing |
 //! | see what happens | [`Metrics`], [`ShutdownError`]; a worker that stands still is reported on standard error, with its fibers |
 //!
 //! Files, actors and streams are not there yet.
@@ -78,7 +79,7 @@
 //! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals
 //! ───── wait ─────   the waist: every wait and every wake goes through here
 //! sched              workers, queues, who sleeps and who is woken, the blocking pool, shutdown
-//! machine  driver    timers; the one place where a worker blocks in the kernel
+//! machine  driver    timers, event loops of machines; the one place where a worker blocks in the kernel
 //! fiber              the record of a fiber, its stack, the switch between stacks
 //! prim               atomics, cells, locks, threads, clock, chance: std, loom or shuttle behind one name
 //! ```
@@ -95,6 +96,8 @@ pub mod channel;
 mod driver;
 mod fiber;
 #[cfg(not(any(loom, shuttle)))]
+pub mod machine;
+#[cfg(any(loom, shuttle))]
 mod machine;
 #[cfg(not(any(loom, shuttle)))]
 pub mod net;

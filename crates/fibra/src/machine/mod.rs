@@ -1,5 +1,69 @@
-//! The event loop's own parts. So far: the timer store of a worker. Operations, ports and machines join it here.
+//! Machines: event loops without fibers, and without allocation.
 //!
-//! Above: `sched` (the worker's loop) and `wait`. Below: `driver`, which waits for the kernel, and `prim`.
+//! A [`Machine`] is a value with one function that its [`EventLoop`] calls when something came for it. Machines work for each other by
+//! **operations**: one submits, another one answers, and the same piece of memory travels there and back. Operations come from a pool
+//! of the machine's
+//! own ([`OpPool`]), queues are lists through the operations, and so a loop that has warmed up allocates nothing and cannot overflow.
+//!
+//! | to | there is |
+//! |---|---|
+//! | run | [`EventLoop`], with an *app* and a *platform* that serves it; [`Stopper`] |
+//! | run on several threads | [`Seat::mesh`], [`EventLoop::at`]; machines are addressed by [`MachineRef`] |
+//! | ask | [`OpPool::take`], [`Ports::submit`]; the answer comes as a [`Done`] |
+//! | answer | a [`Request`], [`Ports::complete`] |
+//! | change one's mind | [`Ports::cancel`]; the target gets a [`Cancel`] |
+//! | be told again and again | [`Op::standing`], [`Ports::ring`], [`Doorbell`], [`Notice`]; [`ring`](ring()), [`channel`](channel()) |
+//! | let time pass | [`OP_TIMER`] |
+//! | build of parts | [`Ports::child`], [`Child`] |
+//!
+//! # What holds
+//!
+//! * Every operation that was submitted comes back exactly once: answered by its target, or with [`CANCELLED`], [`ABANDONED`] or
+//!   [`UNREACHABLE`].
+//! * Cancelling is a wish. If the target was faster, its answer stands.
+//! * An operation's memory is used again only when its answer *and* its own cancellation have been acknowledged.
+//! * From one machine to another, messages of one kind arrive in order, also between threads.
+//! * Any handle, machine or loop may be dropped at any time, or forgotten: dropped, what others wait for is answered; forgotten, it
+//!   stays in memory.
+//! * The app is dropped before the platform, and children before their parents.
+//!
+//! Machines must not block: there is one place where a loop's thread waits, and that is the loop's.
+//!
+//! See [`Machine`] for a first program, and the guide for one with a child, a ring and two threads.
 
+// For readers of the source. Above this module: `sched` (the worker's loop, which has the timers), `wait`. Below: `driver`, `prim`.
+// From the bottom up:
+// `table`, `timer`, `mail`, `node`, `pool`, `op`, `ring`, `routing`, `port`, `machine`, `event_loop`; each says what it relies on.
+
+#[cfg(not(any(loom, shuttle)))]
+mod event_loop;
+#[cfg(not(any(loom, shuttle)))]
+#[allow(clippy::module_inception)] // That is what it is about.
+mod machine;
+mod mail;
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;
+mod node;
+mod op;
+mod pool;
+#[cfg(not(any(loom, shuttle)))]
+mod port;
+#[cfg(not(any(loom, shuttle)))]
+mod ring;
+#[cfg(not(any(loom, shuttle)))]
+mod routing;
+#[cfg(not(any(loom, shuttle)))]
+mod table;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod timer;
+
+#[cfg(not(any(loom, shuttle)))]
+pub use self::{
+    event_loop::{EventLoop, Seat, Stopper},
+    machine::{Child, Machine},
+    node::{ABANDONED, CANCELLED, MachineRef, UNREACHABLE},
+    op::{Cancel, Done, Doorbell, Notice, OP_TIMER, Op, OpId, Request, Timestamp, TraceId},
+    pool::{Exhausted, OpPool, PoolGauge},
+    port::{Message, NotInFlight, Port, Ports, Queue, Queued},
+    ring::{Overflow, RingReader, RingStats, RingWriter, channel, ring},
+};

@@ -1,0 +1,153 @@
+//! Machines: what a user writes, and the children that a machine may have.
+//!
+//! Above: users. Below: `port`, `routing`.
+//!
+//! A machine is an ordinary value with one function, [`Machine::tick`], that is called when something came for it. It runs to its end on
+//! its loop's thread, and does not block. A child is a machine that another one owns: it has ports of its own, but
+//! what it puts out goes no further than its parent takes it.
+//!
+//! Invariants: a child is ticked by its parent only, within the parent's own tick; a child is dropped before its parent, because it
+//! lies in it;
+//! a machine that is dropped has its operations cancelled, and they stay in memory until they are answered.
+
+use std::fmt;
+
+use super::op::Timestamp;
+use super::port::{Port, Ports};
+use super::routing::SharedRouting;
+
+/// Something that an event loop drives: it hears of what came for it, and says what it wants.
+///
+/// ```
+/// use fibra::machine::{EventLoop, Machine, OpPool, Ports, Timestamp};
+///
+/// const DOUBLE: u32 = 1;
+///
+/// /// Asks once, and stops when it has the answer.
+/// struct App(OpPool<i32>);
+///
+/// impl Machine for App {
+///     fn tick(&mut self, _now: Timestamp, ports: &mut Ports<'_>) {
+///         if ports.in_flight() == 0 && ports.input.is_empty() {
+///             let op = self.0.take(DOUBLE, 21).expect("the pool is large enough");
+///             ports.submit(op);
+///         }
+///         while let Some(done) = ports.input.completions.pop() {
+///             assert_eq!(done.result(), 42);
+///             ports.stop();
+///         }
+///     }
+/// }
+///
+/// /// Answers.
+/// struct Platform;
+///
+/// impl Machine for Platform {
+///     fn tick(&mut self, _now: Timestamp, ports: &mut Ports<'_>) {
+///         while let Some(request) = ports.input.submissions.pop() {
+///             let number = *request.data::<i32>().expect("that is what the app sends");
+///             ports.complete(request, number * 2);
+///         }
+///     }
+/// }
+///
+/// EventLoop::new().app(App(OpPool::with_capacity(1))).platform(Platform).run()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub trait Machine: 'static {
+    /// Called once when the machine begins, and then whenever something came for it. `now` is the time at which the loop's round
+    /// began. What is left in `ports.input` is there again at the next tick, but is no reason for one.
+    fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>);
+}
+
+/// A machine inside another one. Its parent owns it, ticks it and sees to what it puts out:
+///
+/// * [`Child::tick`] takes what came for the child (or for its own children) out of the parent's input, and ticks the child if there is
+///   anything. Do this first, so that the parent does not take what is its child's.
+/// * [`Child::output`] is what the child wants. The parent forwards it ([`Ports::forward`]), answers it itself ([`Ports::complete`]),
+///   makes other
+///   operations of it, or one of many. What is answered finds its way back through [`Child::tick`].
+///
+/// A child may be dropped at any time: its operations are cancelled, and stay in memory until they are answered.
+pub struct Child<M: Machine> {
+    /// Dropped before everything else.
+    machine: Option<M>,
+    port_in: Port,
+    port_out: Port,
+    routing: SharedRouting,
+    id: u32,
+    begun: bool,
+}
+
+impl<M: Machine> Child<M> {
+    pub(super) fn new(routing: SharedRouting, parent: u32, machine: M) -> Self {
+        let id = routing.register_child(parent);
+        Self { machine: Some(machine), port_in: Port::new(), port_out: Port::new(), routing, id, begun: false }
+    }
+
+    /// The address of the child: others may submit to it.
+    pub fn id(&self) -> super::MachineRef {
+        super::MachineRef { thread: self.routing.thread(), machine: self.id }
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &M {
+        self.machine.as_ref().expect("there until dropped")
+    }
+
+    /// The machine.
+    pub fn machine_mut(&mut self) -> &mut M {
+        self.machine.as_mut().expect("there until dropped")
+    }
+
+    /// Hands over what came for the child, and ticks it if there was anything, or if this is its first tick. `ports` are the parent's.
+    pub fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>) {
+        assert!(
+            std::rc::Rc::ptr_eq(&self.routing, ports.routing),
+            "fibra: a child is ticked by its own parent: machine {} belongs to another loop",
+            self.id
+        );
+        let (thread, id, routing) = (self.routing.thread(), self.id, &self.routing);
+        let mine = |machine: Option<super::MachineRef>| {
+            machine.is_some_and(|to| to.thread == thread && routing.is_within(to.machine, id))
+        };
+        ports.input.submissions.part(&mut self.port_in.submissions, |request| mine(request.destination()));
+        ports.input.cancellations.part(&mut self.port_in.cancellations, |cancel| mine(cancel.destination()));
+        ports.input.completions.part(&mut self.port_in.completions, |done| mine(done.source()));
+        ports.input.notifications.part(&mut self.port_in.notifications, |notice| mine(notice.source()));
+        if std::mem::replace(&mut self.begun, true) && self.port_in.is_empty() {
+            return;
+        }
+        let mut ports =
+            Ports { input: &mut self.port_in, out: &mut self.port_out, routing: &self.routing, me: self.id };
+        self.machine.as_mut().expect("there until dropped").tick(now, &mut ports);
+    }
+
+    /// What the child has put out and its parent has not seen to.
+    pub fn output(&mut self) -> &mut Port {
+        self.routing.seen(self.id);
+        &mut self.port_out
+    }
+
+    /// Forwards all that the child has put out, unchanged. Operations of a child need a [destination](super::Op::to).
+    pub fn forward_all(&mut self, ports: &mut Ports<'_>) {
+        while let Some(message) = self.output().next() {
+            ports.forward(message);
+        }
+    }
+}
+
+impl<M: Machine> Drop for Child<M> {
+    fn drop(&mut self) {
+        // Children before parents: those of the machine retire first.
+        drop(self.machine.take());
+        (self.port_in, self.port_out) = (Port::new(), Port::new());
+        self.routing.retire(self.id);
+    }
+}
+
+impl<M: Machine + fmt::Debug> fmt::Debug for Child<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Child").field("id", &self.id()).field("machine", self.machine()).finish_non_exhaustive()
+    }
+}

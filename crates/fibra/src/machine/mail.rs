@@ -1,0 +1,283 @@
+//! The mail of one event loop: where other threads put operations for it. Many senders, one owner, intrusive, lock-free.
+//!
+//! Above: `node` (an operation that is dropped goes home by mail), `event_loop` (takes everything out once per round, and sleeps only
+//! when
+//! there is nothing). Below: `prim`, and `driver` for the kick.
+//!
+//! A stack of links that the owner takes whole with one swap and turns round, so that what one sender put in stays in order. A sender
+//! puts a
+//! whole chain in with one compare-exchange: that is how an outbox is emptied.
+//!
+//! Invariants:
+//! * a link in the mail belongs to the mail: its sender does not touch it again;
+//! * only the sender that found the mail empty may have to wake the owner: whatever is put in behind it leaves together with it;
+//! * once closed, the mail takes nothing any more: a sender is told so and still has its chain.
+
+use std::fmt;
+use std::ptr;
+
+use super::node::Link;
+use crate::prim::CacheLine;
+use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use crate::prim::bug::seeded_bug;
+
+/// The end of the mail: what `head` is when nothing can be put in any more. No link has an odd address.
+fn closed() -> *mut Link {
+    ptr::without_provenance_mut(1)
+}
+
+/// The owner is gone; the chain is still the sender's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Closed;
+
+pub(super) struct Mail {
+    /// The newest link, null, or [`closed`].
+    head: CacheLine<AtomicPtr<Link>>,
+    /// The owner is asleep, or about to be.
+    asleep: AtomicBool,
+}
+
+impl Mail {
+    pub(super) fn new() -> Self {
+        Self { head: CacheLine(AtomicPtr::new(ptr::null_mut())), asleep: AtomicBool::new(false) }
+    }
+
+    /// Puts a chain in: `newest` leads by its links to `oldest`. True: the owner sleeps and must be kicked, by this sender.
+    ///
+    /// # Safety
+    /// The links are in no list, and valid until the owner has taken them out. On success the caller does not touch them again.
+    pub(super) unsafe fn put(&self, newest: *mut Link, oldest: *mut Link) -> Result<bool, Closed> {
+        // Relaxed: only a first guess for the compare-exchange.
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            if head == closed() {
+                return Err(Closed);
+            }
+            // SAFETY: the chain is still ours, as the caller promises.
+            unsafe { &*oldest }.set_next(head);
+            // Its release half pairs with the acquire in `take_all` and `close`. SeqCst: the first half of the handshake with
+            // `may_sleep`. Relaxed on failure: a new guess.
+            match self.head.compare_exchange_weak(head, newest, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return Ok(head.is_null() && self.wake()),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Takes everything out, oldest first, as a chain that ends with null. Only the owner calls this.
+    pub(super) fn take_all(&self) -> *mut Link {
+        // Relaxed: a hint; whoever sleeps on "empty" has asked `may_sleep`.
+        let head = self.head.load(Ordering::Relaxed);
+        if head.is_null() || head == closed() {
+            return ptr::null_mut();
+        }
+        // Acquire: pairs with the release of every `put` since the last time.
+        reverse(self.head.swap(ptr::null_mut(), Ordering::Acquire))
+    }
+
+    /// Lets nothing in any more, and takes out what is there, as [`Mail::take_all`] does.
+    pub(super) fn close(&self) -> *mut Link {
+        // AcqRel: acquire pairs with every `put`; release is for those who find it closed.
+        let head = self.head.swap(closed(), Ordering::AcqRel);
+        if head == closed() { ptr::null_mut() } else { reverse(head) }
+    }
+
+    /// A look for the hot path; may miss what is just being put in.
+    pub(super) fn is_empty(&self) -> bool {
+        // Relaxed: a hint.
+        self.head.load(Ordering::Relaxed).is_null()
+    }
+
+    /// The owner says that it is about to sleep. True: there is nothing, and whoever puts something in now will kick.
+    pub(super) fn may_sleep(&self) -> bool {
+        if !seeded_bug("mail_sleeps_blindly") {
+            // SeqCst: first half of the handshake; the senders' compare-exchange is theirs.
+            self.asleep.swap(true, Ordering::SeqCst);
+        }
+        // SeqCst: second half. A read-modify-write that changes nothing, because loom reads a plain SeqCst load as an acquire load.
+        let empty = self.head.compare_exchange(ptr::null_mut(), ptr::null_mut(), Ordering::SeqCst, Ordering::SeqCst);
+        if seeded_bug("mail_sleeps_blindly") {
+            self.asleep.swap(true, Ordering::SeqCst);
+        }
+        empty.is_ok()
+    }
+
+    /// The owner has come back from its sleep, or did not go.
+    pub(super) fn awake(&self) {
+        // Relaxed: a sender that still sees it asleep kicks once too often.
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// True if the owner sleeps and nobody else has taken it upon himself to kick it.
+    pub(super) fn wake(&self) -> bool {
+        // SeqCst: second half of the handshake with `may_sleep`.
+        self.asleep.swap(false, Ordering::SeqCst)
+    }
+}
+
+/// Turns a chain round.
+fn reverse(newest: *mut Link) -> *mut Link {
+    let (mut done, mut link) = (ptr::null_mut(), newest);
+    while !link.is_null() {
+        // SAFETY: the link was in the mail, so it is valid by the promise made at `put`; it is the owner's alone now.
+        let here = unsafe { &*link };
+        let next = here.next();
+        here.set_next(done);
+        done = link;
+        link = next;
+    }
+    done
+}
+
+impl fmt::Debug for Mail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mail").field("empty", &self.is_empty()).finish()
+    }
+}
+
+/// The address of an event loop: its mail, and how to wake it. Outlives the loop.
+#[derive(Debug)]
+pub(super) struct Post {
+    pub(super) mail: Mail,
+    /// The number of the loop in its mesh.
+    pub(super) thread: u32,
+    /// Handles outside the loop by which something can still happen to it: doorbells and stoppers.
+    outside: AtomicUsize,
+    stop: AtomicBool,
+    #[cfg(not(any(loom, shuttle)))]
+    kicker: std::sync::OnceLock<crate::driver::Kicker>,
+    #[cfg(any(loom, shuttle))]
+    pub(super) bell: (crate::prim::sync::Mutex<bool>, crate::prim::sync::Condvar),
+}
+
+impl Post {
+    pub(super) fn new(thread: u32) -> Self {
+        Self {
+            mail: Mail::new(),
+            thread,
+            outside: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            #[cfg(not(any(loom, shuttle)))]
+            kicker: std::sync::OnceLock::new(),
+            #[cfg(any(loom, shuttle))]
+            bell: (crate::prim::sync::Mutex::new(false), crate::prim::sync::Condvar::new()),
+        }
+    }
+
+    /// Puts a chain in and wakes the loop if need be.
+    ///
+    /// # Safety
+    /// As for [`Mail::put`].
+    pub(super) unsafe fn send(&self, newest: *mut Link, oldest: *mut Link) -> Result<(), Closed> {
+        // SAFETY: the caller's promise.
+        if unsafe { self.mail.put(newest, oldest) }? {
+            self.kick();
+        }
+        Ok(())
+    }
+
+    /// One more handle by which something can happen from outside.
+    pub(super) fn enter(&self) {
+        // Relaxed: made by the loop's own thread, or by a handle that counts itself.
+        self.outside.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Such a handle is gone: the loop may have nothing left to wait for.
+    pub(super) fn leave(&self) {
+        // SeqCst: before the look at `asleep`; pairs with `may_sleep` and then `is_watched`.
+        if self.outside.fetch_sub(1, Ordering::SeqCst) == 1 && self.mail.wake() {
+            self.kick();
+        }
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        // SeqCst: after `may_sleep`; pairs with `leave`.
+        self.outside.load(Ordering::SeqCst) > 0
+    }
+
+    pub(super) fn stop(&self) {
+        // SeqCst: before the look at `asleep`; pairs with `may_sleep` and then `is_stopped`.
+        self.stop.swap(true, Ordering::SeqCst);
+        if self.mail.wake() {
+            self.kick();
+        }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        // SeqCst: after `may_sleep`; pairs with `stop`.
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn set_kicker(&self, kicker: crate::driver::Kicker) {
+        let first = self.kicker.set(kicker);
+        debug_assert!(first.is_ok(), "one loop per address");
+    }
+
+    #[cfg(not(any(loom, shuttle)))]
+    fn kick(&self) {
+        // Nobody sleeps before the kicker is there.
+        if let Some(kicker) = self.kicker.get() {
+            kicker.kick();
+        }
+    }
+
+    #[cfg(any(loom, shuttle))]
+    fn kick(&self) {
+        *self.bell.0.lock() = true;
+        self.bell.1.notify_one();
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::super::{Message, OpPool};
+    use super::*;
+    use crate::prim::sync::Arc;
+
+    fn put(post: &Arc<Post>, pool: &mut OpPool<u32>, number: u32) {
+        let mut request = pool.take(1, number).unwrap().into_request();
+        request.owned.submit(post.clone());
+        let link = Message::from(request).into_link();
+        // SAFETY: the request was given up for its link.
+        assert!(unsafe { post.send(link, link) }.is_ok());
+    }
+
+    /// The numbers in a chain; after the first, one more is sent.
+    fn numbers(mut link: *mut Link, mut meanwhile: impl FnMut()) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        while !link.is_null() {
+            // SAFETY: taken out of the mail, once.
+            let (next, message) = unsafe { ((*link).next(), Message::from_link(link)) };
+            link = next;
+            let Message::Submission(mut request) = message else { panic!("the kind travels with it") };
+            numbers.push(*request.data::<u32>().unwrap());
+            request.owned.answer(0);
+            request.owned.arrive();
+            meanwhile();
+        }
+        numbers
+    }
+
+    // S3-59: what is sent while the mail is being read is for the next round, however fast the sender.
+    #[test]
+    fn a_round_takes_what_was_there_at_its_start() {
+        let (post, mut pool) = (Arc::new(Post::new(0)), OpPool::with_capacity(8));
+        (0..3).for_each(|number| put(&post, &mut pool, number));
+        let mut next = 3;
+        let first = numbers(post.mail.take_all(), || {
+            put(&post, &mut pool, next);
+            next += 1;
+        });
+        assert_eq!(first, [0, 1, 2]);
+        assert_eq!(numbers(post.mail.take_all(), || ()), [3, 4, 5]);
+        assert!(post.mail.is_empty() && post.mail.may_sleep());
+        // Closed, it takes nothing: an operation that is sent then is its sender's.
+        put(&post, &mut pool, 6);
+        assert_eq!(numbers(post.mail.close(), || ()), [6]);
+        let mut request = pool.take(1, 7).unwrap().into_request();
+        request.owned.submit(post.clone());
+        drop(request);
+        assert_eq!(pool.available(), 8);
+    }
+}

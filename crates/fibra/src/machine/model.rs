@@ -1,0 +1,253 @@
+//! Models of what crosses threads: an operation and its cancellation between two loops, the sleep of a loop, doorbells, the end of a
+//! loop.
+//!
+//! A loop is played by a thread that takes everything out of its mail, does what `event_loop` would do, and sleeps by the same handshake.
+
+use super::mail::Post;
+use super::node::{CANCELLED, Link, LinkKind, MachineRef, Node, NodeRef, Owned, State};
+use super::op::Op;
+use super::pool::OpPool;
+use crate::prim::model::{check, thread};
+use crate::prim::sync::Arc;
+
+const OPCODE: u32 = 7;
+
+/// What a loop finds in its mail.
+enum Item {
+    Main(Owned),
+    Cancel(NodeRef),
+    Note(NodeRef),
+}
+
+/// Takes all mail out; sleeps first, as a loop does, if there is none.
+fn receive(post: &Post) -> Vec<Item> {
+    loop {
+        let items = taken(post.mail.take_all());
+        if !items.is_empty() {
+            return items;
+        }
+        if post.mail.may_sleep() {
+            let mut kicked = post.bell.0.lock();
+            while !*kicked {
+                kicked = post.bell.1.wait(kicked);
+            }
+            *kicked = false;
+        }
+        post.mail.awake();
+    }
+}
+
+/// Opens a chain that came out of the mail.
+fn taken(mut link: *mut Link) -> Vec<Item> {
+    let mut items = Vec::new();
+    while !link.is_null() {
+        // SAFETY: part of a node that was sent.
+        let (next, (node, kind)) = unsafe { ((*link).next(), Link::node(link)) };
+        items.push(match kind {
+            // SAFETY: the right that was given up for the link, taken back once.
+            LinkKind::Main => Item::Main(unsafe { Owned::from_raw(node) }),
+            // SAFETY: as above.
+            LinkKind::Cancel => Item::Cancel(unsafe { NodeRef::from_raw(node) }),
+            // SAFETY: as above.
+            LinkKind::Note => Item::Note(unsafe { NodeRef::from_raw(node) }),
+        });
+        link = next;
+    }
+    items
+}
+
+fn send(post: &Post, owned: Owned) {
+    let link = Node::link(owned.into_raw(), LinkKind::Main);
+    // SAFETY: given up for its link.
+    assert!(unsafe { post.send(link, link) }.is_ok());
+}
+
+/// Submits as `Ports::submit` does; gives the reference that the table of what is in flight would have.
+fn submit(pool: &mut OpPool<u32>, data: u32, home: &Arc<Post>, to: &Post) -> Option<(u64, NodeRef)> {
+    let mut request = pool.take(OPCODE, data).ok()?.into_request();
+    request.owned.fix(|fixed| fixed.source = Some(MachineRef::app(0)));
+    request.owned.submit(home.clone());
+    let (id, node) = (request.owned.fixed().id, request.owned.reference());
+    send(to, request.owned);
+    Some((id, node))
+}
+
+/// A round of the target's loop: counts the submission up, and answers it at once, or when it is cancelled.
+fn target_round(there: &Post, at_once: bool, held: &mut Option<Owned>, first: u64) {
+    for item in taken(there.mail.take_all()) {
+        match item {
+            Item::Main(mut owned) => {
+                *owned.data_mut::<u32>().unwrap().as_mut().unwrap() += 1;
+                if at_once {
+                    owned.answer(1);
+                    drop(owned); // Answered: it goes home by mail.
+                } else {
+                    *held = Some(owned);
+                }
+            }
+            Item::Cancel(cancel) => {
+                assert_eq!(cancel.fixed().id, first, "its memory is not used again before this");
+                match held.take() {
+                    Some(mut owned) => {
+                        owned.answer(CANCELLED);
+                        drop(owned);
+                    }
+                    None => assert!(cancel.is_answered()),
+                }
+            }
+            Item::Note(_) => unreachable!(),
+        }
+    }
+}
+
+/// A round of the initiator's loop. When the answer is there, it takes the next operation from its pool of one: only if the
+/// cancellation has been
+/// acknowledged too does it get it, and then nobody else touches that.
+fn initiator_round(here: &Post, at_once: bool, pool: &mut OpPool<u32>, node: &mut Option<NodeRef>) -> Option<Op<u32>> {
+    for item in taken(here.mail.take_all()) {
+        let Item::Main(mut owned) = item else { unreachable!() };
+        assert_eq!(owned.moving().state, State::Answered);
+        owned.arrive();
+        assert_eq!(owned.moving().result, if at_once { 1 } else { CANCELLED });
+        assert_eq!(owned.data_mut::<u32>().unwrap().take(), Some(11));
+        drop(owned);
+        drop(node.take().expect("one answer")); // Home: out of the table of what is in flight.
+        return pool.take(OPCODE, 20).ok();
+    }
+    None
+}
+
+/// The initiator cancels while the target has its operation in hand.
+fn cancel_against_completion(at_once: bool) {
+    check(2, move || {
+        let (here, there) = (Arc::new(Post::new(0)), Arc::new(Post::new(1)));
+        let mut pool = OpPool::with_capacity(1);
+        let (first, node) = submit(&mut pool, 10, &here, &there).unwrap();
+        let target = {
+            let there = there.clone();
+            thread::spawn(move || {
+                let mut held = None;
+                target_round(&there, at_once, &mut held, first);
+                target_round(&there, at_once, &mut held, first);
+                Dropping(held)
+            })
+        };
+        let cancel = node.cancel().expect("the first to ask");
+        assert!(node.cancel().is_none(), "asking twice is asking once");
+        let link = Node::link(cancel.into_raw(), LinkKind::Cancel);
+        // SAFETY: the reference was given up for its link.
+        assert!(unsafe { there.send(link, link) }.is_ok());
+        let mut node = Some(node);
+        let mut next = initiator_round(&here, at_once, &mut pool, &mut node);
+        // What the two did not get to: one more round each.
+        let mut held = target.join().unwrap().0;
+        target_round(&there, at_once, &mut held, first);
+        next = next.or_else(|| initiator_round(&here, at_once, &mut pool, &mut node));
+        assert!(node.is_none() && held.is_none(), "answered, whoever was faster");
+        match next {
+            Some(next) => assert_eq!((pool.available(), *next, next.id().get() > first), (0, 20, true)),
+            None => assert_eq!(pool.available(), 1, "acknowledged twice, free once"),
+        }
+    });
+}
+
+// G-08, S3-48, S3-95: the completion and the cancellation cross; the completion wins, and nothing is used again before both are through.
+#[test]
+fn model_cancel_crosses_completion() {
+    cancel_against_completion(true);
+}
+
+// S3-44, S3-45: the cancellation ends it; the answer comes all the same.
+#[test]
+fn model_cancel_is_answered() {
+    cancel_against_completion(false);
+}
+
+// G-02, S3-68: two senders, an owner that sleeps whenever there is nothing: nobody is left waiting, and each sender's order holds.
+#[test]
+fn model_mail_against_sleep() {
+    check(2, || {
+        let here = Arc::new(Post::new(0));
+        let senders: Vec<_> = (0..2_u32)
+            .map(|sender| {
+                let here = here.clone();
+                thread::spawn(move || {
+                    let mut pool = OpPool::with_capacity(2);
+                    for number in 0..2 - sender {
+                        submit(&mut pool, sender * 10 + number, &here, &here).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let mut next = [0, 10];
+        while next != [2, 11] {
+            for item in receive(&here) {
+                let Item::Main(mut owned) = item else { unreachable!() };
+                let number = owned.data_mut::<u32>().unwrap().take().unwrap();
+                assert_eq!(number, next[number as usize / 10], "lost, doubled or out of order");
+                next[number as usize / 10] += 1;
+                owned.arrive();
+            }
+        }
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+    });
+}
+
+// S3-40, S3-42, G-07: two writers ring one doorbell; however many rings, the last write is seen, and the node is queued once at a time.
+#[test]
+fn model_doorbell_of_two_writers() {
+    use crate::prim::atomic::{AtomicU32, Ordering};
+    check(2, || {
+        let here = Arc::new(Post::new(0));
+        let mut pool = OpPool::with_capacity(1);
+        let mut request = pool.take(OPCODE, 0_u32).unwrap().standing().into_request();
+        request.owned.submit(here.clone());
+        // Relaxed on purpose: what makes a write visible is the ring.
+        let written = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let writers: Vec<_> = (0..2)
+            .map(|writer| {
+                let (written, bell) = (written.clone(), request.doorbell());
+                thread::spawn(move || {
+                    written[writer].store(1, Ordering::Relaxed);
+                    bell.ring();
+                })
+            })
+            .collect();
+        let mut seen = 0;
+        while seen < 2 {
+            for item in receive(&here) {
+                let Item::Note(note) = item else { unreachable!() };
+                note.unring();
+                seen = written.iter().map(|written| written.load(Ordering::Relaxed)).sum();
+            }
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        request.owned.answer(0);
+        request.owned.arrive();
+        drop(request);
+        // A ring that came after the last look is still in the mail.
+        drop(taken(here.mail.close()));
+        assert_eq!(pool.available(), 1);
+    });
+}
+
+// A loop closes its mail while something is sent to it: sent or given back, never both, never neither.
+#[test]
+fn model_mail_against_close() {
+    check(3, || {
+        let here = Arc::new(Post::new(0));
+        let mut pool = OpPool::with_capacity(1);
+        let mut request = pool.take(OPCODE, 1_u32).unwrap().into_request();
+        request.owned.submit(here.clone());
+        let dropping = Dropping(Some(request.owned));
+        let other = thread::spawn(move || drop({ dropping }.0));
+        drop(taken(here.mail.close()));
+        other.join().unwrap();
+        assert_eq!(pool.available(), 1);
+    });
+}
+
+/// An operation on its way to another thread. Loops send them by mail; here a thread is simply born with one.
+struct Dropping(Option<Owned>);
+// SAFETY: an owner may be anywhere, one at a time; its data is `Send`.
+unsafe impl Send for Dropping {}

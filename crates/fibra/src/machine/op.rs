@@ -1,0 +1,389 @@
+//! Operations, as machines see them: a handle per right.
+//!
+//! Above: machines. Below: `node`, whose rules these handles carry out.
+//!
+//! | handle | held by | means |
+//! |---|---|---|
+//! | [`Op<D>`] | the initiator | not submitted yet: may be changed |
+//! | [`Request`] | the target, or a parent in between | somebody waits for the answer |
+//! | [`Done`] | the initiator again | answered |
+//! | [`Cancel`] | the target | the initiator does not want it any more |
+//! | [`Notice`] | the initiator | a standing operation was rung |
+//! | [`Doorbell`] | anybody, on any thread | may ring a standing operation |
+//!
+//! The same memory serves from `Op` to `Done`; nothing is copied and nothing allocated. Dropping a handle is always allowed: a dropped
+//! `Request` is answered with [`ABANDONED`](super::ABANDONED), a dropped `Done` returns the operation to its pool, the others have no
+//! effect.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+use super::mail::Post;
+use super::node::{Fixed, MachineRef, NOWHERE, NodeRef, Owned};
+use crate::prim::sync::Arc;
+
+/// The opcode that a loop handles itself: the operation is answered with 0 when its [deadline](Op::at) has come. All other opcodes are
+/// the
+/// machines' own.
+pub const OP_TIMER: u32 = u32::MAX;
+
+/// A moment, in nanoseconds of the one monotonic clock of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(pub(super) u64);
+
+impl Timestamp {
+    /// The moment that is so many nanoseconds after the beginning of the clock.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the beginning of the clock.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+}
+
+impl std::ops::Add<std::time::Duration> for Timestamp {
+    type Output = Self;
+    fn add(self, later: std::time::Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl std::ops::Sub for Timestamp {
+    type Output = std::time::Duration;
+    fn sub(self, earlier: Self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The number of an operation: no two in a process have the same, ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub(super) u64);
+
+impl OpId {
+    /// As a number; never 0.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for OpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number of a trace: that of its first operation, and the same for all that it caused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceId(pub(super) u64);
+
+impl TraceId {
+    /// As a number; never 0.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// What every handle can tell of its operation.
+macro_rules! describe {
+    ($($generic:ident)?; $handle:ty) => {
+        impl<$($generic: Send + 'static)?> $handle {
+            /// The number of the operation.
+            pub fn id(&self) -> OpId {
+                OpId(self.facts().id)
+            }
+
+            /// The trace that it belongs to.
+            pub fn trace(&self) -> TraceId {
+                TraceId(self.facts().trace)
+            }
+
+            /// The operation that caused it, if any.
+            pub fn parent(&self) -> Option<OpId> {
+                Some(self.facts().parent).filter(|id| *id != 0).map(OpId)
+            }
+
+            /// What is to be done.
+            pub fn opcode(&self) -> u32 {
+                self.facts().opcode
+            }
+
+            /// Whether it goes on until it is cancelled or fails, and is rung in between.
+            pub fn is_standing(&self) -> bool {
+                self.facts().standing
+            }
+
+            /// Who submitted it. None before that.
+            pub fn source(&self) -> Option<MachineRef> {
+                self.facts().source
+            }
+        }
+    };
+}
+
+describe!(D; Op<D>);
+describe!(; Request);
+describe!(; Done);
+describe!(; Cancel);
+describe!(; Notice);
+
+/// An operation that was not submitted yet. Its data is reached through `*`; dropped, it goes back to its pool.
+#[must_use = "an operation does nothing until it is submitted"]
+pub struct Op<D> {
+    owned: Owned,
+    _data: PhantomData<D>,
+}
+
+// SAFETY: nobody else knows an operation that was not submitted, and its data is `Send`.
+unsafe impl<D: Send> Send for Op<D> {}
+
+impl<D: Send + 'static> Op<D> {
+    pub(super) fn new(owned: Owned) -> Self {
+        Self { owned, _data: PhantomData }
+    }
+
+    pub(super) fn into_request(self) -> Request {
+        Request { owned: self.owned }
+    }
+
+    fn facts(&self) -> Fixed {
+        self.owned.fixed()
+    }
+
+    /// Says who is to do it. Without this, the app's operations go to the platform of its loop, and the platform's to the app; a child
+    /// must
+    /// say it.
+    pub fn to(mut self, destination: MachineRef) -> Self {
+        self.owned.moved(|moving| moving.destination = Some(destination));
+        self
+    }
+
+    /// Says that this is done on behalf of `cause`: it joins that one's trace, with that one as its parent.
+    pub fn caused_by(mut self, cause: &Request) -> Self {
+        let cause = cause.facts();
+        self.owned.fix(|fixed| (fixed.trace, fixed.parent) = (cause.trace, cause.id));
+        self
+    }
+
+    /// Makes it a standing operation: it goes on until it is cancelled or fails, and its target [rings](super::Ports::ring) in between.
+    pub fn standing(mut self) -> Self {
+        self.owned.fix(|fixed| fixed.standing = true);
+        self
+    }
+
+    /// When an [`OP_TIMER`] is due. Without it, at once.
+    pub fn at(mut self, deadline: Timestamp) -> Self {
+        self.owned.moved(|moving| moving.deadline = deadline.0);
+        self
+    }
+}
+
+impl<D: Send + 'static> Deref for Op<D> {
+    type Target = D;
+    fn deref(&self) -> &D {
+        self.owned.data().and_then(Option::as_ref).expect("an operation has the data that it was taken with")
+    }
+}
+
+impl<D: Send + 'static> DerefMut for Op<D> {
+    fn deref_mut(&mut self) -> &mut D {
+        self.owned.data_mut().and_then(Option::as_mut).expect("an operation has the data that it was taken with")
+    }
+}
+
+/// An operation that somebody submitted and that waits for its answer: [`Ports::complete`](super::Ports::complete), now or later; or
+/// [`Ports::forward`](super::Ports::forward). Dropped, it is answered with [`ABANDONED`](super::ABANDONED).
+#[must_use = "a dropped request is answered with ABANDONED"]
+pub struct Request {
+    pub(super) owned: Owned,
+}
+
+impl Request {
+    fn facts(&self) -> Fixed {
+        self.owned.fixed()
+    }
+
+    /// Its data, if that is a `D`.
+    pub fn data<D: Send + 'static>(&self) -> Option<&D> {
+        self.owned.data().and_then(Option::as_ref)
+    }
+
+    /// Its data, if that is a `D`: this is how the target hands back more than a number.
+    pub fn data_mut<D: Send + 'static>(&mut self) -> Option<&mut D> {
+        self.owned.data_mut().and_then(Option::as_mut)
+    }
+
+    /// Who is to do it, if the initiator said so, or a loop found out.
+    pub fn destination(&self) -> Option<MachineRef> {
+        self.owned.moving().destination
+    }
+
+    /// Sends it elsewhere when it is [forwarded](super::Ports::forward).
+    pub fn set_destination(&mut self, destination: MachineRef) {
+        self.owned.moved(|moving| moving.destination = Some(destination));
+    }
+
+    /// When it is due, if it is an [`OP_TIMER`].
+    pub fn deadline(&self) -> Timestamp {
+        Timestamp(self.owned.moving().deadline)
+    }
+
+    /// A handle by which any thread can ring this operation.
+    pub fn doorbell(&self) -> Doorbell {
+        Doorbell::new(self.owned.reference())
+    }
+}
+
+/// An operation that was answered. Dropped, it goes back to its pool.
+pub struct Done {
+    pub(super) owned: Owned,
+}
+
+impl Done {
+    fn facts(&self) -> Fixed {
+        self.owned.fixed()
+    }
+
+    /// The answer: the target's, or [`CANCELLED`](super::CANCELLED), [`ABANDONED`](super::ABANDONED),
+    /// [`UNREACHABLE`](super::UNREACHABLE).
+    pub fn result(&self) -> i32 {
+        self.owned.moving().result
+    }
+
+    /// Its data, if that is a `D`.
+    pub fn data<D: Send + 'static>(&self) -> Option<&D> {
+        self.owned.data().and_then(Option::as_ref)
+    }
+
+    /// Takes the data out, if that is a `D`, and returns the operation to its pool.
+    ///
+    /// # Errors
+    /// It is not: the operation comes back.
+    pub fn into_data<D: Send + 'static>(mut self) -> Result<D, Self> {
+        match self.owned.data_mut::<D>().and_then(Option::take) {
+            Some(data) => Ok(data),
+            None => Err(self),
+        }
+    }
+}
+
+/// The wish of an initiator that one of its operations end: answer that one soon, usually with [`CANCELLED`](super::CANCELLED). If it
+/// has been
+/// answered already, there is nothing to do. Dropping this acknowledges it.
+pub struct Cancel {
+    pub(super) node: NodeRef,
+}
+
+impl Cancel {
+    fn facts(&self) -> Fixed {
+        self.node.fixed()
+    }
+
+    /// Whom it is for, once a loop or a parent has said so.
+    pub fn destination(&self) -> Option<MachineRef> {
+        Some(self.node.cancel_to()).filter(|to| *to != NOWHERE).map(MachineRef::unpack)
+    }
+
+    /// Sends it elsewhere when it is [forwarded](super::Ports::forward): where the operation itself was forwarded to.
+    pub fn set_destination(&mut self, destination: MachineRef) {
+        self.node.set_cancel_to(destination);
+    }
+}
+
+/// A standing operation was rung: look at what it shares with its target, all of it.
+pub struct Notice {
+    pub(super) node: NodeRef,
+}
+
+impl Notice {
+    fn facts(&self) -> Fixed {
+        self.node.fixed()
+    }
+}
+
+/// Rings a standing operation from anywhere: clone it, send it to other threads. The initiator gets one [`Notice`] for any number of
+/// rings
+/// until it has taken it, and at least one after the last. While a doorbell is there, its loop does not end for want of work.
+pub struct Doorbell {
+    node: NodeRef,
+    home: Option<Arc<Post>>,
+}
+
+// SAFETY: a reference touches only what is fixed, atomic, or guarded by the mark that a ring sets: see `node`.
+unsafe impl Send for Doorbell {}
+// SAFETY: as above.
+unsafe impl Sync for Doorbell {}
+
+impl Doorbell {
+    fn new(node: NodeRef) -> Self {
+        let home = node.home().cloned();
+        if let Some(home) = &home {
+            home.enter();
+        }
+        Self { node, home }
+    }
+
+    /// Rings. True if this ring is the one that is delivered; false if one is under way already, which then also stands for this one,
+    /// or if
+    /// the operation has ended.
+    pub fn ring(&self) -> bool {
+        self.node.ring()
+    }
+
+    /// The number of the operation.
+    pub fn id(&self) -> OpId {
+        OpId(self.node.fixed().id)
+    }
+}
+
+impl Clone for Doorbell {
+    fn clone(&self) -> Self {
+        Self::new(self.node.clone())
+    }
+}
+
+impl Drop for Doorbell {
+    fn drop(&mut self) {
+        if let Some(home) = &self.home {
+            home.leave();
+        }
+    }
+}
+
+impl fmt::Debug for Doorbell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Doorbell").field(&self.id()).finish()
+    }
+}
+
+impl<D> fmt::Debug for Op<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Op").field(&self.owned).finish()
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Request").field(&self.owned).finish()
+    }
+}
+
+impl fmt::Debug for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Done").field(&self.owned).finish()
+    }
+}
+
+impl fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cancel").field(&self.id()).finish()
+    }
+}
+
+impl fmt::Debug for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Notice").field(&self.id()).finish()
+    }
+}

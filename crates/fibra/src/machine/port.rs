@@ -1,0 +1,427 @@
+//! Ports: the four queues through which a machine hears and speaks, and what a machine sees of them during a tick.
+//!
+//! Above: machines. Below: `op`, `node`, `routing`.
+//!
+//! A queue is a list through the operations themselves: putting in and taking out cost a few instructions and never allocate, and
+//! nothing can
+//! overflow. First in, first out. What is in a queue belongs to the queue; a queue that is dropped drops what is in it, which sends
+//! requests
+//! and answers home.
+//!
+//! Invariants: `port_in` of a machine is filled by its loop (or, for a child, by its parent's port) and emptied by the machine;
+//! `port_out`
+//! is filled by the machine's [`Ports`] and emptied by its loop (or its parent). Both are on one thread.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr;
+use std::rc::Rc;
+
+use super::machine::Child;
+use super::node::{Link, LinkKind, MachineRef, Node, NodeRef, Owned, State};
+use super::op::{Cancel, Done, Notice, Op, OpId, Request, Timestamp};
+use super::routing::Routing;
+
+/// What can be in a queue. Sealed.
+pub trait Queued: sealed::Linkable {}
+
+mod sealed {
+    use super::{Cancel, Done, Link, LinkKind, Node, NodeRef, Notice, Owned, Request};
+
+    /// Gives up a handle for the link of its node in the role that the handle stands for, and back.
+    pub trait Linkable: Sized {
+        #[doc(hidden)]
+        #[allow(private_interfaces)]
+        fn into_link(self) -> *mut Link;
+        /// # Safety
+        /// The link came from `into_link` of the same type, and this is the only time that it is taken back.
+        #[doc(hidden)]
+        #[allow(private_interfaces)]
+        unsafe fn from_link(link: *mut Link) -> Self;
+        /// Out of the queue for good, into the hands of a machine.
+        #[doc(hidden)]
+        fn opened(&self) -> bool {
+            true
+        }
+    }
+
+    macro_rules! linkable {
+        ($handle:ident { $field:ident: $right:ident } as $kind:ident $(, $opened:item)?) => {
+            #[allow(private_interfaces)]
+            impl Linkable for $handle {
+                fn into_link(self) -> *mut Link {
+                    Node::link(self.$field.into_raw(), LinkKind::$kind)
+                }
+                unsafe fn from_link(link: *mut Link) -> Self {
+                    // SAFETY: the caller's promise: a living node, whose right was given up for the link.
+                    let (node, kind) = unsafe { Link::node(link) };
+                    debug_assert_eq!(kind, LinkKind::$kind);
+                    // SAFETY: as above.
+                    Self { $field: unsafe { $right::from_raw(node) } }
+                }
+                $($opened)?
+            }
+        };
+    }
+
+    linkable!(Request { owned: Owned } as Main);
+    linkable!(
+        Done { owned: Owned } as Main,
+        fn opened(&self) -> bool {
+            // Not when a parent has it in hand on its way back.
+            if self.owned.moving().state == super::State::Home {
+                self.owned.acknowledge();
+            }
+            true
+        }
+    );
+    linkable!(
+        Cancel { node: NodeRef } as Cancel,
+        fn opened(&self) -> bool {
+            // Too late: the completion has won, and the machine need not know.
+            !self.node.is_answered()
+        }
+    );
+    linkable!(
+        Notice { node: NodeRef } as Note,
+        fn opened(&self) -> bool {
+            // First unmarked, then handled: what is written from here on rings anew.
+            self.node.unring();
+            !self.node.is_acknowledged()
+        }
+    );
+}
+
+impl Queued for Request {}
+impl Queued for Done {}
+impl Queued for Cancel {}
+impl Queued for Notice {}
+
+use sealed::Linkable;
+
+/// A list through the operations in it: first in, first out.
+pub struct Queue<T: Queued> {
+    first: *mut Link,
+    last: *mut Link,
+    length: usize,
+    _items: PhantomData<T>,
+}
+
+impl<T: Queued> Queue<T> {
+    pub(super) fn new() -> Self {
+        Self { first: ptr::null_mut(), last: ptr::null_mut(), length: 0, _items: PhantomData }
+    }
+
+    pub(super) fn push(&mut self, item: T) {
+        let link = item.into_link();
+        // SAFETY: the item was given up for its link, which is the queue's now.
+        unsafe { &*link }.set_next(ptr::null_mut());
+        if self.first.is_null() {
+            self.first = link;
+        } else {
+            // SAFETY: in the queue.
+            unsafe { &*self.last }.set_next(link);
+        }
+        self.last = link;
+        self.length += 1;
+    }
+
+    /// Takes the oldest out, on the way to somewhere else.
+    pub(super) fn take(&mut self) -> Option<T> {
+        if self.first.is_null() {
+            return None;
+        }
+        let link = self.first;
+        // SAFETY: in the queue.
+        self.first = unsafe { &*link }.next();
+        self.length -= 1;
+        // SAFETY: put in by `push`, and out of the queue now.
+        Some(unsafe { T::from_link(link) })
+    }
+
+    /// Takes the oldest out.
+    pub fn pop(&mut self) -> Option<T> {
+        loop {
+            let item = self.take()?;
+            if item.opened() {
+                return Some(item);
+            }
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
+    /// Moves what `is_theirs` says to another queue. Both keep their order.
+    pub(super) fn part(&mut self, theirs: &mut Self, is_theirs: impl Fn(&T) -> bool) {
+        for _ in 0..self.length {
+            let Some(item) = self.take() else { return };
+            if is_theirs(&item) { theirs.push(item) } else { self.push(item) }
+        }
+    }
+}
+
+impl<T: Queued> Drop for Queue<T> {
+    fn drop(&mut self) {
+        while let Some(item) = self.take() {
+            drop(item);
+        }
+    }
+}
+
+impl<T: Queued> fmt::Debug for Queue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("len", &self.length).finish()
+    }
+}
+
+/// One side of a machine: four queues.
+#[derive(Debug)]
+pub struct Port {
+    /// Operations to be done.
+    pub submissions: Queue<Request>,
+    /// Operations that are not wanted any more.
+    pub cancellations: Queue<Cancel>,
+    /// Answers.
+    pub completions: Queue<Done>,
+    /// Standing operations that were rung.
+    pub notifications: Queue<Notice>,
+}
+
+impl Port {
+    pub(super) fn new() -> Self {
+        Self {
+            submissions: Queue::new(),
+            cancellations: Queue::new(),
+            completions: Queue::new(),
+            notifications: Queue::new(),
+        }
+    }
+
+    /// Whether all four queues are empty.
+    pub fn is_empty(&self) -> bool {
+        self.submissions.is_empty()
+            && self.cancellations.is_empty()
+            && self.completions.is_empty()
+            && self.notifications.is_empty()
+    }
+
+    /// The next message of any kind: submissions first and then cancellations, so that a cancellation never comes before its
+    /// operation; notifications
+    /// before completions, so that a standing operation never rings after its end.
+    #[allow(clippy::should_implement_trait)] // A port is no iterator: it may have more later.
+    pub fn next(&mut self) -> Option<Message> {
+        let message = self.submissions.pop().map(Message::Submission);
+        let message = message.or_else(|| self.cancellations.pop().map(Message::Cancellation));
+        let message = message.or_else(|| self.notifications.pop().map(Message::Notification));
+        message.or_else(|| self.completions.pop().map(Message::Completion))
+    }
+
+    /// As [`Port::next`], on the way to somewhere else.
+    pub(super) fn take(&mut self) -> Option<Message> {
+        let message = self.submissions.take().map(Message::Submission);
+        let message = message.or_else(|| self.cancellations.take().map(Message::Cancellation));
+        let message = message.or_else(|| self.notifications.take().map(Message::Notification));
+        message.or_else(|| self.completions.take().map(Message::Completion))
+    }
+
+    pub(super) fn push(&mut self, message: Message) {
+        match message {
+            Message::Submission(request) => self.submissions.push(request),
+            Message::Cancellation(cancel) => self.cancellations.push(cancel),
+            Message::Completion(done) => self.completions.push(done),
+            Message::Notification(notice) => self.notifications.push(notice),
+        }
+    }
+}
+
+/// Anything that can be in a port.
+#[derive(Debug)]
+pub enum Message {
+    /// An operation to be done.
+    Submission(Request),
+    /// An operation that is not wanted any more.
+    Cancellation(Cancel),
+    /// An answer.
+    Completion(Done),
+    /// A standing operation was rung.
+    Notification(Notice),
+}
+
+impl Message {
+    pub(super) fn into_link(self) -> *mut Link {
+        match self {
+            Self::Submission(request) => request.into_link(),
+            Self::Cancellation(cancel) => cancel.into_link(),
+            Self::Completion(done) => done.into_link(),
+            Self::Notification(notice) => notice.into_link(),
+        }
+    }
+
+    /// The kind travels with the link: its role, and the state of the operation.
+    ///
+    /// # Safety
+    /// The link came from [`Message::into_link`] or from a node's own ring or drop, and this is the only time that it is taken back.
+    pub(super) unsafe fn from_link(link: *mut Link) -> Self {
+        // SAFETY: the caller's promise.
+        let (_, kind) = unsafe { Link::node(link) };
+        match kind {
+            // SAFETY: as above, here and below.
+            LinkKind::Cancel => Self::Cancellation(unsafe { Cancel::from_link(link) }),
+            // SAFETY: as above.
+            LinkKind::Note => Self::Notification(unsafe { Notice::from_link(link) }),
+            LinkKind::Main => {
+                // SAFETY: as above.
+                let request = unsafe { Request::from_link(link) };
+                match request.owned.moving().state {
+                    State::Fresh | State::Submitted => Self::Submission(request),
+                    State::Answered | State::Home => Self::Completion(Done { owned: request.owned }),
+                }
+            }
+        }
+    }
+}
+
+impl From<Request> for Message {
+    fn from(request: Request) -> Self {
+        Self::Submission(request)
+    }
+}
+
+impl From<Cancel> for Message {
+    fn from(cancel: Cancel) -> Self {
+        Self::Cancellation(cancel)
+    }
+}
+
+impl From<Done> for Message {
+    fn from(done: Done) -> Self {
+        Self::Completion(done)
+    }
+}
+
+impl From<Notice> for Message {
+    fn from(notice: Notice) -> Self {
+        Self::Notification(notice)
+    }
+}
+
+/// The operation is not in flight: never submitted by this machine, or answered already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotInFlight;
+
+impl fmt::Display for NotInFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no such operation of this machine is in flight")
+    }
+}
+
+impl std::error::Error for NotInFlight {}
+
+/// What a machine has in its hands during a tick: what came in, and the ways out.
+#[derive(Debug)]
+pub struct Ports<'a> {
+    /// What came for this machine. What it leaves here, it finds at its next tick.
+    pub input: &'a mut Port,
+    pub(super) out: &'a mut Port,
+    pub(super) routing: &'a Rc<Routing>,
+    pub(super) me: u32,
+}
+
+impl Ports<'_> {
+    /// This machine.
+    pub fn me(&self) -> MachineRef {
+        MachineRef { thread: self.routing.thread(), machine: self.me }
+    }
+
+    /// Submits an operation: it will come back exactly once, in `input.completions`.
+    pub fn submit<D: Send + 'static>(&mut self, op: Op<D>) -> OpId {
+        let mut request = op.into_request();
+        let me = self.me();
+        request.owned.fix(|fixed| fixed.source = Some(me));
+        let id = request.id();
+        self.routing.departs(&mut request.owned, me.machine);
+        self.put(request);
+        id
+    }
+
+    /// Asks for an operation of this machine to end early. The answer comes in any case, in `input.completions`; if the target was
+    /// faster, it is
+    /// the target's own. Asking twice is asking once.
+    ///
+    /// # Errors
+    /// Nothing of that number is in flight from this machine: its answer may be in `input.completions` already.
+    pub fn cancel(&mut self, id: OpId) -> Result<(), NotInFlight> {
+        if let Some(node) = self.routing.cancel(id, self.me)? {
+            self.put(Cancel { node });
+        }
+        Ok(())
+    }
+
+    /// Answers a request. It goes back to its source, wherever that is.
+    pub fn complete(&mut self, mut request: Request, result: i32) {
+        request.owned.answer(result);
+        self.put(Message::Completion(Done { owned: request.owned }));
+    }
+
+    /// Rings a standing operation: its initiator gets a [`Notice`]. False if one is under way already, which stands for this one too.
+    pub fn ring(&mut self, request: &Request) -> bool {
+        let rung = request.owned.ring();
+        let first = rung.is_some();
+        if let Some(node) = rung {
+            self.put(Message::Notification(Notice { node }));
+        }
+        first
+    }
+
+    /// Passes on what came from a child, or what came in and is another's: a request to its destination, a cancellation after the
+    /// operation that it
+    /// is for, an answer or a notification to the operation's source.
+    pub fn forward(&mut self, message: impl Into<Message>) {
+        let message = message.into();
+        // Taken out, a notification can be rung again. If it was, that ring stands for this one.
+        if let Message::Notification(notice) = &message
+            && !notice.node.mark_rung()
+        {
+            return;
+        }
+        self.put(message);
+    }
+
+    /// Creates a child of this machine: the caller owns it, ticks it and sees to what it puts out.
+    pub fn child<M: super::Machine>(&mut self, machine: M) -> Child<M> {
+        Child::new(self.routing.clone(), self.me, machine)
+    }
+
+    /// How many operations of this machine are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.routing.in_flight(self.me)
+    }
+
+    /// Ends this loop after the round: the app is dropped first, its operations are cancelled and waited for, then the platform.
+    pub fn stop(&mut self) {
+        self.routing.stop();
+    }
+
+    /// Ends every loop of the mesh.
+    pub fn stop_all(&mut self) {
+        self.routing.stop_all();
+    }
+
+    /// The time at which this round began.
+    pub fn now(&self) -> Timestamp {
+        self.routing.now()
+    }
+
+    fn put(&mut self, message: impl Into<Message>) {
+        self.out.push(message.into());
+        self.routing.signal(self.me);
+    }
+}

@@ -1,0 +1,161 @@
+//! Memory that two machines share beside a standing operation: rings with an overflow policy, and channels.
+//!
+//! Above: machines. Below: `prim`.
+//!
+//! A ring has one writer and one reader, which the types see to: neither end can be cloned. Its room is allocated at once. Whoever
+//! writes rings the
+//! doorbell afterwards; whoever is rung reads until there is nothing left. The ends find each other through the lock of the ring, held
+//! for a move of
+//! one value; no user code runs under it.
+//!
+//! Invariants: at most `capacity` values are in the ring, in the order of writing; `written` = read + dropped + overwritten + in the
+//! ring.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use crate::prim::spin::SpinLock;
+use crate::prim::sync::Arc;
+
+/// What a full ring does with one more value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overflow {
+    /// Keeps what it has; the new value is refused, and counted in [`RingStats::dropped`].
+    DropNewest,
+    /// Makes room; the oldest value is thrown out, and counted in [`RingStats::overwritten`].
+    OverwriteOldest,
+}
+
+/// What has passed through a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RingStats {
+    /// Values that somebody tried to write.
+    pub written: u64,
+    /// Values that were read.
+    pub read: u64,
+    /// New values that a full ring did not take.
+    pub dropped: u64,
+    /// Old values that a full ring threw out.
+    pub overwritten: u64,
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    values: VecDeque<T>,
+    capacity: usize,
+    overflow: Overflow,
+    stats: RingStats,
+}
+
+/// A ring of at most `capacity` values, with what it does when it is full. The reader's machine makes it, and sends the writer along
+/// in the data of a
+/// standing operation.
+///
+/// ```
+/// use fibra::machine::{Overflow, ring};
+///
+/// let (mut writer, mut reader) = ring(2, Overflow::OverwriteOldest);
+/// assert_eq!([1, 2, 3].map(|value| writer.write(value)), [Ok(None), Ok(None), Ok(Some(1))]);
+/// assert_eq!((reader.read(), reader.read(), reader.read()), (Some(2), Some(3), None));
+/// assert_eq!(reader.stats().overwritten, 1);
+/// ```
+///
+/// # Panics
+/// If `capacity` is 0.
+pub fn ring<T: Send>(capacity: usize, overflow: Overflow) -> (RingWriter<T>, RingReader<T>) {
+    assert!(capacity > 0, "fibra: a ring has room for at least one value");
+    let values = VecDeque::with_capacity(capacity);
+    let shared = Arc::new(SpinLock::new(Shared { values, capacity, overflow, stats: RingStats::default() }));
+    (RingWriter { shared: shared.clone() }, RingReader { shared })
+}
+
+/// The end of a ring that is written.
+pub struct RingWriter<T> {
+    shared: Arc<SpinLock<Shared<T>>>,
+}
+
+impl<T: Send> RingWriter<T> {
+    /// Writes a value. If the ring was full, `Ok` gives the value that was thrown out for it. Ring the doorbell afterwards.
+    ///
+    /// # Errors
+    /// The ring is full and keeps what it has: the value comes back.
+    pub fn write(&mut self, value: T) -> Result<Option<T>, T> {
+        self.shared.with(|shared| {
+            shared.stats.written += 1;
+            let mut oldest = None;
+            if shared.values.len() == shared.capacity {
+                match shared.overflow {
+                    Overflow::DropNewest => {
+                        shared.stats.dropped += 1;
+                        return Err(value);
+                    }
+                    Overflow::OverwriteOldest => {
+                        shared.stats.overwritten += 1;
+                        oldest = shared.values.pop_front();
+                    }
+                }
+            }
+            shared.values.push_back(value);
+            Ok(oldest)
+        })
+    }
+
+    /// What has passed so far.
+    pub fn stats(&self) -> RingStats {
+        self.shared.with(|shared| shared.stats)
+    }
+
+    /// Whether nobody will read any more.
+    pub fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1
+    }
+}
+
+/// The end of a ring that is read.
+pub struct RingReader<T> {
+    shared: Arc<SpinLock<Shared<T>>>,
+}
+
+impl<T: Send> RingReader<T> {
+    /// The oldest value, if there is one.
+    pub fn read(&mut self) -> Option<T> {
+        self.shared.with(|shared| {
+            let value = shared.values.pop_front();
+            shared.stats.read += u64::from(value.is_some());
+            value
+        })
+    }
+
+    /// How many values are there.
+    pub fn len(&self) -> usize {
+        self.shared.with(|shared| shared.values.len())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What has passed so far.
+    pub fn stats(&self) -> RingStats {
+        self.shared.with(|shared| shared.stats)
+    }
+}
+
+/// A channel between two machines: a ring that refuses what it has no room for. The reading machine submits a standing operation with the
+/// [`RingWriter`] in its data; the writing machine writes and rings.
+pub fn channel<T: Send>(capacity: usize) -> (RingWriter<T>, RingReader<T>) {
+    ring(capacity, Overflow::DropNewest)
+}
+
+impl<T> fmt::Debug for RingWriter<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RingWriter").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for RingReader<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RingReader").finish_non_exhaustive()
+    }
+}
