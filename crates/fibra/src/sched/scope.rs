@@ -19,8 +19,8 @@
 //! Records are process-wide, recycled and never freed: a token, a timer or a worker that ended the last child may look at one that serves
 //! another scope by then. `life` tells; it is compared under the lock of `state`, which is also held while a scope is closed.
 //!
-//! Locks are taken from the outside in, hand over hand: whoever has one locks the next inside before it lets go. Under the lock no user code
-//! runs; commands to workers are posted after it, and a *visit* keeps the runtime there until then. However deep the tree of
+//! Locks are taken from the outside in, hand over hand: whoever has one locks the next inside before it lets go. Under the lock no user
+//! code runs; commands to workers are posted after it, and a *visit* keeps the runtime there until then. However deep the tree of
 //! scopes is, the stack of whoever cancels it does not grow with it: what is still to be told is in a list (`Told`).
 
 use std::cell::Cell;

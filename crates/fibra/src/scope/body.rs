@@ -97,7 +97,8 @@ pub(crate) fn run<T>(
         None => {
             assert!(
                 here.waiter.get().word.snapshot().is(State::Running),
-                "fibra: {what} in a waker that is called while its thread is about to wait: it would be taken for that wait"
+                "fibra: {what} in a waker that is called while its thread is about to wait: it would be taken for \
+                 that wait"
             );
             let Some(shared) = current::runtime() else { no_runtime_here(what, site) };
             let counted = shared.fork_epoch == crate::sched::fork::epoch() && shared.root.try_add();

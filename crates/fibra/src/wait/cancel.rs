@@ -215,6 +215,7 @@ impl<'a> Here<'a> {
         let parent =
             self.fiber.filter(|(_, frame)| frame.has(flag::SCOPED)).map(|(_, frame)| unsafe { ScopeRecord::of(frame) });
         if parent.is_some_and(ScopeRecord::are_children_overdue) || self.open_scopes().any(ScopeRecord::is_overdue) {
+            // SeqCst: as above.
             flags.fetch_or(flag::OVERDUE, Ordering::SeqCst);
         }
     }
@@ -437,8 +438,8 @@ fn repeated(worker: &Worker, frame: FrameRef) {
     }
 }
 
-/// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber notes by itself that it unwinds; and, if it
-/// is a cancellation, that one has arrived.
+/// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber notes by itself that it unwinds; and, if
+/// it is a cancellation, that one has arrived.
 pub(crate) fn pass_on(payload: Box<dyn Any + Send>) -> ! {
     if let Some(here) = Here::new() {
         if is_cancellation(&*payload) {

@@ -38,8 +38,8 @@ pub(crate) fn go(claimed: Claimed, _: Place) -> Option<Waker> {
     claimed.go_with(|_| unreachable!("no fibers in a model"))
 }
 
-/// Calls wakers, which are user code: here, if that may run here. Not on a worker's own stack, and not on a fiber that is PARKING: then they
-/// are called soon, on a fiber of their own.
+/// Calls wakers, which are user code: here, if that may run here. Not on a worker's own stack, and not on a fiber that is PARKING: then
+/// they are called soon, on a fiber of their own.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
     if let Some(worker) = current::worker() {

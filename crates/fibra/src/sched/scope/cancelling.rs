@@ -232,8 +232,8 @@ impl ScopeRecord {
         told.tell();
     }
 
-    /// On any thread, after the scope was marked: cancels the children that have started. It may be over by now, and its record serve another
-    /// scope: nothing is read from it that is not atomic, and nothing done to a child before `life` is compared.
+    /// On any thread, after the scope was marked: cancels the children that have started. It may be over by now, and its record serve
+    /// another scope: nothing is read from it that is not atomic, and nothing done to a child before `life` is compared.
     fn cancel_children(&'static self, entry: &Entry, shared: &Shared, told: &mut Told) {
         let (life, cause) = (entry.life, &entry.cause);
         // SeqCst: second half of the handshake with `list_on`; `Root::cancel` was the first.
@@ -353,7 +353,8 @@ impl ScopeRecord {
     }
 }
 
-/// What remains to be done when the locks are free: the scopes whose children have to be told, and then the listeners, which call user code.
+/// What remains to be done when the locks are free: the scopes whose children have to be told, and then the listeners, which call user
+/// code.
 ///
 /// A list and no recursion: a tree of scopes may be much deeper than the stack of whoever cancels it.
 #[derive(Default)]
