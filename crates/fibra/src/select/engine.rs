@@ -322,8 +322,10 @@ pub(crate) fn run(
     site: &'static Location<'static>,
 ) -> Option<usize> {
     let set = Cases(cases, None);
-    if patience != Patience::None && !cases.iter().any(|case| matches!(case.kind, Kind::Cancelled)) {
-        park::entry_unless(|| cases.iter().any(Case::is_settled));
+    if patience != Patience::None {
+        // Asked only if there is a cancellation: with an arm for it, that is how it ends.
+        let is_cancelled_arm = |case: &Case<'_>| matches!(case.kind, Kind::Cancelled);
+        park::entry_if(|| !cases.iter().any(is_cancelled_arm), || cases.iter().any(Case::is_settled));
     }
     if let Some(index) = try_ready(&set, biased) {
         return Some(index);

@@ -369,8 +369,8 @@ pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal:
 /// On entry to a blocking call of a plain thread, which need not wait if `settled` says so; see [`Here::is_due_unless`]. Nobody cancels a
 /// thread, but the scopes whose bodies it runs.
 #[inline(always)]
-pub(crate) fn thread_entry_unless(settled: impl FnOnce() -> bool) {
-    if !current::thread_standing().open.get().is_null() {
+pub(crate) fn thread_entry_unless(unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bool) {
+    if !current::thread_standing().open.get().is_null() && unwinds() {
         checkpoint_unless(settled());
     }
 }

@@ -86,6 +86,12 @@ pub(crate) fn entry() {
 /// The same for one who need not wait if `settled` says so; see [`Waitable::is_settled`].
 #[inline(always)]
 pub(crate) fn entry_unless(settled: impl FnOnce() -> bool) {
+    entry_if(|| true, settled);
+}
+
+/// The same for one who is unwound only if `unwinds` says so.
+#[inline(always)]
+pub(crate) fn entry_if(unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bool) {
     match current::worker() {
         Some(worker) => {
             let Some(frame) = worker.current.get() else { return };
@@ -95,11 +101,11 @@ pub(crate) fn entry_unless(settled: impl FnOnce() -> bool) {
             } else {
                 worker.calls_left.set(left - 1);
             }
-            if frame.has(flag::ANY_CANCEL) {
+            if frame.has(flag::ANY_CANCEL) && unwinds() {
                 cancel::checkpoint_unless(settled());
             }
         }
-        None => cancel::thread_entry_unless(settled),
+        None => cancel::thread_entry_unless(unwinds, settled),
     }
 }
 
@@ -255,7 +261,7 @@ pub(crate) fn yield_now() {
             None => panic!("fibra: yield_now on a worker's own stack"),
         },
         None => {
-            cancel::thread_entry_unless(|| false);
+            cancel::thread_entry_unless(|| true, || false);
             crate::prim::thread::yield_now();
         }
     }

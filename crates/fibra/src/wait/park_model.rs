@@ -44,6 +44,9 @@ pub(crate) fn entry() {}
 /// As [`entry`].
 pub(crate) fn entry_unless(_: impl FnOnce() -> bool) {}
 
+/// As [`entry`].
+pub(crate) fn entry_if(_: impl FnOnce() -> bool, _: impl FnOnce() -> bool) {}
+
 /// No model looks in passing.
 pub(crate) fn is_cancelled() -> bool {
     false
