@@ -211,7 +211,8 @@ impl ScopeRecord {
                 let seen = body.get().word.look_after_flag();
                 if seen.is(word::State::Parking) && !seen.is_claimed() && looks < LOOKS {
                     Verdict::LookAgain
-                } else if seen.is_waiting() {
+                } else if seen.is_waiting() && state.panics.iter().any(|panic| panic.is_there()) {
+                    // Still there: whoever joined it before he began this wait has taken it, and that is seen now.
                     Verdict::Cancel(Reach::All)
                 } else {
                     Verdict::Nothing
