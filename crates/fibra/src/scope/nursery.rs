@@ -114,11 +114,6 @@ pub(crate) fn unwind_for(cause: &Cause) -> ! {
         panic_was_taken();
     }
     if let Some(here) = Here::new() {
-        assert!(
-            here.fiber.is_some() || here.innermost().is_some(),
-            "fibra: a scope on a plain thread was cancelled by its token, and `scope` has no result to say so: use \
-             `Scope::builder()`, whose `run` returns an error"
-        );
         here.standing.deliveries.set(here.standing.deliveries.get() + 1);
         here.begin_unwinding();
     }
