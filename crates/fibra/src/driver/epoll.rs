@@ -185,8 +185,8 @@ impl Platform for Epoll {
 
 /// What these events make possible.
 fn possible(events: u32) -> Interest {
-    const READ: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
-    const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
+    const READ: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32; // Readable, or its end.
+    const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32; // Writable, or broken.
     let read = if events & READ != 0 { Interest::READ } else { Interest::NONE };
     let write = if events & WRITE != 0 { Interest::WRITE } else { Interest::NONE };
     read | write

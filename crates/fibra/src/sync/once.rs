@@ -19,11 +19,11 @@ use crate::time::Instant;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
-const INCOMPLETE: usize = 0;
+const INCOMPLETE: usize = 0; // Nobody has begun.
 const RUNNING: usize = 1;
-const COMPLETE: usize = 2;
-const STATE: usize = 3;
-const WAITING: usize = 4;
+const COMPLETE: usize = 2; // Done, for good.
+const STATE: usize = 3; // The bits that say which of these.
+const WAITING: usize = 4; // Somebody waits.
 
 struct OnceRules {
     word: AtomicUsize,

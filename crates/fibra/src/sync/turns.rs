@@ -18,7 +18,7 @@ use crate::select::{Arm, sealed};
 use crate::wait::reason::WaitReason;
 
 const WAITING: u64 = 1;
-const OPEN: u64 = 2;
+const OPEN: u64 = 2; // It is set: nobody waits.
 /// The two counts have 24 bits each, the turn what is left.
 const COUNT_BITS: u32 = 24;
 const FIRST_SHIFT: u32 = 2;

@@ -24,9 +24,9 @@ use crate::sync::owner;
 use crate::wait::reason::WaitReason;
 
 const WAITING: usize = 1;
-const WRITER: usize = 2;
-const UPGRADABLE: usize = 4;
-const READER: usize = 8;
+const WRITER: usize = 2; // Somebody writes.
+const UPGRADABLE: usize = 4; // Somebody reads who may write later.
+const READER: usize = 8; // One reader.
 
 /// What one may want of the lock.
 pub(crate) mod want {
