@@ -12,13 +12,14 @@
 //! Locking is one compare-exchange from 0, unlocking one back to 0. *Barging*: an unlock with somebody in the queue calls the head, who
 //! tries for itself, and lets the lock go; a running fiber may take it meanwhile, which costs nothing, where handing it over
 //! would make everybody wait for a switch per turn. Who was called and came too late goes back to the head. *Hand-over*: a head
-//! that has waited for about a millisecond is given the lock by the one who unlocks it; it cannot be starved.
+//! that has waited for about a millisecond is given the lock by the one who unlocks it; it cannot be starved. But once in a millisecond
+//! at most: in a long queue everybody has waited that long, and a lock that is only handed over costs a wake on another worker per turn.
 //!
 //! An arm of a select is always given the lock, since nobody is there to try; an async waiter is always called, and may be overtaken.
 
 use std::panic::Location;
 
-use crate::prim::atomic::{AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::sync::gate::{Ask, Gate, GateTask, Rules, Served, Waited, Who};
@@ -43,6 +44,8 @@ const SPIN_ROUNDS: u32 = 6;
 #[derive(Debug)]
 pub(crate) struct MutexRules {
     word: AtomicUsize,
+    /// When it was last handed over. Touched under the gate's lock.
+    handed: AtomicU64,
 }
 
 /// Has it waited for so long that it is given the lock? What somebody wants of this gate is the moment since when it has wanted it.
@@ -60,6 +63,12 @@ fn now() -> u64 {
 }
 
 impl MutexRules {
+    /// Has it been long enough since the last time?
+    fn may_hand_over(&self) -> bool {
+        // In models there is no time; there whoever is late is served. Relaxed: under the gate's lock.
+        cfg!(any(loom, shuttle)) || now().saturating_sub(self.handed.load(Ordering::Relaxed)) >= PATIENCE_NANOS
+    }
+
     /// The word becomes what `f` says, if it says so.
     #[inline(always)]
     fn change(&self, f: impl Fn(usize) -> Option<usize>) -> Option<usize> {
@@ -106,7 +115,7 @@ impl Rules for MutexRules {
         let grants = match who {
             Who::Arm => true,
             Who::Task => false,
-            Who::Waiter => is_due(want),
+            Who::Waiter => is_due(want) && self.may_hand_over(),
         };
         let served = self.change(|word| match word & OWNER {
             // Somebody is on its way already, and no less entitled.
@@ -116,6 +125,10 @@ impl Rules for MutexRules {
             0 | HANDING => Some(word & !OWNER | CALLED),
             _ => None,
         });
+        if served.is_some() && grants && who == Who::Waiter {
+            // Relaxed: under the gate's lock.
+            self.handed.store(now(), Ordering::Relaxed);
+        }
         match served {
             None => Served::NotYet,
             Some(_) if grants => Served::Granted,
@@ -152,11 +165,11 @@ pub(crate) struct RawMutex {
 impl RawMutex {
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Self {
-        Self { gate: Gate::new(MutexRules { word: AtomicUsize::new(0) }) }
+        Self { gate: Gate::new(MutexRules { word: AtomicUsize::new(0), handed: AtomicU64::new(0) }) }
     }
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
-        Self { gate: Gate::new(MutexRules { word: AtomicUsize::new(0) }) }
+        Self { gate: Gate::new(MutexRules { word: AtomicUsize::new(0), handed: AtomicU64::new(0) }) }
     }
 
     #[inline(always)]
