@@ -613,3 +613,34 @@ fn a_cancellation_that_comes_through_a_join_says_so() {
         assert!(matches!(rx.closed(), fibra::channel::CloseReason::Cancelled), "{:?}", rx.closed());
     });
 }
+
+// A canceller on its way inwards may find a scope that is just being closed, and whose record serves another one at once: that one must not
+// be hit.
+#[test]
+fn a_canceller_that_meets_a_scope_that_closes_does_not_hit_the_next() {
+    let _watchdog = support::watchdog(120);
+    let runtime = fibra::Runtime::builder().workers(1).build().unwrap();
+    let until = fibra::time::Instant::now() + std::time::Duration::from_millis(1500);
+    while fibra::time::Instant::now() < until {
+        let token = fibra::CancelToken::new();
+        std::thread::scope(|threads| {
+            let canceller = token.clone();
+            threads.spawn(move || {
+                (0..200).for_each(|_| std::hint::spin_loop());
+                canceller.cancel();
+            });
+            runtime.run(|| {
+                let outcome = fibra::Scope::builder().token(token.clone()).run(|_| {
+                    while !token.is_cancelled() {
+                        fibra::scope(|_| ());
+                    }
+                });
+                assert_eq!(outcome, Ok(()));
+                for _ in 0..3 {
+                    let value = fibra::scope(|s| s.spawn(|| 1).join());
+                    assert_eq!(value.expect("nobody cancelled this one"), 1);
+                }
+            });
+        });
+    }
+}

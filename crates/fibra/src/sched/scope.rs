@@ -373,6 +373,14 @@ impl ScopeRecord {
 
     /// All children have ended: nobody but stale tokens, timers and workers refers to it any more.
     pub(crate) fn close(&'static self) -> Closed {
+        // First out of the way of whoever comes from outside. A canceller takes our lock while it has the outer one: if it found us, it is
+        // through with us before the state is taken below; it never meets a scope that is closed, or the next one of this record.
+        if let Some(outer) = self.outer.take() {
+            outer.state.with(|state| {
+                state.inner = None;
+                state.barrier = false;
+            });
+        }
         let (closed, listener) = self.state.with(|state| {
             let state = std::mem::take(state);
             debug_assert!(state.watchers.0.is_none_or(|list| list.is_empty()), "a child watches a scope that is over");
@@ -380,12 +388,6 @@ impl ScopeRecord {
             (Closed { cause: state.cause, panics: state.panics, overdue }, state.listener)
         });
         drop(listener);
-        if let Some(outer) = self.outer.take() {
-            outer.state.with(|state| {
-                state.inner = None;
-                state.barrier = false;
-            });
-        }
         closed
     }
 

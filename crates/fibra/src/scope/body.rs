@@ -100,7 +100,7 @@ pub(crate) fn run<T>(
                 "fibra: {what} in a waker that is called while its thread is about to wait: it would be taken for \
                  that wait"
             );
-            let Some(shared) = current::runtime() else { no_runtime_here(what, site) };
+            let Some(shared) = current::runtime() else { no_runtime(what) };
             let counted = shared.fork_epoch == crate::sched::fork::epoch() && shared.root.try_add();
             let open = Open::new(here, &shared, shared.root, options);
             if counted {
@@ -156,11 +156,6 @@ pub(crate) fn run<T>(
     }
     let Closed { cause, panics, .. } = closed;
     Finished { result, cause, panics, child_panicked_first, outer_cancelled }
-}
-
-#[cold]
-fn no_runtime_here(what: &str, _site: &'static Location<'static>) -> ! {
-    no_runtime(what)
 }
 
 /// Nothing may unwind between the end of a body and the end of its children.
@@ -235,16 +230,13 @@ impl<'a, 'b> Open<'a, 'b> {
 
     fn begin(mut self, is_outermost: bool, deadline: u64) -> Self {
         let standing = self.here.standing;
-        // Nobody outside finds one that is opened behind a shield.
+        // Nobody outside finds one that is opened behind a shield: what happens to the fiber does not concern it, nor what is opened in it.
         if is_outermost && !self.shielded {
             if let Some(parent) = self.here.scope() {
                 self.scope.inherit_draining(parent);
             }
-            if !self.shielded {
-                // Release: pairs with the acquire in `sched::scope`, from which a canceller comes to the scope. Not to one behind a
-                // shield: what happens to the fiber does not concern that, nor what is opened in it.
-                standing.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
-            }
+            // Release: pairs with the acquire in `sched::scope`, from which a canceller comes to the scope.
+            standing.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
         }
         standing.open.set(self.scope.as_ptr());
         let raise = flag::OPEN_SCOPES | if self.shielded { flag::BARRIER } else { 0 };

@@ -63,11 +63,11 @@ impl ScopeRecord {
 
     /// Cancels one, and says which scope inside comes next.
     fn cancel_one(&'static self, state: &mut State, cause: &Cause, reach: Reach, told: &mut Told) -> Option<ScopeRef> {
+        let body = state.body?;
         if self.root.cancel(cause.code) {
             state.children_cause = cause.clone();
             told.add(self, state, cause);
         }
-        let body = state.body?;
         if reach == Reach::Children {
             return None;
         }
