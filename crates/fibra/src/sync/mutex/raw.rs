@@ -29,7 +29,7 @@ use crate::wait::wake;
 use std::task::{Context, Poll};
 
 const WAITING: usize = 1;
-const CALLED: usize = 2; // An async waiter was called.
+const CALLED: usize = 2; // See above, like the one before.
 const OWNER: usize = !FREE_BITS;
 /// An owner like `SOMEBODY`.
 const HANDING: usize = SOMEBODY << 1;
