@@ -15,6 +15,7 @@
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
 //! blocking.rs   the pool of threads for blocking work               sysmon.rs  the thread that looks after workers
 //! started.rs    the lists of started fibers
+//! strays.rs     threads for calls that nobody waits for at the end    per_process.rs  what a forked child makes anew
 //! source.rs     who waits for which socket, and where it is registered  outside_io.rs  the same for plain threads
 //! visitors.rs   threads from outside that touch a runtime            stall.rs   reports a worker that stands still
 //! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
@@ -54,6 +55,8 @@ pub(crate) mod offer;
 #[cfg(not(any(loom, shuttle)))]
 mod outside_io;
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) mod per_process;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod root;
@@ -73,6 +76,8 @@ pub(crate) mod stall;
 mod started;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod strays;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;
 #[cfg(not(any(loom, shuttle)))]

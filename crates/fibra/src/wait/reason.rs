@@ -72,11 +72,23 @@ pub enum WaitReason {
     NetAccept = 42,
     /// Connecting.
     NetConnect = 43,
+    /// Looking up the addresses of a name.
+    NetLookup = 44,
+    /// In a call of [`fs`](crate::fs), running on a thread of the pool: binding.
+    FileCall = 45,
+    /// Reading from a pipe to a child process.
+    PipeRead = 46,
+    /// Writing to a pipe to a child process.
+    PipeWrite = 47,
+    /// Waiting for a child process to exit.
+    ChildExit = 48,
+    /// Reading standard input.
+    StdinRead = 49,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 32] = [
+    pub const ALL: [WaitReason; 38] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -109,6 +121,12 @@ impl WaitReason {
         WaitReason::NetWrite,
         WaitReason::NetAccept,
         WaitReason::NetConnect,
+        WaitReason::NetLookup,
+        WaitReason::FileCall,
+        WaitReason::PipeRead,
+        WaitReason::PipeWrite,
+        WaitReason::ChildExit,
+        WaitReason::StdinRead,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
@@ -121,6 +139,7 @@ impl WaitReason {
                 | WaitReason::ScopeEnd
                 | WaitReason::JoinHalf
                 | WaitReason::CondvarRelock
+                | WaitReason::FileCall
         )
     }
 
@@ -164,6 +183,12 @@ impl fmt::Display for WaitReason {
             WaitReason::NetWrite => "writing to a socket",
             WaitReason::NetAccept => "accepting a connection",
             WaitReason::NetConnect => "connecting",
+            WaitReason::NetLookup => "looking a name up",
+            WaitReason::FileCall => "in a call on files, on the blocking pool",
+            WaitReason::PipeRead => "reading from a pipe",
+            WaitReason::PipeWrite => "writing to a pipe",
+            WaitReason::ChildExit => "waiting for a child process to exit",
+            WaitReason::StdinRead => "reading standard input",
         })
     }
 }
