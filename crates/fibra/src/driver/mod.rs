@@ -17,6 +17,8 @@
 //! * Every descriptor is close-on-exec. After `fork` the child shares the parent's descriptors, and must not wait on them.
 
 mod epoll;
+pub(crate) mod file;
+pub(crate) mod signal;
 pub(crate) mod socket;
 
 use crate::prim::sync::Arc;

@@ -56,7 +56,15 @@ fn look_up(
     if current::worker().is_none() && !may_be_cancelled() {
         return host.to_socket_addrs();
     }
-    abandonable(WaitReason::NetLookup, Location::caller(), None, move || host.to_socket_addrs())?
+    look_up_with(move || host.to_socket_addrs().map(Iterator::collect))
+}
+
+/// For tests: a lookup whose answer comes from `answer`, whenever it likes.
+#[track_caller]
+pub fn look_up_with(
+    answer: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
+) -> io::Result<vec::IntoIter<SocketAddr>> {
+    Ok(abandonable(WaitReason::NetLookup, Location::caller(), None, answer)??.into_iter())
 }
 
 macro_rules! is_an_address {

@@ -17,6 +17,7 @@
 //! started.rs    the lists of started fibers
 //! strays.rs     threads for calls that nobody waits for at the end    per_process.rs  what a forked child makes anew
 //! source.rs     who waits for which socket, and where it is registered  outside_io.rs  the same for plain threads
+//! signals.rs    who listens to which signal of the system
 //! visitors.rs   threads from outside that touch a runtime            stall.rs   reports a worker that stands still
 //! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
 //! ```
@@ -66,6 +67,8 @@ pub(crate) mod scope;
 mod search;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod shared;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod signals;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod source;
 #[cfg(not(any(loom, shuttle)))]
