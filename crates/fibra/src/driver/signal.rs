@@ -63,9 +63,9 @@ pub(crate) fn check(signal: c_int) -> io::Result<()> {
     let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("signal {signal}: {why}")));
     match signal {
         libc::SIGKILL | libc::SIGSTOP => refused("the system delivers it to nobody"),
-        libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL => {
-            refused("it says that the running code is broken, and cannot wait until somebody listens (fibra reports overflowing stacks by it)")
-        }
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL => refused(
+            "it says that the running code is broken, and cannot wait until somebody listens (fibra reports overflowing stacks by it)",
+        ),
         _ if slot(signal).is_none() => refused("there is no such signal"),
         _ => Ok(()),
     }
@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn signals_that_nobody_can_listen_to_are_refused() {
-        for signal in [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, 0, -1, 65] {
+        for signal in [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, 0, -1, 65]
+        {
             let error = install(signal).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             assert!(error.to_string().starts_with(&format!("signal {signal}: ")), "{error}");

@@ -51,7 +51,8 @@ impl Child {
     /// The system refuses that mode.
     pub(super) fn new(mut child: std::process::Child, kill_on_drop: bool) -> io::Result<Self> {
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let mut this = Self { stdin: None, stdout: None, stderr: None, exit: Some(Exit::new(child)), kill_on_drop: true };
+        let mut this =
+            Self { stdin: None, stdout: None, stderr: None, exit: Some(Exit::new(child)), kill_on_drop: true };
         this.stdin = stdin.map(ChildStdin::from_std).transpose()?;
         this.stdout = stdout.map(ChildStdout::from_std).transpose()?;
         this.stderr = stderr.map(ChildStderr::from_std).transpose()?;

@@ -20,7 +20,8 @@ pub(crate) trait Listener: Send {
     fn hears(&self, signal: i32) -> bool;
     /// Nobody would hear of it any more.
     fn is_gone(&self) -> bool;
-    fn tell(&mut self, signal: i32);
+    /// False: it is gone.
+    fn tell(&mut self, signal: i32) -> bool;
 }
 
 #[derive(Default)]
@@ -90,16 +91,18 @@ fn serve(bell: &Bell) {
 fn tell(signal: i32) {
     let desk = DESK.get();
     let mut listeners = std::mem::take(&mut desk.state.lock().listeners);
+    let mut heard = false;
     for listener in listeners.iter_mut().filter(|listener| listener.hears(signal)) {
-        listener.tell(signal);
+        heard |= listener.tell(signal);
     }
     let mut state = desk.state.lock();
     // Those who came meanwhile were too late for this one.
     listeners.append(&mut state.listeners);
     listeners.retain(|listener| !listener.is_gone());
     state.listeners = listeners;
-    // Under the lock: who listens next installs it again, after this.
-    if !state.has_listener(signal) && signal::restore(signal) {
+    // Under the lock: who listens next installs it again, after this. (Whoever has heard of it may be gone by now. Then it has had its
+    // effect.)
+    if !state.has_listener(signal) && signal::restore(signal) && !heard {
         signal::send_to_self(signal);
     }
 }

@@ -44,7 +44,10 @@ pub(crate) fn abandonable<T: Send + 'static>(
         }
     })?;
     if !result.there.wait_as(reason, deadline, site) {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, "the call took longer than its time-out; it was abandoned"));
+        return Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the call took longer than its time-out; it was abandoned",
+        ));
     }
     let value = result.value.lock().take();
     match value.expect("it was set after the value was left") {

@@ -215,16 +215,21 @@ impl Listener for Ear {
         self.sender.is_closed()
     }
 
-    fn tell(&mut self, signal: i32) {
+    fn tell(&mut self, signal: i32) -> bool {
         let signal = Signal(signal);
         // What is received from now on is received after the signal came: then it counts for this one too.
         let unheard = self.sender.len();
         while self.queued.len() > unheard {
             self.queued.pop_front();
         }
-        // Each kind is in there at most once, so there is room. If the receiver is gone, nobody minds.
-        if !self.queued.contains(&signal) && self.sender.try_send(signal).is_ok() {
+        if self.queued.contains(&signal) {
+            return !self.is_gone();
+        }
+        // Each kind is in there at most once, so there is room.
+        let sent = self.sender.try_send(signal).is_ok();
+        if sent {
             self.queued.push_back(signal);
         }
+        sent
     }
 }
