@@ -38,7 +38,8 @@
 //! | share | [`sync`]: [`Mutex`](sync::Mutex), [`Condvar`](sync::Condvar), [`Semaphore`](sync::Semaphore) and more |
 //! | use the network | [`net`]: [`TcpListener`](net::TcpListener), [`TcpStream`](net::TcpStream), UDP, Unix sockets |
 //! | use files, and programs | [`fs`], [`process`]: [`Command`](process::Command), [`Child`](process::Child) |
-//! | hear of Ctrl-C, and read lines | [`signal`]: [`ctrl_c`](signal::ctrl_c), [`listen`](signal::listen); [`io`]: [`stdin`](io::stdin), [`copy`](io::copy()) |
+//! | hear of Ctrl-C | [`signal`]: [`ctrl_c`](signal::ctrl_c), [`listen`](signal::listen) |
+//! | read lines, and copy streams | [`io`]: [`stdin`](io::stdin), [`copy`](io::copy()), [`copy_bidirectional`](io::copy_bidirectional) |
 //! | let time pass | [`sleep`], [`sleep_until`], [`yield_now`], [`time::Instant`] |
 //! | not too fast, and once more | [`time::RateLimiter`], [`retry`] |
 //! | pass values | [`channel`]: rendezvous, bounded, unbounded; permits, closing with a reason, async forms |

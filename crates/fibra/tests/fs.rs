@@ -199,7 +199,7 @@ fn bad_input_is_the_error_of_std() {
         let out = File::options().write(true).open(&path)?;
         same((&out).read(&mut [0; 1]).unwrap_err(), io::Error::from_raw_os_error(libc::EBADF));
         // Without permission. (Root may do everything.)
-        fs::set_permissions(&path, PermissionsExt::from_mode(0))?;
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o000))?;
         // SAFETY: the call takes nothing.
         if unsafe { libc::geteuid() } != 0 {
             assert_eq!(File::open(&path).unwrap_err().kind(), ErrorKind::PermissionDenied);

@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fibra::Runtime;
 use fibra::net::{TcpListener, TcpStream, UnixStream};
@@ -318,8 +318,7 @@ fn a_proxy_ends_with_the_first_error() {
     // Cancelled as a whole.
     fibra::run(|| {
         let ((_client, front), (back, _server)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
-        let started = Instant::now();
         let late = fibra::timeout(Duration::from_millis(5), || fibra::io::copy_bidirectional(&front, &back));
-        assert!(late.is_err() && started.elapsed() < Duration::from_secs(20));
+        assert!(late.is_err());
     });
 }

@@ -363,15 +363,14 @@ fn pipe_write() {
 
 // The child is as it was, and can be waited for.
 fn child_exit() {
-    let child = Arc::new(std::sync::Mutex::new(cat()));
+    let child = Arc::new(cat());
     let waiting = child.clone();
     cancelled_in(move || {
-        let child = waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         fibra::select! {
-            on(child.exiting()) -> status => panic!("it has exited: {status:?}"),
+            on(waiting.exiting()) -> status => panic!("it has exited: {status:?}"),
         }
     });
-    let mut child = Arc::into_inner(child).unwrap().into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut child = Arc::into_inner(child).unwrap();
     let input = child.stdin.take();
     let waiting = Arc::new(Mutex::new(child));
     let shared = waiting.clone();

@@ -1,5 +1,5 @@
-//! The system calls on files, pipes and processes that std has no safe function for: reading what need not be waited for, non-blocking mode,
-//! and a descriptor that tells when a process exits.
+//! The system calls on files, pipes and processes that std has no safe function for: reading what need not be waited for,
+//! non-blocking mode, and a descriptor that tells when a process exits.
 //!
 //! Above: `fs` and `process`, which are safe code. Below: the kernel.
 

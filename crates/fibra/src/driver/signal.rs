@@ -2,7 +2,8 @@
 //!
 //! Above: `sched::signals`, whose thread waits. Below: the kernel.
 //!
-//! * The handler does what a handler may: it sets a flag, writes to an eventfd, and calls the one that was there before it. It keeps `errno`.
+//! * The handler does what a handler may: it sets a flag, writes to an eventfd, and calls the one that was there before it. It keeps
+//!   `errno`.
 //! * It runs on the alternate stack, if its thread has one: a fiber's stack may have no room for it.
 //! * **In a child of a fork** nobody waits for the bell. There the handler does what would have happened without it, until somebody listens
 //!   there too. It tells by the number of the process, which the kernel gives it without a lock.
@@ -64,7 +65,7 @@ pub(crate) fn check(signal: c_int) -> io::Result<()> {
     match signal {
         libc::SIGKILL | libc::SIGSTOP => refused("the system delivers it to nobody"),
         libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL => refused(
-            "it says that the running code is broken, and cannot wait until somebody listens (fibra reports overflowing stacks by it)",
+            "it says that the running code is broken, which cannot wait (fibra reports overflowing stacks by it)",
         ),
         _ if slot(signal).is_none() => refused("there is no such signal"),
         _ => Ok(()),
@@ -149,6 +150,7 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut l
             PENDING[slot].swap(true, Ordering::AcqRel);
         }
         let one = 1_u64;
+        // Acquire: as above.
         let bell = BELL.load(Ordering::Acquire).cast_signed();
         // SAFETY: the eight bytes are valid for reading. If the counter is full it has been ringing for long.
         unsafe { libc::write(bell, (&raw const one).cast(), size_of::<u64>()) };

@@ -7,8 +7,8 @@
 //!  a stray ─────────────────────────────────────── reads once from std's ── leaves it, rings the bell
 //! ```
 //!
-//! The system has no way to read standard input that neither blocks nor changes it for the other processes that share it. So it is read on a
-//! thread that nobody waits for (`sched::strays`), one piece at a time, when somebody wants something. A caller who gives up loses nothing:
+//! The system has no way to read standard input that neither blocks nor changes it for the other processes that share it. So it is read
+//! on a thread that nobody waits for (`sched::strays`), one piece at a time, when somebody wants something. A caller who gives up loses nothing:
 //! the piece that comes later, and of a line all that has come, stays in the buffer for the next one, of whatever fiber, runtime or thread.
 //! An end or an error is left for the next one likewise, once.
 
@@ -151,7 +151,8 @@ pub fn stdin() -> Stdin {
 /// * Nothing is read before somebody wants it, and then what the system has, up to some kilobytes. So a child process that shares standard
 ///   input finds what was not asked for. After a call that was given up, the thread that it had asked to read still waits for the next
 ///   input, which the next call gets.
-/// * A program whose fiber waits here ends like others.
+/// * A shutdown does not wait for input. A fiber that waits here is cancelled by it like any other; to let a [`run`](crate::run) end beside
+///   such a fiber, make it a [daemon](crate::Builder::daemon).
 /// * `std::io::stdin` can be used beside it. It gets what comes later, and waits while somebody waits here.
 #[derive(Debug)]
 pub struct Stdin {

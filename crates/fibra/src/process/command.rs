@@ -134,7 +134,7 @@ impl Command {
         self
     }
 
-    /// Is the process killed when its [`Child`] is dropped, by cancellation for example? Then it is also waited for, by a thread of its own.
+    /// Is the process killed when its [`Child`] is dropped, by cancellation for example? Then it is also waited for, by a thread apart.
     /// Not by default: see [`process`](super).
     pub fn kill_on_drop(&mut self, kill: bool) -> &mut Self {
         self.kill_on_drop = kill;

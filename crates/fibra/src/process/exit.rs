@@ -1,7 +1,8 @@
 //! Waiting for the exit of a child: a descriptor that can be read from when it has exited, in the worker's event loop like a socket.
 //!
-//! That is a pidfd, or, on a kernel without them (before Linux 5.3), a pipe whose other end a thread closes when it has seen the exit. It is
-//! opened by the first wait. What it was is asked of std, which takes the process out of the system's table; until then its number is its own.
+//! That is a pidfd, or, on a kernel without them (before Linux 5.3), a pipe whose other end a thread closes when it has seen the exit. It
+//! is opened by the first wait. How it exited is asked of std, which takes the process out of the system's table; until then its number is
+//! its own.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -21,10 +21,11 @@
 //!   (Clones of one receiver share what it hears, as with every channel.)
 //! * Signals are no counters: several of a kind that come before the first of them was received are one, as in the system itself. The
 //!   receiver hears of each kind at least once after it came, and of different kinds in the order of coming, about.
-//! * While somebody listens, the signal does not do what it does by itself: Ctrl-C no longer ends the program. When all receivers have been
-//!   dropped, the next one does again. So `drop(stop)` before a long clean-up lets an impatient user end it.
-//! * Who waits for a signal does not keep a [`run`](crate::run) from ending by itself: it is a fiber like others, and the receiver belongs to
-//!   no runtime. Receivers work on fibers of any runtime, on plain threads and in async code.
+//! * While somebody listens, the signal does not do what it does by itself: Ctrl-C no longer ends the program. When all receivers have
+//!   been dropped, the next one does again. So `drop(stop)` before a long clean-up lets an impatient user end it.
+//! * A receiver holds up nothing: it belongs to no runtime. Who waits on it is a fiber like others, which can be cancelled; to let a
+//!   [`run`](crate::run) end beside it, make it a [daemon](crate::Builder::daemon). Receivers work on fibers of any runtime, on plain threads
+//!   and in async code.
 //! * A handler that was installed before, by whatever library, is still called. Programs that the process starts have none of this. A
 //!   child that was forked without `exec` has no listeners, until it listens for itself.
 
@@ -184,8 +185,8 @@ pub fn ctrl_c() -> io::Result<Receiver<Signal>> {
 /// ```
 ///
 /// # Errors
-/// `SIGKILL` and `SIGSTOP`, which nobody can hear; `SIGSEGV`, `SIGBUS`, `SIGFPE` and `SIGILL`, which cannot wait; a number that is no signal;
-/// no signal at all. Or the system has no descriptor or thread for it.
+/// `SIGKILL` and `SIGSTOP`, which nobody can hear; `SIGSEGV`, `SIGBUS`, `SIGFPE` and `SIGILL`, which cannot wait; a number that is no
+/// signal; no signal at all. Or the system has no descriptor or thread for it.
 pub fn listen(to: impl Signals) -> io::Result<Receiver<Signal>> {
     let mut numbers: Vec<i32> = to.signals().into_iter().map(Signal::as_raw).collect();
     numbers.sort_unstable();
