@@ -5,6 +5,7 @@ mod support;
 
 use std::io::{self, BufRead, Cursor, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -206,6 +207,50 @@ fn any_kind_of_input_will_do() {
         assert!(output.status.success() && text.contains(&format!("read {bytes} bytes\nand said so\n")), "{text}");
     }
     std::fs::remove_file(path).unwrap();
+}
+
+// A terminal: an end (Ctrl-D) is one, and what is typed after it is read.
+#[test]
+fn a_terminal_goes_on_after_its_end() {
+    let test = "a_terminal_goes_on_after_its_end";
+    if support::is_child(test) {
+        let _watchdog = support::watchdog(40);
+        fibra::run(|| {
+            assert!(fibra::io::stdin().is_terminal());
+            println!("first");
+            let lines = stdin_lines();
+            println!("{lines:?}");
+            let mut line = String::new();
+            fibra::io::stdin().read_line(&mut line).unwrap();
+            println!("{line:?}");
+        });
+        return;
+    }
+    let (mut ours, mut theirs) = (-1, -1);
+    // SAFETY: both are filled; nothing else is asked for.
+    let opened =
+        unsafe { libc::openpty(&mut ours, &mut theirs, std::ptr::null_mut(), std::ptr::null(), std::ptr::null()) };
+    assert_eq!(opened, 0);
+    // SAFETY: just opened, and nobody else's.
+    let (mut ours, theirs) = unsafe { (std::fs::File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env("FIBRA_TEST_CHILD", test).stdin(theirs).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut output = io::BufReader::new(child.stdout.take().unwrap());
+    let mut said = |what: &str| {
+        let mut line = String::new();
+        while !line.contains(what) {
+            line.clear();
+            assert!(output.read_line(&mut line).unwrap() > 0, "it does not say {what:?}");
+        }
+    };
+    said("first");
+    ours.write_all(b"one\ntwo\n\x04").unwrap();
+    said(r#"["one", "two"]"#);
+    ours.write_all(b"after\n").unwrap();
+    said(r#""after\n""#);
+    assert!(child.wait().unwrap().success());
 }
 
 // ---- Copying ------------------------------------------------------------------------------------------------------------

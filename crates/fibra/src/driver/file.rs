@@ -6,15 +6,16 @@
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Reads at the file's position what is in memory already, without waiting for a device. None: it cannot be known without waiting, or this
-/// file cannot be asked so; nothing was read then.
-pub(crate) fn read_at_once(file: BorrowedFd<'_>, buffers: &mut [IoSliceMut<'_>]) -> Option<usize> {
-    /// "At the position of the file", in the place of an offset.
-    const HERE: libc::off_t = -1;
+/// "At the position of the file", in the place of an offset.
+pub(crate) const HERE: i64 = -1;
+
+/// Reads at an offset, or [`HERE`], what is in memory already, without waiting for a device. None: it cannot be known without waiting, or
+/// this file cannot be asked so; nothing was read then.
+pub(crate) fn read_at_once(file: BorrowedFd<'_>, buffers: &mut [IoSliceMut<'_>], offset: i64) -> Option<usize> {
     // SAFETY: `IoSliceMut` is an `iovec` by its promise, there are as many as said, and all are valid for writing through the call. (The
     // kernel takes 1024 at most, and more are an error.)
     let read = unsafe {
-        libc::preadv2(file.as_raw_fd(), buffers.as_ptr().cast(), buffers.len() as libc::c_int, HERE, libc::RWF_NOWAIT)
+        libc::preadv2(file.as_raw_fd(), buffers.as_ptr().cast(), buffers.len() as libc::c_int, offset, libc::RWF_NOWAIT)
     };
     // The end of a file is worth a second look: there were kernels that said 0 for what was not in memory.
     usize::try_from(read).ok().filter(|read| *read > 0)
@@ -70,14 +71,14 @@ mod tests {
         file.rewind().unwrap();
         let mut buffer = [0; 64];
         // Some file systems do not know how; then nothing was read.
-        if let Some(read) = read_at_once(file.as_fd(), &mut [IoSliceMut::new(&mut buffer)]) {
+        if let Some(read) = read_at_once(file.as_fd(), &mut [IoSliceMut::new(&mut buffer)], HERE) {
             assert_eq!(buffer[..read], warm[..read]);
             assert_eq!(file.stream_position().unwrap(), read as u64);
         } else {
             assert_eq!(file.stream_position().unwrap(), 0);
         }
         let (reader, mut writer) = std::io::pipe().unwrap();
-        assert_eq!(read_at_once(reader.as_fd(), &mut [IoSliceMut::new(&mut buffer)]), None);
+        assert_eq!(read_at_once(reader.as_fd(), &mut [IoSliceMut::new(&mut buffer)], HERE), None);
         set_nonblocking(reader.as_fd(), true).unwrap();
         assert_eq!((&reader).read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         writer.write_all(b"x").unwrap();

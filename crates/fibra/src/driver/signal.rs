@@ -46,10 +46,18 @@ impl Bell {
     }
 
     /// Waits until it rings. Blocks the thread.
-    pub(crate) fn wait(&self) {
+    ///
+    /// # Errors
+    /// It will never ring: somebody has closed a descriptor that is not theirs.
+    pub(crate) fn wait(&self) -> io::Result<()> {
         let mut count = 0_u64;
-        // SAFETY: the eight bytes are valid for writing. An interruption is as good as a ring.
-        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
+        // SAFETY: the eight bytes are valid for writing.
+        let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
+        match io::Error::last_os_error() {
+            // An interruption is as good as a ring.
+            error if read < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

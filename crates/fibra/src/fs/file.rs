@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::time::SystemTime;
 
 use super::{OpenOptions, call};
-use crate::driver::file::read_at_once;
+use crate::driver::file::{HERE, read_at_once};
 use crate::sched::current;
 use crate::wait::park;
 
@@ -156,13 +156,13 @@ impl File {
     }
 
     /// Reads what is in memory, if that is worth it here.
-    fn at_once(&self, buffers: &mut [IoSliceMut<'_>]) -> Option<usize> {
+    fn at_once(&self, buffers: &mut [IoSliceMut<'_>], offset: i64) -> Option<usize> {
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         if current::worker().is_none() || wanted > AT_ONCE || buffers.len() > MOST_BUFFERS {
             return None;
         }
         park::entry();
-        read_at_once(self.inner.as_fd(), buffers)
+        read_at_once(self.inner.as_fd(), buffers, offset)
     }
 }
 
@@ -179,14 +179,14 @@ fn uninterrupted<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T>
 impl Read for &File {
     #[track_caller]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(read) = self.at_once(&mut [IoSliceMut::new(buffer)]) {
+        if let Some(read) = self.at_once(&mut [IoSliceMut::new(buffer)], HERE) {
             return Ok(read);
         }
         call(|| uninterrupted(|| (&self.inner).read(buffer)))
     }
     #[track_caller]
     fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if let Some(read) = self.at_once(buffers) {
+        if let Some(read) = self.at_once(buffers, HERE) {
             return Ok(read);
         }
         call(|| uninterrupted(|| (&self.inner).read_vectored(buffers)))
@@ -277,6 +277,12 @@ impl Seek for File {
 impl FileExt for File {
     #[track_caller]
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        // An offset that is none is for std to complain about.
+        if let Ok(offset) = i64::try_from(offset)
+            && let Some(read) = self.at_once(&mut [IoSliceMut::new(buffer)], offset)
+        {
+            return Ok(read);
+        }
         call(|| uninterrupted(|| self.inner.read_at(buffer, offset)))
     }
     #[track_caller]

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The system has no way to read standard input that neither blocks nor changes it for the other processes that share it. So it is read
-//! on a thread that nobody waits for (`sched::strays`), one piece at a time, when somebody wants something. A caller who gives up loses nothing:
-//! the piece that comes later, and of a line all that has come, stays in the buffer for the next one, of whatever fiber, runtime or thread.
-//! An end or an error is left for the next one likewise, once.
+//! on a thread that nobody waits for (`sched::strays`), one piece at a time, when somebody wants something. A caller who gives up loses
+//! nothing: the piece that comes later, and of a line all that has come, stays in the buffer for the next one, of whatever fiber, runtime
+//! or thread. An end or an error is left for the next one likewise, once.
 
 use std::fmt;
 use std::io::{self, BufRead, IsTerminal, Read};
@@ -232,6 +232,16 @@ impl Read for StdinLock<'_> {
         let read = self.fill_buf()?.read(buffer)?;
         self.consume(read);
         Ok(read)
+    }
+
+    // As for lines: taken when it is whole.
+    #[track_caller]
+    fn read_to_end(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        while self.buffer.grow()? {}
+        let all = self.buffer.rest().len();
+        buffer.extend_from_slice(self.buffer.rest());
+        self.consume(all);
+        Ok(all)
     }
 }
 

@@ -13,7 +13,7 @@ use std::io;
 use super::per_process::PerProcess;
 use crate::driver::signal::{self, Bell, SIGNALS};
 use crate::prim::sync::Mutex;
-use crate::prim::thread;
+use crate::prim::{say, thread};
 
 /// Somebody who listens.
 pub(crate) trait Listener: Send {
@@ -79,7 +79,9 @@ pub(crate) fn listen(listener: Box<dyn Listener>, signals: &[i32]) -> io::Result
 
 fn serve(bell: &Bell) {
     loop {
-        bell.wait();
+        if let Err(error) = bell.wait() {
+            return say(format_args!("fibra: signals are not heard any more: {error}"));
+        }
         for signal in 1..SIGNALS as i32 {
             if signal::take_pending(signal) {
                 tell(signal);

@@ -24,8 +24,8 @@
 //! * While somebody listens, the signal does not do what it does by itself: Ctrl-C no longer ends the program. When all receivers have
 //!   been dropped, the next one does again. So `drop(stop)` before a long clean-up lets an impatient user end it.
 //! * A receiver holds up nothing: it belongs to no runtime. Who waits on it is a fiber like others, which can be cancelled; to let a
-//!   [`run`](crate::run) end beside it, make it a [daemon](crate::Builder::daemon). Receivers work on fibers of any runtime, on plain threads
-//!   and in async code.
+//!   [`run`](crate::run) end beside it, make it a [daemon](crate::Builder::daemon). Receivers work on fibers of any runtime, on plain
+//!   threads and in async code.
 //! * A handler that was installed before, by whatever library, is still called. Programs that the process starts have none of this. A
 //!   child that was forked without `exec` has no listeners, until it listens for itself.
 
