@@ -4,7 +4,8 @@
 //!
 //! * The handler does what a handler may: it sets a flag, writes to an eventfd, and calls the one that was there before it. It keeps
 //!   `errno`.
-//! * It runs on the alternate stack, if its thread has one: a fiber's stack may have no room for it.
+//! * It runs on the alternate stack, if its thread has one: a fiber's stack may have no room for it. That of std is small, so no other signal
+//!   comes in between.
 //! * **In a child of a fork** nobody waits for the bell. There the handler does what would have happened without it, until somebody listens
 //!   there too. It tells by the number of the process, which the kernel gives it without a lock.
 
@@ -114,6 +115,8 @@ pub(crate) fn install(signal: c_int) -> io::Result<()> {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        // One at a time: what the system puts on the stack for each leaves no room there for several.
+        libc::sigfillset(&mut action.sa_mask);
         match libc::sigaction(signal, &action, std::ptr::null_mut()) {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -121,12 +124,12 @@ pub(crate) fn install(signal: c_int) -> io::Result<()> {
     }
 }
 
-/// Whatever handled it before us does so again, unless somebody came after us. True: that is what the system does by itself, so a signal
-/// that came meanwhile has not had its effect. One caller at a time.
+/// Whatever handled it before us does so again, unless somebody came after us. True: from now on, or since an earlier call, the system does
+/// with it what it does by itself, so a signal that came before that has not had its effect. One caller at a time.
 pub(crate) fn restore(signal: c_int) -> bool {
     let (Some(before), Ok(current)) = (before(signal), current_action(signal)) else { return false };
     if !is_ours(&current) {
-        return false;
+        return current.sa_sigaction == libc::SIG_DFL;
     }
     // SAFETY: an action that the system has given.
     unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
