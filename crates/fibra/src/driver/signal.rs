@@ -4,8 +4,8 @@
 //!
 //! * The handler does what a handler may: it sets a flag, writes to an eventfd, and calls the one that was there before it. It keeps
 //!   `errno`.
-//! * It runs on the alternate stack, if its thread has one: a fiber's stack may have no room for it. That of std is small, so no other signal
-//!   comes in between.
+//! * It runs on the alternate stack, if its thread has one: a fiber's stack may have no room for it. That of std is small, so no other
+//!   signal comes in between.
 //! * **In a child of a fork** nobody waits for the bell. There the handler does what would have happened without it, until somebody listens
 //!   there too. It tells by the number of the process, which the kernel gives it without a lock.
 
