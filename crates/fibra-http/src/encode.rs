@@ -80,7 +80,10 @@ pub(crate) fn respond(
         stays = false;
     }
     let sends_body = !is_head && !is_bodiless;
-    if std::mem::take(&mut request.body.state.expects_continue) && matches!(response.content, Content::Made(_)) && sends_body {
+    if std::mem::take(&mut request.body.state.expects_continue)
+        && matches!(response.content, Content::Made(_))
+        && sends_body
+    {
         // It may be read while the answer is made; later it would be too late to ask for it.
         request.body.link.out().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
     }

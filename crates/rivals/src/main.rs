@@ -19,6 +19,7 @@
     reason = "a program beside the runtime: its peers' threads are not fibra's to model"
 )]
 
+mod load;
 mod measure;
 mod peers;
 mod plan;

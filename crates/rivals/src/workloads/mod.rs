@@ -3,6 +3,7 @@
 mod cancel;
 mod fan_out;
 mod fork_join;
+mod http;
 mod idle_mem;
 mod message;
 mod mpmc;
@@ -45,6 +46,7 @@ pub(crate) const ALL: &[Workload] = &[
     skew::WORKLOAD,
     noisy::WORKLOAD,
     tcp_echo::WORKLOAD,
+    http::WORKLOAD,
 ];
 
 #[cfg(test)]
