@@ -42,9 +42,32 @@ pub(crate) fn with_client_until(
     exchange: Exchange,
     serve: impl FnOnce(TcpListener, mpsc::Receiver<()>),
 ) -> Sample {
-    raise_descriptor_limit();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let listener = listen();
     let address = listener.local_addr().expect("it has one");
+    beside_client(params, exchange, address, |finished| serve(listener, finished))
+}
+
+/// The same for a server that insists on binding itself, to a port that was free a moment ago.
+pub(crate) fn with_client_at(
+    params: &Params,
+    exchange: Exchange,
+    serve: impl FnOnce(SocketAddr, mpsc::Receiver<()>),
+) -> Sample {
+    let address = listen().local_addr().expect("it has one");
+    beside_client(params, exchange, address, |finished| serve(address, finished))
+}
+
+fn listen() -> TcpListener {
+    raise_descriptor_limit();
+    TcpListener::bind("127.0.0.1:0").expect("a port is free")
+}
+
+fn beside_client(
+    params: &Params,
+    exchange: Exchange,
+    address: SocketAddr,
+    serve: impl FnOnce(mpsc::Receiver<()>),
+) -> Sample {
     let (connections, requests, rate) = (params.size("c"), params.get("n"), params.get("rate"));
     let (done, finished) = mpsc::channel();
     let client = std::thread::spawn(move || {
@@ -53,7 +76,7 @@ pub(crate) fn with_client_until(
         let _ = done.send(());
         sample
     });
-    serve(listener, finished);
+    serve(finished);
     client.join().expect("the client ends")
 }
 

@@ -6,10 +6,10 @@
 //!
 //! `crates/rivals/wrk` runs the same servers in processes of their own, against wrk.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc;
 
-use crate::load::{Epoll, Exchange, with_client, with_client_until};
+use crate::load::{Epoll, Exchange, with_client, with_client_at, with_client_until};
 use crate::measure::Sample;
 use crate::peers::{Peer, Setup, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
@@ -75,7 +75,7 @@ fn with_tokio(params: &Params) -> Sample {
 }
 
 fn with_may(params: &Params) -> Sample {
-    with_client_until(params, GET, |listener, finished| serve_may(setup(params), listener, finished))
+    with_client_at(params, GET, |address, finished| serve_may(setup(params), address, finished))
 }
 
 fn with_epoll(params: &Params) -> Sample {
@@ -118,7 +118,7 @@ pub(crate) fn serve_hyper(setup: Setup, listener: TcpListener, finished: mpsc::R
     });
 }
 
-pub(crate) fn serve_may(setup: Setup, listener: TcpListener, finished: mpsc::Receiver<()>) {
+pub(crate) fn serve_may(setup: Setup, address: SocketAddr, finished: mpsc::Receiver<()>) {
     #[derive(Clone)]
     struct Greets;
     impl may_minihttp::HttpService for Greets {
@@ -129,9 +129,6 @@ pub(crate) fn serve_may(setup: Setup, listener: TcpListener, finished: mpsc::Rec
         }
     }
     may::config().set_workers(setup.workers).set_pool_capacity(setup.kept_stacks).set_stack_size(0x1000);
-    // It insists on binding itself.
-    let address = listener.local_addr().expect("it has one");
-    drop(listener);
     let server = may_minihttp::HttpServer(Greets).start(address).expect("the port is still free");
     finished.recv().expect("the client ends");
     drop(server);
@@ -143,7 +140,7 @@ pub(crate) fn serve_fibra(setup: Setup, listener: TcpListener, finished: mpsc::R
         let server = fibra_http::Server::builder().listen(fibra::net::TcpListener::from(listener));
         let stopper = server.stopper();
         fibra::spawn(move || {
-            fibra::blocking(|| finished.recv()).expect("the client ends");
+            fibra::blocking(move || finished.recv()).expect("the client ends");
             stopper.stop();
         });
         server.serve(|_: &mut fibra_http::Request<'_>| fibra_http::Response::text(GREETING)).expect("it serves");
