@@ -83,6 +83,20 @@ fn with_epoll(params: &Params) -> Sample {
     with_client(params, GET, |listener| Epoll::serve(&listener, connections, answer_blindly))
 }
 
+/// One of the servers alone, on `port`, for ever.
+pub(crate) fn serve(peer: Peer, params: &Params) {
+    let address = SocketAddr::from(([127, 0, 0, 1], u16::try_from(params.get("port")).expect("a port")));
+    let listen = || TcpListener::bind(address).expect("the port is free");
+    let (_never, finished) = mpsc::channel();
+    match peer {
+        Peer::Fibra => serve_fibra(setup(params), listen(), finished),
+        Peer::Tokio => serve_hyper(setup(params), listen(), finished),
+        Peer::May => serve_may(setup(params), address, finished),
+        Peer::Epoll => Epoll::serve(&listen(), params.size("c"), answer_blindly),
+        other => panic!("there is no HTTP server of {}", other.name()),
+    }
+}
+
 /// Whatever came, it was one request.
 fn answer_blindly(_: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(
@@ -91,7 +105,7 @@ fn answer_blindly(_: &[u8], out: &mut Vec<u8>) {
     );
 }
 
-pub(crate) fn serve_hyper(setup: Setup, listener: TcpListener, finished: mpsc::Receiver<()>) {
+fn serve_hyper(setup: Setup, listener: TcpListener, finished: mpsc::Receiver<()>) {
     use hyper::service::service_fn;
     listener.set_nonblocking(true).expect("a listener can be non-blocking");
     tokio_peer::run(setup, async move {
@@ -118,7 +132,7 @@ pub(crate) fn serve_hyper(setup: Setup, listener: TcpListener, finished: mpsc::R
     });
 }
 
-pub(crate) fn serve_may(setup: Setup, address: SocketAddr, finished: mpsc::Receiver<()>) {
+fn serve_may(setup: Setup, address: SocketAddr, finished: mpsc::Receiver<()>) {
     #[derive(Clone)]
     struct Greets;
     impl may_minihttp::HttpService for Greets {
@@ -134,7 +148,7 @@ pub(crate) fn serve_may(setup: Setup, address: SocketAddr, finished: mpsc::Recei
     drop(server);
 }
 
-pub(crate) fn serve_fibra(setup: Setup, listener: TcpListener, finished: mpsc::Receiver<()>) {
+fn serve_fibra(setup: Setup, listener: TcpListener, finished: mpsc::Receiver<()>) {
     let runtime = fibra::Runtime::builder().workers(setup.workers).build().expect("the runtime starts");
     runtime.run(move || {
         let server = fibra_http::Server::builder().listen(fibra::net::TcpListener::from(listener));

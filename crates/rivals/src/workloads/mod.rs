@@ -25,6 +25,8 @@ mod yielding;
 
 use crate::plan::Workload;
 
+pub(crate) use http::serve as serve_http;
+
 /// In the order they run and are printed.
 pub(crate) const ALL: &[Workload] = &[
     spawn_join::WORKLOAD,
