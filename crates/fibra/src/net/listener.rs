@@ -152,9 +152,6 @@ impl Listening for TcpListener {
     fn try_accept(&self) -> io::Result<Self::Accepted> {
         accept_now(self.socket.get())
     }
-    fn accept_waiting(&self) -> io::Result<Self::Accepted> {
-        self.accept()
-    }
 }
 
 /// See [`TcpListener::incoming`].

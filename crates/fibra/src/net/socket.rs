@@ -85,6 +85,23 @@ impl<S: AsFd> Socket<S> {
         self.io.operate(Ask { direction: Direction::Read, reason: WaitReason::NetRead, site, limit }, attempt)
     }
 
+    /// Reading from a stream; what `short_is_last` means is said at [`Io::operate_stream`].
+    #[inline]
+    pub(super) fn streaming(
+        &self,
+        site: &'static Location<'static>,
+        room: usize,
+        short_is_last: bool,
+        attempt: impl FnMut(&S) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if !short_is_last {
+            return self.reading(site, attempt);
+        }
+        let limit = self.limit(Direction::Read);
+        let ask = Ask { direction: Direction::Read, reason: WaitReason::NetRead, site, limit };
+        self.io.operate_stream(ask, room, attempt)
+    }
+
     #[inline]
     pub(super) fn writing<T>(
         &self,
@@ -112,6 +129,9 @@ impl<S: AsFd> Socket<S> {
         self.io.operate(Ask { direction: Direction::Write, reason: WaitReason::NetConnect, site, limit }, attempt)
     }
 }
+
+/// Buffers that one system call fills (`UIO_MAXIOV`): those behind them are no room.
+pub(super) const MOST_BUFFERS: usize = 1024;
 
 #[cold]
 pub(super) fn zero_timeout() -> io::Error {
@@ -205,21 +225,26 @@ pub(super) use like_std;
 
 /// Reading and writing as std's streams do, for values and references.
 macro_rules! reads_and_writes {
-    ($ours:ident) => {
+    ($ours:ident, short_is_last: $short_is_last:literal) => {
         impl std::io::Read for &$ours {
             #[track_caller]
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
                 if buffer.is_empty() {
                     return Ok(0);
                 }
-                self.socket.reading(std::panic::Location::caller(), |mut socket| socket.read(buffer))
+                let room = buffer.len();
+                let site = std::panic::Location::caller();
+                self.socket.streaming(site, room, $short_is_last, |mut socket| socket.read(buffer))
             }
             #[track_caller]
             fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
-                if buffers.iter().all(|buffer| buffer.is_empty()) {
+                let used = buffers.iter().take(crate::net::socket::MOST_BUFFERS);
+                let room = used.map(|buffer| buffer.len()).fold(0, usize::saturating_add);
+                if room == 0 {
                     return Ok(0);
                 }
-                self.socket.reading(std::panic::Location::caller(), |mut socket| socket.read_vectored(buffers))
+                let site = std::panic::Location::caller();
+                self.socket.streaming(site, room, $short_is_last, |mut socket| socket.read_vectored(buffers))
             }
         }
 

@@ -36,7 +36,7 @@ pub struct TcpStream {
 }
 
 like_std!(TcpStream, std::net::TcpStream);
-reads_and_writes!(TcpStream);
+reads_and_writes!(TcpStream, short_is_last: true);
 timeouts_and_readiness!(TcpStream);
 
 impl TcpStream {

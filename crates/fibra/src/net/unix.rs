@@ -102,9 +102,6 @@ impl Listening for UnixListener {
     fn try_accept(&self) -> io::Result<Self::Accepted> {
         accept_now(self.socket.get())
     }
-    fn accept_waiting(&self) -> io::Result<Self::Accepted> {
-        self.accept()
-    }
 }
 
 /// See [`UnixListener::incoming`].
@@ -144,7 +141,7 @@ pub struct UnixStream {
 }
 
 like_std!(UnixStream, std::os::unix::net::UnixStream);
-reads_and_writes!(UnixStream);
+reads_and_writes!(UnixStream, short_is_last: false);
 timeouts_and_readiness!(UnixStream);
 
 impl UnixStream {
