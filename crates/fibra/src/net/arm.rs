@@ -132,7 +132,7 @@ pub(super) trait Listening {
     type Accepted;
     fn watched(&self) -> &dyn Watched;
     /// `WouldBlock`: there is none.
-    fn try_accept(&self) -> io::Result<Self::Accepted>;
+    fn accept_if_any(&self) -> io::Result<Self::Accepted>;
     fn accept_waiting(&self) -> io::Result<Self::Accepted>;
 }
 
@@ -155,14 +155,11 @@ impl<T> Single for Offer<'_, T> {
         if self.wants.has_failed() || self.accepted.borrow().is_some() {
             return true;
         }
-        loop {
-            match self.listener.try_accept() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.wants.prepare(),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                done => {
-                    *self.accepted.borrow_mut() = Some(done);
-                    return true;
-                }
+        match self.listener.accept_if_any() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wants.prepare(),
+            done => {
+                *self.accepted.borrow_mut() = Some(done);
+                true
             }
         }
     }
