@@ -1,6 +1,7 @@
 //! The forms that std's sockets do not have (`try_`, `_timeout`, `_deadline`, arms), those that they have but not for every kind (`peek`,
 //! halves, `linger`), and what conversions keep. On fibers and on plain threads alike.
 #![cfg(not(any(loom, shuttle)))]
+#![allow(clippy::disallowed_types)] // Deadlines may be std's.
 
 mod support;
 
@@ -178,7 +179,7 @@ fn a_partial_write_counts_what_was_taken() {
     both_ways(|| {
         let (here, there) = UnixStream::pair().unwrap();
         here.set_write_timeout(Some(SHORT)).unwrap();
-        let all: Vec<u8> = (0..4 << 20).map(|at: u32| (at * 7 >> 3) as u8).collect();
+        let all: Vec<u8> = (0..4 << 20).map(|at: u32| ((at * 7) >> 3) as u8).collect();
         let mut written = 0;
         let error = loop {
             match (&here).write(&all[written..]) {

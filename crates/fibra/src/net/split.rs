@@ -16,7 +16,7 @@ macro_rules! halves {
             stream: Arc<$stream>,
         }
 
-        #[doc = concat!("The half that writes; see [`", $name, "::into_split`]. When it is dropped, the other side reads the end.")]
+        #[doc = concat!("The half that writes; see [`", $name, "::into_split`]. Dropping it ends the direction.")]
         #[derive(Debug)]
         pub struct $write {
             stream: Arc<$stream>,
