@@ -69,8 +69,8 @@ fn yielding_fibers_starve_nobody() {
     }
 }
 
-/// One fiber is always ready and gets on `rounds` times; its neighbour on the one worker yields. Both are counted: the neighbour must have had
-/// a turn for every few of the other's.
+/// One fiber is always ready and gets on `rounds` times; its neighbour on the one worker yields. Both are counted: the neighbour must have
+/// had a turn for every few of the other's.
 fn beside_a_neighbour(rounds: u64, mut get_on: impl FnMut()) {
     const MOST_PER_TURN: u64 = 40;
     let (stop, fired, turns) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));

@@ -1,10 +1,10 @@
 //! A loop that accepts, reads and writes is cancelled at its first wait, at its second, and so on, until it has none left.
 //!
-//! The worker runs two fibers: the server, and one that watches it. Both are on one worker, so the watcher sees the server whenever that has
-//! suspended: it counts waits by the switches that are not its own. The client is a thread of std, which talks as long as it can.
+//! The worker runs two fibers: the server, and one that watches it. Both are on one worker, so the watcher sees the server whenever that
+//! has suspended: it counts waits by the switches that are not its own. The client is a thread of std, which talks as long as it can.
 //!
-//! In one play the server's fiber is cancelled, and whatever it held must be closed. In the other only the operation is, and the server tries
-//! again: then every byte must arrive, once, and in order.
+//! In one play the server's fiber is cancelled, and whatever it held must be closed. In the other only the operation is, and the server
+//! tries again: then every byte must arrive, once, and in order.
 #![cfg(not(any(loom, shuttle)))]
 
 mod support;
@@ -25,8 +25,8 @@ const REQUESTS: usize = 2;
 const REQUEST: usize = 60;
 /// An answer fits into no buffer: writing it takes several waits.
 const ANSWER: usize = 4 << 20;
-/// The server waits at least so often, if it is let be: for the first connection and the first piece of its request, because the client says
-/// nothing until then; and for the other pieces of each request.
+/// The server waits at least so often, if it is let be: for the first connection and the first piece of its request, because the client
+/// says nothing until then; and for the other pieces of each request.
 const LEAST_WAITS: usize = 2 + 2 * CONNECTIONS * REQUESTS;
 /// Nobody waits so often.
 const MOST_WAITS: usize = 10_000;

@@ -1,5 +1,5 @@
-//! Peers that misbehave: that are slow, stop half-way, reset, hang up; and what the kernel reports of it (`RDHUP`, `HUP`, `ERR`) to those who
-//! wait in either direction. Each test is alone in its process and leaves as many descriptors as it found.
+//! Peers that misbehave: that are slow, stop half-way, reset, hang up; and what the kernel reports of it (`RDHUP`, `HUP`, `ERR`) to those
+//! who wait in either direction. Each test is alone in its process and leaves as many descriptors as it found.
 #![cfg(not(any(loom, shuttle)))]
 
 mod support;

@@ -493,3 +493,30 @@ macro_rules! timeouts_and_readiness {
     };
 }
 pub(super) use timeouts_and_readiness;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    // A descriptor that cannot be watched (a file): the wait ends with an error, on a fiber and on a thread that could be cancelled, and
+    // nothing is left linked.
+    #[test]
+    fn what_cannot_be_registered_is_an_error() {
+        let socket = Socket::new(std::fs::File::open("/proc/self/exe").unwrap());
+        let attempt = || {
+            for limit in [Limit::Never, Limit::After(Duration::from_secs(60))] {
+                let tried = Cell::new(0);
+                let done: io::Result<()> = socket.reading_until(Location::caller(), limit, |_| {
+                    tried.set(tried.get() + 1);
+                    Err(io::ErrorKind::WouldBlock.into())
+                });
+                assert_eq!((done.unwrap_err().raw_os_error(), tried.get()), (Some(libc::EPERM), 1));
+            }
+        };
+        let runtime = crate::scope::Runtime::builder().workers(1).build().unwrap();
+        runtime.run(attempt);
+        let _entered = runtime.handle().enter();
+        crate::scope::scope(|_| attempt());
+    }
+}

@@ -224,29 +224,6 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    // A descriptor that cannot be watched (a file): the wait ends with an error, on a fiber and on a thread that could be cancelled, and
-    // nothing is left linked.
-    #[test]
-    fn what_cannot_be_registered_is_an_error() {
-        let io = Io::new(std::fs::File::open("/proc/self/exe").unwrap());
-        let ask =
-            |limit| Ask { direction: Direction::Read, reason: WaitReason::NetRead, site: Location::caller(), limit };
-        let attempt = || {
-            for limit in [Limit::Never, Limit::After(Duration::from_secs(60))] {
-                let tried = Cell::new(0);
-                let done: io::Result<()> = io.operate(ask(limit), |_| {
-                    tried.set(tried.get() + 1);
-                    Err(io::ErrorKind::WouldBlock.into())
-                });
-                assert_eq!((done.unwrap_err().raw_os_error(), tried.get()), (Some(libc::EPERM), 1));
-            }
-        };
-        crate::run(attempt);
-        let runtime = crate::Runtime::builder().workers(1).build().unwrap();
-        let _entered = runtime.handle().enter();
-        crate::scope(|_| attempt());
-    }
-
     // On a plain thread: what was reported while nobody waited is reported again to whoever waits next.
     #[test]
     fn a_thread_hears_of_what_was_reported_to_nobody() {
