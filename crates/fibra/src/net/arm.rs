@@ -162,7 +162,7 @@ pub(super) trait Listening {
     type Accepted;
     fn watched(&self) -> &dyn Watched;
     /// `WouldBlock`: there is none.
-    fn try_accept(&self) -> io::Result<Self::Accepted>;
+    fn accept_if_any(&self) -> io::Result<Self::Accepted>;
 }
 
 /// Accepting a connection, as an arm; see [`TcpListener::accepting`](super::TcpListener::accepting). It yields what `accept` returns. If
@@ -186,7 +186,7 @@ impl<T> Single for Offer<'_, T> {
         }
         self.wants.begin_try();
         loop {
-            match self.listener.try_accept() {
+            match self.listener.accept_if_any() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.wants.prepare(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 done => {

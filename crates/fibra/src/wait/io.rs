@@ -48,8 +48,29 @@ pub(crate) struct Ask {
     pub(crate) direction: Direction,
     pub(crate) reason: WaitReason,
     pub(crate) site: &'static Location<'static>,
-    /// At most so long.
-    pub(crate) limit: Option<Duration>,
+    pub(crate) limit: Limit,
+}
+
+/// How long an operation waits at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    Never,
+    /// From the moment when it first has to wait.
+    After(Duration),
+    /// Until this moment of `prim::clock`.
+    Until(u64),
+}
+
+impl Limit {
+    fn deadline(self) -> Option<u64> {
+        match self {
+            Self::Never => None,
+            Self::After(limit) => {
+                Some(clock::now().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)))
+            }
+            Self::Until(deadline) => Some(deadline),
+        }
+    }
 }
 
 /// A socket that does not block, and its place among the sources.
@@ -133,8 +154,7 @@ impl<S: AsFd> Io<S> {
         mut seen: Seen,
         mut attempt: impl FnMut(&S) -> io::Result<T>,
     ) -> io::Result<T> {
-        let limit = ask.limit.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
-        let deadline = limit.map(|limit| clock::now().saturating_add(limit));
+        let deadline = ask.limit.deadline();
         loop {
             let in_time = self.wait(ask, seen, deadline)?;
             seen = self.reports(ask.direction);
