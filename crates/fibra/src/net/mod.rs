@@ -54,7 +54,7 @@
 // udp.rs       UdpSocket             unix.rs    UnixListener, UnixStream     unix_datagram.rs  UnixDatagram
 // ```
 
-mod addr;
+pub(crate) mod addr;
 mod arm;
 mod listener;
 mod socket;

@@ -252,7 +252,7 @@ fn begin() {
 }
 
 /// Is there somebody who could cancel this thread?
-fn may_be_cancelled() -> bool {
+pub(crate) fn may_be_cancelled() -> bool {
     Here::new().is_some_and(|here| here.innermost().is_some())
 }
 
