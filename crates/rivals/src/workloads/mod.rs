@@ -5,6 +5,7 @@ mod fan_out;
 mod fork_join;
 mod http;
 mod idle_mem;
+mod machine;
 mod message;
 mod mpmc;
 mod mutex;
@@ -49,6 +50,7 @@ pub(crate) const ALL: &[Workload] = &[
     noisy::WORKLOAD,
     tcp_echo::WORKLOAD,
     http::WORKLOAD,
+    machine::WORKLOAD,
 ];
 
 #[cfg(test)]
