@@ -17,7 +17,7 @@ use crate::prim::sync::Mutex;
 use crate::sched::strays;
 use crate::select::case::{Case, Single};
 use crate::select::{Arm, sealed};
-use crate::wait::io::{Ask, Direction, Io};
+use crate::wait::io::{Ask, Direction, Io, Limit, Seen};
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::reason::WaitReason;
 use crate::wait::word::{Arm as ArmNumber, Ticket};
@@ -77,6 +77,7 @@ impl Exit {
         if let Some(status) = self.try_wait()? {
             return Ok(status);
         }
+        let limit = limit.map_or(Limit::Never, Limit::After);
         let ask = Ask { direction: Direction::Read, reason: WaitReason::ChildExit, site, limit };
         self.tells()?.operate(ask, |_| self.has_exited())
     }
@@ -101,6 +102,8 @@ pub struct ExitArm<'a> {
 struct Offer<'a> {
     exit: &'a Exit,
     site: &'static Location<'static>,
+    /// What had been reported before the last try.
+    seen: Cell<Option<Seen>>,
     status: RefCell<Option<io::Result<ExitStatus>>>,
 }
 
@@ -116,6 +119,9 @@ impl Single for Offer<'_> {
         if self.status.borrow().is_some() {
             return true;
         }
+        if let Ok(tells) = self.exit.tells() {
+            self.seen.set(Some(tells.reports(Direction::Read)));
+        }
         match self.exit.has_exited() {
             // Registers already now, when no locks are held.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -129,8 +135,15 @@ impl Single for Offer<'_> {
     }
 
     fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: ArmNumber) -> bool {
-        let link = |tells: &Io<OwnedFd>| tells.link(Direction::Read, node, waiter, ticket, arm);
-        self.status.borrow().is_none() && !self.note(self.exit.tells().and_then(link))
+        let link = |tells: &Io<OwnedFd>| {
+            // Without a try there is nothing to compare with: then what is reported from now on counts.
+            let seen = self.seen.get().unwrap_or_else(|| tells.reports(Direction::Read));
+            tells.link(Direction::Read, seen, node, (waiter, ticket, arm))
+        };
+        if self.status.borrow().is_some() {
+            return false;
+        }
+        self.exit.tells().and_then(link).unwrap_or_else(|error| !self.note(Err(error)))
     }
 
     fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
@@ -143,7 +156,7 @@ impl Single for Offer<'_> {
 impl<'a> ExitArm<'a> {
     #[track_caller]
     pub(super) fn new(exit: &'a Exit) -> Self {
-        let offer = Offer { exit, site: Location::caller(), status: RefCell::new(None) };
+        let offer = Offer { exit, site: Location::caller(), seen: Cell::new(None), status: RefCell::new(None) };
         Self { offer, told: Cell::new(0) }
     }
 }

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use crate::driver::file::set_nonblocking;
 use crate::net::ReadyArm;
-use crate::wait::io::{Ask, Direction, Io};
+use crate::wait::io::{Ask, Direction, Io, Limit};
 use crate::wait::reason::WaitReason;
 
 /// One end of a pipe.
@@ -35,7 +35,10 @@ impl Pipe {
         site: &'static Location<'static>,
         attempt: impl FnMut(&std::fs::File) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.io.operate(Ask { direction: Direction::Read, reason: WaitReason::PipeRead, site, limit: None }, attempt)
+        self.io.operate(
+            Ask { direction: Direction::Read, reason: WaitReason::PipeRead, site, limit: Limit::Never },
+            attempt,
+        )
     }
 
     fn writing<T>(
@@ -43,7 +46,10 @@ impl Pipe {
         site: &'static Location<'static>,
         attempt: impl FnMut(&std::fs::File) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.io.operate(Ask { direction: Direction::Write, reason: WaitReason::PipeWrite, site, limit: None }, attempt)
+        self.io.operate(
+            Ask { direction: Direction::Write, reason: WaitReason::PipeWrite, site, limit: Limit::Never },
+            attempt,
+        )
     }
 
     /// Reads what is there, without waiting; `WouldBlock` if that is nothing.

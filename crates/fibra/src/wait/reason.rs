@@ -84,11 +84,15 @@ pub enum WaitReason {
     ChildExit = 48,
     /// Reading standard input.
     StdinRead = 49,
+    /// Waiting for the answer of a [machine](crate::machine).
+    MachineCall = 50,
+    /// In an event loop of [machines](crate::machine) that has nothing to do.
+    MachineIdle = 51,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 38] = [
+    pub const ALL: [WaitReason; 40] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -127,6 +131,8 @@ impl WaitReason {
         WaitReason::PipeWrite,
         WaitReason::ChildExit,
         WaitReason::StdinRead,
+        WaitReason::MachineCall,
+        WaitReason::MachineIdle,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
@@ -189,6 +195,8 @@ impl fmt::Display for WaitReason {
             WaitReason::PipeWrite => "writing to a pipe",
             WaitReason::ChildExit => "waiting for a child process to exit",
             WaitReason::StdinRead => "reading standard input",
+            WaitReason::MachineCall => "waiting for the answer of a machine",
+            WaitReason::MachineIdle => "running machines that have nothing to do",
         })
     }
 }

@@ -3,7 +3,9 @@
 mod cancel;
 mod fan_out;
 mod fork_join;
+mod http;
 mod idle_mem;
+mod machine;
 mod message;
 mod mpmc;
 mod mutex;
@@ -23,6 +25,8 @@ mod timers;
 mod yielding;
 
 use crate::plan::Workload;
+
+pub(crate) use http::serve as serve_http;
 
 /// In the order they run and are printed.
 pub(crate) const ALL: &[Workload] = &[
@@ -45,6 +49,8 @@ pub(crate) const ALL: &[Workload] = &[
     skew::WORKLOAD,
     noisy::WORKLOAD,
     tcp_echo::WORKLOAD,
+    http::WORKLOAD,
+    machine::WORKLOAD,
 ];
 
 #[cfg(test)]

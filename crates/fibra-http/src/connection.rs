@@ -1,0 +1,427 @@
+//! One connection: request after request, on one fiber.
+//!
+//! Above: `server`, which accepts connections, and [`serve_connection`], for those that come from elsewhere. Below: `head`, `body`,
+//! `encode`, `wire`.
+//!
+//! ```text
+//!  ┌──▶ a head is in the buffer? ── no ─▶ flush; wait: idle if the buffer is empty ── end, or too late ──▶ close
+//!  │         │ yes                                                                                          ▲
+//!  │         ▼                                                                                              │
+//!  │    handler ── response, into the buffer or out ── what is left of the body is read away ── must close ─┘
+//!  └────────────────────────────────────────────────────────────────────────────────────────────── may stay
+//! ```
+//!
+//! * The buffer holds the head that is handled, then the bytes behind it; nothing is moved or parsed twice.
+//! * Only the wait for the first byte of a request is idle: a server that drains may end it ([`Gate`]). Whoever has begun to send a request
+//!   is answered.
+//! * Every answer is flushed before a wait and before the connection is closed.
+
+use std::any::Any;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use fibra::time::Instant;
+
+use crate::body::{self, Body};
+use crate::encode::{self, After, Sent};
+use crate::error::{ConnectionError, HeadError, is_timeout};
+use crate::gate::Gate;
+use crate::head::{self, Framing, Head, Index, Search, Version};
+use crate::limits::Limits;
+use crate::request::Request;
+use crate::response::{IntoResponse, Response, TakeOver};
+use crate::status::Status;
+use crate::transport::Transport;
+use crate::upgrade::Upgraded;
+use crate::wire::{Link, Wire};
+
+/// The buffer of a new connection.
+const FIRST_ROOM: usize = 4 << 10;
+
+/// A buffer that has grown beyond this, for a long head, is given back when it is empty.
+const KEPT: usize = 32 << 10;
+
+/// Answers that are collected for pipelined requests are sent when there are so many bytes of them.
+const BATCH: usize = 32 << 10;
+
+/// How much is read from a connection that lingers, at most.
+const MOST_LINGERING: usize = 1 << 20;
+
+/// The longest time-out: time-outs are added to one another.
+const LONG: Duration = Duration::from_secs(365 * 86_400);
+
+/// Serves one connection that was accepted elsewhere (over TLS, a Unix socket, or in a test) until it ends. Returns the number of requests
+/// that were answered.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use fibra::net::UnixStream;
+/// use fibra_http::{Limits, Request, serve_connection};
+///
+/// fibra::run(|| {
+///     let (mut client, server) = UnixStream::pair().unwrap();
+///     let server = fibra::spawn(move || {
+///         serve_connection(server, &Limits::default(), |request: &mut Request<'_>| request.path().to_owned())
+///     });
+///     client.write_all(b"GET /there HTTP/1.0\r\n\r\n").unwrap();
+///     let mut answer = String::new();
+///     client.read_to_string(&mut answer).unwrap();
+///     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\n/there"));
+///     assert_eq!(server.join().unwrap().unwrap(), 1);
+/// });
+/// ```
+///
+/// # Errors
+/// A request was refused, a handler panicked, or the connection failed. It is closed in any case.
+pub fn serve_connection<T, F, R>(transport: T, limits: &Limits, handler: F) -> Result<u64, ConnectionError>
+where
+    T: Transport,
+    F: Fn(&mut Request<'_>) -> R,
+    R: IntoResponse,
+{
+    let mut connection = Connection::new(transport, limits.clone());
+    let ended = connection.run(&handler, None, &|_| {});
+    connection.conclude(ended)
+}
+
+/// See the header.
+pub(crate) struct Connection<T> {
+    input: Input,
+    index: Index,
+    body: body::State,
+    wire: Wire<T>,
+    /// Requests that were answered.
+    answered: u64,
+    taken_over: Option<TakeOver>,
+}
+
+/// How a connection came to its end.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The other side has closed it, or nothing came for long enough, or that was what both had agreed on.
+    Closed,
+    /// By us, and the other side may be sending.
+    Lingering,
+    /// An idle wait is over because the server drains; but what is in the buffer is a request that was begun.
+    Draining,
+    /// Another protocol takes over.
+    TakenOver,
+}
+
+/// Bytes that came: `buffer[start..end]`.
+struct Input {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    search: Search,
+}
+
+impl Input {
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Makes room for at least one more byte, for a head of at most `longest` bytes.
+    fn make_room(&mut self, longest: usize) {
+        if self.is_empty() {
+            (self.start, self.end) = (0, 0);
+            if self.buffer.len() > KEPT || self.buffer.is_empty() {
+                self.buffer = vec![0; FIRST_ROOM.min(longest.max(64))];
+            }
+        }
+        if self.end == self.buffer.len() {
+            if self.start > 0 {
+                self.to_front();
+            } else {
+                let larger = (2 * self.buffer.len()).min(longest.max(self.buffer.len() + 1));
+                self.buffer.resize(larger, 0);
+            }
+        }
+    }
+
+    fn to_front(&mut self) {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+    }
+
+    /// Makes room for at least so many bytes behind a head of this length.
+    fn make_tail(&mut self, head: usize, tail: usize) {
+        if self.buffer.len() - self.start < head + tail {
+            self.to_front();
+            if self.buffer.len() < head + tail {
+                self.buffer.resize(head + tail, 0);
+            }
+        }
+    }
+
+    /// Empty lines before a request are skipped (RFC 9112, 2.2).
+    fn skip_empty_lines(&mut self) {
+        while self.bytes().starts_with(b"\r\n") {
+            self.start += 2;
+            self.search = Search::default();
+        }
+    }
+}
+
+impl<T: Transport> Connection<T> {
+    pub(crate) fn new(transport: T, mut limits: Limits) -> Self {
+        for limit in [
+            &mut limits.head_timeout,
+            &mut limits.idle_timeout,
+            &mut limits.body_timeout,
+            &mut limits.write_timeout,
+            &mut limits.linger,
+        ] {
+            *limit = (*limit).min(LONG);
+        }
+        Self {
+            input: Input { buffer: Vec::new(), start: 0, end: 0, search: Search::default() },
+            index: Index::default(),
+            body: body::State::default(),
+            wire: Wire::new(transport, limits),
+            answered: 0,
+            taken_over: None,
+        }
+    }
+
+    /// Serves requests. Errors that do not end the connection are told to `report`.
+    pub(crate) fn run<F, R>(
+        &mut self,
+        handler: &F,
+        gate: Option<&Gate>,
+        report: &dyn Fn(&ConnectionError),
+    ) -> Result<End, ConnectionError>
+    where
+        F: Fn(&mut Request<'_>) -> R,
+        R: IntoResponse,
+    {
+        loop {
+            if let ControlFlow::Break(end) = self.await_head(gate)? {
+                return Ok(end);
+            }
+            let sent = self.handle(handler, gate)?;
+            self.answered += 1;
+            if let Some(error) = &sent.error {
+                report(error);
+            }
+            match sent.after {
+                After::Stay => {}
+                After::Close => {
+                    self.wire.flush()?;
+                    let is_asked_for = !self.index.keep_alive && self.body.is_done();
+                    let is_quiet = is_asked_for && self.body.start == self.body.end;
+                    return Ok(if is_quiet { End::Closed } else { End::Lingering });
+                }
+                After::TakenOver(take_over) => {
+                    self.taken_over = Some(take_over);
+                    self.leave_request();
+                    return Ok(End::TakenOver);
+                }
+            }
+            if !self.body.is_done() && !self.drain_body()? {
+                return Ok(End::Lingering);
+            }
+            self.leave_request();
+            if !self.wire.limits.batch || self.wire.out.len() >= BATCH {
+                self.wire.flush()?;
+            }
+        }
+    }
+
+    /// Until the head of a request is there, and the index of it is made.
+    fn await_head(&mut self, gate: Option<&Gate>) -> Result<ControlFlow<End>, ConnectionError> {
+        let mut deadline = None;
+        loop {
+            self.input.skip_empty_lines();
+            if !self.input.is_empty() {
+                let Self { input, index, wire, .. } = self;
+                let mut search = input.search;
+                if head::find(input.bytes(), &mut search, &wire.limits, index)? {
+                    input.search = Search::default();
+                    return Ok(ControlFlow::Continue(()));
+                }
+                input.search = search;
+            }
+            self.wire.flush()?;
+            self.input.make_room(self.wire.limits.max_head_bytes);
+            if self.input.is_empty() && deadline.is_none() {
+                if let ControlFlow::Break(end) = self.wait_idly(gate)? {
+                    return Ok(ControlFlow::Break(end));
+                }
+                continue;
+            }
+            let until: Instant = *deadline.get_or_insert_with(|| Instant::after(self.wire.limits.head_timeout));
+            let remaining = until.remaining();
+            if remaining.is_zero() {
+                return Err(HeadError::TimedOut.into());
+            }
+            match self.wire.read(&mut self.input.buffer[self.input.end..], remaining) {
+                // It went away in the middle of a head: there is nobody to answer.
+                Ok(0) => return Ok(ControlFlow::Break(End::Closed)),
+                Ok(count) => self.input.end += count,
+                Err(error) if is_timeout(&error) => return Err(HeadError::TimedOut.into()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The wait for the first byte of a request.
+    fn wait_idly(&mut self, gate: Option<&Gate>) -> Result<ControlFlow<End>, ConnectionError> {
+        let limits = &self.wire.limits;
+        let timeout = if self.answered == 0 { limits.head_timeout } else { limits.idle_timeout };
+        if gate.is_some_and(|gate| !gate.enter_idle()) {
+            return Ok(ControlFlow::Break(End::Draining));
+        }
+        let read = self.wire.read(&mut self.input.buffer[self.input.end..], timeout);
+        if let Ok(count) = read {
+            self.input.end += count;
+        }
+        let goes_on = gate.is_none_or(Gate::leave_idle);
+        match read {
+            Ok(0) => Ok(ControlFlow::Break(End::Closed)),
+            Ok(_) if goes_on => Ok(ControlFlow::Continue(())),
+            Ok(_) => Ok(ControlFlow::Break(End::Draining)),
+            Err(error) if is_timeout(&error) => Ok(ControlFlow::Break(End::Closed)),
+            // Reset between two requests: gone, like any other.
+            Err(_) => Ok(ControlFlow::Break(End::Closed)),
+        }
+    }
+
+    /// The server drains, and the idle wait was ended: has a request come in the meantime?
+    pub(crate) fn has_request(&mut self) -> bool {
+        if self.input.is_empty() {
+            self.input.make_room(self.wire.limits.max_head_bytes);
+            if let Ok(count) = self.wire.read(&mut self.input.buffer[self.input.end..], Duration::ZERO) {
+                self.input.end += count;
+            }
+        }
+        !self.input.is_empty()
+    }
+
+    /// Calls the handler and sends what it returns.
+    fn handle<F, R>(&mut self, handler: &F, gate: Option<&Gate>) -> Result<Sent, ConnectionError>
+    where
+        F: Fn(&mut Request<'_>) -> R,
+        R: IntoResponse,
+    {
+        let Self { input, index, body, wire, answered, .. } = self;
+        let index = &*index;
+        let limits = &wire.limits;
+        if index.framing != Framing::None {
+            input.make_tail(index.length, body::LEAST_TAIL);
+        }
+        let there = input.end - input.start - index.length;
+        body.begin(index.framing, index.expects_continue, there, limits.max_body_bytes);
+        let is_last = *answered + 1 >= limits.max_requests;
+        let (head, tail) = input.buffer[input.start..].split_at_mut(index.length);
+        let mut request = Request { head: Head { bytes: head, index }, body: Body { tail, state: body, link: wire } };
+        let response = catch_unwind(AssertUnwindSafe(|| handler(&mut request).into_response()));
+        let (response, panicked) = match response {
+            Ok(response) => (response, false),
+            Err(payload) => {
+                pass_on_cancellation(payload);
+                (Response::new(Status::INTERNAL_SERVER_ERROR), true)
+            }
+        };
+        // Asked for as late as possible: a server that began to drain meanwhile says so.
+        // What has come behind this request is answered too.
+        let state = &request.body.state;
+        let more_is_there = state.is_done() && state.start < state.end;
+        let may_stay = !panicked && !is_last && (more_is_there || gate.is_none_or(|gate| !gate.is_draining()));
+        let sent = catch_unwind(AssertUnwindSafe(|| encode::respond(&mut request, response, may_stay)));
+        let mut sent = sent.unwrap_or_else(|payload| {
+            pass_on_cancellation(payload);
+            // While the body was made: what was sent of it cannot be taken back.
+            Err(ConnectionError::Panicked)
+        })?;
+        if panicked {
+            sent.error = Some(ConnectionError::Panicked);
+        }
+        Ok(sent)
+    }
+
+    /// Reads away what the handler has left of the body; false if that is too much.
+    fn drain_body(&mut self) -> Result<bool, ConnectionError> {
+        let Self { input, index, body, wire, .. } = self;
+        let most = wire.limits.max_drain_bytes;
+        let tail = &mut input.buffer[input.start + index.length..];
+        Body { tail, state: body, link: wire }.drain(most).map_err(ConnectionError::Body)
+    }
+
+    /// What lies behind the body is the next request.
+    fn leave_request(&mut self) {
+        let tail = self.input.start + self.index.length;
+        (self.input.start, self.input.end) = (tail + self.body.start, tail + self.body.end);
+    }
+
+    /// Ends the connection in the way it has come to its end.
+    pub(crate) fn conclude(mut self, ended: Result<End, ConnectionError>) -> Result<u64, ConnectionError> {
+        match ended {
+            Ok(End::Closed | End::Draining) => {}
+            Ok(End::Lingering) => self.linger(),
+            Ok(End::TakenOver) => {
+                let answered = self.answered;
+                return self.hand_over().map(|()| answered);
+            }
+            Err(ConnectionError::Head(error)) => {
+                // Answers to earlier requests that are still in the buffer go first.
+                encode::refuse(&mut self.wire, error.status(), error.text(), Version::Http11);
+                self.linger();
+                return Err(error.into());
+            }
+            Err(error @ ConnectionError::Body(_)) => {
+                // It was answered already.
+                self.linger();
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(self.answered)
+    }
+
+    /// Lets the last answer arrive: closing a socket on which something unread lies makes the system reset it, and the other side may then
+    /// lose what it has not yet read.
+    fn linger(&mut self) {
+        if self.wire.flush().is_err() || self.wire.transport.finish().is_err() {
+            return;
+        }
+        let until = Instant::after(self.wire.limits.linger);
+        let mut scratch = [0; 1024];
+        let mut seen = 0;
+        while seen < MOST_LINGERING && !until.remaining().is_zero() {
+            match self.wire.read(&mut scratch, until.remaining()) {
+                Ok(0) | Err(_) => return,
+                Ok(count) => seen += count,
+            }
+        }
+    }
+
+    /// Gives the connection to another protocol.
+    fn hand_over(mut self) -> Result<(), ConnectionError> {
+        let Some(take_over) = self.taken_over.take() else { return Ok(()) };
+        let early = self.input.bytes().to_vec();
+        let mut transport = self.wire.transport;
+        transport.set_read_timeout(None)?;
+        transport.set_write_timeout(None)?;
+        let upgraded = Upgraded::new(Box::new(transport), early);
+        catch_unwind(AssertUnwindSafe(|| take_over(upgraded))).or_else(|payload| {
+            pass_on_cancellation(payload);
+            Err(ConnectionError::Panicked)
+        })
+    }
+}
+
+/// Cancellation is not the handler's panic: it goes on.
+fn pass_on_cancellation(payload: Box<dyn Any + Send>) {
+    if fibra::is_cancellation(&*payload) {
+        resume_unwind(payload);
+    }
+    // What a payload does in its destructor is its own affair.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+}

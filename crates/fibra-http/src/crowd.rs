@@ -1,0 +1,123 @@
+//! The connections of a server: how many there are, and how to reach them when it stops.
+//!
+//! Above: `server`. Below: `gate`. A connection takes a [`Seat`] before its fiber is started and leaves it by dropping it, on every path.
+//!
+//! The lock is std's, and held for a few instructions in which nothing waits: a fiber that is being cancelled must get through, too.
+#![allow(clippy::disallowed_types)] // The lock: see above.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fibra::JoinHandle;
+use fibra::sync::Event;
+
+use crate::gate::Gate;
+
+/// See the header.
+pub(crate) struct Crowd {
+    inner: Mutex<Inner>,
+    most: usize,
+    /// Set while there is room for one more.
+    pub(crate) room: Event,
+    /// Set while there is none.
+    pub(crate) empty: Event,
+}
+
+#[derive(Default)]
+struct Inner {
+    members: HashMap<u64, Member>,
+    next: u64,
+    draining: bool,
+}
+
+struct Member {
+    gate: Arc<Gate>,
+    fiber: Option<JoinHandle<()>>,
+}
+
+/// The right to be a connection.
+pub(crate) struct Seat {
+    crowd: Arc<Crowd>,
+    number: u64,
+    pub(crate) gate: Arc<Gate>,
+}
+
+impl Crowd {
+    /// For at most so many connections.
+    pub(crate) fn new(most: usize) -> Self {
+        let (room, empty) = (Event::new(), Event::new());
+        room.set();
+        empty.set();
+        Self { inner: Mutex::default(), most, room, empty }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing panics while it is held.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more; whoever calls this has waited for room.
+    pub(crate) fn enter(self: &Arc<Self>) -> Seat {
+        let gate = Arc::new(Gate::default());
+        let mut inner = self.lock();
+        let number = inner.next;
+        inner.next += 1;
+        inner.members.insert(number, Member { gate: gate.clone(), fiber: None });
+        if inner.members.len() >= self.most {
+            self.room.reset();
+        }
+        self.empty.reset();
+        if inner.draining {
+            gate.drain();
+        }
+        Seat { crowd: self.clone(), number, gate }
+    }
+
+    /// The fiber on which the connection is served, if that has not ended already.
+    pub(crate) fn set_fiber(&self, number: u64, fiber: JoinHandle<()>) {
+        let late = match self.lock().members.get_mut(&number) {
+            Some(member) => member.fiber.replace(fiber),
+            None => Some(fiber),
+        };
+        drop(late);
+    }
+
+    /// Asks all of them to end: idle ones at once, the others after the request they are in.
+    pub(crate) fn drain(&self) {
+        let gates: Vec<Arc<Gate>> = {
+            let mut inner = self.lock();
+            inner.draining = true;
+            inner.members.values().map(|member| member.gate.clone()).collect()
+        };
+        gates.iter().for_each(|gate| gate.drain());
+    }
+
+    /// Cancels those that are left, and says how many these are.
+    pub(crate) fn cut(&self) -> usize {
+        let fibers: Vec<JoinHandle<()>> =
+            self.lock().members.values_mut().filter_map(|member| member.fiber.take()).collect();
+        fibers.iter().for_each(JoinHandle::cancel);
+        fibers.len()
+    }
+}
+
+impl Seat {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let left = {
+            let mut inner = self.crowd.lock();
+            let left = inner.members.remove(&self.number);
+            self.crowd.room.set();
+            if inner.members.is_empty() {
+                self.crowd.empty.set();
+            }
+            left
+        };
+        drop(left);
+    }
+}

@@ -1,0 +1,462 @@
+//! The server: accepts connections, gives each a fiber, and comes to an orderly end.
+//!
+//! Below: `crowd`, `connection`. Whoever calls [`Server::serve`] accepts; each connection is put on the worker with the fewest fibers and
+//! stays there. `serve` does not return before the last connection has ended, on no path.
+//!
+//! The end, in steps:
+//! 1. The listener's queue is emptied: who is in it has connected, and gets an answer. The listener is closed.
+//! 2. Every gate is told: idle connections end, the others answer what they are in and end then.
+//! 3. When the grace is over, what is left is cancelled; and waited for.
+#![allow(clippy::disallowed_types)] // The lock of `Stop`: held for a few instructions in which nothing waits.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fibra::net::{TcpListener, TcpStream, ToSocketAddrs};
+use fibra::sync::Event;
+use fibra::time::Instant;
+use fibra::{CancelToken, Scope};
+
+use crate::connection::{Connection, End};
+use crate::crowd::{Crowd, Seat};
+use crate::error::ConnectionError;
+use crate::limits::Limits;
+use crate::request::Request;
+use crate::response::IntoResponse;
+use crate::transport::Transport;
+
+/// The longest pause while accepting fails because the system has not what a connection needs.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections at once, unless the builder says otherwise: below what descriptors mostly allow.
+const MOST_CONNECTIONS: usize = 10_000;
+
+type Report = Arc<dyn Fn(&ConnectionError, Option<SocketAddr>) + Send + Sync>;
+
+/// An HTTP/1.1 server.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use fibra_http::{Request, Response, Server};
+///
+/// fibra::run(|| -> std::io::Result<()> {
+///     let server = Server::bind("127.0.0.1:0")?;
+///     let (address, stopper) = (server.local_addr()?, server.stopper());
+///     let server = fibra::spawn(move || {
+///         server.serve(|request| match (request.method(), request.path()) {
+///             ("GET", "/") => Response::text("good day"),
+///             _ => Response::new(404),
+///         })
+///     });
+///
+///     let mut client = fibra::net::TcpStream::connect(address)?;
+///     client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+///     let mut answer = String::new();
+///     client.read_to_string(&mut answer)?;
+///     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\ngood day"));
+///
+///     stopper.drain(std::time::Duration::from_secs(10));
+///     server.join().unwrap()?;
+///     Ok(())
+/// }).unwrap();
+/// ```
+///
+/// The handler is called for each request, on the fiber of its connection, so it may block as it likes. What it needs, it owns or has in
+/// an `Arc`. If it panics, the client gets 500, and the connection is closed. See [`IntoResponse`] for what it may return.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    options: Builder,
+    stop: Arc<Stop>,
+}
+
+/// What a server is told before it starts; see [`Server::builder`]. Limits of a connection are explained at [`Limits`].
+///
+/// ```
+/// use std::time::Duration;
+/// use fibra_http::Server;
+///
+/// let server = Server::builder().max_connections(500).max_body_bytes(64 << 10).idle_timeout(Duration::from_secs(5)).bind("127.0.0.1:0");
+/// assert!(server.is_ok());
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder does nothing until `bind` or `listen`"]
+pub struct Builder {
+    limits: Limits,
+    max_connections: usize,
+    stack_size: Option<usize>,
+    report: Option<Report>,
+}
+
+macro_rules! limit_setters {
+    ($($name:ident: $kind:ty),+ $(,)?) => {
+        impl Builder {
+            $(
+                #[doc = concat!("Sets [`Limits::", stringify!($name), "`].")]
+                pub fn $name(mut self, $name: $kind) -> Self {
+                    self.limits.$name = $name;
+                    self
+                }
+            )+
+        }
+    };
+}
+
+limit_setters! {
+    max_head_bytes: usize,
+    max_headers: usize,
+    max_body_bytes: u64,
+    max_requests: u64,
+    head_timeout: Duration,
+    idle_timeout: Duration,
+    body_timeout: Duration,
+    write_timeout: Duration,
+    min_rate: u32,
+    max_drain_bytes: u64,
+    linger: Duration,
+    batch: bool,
+}
+
+impl Builder {
+    /// All limits at once.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// At most so many connections at once; more wait in the listener's queue. 10,000.
+    ///
+    /// # Panics
+    /// If it is 0.
+    #[track_caller]
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        assert!(connections > 0, "fibra-http: max_connections(0): nobody could ever connect");
+        self.max_connections = connections;
+        self
+    }
+
+    /// The stack of each connection's fiber, and so of handlers; by default that of the runtime.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Is told of everything that ends a connection, or spoils a response, against somebody's will: for logs. By default nobody is.
+    pub fn on_error(mut self, report: impl Fn(&ConnectionError, Option<SocketAddr>) + Send + Sync + 'static) -> Self {
+        self.report = Some(Arc::new(report));
+        self
+    }
+
+    /// Listens on this address.
+    ///
+    /// # Errors
+    /// As [`TcpListener::bind`].
+    pub fn bind<A: ToSocketAddrs>(self, address: A) -> io::Result<Server> {
+        TcpListener::bind(address).map(|listener| self.listen(listener))
+    }
+
+    /// With a listener that is there already.
+    pub fn listen(self, listener: TcpListener) -> Server {
+        let stop = Stop { requested: CancelToken::new(), deadline: Mutex::new(None), again: Event::new() };
+        Server { listener, options: self, stop: Arc::new(stop) }
+    }
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self { limits: Limits::default(), max_connections: MOST_CONNECTIONS, stack_size: None, report: None }
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("limits", &self.limits)
+            .field("max_connections", &self.max_connections)
+            .field("stack_size", &self.stack_size)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a server came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Drained {
+    /// Connections that were still there when the grace was over, and were cancelled.
+    pub cut_off: usize,
+}
+
+#[derive(Debug)]
+struct Stop {
+    requested: CancelToken,
+    deadline: Mutex<Option<Instant>>,
+    /// Somebody has moved the deadline.
+    again: Event,
+}
+
+impl Stop {
+    fn deadline(&self) -> Option<Instant> {
+        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Stops a server, from anywhere; see [`Server::stopper`].
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<Stop>);
+
+impl Stopper {
+    /// Asks the server to come to an end: it accepts nobody any more, idle connections are closed at once, running requests are answered
+    /// with `Connection: close`, and what is left after `grace` is cancelled. Does not wait: [`Server::serve`] returns when all that is done.
+    /// Of several calls, the one that grants the least time counts.
+    pub fn drain(&self, grace: Duration) {
+        let until = Instant::after(grace);
+        {
+            let mut deadline = self.0.deadline.lock().unwrap_or_else(PoisonError::into_inner);
+            *deadline = Some(deadline.map_or(until, |before| before.min(until)));
+        }
+        self.0.requested.cancel();
+        self.0.again.set();
+    }
+
+    /// Ends it at once: running requests are cancelled.
+    pub fn stop(&self) {
+        self.drain(Duration::ZERO);
+    }
+
+    /// Has it been asked to come to an end?
+    pub fn is_draining(&self) -> bool {
+        self.0.requested.is_cancelled()
+    }
+
+    /// Is cancelled when the server is asked to come to an end: for long answers and upgraded connections, which can then do so by
+    /// themselves.
+    ///
+    /// ```
+    /// use fibra_http::Server;
+    ///
+    /// fibra::run(|| {
+    ///     let server = Server::bind("127.0.0.1:0").unwrap();
+    ///     let (stopper, token) = (server.stopper(), server.stopper().token());
+    ///     stopper.stop();
+    ///     token.wait();
+    /// });
+    /// ```
+    pub fn token(&self) -> CancelToken {
+        self.0.requested.child()
+    }
+}
+
+impl Server {
+    /// A server with the usual limits.
+    ///
+    /// # Errors
+    /// As [`TcpListener::bind`].
+    pub fn bind<A: ToSocketAddrs>(address: A) -> io::Result<Self> {
+        Self::builder().bind(address)
+    }
+
+    /// A server with other limits.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The address it listens on.
+    ///
+    /// # Errors
+    /// If the system cannot say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// What stops it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.stop.clone())
+    }
+
+    /// Serves until it is stopped: by a [`Stopper`], or because the scope around is asked to [drain](Scope::drain). If this fiber is
+    /// cancelled, so are all connections.
+    ///
+    /// # Errors
+    /// The listener is none.
+    ///
+    /// # Panics
+    /// On a thread that is in no runtime.
+    pub fn serve<F, R>(self, handler: F) -> io::Result<Drained>
+    where
+        F: Fn(&mut Request<'_>) -> R + Send + Sync + 'static,
+        R: IntoResponse,
+    {
+        self.serve_over(Ok, handler)
+    }
+
+    /// Serves over something that is laid over each TCP connection: TLS. `wrap` is called on the connection's fiber, may do a handshake, and
+    /// is given [`head_timeout`](Limits::head_timeout) for it. If it fails, the connection is closed.
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    ///
+    /// # Panics
+    /// On a thread that is in no runtime.
+    pub fn serve_over<T, W, F, R>(self, wrap: W, handler: F) -> io::Result<Drained>
+    where
+        T: Transport,
+        W: Fn(TcpStream) -> io::Result<T> + Send + Sync + 'static,
+        F: Fn(&mut Request<'_>) -> R + Send + Sync + 'static,
+        R: IntoResponse,
+    {
+        let Self { listener, options, stop } = self;
+        let crowd = Arc::new(Crowd::new(options.max_connections));
+        let attendant = Arc::new(Attendant { wrap, handler, limits: options.limits, report: options.report });
+        let mut fiber = fibra::Builder::new().name("http").spread();
+        if let Some(bytes) = options.stack_size {
+            fiber = fiber.stack_size(bytes);
+        }
+        let closing = Closing(&crowd);
+        let start = |stream: TcpStream| {
+            let seat = crowd.enter();
+            let number = seat.number();
+            let attendant = attendant.clone();
+            // If nothing can be started any more, or there are too many fibers, the connection is closed here.
+            if let Ok(fiber) = fiber.clone().spawn(move || attendant.attend(stream, seat)) {
+                crowd.set_fiber(number, fiber);
+            }
+        };
+        accept_until_stopped(&listener, &stop, &crowd, &start)?;
+        drop(listener);
+        crowd.drain();
+        let cut_off = wait_for_the_last(&stop, &crowd);
+        drop(closing);
+        Ok(Drained { cut_off })
+    }
+}
+
+fn accept_until_stopped(
+    listener: &TcpListener,
+    stop: &Stop,
+    crowd: &Arc<Crowd>,
+    start: &dyn Fn(TcpStream),
+) -> io::Result<()> {
+    let mut pause = Duration::ZERO;
+    loop {
+        fibra::select! {
+            on(crowd.room.waiting()) => {}
+            on(stop.requested.cancelled()) => break,
+            draining() => break,
+        }
+        let accepted = fibra::select_biased! {
+            on(stop.requested.cancelled()) => break,
+            draining() => break,
+            on(listener.accepting()) -> accepted => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                pause = Duration::ZERO;
+                start(stream);
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
+            // No descriptors or no memory, or the network is down: that may pass, and who wants to connect waits in the queue.
+            Err(_) => {
+                pause = (2 * pause).clamp(Duration::from_millis(1), LONGEST_PAUSE);
+                fibra::select! {
+                    on(stop.requested.cancelled()) => break,
+                    draining() => break,
+                    after(pause) => {}
+                }
+            }
+        }
+    }
+    // Who is in the queue has connected before.
+    while crowd.room.is_set() {
+        fibra::select_biased! {
+            on(listener.accepting()) -> accepted => match accepted {
+                Ok((stream, _)) => start(stream),
+                Err(_) => break,
+            },
+            default => break,
+        }
+    }
+    Ok(())
+}
+
+/// Waits until all connections have ended, and cancels those that are left when the grace is over: so many.
+fn wait_for_the_last(stop: &Stop, crowd: &Crowd) -> usize {
+    loop {
+        stop.again.reset();
+        // Asked to drain by a scope: that knows itself when to cancel.
+        let left = stop.deadline().map_or(Duration::MAX, |deadline| deadline.remaining());
+        fibra::select_biased! {
+            on(crowd.empty.waiting()) => return 0,
+            on(stop.again.waiting()) => {}
+            after(left) => {
+                let cut_off = crowd.cut();
+                crowd.empty.wait();
+                return cut_off;
+            }
+        }
+    }
+}
+
+/// Nobody is left behind, however `serve` ends.
+struct Closing<'a>(&'a Crowd);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        if !self.0.empty.is_set() {
+            self.0.cut();
+            // While this fiber unwinds, waiting is still possible; and if it does not, it is not cancelled.
+            self.0.empty.wait();
+        }
+    }
+}
+
+/// What all connections share.
+struct Attendant<W, F> {
+    wrap: W,
+    handler: F,
+    limits: Limits,
+    report: Option<Report>,
+}
+
+impl<W, F> Attendant<W, F> {
+    /// Serves one connection to its end.
+    fn attend<T, R>(&self, stream: TcpStream, seat: Seat)
+    where
+        T: Transport,
+        W: Fn(TcpStream) -> io::Result<T>,
+        F: Fn(&mut Request<'_>) -> R,
+        R: IntoResponse,
+    {
+        // Answers are written in one piece; waiting for more would only delay them.
+        let _ = stream.set_nodelay(true);
+        // Asked for only if somebody wants to know.
+        let from = self.report.as_ref().and_then(|_| stream.peer_addr().ok());
+        let report = |error: &ConnectionError| {
+            if let Some(report) = &self.report {
+                report(error, from);
+            }
+        };
+        let wrapped = fibra::timeout(self.limits.head_timeout, || (self.wrap)(stream));
+        let transport = match wrapped.map_err(io::Error::from).and_then(|wrapped| wrapped) {
+            Ok(transport) => transport,
+            Err(error) => return report(&error.into()),
+        };
+        let gate = &*seat.gate;
+        let mut connection = Connection::new(transport, self.limits.clone());
+        // The scope is what a draining server cancels to end an idle wait; see `gate`.
+        let ended = Scope::builder().token(gate.token()).run(|_| connection.run(&self.handler, Some(gate), &report));
+        let ended = match ended {
+            Ok(Ok(End::Draining)) | Err(_) => match connection.has_request() {
+                true => connection.run(&self.handler, Some(gate), &report),
+                false => Ok(End::Closed),
+            },
+            Ok(ended) => ended,
+        };
+        if let Err(error) = connection.conclude(ended) {
+            report(&error);
+        }
+    }
+}
