@@ -240,6 +240,8 @@ fn waits_have_time_outs_and_leave_the_child_as_it_was() {
         let mut child = cat()?;
         let late = child.wait_timeout(Duration::from_millis(5));
         assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
+        let late = child.wait_deadline(fibra::time::Instant::now() + Duration::from_millis(5));
+        assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
         child.stdin.as_mut().unwrap().write_all(b"x")?;
         let mut answer = [0];
         child.stdout.as_mut().unwrap().read_exact(&mut answer)?;

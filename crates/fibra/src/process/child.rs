@@ -11,6 +11,7 @@ use super::pipe::Pipe;
 use super::{ChildStderr, ChildStdin, ChildStdout};
 use crate::sched::strays;
 use crate::select::private::{Otherwise, case, select};
+use crate::time::Instant;
 
 /// How much of a pipe is read at once.
 const CHUNK: usize = 64 * 1024;
@@ -97,6 +98,15 @@ impl Child {
         let status = self.exit().wait(Some(timeout), Location::caller())?;
         drop(self.stdin.take());
         Ok(status)
+    }
+
+    /// The same until `deadline` at most.
+    ///
+    /// # Errors
+    /// As [`wait_timeout`](Self::wait_timeout).
+    #[track_caller]
+    pub fn wait_deadline(&mut self, deadline: impl Into<Instant>) -> io::Result<ExitStatus> {
+        self.wait_timeout(deadline.into().saturating_duration_since(Instant::now()))
     }
 
     /// Its status if it has exited.
