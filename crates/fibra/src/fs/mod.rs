@@ -19,7 +19,7 @@
 //!
 //! * Every call goes to the [blocking pool](crate::blocking), since the system has no other way to wait for files: some tens of
 //!   microseconds to go there and come back. Reads of up to 64 KiB are tried first where they are, and cost a system call if the data is in
-//!   memory. Otherwise let a call do much: [`read`], [`write`], a [`BufReader`](std::io::BufReader) or
+//!   memory. Otherwise let a call do much: [`read`], [`write()`], a [`BufReader`](std::io::BufReader) or
 //!   [`BufWriter`](std::io::BufWriter) around a [`File`]; or make many calls of `std::fs` in one [`blocking`](crate::blocking).
 //! * Cancellation takes back a call that has not started, and otherwise arrives when it has ended: nothing is half done that std would not
 //!   leave half done. So do not open named pipes here that nobody may ever open at the other end.
