@@ -62,8 +62,12 @@ impl<S: AsFd> Socket<S> {
         S: Namesake,
     {
         let limits = [Direction::Read, Direction::Write].map(|direction| self.limit(direction));
+        // The mode belongs to all clones: in blocking mode, a fiber that uses another one would hold up its worker.
+        let is_last = Arc::strong_count(&self.limits) == 1;
         let inner = self.io.into_inner();
-        inner.set_blocking(true).expect("an open socket can be put into blocking mode");
+        if is_last {
+            inner.set_blocking(true).expect("an open socket can be put into blocking mode");
+        }
         inner.set_limits(limits);
         inner
     }
@@ -289,7 +293,8 @@ macro_rules! like_std {
         }
 
         impl From<$ours> for $std {
-            /// Puts it into blocking mode, which its duplicates share: convert the last one. Time-outs stay.
+            /// Puts it into blocking mode, unless there are clones of it, which share the mode: then it says `WouldBlock` where it
+            /// would wait. Convert the last one. Time-outs stay.
             fn from(socket: $ours) -> Self {
                 socket.socket.give_up()
             }
@@ -302,7 +307,7 @@ macro_rules! like_std {
         }
 
         impl From<$ours> for std::os::fd::OwnedFd {
-            /// Puts it into blocking mode, which its duplicates share: convert the last one.
+            /// As for the socket of std: in blocking mode, unless there are clones of it.
             fn from(socket: $ours) -> Self {
                 <$std>::from(socket).into()
             }
