@@ -1,8 +1,8 @@
-//! `conn_mem`: connections that have done their handshake and one request, and wait for the next. When all are there, the growth of resident
-//! memory and of page tables is divided by their number. With TLS (rustls, the same configuration for both peers) and without.
+//! `conn_mem`: connections that have done their handshake and one request, and wait for the next. When all are there, the growth of
+//! resident memory and of page tables is divided by their number. With TLS (rustls, the same configuration for both peers) and without.
 //!
-//! The clients are another process (`rivals --clients ..`), of std's sockets on one thread; it ends when this one does. What the kernel keeps
-//! for a socket is not counted.
+//! The clients are another process (`rivals --clients ..`), of std's sockets on one thread; it ends when this one does. What the kernel
+//! keeps for a socket is not counted.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -85,9 +85,12 @@ fn with_fibra(params: &Params) -> Sample {
         let mut handles = Vec::with_capacity(n);
         handles.extend(listener.incoming().take(n).map(|stream| {
             let (stream, trust) = (stream.expect("clients connect"), trust.clone());
-            Fibra::spawn_spread(
-                move || if tls { answer(StreamOwned::new(trust.accept(), stream)) } else { answer(stream) },
-            )
+            // A fiber of its own for each kind: what is not needed is not on its stack.
+            if tls {
+                Fibra::spawn_spread(move || answer(StreamOwned::new(trust.accept(), stream)))
+            } else {
+                Fibra::spawn_spread(move || answer(stream))
+            }
         }));
         while !all_answered(n) {
             Fibra::sleep(LOOK);
