@@ -170,7 +170,7 @@ impl TcpListener {
 fn accept_now(listener: &std::net::TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     let (stream, from) = listener.accept()?;
     stream.set_nonblocking(true)?;
-    Ok((TcpStream { socket: Socket::new(stream) }, from))
+    Ok((TcpStream { socket: Socket::new_tcp(stream) }, from))
 }
 
 impl Listening for TcpListener {

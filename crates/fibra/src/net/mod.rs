@@ -44,7 +44,7 @@
 //! * On a plain thread operations block the thread, in `poll(2)`. One that is called within a [`scope`](crate::scope) waits such that it
 //!   can be cancelled.
 //! * They convert from and to their namesakes in std. A socket of fibra is in non-blocking mode, which the duplicates of a descriptor
-//!   share; that is why there is no `set_nonblocking`.
+//!   share; that is why there is no `set_nonblocking`, and why one that has clones stays in that mode when it is converted.
 
 // ```text
 // socket.rs    what all of them are made of; the macros for what all have

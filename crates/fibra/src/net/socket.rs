@@ -8,6 +8,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::driver::socket;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::time::{Instant, sleep};
 use crate::wait::io::{Ask, Direction, Io, Limit};
@@ -34,12 +35,20 @@ impl Limits {
 pub(super) struct Socket<S> {
     pub(super) io: Io<S>,
     limits: Arc<Limits>,
+    /// What that means is said at [`Io::operate_stream`]. Not for whatever was converted to a `TcpStream`: of packets, or of kernel
+    /// sockets of another kind, a short read is not the last.
+    short_is_last: bool,
 }
 
 impl<S: AsFd> Socket<S> {
     /// Of a socket in non-blocking mode.
     pub(super) fn new(inner: S) -> Self {
-        Self::with_limits(inner, Arc::default())
+        Self::with_limits(inner, Arc::default(), false)
+    }
+
+    /// Of a TCP connection in non-blocking mode.
+    pub(super) fn new_tcp(inner: S) -> Self {
+        Self::with_limits(inner, Arc::default(), true)
     }
 
     /// Of a socket of std, with its time-outs.
@@ -48,7 +57,8 @@ impl<S: AsFd> Socket<S> {
         S: Namesake,
     {
         inner.set_blocking(false).expect("an open socket can be put into non-blocking mode");
-        let socket = Self::new(inner);
+        let is_tcp = socket::is_tcp(inner.as_fd());
+        let socket = Self::with_limits(inner, Arc::default(), is_tcp);
         // Those that cannot be asked for have never been set.
         for (direction, limit) in [Direction::Read, Direction::Write].into_iter().zip(socket.get().limits()) {
             let _ = socket.set_limit(direction, limit);
@@ -62,14 +72,18 @@ impl<S: AsFd> Socket<S> {
         S: Namesake,
     {
         let limits = [Direction::Read, Direction::Write].map(|direction| self.limit(direction));
+        // The mode belongs to all clones: in blocking mode, a fiber that uses another one would hold up its worker.
+        let is_last = Arc::strong_count(&self.limits) == 1;
         let inner = self.io.into_inner();
-        inner.set_blocking(true).expect("an open socket can be put into blocking mode");
+        if is_last {
+            inner.set_blocking(true).expect("an open socket can be put into blocking mode");
+        }
         inner.set_limits(limits);
         inner
     }
 
-    fn with_limits(inner: S, limits: Arc<Limits>) -> Self {
-        Self { io: Io::new(inner), limits }
+    fn with_limits(inner: S, limits: Arc<Limits>, short_is_last: bool) -> Self {
+        Self { io: Io::new(inner), limits, short_is_last }
     }
 
     #[inline(always)]
@@ -79,7 +93,7 @@ impl<S: AsFd> Socket<S> {
 
     /// Another handle to the same socket: `clone` duplicates the descriptor, which stays in non-blocking mode.
     pub(super) fn try_clone(&self, clone: impl FnOnce(&S) -> io::Result<S>) -> io::Result<Self> {
-        Ok(Self::with_limits(clone(self.get())?, self.limits.clone()))
+        Ok(Self::with_limits(clone(self.get())?, self.limits.clone(), self.short_is_last))
     }
 
     pub(super) fn limit(&self, direction: Direction) -> Option<Duration> {
@@ -125,16 +139,15 @@ impl<S: AsFd> Socket<S> {
         self.io.operate(Ask { direction: Direction::Read, reason: WaitReason::NetRead, site, limit }, attempt)
     }
 
-    /// Reading from a stream; what `short_is_last` means is said at [`Io::operate_stream`].
+    /// Reading from a stream.
     #[inline]
     pub(super) fn streaming(
         &self,
         site: &'static Location<'static>,
         room: usize,
-        short_is_last: bool,
         attempt: impl FnMut(&S) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        if !short_is_last {
+        if !self.short_is_last {
             return self.reading(site, attempt);
         }
         let limit = self.within(Direction::Read);
@@ -289,7 +302,8 @@ macro_rules! like_std {
         }
 
         impl From<$ours> for $std {
-            /// Puts it into blocking mode, which its duplicates share: convert the last one. Time-outs stay.
+            /// Puts it into blocking mode, unless there are clones of it, which share the mode: then it says `WouldBlock` where it
+            /// would wait. Convert the last one. Time-outs stay.
             fn from(socket: $ours) -> Self {
                 socket.socket.give_up()
             }
@@ -302,7 +316,7 @@ macro_rules! like_std {
         }
 
         impl From<$ours> for std::os::fd::OwnedFd {
-            /// Puts it into blocking mode, which its duplicates share: convert the last one.
+            /// As for the socket of std: in blocking mode, unless there are clones of it.
             fn from(socket: $ours) -> Self {
                 <$std>::from(socket).into()
             }
@@ -339,7 +353,7 @@ pub(super) use like_std;
 
 /// Reading and writing as std's streams do, for values and references.
 macro_rules! reads_and_writes {
-    ($ours:ident, short_is_last: $short_is_last:literal) => {
+    ($ours:ident) => {
         impl $ours {
             /// Reads what is there.
             ///
@@ -403,7 +417,7 @@ macro_rules! reads_and_writes {
                 }
                 let room = buffer.len();
                 let site = std::panic::Location::caller();
-                self.socket.streaming(site, room, $short_is_last, |mut socket| socket.read(buffer))
+                self.socket.streaming(site, room, |mut socket| socket.read(buffer))
             }
             #[track_caller]
             fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
@@ -413,7 +427,7 @@ macro_rules! reads_and_writes {
                     return Ok(0);
                 }
                 let site = std::panic::Location::caller();
-                self.socket.streaming(site, room, $short_is_last, |mut socket| socket.read_vectored(buffers))
+                self.socket.streaming(site, room, |mut socket| socket.read_vectored(buffers))
             }
         }
 

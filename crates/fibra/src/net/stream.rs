@@ -39,7 +39,7 @@ pub struct TcpStream {
 }
 
 like_std!(TcpStream, std::net::TcpStream);
-reads_and_writes!(TcpStream, short_is_last: true);
+reads_and_writes!(TcpStream);
 timeouts_and_readiness!(TcpStream);
 
 impl TcpStream {
@@ -75,7 +75,7 @@ impl TcpStream {
     }
 
     fn connect_to(address: &SocketAddr, limit: Limit, site: &'static Location<'static>) -> io::Result<Self> {
-        let stream = Self { socket: Socket::new(std::net::TcpStream::from(socket::connect(address)?)) };
+        let stream = Self { socket: Socket::new_tcp(std::net::TcpStream::from(socket::connect(address)?)) };
         stream.socket.connecting(site, limit, |stream| match stream.take_error()? {
             Some(error) => Err(error),
             None => match stream.peer_addr() {

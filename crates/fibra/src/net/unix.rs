@@ -182,7 +182,7 @@ pub struct UnixStream {
 }
 
 like_std!(UnixStream, std::os::unix::net::UnixStream);
-reads_and_writes!(UnixStream, short_is_last: false);
+reads_and_writes!(UnixStream);
 timeouts_and_readiness!(UnixStream);
 
 impl UnixStream {
