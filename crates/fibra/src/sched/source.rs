@@ -115,16 +115,21 @@ impl Worker {
     /// Something is registered here from now on: a busy worker looks at its driver now and then.
     fn arm_driver(&self) {
         if !self.armed.replace(true) {
-            self.polled_at.set(clock::cycles());
+            let now = clock::cycles();
+            self.polled_at.set(now);
+            self.looked_at.set(now);
         }
     }
 
-    /// What a busy worker does after a bounded time: fetches what has happened, without waiting.
+    /// Is anything registered with the driver, and has nobody looked for so long?
+    pub(super) fn is_driver_due(&self, cycles: u64) -> bool {
+        self.registrar.is_in_use() && clock::cycles().wrapping_sub(self.looked_at.get()) > cycles
+    }
+
+    /// Fetches what has happened, without waiting. Also reads the clock.
     pub(super) fn look_at_driver(&self) {
-        if self.registrar.is_in_use() {
-            self.platform_wait(Timeout::Until(0));
-            self.deliver_completions();
-        }
+        self.platform_wait(Timeout::Until(0));
+        self.deliver_completions();
     }
 
     /// Brings what the last wait has fetched to those who wait for it. Bounded by what one wait fetches.
