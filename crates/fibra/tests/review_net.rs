@@ -148,3 +148,207 @@ fn a_time_out_does_not_hide_what_has_arrived() {
         assert!(read == Ok(7) || (!in_time && read == Err(ErrorKind::TimedOut)), "{read:?}");
     });
 }
+
+// ---- Short reads: the next one waits without trying ----------------------------------------------------------------------------
+
+/// Reads to the end, in pieces.
+fn read_all(mut stream: &TcpStream, room: usize) -> Vec<u8> {
+    let (mut all, mut buffer) = (Vec::new(), vec![0; room]);
+    loop {
+        match stream.read(&mut buffer).unwrap() {
+            0 => return all,
+            len => all.extend_from_slice(&buffer[..len]),
+        }
+    }
+}
+
+// The end of the stream comes with the last bytes, just after them, or just before the reader waits again: it is reported once.
+#[test]
+fn the_end_is_read_after_a_short_read_stress() {
+    let _watchdog = support::watchdog(120);
+    for count in [1, 2] {
+        let runtime = workers(count);
+        for round in 0..300 {
+            let (here, mut there) = pair();
+            let reading = runtime.spawn(move || read_all(&here, 64));
+            if round % 3 == 0 {
+                std::thread::yield_now();
+            }
+            there.write_all(b"abc").unwrap();
+            if round % 2 == 0 {
+                // It may have read that by now, or not.
+                std::thread::yield_now();
+            }
+            drop(there);
+            assert_eq!(reading.join().unwrap(), b"abc");
+        }
+    }
+}
+
+// A read stops before urgent data although there is more behind it.
+#[test]
+fn urgent_data_is_not_the_end_of_the_data() {
+    let _watchdog = support::watchdog(60);
+    workers(1).run(|| {
+        for registered_first in [false, true] {
+            let (mut here, there) = pair();
+            there.set_nodelay(true).unwrap();
+            if registered_first {
+                fibra::select! {
+                    on(here.readable()) -> _ready => panic!("nobody wrote"),
+                    after(Duration::from_millis(1)) => {}
+                }
+            }
+            for (bytes, flags) in [(&b"abc"[..], 0), (b"!", libc::MSG_OOB), (b"def", 0)] {
+                use std::os::fd::AsRawFd;
+                // SAFETY: the bytes live through the call, and the socket is open.
+                let sent = unsafe { libc::send(there.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+                assert_eq!(sent, bytes.len() as isize);
+            }
+            // All of it has arrived, and was reported, before the first read.
+            while here.peek(&mut [0; 64]).unwrap() < 3 {}
+            fibra::sleep(Duration::from_millis(5));
+            let mut six = [0; 6];
+            here.read_exact(&mut six[..1]).unwrap();
+            let mut all = six[..1].to_vec();
+            while all.len() < 6 {
+                let len = here.read(&mut [0; 64]).map(|len| all.resize(all.len() + len, 0));
+                len.unwrap();
+            }
+            assert_eq!(all.len(), 6);
+            drop(there);
+            assert_eq!(here.read(&mut six).unwrap(), 0);
+        }
+    });
+}
+
+// Pieces of all sizes into rooms of all sizes, read by fibers of several workers and by plain threads in turn.
+#[test]
+fn every_byte_arrives_whoever_reads_stress() {
+    let _watchdog = support::watchdog(120);
+    const BYTES: usize = 200_000;
+    let runtime = workers(3);
+    let (here, mut there) = pair();
+    let writing = runtime.spawn(move || {
+        let all: Vec<u8> = (0..BYTES).map(|at| (at * 7 + at / 251) as u8).collect();
+        let (mut at, mut size) = (0, 1);
+        while at < BYTES {
+            let end = BYTES.min(at + size);
+            there.write_all(&all[at..end]).unwrap();
+            (at, size) = (end, size * 5 % 1021);
+            if size % 3 == 0 {
+                fibra::yield_now();
+            }
+        }
+        all
+    });
+    let (here, mut read, mut room) = (Arc::new(here), Vec::new(), 7);
+    while read.len() < BYTES {
+        let stream = here.clone();
+        let some = move || {
+            let mut some = Vec::new();
+            for _ in 0..20 {
+                let mut buffer = vec![0; room];
+                match (&*stream).read(&mut buffer).unwrap() {
+                    0 => break,
+                    len => some.extend_from_slice(&buffer[..len]),
+                }
+            }
+            some
+        };
+        read.extend(match room % 3 {
+            0 => some(),
+            1 => runtime.run(some),
+            _ => runtime.run(|| fibra::Builder::new().spread().spawn(some).unwrap().join().unwrap()),
+        });
+        room = room * 3 % 1019 + 1;
+    }
+    assert!(read == writing.join().unwrap());
+}
+
+// ---- Fork ----------------------------------------------------------------------------------------------------------------------
+
+/// Whether this is the process that was started for `test` alone. Elsewhere starts that, asserts that the test passed there, and says no.
+fn alone(test: &str) -> bool {
+    if support::is_child(test) {
+        return true;
+    }
+    let ended = support::rerun_self(test, &[]);
+    assert!(ended.status.success(), "{ended:?}");
+    false
+}
+
+/// Runs `f` in a child of a fork, which has some seconds for it.
+fn in_a_fork(f: impl FnOnce()) {
+    // SAFETY: the child does what is under test, which has to work there, and leaves without unwinding.
+    unsafe {
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            libc::alarm(20);
+            f();
+            libc::_exit(7);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "the child ended with status {status:#x}");
+    }
+}
+
+// The thread that serves plain threads is not there in a child, and no runtime has ever prepared for a fork.
+#[test]
+#[cfg_attr(fibra_tsan, ignore = "the sanitizer does not allow threads to be started after a fork")]
+fn a_child_of_a_fork_has_a_thread_of_its_own() {
+    if !alone("a_child_of_a_fork_has_a_thread_of_its_own") {
+        return;
+    }
+    let (here, mut there) = UnixStream::pair().unwrap();
+    wait_in_vain(&here);
+    in_a_fork(|| {
+        wait_in_vain(&here);
+        let writing = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            there.write_all(b"x").unwrap();
+            there
+        });
+        fibra::select! { on(here.readable()) -> ready => ready.unwrap() }
+        writing.join().unwrap();
+    });
+}
+
+// A socket that another thread was just registering when the process forked can be used in the child.
+#[test]
+#[cfg_attr(fibra_tsan, ignore = "the sanitizer does not allow threads to be started after a fork")]
+fn a_child_of_a_fork_uses_a_socket_that_was_in_use() {
+    if !alone("a_child_of_a_fork_uses_a_socket_that_was_in_use") {
+        return;
+    }
+    let (here, _there) = UnixStream::pair().unwrap();
+    let (here, over) = (Arc::new(here), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let runtimes = [workers(1), workers(1)];
+    let busy: Vec<_> = runtimes
+        .iter()
+        .map(|runtime| {
+            let (stream, over) = (here.clone(), over.clone());
+            runtime.spawn(move || {
+                // The home goes to and fro between the two.
+                while !over.load(SeqCst) {
+                    fibra::select! {
+                        on(stream.readable()) -> _ready => panic!("nobody wrote"),
+                        default => fibra::yield_now(),
+                    }
+                }
+            })
+        })
+        .collect();
+    for _ in 0..200 {
+        in_a_fork(|| {
+            fibra::select! {
+                on(here.readable()) -> _ready => panic!("nobody wrote"),
+                default => {}
+            }
+        });
+    }
+    over.store(true, SeqCst);
+    busy.into_iter().for_each(|fiber| fiber.join().unwrap());
+}
