@@ -185,6 +185,26 @@ fn the_end_is_read_after_a_short_read_stress() {
     }
 }
 
+// The same where it is certain: bytes and end are reported together, while nobody waits.
+#[test]
+fn an_end_that_was_reported_with_the_data_is_read() {
+    let _watchdog = support::watchdog(60);
+    workers(1).run(|| {
+        let (mut here, mut there) = pair();
+        fibra::select! {
+            on(here.readable()) -> _ready => panic!("nobody wrote"),
+            after(Duration::from_millis(1)) => {}
+        }
+        there.write_all(b"abc").unwrap();
+        drop(there);
+        // The worker sleeps in its driver, which reports both.
+        fibra::sleep(Duration::from_millis(5));
+        let mut buffer = [0; 64];
+        assert_eq!(here.read(&mut buffer).unwrap(), 3);
+        assert_eq!(here.read(&mut buffer).unwrap(), 0);
+    });
+}
+
 // A read stops before urgent data although there is more behind it.
 #[test]
 fn urgent_data_is_not_the_end_of_the_data() {
