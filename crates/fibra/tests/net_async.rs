@@ -202,8 +202,9 @@ fn a_future_may_be_forgotten() {
         let mut reading = Box::pin(here.read_async(&mut *buffer));
         foreign.poll_in_vain(reading.as_mut());
         // Kept reachable, as a leak checker wants it, and never dropped.
-        static FORGOTTEN: std::sync::Mutex<Vec<usize>> = std::sync::Mutex::new(Vec::new());
-        FORGOTTEN.lock().unwrap().push(Box::into_raw(Box::new(std::mem::ManuallyDrop::new(reading))).addr());
+        static FORGOTTEN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+        let forgotten = Box::into_raw(Box::new(std::mem::ManuallyDrop::new(reading)));
+        FORGOTTEN[usize::from(uses)].store(forgotten.addr(), SeqCst);
         if uses {
             there.write_all(b"x").unwrap();
             foreign.wait_for_call();

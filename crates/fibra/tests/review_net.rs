@@ -6,9 +6,10 @@ mod support;
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fibra::net::{TcpListener, TcpStream, UnixStream};
+use fibra::time::Instant;
 use fibra::{Runtime, channel};
 
 fn workers(count: usize) -> Runtime {

@@ -7,8 +7,8 @@
 //! * Descriptors are registered edge-triggered, one entry for both directions. The kernel reports what is possible when an entry is added
 //!   or changed, and from then on every change: so whoever has seen `EAGAIN` *before* the entry was made misses nothing.
 //! * An entry is removed before its descriptor is closed, by the descriptor that made it: a duplicate would keep it alive.
-//! * Waiting for a certain time uses `epoll_pwait2` (Linux 5.11), whose time-out counts nanoseconds. Where it is missing, `epoll_wait` and its
-//!   milliseconds serve, rounded up: late by less than a millisecond, never early.
+//! * Waiting for a certain time uses `epoll_pwait2` (Linux 5.11), whose time-out counts nanoseconds. Where it is missing, `epoll_wait` and
+//!   its milliseconds serve, rounded up: late by less than a millisecond, never early.
 //! * A kernel time-out is not believed but compared with the clock that timers use, and the wait goes on if that says so.
 
 use super::{Completion, Interest, Key, Kicker, Platform, Timeout};

@@ -29,7 +29,7 @@
 //! | send datagrams | [`UdpSocket`] |
 //! | talk to the same machine | [`UnixListener`], [`UnixStream`], [`UnixDatagram`] |
 //! | find an address | [`ToSocketAddrs`], [`lookup_host`] |
-//! | do all that in async code | the `_async` forms: [`connect_async`](TcpStream::connect_async), [`accept_async`](TcpListener::accept_async), [`read_async`](TcpStream::read_async), .. |
+//! | do all that in async code | [`read_async`](TcpStream::read_async), [`accept_async`](TcpListener::accept_async) and their like |
 //! | wait for several things | [`select!`](crate::select): `on(listener.accepting())`, `on(stream.readable())`, `on(stream.writable())` |
 //!
 //! Rules that hold for all of them:

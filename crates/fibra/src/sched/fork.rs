@@ -104,7 +104,8 @@ pub(crate) fn set_up(steps: impl FnOnce()) {
     steps();
 }
 
-/// Registers the handlers, once; for whoever has a thread of fibra without a runtime. No `Once`: a fork may come in between, and the child would wait for a thread that does not exist there.
+/// Registers the handlers, once; also for whoever has a thread of fibra without a runtime. No `Once`: a fork may come in between, and the
+/// child would wait for a thread that does not exist there.
 pub(super) fn install() {
     // Acquire, here and below: pairs with the release of DONE; whoever sees it forks with the handlers.
     let mut now = INSTALLED.load(Ordering::Acquire);
