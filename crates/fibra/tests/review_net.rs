@@ -287,6 +287,170 @@ fn every_byte_arrives_whoever_reads_stress() {
     assert!(read == writing.join().unwrap());
 }
 
+// ---- Several at once -----------------------------------------------------------------------------------------------------------
+
+// The same socket in several arms, both directions.
+#[test]
+fn one_socket_in_several_arms() {
+    let _watchdog = support::watchdog(60);
+    for count in [1, 2] {
+        workers(count).run(|| {
+            let (here, mut there) = UnixStream::pair().unwrap();
+            let mut won = [0; 3];
+            for round in 0..200_u8 {
+                let writer = fibra::spawn(move || there.write_all(&[round]).map(|()| there));
+                fibra::select! {
+                    on(here.readable()) -> ready => { ready.unwrap(); won[0] += 1 }
+                    on(here.readable()) -> ready => { ready.unwrap(); won[1] += 1 }
+                    on(here.writable()) -> ready, if round % 4 == 0 => { ready.unwrap(); won[2] += 1 }
+                }
+                let mut byte = [0];
+                (&here).read_exact(&mut byte).unwrap();
+                assert_eq!(byte, [round]);
+                there = writer.join().unwrap().unwrap();
+            }
+            assert!(won[0] + won[1] > 0 && won[2] > 0, "{won:?}");
+        });
+    }
+}
+
+/// Reads single bytes until the end, and gives up now and then; says how many it read.
+fn read_impatiently(mut stream: &UnixStream, patience: u64) -> usize {
+    let mut read = 0;
+    loop {
+        let done = fibra::timeout(Duration::from_micros(patience), || stream.read(&mut [0]).unwrap());
+        match done {
+            Ok(0) => return read,
+            Ok(_) => read += 1,
+            Err(_timed_out) => {}
+        }
+    }
+}
+
+// Fibers of two runtimes and a plain thread read one socket, some of them cancelled again and again: no byte is lost, nobody is forgotten.
+#[test]
+fn readers_of_all_kinds_share_a_socket_stress() {
+    let _watchdog = support::watchdog(120);
+    const BYTES: usize = 3000;
+    let (here, mut there) = UnixStream::pair().unwrap();
+    let (here, runtimes) = (Arc::new(here), [workers(2), workers(1)]);
+    let mut readers = Vec::new();
+    for (index, runtime) in runtimes.iter().cycle().take(6).enumerate() {
+        let stream = here.clone();
+        readers.push(runtime.spawn(move || {
+            if index % 3 == 0 {
+                return read_impatiently(&stream, 20 + 30 * index as u64);
+            }
+            let (mut read, mut byte) = (0, [0]);
+            while (&*stream).read(&mut byte).unwrap() == 1 {
+                read += 1;
+            }
+            read
+        }));
+    }
+    let stream = here.clone();
+    let thread = std::thread::spawn(move || {
+        let mut read = 0;
+        loop {
+            // Inside a select a thread waits with the driver of its kind.
+            fibra::select! { on(stream.readable()) -> ready => ready.unwrap() }
+            // (Another may have been faster; then this one waits in `poll`.)
+            match (&*stream).read(&mut [0]).unwrap() {
+                0 => return read,
+                _ => read += 1,
+            }
+        }
+    });
+    for round in 0..BYTES {
+        there.write_all(&[1]).unwrap();
+        if round % 5 == 0 {
+            std::thread::yield_now();
+        }
+    }
+    drop(there);
+    let read: usize = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+    assert_eq!(read + thread.join().unwrap(), BYTES);
+}
+
+// A worker that is never idle looks at its driver after a bounded time, also if its mail never ends.
+#[test]
+fn a_worker_that_is_never_idle_serves_its_sockets() {
+    let _watchdog = support::watchdog(60);
+    let runtime = workers(2);
+    let (here, mut there) = UnixStream::pair().unwrap();
+    let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    // Two fibers of different workers that call each other: inbox and sleep, for ever.
+    let (ping, pinged) = channel::bounded(0);
+    let (pong, ponged) = channel::bounded(0);
+    let stop = over.clone();
+    let first = runtime.spawn(move || while pinged.recv().is_ok() && pong.send(()).is_ok() {});
+    let second = runtime.spawn(move || {
+        while !stop.load(SeqCst) && ping.send(()).is_ok() && ponged.recv().is_ok() {
+            fibra::yield_now();
+        }
+    });
+    let yielding = over.clone();
+    let third = runtime.spawn(move || {
+        while !yielding.load(SeqCst) {
+            fibra::yield_now();
+        }
+    });
+    let echo = runtime.spawn(move || {
+        let mut byte = [0];
+        while (&here).read(&mut byte).unwrap() == 1 {
+            (&here).write_all(&byte).unwrap();
+        }
+    });
+    for round in 0..200_u8 {
+        there.write_all(&[round]).unwrap();
+        let mut byte = [0];
+        there.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [round]);
+    }
+    drop(there);
+    echo.join().unwrap();
+    over.store(true, SeqCst);
+    for fiber in [first, second, third] {
+        fiber.join().unwrap();
+    }
+}
+
+// Fibers that change workers at every suspension: registrations follow.
+#[cfg(feature = "unstable-migration")]
+#[test]
+fn fibers_that_move_use_sockets_stress() {
+    let _watchdog = support::watchdog(120);
+    let builder = Runtime::builder().workers(3);
+    // SAFETY: what runs here keeps nothing of a thread across a suspension.
+    let runtime = unsafe { builder.force_migration() }.build().unwrap();
+    runtime.run(|| {
+        let (here, there) = pair();
+        let echo = fibra::spawn(move || {
+            let (mut buffer, mut there) = ([0; 64], there);
+            loop {
+                match there.read(&mut buffer).unwrap() {
+                    0 => return,
+                    len => there.write_all(&buffer[..len]).unwrap(),
+                }
+            }
+        });
+        for round in 0..500_u32 {
+            (&here).write_all(&round.to_le_bytes()).unwrap();
+            let mut answer = [0; 4];
+            (&here).read_exact(&mut answer).unwrap();
+            assert_eq!(u32::from_le_bytes(answer), round);
+            if round % 7 == 0 {
+                fibra::select! {
+                    on(here.readable()) -> _ready => panic!("nobody wrote"),
+                    after(Duration::from_micros(50)) => {}
+                }
+            }
+        }
+        drop(here);
+        echo.join().unwrap();
+    });
+}
+
 // ---- Fork ----------------------------------------------------------------------------------------------------------------------
 
 /// Whether this is the process that was started for `test` alone. Elsewhere starts that, asserts that the test passed there, and says no.
