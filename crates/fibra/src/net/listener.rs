@@ -110,6 +110,14 @@ impl TcpListener {
         self.socket.accepting(Location::caller(), until(deadline), accept_now)
     }
 
+    /// The async form of [`accept`](Self::accept). Dropped before it is ready, it has accepted nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn accept_async(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.socket.reading_async(accept_now).await
+    }
+
     /// Accepting, as an arm of [`select!`](crate::select). If somebody else takes the connection first, it waits for the next one.
     ///
     /// ```

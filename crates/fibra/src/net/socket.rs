@@ -2,12 +2,14 @@
 //!
 //! Above: the types of this module, which name the operations. Below: `wait::io`.
 
+use std::future::Future;
 use std::io;
 use std::os::fd::AsFd;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::channel;
 use crate::driver::socket;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::time::{Instant, sleep};
@@ -185,6 +187,44 @@ impl<S: AsFd> Socket<S> {
         }
     }
 
+    /// The async form of [`reading`](Self::reading) and [`accepting`](Self::accepting).
+    pub(super) fn reading_async<T>(
+        &self,
+        attempt: impl FnMut(&S) -> io::Result<T> + Unpin,
+    ) -> impl Future<Output = io::Result<T>> {
+        self.io.operate_async(Direction::Read, attempt)
+    }
+
+    /// The async form of [`streaming`](Self::streaming).
+    pub(super) async fn streaming_async(
+        &self,
+        room: usize,
+        attempt: impl FnMut(&S) -> io::Result<usize> + Unpin,
+    ) -> io::Result<usize> {
+        if self.short_is_last {
+            self.io.operate_stream_async(room, attempt).await
+        } else {
+            self.reading_async(attempt).await
+        }
+    }
+
+    /// The async form of [`writing`](Self::writing) and [`connecting`](Self::connecting).
+    pub(super) fn writing_async<T>(
+        &self,
+        attempt: impl FnMut(&S) -> io::Result<T> + Unpin,
+    ) -> impl Future<Output = io::Result<T>> {
+        self.io.operate_async(Direction::Write, attempt)
+    }
+
+    /// Until trying is worth it.
+    pub(super) async fn ready_async(&self, direction: Direction) -> io::Result<()> {
+        let is_ready = |_: &S| match self.io.is_ready(direction)? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        };
+        self.io.operate_async(direction, is_ready).await
+    }
+
     pub(super) fn accepting<T>(
         &self,
         site: &'static Location<'static>,
@@ -236,6 +276,16 @@ impl Backoff {
     #[track_caller]
     pub(super) fn sleep(&mut self) {
         sleep(self.next);
+        self.lengthen();
+    }
+
+    pub(super) async fn sleep_async(&mut self) {
+        // It yields once, and is never closed.
+        let _ = channel::after(self.next).recv_async().await;
+        self.lengthen();
+    }
+
+    fn lengthen(&mut self) {
         self.next = (self.next * 2).min(self.most);
     }
 
@@ -409,6 +459,61 @@ macro_rules! reads_and_writes {
             }
         }
 
+        /// In async code. Bytes move when the future is polled and at no other time: one that is dropped has read and written nothing
+        /// ([`read_exact_async`](Self::read_exact_async) and [`write_all_async`](Self::write_all_async) are several operations). Time-outs
+        /// that were set do not apply. They run under any executor.
+        impl $ours {
+            /// Reads what there is, as [`read`](std::io::Read::read) does. 0: the end, or there is no room.
+            ///
+            /// # Errors
+            /// As reading.
+            pub async fn read_async(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                let room = buffer.len();
+                if room == 0 {
+                    return Ok(0);
+                }
+                let read = |mut socket: &_| std::io::Read::read(&mut socket, buffer);
+                self.socket.streaming_async(room, read).await
+            }
+
+            /// Writes what there is room for, as [`write`](std::io::Write::write) does.
+            ///
+            /// # Errors
+            /// As writing.
+            pub async fn write_async(&self, buffer: &[u8]) -> std::io::Result<usize> {
+                self.socket.writing_async(|mut socket| std::io::Write::write(&mut socket, buffer)).await
+            }
+
+            /// Fills the buffer.
+            ///
+            /// # Errors
+            /// As reading; [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof), if the stream ends before.
+            pub async fn read_exact_async(&self, buffer: &mut [u8]) -> std::io::Result<()> {
+                let mut filled = 0;
+                while filled < buffer.len() {
+                    match self.read_async(&mut buffer[filled..]).await? {
+                        0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                        len => filled += len,
+                    }
+                }
+                Ok(())
+            }
+
+            /// Writes all of it.
+            ///
+            /// # Errors
+            /// As writing.
+            pub async fn write_all_async(&self, mut buffer: &[u8]) -> std::io::Result<()> {
+                while !buffer.is_empty() {
+                    match self.write_async(buffer).await? {
+                        0 => return Err(std::io::ErrorKind::WriteZero.into()),
+                        len => buffer = &buffer[len..],
+                    }
+                }
+                Ok(())
+            }
+        }
+
         impl std::io::Read for &$ours {
             #[track_caller]
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
@@ -519,6 +624,22 @@ macro_rules! timeouts_and_readiness {
             /// The same for writing: `on(socket.writable())`.
             pub fn writable(&self) -> crate::net::ReadyArm<'_> {
                 crate::net::ReadyArm::new(&self.socket.io, crate::wait::io::Direction::Write)
+            }
+
+            /// Waits in async code until reading is possible; then a read does not wait, unless somebody else reads first.
+            ///
+            /// # Errors
+            /// The wait could not be arranged: the system is out of memory.
+            pub async fn readable_async(&self) -> std::io::Result<()> {
+                self.socket.ready_async(crate::wait::io::Direction::Read).await
+            }
+
+            /// The same for writing.
+            ///
+            /// # Errors
+            /// As there.
+            pub async fn writable_async(&self) -> std::io::Result<()> {
+                self.socket.ready_async(crate::wait::io::Direction::Write).await
             }
 
             /// The error that is pending on the socket, if any, which is then forgotten (`SO_ERROR`).
