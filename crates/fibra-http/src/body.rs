@@ -333,6 +333,9 @@ impl Read for Body<'_> {
 
 impl std::fmt::Debug for Body<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Body").field("given", &self.state.given).field("left", &self.state.left()).finish_non_exhaustive()
+        f.debug_struct("Body")
+            .field("given", &self.state.given)
+            .field("left", &self.state.left())
+            .finish_non_exhaustive()
     }
 }

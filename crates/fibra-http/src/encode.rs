@@ -58,13 +58,12 @@ pub(crate) fn respond(
     let index = request.head.index;
     let is_head = index.is_head;
     let is_bodiless = response.status.has_no_body();
-    let mut stays = may_stay && index.keep_alive && !response.closes && body_allows_more(request);
+    let sends_body = !is_head && !is_bodiless;
     let length = match &response.content {
         Content::Upgrade(_) if index.version == Version::Http11 && request.body.is_finished() => Length::Upgrade,
         Content::Upgrade(_) => {
             // Nobody can have asked for it.
             response = Response::new(Status::BAD_REQUEST).header("connection", "close");
-            stays = false;
             Length::Known(0)
         }
         _ if is_bodiless => Length::None,
@@ -76,14 +75,17 @@ pub(crate) fn respond(
         Content::Shared(bytes) => Length::Known(bytes.len() as u64),
         Content::Reader(_, length) => Length::Known(*length),
     };
-    if matches!(length, Length::Close) && !is_head {
-        stays = false;
-    }
-    let sends_body = !is_head && !is_bodiless;
-    if std::mem::take(&mut request.body.state.expects_continue) && matches!(response.content, Content::Made(_)) && sends_body {
+    if request.body.state.expects_continue && matches!(length, Length::Chunked) && sends_body {
         // It may be read while the answer is made; later it would be too late to ask for it.
+        request.body.state.expects_continue = false;
         request.body.link.out().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
+    let mut stays = may_stay && index.keep_alive && !response.closes && body_allows_more(request);
+    if matches!(length, Length::Close) && sends_body {
+        stays = false;
+    }
+    // Too late to say it.
+    request.body.state.expects_continue = false;
     write_head(request.body.link.out(), &response, &length, stays, index.version);
     let after = if stays { After::Stay } else { After::Close };
     match response.content {

@@ -54,7 +54,7 @@ impl HeadError {
             Self::Malformed => "the head of the request is malformed",
             Self::TooLong => "the head of the request is too long",
             Self::TooManyHeaders => "the request has too many header fields",
-            Self::Version => "only HTTP/1.0 and HTTP/1.1 are spoken here",
+            Self::Version => "only versions 1.0 and 1.1 are spoken here",
             Self::Target => "the target of the request is malformed",
             Self::Host => "the request needs one valid Host",
             Self::ContentLength => "the Content-Length of the request is invalid",

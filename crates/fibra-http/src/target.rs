@@ -20,7 +20,8 @@ pub(crate) fn parse(method: &str, target: &[u8]) -> Result<Parts, HeadError> {
         return Err(HeadError::Target);
     }
     if method == "CONNECT" {
-        let is_complete = is_authority(target) && target.iter().rposition(|byte| *byte == b':').is_some_and(|colon| colon > 0);
+        let is_complete =
+            is_authority(target) && target.iter().rposition(|byte| *byte == b':').is_some_and(|colon| colon > 0);
         let has_port = target.last().is_some_and(u8::is_ascii_digit);
         return if is_complete && has_port {
             Ok(Parts { authority: Some((0, target.len())), ..Parts::default() })
@@ -55,9 +56,7 @@ pub(crate) fn parse(method: &str, target: &[u8]) -> Result<Parts, HeadError> {
 
 fn path_and_query(target: &[u8], start: usize, authority: Option<(usize, usize)>) -> Parts {
     match target[start..].iter().position(|byte| *byte == b'?') {
-        Some(mark) => {
-            Parts { authority, path: (start, start + mark), query: Some((start + mark + 1, target.len())) }
-        }
+        Some(mark) => Parts { authority, path: (start, start + mark), query: Some((start + mark + 1, target.len())) },
         None => Parts { authority, path: (start, target.len()), query: None },
     }
 }
@@ -77,7 +76,8 @@ pub(crate) fn is_authority(bytes: &[u8]) -> bool {
     };
     let host_is_valid = match host {
         [b'[', inside @ .., b']'] => {
-            !inside.is_empty() && inside.iter().all(|byte| byte.is_ascii_alphanumeric() || b":.-_~!$&'()*+,;=%".contains(byte))
+            !inside.is_empty()
+                && inside.iter().all(|byte| byte.is_ascii_alphanumeric() || b":.-_~!$&'()*+,;=%".contains(byte))
         }
         _ => host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=".contains(byte)),
     };
@@ -115,7 +115,21 @@ mod tests {
 
     #[test]
     fn what_is_no_target() {
-        for target in ["", "*", "a", "a/b", "/a#b", "/\u{e9}", "/a b", "/\x7f", "ftp://a/", "http://", "http:///x", "http://a@b/", "?"] {
+        for target in [
+            "",
+            "*",
+            "a",
+            "a/b",
+            "/a#b",
+            "/\u{e9}",
+            "/a b",
+            "/\x7f",
+            "ftp://a/",
+            "http://",
+            "http:///x",
+            "http://a@b/",
+            "?",
+        ] {
             assert_eq!(shown("GET", target), None, "{target:?}");
         }
         for target in ["/", "a.example", "http://a.example:80/", ":80", "a.example:", "a:b", "a,b:80"] {
@@ -128,7 +142,10 @@ mod tests {
         for host in ["", "a", "a.example:80", "127.0.0.1:8080", "[::1]", "[::1]:80", "xn--a", "a:"] {
             assert!(is_authority(host.as_bytes()), "{host:?}");
         }
-        for host in ["a b", "a,b", "a/b", "a@b", "a:b", "[::1", "::1", "a?b", "a\"", "a:123456", "[]", "[::1]x", "a:80:80", "\u{e9}"] {
+        for host in [
+            "a b", "a,b", "a/b", "a@b", "a:b", "[::1", "::1", "a?b", "a\"", "a:123456", "[]", "[::1]x", "a:80:80",
+            "\u{e9}",
+        ] {
             assert!(!is_authority(host.as_bytes()), "{host:?}");
         }
     }
