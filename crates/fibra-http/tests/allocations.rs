@@ -48,21 +48,18 @@ fn allocations(request: &str, group: usize, handler: fn(&mut Request<'_>) -> Res
         let (mut client, server) = fibra::net::UnixStream::pair().unwrap();
         // The handler says how often its thread has allocated so far; a fiber stays on its thread.
         let serving = fibra::spawn(move || {
-            let counts = std::sync::Mutex::new((0, 0, 0));
+            let (calls, first, last) = (Cell::new(0), Cell::new(0), Cell::new(0));
             let served = serve_connection(server, &Limits::default(), |request: &mut Request<'_>| {
-                let mut counts = counts.lock().unwrap();
-                counts.0 += 1;
-                match counts.0 {
-                    WARM => counts.1 = ALLOCATIONS.get(),
-                    number if number == WARM + COUNTED => counts.2 = ALLOCATIONS.get(),
-                    _ => {}
+                calls.set(calls.get() + 1);
+                if calls.get() == WARM {
+                    first.set(ALLOCATIONS.get());
+                } else if calls.get() == WARM + COUNTED {
+                    last.set(ALLOCATIONS.get());
                 }
-                drop(counts);
                 handler(request)
             });
             assert_eq!(served.unwrap(), (WARM + COUNTED) as u64);
-            let counts = counts.into_inner().unwrap();
-            counts.2 - counts.1
+            last.get() - first.get()
         });
         // On a thread of its own, so that it is not counted.
         let request = request.repeat(group);

@@ -84,7 +84,7 @@ fn curl() {
     let numbers: String = (0..10_000).map(|number| format!("{number}\n")).collect();
     assert_eq!(text(ask(&[], "/stream")), numbers);
     assert_eq!(text(ask(&["--http1.0"], "/stream")), numbers);
-    let large: Vec<u8> = (0..2_000_000u32).map(|number| (number * 31 >> 3) as u8).collect();
+    let large: Vec<u8> = (0..2_000_000u32).map(|number| ((number * 31) >> 3) as u8).collect();
     let file = File::new("upload", &large);
     let at = format!("@{}", file.text());
     // With a length, in chunks, and after waiting to be told.
