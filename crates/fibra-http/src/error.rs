@@ -10,7 +10,8 @@ use crate::status::Status;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum HeadError {
-    /// It is not of the form that RFC 9112 gives it: a bare line feed, a folded line, a space before a colon, a byte that must not be there.
+    /// It is not of the form that RFC 9112 gives it: a bare line feed, a folded line, a space before a colon, a byte that must not be
+    /// there.
     Malformed,
     /// It is longer than [`Limits::max_head_bytes`](crate::Limits::max_head_bytes).
     TooLong,

@@ -89,7 +89,8 @@ impl Response {
         Self::new(Status::OK).with_body(bytes).typed("application/octet-stream")
     }
 
-    /// 200, with the first `length` bytes that a reader gives: a file, say. If it gives fewer, the connection is closed in the middle of it.
+    /// 200, with the first `length` bytes that a reader gives: a file, say. If it gives fewer, the connection is closed in the middle of
+    /// it.
     ///
     /// ```
     /// use fibra_http::Response;
@@ -103,8 +104,9 @@ impl Response {
         response
     }
 
-    /// 200, with a body that is made while it is sent, of a length that nobody knows yet: in chunks, or to a client of version 1.0 up to the
-    /// end of the connection. If `make` fails or panics, the connection is closed, so that the client does not take a part for all of it.
+    /// 200, with a body that is made while it is sent, of a length that nobody knows yet: in chunks, or to a client of version 1.0 up to
+    /// the end of the connection. If `make` fails or panics, the connection is closed, so that the client does not take a part for all of
+    /// it.
     ///
     /// ```
     /// use std::io::Write;

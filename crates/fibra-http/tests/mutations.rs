@@ -1,7 +1,7 @@
 //! Whatever comes, the server does not panic, does not hang, and answers with a status or not at all.
 //!
-//! Valid requests are changed by chance (bytes flipped, dropped, doubled, pieces exchanged) and fed in pieces of every size over a transport
-//! in memory. The seed is printed if a test fails, and can be given back in `FIBRA_HTTP_SEED`.
+//! Valid requests are changed by chance (bytes flipped, dropped, doubled, pieces exchanged) and fed in pieces of every size over a
+//! transport in memory. The seed is printed if a test fails, and can be given back in `FIBRA_HTTP_SEED`.
 
 mod support;
 
@@ -19,7 +19,8 @@ const ROUNDS: u64 = 20_000 / SLOWDOWN;
 const SEEDS: &[&str] = &[
     "GET /path?query HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n",
     "POST / HTTP/1.1\r\nHost: a.example:8080\r\nContent-Length: 11\r\n\r\nhello world",
-    "POST / HTTP/1.1\r\nHost: [::1]\r\nTransfer-Encoding: chunked\r\n\r\n5;x=\"y\"\r\nhello\r\n6\r\n world\r\n0\r\nA: b\r\n\r\n",
+    "POST / HTTP/1.1\r\nHost: [::1]\r\nTransfer-Encoding: chunked\r\n\r\n\
+     5;x=\"y\"\r\nhello\r\n6\r\n world\r\n0\r\nA: b\r\n\r\n",
     "HEAD http://a.example/x HTTP/1.1\r\nHost: t\r\nConnection: keep-alive, foo\r\n\r\n",
     "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
     "POST / HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc",

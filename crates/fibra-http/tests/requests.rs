@@ -41,7 +41,8 @@ fn method_target_version_and_headers() {
         assert_eq!(request.body().announced(), Some(0));
         format!("{} {} {:?} {:?}", request.method(), request.path(), request.query(), request.host())
     });
-    let rest: &[u8] = b" HTTP/1.1\r\nHost: a.example\r\nX-One:  1\t \r\nx-one:2\r\nX-Latin: caf\xe9\r\nConnection: keep-alive, Foo\r\nempty:\r\n\r\n";
+    let rest: &[u8] = b" HTTP/1.1\r\nHost: a.example\r\nX-One:  1\t \r\nx-one:2\r\n\
+        X-Latin: caf\xe9\r\nConnection: keep-alive, Foo\r\nempty:\r\n\r\n";
     let mut client = server.connect();
     let mut ask = |line: &str| client.ask([line.as_bytes(), rest].concat()).text().to_owned();
     assert_eq!(ask("GET /a/b?c=d"), "GET /a/b Some(\"c=d\") Some(\"a.example\")");

@@ -114,8 +114,8 @@ fn after_the_grace_what_is_left_is_cancelled() {
     }
 }
 
-/// Clients that ask again and again, on new connections and old ones, while the server stops: whoever got a request through to a handler gets
-/// its answer.
+/// Clients that ask again and again, on new connections and old ones, while the server stops: whoever got a request through to a handler
+/// gets its answer.
 #[test]
 fn drain_under_load_loses_nothing_that_was_begun() {
     let _watchdog = watchdog(120);
