@@ -82,3 +82,8 @@ pub use status::Status;
 pub use transport::{Layered, Transport};
 pub use upgrade::Upgraded;
 pub use writer::BodyWriter;
+
+/// The program in the prose is a test too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
