@@ -38,6 +38,7 @@ fn a_small_tour_shows_every_part() {
         "\"unlucky\" panicked: the disk is on fire",
         "Cancellation",
         "was cancelled",
+        "Sockets",
         "Blocking work",
         "All in all",
     ] {

@@ -92,7 +92,6 @@
 #![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
 
 pub mod channel;
-#[cfg(not(any(loom, shuttle)))]
 mod driver;
 mod fiber;
 #[cfg(not(any(loom, shuttle)))]

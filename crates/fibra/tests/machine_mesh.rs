@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fibra::machine::{
-    CANCELLED, Cancel, Child, Done, Doorbell, EventLoop, Machine, MachineRef, Notice, OP_TIMER, OpId, OpPool, Overflow,
-    PoolGauge, Ports, Request, RingReader, Seat, Timestamp, UNREACHABLE, ring,
+    CANCELLED, Child, Doorbell, EventLoop, Machine, MachineRef, OP_TIMER, OpId, OpPool, Overflow, PoolGauge, Port,
+    Ports, Queue, Request, RingReader, Seat, Timestamp, UNREACHABLE, ring,
 };
 
 const NUMBER: u32 = 1;
@@ -31,8 +31,8 @@ macro_rules! stay_on_their_thread {
     };
 }
 
-// S3-28: what a machine has in its hands does not leave its thread but through the loop.
-stay_on_their_thread!(EventLoop, Ports<'static>, Request, Done, Cancel, Notice, Child<Holder>);
+// S3-28: queues and what works on them do not leave their thread. (Single operations may: they have one owner, and go home by mail.)
+stay_on_their_thread!(EventLoop, Ports<'static>, Port, Queue<Request>, Child<Holder>);
 
 /// Sends numbers to a machine of another loop, several at a time, and checks that they come back in order.
 struct Sender {

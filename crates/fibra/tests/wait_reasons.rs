@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use fibra::machine::{CANCELLED, EventLoop, Machine, Ports, Request, Timestamp};
 use fibra::net::{TcpListener, TcpStream, UnixStream};
 use fibra::sync::{
     Barrier, Condvar, Event, Mutex, OnceLock, ReentrantMutex, RwLock, RwLockUpgradableReadGuard, Semaphore, WaitGroup,
@@ -82,6 +83,8 @@ fn play(reason: WaitReason) {
         WaitReason::NetWrite => net_write(),
         WaitReason::NetAccept => net_accept(),
         WaitReason::NetConnect => net_connect(),
+        WaitReason::MachineCall => machine_call(),
+        WaitReason::MachineIdle => machine_idle(),
         WaitReason::OnceWait => once_wait(),
         WaitReason::WaitGroupWait => wait_group_wait(),
         WaitReason::BarrierWait => barrier_wait(),
@@ -266,6 +269,45 @@ fn net_connect() {
         let (_, from) = listener.accept().unwrap();
         assert_eq!(from, stream.local_addr().unwrap());
     }
+}
+
+/// Answers only what is cancelled.
+struct Silent(Vec<Request>, #[allow(dead_code)] Option<Counted>);
+
+impl Machine for Silent {
+    fn tick(&mut self, _: Timestamp, ports: &mut Ports<'_>) {
+        while let Some(request) = ports.input.submissions.pop() {
+            self.0.push(request);
+        }
+        while ports.input.cancellations.pop().is_some() {
+            ports.complete(self.0.remove(0), CANCELLED);
+        }
+    }
+}
+
+// The machine is told, and what was sent is dropped when it has answered.
+fn machine_call() {
+    let (runtime, drops) = (runtime(), Arc::new(AtomicUsize::new(0)));
+    let machine = runtime.attach(Silent(Vec::new(), None));
+    let sent = Counted(drops.clone());
+    let victim = Victim::start(&runtime, move || drop(machine.call(0, sent)));
+    victim.until_parked(&runtime, 1);
+    victim.cancel();
+    victim.unwound();
+    support::eventually(|| drops.load(SeqCst) == 1, || format!("{drops:?}"));
+    until_parked(&runtime, 1);
+}
+
+// The loop ends in order: its machine is dropped.
+fn machine_idle() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let counted = Counted(drops.clone());
+    cancelled_in(move || {
+        let looping = EventLoop::new().app(Silent(Vec::new(), Some(counted)));
+        let _watched = looping.stopper();
+        looping.run().unwrap();
+    });
+    assert_eq!(drops.load(SeqCst), 1);
 }
 
 // A cancelled request holds nothing, and whoever is behind it goes on.

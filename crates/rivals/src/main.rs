@@ -19,6 +19,7 @@
     reason = "a program beside the runtime: its peers' threads are not fibra's to model"
 )]
 
+mod load;
 mod measure;
 mod peers;
 mod plan;
@@ -34,6 +35,7 @@ use crate::workloads::ALL;
 const USAGE: &str = "\
 usage: rivals [workloads...] [--quick] [--rounds N] [--json FILE] [--markdown]
        rivals --one <workload> peer=<peer> [key=value...]    one measurement in this process (what the parent starts)
+       rivals --serve http peer=<peer> w=<n> port=<n>        only the server, until it is killed (see crates/rivals/wrk)
 
   --quick      tiny sizes, one round: shows that everything works, says nothing of speed
   --rounds N   rounds per case, interleaved between the peers (default 5)
@@ -44,6 +46,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|a| a == "--one") {
         return one(&arguments[1..]);
+    }
+    if arguments.first().is_some_and(|a| a == "--serve") {
+        return serve(&arguments[1..]);
     }
     match Options::parse(&arguments) {
         Ok(Some(options)) => run(&options),
@@ -132,6 +137,18 @@ fn one(arguments: &[String]) -> ExitCode {
         measure::pin_to_one_core();
     }
     side(&params).print();
+    ExitCode::SUCCESS
+}
+
+/// A server of the `http` workload, for a client in another process.
+fn serve(arguments: &[String]) -> ExitCode {
+    let Some(("http", peer, params)) =
+        parse_one(arguments).map(|(workload, peer, params)| (workload.name, peer, params))
+    else {
+        eprintln!("rivals: --serve takes http, peer=<name>, w=<number> and port=<number>\n{USAGE}");
+        return ExitCode::from(2);
+    };
+    workloads::serve_http(peer, &params);
     ExitCode::SUCCESS
 }
 

@@ -7,6 +7,8 @@
 //! timers.rs     ten thousand sleepers, none early
 //! failure.rs    a panic that stays in its fiber
 //! cancel.rs     a fiber that is asked to end, and cleans up
+//! scope.rs      fibers that borrow, and a tree of them that is given a moment
+//! net.rs        an echo server and its clients
 //! blocking.rs   calls that block a thread, moved out of the way
 //! ```
 //!
@@ -17,6 +19,7 @@ mod blocking;
 mod cancel;
 mod failure;
 mod many;
+mod net;
 mod page;
 mod scope;
 mod select;
@@ -45,6 +48,7 @@ const PARTS: &[Part] = &[
     Part { title: "A panic stays in its fiber", run: failure::run },
     Part { title: "Cancellation", run: cancel::run },
     Part { title: "Scopes", run: scope::run },
+    Part { title: "Sockets", run: net::run },
     Part { title: "Blocking work", run: blocking::run },
 ];
 

@@ -68,8 +68,10 @@ impl WeakRegistrar {
         self.0.upgrade().filter(|instance| instance.process == std::process::id()).map(Registrar)
     }
 
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.0.ptr_eq(&other.0)
+    /// Whose it is: no other driver has this for as long as this exists.
+    #[inline]
+    pub(crate) fn id(&self) -> *const () {
+        self.0.as_ptr().cast()
     }
 }
 
@@ -78,10 +80,10 @@ impl Registrar {
         WeakRegistrar(Arc::downgrade(&self.0))
     }
 
-    /// Is this the one that `weak` stands for?
+    /// As that of its weak ones.
     #[inline]
-    pub(crate) fn is(&self, weak: &WeakRegistrar) -> bool {
-        std::ptr::eq(Arc::as_ptr(&self.0), weak.0.as_ptr())
+    pub(crate) fn id(&self) -> *const () {
+        Arc::as_ptr(&self.0).cast()
     }
 
     /// Is anything watched? A hint, unless the calling thread did it.
@@ -101,7 +103,7 @@ impl Registrar {
         };
         let mut events = libc::EPOLLET;
         if to.contains(Interest::READ) {
-            events |= libc::EPOLLIN | libc::EPOLLRDHUP;
+            events |= libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLPRI;
         }
         if to.contains(Interest::WRITE) {
             events |= libc::EPOLLOUT;
@@ -168,7 +170,8 @@ impl Platform for Epoll {
             self.taken += 1;
             // A kick has done what it is for by ending the wait.
             if event.u64 != KICK {
-                return Some(Completion { key: Key::from_bits(event.u64), ready: possible(event.events) });
+                let ends = event.events & ENDS != 0;
+                return Some(Completion { key: Key::from_bits(event.u64), ready: possible(event.events), ends });
             }
         }
         None
@@ -183,9 +186,12 @@ impl Platform for Epoll {
     }
 }
 
+/// More than data: the end of the stream, an error, or urgent data, before which a read stops although there is more.
+const ENDS: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLPRI) as u32;
+
 /// What these events make possible.
 fn possible(events: u32) -> Interest {
-    const READ: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32; // Readable, or its end.
+    const READ: u32 = libc::EPOLLIN as u32 | ENDS; // Readable, or its end.
     const WRITE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32; // Writable, or broken.
     let read = if events & READ != 0 { Interest::READ } else { Interest::NONE };
     let write = if events & WRITE != 0 { Interest::WRITE } else { Interest::NONE };

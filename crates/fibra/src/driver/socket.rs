@@ -8,7 +8,8 @@ use super::{Interest, Timeout};
 use crate::prim::clock;
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 use std::{io, mem, ptr};
 
 /// Waits until what is asked for may be possible; errors and hang-ups count, trying tells. False: time was up. Blocks the thread.
@@ -126,17 +127,48 @@ fn new_socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
 
 fn set_option(socket: &OwnedFd, option: c_int) -> io::Result<()> {
     let on: c_int = 1;
-    // SAFETY: the option is an int, which lives through the call.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            (&raw const on).cast(),
-            size_of::<c_int>() as libc::socklen_t,
-        )
-    };
+    // SAFETY: the option is an int.
+    unsafe { set_option_to(socket.as_fd(), option, &on) }
+}
+
+/// Sets an option of the socket itself.
+///
+/// # Safety
+/// Options of this name are of this type.
+unsafe fn set_option_to<T>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the value lives through the call, and is of the option's type (the caller's promise).
+    let done =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, ptr::from_ref(value).cast(), len) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// How long closing the socket waits for what was written (`SO_LINGER`); zero: it resets the connection.
+pub(crate) fn set_linger(socket: BorrowedFd<'_>, linger: Option<Duration>) -> io::Result<()> {
+    let seconds = linger.map_or(0, |linger| c_int::try_from(linger.as_secs()).unwrap_or(c_int::MAX));
+    let value = libc::linger { l_onoff: c_int::from(linger.is_some()), l_linger: seconds };
+    // SAFETY: the option is a `linger`.
+    unsafe { set_option_to(socket, libc::SO_LINGER, &value) }
+}
+
+/// What `set_linger` has set.
+pub(crate) fn linger(socket: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
+    let mut value = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut len = size_of::<libc::linger>() as libc::socklen_t;
+    let (option, to) = (libc::SO_LINGER, (&raw mut value).cast());
+    // SAFETY: the option is a `linger`, which has this length and lives through the call, as the length does.
+    let done = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, to, &raw mut len) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((value.l_onoff != 0).then(|| Duration::from_secs(value.l_linger.unsigned_abs().into())))
+}
+
+/// Copies what can be received, and leaves it there.
+pub(crate) fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the buffer has this length, and is ours to write to.
+    let len = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_PEEK) };
+    usize::try_from(len).map_err(|_| io::Error::last_os_error())
 }
 
 fn begin_connect(address: &Address) -> io::Result<OwnedFd> {
@@ -163,13 +195,15 @@ pub(crate) fn connect_unix(name: &[u8], is_abstract: bool) -> io::Result<OwnedFd
     begin_connect(&Address::of_unix(name, is_abstract)?)
 }
 
-fn bind(address: &SocketAddr, kind: c_int) -> io::Result<OwnedFd> {
+fn bind(address: &SocketAddr, kind: c_int, shared: bool) -> io::Result<OwnedFd> {
     let address = Address::of(address);
     let socket = new_socket(address.family, kind)?;
     if kind == libc::SOCK_STREAM {
         set_option(&socket, libc::SO_REUSEADDR)?;
     }
-    set_option(&socket, libc::SO_REUSEPORT)?;
+    if shared {
+        set_option(&socket, libc::SO_REUSEPORT)?;
+    }
     // SAFETY: the address has that length and lives through the call.
     if unsafe { libc::bind(socket.as_raw_fd(), address.as_ptr(), address.len as libc::socklen_t) } < 0 {
         return Err(io::Error::last_os_error());
@@ -179,14 +213,15 @@ fn bind(address: &SocketAddr, kind: c_int) -> io::Result<OwnedFd> {
 
 /// A UDP socket whose port others may bind too (`SO_REUSEPORT`).
 pub(crate) fn bind_datagram_shared(address: &SocketAddr) -> io::Result<OwnedFd> {
-    bind(address, libc::SOCK_DGRAM)
+    bind(address, libc::SOCK_DGRAM, true)
 }
 
-/// A TCP listener whose port others may listen on too (`SO_REUSEPORT`).
-pub(crate) fn listen_shared(address: &SocketAddr) -> io::Result<OwnedFd> {
-    /// As std's; the kernel cuts it at `net.core.somaxconn`.
-    const BACKLOG: c_int = 4096;
-    let socket = bind(address, libc::SOCK_STREAM)?;
+/// A TCP listener; shared: its port others may listen on too (`SO_REUSEPORT`).
+pub(crate) fn listen(address: &SocketAddr, shared: bool) -> io::Result<OwnedFd> {
+    /// The kernel cuts it at `net.core.somaxconn`. (std asks for 128: a burst of connections beyond that waits for a second each, until
+    /// its first packet is sent again.)
+    const BACKLOG: c_int = c_int::MAX;
+    let socket = bind(address, libc::SOCK_STREAM, shared)?;
     // SAFETY: the call takes no pointers.
     if unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) } < 0 {
         return Err(io::Error::last_os_error());
@@ -213,7 +248,6 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     #[test]
@@ -252,11 +286,11 @@ mod tests {
 
     #[test]
     fn shared_ports_are_shared() {
-        let first = TcpListener::from(listen_shared(&"127.0.0.1:0".parse().unwrap()).unwrap());
+        let first = TcpListener::from(listen(&"127.0.0.1:0".parse().unwrap(), true).unwrap());
         let address = first.local_addr().unwrap();
-        let second = TcpListener::from(listen_shared(&address).unwrap());
+        let second = TcpListener::from(listen(&address, true).unwrap());
         assert_eq!(second.local_addr().unwrap(), address);
-        assert!(TcpListener::bind(address).is_err());
+        assert!(listen(&address, false).is_err() && TcpListener::bind(address).is_err());
         assert!(bind_datagram_shared(&address).is_ok());
     }
 

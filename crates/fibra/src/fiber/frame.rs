@@ -66,6 +66,8 @@ pub(crate) mod flag {
     /// One half of a `join`, offered to whoever is free. The joining fiber outlives it and holds what it runs, so it is not counted in a
     /// root scope and runs, or is given back, even if it is cancelled before it starts.
     pub(crate) const HALF: u32 = 1 << 16;
+    /// It calls wakers for its worker; see `sched::wakers`.
+    pub(crate) const CALLS_WAKERS: u32 = 1 << 17;
     /// Why it was cancelled; 4 bits, written before CANCEL is set.
     pub(crate) const REASON_SHIFT: u32 = 8;
     pub(crate) const REASON_MASK: u32 = 0xF << REASON_SHIFT;

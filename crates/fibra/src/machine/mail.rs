@@ -18,7 +18,7 @@ use std::ptr;
 
 use super::node::Link;
 use crate::prim::CacheLine;
-use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 
 /// The end of the mail: what `head` is when nothing can be put in any more. No link has an odd address.
@@ -135,6 +135,19 @@ impl fmt::Debug for Mail {
     }
 }
 
+/// The first number that is not a root's: 0 is the app, 1 the platform.
+const FIRST_FREE: u32 = 2;
+
+/// What wakes the owner of some mail.
+#[cfg(not(any(loom, shuttle)))]
+#[derive(Debug, Clone)]
+pub(super) enum Bell {
+    /// A thread that sleeps in its driver.
+    Driver(crate::driver::Kicker),
+    /// A fiber, or an async task.
+    Waker(std::task::Waker),
+}
+
 /// The address of an event loop: its mail, and how to wake it. Outlives the loop.
 #[derive(Debug)]
 pub(super) struct Post {
@@ -144,8 +157,11 @@ pub(super) struct Post {
     /// Handles outside the loop by which something can still happen to it: doorbells and stoppers.
     outside: AtomicUsize,
     stop: AtomicBool,
+    /// How to wake it; none before it has slept for the first time.
     #[cfg(not(any(loom, shuttle)))]
-    kicker: std::sync::OnceLock<crate::driver::Kicker>,
+    bell: crate::prim::sync::Mutex<Option<Bell>>,
+    /// The number that the next machine here gets.
+    next_machine: AtomicU32,
     #[cfg(any(loom, shuttle))]
     pub(super) bell: (crate::prim::sync::Mutex<bool>, crate::prim::sync::Condvar),
 }
@@ -158,7 +174,8 @@ impl Post {
             outside: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             #[cfg(not(any(loom, shuttle)))]
-            kicker: std::sync::OnceLock::new(),
+            bell: crate::prim::sync::Mutex::new(None),
+            next_machine: AtomicU32::new(FIRST_FREE),
             #[cfg(any(loom, shuttle))]
             bell: (crate::prim::sync::Mutex::new(false), crate::prim::sync::Condvar::new()),
         }
@@ -208,17 +225,29 @@ impl Post {
         self.stop.load(Ordering::SeqCst)
     }
 
+    /// A number for one more machine: no two machines of a loop ever have the same.
+    pub(super) fn number_machine(&self) -> u32 {
+        // Relaxed: unique, that is all. Saturating: the last number is given out again and again, and refused by the table.
+        let next = self.next_machine.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1));
+        next.expect("a loop has had 2^32 machines")
+    }
+
+    /// Before the first sleep, and whenever somebody else than before is to be woken.
     #[cfg(not(any(loom, shuttle)))]
-    pub(super) fn set_kicker(&self, kicker: crate::driver::Kicker) {
-        let first = self.kicker.set(kicker);
-        debug_assert!(first.is_ok(), "one loop per address");
+    pub(super) fn set_bell(&self, bell: Bell) {
+        let before = self.bell.lock().replace(bell);
+        // Without the lock: the waker is its owner's.
+        drop(before);
     }
 
     #[cfg(not(any(loom, shuttle)))]
     fn kick(&self) {
-        // Nobody sleeps before the kicker is there.
-        if let Some(kicker) = self.kicker.get() {
-            kicker.kick();
+        // Nobody sleeps before the bell is there. Called without the lock: it may be anybody's waker.
+        let bell = self.bell.lock().clone();
+        match bell {
+            Some(Bell::Driver(kicker)) => kicker.kick(),
+            Some(Bell::Waker(waker)) => waker.wake(),
+            None => {}
         }
     }
 

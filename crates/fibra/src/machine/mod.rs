@@ -15,6 +15,7 @@
 //! | be told again and again | [`Op::standing`], [`Ports::ring`], [`Doorbell`], [`Notice`]; [`ring`](ring()), [`channel`](channel()) |
 //! | let time pass | [`OP_TIMER`] |
 //! | build of parts | [`Ports::child`], [`Child`] |
+//! | run beside fibers | [`Runtime::attach`](crate::Runtime::attach), [`MachineRef::call`], [`Caller`] |
 //!
 //! # What holds
 //!
@@ -33,14 +34,19 @@
 
 // For readers of the source. Above this module: `sched` (the worker's loop, which has the timers), `wait`. Below: `driver`, `prim`.
 // From the bottom up:
-// `table`, `timer`, `mail`, `node`, `pool`, `op`, `ring`, `routing`, `port`, `machine`, `event_loop`; each says what it relies on.
+// `table`, `timer`, `mail`, `node`, `pool`, `op`, `ring`, `mesh`, `routing`, `port`, `machine`, `call`, `rounds`, `event_loop`; each says
+// what it relies on. What needs fibers (`EventLoop::run`, `Runtime::attach`, `MachineRef::call`) is in `scope::machines`.
 
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod call;
 #[cfg(not(any(loom, shuttle)))]
 mod event_loop;
 #[cfg(not(any(loom, shuttle)))]
 #[allow(clippy::module_inception)] // That is what it is about.
 mod machine;
 mod mail;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod mesh;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
 mod node;
@@ -51,6 +57,8 @@ mod port;
 #[cfg(not(any(loom, shuttle)))]
 mod ring;
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) mod rounds;
+#[cfg(not(any(loom, shuttle)))]
 mod routing;
 #[cfg(not(any(loom, shuttle)))]
 mod table;
@@ -59,8 +67,10 @@ pub(crate) mod timer;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use self::{
-    event_loop::{EventLoop, Seat, Stopper},
+    call::{Answer, CallError, Caller},
+    event_loop::EventLoop,
     machine::{Child, Machine},
+    mesh::{Seat, Stopper},
     node::{ABANDONED, CANCELLED, MachineRef, UNREACHABLE},
     op::{Cancel, Done, Doorbell, Notice, OP_TIMER, Op, OpId, Request, Timestamp, TraceId},
     pool::{Exhausted, OpPool, PoolGauge},

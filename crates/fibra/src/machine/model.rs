@@ -249,5 +249,3 @@ fn model_mail_against_close() {
 
 /// An operation on its way to another thread. Loops send them by mail; here a thread is simply born with one.
 struct Dropping(Option<Owned>);
-// SAFETY: an owner may be anywhere, one at a time; its data is `Send`.
-unsafe impl Send for Dropping {}

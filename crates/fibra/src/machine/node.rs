@@ -252,6 +252,10 @@ impl fmt::Debug for Node {
 /// The ownership of a node: see the head of this file.
 pub(super) struct Owned(NonNull<Node>);
 
+// SAFETY: there is one owner, wherever it is; what it alone touches goes with it, and the data is `Send`. What others touch is atomic or
+// fixed. (Not `Sync`: the data need not be.)
+unsafe impl Send for Owned {}
+
 impl Owned {
     /// Takes a free node into use.
     ///
@@ -423,6 +427,9 @@ impl fmt::Debug for Owned {
 
 /// A counted reference to a node that somebody else owns.
 pub(super) struct NodeRef(NonNull<Node>);
+
+// SAFETY: a reference touches only what is fixed while there are references, what is atomic, and a link that its mark makes its own.
+unsafe impl Send for NodeRef {}
 
 impl NodeRef {
     fn node(&self) -> &Node {

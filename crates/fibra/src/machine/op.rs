@@ -136,9 +136,6 @@ pub struct Op<D> {
     _data: PhantomData<D>,
 }
 
-// SAFETY: nobody else knows an operation that was not submitted, and its data is `Send`.
-unsafe impl<D: Send> Send for Op<D> {}
-
 impl<D: Send + 'static> Op<D> {
     pub(super) fn new(owned: Owned) -> Self {
         Self { owned, _data: PhantomData }
@@ -230,6 +227,41 @@ impl Request {
         Timestamp(self.owned.moving().deadline)
     }
 
+    /// Answers it from anywhere: a machine may hand a request to a fiber or to another thread, which does the work and calls this. The
+    /// answer goes home by mail. On the machine's own loop [`Ports::complete`](super::Ports::complete) is the shorter way.
+    ///
+    /// ```
+    /// use fibra::channel::{Sender, unbounded};
+    /// use fibra::machine::{Machine, Ports, Request, Timestamp};
+    ///
+    /// /// Lets a fiber do the work.
+    /// struct Front(Sender<Request>);
+    ///
+    /// impl Machine for Front {
+    ///     fn tick(&mut self, _now: Timestamp, ports: &mut Ports<'_>) {
+    ///         while let Some(request) = ports.input.submissions.pop() {
+    ///             let _ = self.0.send(request); // Not taken, it is dropped, and so answered.
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let rt = fibra::Runtime::builder().workers(2).build()?;
+    /// let (sender, requests) = unbounded();
+    /// let front = rt.attach(Front(sender));
+    /// rt.spawn(move || {
+    ///     for request in requests {
+    ///         let number = *request.data::<i32>().unwrap();
+    ///         fibra::sleep(std::time::Duration::from_millis(1));
+    ///         request.answer(number + 1);
+    ///     }
+    /// });
+    /// assert_eq!(rt.run(|| front.call(0, 41).unwrap().result), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn answer(mut self, result: i32) {
+        self.owned.answer(result);
+    }
+
     /// A handle by which any thread can ring this operation.
     pub fn doorbell(&self) -> Doorbell {
         Doorbell::new(self.owned.reference())
@@ -312,8 +344,6 @@ pub struct Doorbell {
 }
 
 // SAFETY: a reference touches only what is fixed, atomic, or guarded by the mark that a ring sets: see `node`.
-unsafe impl Send for Doorbell {}
-// SAFETY: as above.
 unsafe impl Sync for Doorbell {}
 
 impl Doorbell {

@@ -405,14 +405,15 @@ impl Ports<'_> {
         self.routing.in_flight(self.me)
     }
 
-    /// Ends this loop after the round: the app is dropped first, its operations are cancelled and waited for, then the platform.
+    /// Ends this loop after the round: the app is dropped first, its operations are cancelled and waited for, then the platform. On a
+    /// worker of a runtime, where other machines go on, it is this machine (with its parents) that is dropped.
     pub fn stop(&mut self) {
-        self.routing.stop();
+        self.routing.stop(self.me);
     }
 
-    /// Ends every loop of the mesh.
+    /// Ends every loop of the mesh. On a worker of a runtime it is as [`stop`](Self::stop).
     pub fn stop_all(&mut self) {
-        self.routing.stop_all();
+        self.routing.stop_all(self.me);
     }
 
     /// The time at which this round began.

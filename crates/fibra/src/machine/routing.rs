@@ -16,6 +16,7 @@ use std::ptr;
 use std::rc::Rc;
 
 use super::mail::Post;
+use super::mesh::Mesh;
 use super::node::{Link, MachineRef, NodeRef, Owned, UNREACHABLE};
 use super::op::{Cancel, OpId, Request, Timestamp};
 use super::port::{Message, NotInFlight, Queue};
@@ -47,34 +48,36 @@ struct Registered {
     gone: bool,
     /// It has put something out that its parent has not looked at.
     unseen: bool,
-}
-
-/// The roots that have something to do, in the order in which they came to have it.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Marks {
+    /// Of a root: it is in the list of this [`Mark`].
     marked: [bool; 2],
-    order: [u32; 2],
-    length: usize,
+    /// Of a root: a child somewhere below has put something out since it was last ticked.
+    child_signalled: bool,
+    /// Of a root: how many machines below are `unseen`.
+    unseen_below: usize,
 }
 
-impl Marks {
-    /// Adding twice is adding once.
-    pub(super) fn add(&mut self, root: u32) {
-        if !std::mem::replace(&mut self.marked[root as usize], true) {
-            self.order[self.length] = root;
-            self.length += 1;
-        }
+impl Registered {
+    fn new(parent: Option<u32>) -> Self {
+        let (in_flight, unseen_below) = (0, 0);
+        Self { parent, in_flight, gone: false, unseen: false, marked: [false; 2], child_signalled: false, unseen_below }
     }
+}
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.length == 0
-    }
+/// The two lists of roots that have something to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Something came for it.
+    Input,
+    /// It has put something out.
+    Output,
+}
 
-    /// Takes the whole list; what is marked from now on goes to a new one.
-    pub(super) fn detach(&mut self) -> impl Iterator<Item = u32> + use<> {
-        let taken = std::mem::take(self);
-        taken.order.into_iter().take(taken.length)
-    }
+/// The roots in one of the lists, in the order in which they came to be there.
+#[derive(Debug, Default)]
+struct Marks {
+    order: Vec<u32>,
+    /// The memory of the list that was detached before.
+    spare: Vec<u32>,
 }
 
 /// What is to leave for one other loop: a chain, newest first, that goes out with one compare-exchange and at most one kick.
@@ -143,43 +146,95 @@ impl Drop for Outbox {
 pub(super) struct State {
     pub(super) in_flight: Table<Flight>,
     machines: Table<Registered>,
-    next_machine: u32,
     pub(super) timers: Timers,
     /// Cancellations of machines that are gone, which have no port to put them in.
     pub(super) orphans: Queue<Cancel>,
-    pub(super) with_input: Marks,
-    pub(super) with_output: Marks,
-    /// A child somewhere below this root has put something out.
-    pub(super) child_signalled: [bool; 2],
-    /// How many machines below this root are `unseen`.
-    pub(super) unseen: [usize; 2],
+    marks: [Marks; 2],
     outboxes: Vec<Outbox>,
+    /// Roots that want to go, on a loop that goes on without them.
+    leaving: Vec<u32>,
+}
+
+impl State {
+    /// Puts a root into a list. Adding twice is adding once.
+    pub(super) fn mark(&mut self, mark: Mark, root: u32) {
+        if let Some(registered) = self.machines.get_mut(root as u64)
+            && !std::mem::replace(&mut registered.marked[mark as usize], true)
+        {
+            self.marks[mark as usize].order.push(root);
+        }
+    }
+
+    /// Takes a whole list; what is marked from now on goes to a new one. It is to be [given back](Self::give_back).
+    pub(super) fn detach(&mut self, mark: Mark) -> Vec<u32> {
+        let marks = &mut self.marks[mark as usize];
+        let list = std::mem::replace(&mut marks.order, std::mem::take(&mut marks.spare));
+        for root in &list {
+            if let Some(registered) = self.machines.get_mut(*root as u64) {
+                registered.marked[mark as usize] = false;
+            }
+        }
+        list
+    }
+
+    /// The memory of a list that has been worked through.
+    pub(super) fn give_back(&mut self, mark: Mark, mut list: Vec<u32>) {
+        list.clear();
+        self.marks[mark as usize].spare = list;
+    }
+
+    /// A root is about to be ticked.
+    pub(super) fn before_tick(&mut self, root: u32) {
+        if let Some(registered) = self.machines.get_mut(root as u64) {
+            registered.child_signalled = false;
+        }
+    }
+
+    /// A root was ticked. If a child has signalled and its parent has not looked since, the root is called once more for it. Once: no new
+    /// signal, no call.
+    pub(super) fn after_tick(&mut self, root: u32) {
+        let registered = self.machines.get(root as u64);
+        if registered.is_some_and(|registered| registered.child_signalled && registered.unseen_below > 0) {
+            self.mark(Mark::Input, root);
+        }
+    }
+
+    /// The roots that want to go.
+    pub(super) fn take_leaving(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.leaving)
+    }
+}
+
+/// What kind of loop it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// One that somebody runs: it ends when a machine says so.
+    Thread,
+    /// One of a runtime's workers: machines come and go.
+    Worker,
 }
 
 #[derive(Debug)]
 pub(super) struct Routing {
     pub(super) post: Arc<Post>,
-    mesh: Arc<[Arc<Post>]>,
+    mesh: Arc<Mesh>,
+    owner: Owner,
     pub(super) state: RefCell<State>,
     now: Cell<u64>,
 }
 
 impl Routing {
-    pub(super) fn new(post: Arc<Post>, mesh: Arc<[Arc<Post>]>) -> Self {
-        let outboxes = mesh.iter().map(|_| Outbox::new()).collect();
+    pub(super) fn new(post: Arc<Post>, mesh: Arc<Mesh>, owner: Owner) -> Self {
         let state = State {
             in_flight: Table::new(),
             machines: Table::new(),
-            next_machine: PLATFORM + 1,
             timers: Timers::new(),
             orphans: Queue::new(),
-            with_input: Marks::default(),
-            with_output: Marks::default(),
-            child_signalled: [false; 2],
-            unseen: [0; 2],
-            outboxes,
+            marks: Default::default(),
+            outboxes: mesh.posts().iter().map(|_| Outbox::new()).collect(),
+            leaving: Vec::new(),
         };
-        Self { post, mesh, state: RefCell::new(state), now: Cell::new(0) }
+        Self { post, mesh, owner, state: RefCell::new(state), now: Cell::new(0) }
     }
 
     pub(super) fn thread(&self) -> u32 {
@@ -195,32 +250,36 @@ impl Routing {
     }
 
     pub(super) fn is_alone(&self) -> bool {
-        self.mesh.len() == 1
+        self.mesh.posts().len() == 1
     }
 
-    pub(super) fn stop(&self) {
-        self.post.stop();
+    /// A machine wants its loop to end, or, on a worker, to go.
+    pub(super) fn stop(&self, machine: u32) {
+        match (self.owner, self.root_of(machine)) {
+            (Owner::Thread, _) => self.post.stop(),
+            (Owner::Worker, Some(root)) => self.state.borrow_mut().leaving.push(root),
+            (Owner::Worker, None) => {}
+        }
     }
 
-    pub(super) fn stop_all(&self) {
-        self.mesh.iter().for_each(|post| post.stop());
+    /// The same for every loop.
+    pub(super) fn stop_all(&self, machine: u32) {
+        match self.owner {
+            Owner::Thread => self.mesh.posts().iter().for_each(|post| post.stop()),
+            Owner::Worker => self.stop(machine),
+        }
     }
 
     /// A root machine takes its place.
     pub(super) fn register_root(&self, root: u32) {
-        self.state
-            .borrow_mut()
-            .machines
-            .insert(root as u64, Registered { parent: None, in_flight: 0, gone: false, unseen: false });
+        let state = &mut *self.state.borrow_mut();
+        state.machines.insert(root as u64, Registered::new(None));
+        state.mark(Mark::Input, root);
     }
 
     pub(super) fn register_child(&self, parent: u32) -> u32 {
-        let state = &mut *self.state.borrow_mut();
-        let machine = state.next_machine;
-        state.next_machine = machine.checked_add(1).expect("a loop has had 2^32 machines");
-        state
-            .machines
-            .insert(machine as u64, Registered { parent: Some(parent), in_flight: 0, gone: false, unseen: false });
+        let machine = self.post.number_machine();
+        self.state.borrow_mut().machines.insert(machine as u64, Registered::new(Some(parent)));
         machine
     }
 
@@ -267,28 +326,25 @@ impl Routing {
 
     /// A machine has put something out: its root is looked at.
     pub(super) fn signal(&self, machine: u32) {
-        if let Some(root) = self.root_of(machine) {
-            let state = &mut *self.state.borrow_mut();
-            if machine == root {
-                state.with_output.add(root);
-            } else {
-                state.child_signalled[root as usize] = true;
-                let registered = state.machines.get_mut(machine as u64).expect("it has a root");
-                if !std::mem::replace(&mut registered.unseen, true) {
-                    state.unseen[root as usize] += 1;
-                }
-            }
+        let Some(root) = self.root_of(machine) else { return };
+        let state = &mut *self.state.borrow_mut();
+        if machine == root {
+            return state.mark(Mark::Output, root);
         }
+        let registered = state.machines.get_mut(machine as u64).expect("it has a root");
+        let news = !std::mem::replace(&mut registered.unseen, true);
+        let above = state.machines.get_mut(root as u64).expect("it is there");
+        above.child_signalled = true;
+        above.unseen_below += usize::from(news);
     }
 
     /// The parent of a child looks at what that has put out.
     pub(super) fn seen(&self, machine: u32) {
-        if let Some(root) = self.root_of(machine) {
-            let state = &mut *self.state.borrow_mut();
-            let registered = state.machines.get_mut(machine as u64).expect("it has a root");
-            if std::mem::replace(&mut registered.unseen, false) {
-                state.unseen[root as usize] -= 1;
-            }
+        let Some(root) = self.root_of(machine) else { return };
+        let state = &mut *self.state.borrow_mut();
+        let registered = state.machines.get_mut(machine as u64).expect("it has a root");
+        if std::mem::replace(&mut registered.unseen, false) {
+            state.machines.get_mut(root as u64).expect("it is there").unseen_below -= 1;
         }
     }
 
@@ -343,9 +399,9 @@ impl Routing {
 
     /// Puts a message into the outbox for another loop. Gives it back if there is no such loop.
     pub(super) fn send(&self, thread: u32, message: Message) -> Result<(), Message> {
-        match self.state.borrow_mut().outboxes.get_mut(thread as usize) {
-            Some(outbox) => {
-                outbox.push(message);
+        match self.mesh.index(thread) {
+            Some(index) => {
+                self.state.borrow_mut().outboxes[index].push(message);
                 Ok(())
             }
             None => Err(message),
@@ -353,8 +409,8 @@ impl Routing {
     }
 
     pub(super) fn flush(&self) {
-        for (index, post) in self.mesh.iter().enumerate() {
-            if index as u32 != self.post.thread {
+        for (index, post) in self.mesh.posts().iter().enumerate() {
+            if post.thread != self.post.thread {
                 // Out of the state first: what cannot be sent is dropped, and its data with it.
                 let mut outbox = std::mem::replace(&mut self.state.borrow_mut().outboxes[index], Outbox::new());
                 outbox.flush(post);
@@ -365,9 +421,9 @@ impl Routing {
     /// Whether something is to be done before the loop may sleep.
     pub(super) fn is_pending(&self) -> bool {
         let state = self.state.borrow();
-        !state.with_input.is_empty()
-            || !state.with_output.is_empty()
+        state.marks.iter().any(|marks| !marks.order.is_empty())
             || !state.orphans.is_empty()
+            || !state.leaving.is_empty()
             || !self.post.mail.is_empty()
     }
 }
@@ -382,12 +438,19 @@ mod tests {
     // G-09, S3-06, S3-07: first in, first out; adding twice is adding once; a detached list is a new one's beginning.
     #[test]
     fn marks_are_in_order_and_single() {
-        let mut marks = Marks::default();
-        [PLATFORM, APP, PLATFORM].into_iter().for_each(|root| marks.add(root));
-        let detached = marks.detach();
-        assert!(marks.is_empty());
-        marks.add(APP);
-        assert_eq!(detached.collect::<Vec<_>>(), [PLATFORM, APP]);
-        assert_eq!(marks.detach().collect::<Vec<_>>(), [APP]);
+        let mesh = super::super::Seat::mesh(1).remove(0).mesh.clone();
+        let routing = Routing::new(Arc::new(Post::new(0)), mesh, Owner::Thread);
+        [APP, PLATFORM].into_iter().for_each(|root| routing.register_root(root));
+        let state = &mut *routing.state.borrow_mut();
+        for mark in [Mark::Input, Mark::Output] {
+            let begun = state.detach(mark);
+            state.give_back(mark, begun);
+            [PLATFORM, APP, PLATFORM].into_iter().for_each(|root| state.mark(mark, root));
+            let detached = state.detach(mark);
+            assert_eq!(detached, [PLATFORM, APP]);
+            state.mark(mark, APP);
+            assert_eq!(state.detach(mark), [APP]);
+            assert!(state.detach(mark).is_empty());
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Sockets as arms of a select: readiness, and accepting.
 //!
-//! A completion of the driver says that trying is worth it; the trying is done by whoever won. `ReadyArm` says no more than that.
-//! `AcceptArm` hands out a connection: if somebody else was faster after it won, it waits for the next one.
+//! A completion of the driver says that trying is worth it; the trying is done by whoever was called. `ReadyArm` says no more than that.
+//! `AcceptArm` hands out a connection: if somebody else was faster, it has not won, and the select goes on.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -11,7 +11,7 @@ use std::task::Waker;
 
 use crate::select::case::{Case, Single};
 use crate::select::{Arm, sealed};
-use crate::wait::io::{Direction, Io};
+use crate::wait::io::{Direction, Io, Seen};
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::word::{Arm as ArmNumber, Ticket};
 
@@ -19,7 +19,14 @@ use crate::wait::word::{Arm as ArmNumber, Ticket};
 pub(super) trait Watched {
     fn is_ready(&self, direction: Direction) -> io::Result<bool>;
     fn register(&self, direction: Direction) -> io::Result<()>;
-    fn link(&self, direction: Direction, node: &Node, to: (WaiterRef, Ticket, ArmNumber)) -> io::Result<()>;
+    fn reports(&self, direction: Direction) -> Seen;
+    fn link(
+        &self,
+        direction: Direction,
+        seen: Seen,
+        node: &Node,
+        to: (WaiterRef, Ticket, ArmNumber),
+    ) -> io::Result<bool>;
     fn unlink(&self, direction: Direction, node: &Node);
 }
 
@@ -30,8 +37,17 @@ impl<S: AsFd> Watched for Io<S> {
     fn register(&self, direction: Direction) -> io::Result<()> {
         Io::register(self, direction)
     }
-    fn link(&self, direction: Direction, node: &Node, to: (WaiterRef, Ticket, ArmNumber)) -> io::Result<()> {
-        Io::link(self, direction, node, to.0, to.1, to.2)
+    fn reports(&self, direction: Direction) -> Seen {
+        Io::reports(self, direction)
+    }
+    fn link(
+        &self,
+        direction: Direction,
+        seen: Seen,
+        node: &Node,
+        to: (WaiterRef, Ticket, ArmNumber),
+    ) -> io::Result<bool> {
+        Io::link(self, direction, seen, node, to)
     }
     fn unlink(&self, direction: Direction, node: &Node) {
         Io::unlink(self, direction, node);
@@ -49,11 +65,22 @@ pub struct ReadyArm<'a> {
 struct Wants<'a> {
     io: &'a dyn Watched,
     direction: Direction,
+    /// What had been reported before the last try.
+    seen: Cell<Seen>,
     /// Why it cannot be waited for: then there is nothing to wait for.
     error: RefCell<Option<io::Error>>,
 }
 
-impl Wants<'_> {
+impl<'a> Wants<'a> {
+    fn new(io: &'a dyn Watched, direction: Direction) -> Self {
+        Self { io, direction, seen: Cell::new(io.reports(direction)), error: RefCell::new(None) }
+    }
+
+    /// A try begins.
+    fn begin_try(&self) {
+        self.seen.set(self.io.reports(self.direction));
+    }
+
     /// True: it went wrong, and the arm has won by that.
     fn note(&self, done: io::Result<()>) -> bool {
         match done {
@@ -74,8 +101,10 @@ impl Wants<'_> {
         self.note(self.io.register(self.direction))
     }
 
+    /// After a try in vain. False: there may be something now, or it went wrong.
     fn publish(&self, node: &Node, to: (WaiterRef, Ticket, ArmNumber)) -> bool {
-        !self.has_failed() && !self.note(self.io.link(self.direction, node, to))
+        let linked = || self.io.link(self.direction, self.seen.get(), node, to);
+        !self.has_failed() && linked().unwrap_or_else(|error| !self.note(Err(error)))
     }
 }
 
@@ -84,6 +113,7 @@ impl Single for Wants<'_> {
         if self.has_failed() {
             return true;
         }
+        self.begin_try();
         match self.io.is_ready(self.direction) {
             Ok(true) => true,
             Ok(false) => self.prepare(),
@@ -102,7 +132,7 @@ impl Single for Wants<'_> {
 
 impl<'a> ReadyArm<'a> {
     pub(super) fn new(io: &'a dyn Watched, direction: Direction) -> Self {
-        Self { wants: Wants { io, direction, error: RefCell::new(None) }, told: Cell::new(0) }
+        Self { wants: Wants::new(io, direction), told: Cell::new(0) }
     }
 }
 
@@ -132,8 +162,7 @@ pub(super) trait Listening {
     type Accepted;
     fn watched(&self) -> &dyn Watched;
     /// `WouldBlock`: there is none.
-    fn try_accept(&self) -> io::Result<Self::Accepted>;
-    fn accept_waiting(&self) -> io::Result<Self::Accepted>;
+    fn accept_if_any(&self) -> io::Result<Self::Accepted>;
 }
 
 /// Accepting a connection, as an arm; see [`TcpListener::accepting`](super::TcpListener::accepting). It yields what `accept` returns. If
@@ -155,8 +184,9 @@ impl<T> Single for Offer<'_, T> {
         if self.wants.has_failed() || self.accepted.borrow().is_some() {
             return true;
         }
+        self.wants.begin_try();
         loop {
-            match self.listener.try_accept() {
+            match self.listener.accept_if_any() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.wants.prepare(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 done => {
@@ -174,11 +204,15 @@ impl<T> Single for Offer<'_, T> {
     fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
         self.wants.io.unlink(self.wants.direction, node);
     }
+
+    fn is_won(&self) -> bool {
+        self.try_complete()
+    }
 }
 
 impl<'a, T> AcceptArm<'a, T> {
     pub(super) fn new(listener: &'a dyn Listening<Accepted = T>) -> Self {
-        let wants = Wants { io: listener.watched(), direction: Direction::Read, error: RefCell::new(None) };
+        let wants = Wants::new(listener.watched(), Direction::Read);
         Self { offer: Offer { listener, wants, accepted: RefCell::new(None) }, told: Cell::new(0) }
     }
 }
@@ -196,7 +230,7 @@ impl<T> Arm for AcceptArm<'_, T> {
         if let Some(error) = self.offer.wants.error.take() {
             return Err(error);
         }
-        self.offer.accepted.take().unwrap_or_else(|| self.offer.listener.accept_waiting())
+        self.offer.accepted.take().expect("fibra: the result of an arm that did not win")
     }
 }
 

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use super::addr::{ToSocketAddrs, first_of};
 use super::arm::{AcceptArm, Listening, Watched};
-use super::socket::{Backoff, Socket, like_std};
+use super::socket::{Backoff, Socket, like_std, until};
 use super::stream::TcpStream;
 use crate::driver::socket;
+use crate::time::Instant;
+use crate::wait::io::Limit;
 
 /// The longest pause of `incoming` while there are no descriptors to be had.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -39,10 +41,12 @@ like_std!(TcpListener, std::net::TcpListener);
 impl TcpListener {
     /// Listens on this address; port 0: on one that is free. Of several addresses, on the first that can be had.
     ///
+    /// As many connections as the system allows (`net.core.somaxconn`) may wait to be accepted; with std it is 128.
+    ///
     /// # Errors
     /// The address is in use, not of this machine, or not allowed.
     pub fn bind<A: ToSocketAddrs>(address: A) -> io::Result<Self> {
-        first_of(address, std::net::TcpListener::bind).map(Self::from)
+        first_of(address, |address| socket::listen(&address, false)).map(Self::from)
     }
 
     /// [`bind`](Self::bind) with `SO_REUSEPORT`: several listeners, also of other processes of this user, share the port, and the system
@@ -60,7 +64,7 @@ impl TcpListener {
     /// # Errors
     /// As [`bind`](Self::bind).
     pub fn bind_reuse_port<A: ToSocketAddrs>(address: A) -> io::Result<Self> {
-        first_of(address, |address| socket::listen_shared(&address)).map(Self::from)
+        first_of(address, |address| socket::listen(&address, true)).map(Self::from)
     }
 
     /// The address it listens on.
@@ -77,7 +81,33 @@ impl TcpListener {
     /// The connection was lost again, or there are no descriptors left (`EMFILE`): see [`incoming`](Self::incoming).
     #[track_caller]
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        self.socket.accepting(Location::caller(), accept_now)
+        self.socket.accepting(Location::caller(), Limit::Never, accept_now)
+    }
+
+    /// A connection that is there already.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`accept`](Self::accept).
+    pub fn try_accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.socket.trying(accept_now)
+    }
+
+    /// [`accept`](Self::accept), waiting so long at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and as [`accept`](Self::accept).
+    #[track_caller]
+    pub fn accept_timeout(&self, timeout: Duration) -> io::Result<(TcpStream, SocketAddr)> {
+        self.socket.accepting(Location::caller(), Limit::After(timeout), accept_now)
+    }
+
+    /// [`accept`](Self::accept), waiting until then at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and as [`accept`](Self::accept).
+    #[track_caller]
+    pub fn accept_deadline(&self, deadline: impl Into<Instant>) -> io::Result<(TcpStream, SocketAddr)> {
+        self.socket.accepting(Location::caller(), until(deadline), accept_now)
     }
 
     /// Accepting, as an arm of [`select!`](crate::select). If somebody else takes the connection first, it waits for the next one.
@@ -149,11 +179,8 @@ impl Listening for TcpListener {
     fn watched(&self) -> &dyn Watched {
         &self.socket.io
     }
-    fn try_accept(&self) -> io::Result<Self::Accepted> {
-        accept_now(self.socket.get())
-    }
-    fn accept_waiting(&self) -> io::Result<Self::Accepted> {
-        self.accept()
+    fn accept_if_any(&self) -> io::Result<Self::Accepted> {
+        self.try_accept()
     }
 }
 
@@ -180,11 +207,26 @@ pub(super) fn accept_patiently<T>(accept: impl Fn() -> io::Result<T>) -> io::Res
     let mut backoff = Backoff::new(LONGEST_PAUSE);
     loop {
         match accept() {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) if is_lost(&error) => {}
             Err(error) if is_shortage(&error) => backoff.sleep(),
             done => return done,
         }
     }
+}
+
+/// Was it an error of the connection that would have been accepted? (Linux passes on what its network had to say.) It is out of the queue.
+fn is_lost(error: &io::Error) -> bool {
+    const LOST: [i32; 8] = [
+        libc::ECONNABORTED,
+        libc::EPROTO,
+        libc::ENOPROTOOPT,
+        libc::ENETDOWN,
+        libc::ENETUNREACH,
+        libc::EHOSTDOWN,
+        libc::EHOSTUNREACH,
+        libc::ENONET,
+    ];
+    error.raw_os_error().is_some_and(|code| LOST.contains(&code))
 }
 
 /// Is the system, or this process, out of something that may come free again?

@@ -35,7 +35,8 @@
 //!
 //! * Streams are [`Read`](std::io::Read) and [`Write`](std::io::Write), by value and by reference, so whatever takes such a thing runs on
 //!   them unchanged. Two fibers may read and write one stream at once, through references.
-//! * No operation fails with `WouldBlock` or `Interrupted`. One that takes longer than its time-out fails with `TimedOut` (std says
+//! * No operation fails with `WouldBlock` or `Interrupted`, but those that do not wait (`try_accept`, `try_read`, ..), which say
+//!   `WouldBlock` if they would have to. One that takes longer than its time-out, or its `_deadline`, fails with `TimedOut` (std says
 //!   `WouldBlock` there).
 //! * Cancelling a fiber that waits for a socket unwinds it; [`timeout`](crate::timeout) around an operation works. In both cases nothing
 //!   was read or written by the operation that was left (`write_all` and its like are several), and the socket can be used on.
@@ -43,7 +44,7 @@
 //! * On a plain thread operations block the thread, in `poll(2)`. One that is called within a [`scope`](crate::scope) waits such that it
 //!   can be cancelled.
 //! * They convert from and to their namesakes in std. A socket of fibra is in non-blocking mode, which the duplicates of a descriptor
-//!   share.
+//!   share; that is why there is no `set_nonblocking`.
 
 // ```text
 // socket.rs    what all of them are made of; the macros for what all have
@@ -66,7 +67,7 @@ mod unix_datagram;
 pub use addr::{ToSocketAddrs, lookup_host};
 pub use arm::{AcceptArm, ReadyArm};
 pub use listener::{Incoming, TcpListener};
-pub use split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
+pub use split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError, UnixReadHalf, UnixReuniteError, UnixWriteHalf};
 pub use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 pub use stream::TcpStream;
 pub use udp::UdpSocket;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::prim::atomic::{AtomicU64, Ordering};
-use crate::time::sleep;
-use crate::wait::io::{Ask, Direction, Io};
+use crate::time::{Instant, sleep};
+use crate::wait::io::{Ask, Direction, Io, Limit};
 use crate::wait::reason::WaitReason;
 
 /// Time-outs in nanoseconds; 0: none. Shared by the clones of a socket, as the kernel's are.
@@ -42,6 +42,32 @@ impl<S: AsFd> Socket<S> {
         Self::with_limits(inner, Arc::default())
     }
 
+    /// Of a socket of std, with its time-outs.
+    pub(super) fn adopt(inner: S) -> Self
+    where
+        S: Namesake,
+    {
+        inner.set_blocking(false).expect("an open socket can be put into non-blocking mode");
+        let socket = Self::new(inner);
+        // Those that cannot be asked for have never been set.
+        for (direction, limit) in [Direction::Read, Direction::Write].into_iter().zip(socket.get().limits()) {
+            let _ = socket.set_limit(direction, limit);
+        }
+        socket
+    }
+
+    /// Back to std, with its time-outs.
+    pub(super) fn give_up(self) -> S
+    where
+        S: Namesake,
+    {
+        let limits = [Direction::Read, Direction::Write].map(|direction| self.limit(direction));
+        let inner = self.io.into_inner();
+        inner.set_blocking(true).expect("an open socket can be put into blocking mode");
+        inner.set_limits(limits);
+        inner
+    }
+
     fn with_limits(inner: S, limits: Arc<Limits>) -> Self {
         Self { io: Io::new(inner), limits }
     }
@@ -64,6 +90,10 @@ impl<S: AsFd> Socket<S> {
         }
     }
 
+    fn within(&self, direction: Direction) -> Limit {
+        self.limit(direction).map_or(Limit::Never, Limit::After)
+    }
+
     pub(super) fn set_limit(&self, direction: Direction, limit: Option<Duration>) -> io::Result<()> {
         let nanos = match limit {
             None => 0,
@@ -81,8 +111,35 @@ impl<S: AsFd> Socket<S> {
         site: &'static Location<'static>,
         attempt: impl FnMut(&S) -> io::Result<T>,
     ) -> io::Result<T> {
-        let limit = self.limit(Direction::Read);
+        self.reading_until(site, self.within(Direction::Read), attempt)
+    }
+
+    /// With a limit of its own.
+    #[inline]
+    pub(super) fn reading_until<T>(
+        &self,
+        site: &'static Location<'static>,
+        limit: Limit,
+        attempt: impl FnMut(&S) -> io::Result<T>,
+    ) -> io::Result<T> {
         self.io.operate(Ask { direction: Direction::Read, reason: WaitReason::NetRead, site, limit }, attempt)
+    }
+
+    /// Reading from a stream; what `short_is_last` means is said at [`Io::operate_stream`].
+    #[inline]
+    pub(super) fn streaming(
+        &self,
+        site: &'static Location<'static>,
+        room: usize,
+        short_is_last: bool,
+        attempt: impl FnMut(&S) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if !short_is_last {
+            return self.reading(site, attempt);
+        }
+        let limit = self.within(Direction::Read);
+        let ask = Ask { direction: Direction::Read, reason: WaitReason::NetRead, site, limit };
+        self.io.operate_stream(ask, room, attempt)
     }
 
     #[inline]
@@ -91,27 +148,51 @@ impl<S: AsFd> Socket<S> {
         site: &'static Location<'static>,
         attempt: impl FnMut(&S) -> io::Result<T>,
     ) -> io::Result<T> {
-        let limit = self.limit(Direction::Write);
+        self.writing_until(site, self.within(Direction::Write), attempt)
+    }
+
+    /// With a limit of its own.
+    #[inline]
+    pub(super) fn writing_until<T>(
+        &self,
+        site: &'static Location<'static>,
+        limit: Limit,
+        attempt: impl FnMut(&S) -> io::Result<T>,
+    ) -> io::Result<T> {
         self.io.operate(Ask { direction: Direction::Write, reason: WaitReason::NetWrite, site, limit }, attempt)
+    }
+
+    /// Once, without waiting.
+    pub(super) fn trying<T>(&self, mut attempt: impl FnMut(&S) -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match attempt(self.get()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
     }
 
     pub(super) fn accepting<T>(
         &self,
         site: &'static Location<'static>,
+        limit: Limit,
         attempt: impl FnMut(&S) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.io.operate(Ask { direction: Direction::Read, reason: WaitReason::NetAccept, site, limit: None }, attempt)
+        self.io.operate(Ask { direction: Direction::Read, reason: WaitReason::NetAccept, site, limit }, attempt)
     }
 
     pub(super) fn connecting<T>(
         &self,
         site: &'static Location<'static>,
-        limit: Option<Duration>,
+        limit: Limit,
         attempt: impl FnMut(&S) -> io::Result<T>,
     ) -> io::Result<T> {
         self.io.operate(Ask { direction: Direction::Write, reason: WaitReason::NetConnect, site, limit }, attempt)
     }
 }
+
+/// Buffers that one system call fills (`UIO_MAXIOV`): those behind them are no room.
+pub(super) const MOST_BUFFERS: usize = 1024;
 
 #[cold]
 pub(super) fn zero_timeout() -> io::Error {
@@ -119,6 +200,11 @@ pub(super) fn zero_timeout() -> io::Error {
         io::ErrorKind::InvalidInput,
         "a time-out of zero would end every operation: use None for no time-out",
     )
+}
+
+/// A limit that a caller gives as a moment.
+pub(super) fn until(deadline: impl Into<Instant>) -> Limit {
+    Limit::Until(deadline.into().as_nanos())
 }
 
 /// How long to wait for something that announces itself to nobody, the next time.
@@ -139,25 +225,73 @@ impl Backoff {
         sleep(self.next);
         self.next = (self.next * 2).min(self.most);
     }
+
+    /// The same, unless `deadline` has passed, which is an error; if it comes sooner, until then.
+    #[track_caller]
+    pub(super) fn sleep_until(&mut self, deadline: Instant) -> io::Result<()> {
+        let left = deadline.remaining();
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.next = self.next.min(left);
+        self.sleep();
+        Ok(())
+    }
+}
+
+/// A socket of std, as conversions see it.
+pub(super) trait Namesake {
+    fn set_blocking(&self, blocking: bool) -> io::Result<()>;
+    /// Its time-outs for reading and writing, if such sockets have them.
+    fn limits(&self) -> [Option<Duration>; 2];
+    fn set_limits(&self, limits: [Option<Duration>; 2]);
+}
+
+macro_rules! namesakes {
+    ($($listener:ty),+; $($other:ty),+) => {
+        $(impl Namesake for $listener {
+            fn set_blocking(&self, blocking: bool) -> io::Result<()> {
+                self.set_nonblocking(!blocking)
+            }
+            fn limits(&self) -> [Option<Duration>; 2] {
+                [None; 2]
+            }
+            fn set_limits(&self, _: [Option<Duration>; 2]) {}
+        })+
+        $(impl Namesake for $other {
+            fn set_blocking(&self, blocking: bool) -> io::Result<()> {
+                self.set_nonblocking(!blocking)
+            }
+            fn limits(&self) -> [Option<Duration>; 2] {
+                [self.read_timeout().ok().flatten(), self.write_timeout().ok().flatten()]
+            }
+            fn set_limits(&self, limits: [Option<Duration>; 2]) {
+                // An open socket takes any length that is not zero, and ours are not.
+                let _ = self.set_read_timeout(limits[0]);
+                let _ = self.set_write_timeout(limits[1]);
+            }
+        })+
+    };
+}
+namesakes! {
+    std::net::TcpListener, std::os::unix::net::UnixListener;
+    std::net::TcpStream, std::net::UdpSocket, std::os::unix::net::UnixStream, std::os::unix::net::UnixDatagram
 }
 
 /// The conversions that each type has, all alike: `socket` is its only field.
 macro_rules! like_std {
     ($ours:ident, $std:ty) => {
         impl From<$std> for $ours {
-            /// Puts it into non-blocking mode, which its duplicates share.
+            /// Puts it into non-blocking mode, which its duplicates share. Time-outs stay.
             fn from(socket: $std) -> Self {
-                socket.set_nonblocking(true).expect("an open socket can be put into non-blocking mode");
-                Self { socket: crate::net::socket::Socket::new(socket) }
+                Self { socket: crate::net::socket::Socket::adopt(socket) }
             }
         }
 
         impl From<$ours> for $std {
-            /// Puts it into blocking mode, which its duplicates share: convert the last one.
+            /// Puts it into blocking mode, which its duplicates share: convert the last one. Time-outs stay.
             fn from(socket: $ours) -> Self {
-                let socket = socket.socket.io.into_inner();
-                socket.set_nonblocking(false).expect("an open socket can be put into blocking mode");
-                socket
+                socket.socket.give_up()
             }
         }
 
@@ -205,21 +339,81 @@ pub(super) use like_std;
 
 /// Reading and writing as std's streams do, for values and references.
 macro_rules! reads_and_writes {
-    ($ours:ident) => {
+    ($ours:ident, short_is_last: $short_is_last:literal) => {
+        impl $ours {
+            /// Reads what is there.
+            ///
+            /// # Errors
+            /// [`WouldBlock`](std::io::ErrorKind::WouldBlock): nothing is there. Otherwise as reading.
+            pub fn try_read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                if buffer.is_empty() {
+                    return Ok(0);
+                }
+                self.socket.trying(|mut socket| std::io::Read::read(&mut socket, buffer))
+            }
+
+            /// Writes as much as there is room for.
+            ///
+            /// # Errors
+            /// [`WouldBlock`](std::io::ErrorKind::WouldBlock): there is no room. Otherwise as writing.
+            pub fn try_write(&self, buffer: &[u8]) -> std::io::Result<usize> {
+                self.socket.trying(|mut socket| std::io::Write::write(&mut socket, buffer))
+            }
+
+            /// Reads, waiting until `deadline` at most instead of the read time-out. (For a length of time there is
+            /// [`set_read_timeout`](Self::set_read_timeout), as in std.)
+            ///
+            /// # Errors
+            /// [`TimedOut`](std::io::ErrorKind::TimedOut), and as reading.
+            #[track_caller]
+            pub fn read_deadline(
+                &self,
+                buffer: &mut [u8],
+                deadline: impl Into<crate::time::Instant>,
+            ) -> std::io::Result<usize> {
+                if buffer.is_empty() {
+                    return Ok(0);
+                }
+                let limit = crate::net::socket::until(deadline);
+                let site = std::panic::Location::caller();
+                self.socket.reading_until(site, limit, |mut socket| std::io::Read::read(&mut socket, buffer))
+            }
+
+            /// Writes some of it, waiting until `deadline` at most instead of the write time-out.
+            ///
+            /// # Errors
+            /// [`TimedOut`](std::io::ErrorKind::TimedOut), and as writing.
+            #[track_caller]
+            pub fn write_deadline(
+                &self,
+                buffer: &[u8],
+                deadline: impl Into<crate::time::Instant>,
+            ) -> std::io::Result<usize> {
+                let limit = crate::net::socket::until(deadline);
+                let site = std::panic::Location::caller();
+                self.socket.writing_until(site, limit, |mut socket| std::io::Write::write(&mut socket, buffer))
+            }
+        }
+
         impl std::io::Read for &$ours {
             #[track_caller]
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
                 if buffer.is_empty() {
                     return Ok(0);
                 }
-                self.socket.reading(std::panic::Location::caller(), |mut socket| socket.read(buffer))
+                let room = buffer.len();
+                let site = std::panic::Location::caller();
+                self.socket.streaming(site, room, $short_is_last, |mut socket| socket.read(buffer))
             }
             #[track_caller]
             fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
-                if buffers.iter().all(|buffer| buffer.is_empty()) {
+                let used = buffers.iter().take(crate::net::socket::MOST_BUFFERS);
+                let room = used.map(|buffer| buffer.len()).fold(0, usize::saturating_add);
+                if room == 0 {
                     return Ok(0);
                 }
-                self.socket.reading(std::panic::Location::caller(), |mut socket| socket.read_vectored(buffers))
+                let site = std::panic::Location::caller();
+                self.socket.streaming(site, room, $short_is_last, |mut socket| socket.read_vectored(buffers))
             }
         }
 
@@ -324,3 +518,30 @@ macro_rules! timeouts_and_readiness {
     };
 }
 pub(super) use timeouts_and_readiness;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    // A descriptor that cannot be watched (a file): the wait ends with an error, on a fiber and on a thread that could be cancelled, and
+    // nothing is left linked.
+    #[test]
+    fn what_cannot_be_registered_is_an_error() {
+        let socket = Socket::new(std::fs::File::open("/proc/self/exe").unwrap());
+        let attempt = || {
+            for limit in [Limit::Never, Limit::After(Duration::from_secs(60))] {
+                let tried = Cell::new(0);
+                let done: io::Result<()> = socket.reading_until(Location::caller(), limit, |_| {
+                    tried.set(tried.get() + 1);
+                    Err(io::ErrorKind::WouldBlock.into())
+                });
+                assert_eq!((done.unwrap_err().raw_os_error(), tried.get()), (Some(libc::EPERM), 1));
+            }
+        };
+        let runtime = crate::scope::Runtime::builder().workers(1).build().unwrap();
+        runtime.run(attempt);
+        let _entered = runtime.handle().enter();
+        crate::scope::scope(|_| attempt());
+    }
+}

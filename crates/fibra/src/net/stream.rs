@@ -2,14 +2,17 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::addr::{ToSocketAddrs, first_of};
-use super::socket::{Socket, like_std, reads_and_writes, timeouts_and_readiness, zero_timeout};
+use super::socket::{Socket, like_std, reads_and_writes, timeouts_and_readiness, until, zero_timeout};
 use super::split::{OwnedReadHalf, OwnedWriteHalf};
 use crate::driver::socket;
+use crate::time::Instant;
+use crate::wait::io::Limit;
 
 /// A TCP connection: [`std::net::TcpStream`] for fibers. It is closed when it is dropped.
 ///
@@ -36,7 +39,7 @@ pub struct TcpStream {
 }
 
 like_std!(TcpStream, std::net::TcpStream);
-reads_and_writes!(TcpStream);
+reads_and_writes!(TcpStream, short_is_last: true);
 timeouts_and_readiness!(TcpStream);
 
 impl TcpStream {
@@ -47,7 +50,7 @@ impl TcpStream {
     #[track_caller]
     pub fn connect<A: ToSocketAddrs>(address: A) -> io::Result<Self> {
         let site = Location::caller();
-        first_of(address, |address| Self::connect_to(&address, None, site))
+        first_of(address, |address| Self::connect_to(&address, Limit::Never, site))
     }
 
     /// Connects, unless that takes longer than `timeout`.
@@ -59,10 +62,19 @@ impl TcpStream {
         if timeout.is_zero() {
             return Err(zero_timeout());
         }
-        Self::connect_to(address, Some(timeout), Location::caller())
+        Self::connect_to(address, Limit::After(timeout), Location::caller())
     }
 
-    fn connect_to(address: &SocketAddr, limit: Option<Duration>, site: &'static Location<'static>) -> io::Result<Self> {
+    /// Connects, if that is possible until then.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); [`TimedOut`](io::ErrorKind::TimedOut).
+    #[track_caller]
+    pub fn connect_deadline(address: &SocketAddr, deadline: impl Into<Instant>) -> io::Result<Self> {
+        Self::connect_to(address, until(deadline), Location::caller())
+    }
+
+    fn connect_to(address: &SocketAddr, limit: Limit, site: &'static Location<'static>) -> io::Result<Self> {
         let stream = Self { socket: Socket::new(std::net::TcpStream::from(socket::connect(address)?)) };
         stream.socket.connecting(site, limit, |stream| match stream.take_error()? {
             Some(error) => Err(error),
@@ -133,6 +145,23 @@ impl TcpStream {
     /// If the system refuses.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.socket.get().set_nodelay(nodelay)
+    }
+
+    /// How long closing waits for what was written and not yet taken (`SO_LINGER`); `None`: it does not wait.
+    ///
+    /// # Errors
+    /// If the system cannot say.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        socket::linger(self.as_fd())
+    }
+
+    /// Sets how long closing waits for what was written, in whole seconds. With zero, closing resets the connection. Otherwise closing
+    /// blocks the thread for so long: on a fiber, that is its worker.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        socket::set_linger(self.as_fd(), linger)
     }
 
     /// The number of hops that packets may make.

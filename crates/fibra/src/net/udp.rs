@@ -3,10 +3,13 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::panic::Location;
+use std::time::Duration;
 
 use super::addr::{ToSocketAddrs, first_of};
-use super::socket::{Socket, like_std, timeouts_and_readiness};
+use super::socket::{Socket, like_std, timeouts_and_readiness, until};
 use crate::driver::socket;
+use crate::time::Instant;
+use crate::wait::io::Limit;
 
 /// A UDP socket: [`std::net::UdpSocket`] for fibers.
 ///
@@ -56,6 +59,36 @@ impl UdpSocket {
         self.socket.reading(Location::caller(), |socket| socket.recv_from(buffer))
     }
 
+    /// A datagram that is there already.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`recv_from`](Self::recv_from).
+    pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.socket.trying(|socket| socket.recv_from(buffer))
+    }
+
+    /// [`recv_from`](Self::recv_from), waiting so long at most instead of the read time-out.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
+    #[track_caller]
+    pub fn recv_from_timeout(&self, buffer: &mut [u8], timeout: Duration) -> io::Result<(usize, SocketAddr)> {
+        self.socket.reading_until(Location::caller(), Limit::After(timeout), |socket| socket.recv_from(buffer))
+    }
+
+    /// [`recv_from`](Self::recv_from), waiting until then at most instead of the read time-out.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
+    #[track_caller]
+    pub fn recv_from_deadline(
+        &self,
+        buffer: &mut [u8],
+        deadline: impl Into<Instant>,
+    ) -> io::Result<(usize, SocketAddr)> {
+        self.socket.reading_until(Location::caller(), until(deadline), |socket| socket.recv_from(buffer))
+    }
+
     /// [`recv_from`](Self::recv_from) without taking the datagram.
     ///
     /// # Errors
@@ -77,6 +110,14 @@ impl UdpSocket {
         self.socket.writing(Location::caller(), |socket| socket.send_to(buffer, address))
     }
 
+    /// [`send_to`](Self::send_to), if there is room.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`send_to`](Self::send_to).
+    pub fn try_send_to(&self, buffer: &[u8], address: SocketAddr) -> io::Result<usize> {
+        self.socket.trying(|socket| socket.send_to(buffer, address))
+    }
+
     /// Sends to and receives from this address only.
     ///
     /// # Errors
@@ -92,6 +133,32 @@ impl UdpSocket {
     #[track_caller]
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.reading(Location::caller(), |socket| socket.recv(buffer))
+    }
+
+    /// A datagram that is there already.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`recv`](Self::recv).
+    pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.trying(|socket| socket.recv(buffer))
+    }
+
+    /// [`recv`](Self::recv), waiting so long at most instead of the read time-out.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
+    #[track_caller]
+    pub fn recv_timeout(&self, buffer: &mut [u8], timeout: Duration) -> io::Result<usize> {
+        self.socket.reading_until(Location::caller(), Limit::After(timeout), |socket| socket.recv(buffer))
+    }
+
+    /// [`recv`](Self::recv), waiting until then at most instead of the read time-out.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
+    #[track_caller]
+    pub fn recv_deadline(&self, buffer: &mut [u8], deadline: impl Into<Instant>) -> io::Result<usize> {
+        self.socket.reading_until(Location::caller(), until(deadline), |socket| socket.recv(buffer))
     }
 
     /// [`recv`](Self::recv) without taking the datagram.
@@ -110,6 +177,14 @@ impl UdpSocket {
     #[track_caller]
     pub fn send(&self, buffer: &[u8]) -> io::Result<usize> {
         self.socket.writing(Location::caller(), |socket| socket.send(buffer))
+    }
+
+    /// Sends to whom it is connected to, if there is room.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`send`](Self::send).
+    pub fn try_send(&self, buffer: &[u8]) -> io::Result<usize> {
+        self.socket.trying(|socket| socket.send(buffer))
     }
 
     /// Another handle to the same socket. Time-outs are shared.

@@ -4,17 +4,22 @@
 
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::panic::Location;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::arm::{AcceptArm, Listening, Watched};
 use super::listener::accept_patiently;
-use super::socket::{Backoff, Socket, like_std, reads_and_writes, timeouts_and_readiness};
+use super::socket::{Backoff, Socket, like_std, reads_and_writes, timeouts_and_readiness, until, zero_timeout};
+use super::split::{UnixReadHalf, UnixWriteHalf};
 use crate::driver::socket;
+use crate::time::Instant;
+use crate::wait::io::Limit;
 use crate::wait::park;
 
 /// The longest pause between two tries to connect to a listener whose queue is full.
@@ -50,7 +55,33 @@ impl UnixListener {
     /// There are no descriptors left, or what the system reports.
     #[track_caller]
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
-        self.socket.accepting(Location::caller(), accept_now)
+        self.socket.accepting(Location::caller(), Limit::Never, accept_now)
+    }
+
+    /// A connection that is there already.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`accept`](Self::accept).
+    pub fn try_accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        self.socket.trying(accept_now)
+    }
+
+    /// [`accept`](Self::accept), waiting so long at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and as [`accept`](Self::accept).
+    #[track_caller]
+    pub fn accept_timeout(&self, timeout: Duration) -> io::Result<(UnixStream, SocketAddr)> {
+        self.socket.accepting(Location::caller(), Limit::After(timeout), accept_now)
+    }
+
+    /// [`accept`](Self::accept), waiting until then at most.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and as [`accept`](Self::accept).
+    #[track_caller]
+    pub fn accept_deadline(&self, deadline: impl Into<Instant>) -> io::Result<(UnixStream, SocketAddr)> {
+        self.socket.accepting(Location::caller(), until(deadline), accept_now)
     }
 
     /// Accepting, as an arm of [`select!`](crate::select); see [`TcpListener::accepting`](super::TcpListener::accepting).
@@ -90,7 +121,8 @@ impl UnixListener {
 
 fn accept_now(listener: &std::os::unix::net::UnixListener) -> io::Result<(UnixStream, SocketAddr)> {
     let (stream, from) = listener.accept()?;
-    Ok((stream.into(), from))
+    stream.set_nonblocking(true)?;
+    Ok((UnixStream { socket: Socket::new(stream) }, from))
 }
 
 impl Listening for UnixListener {
@@ -99,11 +131,8 @@ impl Listening for UnixListener {
     fn watched(&self) -> &dyn Watched {
         &self.socket.io
     }
-    fn try_accept(&self) -> io::Result<Self::Accepted> {
-        accept_now(self.socket.get())
-    }
-    fn accept_waiting(&self) -> io::Result<Self::Accepted> {
-        self.accept()
+    fn accept_if_any(&self) -> io::Result<Self::Accepted> {
+        self.try_accept()
     }
 }
 
@@ -123,6 +152,15 @@ impl Iterator for UnixIncoming<'_> {
 }
 
 impl std::iter::FusedIterator for UnixIncoming<'_> {}
+
+impl<'a> IntoIterator for &'a UnixListener {
+    type Item = io::Result<UnixStream>;
+    type IntoIter = UnixIncoming<'a>;
+
+    fn into_iter(self) -> UnixIncoming<'a> {
+        self.incoming()
+    }
+}
 
 /// A connection to the same machine: [`std::os::unix::net::UnixStream`] for fibers.
 ///
@@ -144,7 +182,7 @@ pub struct UnixStream {
 }
 
 like_std!(UnixStream, std::os::unix::net::UnixStream);
-reads_and_writes!(UnixStream);
+reads_and_writes!(UnixStream, short_is_last: false);
 timeouts_and_readiness!(UnixStream);
 
 impl UnixStream {
@@ -154,7 +192,28 @@ impl UnixStream {
     /// Nobody listens there, or what the system reports.
     #[track_caller]
     pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<Self> {
-        Self::connect_to(path.as_ref().as_os_str().as_bytes(), false)
+        Self::connect_to(path.as_ref().as_os_str().as_bytes(), false, Instant::FAR_FUTURE)
+    }
+
+    /// Connects, unless that takes longer than `timeout`: it waits while as many as the listener allows wait to be accepted.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); [`TimedOut`](io::ErrorKind::TimedOut); a time-out of zero.
+    #[track_caller]
+    pub fn connect_timeout<P: AsRef<Path>>(path: P, timeout: Duration) -> io::Result<Self> {
+        if timeout.is_zero() {
+            return Err(zero_timeout());
+        }
+        Self::connect_deadline(path, Instant::after(timeout))
+    }
+
+    /// Connects, if that is possible until then.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); [`TimedOut`](io::ErrorKind::TimedOut).
+    #[track_caller]
+    pub fn connect_deadline<P: AsRef<Path>>(path: P, deadline: impl Into<Instant>) -> io::Result<Self> {
+        Self::connect_to(path.as_ref().as_os_str().as_bytes(), false, deadline.into())
     }
 
     /// Connects to an address, which may be an abstract name.
@@ -164,24 +223,42 @@ impl UnixStream {
     #[track_caller]
     pub fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
         if let Some(path) = address.as_pathname() {
-            Self::connect_to(path.as_os_str().as_bytes(), false)
+            Self::connect_to(path.as_os_str().as_bytes(), false, Instant::FAR_FUTURE)
         } else if let Some(name) = address.as_abstract_name() {
-            Self::connect_to(name, true)
+            Self::connect_to(name, true, Instant::FAR_FUTURE)
         } else {
             Err(io::Error::new(io::ErrorKind::InvalidInput, "an address without a name"))
         }
     }
 
     #[track_caller]
-    fn connect_to(name: &[u8], is_abstract: bool) -> io::Result<Self> {
+    fn connect_to(name: &[u8], is_abstract: bool, deadline: Instant) -> io::Result<Self> {
         park::entry();
         let mut backoff = Backoff::new(LONGEST_PAUSE);
         loop {
             match socket::connect_unix(name, is_abstract) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => backoff.sleep(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => backoff.sleep_until(deadline)?,
                 done => return Ok(Self { socket: Socket::new(done?.into()) }),
             }
         }
+    }
+
+    /// Waits until there is something to read, and copies it without taking it.
+    ///
+    /// # Errors
+    /// As reading.
+    #[track_caller]
+    pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        self.socket.reading(Location::caller(), |socket| socket::peek(socket.as_fd(), buffer))
+    }
+
+    /// Two halves, for two owners; see [`TcpStream::into_split`](super::TcpStream::into_split).
+    pub fn into_split(self) -> (UnixReadHalf, UnixWriteHalf) {
+        let stream = Arc::new(self);
+        (UnixReadHalf::new(stream.clone()), UnixWriteHalf::new(stream))
     }
 
     /// Two that are connected to one another.

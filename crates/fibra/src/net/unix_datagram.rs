@@ -5,14 +5,16 @@
 
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::unix::net::SocketAddr;
 use std::panic::Location;
 use std::path::Path;
 use std::time::Duration;
 
-use super::socket::{Backoff, Socket, like_std, timeouts_and_readiness};
+use super::socket::{Backoff, Socket, like_std, timeouts_and_readiness, until};
+use crate::driver::socket;
 use crate::time::Instant;
-use crate::wait::io::Direction;
+use crate::wait::io::{Direction, Limit};
 use crate::wait::park;
 
 /// The longest pause between two tries to send to somebody whose queue is full.
@@ -98,6 +100,36 @@ impl UnixDatagram {
         self.socket.reading(Location::caller(), |socket| socket.recv_from(buffer))
     }
 
+    /// A datagram that is there already.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`recv_from`](Self::recv_from).
+    pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.socket.trying(|socket| socket.recv_from(buffer))
+    }
+
+    /// [`recv_from`](Self::recv_from), waiting so long at most instead of the read time-out.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
+    #[track_caller]
+    pub fn recv_from_timeout(&self, buffer: &mut [u8], timeout: Duration) -> io::Result<(usize, SocketAddr)> {
+        self.socket.reading_until(Location::caller(), Limit::After(timeout), |socket| socket.recv_from(buffer))
+    }
+
+    /// [`recv_from`](Self::recv_from), waiting until then at most instead of the read time-out.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
+    #[track_caller]
+    pub fn recv_from_deadline(
+        &self,
+        buffer: &mut [u8],
+        deadline: impl Into<Instant>,
+    ) -> io::Result<(usize, SocketAddr)> {
+        self.socket.reading_until(Location::caller(), until(deadline), |socket| socket.recv_from(buffer))
+    }
+
     /// Waits for a datagram.
     ///
     /// # Errors
@@ -105,6 +137,41 @@ impl UnixDatagram {
     #[track_caller]
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.reading(Location::caller(), |socket| socket.recv(buffer))
+    }
+
+    /// A datagram that is there already.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`recv`](Self::recv).
+    pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.trying(|socket| socket.recv(buffer))
+    }
+
+    /// [`recv`](Self::recv), waiting so long at most instead of the read time-out.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
+    #[track_caller]
+    pub fn recv_timeout(&self, buffer: &mut [u8], timeout: Duration) -> io::Result<usize> {
+        self.socket.reading_until(Location::caller(), Limit::After(timeout), |socket| socket.recv(buffer))
+    }
+
+    /// [`recv`](Self::recv), waiting until then at most instead of the read time-out.
+    ///
+    /// # Errors
+    /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
+    #[track_caller]
+    pub fn recv_deadline(&self, buffer: &mut [u8], deadline: impl Into<Instant>) -> io::Result<usize> {
+        self.socket.reading_until(Location::caller(), until(deadline), |socket| socket.recv(buffer))
+    }
+
+    /// Waits until there is something to receive, and copies it without taking it.
+    ///
+    /// # Errors
+    /// As receiving.
+    #[track_caller]
+    pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.reading(Location::caller(), |socket| socket::peek(socket.as_fd(), buffer))
     }
 
     /// Sends to whom it is connected to. Waits while the other's queue is full.
@@ -116,6 +183,14 @@ impl UnixDatagram {
         self.socket.writing(Location::caller(), |socket| socket.send(buffer))
     }
 
+    /// Sends to whom it is connected to, if there is room.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`send`](Self::send).
+    pub fn try_send(&self, buffer: &[u8]) -> io::Result<usize> {
+        self.socket.trying(|socket| socket.send(buffer))
+    }
+
     /// Sends to the socket with this path. Waits while the other's queue is full.
     ///
     /// # Errors
@@ -124,6 +199,15 @@ impl UnixDatagram {
     pub fn send_to<P: AsRef<Path>>(&self, buffer: &[u8], path: P) -> io::Result<usize> {
         let path = path.as_ref();
         self.sending_to(|socket| socket.send_to(buffer, path))
+    }
+
+    /// [`send_to`](Self::send_to), if there is room.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`send_to`](Self::send_to).
+    pub fn try_send_to<P: AsRef<Path>>(&self, buffer: &[u8], path: P) -> io::Result<usize> {
+        let path = path.as_ref();
+        self.socket.trying(|socket| socket.send_to(buffer, path))
     }
 
     /// Sends to this address. Waits while the other's queue is full.
@@ -138,17 +222,12 @@ impl UnixDatagram {
     #[track_caller]
     fn sending_to(&self, attempt: impl Fn(&StdDatagram) -> io::Result<usize>) -> io::Result<usize> {
         park::entry();
-        let deadline = self.socket.limit(Direction::Write).map(Instant::after);
+        let deadline = self.socket.limit(Direction::Write).map_or(Instant::FAR_FUTURE, Instant::after);
         let mut backoff = Backoff::new(LONGEST_PAUSE);
         loop {
             match attempt(self.socket.get()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
-                    backoff.sleep();
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => backoff.sleep_until(deadline)?,
                 done => return done,
             }
         }

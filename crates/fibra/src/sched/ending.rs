@@ -59,7 +59,7 @@ impl Worker {
         } else if flags & flag::SCOPED != 0 {
             self.end_child(root, flags, outcome, joined);
         } else if flags & flag::DAEMON != 0 {
-            if flags & flag::UNCAPPED != 0 {
+            if flags & flag::CALLS_WAKERS != 0 {
                 self.wakers_to_call.set(self.wakers_to_call.get() - 1);
             }
             self.end_daemon(root);

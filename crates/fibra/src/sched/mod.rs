@@ -15,7 +15,7 @@
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
 //! blocking.rs   the pool of threads for blocking work               sysmon.rs  the thread that looks after workers
 //! started.rs    the lists of started fibers
-//! source.rs     who waits for which socket, and where it is registered  outside_io.rs  the same for plain threads
+//! readiness.rs  who waits for a socket, and where it is registered    source.rs  all of them      outside_io.rs  for plain threads
 //! visitors.rs   threads from outside that touch a runtime            stall.rs   reports a worker that stands still
 //! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
 //! ```
@@ -56,6 +56,7 @@ mod outside_io;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod policy;
 pub(crate) mod queue;
+pub(crate) mod readiness;
 pub(crate) mod root;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod scope;

@@ -20,6 +20,7 @@ use super::visitors::Visitors;
 use crate::driver::Kicker;
 use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::fiber::stack::StackSize;
+use crate::machine::mesh::Mesh;
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::prim::sync::Mutex;
@@ -188,6 +189,22 @@ pub(crate) struct Shared {
     pub(crate) visitors: Visitors,
     /// The fork generation it was made in; see `sched::fork`.
     pub(crate) fork_epoch: u64,
+    /// The loops of machines, one per worker, once there is a machine.
+    pub(crate) machines: std::sync::OnceLock<MachineLoops>,
+}
+
+/// See `scope::machines`.
+#[derive(Debug)]
+pub(crate) struct MachineLoops {
+    pub(crate) mesh: Arc<Mesh>,
+    /// For each worker: how many machines were attached there. More than none: there is a loop, or was.
+    pub(crate) attached: Box<[AtomicU32]>,
+}
+
+impl MachineLoops {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self { mesh: Mesh::of_workers(workers), attached: (0..workers).map(|_| AtomicU32::new(0)).collect() }
+    }
 }
 
 impl Shared {
@@ -217,6 +234,7 @@ impl Shared {
             outside_scopes: Mutex::new(Vec::new()),
             visitors: Visitors::new(),
             fork_epoch: super::fork::epoch(),
+            machines: std::sync::OnceLock::new(),
         })
     }
 

@@ -1,257 +1,114 @@
-//! Sources of readiness: what is known of one socket, who waits for it, and in which driver it is registered.
+//! The sources of the sockets of this process: where they lie, and how completions of the drivers come to them.
 //!
-//! Above: `wait::io`, which links waits here, and the worker's loop, which brings completions of its driver. Below: `driver`.
+//! Above: `wait::io`, which links waits, and the worker's loop, which brings what its driver has fetched. Below: `readiness`, the protocol
+//! of one source, which says why no edge is lost; `driver`.
 //!
-//! A source has two sides, reading and writing. Each has a list of waits and a *home*: the driver in which that direction is registered.
-//! It is made by the first who waits, stays after the wait (edge-triggered: the next wait costs no system call), and moves when somebody
-//! of another worker waits. It ends before the descriptor is closed.
-//!
-//! **No edge is lost.** Whoever waits has tried, and has been told `EAGAIN`, before. Completions of a driver are brought by its worker's
-//! loop alone, between two fibers. So:
-//! * If the home is the waiter's own worker, no completion is brought between its try and its being linked: a fiber does not leave its
-//!   worker in between. An edge in that time is in the kernel's queue, and finds the node.
-//! * If the home is elsewhere, or there is none, linking registers here, and the kernel reports what is possible when an entry is made. The
-//!   node is linked under the same lock, so that whoever moves the home on meanwhile reports to this node too.
-//! * The thread of `outside_io` brings completions at any time, also between a thread's try and its being linked. There linking has the
-//!   kernel report what is possible once more.
-//! * A completion sets *everybody* going who waits for that direction: each tries again. One that is ended by time or cancellation
-//!   meanwhile takes no edge from the others.
-//!
-//! **A completion of the past does no harm.** It carries index and generation. The source of that index is never freed, only reused, with
-//! another generation; a completion that was fetched before the home moved sets waiters going, who try in vain and wait again.
-//!
-//! **Closing** needs the source by value, so nobody waits then; if somebody does all the same, it is set going and finds the descriptor
-//! closed. A duplicate made by `try_clone` has a source, an entry and homes of its own.
-//!
-//! The lock of a source is held over `epoll_ctl` when the home changes; it is contended by users of this one socket only.
+//! * Sources are in a slab that is never freed: a completion carries index and generation, and finds the source or another life of it.
+//! * Who waits on a worker is registered with that worker's driver; who waits elsewhere, with that of `outside_io`.
+//! * A worker that ends sets going whoever is registered with its driver.
 
 use std::io;
 use std::os::fd::RawFd;
+use std::task::Waker;
 
 use super::current;
-use super::enqueue::{Place, enqueue};
+use super::enqueue::{Place as Queue, enqueue};
+pub(crate) use super::readiness::{Direction, Seen};
+use super::readiness::{Linked, Place};
 use super::worker::Worker;
 use crate::driver::{Completion, Interest, Key, Registrar, Timeout, WeakRegistrar};
 use crate::fiber::frame::Frame;
 use crate::prim::atomic::{AtomicPtr, Ordering};
 use crate::prim::clock;
-use crate::prim::spin::SpinLock;
 use crate::prim::sync::{Mutex, MutexGuard};
-use crate::wait::node::{Node, WaitList, WaiterRef};
-use crate::wait::waker::{Claimed, call_all};
+use crate::wait::node::{Node, WaiterRef};
+use crate::wait::waker::call_all;
 use crate::wait::word::{Arm, Ticket};
 
-/// Written into a node by the completion that ended its wait, for selects with many arms.
-const DONE: u8 = 1;
+/// The source of one socket.
+pub(crate) type Source = super::readiness::Source<Registrar>;
 
-/// What is waited for on a socket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Direction {
-    Read = 0,
-    Write = 1,
-}
+impl Place for Registrar {
+    type Weak = WeakRegistrar;
 
-impl Direction {
-    const BOTH: [Self; 2] = [Self::Read, Self::Write];
-
-    pub(crate) fn interest(self) -> Interest {
-        match self {
-            Self::Read => Interest::READ,
-            Self::Write => Interest::WRITE,
-        }
+    fn weak(&self) -> WeakRegistrar {
+        self.downgrade()
     }
-
-    fn other(self) -> Self {
-        match self {
-            Self::Read => Self::Write,
-            Self::Write => Self::Read,
-        }
+    fn upgrade(weak: &WeakRegistrar) -> Option<Self> {
+        weak.upgrade()
+    }
+    #[inline]
+    fn id(weak: &WeakRegistrar) -> *const () {
+        weak.id()
+    }
+    #[inline]
+    fn own_id(&self) -> *const () {
+        self.id()
+    }
+    fn watch(&self, descriptor: RawFd, key: Key, from: Interest, to: Interest) -> io::Result<()> {
+        Registrar::watch(self, descriptor, key, from, to)
     }
 }
 
-/// See the header.
-#[derive(Debug)]
-pub(crate) struct Source {
-    index: u32,
-    state: SpinLock<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    generation: u32,
-    descriptor: RawFd,
-    sides: [Side; 2],
-}
-
-#[derive(Debug)]
-struct Side {
-    waiting: WaitList,
-    home: Option<WeakRegistrar>,
-}
-
-impl State {
-    fn side(&self, direction: Direction) -> &Side {
-        &self.sides[direction as usize]
-    }
-
-    /// What is registered in that driver.
-    fn registered_in(&self, home: &WeakRegistrar) -> Interest {
-        let is_home = |side: &Side| side.home.as_ref().is_some_and(|other| other.is_same(home));
-        let interest = |direction: Direction| match is_home(self.side(direction)) {
-            true => direction.interest(),
-            false => Interest::NONE,
-        };
-        interest(Direction::Read) | interest(Direction::Write)
-    }
-
-    /// Makes `here` the home of a direction. True: it was not.
-    fn settle(&mut self, index: u32, direction: Direction, here: &Registrar) -> io::Result<bool> {
-        if self.side(direction).home.as_ref().is_some_and(|home| here.is(home)) {
-            return Ok(false);
-        }
-        let key = Key { index, generation: self.generation };
-        let new = here.downgrade();
-        let before = self.registered_in(&new);
-        // First there, then away from here: if that fails, everything is as it was.
-        here.watch(self.descriptor, key, before, before | direction.interest())?;
-        if let Some(old) = self.sides[direction as usize].home.replace(new)
-            && let Some(registrar) = old.upgrade()
-        {
-            let left = self.registered_in(&old);
-            // It was registered there, by this descriptor: nothing can go wrong that matters.
-            let _ = registrar.watch(self.descriptor, key, left | direction.interest(), left);
-        }
-        Ok(true)
-    }
-
-    /// Has what is possible reported once more, in a driver where something is registered.
-    fn report_again(&self, index: u32, here: &Registrar) -> io::Result<()> {
-        let now = self.registered_in(&here.downgrade());
-        here.watch(self.descriptor, Key { index, generation: self.generation }, now, now)
-    }
-
-    /// Ends all registrations.
-    fn unsettle(&mut self, index: u32) {
-        let key = Key { index, generation: self.generation };
-        for direction in Direction::BOTH {
-            let Some(home) = self.sides[direction as usize].home.take() else { continue };
-            let other = &mut self.sides[direction.other() as usize].home;
-            let both = other.as_ref().is_some_and(|other| other.is_same(&home));
-            if both {
-                *other = None;
-            }
-            let from = if both { Interest::READ | Interest::WRITE } else { direction.interest() };
-            if let Some(registrar) = home.upgrade() {
-                // As above.
-                let _ = registrar.watch(self.descriptor, key, from, Interest::NONE);
-            }
-        }
-    }
-
-    /// Sets everybody going who waits for this direction.
-    fn complete(&self, direction: Direction, owed: &mut Vec<std::task::Waker>) {
-        let waiting = &self.side(direction).waiting;
-        // SAFETY: the caller holds the lock, and linked nodes are alive; a node is not touched after its wait is set going.
-        while let Some(node) = unsafe { waiting.front() } {
-            // SAFETY: as above; it is in this list.
-            unsafe { waiting.remove(node) };
-            let (waiter, ticket, arm) = node.target();
-            if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
-                node.outcome.set(DONE);
-                owed.extend(claimed.go_with(|fiber| enqueue(Frame::from_waiter(fiber), Place::Tail)));
-            }
-        }
-    }
+fn set_going(fiber: WaiterRef) {
+    enqueue(Frame::from_waiter(fiber), Queue::Tail);
 }
 
 impl Source {
     /// A source for an open descriptor, which is closed after the source.
     pub(crate) fn open(descriptor: RawFd) -> &'static Source {
         let source = Slab::take();
-        source.state.with(|state| state.descriptor = descriptor);
+        source.begin(descriptor);
         source
     }
 
     /// Ends the registrations and gives the source back. Nobody may use it after this.
     pub(crate) fn close(&'static self) {
-        let mut owed = Vec::new();
-        self.state.with(|state| {
-            state.unsettle(self.index);
-            state.generation = state.generation.wrapping_add(1);
-            state.descriptor = -1;
-            for direction in Direction::BOTH {
-                state.complete(direction, &mut owed);
-            }
-        });
-        call_all(owed);
+        call_all(self.end(set_going));
         SOURCES.lock().free.push(self);
     }
 
     /// Registers a direction with the driver of whoever runs here, unless it is already.
     pub(crate) fn register(&self, direction: Direction) -> io::Result<()> {
-        with_registrar(|registrar, _| self.state.with(|state| state.settle(self.index, direction, registrar)))
+        with_registrar(|registrar| self.register_with(registrar, direction).map(|is_new| (is_new, ())))
     }
 
-    /// Links a wait, registered with the driver of whoever runs here. It stays where it is until it is unlinked.
+    /// Links a wait after a try that was in vain, registered with the driver of whoever runs here. It stays where it is until it is
+    /// unlinked. False: something was reported since the try; nothing is linked.
     pub(crate) fn link(
         &self,
         direction: Direction,
+        seen: Seen,
         node: &Node,
-        waiter: WaiterRef,
-        ticket: Ticket,
-        arm: Arm,
-    ) -> io::Result<()> {
-        with_registrar(|registrar, again| {
-            self.state.with(|state| {
-                let moved = state.settle(self.index, direction, registrar)?;
-                if !moved && again {
-                    state.report_again(self.index, registrar)?;
-                }
-                node.set(waiter, ticket, arm);
-                node.outcome.set(0);
-                // SAFETY: under the lock of the list; the node is not linked, and stays where it is until it is unlinked (this function's
-                // contract, which waits and selects keep: they unlink before they return).
-                unsafe { state.side(direction).waiting.push_back(node) };
-                Ok(moved)
-            })
+        wait: (WaiterRef, Ticket, Arm),
+    ) -> io::Result<bool> {
+        with_registrar(|registrar| {
+            let linked = self.link_with(registrar, direction, seen, node, wait)?;
+            Ok((linked == Linked::Registered, linked != Linked::Stale))
         })
-    }
-
-    /// Takes a wait back, if it is still there.
-    pub(crate) fn unlink(&self, direction: Direction, node: &Node) {
-        // SAFETY: under the lock of the list, in which `link` has put it.
-        self.state.with(|state| unsafe { state.side(direction).waiting.remove(node) });
     }
 }
 
-/// Calls `f` with the registrar of the worker that runs here, or of the thread that serves threads; and whether completions may be
-/// brought at this very moment. `f` says whether it registered.
-fn with_registrar(f: impl FnOnce(&Registrar, bool) -> io::Result<bool>) -> io::Result<()> {
+/// Calls `f` with the registrar of the worker that runs here, or of the thread that serves those who have none. `f` says whether it
+/// registered, and something else.
+fn with_registrar<T>(f: impl FnOnce(&Registrar) -> io::Result<(bool, T)>) -> io::Result<T> {
     match current::worker() {
         Some(worker) => {
-            if f(&worker.registrar, false)? {
+            let (is_new, answer) = f(&worker.registrar)?;
+            if is_new {
                 worker.arm_driver();
             }
-            Ok(())
+            Ok(answer)
         }
-        None => f(&super::outside_io::registrar()?, true).map(|_| ()),
+        None => f(&super::outside_io::registrar()?).map(|(_, answer)| answer),
     }
 }
 
 /// What a driver has to report, to those who wait for it. Wakers of async waits come back, to be called where user code may run.
-pub(crate) fn deliver(completion: Completion, owed: &mut Vec<std::task::Waker>) {
-    let Some(source) = Slab::find(completion.key.index) else { return };
-    source.state.with(|state| {
-        // Otherwise it is of the past: the socket was closed meanwhile.
-        if state.generation == completion.key.generation {
-            for direction in Direction::BOTH {
-                if completion.ready.contains(direction.interest()) {
-                    state.complete(direction, owed);
-                }
-            }
-        }
-    });
+pub(crate) fn deliver(completion: Completion, owed: &mut Vec<Waker>) {
+    if let Some(source) = Slab::find(completion.key.index) {
+        source.report(completion, owed, set_going);
+    }
 }
 
 impl Worker {
@@ -277,7 +134,18 @@ impl Worker {
             deliver(completion, &mut owed);
         }
         self.call_wakers(owed);
-        self.polled_at.set(clock::cycles());
+    }
+
+    /// At its end: whoever is registered here would wait for ever.
+    pub(super) fn abandon_sources(&self) {
+        if !self.registrar.is_in_use() {
+            return;
+        }
+        let mut owed = Vec::new();
+        for source in Slab::all() {
+            source.abandon(&self.registrar, &mut owed, set_going);
+        }
+        call_all(owed);
     }
 }
 
@@ -320,12 +188,7 @@ impl Slab {
 
     fn grow(&mut self) -> &'static Source {
         let (first, len) = (FIRST_CHUNK * ((1 << self.chunks) - 1), FIRST_CHUNK << self.chunks);
-        let side = || Side { waiting: WaitList::new(), home: None };
-        let new = |index| Source {
-            index,
-            state: SpinLock::new(State { generation: 0, descriptor: -1, sides: [side(), side()] }),
-        };
-        let chunk: &'static mut [Source] = Box::leak((first..first + len).map(new).collect());
+        let chunk: &'static mut [Source] = Box::leak((first..first + len).map(Source::new).collect());
         let start = chunk.as_mut_ptr();
         // Lowest index last, so that it is taken first.
         self.free.extend(chunk.iter().rev());
@@ -333,6 +196,12 @@ impl Slab {
         TABLE[self.chunks].store(start, Ordering::Release);
         self.chunks += 1;
         self.free.pop().expect("a chunk was added")
+    }
+
+    /// Every source there is, free ones too.
+    fn all() -> impl Iterator<Item = &'static Source> {
+        let len = FIRST_CHUNK * ((1 << SOURCES.lock().chunks) - 1);
+        (0..len).filter_map(Slab::find)
     }
 
     /// The source with this index. None: no driver has made such a key.
@@ -383,14 +252,13 @@ mod tests {
         let (here, mut there) = UnixStream::pair().unwrap();
         there.write_all(b"x").unwrap();
         let source = Source::open(here.as_raw_fd());
-        let generation = source.state.with(|state| state.generation);
-        let settle = |direction, registrar: &Registrar| {
-            source.state.with(|state| state.settle(source.index, direction, registrar)).unwrap()
-        };
+        let settle = |direction, registrar: &Registrar| source.register_with(registrar, direction).unwrap();
         assert!(settle(Direction::Read, &first));
         assert!(!settle(Direction::Read, &first), "at home already");
         assert!(settle(Direction::Write, &first));
-        assert_eq!(keys(&mut one), [(generation, Interest::READ | Interest::WRITE)]);
+        let reported = keys(&mut one);
+        let &[(generation, ready)] = &reported[..] else { panic!("{reported:?}") };
+        assert_eq!(ready, Interest::READ | Interest::WRITE);
         // Reading moves, writing stays.
         assert!(settle(Direction::Read, &second));
         assert_eq!(keys(&mut two), [(generation, Interest::READ)], "what is possible is reported at the new home");
@@ -403,7 +271,12 @@ mod tests {
         source.close();
         assert!(!second.is_in_use());
         assert_eq!(keys(&mut one), []);
-        assert_ne!(source.state.with(|state| state.generation), generation);
+        let again = Source::open(here.as_raw_fd());
+        if std::ptr::eq(again, source) {
+            again.register_with(&second, Direction::Read).unwrap();
+            assert_ne!(keys(&mut two)[0].0, generation);
+        }
+        again.close();
     }
 
     // A driver that is gone has taken its registrations along.
@@ -414,7 +287,7 @@ mod tests {
         let mut driver = Driver::new().unwrap();
         for _ in 0..3 {
             let registrar = driver.registrar();
-            assert!(source.state.with(|state| state.settle(source.index, Direction::Write, &registrar)).unwrap());
+            assert!(source.register_with(&registrar, Direction::Write).unwrap());
             assert_eq!(keys(&mut driver).len(), 1);
             drop(registrar);
             driver = Driver::new().unwrap();

@@ -70,8 +70,8 @@ impl Worker {
         let now = self.policy.with(|policy| policy.now());
         self.clock.set(now);
         self.fire_timers(now);
-        self.look_at_driver();
         self.polled_at.set(clock::cycles());
+        self.look_at_driver();
     }
 
     /// Wakes whoever's time has come.
@@ -197,7 +197,10 @@ impl Worker {
     pub(super) fn platform_wait(&self, timeout: Timeout) {
         let now = self.driver.with(|driver| driver.wait(timeout));
         match now {
-            Ok(now) => self.clock.set(now),
+            Ok(now) => {
+                self.clock.set(now);
+                self.polled_at.set(clock::cycles());
+            }
             // The driver handles interruptions itself; what is left is a closed descriptor, and sleeping on is no answer to that.
             Err(error) => panic!("fibra: a worker cannot wait any more: {error}"),
         }

@@ -49,7 +49,7 @@ impl Worker {
         }
         let frame = self.take_frame();
         self.shared.root.add_user();
-        let flags = flag::PINNED | flag::DAEMON | flag::UNCAPPED | self.shared.base_flags;
+        let flags = flag::PINNED | flag::DAEMON | flag::UNCAPPED | flag::CALLS_WAKERS | self.shared.base_flags;
         // Relaxed, all: the frame is ours until it is queued here.
         frame.waiter.flags.store(flags, Ordering::Relaxed);
         frame.home.store(self.index as u32, Ordering::Relaxed);

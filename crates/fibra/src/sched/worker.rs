@@ -566,6 +566,7 @@ impl Worker {
 
     /// Gives back what this worker holds for its runtime, at its end.
     pub(crate) fn retire(&self) {
+        self.abandon_sources();
         self.wake_root_owner(self.tally.settle());
         self.stacks.with(StackCache::flush);
         self.frames.with(FrameCache::flush);

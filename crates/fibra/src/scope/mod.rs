@@ -12,6 +12,7 @@ mod gather;
 mod join;
 mod join_set;
 mod local;
+mod machines;
 mod nursery;
 mod options;
 pub(crate) mod private;

@@ -504,6 +504,10 @@ pub struct Handle {
 }
 
 impl Handle {
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// The runtime of this fiber, or the one this thread has entered.
     ///
     /// # Panics

@@ -339,7 +339,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     if let Some(inherited) = parent.map(local::inherited).filter(|inherited| !inherited.is_empty()) {
         *extras.get_or_insert_default().inherited.lock() = Some(inherited);
     }
-    if flags & flag::ROOT != 0 {
+    if flags & (flag::ROOT | flag::UNCAPPED) != 0 {
         // A full runtime can still be run, and above all be shut down.
         flags |= flag::UNCAPPED;
     } else if !shared.admit() {

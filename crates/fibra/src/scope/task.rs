@@ -42,24 +42,39 @@ use crate::wait::word::ARM_REVOCABLE;
 /// ```
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    let site = Location::caller();
-    match current::fiber() {
-        Some(frame) => poll_until_ready(future, Notify::new(frame.waiter_ref()), site),
-        None => ThreadRecord::with_mine(|record| poll_until_ready(future, Notify::new(record.waiter_ref()), site)),
+    match block_on_until(pin!(future), None, WaitReason::BlockOn, Location::caller()) {
+        Some(output) => output,
+        None => unreachable!("without a deadline"),
     }
 }
 
-fn poll_until_ready<F: Future>(future: F, notify: Arc<Notify>, site: &'static Location<'static>) -> F::Output {
-    let mut future = pin!(future);
+/// The same for a wait that has a reason of its own, and perhaps an end.
+pub(crate) fn block_on_until<F: Future>(
+    future: Pin<&mut F>,
+    deadline: Option<u64>,
+    reason: WaitReason,
+    site: &'static Location<'static>,
+) -> Option<F::Output> {
+    let wait = Wait { reason, object: 0, site, deadline };
+    match current::fiber() {
+        Some(frame) => poll_until_ready(future, Notify::new(frame.waiter_ref()), wait),
+        None => ThreadRecord::with_mine(|record| poll_until_ready(future, Notify::new(record.waiter_ref()), wait)),
+    }
+}
+
+fn poll_until_ready<F: Future>(mut future: Pin<&mut F>, notify: Arc<Notify>, how: Wait) -> Option<F::Output> {
     let waker = notify.waker();
     let mut cx = Context::from_waker(&waker);
     loop {
         notify.begin_poll();
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return output;
+            return Some(output);
         }
         let object = Arc::as_ptr(&notify).addr() as u64;
-        let ended = wait(&*notify, Wait { reason: WaitReason::BlockOn, object, site, deadline: None });
+        let ended = wait(&*notify, Wait { object, ..how });
+        if ended == Ended::TimedOut {
+            return None;
+        }
         // Woken during its own poll: it wants to go on, but others of this worker come first, or it could keep them waiting for ever.
         if matches!(ended, Ended::NotParked | Ended::Overtaken(_)) && current::fiber().is_some() {
             park::yield_now();

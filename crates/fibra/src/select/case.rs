@@ -21,6 +21,10 @@ pub(crate) trait Single {
     /// Takes the node out again, if it is still there. That may let others go on: their wakers are `owed`, to be called by whoever holds
     /// no lock and is not PARKING.
     fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>);
+    /// An owner has completed it. False: it was called, came, and found nothing; it waits on, beside the others.
+    fn is_won(&self) -> bool {
+        true
+    }
     /// As [`Waitable::is_settled`](park::Waitable::is_settled).
     fn is_settled(&self) -> bool {
         false

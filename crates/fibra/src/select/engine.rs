@@ -433,6 +433,7 @@ pub(super) fn wait_for(
 fn told(case: &Case<'_>) -> u8 {
     match (&case.kind, case.node.outcome.get()) {
         (Kind::Single(_), outcome::CLOSED) => outcome::CLOSED,
+        (Kind::Single(single), _) if !single.is_won() => outcome::RETRY,
         (Kind::Single(_), _) => outcome::DONE,
         (_, told) => told,
     }

@@ -7,12 +7,15 @@
 //!   └── on a thread ────▶ poll(2), until the deadline ─────────────────────────────────────────▶ try again
 //! ```
 //!
-//! Above: `net`, in safe code. Below: `park`, and `sched::source`, whose header says why no edge is lost.
+//! Above: `net`, in safe code. Below: `park`, and `sched::readiness`, whose header says why no edge is lost: before each try one notes what
+//! has been reported.
 //!
 //! * The socket is in non-blocking mode; whoever sees [`Io`] never sees `WouldBlock` or `Interrupted`.
 //! * Cancellation and time end the wait and nothing else: nothing was read or written, the registration stays, and the next operation
 //!   begins with a try. It is delivered on entry or while waiting, never after a try that succeeded: what was read is not lost.
 //! * [`Io`] closes in order: registrations first, then the descriptor (the order of its fields).
+//! * Who is timed out tries once more: what came in time is not hidden by a worker that was busy when both came.
+//! * A short read of a TCP stream was the last one; the next begins with waiting ([`Io::operate_stream`]).
 //! * A thread that waits in `poll` hears of cancellation on entry; if it is in a scope, where somebody could cancel it, it waits like a
 //!   fiber instead, and the driver of `sched::outside_io` completes its wait.
 //! * An operation that need not wait would let its fiber run on for ever, if its peer is fast enough: every so often one begins with a
@@ -33,8 +36,8 @@ use crate::driver::{Timeout, socket};
 use crate::fiber::frame::flag;
 use crate::prim::clock;
 use crate::sched::current;
-pub(crate) use crate::sched::source::Direction;
 use crate::sched::source::Source;
+pub(crate) use crate::sched::source::{Direction, Seen};
 
 /// Operations of a worker after which one yields first.
 const YIELD_PERIOD: u32 = 16;
@@ -45,8 +48,29 @@ pub(crate) struct Ask {
     pub(crate) direction: Direction,
     pub(crate) reason: WaitReason,
     pub(crate) site: &'static Location<'static>,
-    /// At most so long.
-    pub(crate) limit: Option<Duration>,
+    pub(crate) limit: Limit,
+}
+
+/// How long an operation waits at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    Never,
+    /// From the moment when it first has to wait.
+    After(Duration),
+    /// Until this moment of `prim::clock`.
+    Until(u64),
+}
+
+impl Limit {
+    fn deadline(self) -> Option<u64> {
+        match self {
+            Self::Never => None,
+            Self::After(limit) => {
+                Some(clock::now().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)))
+            }
+            Self::Until(deadline) => Some(deadline),
+        }
+    }
 }
 
 /// A socket that does not block, and its place among the sources.
@@ -84,42 +108,88 @@ impl<S: AsFd> Io<S> {
     /// Does `attempt`, again and again as long as it would block, waiting in between. Time-outs are errors, cancellation unwinds.
     pub(crate) fn operate<T>(&self, ask: Ask, mut attempt: impl FnMut(&S) -> io::Result<T>) -> io::Result<T> {
         begin();
-        let mut deadline = None;
-        loop {
-            match attempt(&self.inner) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return done,
-            }
-            if let (None, Some(limit)) = (deadline, ask.limit) {
-                deadline = Some(clock::now().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)));
-            }
-            self.wait(ask, deadline)?;
+        let seen = self.reports(ask.direction);
+        match try_once(&self.inner, &mut attempt) {
+            Some(done) => done,
+            None => self.wait_and_retry(ask, seen, attempt),
         }
     }
 
-    /// One wait, until trying again is worth it.
-    fn wait(&self, ask: Ask, deadline: Option<u64>) -> io::Result<()> {
+    /// The same for reading from a stream of which a read that is shorter than the `room` for it has taken all there was: true of TCP, not
+    /// of Unix streams, where a read also stops at what was sent along with the data.
+    #[inline]
+    pub(crate) fn operate_stream(
+        &self,
+        ask: Ask,
+        room: usize,
+        mut attempt: impl FnMut(&S) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        begin();
+        let source = self.source.0;
+        let mut attempt = |inner: &S| {
+            let seen = source.reports(Direction::Read);
+            let done = attempt(inner);
+            if done.as_ref().is_ok_and(|len| (1..room).contains(len)) {
+                source.note_drained(seen);
+            }
+            done
+        };
+        let seen = match source.is_drained() {
+            Some(seen) => seen,
+            None => {
+                let seen = source.reports(Direction::Read);
+                if let Some(done) = try_once(&self.inner, &mut attempt) {
+                    return done;
+                }
+                seen
+            }
+        };
+        self.wait_and_retry(ask, seen, attempt)
+    }
+
+    /// After a try in vain, before which so much had been reported.
+    fn wait_and_retry<T>(
+        &self,
+        ask: Ask,
+        mut seen: Seen,
+        mut attempt: impl FnMut(&S) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let deadline = ask.limit.deadline();
+        loop {
+            let in_time = self.wait(ask, seen, deadline)?;
+            seen = self.reports(ask.direction);
+            match try_once(&self.inner, &mut attempt) {
+                Some(done) => return done,
+                None if in_time => {}
+                None => return Err(timed_out()),
+            }
+        }
+    }
+
+    /// One wait, until trying again is worth it. False: time was up.
+    fn wait(&self, ask: Ask, seen: Seen, deadline: Option<u64>) -> io::Result<bool> {
         if current::worker().is_none() && !may_be_cancelled() {
             return self.poll(ask, deadline);
         }
-        let readiness =
-            Readiness { source: self.source.0, direction: ask.direction, node: Node::new(), error: Cell::new(None) };
+        let readiness = Readiness {
+            source: self.source.0,
+            direction: ask.direction,
+            seen,
+            node: Node::new(),
+            error: Cell::new(None),
+        };
         let object = self.inner.as_fd().as_raw_fd() as u64;
         let ended = park::wait(&readiness, Wait { reason: ask.reason, object, site: ask.site, deadline });
         match ended {
-            Ended::TimedOut => Err(timed_out()),
-            Ended::NotParked | Ended::Overtaken(_) => readiness.error.take().map_or(Ok(()), Err),
-            Ended::Completed(_) | Ended::Cancelled => Ok(()),
+            Ended::TimedOut => Ok(false),
+            Ended::NotParked | Ended::Overtaken(_) => readiness.error.take().map_or(Ok(true), Err),
+            Ended::Completed(_) | Ended::Cancelled => Ok(true),
         }
     }
 
-    fn poll(&self, ask: Ask, deadline: Option<u64>) -> io::Result<()> {
+    fn poll(&self, ask: Ask, deadline: Option<u64>) -> io::Result<bool> {
         let timeout = deadline.map_or(Timeout::Forever, Timeout::Until);
-        match socket::poll(self.inner.as_fd(), ask.direction.interest(), timeout)? {
-            true => Ok(()),
-            false => Err(timed_out()),
-        }
+        socket::poll(self.inner.as_fd(), ask.direction.interest(), timeout)
     }
 
     /// Is trying worth it now?
@@ -132,20 +202,37 @@ impl<S: AsFd> Io<S> {
         self.source.0.register(direction)
     }
 
+    /// What has been reported so far: to be asked before a try.
+    #[inline(always)]
+    pub(crate) fn reports(&self, direction: Direction) -> Seen {
+        self.source.0.reports(direction)
+    }
+
     /// Links a node of a select; see `select::case::Single`, whose `publish` and `unpublish` these are.
     pub(crate) fn link(
         &self,
         direction: Direction,
+        seen: Seen,
         node: &Node,
-        waiter: WaiterRef,
-        ticket: Ticket,
-        arm: Arm,
-    ) -> io::Result<()> {
-        self.source.0.link(direction, node, waiter, ticket, arm)
+        wait: (WaiterRef, Ticket, Arm),
+    ) -> io::Result<bool> {
+        self.source.0.link(direction, seen, node, wait)
     }
 
     pub(crate) fn unlink(&self, direction: Direction, node: &Node) {
         self.source.0.unlink(direction, node);
+    }
+}
+
+/// One try. None: it would block.
+#[inline(always)]
+fn try_once<S, T>(inner: &S, attempt: &mut impl FnMut(&S) -> io::Result<T>) -> Option<io::Result<T>> {
+    loop {
+        match attempt(inner) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            done => return Some(done),
+        }
     }
 }
 
@@ -178,6 +265,7 @@ fn timed_out() -> io::Error {
 struct Readiness {
     source: &'static Source,
     direction: Direction,
+    seen: Seen,
     node: Node,
     /// Why it could not be registered.
     error: Cell<Option<io::Error>>,
@@ -185,13 +273,10 @@ struct Readiness {
 
 impl Waitable for Readiness {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        match self.source.link(self.direction, &self.node, waiter, ticket, ARM_FIRST) {
-            Ok(()) => true,
-            Err(error) => {
-                self.error.set(Some(error));
-                false
-            }
-        }
+        self.source.link(self.direction, self.seen, &self.node, (waiter, ticket, ARM_FIRST)).unwrap_or_else(|error| {
+            self.error.set(Some(error));
+            false
+        })
     }
 
     fn unpublish(&self) {
@@ -205,15 +290,16 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    // On a plain thread: what was reported while nobody waited is reported again to whoever waits next.
+    // On a plain thread: a report that comes between its try and its wait is not slept through, and one that nobody waited for neither.
     #[test]
     fn a_thread_hears_of_what_was_reported_to_nobody() {
         let (here, mut there) = UnixStream::pair().unwrap();
         let io = Io::new(here);
-        let wait = |limit: Duration| {
+        let wait = |seen: Seen, limit: Duration| {
             let readiness = Readiness {
                 source: io.source.0,
                 direction: Direction::Read,
+                seen,
                 node: Node::new(),
                 error: Cell::new(None),
             };
@@ -221,12 +307,15 @@ mod tests {
             let site = Location::caller();
             park::wait(&readiness, Wait { reason: WaitReason::NetRead, object: 0, site, deadline })
         };
-        assert_eq!(wait(Duration::from_millis(1)), Ended::TimedOut);
+        let seen = io.reports(Direction::Read);
+        assert_eq!(wait(seen, Duration::from_millis(1)), Ended::TimedOut);
         there.write_all(b"x").unwrap();
-        // By now it has been reported, or it will be below: both are fine.
-        std::thread::sleep(Duration::from_millis(20));
-        for _ in 0..3 {
-            assert_eq!(wait(Duration::from_secs(20)), Ended::Completed(ARM_FIRST));
+        while io.reports(Direction::Read) == seen {
+            std::thread::yield_now();
         }
+        assert_eq!(wait(seen, Duration::from_secs(20)), Ended::NotParked);
+        let seen = io.reports(Direction::Read);
+        there.write_all(b"y").unwrap();
+        assert_ne!(wait(seen, Duration::from_secs(20)), Ended::TimedOut);
     }
 }

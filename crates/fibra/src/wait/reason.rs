@@ -72,11 +72,15 @@ pub enum WaitReason {
     NetAccept = 42,
     /// Connecting.
     NetConnect = 43,
+    /// Waiting for the answer of a [machine](crate::machine).
+    MachineCall = 50,
+    /// In an event loop of [machines](crate::machine) that has nothing to do.
+    MachineIdle = 51,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 32] = [
+    pub const ALL: [WaitReason; 34] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -109,6 +113,8 @@ impl WaitReason {
         WaitReason::NetWrite,
         WaitReason::NetAccept,
         WaitReason::NetConnect,
+        WaitReason::MachineCall,
+        WaitReason::MachineIdle,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
@@ -164,6 +170,8 @@ impl fmt::Display for WaitReason {
             WaitReason::NetWrite => "writing to a socket",
             WaitReason::NetAccept => "accepting a connection",
             WaitReason::NetConnect => "connecting",
+            WaitReason::MachineCall => "waiting for the answer of a machine",
+            WaitReason::MachineIdle => "running machines that have nothing to do",
         })
     }
 }

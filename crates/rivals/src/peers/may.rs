@@ -2,6 +2,7 @@
 //! of its own bounds them here, and capacity 0 is 1. `Unbounded` are its channels as they are, for workloads in which nothing
 //! piles up.
 
+use std::os::fd::{FromRawFd, IntoRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,14 @@ use may::sync::{Semphore, mpmc};
 use super::{Blocking, Channels, Setup};
 
 pub(crate) struct May;
+
+impl May {
+    /// A listener of may's for one of std's.
+    pub(crate) fn listener(listener: std::net::TcpListener) -> may::net::TcpListener {
+        // SAFETY: the descriptor is given up for it.
+        unsafe { may::net::TcpListener::from_raw_fd(listener.into_raw_fd()) }
+    }
+}
 
 impl Blocking for May {
     type Handle<T: Send + 'static> = coroutine::JoinHandle<T>;

@@ -3,6 +3,7 @@
 mod cancel;
 mod fan_out;
 mod fork_join;
+mod http;
 mod idle_mem;
 mod message;
 mod mpmc;
@@ -23,6 +24,8 @@ mod timers;
 mod yielding;
 
 use crate::plan::Workload;
+
+pub(crate) use http::serve as serve_http;
 
 /// In the order they run and are printed.
 pub(crate) const ALL: &[Workload] = &[
@@ -45,6 +48,7 @@ pub(crate) const ALL: &[Workload] = &[
     skew::WORKLOAD,
     noisy::WORKLOAD,
     tcp_echo::WORKLOAD,
+    http::WORKLOAD,
 ];
 
 #[cfg(test)]

@@ -1,0 +1,334 @@
+//! Calls: somebody who is no machine submits an operation and waits for its answer; and the two operations by which machines come to a
+//! worker's loop and go.
+//!
+//! Above: `scope::machines` (fibers, threads and async code that call). Below: `mail`, `node`, `op`, `pool`.
+//!
+//! A caller has mail of its own, like a loop: it is the home of its operation, so the answer comes there, and so does the operation if
+//! its target drops it or is gone. A caller that gives up asks the target to cancel and closes its mail: the answer then finds nobody,
+//! and the operation goes back to its pool, which it keeps alive.
+//!
+//! Invariant: an operation has one caller, who waits for it or has closed its mail.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::machine::Machine;
+use super::mail::{Bell, Post};
+use super::mesh::{Mesh, discard};
+use super::node::{ABANDONED, CANCELLED, Link, MachineRef, NodeRef, UNREACHABLE};
+use super::op::{Cancel, Done, Op};
+use super::pool::OpPool;
+use super::port::Message;
+use crate::prim::sync::Arc;
+
+/// The thread number of a source that is no loop. No mesh has it.
+const OUTSIDE: u32 = u32::MAX;
+
+/// The data of the operation that brings a machine to a worker's loop.
+pub(crate) struct Attach {
+    pub(super) machine: u32,
+    pub(super) build: Option<Build>,
+}
+
+/// Makes a machine, on the thread that it will stay on.
+pub(crate) type Build = Box<dyn FnOnce() -> Box<dyn Machine> + Send>;
+
+/// The data of the operation that takes a machine away.
+pub(crate) struct Detach;
+
+/// What a machine answered: see [`MachineRef::call`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer<D> {
+    /// The result, as the machine gave it to [`Ports::complete`](super::Ports::complete).
+    pub result: i32,
+    /// What was sent, as the machine left it.
+    pub data: D,
+}
+
+/// Why a call has no answer. What was sent comes back, unless it is in the machine's hands.
+#[derive(Clone, PartialEq, Eq)]
+pub enum CallError<D> {
+    /// There is no such machine: it was never attached to the runtime of the caller, or is gone.
+    Unreachable(D),
+    /// The machine dropped the operation, or was dropped itself, without an answer.
+    Abandoned(D),
+    /// The machine answered with [`CANCELLED`].
+    Cancelled(D),
+    /// The time was up first. The machine was asked to cancel; what was sent is dropped when it has answered.
+    TimedOut,
+    /// All operations of the [`Caller`](crate::machine::Caller) are in the machine's hands, left there by calls that gave up.
+    Exhausted(D),
+}
+
+impl<D> CallError<D> {
+    /// What was sent, if it came back.
+    pub fn into_data(self) -> Option<D> {
+        match self {
+            Self::Unreachable(data) | Self::Abandoned(data) | Self::Cancelled(data) | Self::Exhausted(data) => {
+                Some(data)
+            }
+            Self::TimedOut => None,
+        }
+    }
+
+    /// Whether the time was up.
+    pub fn is_timed_out(&self) -> bool {
+        matches!(self, Self::TimedOut)
+    }
+
+    fn words(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "there is no such machine in this runtime, or it is gone",
+            Self::Abandoned(_) => "the machine dropped the operation without an answer",
+            Self::Cancelled(_) => "the machine cancelled the operation",
+            Self::TimedOut => "the machine did not answer in time",
+            Self::Exhausted(_) => "all operations of this caller are still in the machine's hands",
+        }
+    }
+}
+
+impl<D> fmt::Debug for CallError<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable(_) => "Unreachable(..)",
+            Self::Abandoned(_) => "Abandoned(..)",
+            Self::Cancelled(_) => "Cancelled(..)",
+            Self::TimedOut => "TimedOut",
+            Self::Exhausted(_) => "Exhausted(..)",
+        })
+    }
+}
+
+impl<D> fmt::Display for CallError<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+impl<D> std::error::Error for CallError<D> {}
+
+/// The mail of a caller, to be used for one call after the other. Dropped, it is closed: what comes later is freed by whoever brings it.
+#[derive(Debug)]
+pub(crate) struct Mailbox(Arc<Post>);
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        discard(&self.0);
+    }
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Post::new(OUTSIDE)))
+    }
+
+    /// The answer, if it has come. Others are of calls that gave up, and end here.
+    fn open(&self, id: u64) -> Option<Done> {
+        let mut found = None;
+        let mut link: *mut Link = self.0.mail.take_all();
+        while !link.is_null() {
+            // SAFETY: in the mail until now, so part of a living node.
+            let next = unsafe { &*link }.next();
+            // SAFETY: it was given up for the mail, and is taken out once.
+            let message = unsafe { Message::from_link(link) };
+            link = next;
+            if let Message::Completion(mut done) = message {
+                done.owned.arrive();
+                if done.id().0 == id {
+                    found = Some(done);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// An operation on its way to a machine and back, as a future. Dropped before it is ready, it gives up.
+#[must_use = "a call that is not awaited is cancelled"]
+pub(crate) struct Call<D> {
+    /// There until it is over.
+    mailbox: Option<Mailbox>,
+    state: State<D>,
+}
+
+enum State<D> {
+    /// Submitted. With it the target's mail, for the cancellation.
+    Waiting {
+        node: NodeRef,
+        id: u64,
+        target: Arc<Post>,
+        to: MachineRef,
+    },
+    /// It could not be.
+    Refused(Option<CallError<D>>),
+    Over,
+}
+
+impl<D> Unpin for Call<D> {}
+
+impl<D: Send + 'static> Call<D> {
+    /// Sends an operation to a machine of the mesh.
+    pub(crate) fn new(mesh: Option<&Mesh>, to: MachineRef, op: Op<D>, mailbox: Mailbox) -> Self {
+        let mut request = op.to(to).into_request();
+        let Some(target) = mesh.and_then(|mesh| mesh.post(to.thread)) else {
+            request.owned.arrive();
+            let refused = settle(Done { owned: request.owned }, Some(UNREACHABLE)).err();
+            return Self { mailbox: Some(mailbox), state: State::Refused(refused) };
+        };
+        request.owned.fix(|fixed| fixed.source = Some(MachineRef { thread: OUTSIDE, machine: 0 }));
+        let (node, id) = (request.owned.reference(), request.id().0);
+        request.owned.submit(mailbox.0.clone());
+        let link = Message::from(request).into_link();
+        // SAFETY: the request was given up for its link.
+        if unsafe { target.send(link, link) }.is_err() {
+            // SAFETY: the link was not taken: it is ours as before.
+            let message = unsafe { Message::from_link(link) };
+            // Answered and dropped, it goes home: that is here.
+            super::routing::unreachable_now(message);
+        }
+        Self { mailbox: Some(mailbox), state: State::Waiting { node, id, target: target.clone(), to } }
+    }
+
+    /// Its mailbox, if it was answered: for the next call.
+    pub(crate) fn into_mailbox(mut self) -> Option<Mailbox> {
+        matches!(self.state, State::Over).then(|| self.mailbox.take())?
+    }
+}
+
+/// What an operation that came home says.
+fn settle<D: Send + 'static>(done: Done, instead: Option<i32>) -> Result<Answer<D>, CallError<D>> {
+    let result = instead.unwrap_or(done.result());
+    let Ok(data) = done.into_data::<D>() else {
+        // Its target has no way to take the data out, only to change it.
+        unreachable!("an operation has the data that it was taken with")
+    };
+    match result {
+        UNREACHABLE => Err(CallError::Unreachable(data)),
+        ABANDONED => Err(CallError::Abandoned(data)),
+        CANCELLED => Err(CallError::Cancelled(data)),
+        result => Ok(Answer { result, data }),
+    }
+}
+
+impl<D: Send + 'static> Future for Call<D> {
+    type Output = Result<Answer<D>, CallError<D>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let id = match &mut this.state {
+            State::Waiting { id, .. } => *id,
+            State::Refused(error) => {
+                let error = error.take().expect("refused once");
+                this.state = State::Over;
+                return Poll::Ready(Err(error));
+            }
+            State::Over => panic!("fibra: a call was polled after it was ready"),
+        };
+        let mailbox = this.mailbox.as_ref().expect("waiting");
+        let post = &mailbox.0;
+        post.set_bell(Bell::Waker(cx.waker().clone()));
+        loop {
+            if let Some(done) = mailbox.open(id) {
+                post.mail.awake();
+                this.state = State::Over;
+                return Poll::Ready(settle(done, None));
+            }
+            if post.mail.may_sleep() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl<D> Drop for Call<D> {
+    fn drop(&mut self) {
+        let State::Waiting { node, target, to, .. } = &self.state else { return };
+        if let Some(node) = node.cancel() {
+            node.set_cancel_to(*to);
+            let link = Message::from(Cancel { node }).into_link();
+            // SAFETY: the cancellation was given up for its link.
+            if unsafe { target.send(link, link) }.is_err() {
+                // SAFETY: the link was not taken. Dropped, it is acknowledged.
+                drop(unsafe { Message::from_link(link) });
+            }
+        }
+    }
+}
+
+impl<D> fmt::Debug for Call<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::Waiting { .. } => "waiting",
+            State::Refused(_) => "refused",
+            State::Over => "over",
+        };
+        f.debug_struct("Call").field("state", &state).finish()
+    }
+}
+
+/// Calls one machine again and again without allocating the operation each time.
+///
+/// ```
+/// # use fibra::machine::{Caller, Machine, Ports, Timestamp};
+/// # struct Double;
+/// # impl Machine for Double {
+/// #     fn tick(&mut self, _now: Timestamp, ports: &mut Ports<'_>) {
+/// #         while let Some(request) = ports.input.submissions.pop() {
+/// #             let number = *request.data::<i32>().unwrap();
+/// #             ports.complete(request, number * 2);
+/// #         }
+/// #     }
+/// # }
+/// let rt = fibra::Runtime::builder().workers(1).build()?;
+/// let double = rt.attach(Double);
+/// rt.run(|| {
+///     let mut caller = Caller::new(double);
+///     for number in 0..100 {
+///         assert_eq!(caller.call(0, number).unwrap().result, number * 2);
+///     }
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Caller<D> {
+    pub(crate) to: MachineRef,
+    pub(crate) pool: OpPool<D>,
+    /// From the call before, if that did not give up.
+    pub(crate) mailbox: Option<Mailbox>,
+}
+
+/// Operations of a [`Caller`]: one for the call, and some that calls which gave up have left with the machine.
+const CALLER_OPERATIONS: usize = 4;
+
+impl<D: Send + 'static> Caller<D> {
+    /// A caller of that machine.
+    pub fn new(to: MachineRef) -> Self {
+        Self { to, pool: OpPool::with_capacity(CALLER_OPERATIONS), mailbox: None }
+    }
+
+    /// The machine that it calls.
+    pub fn machine(&self) -> MachineRef {
+        self.to
+    }
+}
+
+/// Sends a machine to the loop with this index. What it is called from now on; if the loop has ended, there is nobody behind it.
+pub(crate) fn attach(mesh: &Mesh, index: usize, build: Build) -> MachineRef {
+    let to = mesh.number_machine(index);
+    let data = Attach { machine: to.machine, build: Some(build) };
+    let Ok(op) = OpPool::with_capacity(1).take(0, data) else { unreachable!("a pool of one has one") };
+    let mut request = op.to(to).into_request();
+    request.owned.fix(|fixed| fixed.source = Some(MachineRef { thread: OUTSIDE, machine: 0 }));
+    // Home is a mailbox that is closed at once: the answer ends there.
+    request.owned.submit(Mailbox::new().0.clone());
+    let link = Message::from(request).into_link();
+    let post = mesh.post(to.thread).expect("numbered a moment ago");
+    // SAFETY: the request was given up for its link.
+    if unsafe { post.send(link, link) }.is_err() {
+        // SAFETY: the link was not taken.
+        super::routing::unreachable_now(unsafe { Message::from_link(link) });
+    }
+    to
+}

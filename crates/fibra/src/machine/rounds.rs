@@ -1,0 +1,449 @@
+//! The rounds of an event loop: what is done between two sleeps, whoever sleeps how.
+//!
+//! Above: `event_loop`, which sleeps in a driver; `scope::machines`, where a fiber of each worker runs the machines of its runtime and
+//! sleeps as fibers do. Below: `routing`, `port`, `timer`, `mail`.
+//!
+//! A round, in this order:
+//!
+//! ```text
+//! 1 wait      for a kick or the next timer, unless something is pending; returns the time. The one place where the loop blocks.
+//! 2 timers    what is due is answered, in the order of deadlines
+//! 3 mail      what other threads sent, as much as is there now, goes to its machine
+//! 4 outputs   of machines that put something out: submissions, cancellations, notifications, completions are routed
+//! 5 tick      machines that something came for
+//! ```
+//!
+//! What is signalled in 4 and 5 is pending, so that the next round does not block.
+//!
+//! Ending: the app is dropped (on a worker: every machine that was attached), its operations are cancelled, and rounds go on until they
+//! are answered; then the platform likewise; then the mail is closed, and what is in it answered. A target that does not answer a
+//! cancellation is waited for [`GRACE`], which is then said.
+//!
+//! Invariants: the platform outlives the app; nothing is routed to a machine but by this file; no user code runs under a borrow of the
+//! routing's state, `Machine::tick` and destructors included.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::call::{Attach, Detach};
+use super::machine::Machine;
+use super::mesh::{Seat, discard};
+use super::node::{CANCELLED, MachineRef, NOWHERE, UNREACHABLE};
+use super::op::{Cancel, Done, Notice, OP_TIMER, Request, Timestamp};
+use super::port::{Message, Port, Ports};
+use super::routing::{APP, Mark, Owner, PLATFORM, Routing, unreachable_now};
+use super::table::Table;
+use super::timer::Expired;
+use crate::prim::{clock, discard_payload};
+
+/// How long an ending loop waits for the answers to its cancellations.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What a loop may do before its next round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nothing: there is something to do.
+    Pending,
+    /// Sleep until its bell rings, or until then.
+    Until(Option<u64>),
+}
+
+/// A machine that its loop drives.
+struct Root {
+    machine: Option<Box<dyn Machine>>,
+    port_in: Port,
+    port_out: Port,
+}
+
+/// The machines of one loop, and what is under way between them.
+pub(crate) struct Machines {
+    routing: Rc<Routing>,
+    roots: Table<Root>,
+    owner: Owner,
+}
+
+impl Machines {
+    /// Takes a seat. A worker's goes on when a machine panics, and when there is nothing left to do.
+    pub(crate) fn new(mut seat: Seat, on_worker: bool) -> Self {
+        seat.taken = true;
+        let owner = if on_worker { Owner::Worker } else { Owner::Thread };
+        let routing = Rc::new(Routing::new(seat.post.clone(), seat.mesh.clone(), owner));
+        Self { routing, roots: Table::new(), owner }
+    }
+
+    pub(super) fn add(&mut self, root: u32, machine: Box<dyn Machine>) {
+        self.routing.register_root(root);
+        self.roots.insert(root as u64, Root { machine: Some(machine), port_in: Port::new(), port_out: Port::new() });
+    }
+
+    /// What ends its sleep.
+    pub(super) fn set_bell(&self, bell: super::mail::Bell) {
+        self.routing.post.set_bell(bell);
+    }
+
+    /// The same for somebody who has a waker.
+    pub(crate) fn set_waker(&self, waker: std::task::Waker) {
+        self.set_bell(super::mail::Bell::Waker(waker));
+    }
+
+    /// Ends it after this round.
+    pub(crate) fn stop(&self) {
+        self.routing.post.stop();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.routing.post.is_stopped()
+    }
+
+    /// Runs until it is stopped, or (not on a worker) nothing can happen any more. `rest` does what it is told and returns the time; `work`
+    /// carries out the rest of each round.
+    pub(crate) fn run(
+        &mut self,
+        rest: &mut dyn FnMut(&Self, Rest) -> io::Result<u64>,
+        work: &mut dyn FnMut(&mut Self, u64),
+    ) -> io::Result<()> {
+        while let Some(now) = self.wait(None, rest)? {
+            work(self, now);
+            if self.is_stopped() {
+                break;
+            }
+        }
+        self.end(rest, work)
+    }
+
+    /// All of a round but the waiting.
+    pub(crate) fn work(&mut self, now: u64) {
+        self.routing.set_now(now);
+        self.expire(now);
+        self.open_mail();
+        self.route_outputs();
+        self.routing.flush();
+        self.tick(Timestamp(now));
+        if self.owner == Owner::Worker {
+            let leaving = self.routing.state.borrow_mut().take_leaving();
+            leaving.into_iter().for_each(|root| self.drop_root(root));
+        }
+    }
+
+    /// Phase 1. None: nothing can happen any more. With `until`, it sleeps no longer than that, and something can.
+    fn wait(
+        &mut self,
+        until: Option<u64>,
+        rest: &mut dyn FnMut(&Self, Rest) -> io::Result<u64>,
+    ) -> io::Result<Option<u64>> {
+        if self.routing.is_pending() {
+            return rest(self, Rest::Pending).map(Some);
+        }
+        let next = self.routing.state.borrow().timers.next_deadline();
+        let next = next.into_iter().chain(until).min();
+        let post = &self.routing.post;
+        let sleeps = post.mail.may_sleep() && (until.is_some() || !post.is_stopped());
+        let ends_idle = self.owner == Owner::Thread && self.routing.is_alone();
+        let nothing_left = ends_idle && next.is_none() && !post.is_watched();
+        let now = match sleeps {
+            false => rest(self, Rest::Pending).map(Some),
+            true if nothing_left => Ok(None),
+            true => rest(self, Rest::Until(next)).map(Some),
+        };
+        self.routing.post.mail.awake();
+        now
+    }
+
+    /// Phase 2.
+    fn expire(&mut self, now: u64) {
+        loop {
+            let request = {
+                let state = &mut *self.routing.state.borrow_mut();
+                let Some(expired) = state.timers.pop_expired(now) else { return };
+                state.in_flight.get_mut(expired.ticket).and_then(|flight| flight.timer.take())
+            };
+            if let Some((_, request)) = request {
+                self.answer(request, 0);
+            }
+        }
+    }
+
+    /// Phase 3. Bounded: what is sent meanwhile is for the next round.
+    fn open_mail(&mut self) {
+        let mut link = self.routing.post.mail.take_all();
+        while !link.is_null() {
+            // SAFETY: in the mail until now, so part of a living node.
+            let next = unsafe { &*link }.next();
+            // SAFETY: it was given up for the mail, and is taken out once.
+            let message = unsafe { Message::from_link(link) };
+            link = next;
+            self.route(message);
+        }
+    }
+
+    /// Phase 4.
+    fn route_outputs(&mut self) {
+        let orphans = std::mem::replace(&mut self.routing.state.borrow_mut().orphans, super::port::Queue::new());
+        let mut orphans = orphans;
+        while let Some(cancel) = orphans.take() {
+            self.route_cancellation(cancel);
+        }
+        let outputs = self.routing.state.borrow_mut().detach(Mark::Output);
+        for root in &outputs {
+            while let Some(message) = self.roots.get_mut(*root as u64).and_then(|root| root.port_out.take()) {
+                self.route(message);
+            }
+        }
+        self.routing.state.borrow_mut().give_back(Mark::Output, outputs);
+    }
+
+    /// Phase 5.
+    fn tick(&mut self, now: Timestamp) {
+        let inputs = self.routing.state.borrow_mut().detach(Mark::Input);
+        for &root in &inputs {
+            let Some(here) = self.roots.get_mut(root as u64) else { continue };
+            self.routing.state.borrow_mut().before_tick(root);
+            let Some(machine) = &mut here.machine else { continue };
+            let mut ports =
+                Ports { input: &mut here.port_in, out: &mut here.port_out, routing: &self.routing, me: root };
+            match self.owner {
+                Owner::Thread => machine.tick(now, &mut ports),
+                Owner::Worker => {
+                    // The machine is dropped, whatever state it is in: nobody sees it again.
+                    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| machine.tick(now, &mut ports))) {
+                        discard_payload(payload);
+                        self.drop_root(root);
+                        continue;
+                    }
+                }
+            }
+            self.routing.state.borrow_mut().after_tick(root);
+        }
+        self.routing.state.borrow_mut().give_back(Mark::Input, inputs);
+    }
+
+    /// A machine is to be made here, or to go: handled by the loop itself. Gives back what is neither.
+    fn come_and_go(&mut self, mut request: Request) -> Option<Request> {
+        if let Some(attach) = request.data_mut::<Attach>() {
+            let (root, build) = (attach.machine, attach.build.take());
+            // If it panics (the hook has said so), the machine is not there; whoever calls it is told.
+            let built = build.and_then(|build| catch_unwind(AssertUnwindSafe(build)).map_err(discard_payload).ok());
+            let result = if built.is_some() { 0 } else { UNREACHABLE };
+            built.into_iter().for_each(|machine| self.add(root, machine));
+            self.answer(request, result);
+        } else if request.data::<Detach>().is_some() {
+            let root = request.destination().map(|to| to.machine);
+            let found = root.is_some_and(|root| self.roots.get(root as u64).is_some());
+            root.into_iter().for_each(|root| self.drop_root(root));
+            self.answer(request, if found { 0 } else { UNREACHABLE });
+        } else {
+            return Some(request);
+        }
+        None
+    }
+
+    fn route(&mut self, message: Message) {
+        match message {
+            Message::Submission(request) => self.route_submission(request),
+            Message::Cancellation(cancel) => self.route_cancellation(cancel),
+            Message::Completion(done) => self.route_completion(done),
+            Message::Notification(notice) => self.route_notification(notice),
+        }
+    }
+
+    fn route_submission(&mut self, request: Request) {
+        let id = request.id().0;
+        self.deliver(request);
+        let early = self.routing.state.borrow_mut().in_flight.get_mut(id).and_then(|flight| flight.early.take());
+        if let Some(cancel) = early {
+            self.route_cancellation(cancel);
+        }
+    }
+
+    fn deliver(&mut self, mut request: Request) {
+        let here = self.routing.thread();
+        let source = request.source().expect("submitted by somebody");
+        if request.opcode() == OP_TIMER && source.thread == here {
+            return self.set_timer(request);
+        }
+        let destination = request.destination().unwrap_or_else(|| match source.machine {
+            APP => MachineRef::platform(source.thread),
+            PLATFORM => MachineRef::app(source.thread),
+            child => panic!(
+                "fibra: operation {} (opcode {}) of child machine {child} has no destination: there is no default for \
+                 children; use Op::to, or Request::set_destination in the parent that forwards it",
+                request.id(),
+                request.opcode(),
+            ),
+        });
+        request.set_destination(destination);
+        if source.thread == here
+            && let Some(flight) = self.routing.state.borrow_mut().in_flight.get_mut(request.id().0)
+        {
+            flight.destination = Some(destination);
+        }
+        if destination.thread != here {
+            return self.send(destination.thread, request.into());
+        }
+        let request = match self.owner {
+            Owner::Thread => request,
+            Owner::Worker => match self.come_and_go(request) {
+                Some(request) => request,
+                None => return,
+            },
+        };
+        match self.machine(destination.machine) {
+            Some(port) => port.submissions.push(request),
+            None => self.answer(request, UNREACHABLE),
+        }
+    }
+
+    fn set_timer(&mut self, request: Request) {
+        let state = &mut *self.routing.state.borrow_mut();
+        let id = request.id().0;
+        // Unknown: of another mesh, brought here by a machine. Dropped, it is answered.
+        let Some(flight) = state.in_flight.get_mut(id) else { return };
+        let expired = Expired { waiter: std::ptr::null(), ticket: id, arm: 0 };
+        flight.timer = Some((state.timers.insert(request.deadline().0, expired), request));
+    }
+
+    fn route_cancellation(&mut self, mut cancel: Cancel) {
+        if cancel.node.is_answered() {
+            return;
+        }
+        let here = self.routing.thread();
+        if cancel.source().is_some_and(|source| source.thread == here) {
+            let timer = {
+                let state = &mut *self.routing.state.borrow_mut();
+                let Some(flight) = state.in_flight.get_mut(cancel.id().0) else { return };
+                if let Some(destination) = flight.destination
+                    && cancel.node.cancel_to() == NOWHERE
+                {
+                    cancel.set_destination(destination);
+                }
+                let timer = flight.timer.take();
+                if timer.is_none() && cancel.node.cancel_to() == NOWHERE {
+                    flight.early = Some(cancel);
+                    return;
+                }
+                if let Some((timer, _)) = &timer {
+                    state.timers.remove(*timer);
+                }
+                timer
+            };
+            if let Some((_, request)) = timer {
+                return self.answer(request, CANCELLED);
+            }
+        }
+        let Some(destination) = cancel.destination() else { return };
+        if destination.thread != here {
+            self.send(destination.thread, cancel.into());
+        } else if let Some(port) = self.machine(destination.machine) {
+            port.cancellations.push(cancel);
+        }
+    }
+
+    fn route_completion(&mut self, mut done: Done) {
+        let source = done.source().expect("submitted by somebody");
+        if source.thread != self.routing.thread() {
+            return self.send(source.thread, Message::Completion(done));
+        }
+        // Of a machine that is gone, it ends here: dropped, it goes back to its pool.
+        if self.routing.comes_home(&mut done.owned)
+            && let Some(port) = self.machine(source.machine)
+        {
+            port.completions.push(done);
+        }
+    }
+
+    fn route_notification(&mut self, notice: Notice) {
+        let source = notice.source().expect("submitted by somebody");
+        if source.thread != self.routing.thread() {
+            return self.send(source.thread, Message::Notification(notice));
+        }
+        if let Some(port) = self.machine(source.machine) {
+            port.notifications.push(notice);
+        }
+    }
+
+    /// Answers for the target, which is the loop itself or nobody.
+    fn answer(&mut self, mut request: Request, result: i32) {
+        request.owned.answer(result);
+        self.route_completion(Done { owned: request.owned });
+    }
+
+    fn send(&mut self, thread: u32, message: Message) {
+        if let Err(message) = self.routing.send(thread, message) {
+            unreachable_now(message);
+        }
+    }
+
+    /// The input port of a machine's root, which is marked as having input.
+    fn machine(&mut self, machine: u32) -> Option<&mut Port> {
+        let root = self.routing.root_of(machine)?;
+        let port = &mut self.roots.get_mut(root as u64)?.port_in;
+        self.routing.state.borrow_mut().mark(Mark::Input, root);
+        Some(port)
+    }
+
+    /// Drops a root machine, and what is in its ports; its operations are cancelled.
+    fn drop_root(&mut self, root: u32) {
+        let Some(mut here) = self.roots.remove(root as u64) else { return };
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(here.machine.take())));
+        drop(here);
+        self.routing.retire(root);
+        match (dropped, self.owner) {
+            (Ok(()), _) => {}
+            (Err(payload), Owner::Worker) => discard_payload(payload),
+            (Err(payload), Owner::Thread) if std::thread::panicking() => discard_payload(payload),
+            (Err(payload), Owner::Thread) => std::panic::resume_unwind(payload),
+        }
+    }
+
+    /// Drops the roots in order, the platform last; `after` is called between the others and the platform, and after that.
+    fn drop_roots(&mut self, mut after: impl FnMut(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        let mut others: Vec<u32> =
+            self.roots.iter().map(|(root, _)| root as u32).filter(|root| *root != PLATFORM).collect();
+        others.sort_unstable();
+        others.into_iter().for_each(|root| self.drop_root(root));
+        after(self)?;
+        self.drop_root(PLATFORM);
+        after(self)
+    }
+
+    /// The orderly end; see the head of this file.
+    fn end(
+        &mut self,
+        rest: &mut dyn FnMut(&Self, Rest) -> io::Result<u64>,
+        work: &mut dyn FnMut(&mut Self, u64),
+    ) -> io::Result<()> {
+        self.drop_roots(|machines| {
+            let until = clock::now().saturating_add(GRACE.as_nanos() as u64);
+            while machines.routing.orphaned() > 0 {
+                if let Some(now) = machines.wait(Some(until), rest)? {
+                    work(machines, now);
+                }
+                let left = machines.routing.orphaned();
+                if left > 0 && clock::now() >= until {
+                    crate::prim::say(format_args!(
+                        "fibra: an event loop ends although {left} of its operations were cancelled {} s ago and not \
+                         answered: a machine that gets a Cancel must answer the operation, or drop it",
+                        GRACE.as_secs()
+                    ));
+                    break;
+                }
+            }
+            Ok(())
+        })?;
+        // What the last round has put out.
+        self.route_outputs();
+        self.routing.flush();
+        Ok(())
+    }
+}
+
+/// Also when a machine has panicked: whoever waits elsewhere gets an answer.
+impl Drop for Machines {
+    fn drop(&mut self) {
+        let _ = self.drop_roots(|_| Ok(()));
+        self.routing.flush();
+        discard(&self.routing.post);
+    }
+}
