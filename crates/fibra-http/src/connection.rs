@@ -363,7 +363,10 @@ impl<T: Transport> Connection<T> {
     /// Ends the connection in the way it has come to its end.
     pub(crate) fn conclude(mut self, ended: Result<End, ConnectionError>) -> Result<u64, ConnectionError> {
         match ended {
-            Ok(End::Closed | End::Draining) => {}
+            Ok(End::Closed | End::Draining) => {
+                // So that a layer can say goodbye; the other side may be gone already.
+                let _ = self.wire.transport.finish();
+            }
             Ok(End::Lingering) => self.linger(),
             Ok(End::TakenOver) => {
                 let answered = self.answered;

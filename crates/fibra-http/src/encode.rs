@@ -6,7 +6,7 @@
 use std::io::{self, Read, Write};
 
 use crate::date;
-use crate::error::ConnectionError;
+use crate::error::{ConnectionError, ResponseError};
 use crate::head::Version;
 use crate::request::Request;
 use crate::response::{Content, Response, TakeOver};
@@ -42,6 +42,8 @@ enum Length {
     Close,
     /// 101.
     Upgrade,
+    /// 200 to `CONNECT`.
+    Tunnel,
 }
 
 /// Writes a response; `may_stay`: as far as the server is concerned.
@@ -50,6 +52,11 @@ pub(crate) fn respond(
     mut response: Response,
     may_stay: bool,
 ) -> Result<Sent, ConnectionError> {
+    let is_tunnel = response.status != Status::SWITCHING_PROTOCOLS && matches!(response.content, Content::Upgrade(_));
+    let promises_tunnel = (200..300).contains(&response.status.code()) && request.method() == "CONNECT";
+    if is_tunnel != promises_tunnel {
+        response.error.get_or_insert(ResponseError::Tunnel);
+    }
     let mut error = None;
     if let Some(refused) = response.error.take() {
         error = Some(ConnectionError::Response(refused));
@@ -60,6 +67,7 @@ pub(crate) fn respond(
     let is_bodiless = response.status.has_no_body();
     let sends_body = !is_head && !is_bodiless;
     let length = match &response.content {
+        Content::Upgrade(_) if is_tunnel && request.body.is_finished() => Length::Tunnel,
         Content::Upgrade(_) if index.version == Version::Http11 && request.body.is_finished() => Length::Upgrade,
         Content::Upgrade(_) => {
             // Nobody can have asked for it.
@@ -146,7 +154,7 @@ fn write_head(out: &mut Vec<u8>, response: &Response, length: &Length, stays: bo
     }
     out.extend_from_slice(&response.fields);
     match length {
-        Length::None | Length::Close => {}
+        Length::None | Length::Close | Length::Tunnel => {}
         Length::Known(length) => {
             out.extend_from_slice(b"Content-Length: ");
             decimal(out, *length);
@@ -155,7 +163,7 @@ fn write_head(out: &mut Vec<u8>, response: &Response, length: &Length, stays: bo
         Length::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
         Length::Upgrade => out.extend_from_slice(b"Connection: upgrade\r\n"),
     }
-    if !matches!(length, Length::Upgrade) {
+    if !matches!(length, Length::Upgrade | Length::Tunnel) {
         if !stays {
             out.extend_from_slice(b"Connection: close\r\n");
         } else if version == Version::Http10 {

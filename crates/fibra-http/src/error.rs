@@ -168,6 +168,9 @@ pub enum ResponseError {
     Reserved(String),
     /// The status is not of three digits, or an interim one.
     Status(u16),
+    /// `CONNECT` was answered with 200 or the like, which promises a tunnel, but not by [`Response::tunnel`](crate::Response::tunnel); or
+    /// that was used for another method.
+    Tunnel,
 }
 
 impl fmt::Display for ResponseError {
@@ -177,6 +180,7 @@ impl fmt::Display for ResponseError {
             Self::HeaderValue(name) => write!(f, "the value for the header field {name} has a control character"),
             Self::Reserved(name) => write!(f, "the header field {name} is set by the server itself"),
             Self::Status(code) => write!(f, "{code} is no status to answer with"),
+            Self::Tunnel => f.write_str("success of CONNECT, and nothing else, is answered with Response::tunnel"),
         }
     }
 }

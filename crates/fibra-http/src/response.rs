@@ -151,6 +151,27 @@ impl Response {
         response
     }
 
+    /// 200 to `CONNECT`: from here on the connection is a tunnel, which `take_over` serves, on the connection's fiber. To another method the
+    /// client gets 500.
+    ///
+    /// ```
+    /// use fibra_http::{Request, Response};
+    ///
+    /// fn proxy(request: &mut Request<'_>) -> Response {
+    ///     let Some(target) = request.host().filter(|_| request.method() == "CONNECT").map(str::to_owned) else {
+    ///         return Response::new(405);
+    ///     };
+    ///     Response::tunnel(move |client| {
+    ///         let _ = (client, target); // connect there, and copy both ways
+    ///     })
+    /// }
+    /// ```
+    pub fn tunnel(take_over: impl FnOnce(Upgraded) + Send + 'static) -> Self {
+        let mut response = Self::new(Status::OK);
+        response.content = Content::Upgrade(Box::new(take_over));
+        response
+    }
+
     /// Somewhere else: 303 or another status with `Location`.
     ///
     /// ```

@@ -355,6 +355,8 @@ fn accept_until_stopped(
             Ok((stream, _)) => {
                 pause = Duration::ZERO;
                 start(stream);
+                // However many want to connect, those who are served here have their turn.
+                fibra::yield_now();
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),

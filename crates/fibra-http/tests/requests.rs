@@ -4,7 +4,7 @@ mod support;
 
 use std::io::{Read, Write};
 
-use fibra_http::{BodyError, Request, Response, Server, Version};
+use fibra_http::{BodyError, Request, Response, Server, Status, Version};
 use support::{Client, Running, serve, serve_with, watchdog};
 
 /// Says back what it has seen.
@@ -39,7 +39,9 @@ fn method_target_version_and_headers() {
         assert_eq!(request.version(), Version::Http11);
         assert!(request.peer_addr().is_some_and(|from| from.ip().is_loopback()));
         assert_eq!(request.body().announced(), Some(0));
-        format!("{} {} {:?} {:?}", request.method(), request.path(), request.query(), request.host())
+        let text = format!("{} {} {:?} {:?}", request.method(), request.path(), request.query(), request.host());
+        // Success would promise a tunnel.
+        Response::text(text).with_status(Status::new(if request.method() == "CONNECT" { 403 } else { 200 }).unwrap())
     });
     let rest: &[u8] = b" HTTP/1.1\r\nHost: a.example\r\nX-One:  1\t \r\nx-one:2\r\n\
         X-Latin: caf\xe9\r\nConnection: keep-alive, Foo\r\nempty:\r\n\r\n";

@@ -307,6 +307,28 @@ fn another_protocol_takes_over() {
 }
 
 #[test]
+fn tunnels_are_for_connect_and_connect_is_for_tunnels() {
+    let _watchdog = watchdog(60);
+    let (server, log) = logging(|request| match request.host() {
+        Some("tunnel:1") => Response::tunnel(shout),
+        _ => Response::text("no tunnel"),
+    });
+    let mut client = server.connect();
+    client.send("CONNECT tunnel:1 HTTP/1.1\r\nHost: tunnel:1\r\n\r\nearly");
+    let said = {
+        client.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
+        client.rest()
+    };
+    assert!(said.starts_with("HTTP/1.1 200 OK\r\n") && said.ends_with("\r\n\r\nEARLY"), "{said}");
+    assert!(!said.contains("Content-Length") && !said.contains("Connection"), "{said}");
+    for wrong in ["CONNECT other:1 HTTP/1.1\r\nHost: other:1\r\n\r\n", "GET / HTTP/1.1\r\nHost: tunnel:1\r\n\r\n"] {
+        assert_eq!(server.connect().ask(wrong).status, 500);
+    }
+    drop(server);
+    assert_eq!(*log.lock(), [ResponseError::Tunnel.to_string(), ResponseError::Tunnel.to_string()]);
+}
+
+#[test]
 fn answers_that_are_collected_arrive_in_order() {
     let _watchdog = watchdog(60);
     for batch in [true, false] {
