@@ -108,6 +108,72 @@ fn over_a_layer() {
     assert_eq!(serving.join().unwrap().unwrap().cut_off, 0);
 }
 
+/// Writes down what is done with it.
+struct Witness {
+    input: io::Cursor<Vec<u8>>,
+    deeds: std::sync::Arc<fibra::sync::Mutex<Vec<&'static str>>>,
+}
+
+impl Witness {
+    fn note(&self, deed: &'static str) {
+        let mut deeds = self.deeds.lock();
+        if deeds.last() != Some(&deed) {
+            deeds.push(deed);
+        }
+    }
+}
+
+impl Read for Witness {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(buffer)?;
+        self.note(if count == 0 { "end" } else { "read" });
+        Ok(count)
+    }
+}
+
+impl Write for Witness {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.note("write");
+        Ok(buffer.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fibra_http::Transport for Witness {
+    fn set_read_timeout(&mut self, _: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+    fn set_write_timeout(&mut self, _: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+    fn finish(&mut self) -> io::Result<()> {
+        self.note("finish");
+        Ok(())
+    }
+}
+
+/// Whoever is still sending when he is refused hears the answer, then the end of it, and is read from until he stops: closing at once would
+/// make the system reset the connection, and the answer might be lost.
+#[test]
+fn a_refused_connection_is_closed_in_order() {
+    let _watchdog = watchdog(60);
+    let deeds_for = |request: &str, more: usize| {
+        let mut bytes = request.as_bytes().to_vec();
+        bytes.resize(bytes.len() + more, b'x');
+        let deeds = std::sync::Arc::default();
+        let witness = Witness { input: io::Cursor::new(bytes), deeds: std::sync::Arc::clone(&deeds) };
+        let limits = Limits { max_drain_bytes: 1000, ..Limits::default() };
+        let _ = serve_connection(witness, &limits, |_: &mut Request<'_>| "fine");
+        std::mem::take(&mut *deeds.lock())
+    };
+    let in_order = ["read", "write", "finish", "read", "end"];
+    assert_eq!(deeds_for("rubbish\n", 100_000), in_order);
+    assert_eq!(deeds_for("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n", 100_000), in_order);
+    assert_eq!(deeds_for("GET / HTTP/1.0\r\n\r\n", 0), ["read", "write", "finish"]);
+}
+
 #[test]
 fn on_a_plain_thread() {
     let _watchdog = watchdog(60);

@@ -81,6 +81,30 @@ fn a_body_that_does_not_come() {
     assert_eq!(*log.lock(), [BodyError::TimedOut.to_string(), BodyError::TimedOut.to_string()]);
 }
 
+/// A byte now and then does not help a body either, if that is too few.
+#[test]
+fn a_body_that_comes_byte_by_byte() {
+    let _watchdog = watchdog(60);
+    let builder = Server::builder().body_timeout(Duration::from_millis(200)).min_rate(1 << 30);
+    let server = serve_with(builder, |request: &mut Request<'_>| request.text());
+    let mut client = server.connect();
+    client.stream.get_ref().set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n");
+    let mut seen = Vec::new();
+    let mut buffer = [0; 1000];
+    loop {
+        client.send("x");
+        match client.stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => seen.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            // It has closed, and we went on sending.
+            Err(_) => break,
+        }
+    }
+    assert!(seen.is_empty() || seen.starts_with(b"HTTP/1.1 408 "), "{:?}", String::from_utf8_lossy(&seen));
+}
+
 /// A body may take longer than the time-out if it comes fast enough.
 #[test]
 fn a_body_that_comes_at_a_good_rate_has_time() {
@@ -122,6 +146,25 @@ fn a_client_that_does_not_take_its_answer() {
     client.send("GET /bytes HTTP/1.1\r\nHost: t\r\n\r\n");
     eventually(|| log.lock().len() == 1, "the server gives up");
     assert_eq!(log.lock()[0], std::io::ErrorKind::TimedOut);
+}
+
+/// The slow loris of the other direction: it always takes a little, just in time for the next write. The time is that of the whole answer.
+#[test]
+fn a_client_that_takes_its_answer_bit_by_bit() {
+    let _watchdog = watchdog(60);
+    const LENGTH: usize = 100 << 20;
+    let builder = Server::builder().write_timeout(Duration::from_millis(500)).min_rate(1 << 30);
+    let server = serve_with(builder, |_: &mut Request<'_>| Response::bytes(vec![0; LENGTH]));
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    let mut taken = 0;
+    let mut buffer = vec![0; 64 << 10];
+    // All of it would take at least eight seconds.
+    while let Ok(count @ 1..) = client.stream.get_mut().read(&mut buffer) {
+        taken += count;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(taken < LENGTH, "the server was patient");
 }
 
 #[test]
