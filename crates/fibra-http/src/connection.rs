@@ -136,7 +136,7 @@ impl Input {
         }
         if self.end == self.buffer.len() {
             if self.start > 0 {
-                self.to_front();
+                self.move_to_front();
             } else {
                 let larger = (2 * self.buffer.len()).min(longest.max(self.buffer.len() + 1));
                 self.buffer.resize(larger, 0);
@@ -144,7 +144,7 @@ impl Input {
         }
     }
 
-    fn to_front(&mut self) {
+    fn move_to_front(&mut self) {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
@@ -153,7 +153,7 @@ impl Input {
     /// Makes room for at least so many bytes behind a head of this length.
     fn make_tail(&mut self, head: usize, tail: usize) {
         if self.buffer.len() - self.start < head + tail {
-            self.to_front();
+            self.move_to_front();
             if self.buffer.len() < head + tail {
                 self.buffer.resize(head + tail, 0);
             }
@@ -363,7 +363,10 @@ impl<T: Transport> Connection<T> {
     /// Ends the connection in the way it has come to its end.
     pub(crate) fn conclude(mut self, ended: Result<End, ConnectionError>) -> Result<u64, ConnectionError> {
         match ended {
-            Ok(End::Closed | End::Draining) => {}
+            Ok(End::Closed | End::Draining) => {
+                // So that a layer can say goodbye; the other side may be gone already.
+                let _ = self.wire.transport.finish();
+            }
             Ok(End::Lingering) => self.linger(),
             Ok(End::TakenOver) => {
                 let answered = self.answered;
@@ -410,9 +413,9 @@ impl<T: Transport> Connection<T> {
         transport.set_read_timeout(None)?;
         transport.set_write_timeout(None)?;
         let upgraded = Upgraded::new(Box::new(transport), early);
-        catch_unwind(AssertUnwindSafe(|| take_over(upgraded))).or_else(|payload| {
+        catch_unwind(AssertUnwindSafe(|| take_over(upgraded))).map_err(|payload| {
             pass_on_cancellation(payload);
-            Err(ConnectionError::Panicked)
+            ConnectionError::Panicked
         })
     }
 }

@@ -6,7 +6,7 @@
 use std::io::{self, Read, Write};
 
 use crate::date;
-use crate::error::ConnectionError;
+use crate::error::{ConnectionError, ResponseError};
 use crate::head::Version;
 use crate::request::Request;
 use crate::response::{Content, Response, TakeOver};
@@ -42,6 +42,8 @@ enum Length {
     Close,
     /// 101.
     Upgrade,
+    /// 200 to `CONNECT`.
+    Tunnel,
 }
 
 /// Writes a response; `may_stay`: as far as the server is concerned.
@@ -50,6 +52,11 @@ pub(crate) fn respond(
     mut response: Response,
     may_stay: bool,
 ) -> Result<Sent, ConnectionError> {
+    let is_tunnel = response.status != Status::SWITCHING_PROTOCOLS && matches!(response.content, Content::Upgrade(_));
+    let promises_tunnel = (200..300).contains(&response.status.code()) && request.method() == "CONNECT";
+    if is_tunnel != promises_tunnel {
+        response.error.get_or_insert(ResponseError::Tunnel);
+    }
     let mut error = None;
     if let Some(refused) = response.error.take() {
         error = Some(ConnectionError::Response(refused));
@@ -58,13 +65,13 @@ pub(crate) fn respond(
     let index = request.head.index;
     let is_head = index.is_head;
     let is_bodiless = response.status.has_no_body();
-    let mut stays = may_stay && index.keep_alive && !response.closes && body_allows_more(request);
+    let sends_body = !is_head && !is_bodiless;
     let length = match &response.content {
+        Content::Upgrade(_) if is_tunnel && request.body.is_finished() => Length::Tunnel,
         Content::Upgrade(_) if index.version == Version::Http11 && request.body.is_finished() => Length::Upgrade,
         Content::Upgrade(_) => {
             // Nobody can have asked for it.
             response = Response::new(Status::BAD_REQUEST).header("connection", "close");
-            stays = false;
             Length::Known(0)
         }
         _ if is_bodiless => Length::None,
@@ -76,17 +83,17 @@ pub(crate) fn respond(
         Content::Shared(bytes) => Length::Known(bytes.len() as u64),
         Content::Reader(_, length) => Length::Known(*length),
     };
-    if matches!(length, Length::Close) && !is_head {
-        stays = false;
-    }
-    let sends_body = !is_head && !is_bodiless;
-    if std::mem::take(&mut request.body.state.expects_continue)
-        && matches!(response.content, Content::Made(_))
-        && sends_body
-    {
+    if request.body.state.expects_continue && matches!(length, Length::Chunked) && sends_body {
         // It may be read while the answer is made; later it would be too late to ask for it.
+        request.body.state.expects_continue = false;
         request.body.link.out().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
+    let mut stays = may_stay && index.keep_alive && !response.closes && body_allows_more(request);
+    if matches!(length, Length::Close) && sends_body {
+        stays = false;
+    }
+    // Too late to say it.
+    request.body.state.expects_continue = false;
     write_head(request.body.link.out(), &response, &length, stays, index.version);
     let after = if stays { After::Stay } else { After::Close };
     match response.content {
@@ -147,7 +154,7 @@ fn write_head(out: &mut Vec<u8>, response: &Response, length: &Length, stays: bo
     }
     out.extend_from_slice(&response.fields);
     match length {
-        Length::None | Length::Close => {}
+        Length::None | Length::Close | Length::Tunnel => {}
         Length::Known(length) => {
             out.extend_from_slice(b"Content-Length: ");
             decimal(out, *length);
@@ -156,7 +163,7 @@ fn write_head(out: &mut Vec<u8>, response: &Response, length: &Length, stays: bo
         Length::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
         Length::Upgrade => out.extend_from_slice(b"Connection: upgrade\r\n"),
     }
-    if !matches!(length, Length::Upgrade) {
+    if !matches!(length, Length::Upgrade | Length::Tunnel) {
         if !stays {
             out.extend_from_slice(b"Connection: close\r\n");
         } else if version == Version::Http10 {

@@ -10,7 +10,8 @@ use crate::status::Status;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum HeadError {
-    /// It is not of the form that RFC 9112 gives it: a bare line feed, a folded line, a space before a colon, a byte that must not be there.
+    /// It is not of the form that RFC 9112 gives it: a bare line feed, a folded line, a space before a colon, a byte that must not be
+    /// there.
     Malformed,
     /// It is longer than [`Limits::max_head_bytes`](crate::Limits::max_head_bytes).
     TooLong,
@@ -54,7 +55,7 @@ impl HeadError {
             Self::Malformed => "the head of the request is malformed",
             Self::TooLong => "the head of the request is too long",
             Self::TooManyHeaders => "the request has too many header fields",
-            Self::Version => "only HTTP/1.0 and HTTP/1.1 are spoken here",
+            Self::Version => "only versions 1.0 and 1.1 are spoken here",
             Self::Target => "the target of the request is malformed",
             Self::Host => "the request needs one valid Host",
             Self::ContentLength => "the Content-Length of the request is invalid",
@@ -167,6 +168,9 @@ pub enum ResponseError {
     Reserved(String),
     /// The status is not of three digits, or an interim one.
     Status(u16),
+    /// `CONNECT` was answered with 200 or the like, which promises a tunnel, but not by [`Response::tunnel`](crate::Response::tunnel); or
+    /// that was used for another method.
+    Tunnel,
 }
 
 impl fmt::Display for ResponseError {
@@ -176,6 +180,7 @@ impl fmt::Display for ResponseError {
             Self::HeaderValue(name) => write!(f, "the value for the header field {name} has a control character"),
             Self::Reserved(name) => write!(f, "the header field {name} is set by the server itself"),
             Self::Status(code) => write!(f, "{code} is no status to answer with"),
+            Self::Tunnel => f.write_str("success of CONNECT, and nothing else, is answered with Response::tunnel"),
         }
     }
 }

@@ -145,7 +145,7 @@ fn parse<'b>(
         Ok(httparse::Status::Complete(length)) => index.length = length,
         Ok(httparse::Status::Partial) => return Ok(false),
         Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooManyHeaders),
-        Err(httparse::Error::Version) => return Err(other_version(bytes)),
+        Err(httparse::Error::Version) => return other_version(bytes),
         Err(_) => return Err(HeadError::Malformed),
     }
     let head = &bytes[..index.length];
@@ -166,12 +166,13 @@ fn parse<'b>(
     Ok(true)
 }
 
-/// `HTTP/2.0` is a version, `HTTP/1.2.3` is none.
-fn other_version(bytes: &[u8]) -> HeadError {
-    let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    match line.rsplit(|byte| *byte == b' ').next() {
-        Some([b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9']) => HeadError::Version,
-        _ => HeadError::Malformed,
+/// `HTTP/2.0` is a version, `HTTP/1.2.3` is none, and neither is one after two spaces. False: the line is not there to its end.
+fn other_version(bytes: &[u8]) -> Result<bool, HeadError> {
+    let Some(end) = bytes.iter().position(|byte| *byte == b'\r') else { return Ok(false) };
+    let mut words = bytes[..end].split(|byte| *byte == b' ').skip(2);
+    match (words.next(), words.next()) {
+        (Some([b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9']), None) => Err(HeadError::Version),
+        _ => Err(HeadError::Malformed),
     }
 }
 

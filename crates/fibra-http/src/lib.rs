@@ -27,8 +27,9 @@
 //!
 //! # What is spoken
 //!
-//! HTTP/1.1 and HTTP/1.0: connections that stay, pipelining (answers in order, sent together if the requests came together), bodies of a known
-//! length and in chunks, both ways, `Expect: 100-continue` (answered when the body is first read), `HEAD`, trailers of requests, `Upgrade`.
+//! HTTP/1.1 and HTTP/1.0: connections that stay, pipelining (answers in order, sent together if the requests came together), bodies of
+//! a known length and in chunks, both ways, `Expect: 100-continue` (answered when the body is first read), `HEAD`, trailers of requests,
+//! `Upgrade`.
 //! Not spoken: HTTP/2 and 3, transfer codings other than `chunked`, trailers of responses.
 //!
 //! # What is refused
@@ -81,3 +82,8 @@ pub use status::Status;
 pub use transport::{Layered, Transport};
 pub use upgrade::Upgraded;
 pub use writer::BodyWriter;
+
+/// The program in the prose is a test too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -30,7 +30,8 @@ pub struct Limits {
     /// How long it may take to send an answer, beside what [`min_rate`](Self::min_rate) grants it; for an answer that is made bit by bit,
     /// each bit. Longer: the connection is closed. 30 s.
     pub write_timeout: Duration,
-    /// Bytes a second that the other side has to take or give: so many of them lengthen the time-outs of bodies and answers by a second. 1000.
+    /// Bytes a second that the other side has to take or give: so many of them lengthen the time-outs of bodies and answers by a second.
+    /// 1000; with 0 those time-outs never come.
     pub min_rate: u32,
     /// How much of a body that nobody has read is read away to keep the connection. More: it is closed. 64 KiB.
     pub max_drain_bytes: u64,

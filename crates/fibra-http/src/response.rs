@@ -89,7 +89,8 @@ impl Response {
         Self::new(Status::OK).with_body(bytes).typed("application/octet-stream")
     }
 
-    /// 200, with the first `length` bytes that a reader gives: a file, say. If it gives fewer, the connection is closed in the middle of it.
+    /// 200, with the first `length` bytes that a reader gives: a file, say. If it gives fewer, the connection is closed in the middle of
+    /// it.
     ///
     /// ```
     /// use fibra_http::Response;
@@ -103,8 +104,9 @@ impl Response {
         response
     }
 
-    /// 200, with a body that is made while it is sent, of a length that nobody knows yet: in chunks, or to a client of version 1.0 up to the
-    /// end of the connection. If `make` fails or panics, the connection is closed, so that the client does not take a part for all of it.
+    /// 200, with a body that is made while it is sent, of a length that nobody knows yet: in chunks, or to a client of version 1.0 up to
+    /// the end of the connection. If `make` fails or panics, the connection is closed, so that the client does not take a part for all of
+    /// it.
     ///
     /// ```
     /// use std::io::Write;
@@ -146,6 +148,27 @@ impl Response {
             response.status = Status::SWITCHING_PROTOCOLS;
             response.content = Content::Upgrade(Box::new(take_over));
         }
+        response
+    }
+
+    /// 200 to `CONNECT`: from here on the connection is a tunnel, which `take_over` serves, on the connection's fiber. To another method the
+    /// client gets 500.
+    ///
+    /// ```
+    /// use fibra_http::{Request, Response};
+    ///
+    /// fn proxy(request: &mut Request<'_>) -> Response {
+    ///     let Some(target) = request.host().filter(|_| request.method() == "CONNECT").map(str::to_owned) else {
+    ///         return Response::new(405);
+    ///     };
+    ///     Response::tunnel(move |client| {
+    ///         let _ = (client, target); // connect there, and copy both ways
+    ///     })
+    /// }
+    /// ```
+    pub fn tunnel(take_over: impl FnOnce(Upgraded) + Send + 'static) -> Self {
+        let mut response = Self::new(Status::OK);
+        response.content = Content::Upgrade(Box::new(take_over));
         response
     }
 

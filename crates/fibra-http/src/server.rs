@@ -209,8 +209,8 @@ pub struct Stopper(Arc<Stop>);
 
 impl Stopper {
     /// Asks the server to come to an end: it accepts nobody any more, idle connections are closed at once, running requests are answered
-    /// with `Connection: close`, and what is left after `grace` is cancelled. Does not wait: [`Server::serve`] returns when all that is done.
-    /// Of several calls, the one that grants the least time counts.
+    /// with `Connection: close`, and what is left after `grace` is cancelled. Does not wait: [`Server::serve`] returns when all that is
+    /// done. Of several calls, the one that grants the least time counts.
     pub fn drain(&self, grace: Duration) {
         let until = Instant::after(grace);
         {
@@ -292,8 +292,8 @@ impl Server {
         self.serve_over(Ok, handler)
     }
 
-    /// Serves over something that is laid over each TCP connection: TLS. `wrap` is called on the connection's fiber, may do a handshake, and
-    /// is given [`head_timeout`](Limits::head_timeout) for it. If it fails, the connection is closed.
+    /// Serves over something that is laid over each TCP connection: TLS. `wrap` is called on the connection's fiber, may do a handshake,
+    /// and is given [`head_timeout`](Limits::head_timeout) for it. If it fails, the connection is closed.
     ///
     /// # Errors
     /// As [`serve`](Self::serve).
@@ -355,6 +355,8 @@ fn accept_until_stopped(
             Ok((stream, _)) => {
                 pause = Duration::ZERO;
                 start(stream);
+                // However many want to connect, those who are served here have their turn.
+                fibra::yield_now();
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),

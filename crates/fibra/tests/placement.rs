@@ -284,6 +284,38 @@ fn spread_fibers_are_shared_out_evenly() {
     stop.set();
 }
 
+// S0-62: also if they are started faster than they begin: those that are on their way count.
+#[test]
+fn fibers_that_are_spread_in_a_row_are_shared_out_too() {
+    let _watchdog = watchdog(120);
+    let rt = runtime(4);
+    rt.run(|| {
+        let (stop, homes) = (Event::new(), Arc::new(Mutex::new(Vec::new())));
+        let fibers: Vec<_> = (0..40)
+            .map(|_| {
+                let (stop, homes) = (stop.clone(), homes.clone());
+                let fiber = move || {
+                    homes.lock().unwrap().push(here());
+                    stop.wait();
+                };
+                fibra::Builder::new().spread().spawn(fiber).unwrap()
+            })
+            .collect();
+        compute_until(|| {
+            fibra::yield_now();
+            homes.lock().unwrap().len() == 40
+        });
+        let mut counts = BTreeMap::new();
+        for home in homes.lock().unwrap().iter() {
+            *counts.entry(format!("{home:?}")).or_insert(0) += 1;
+        }
+        // The root fiber is on one of them, and one that is just arriving may be overlooked.
+        assert!(counts.len() == 4 && counts.values().all(|count| (7..=13).contains(count)), "{counts:?}");
+        stop.set();
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    });
+}
+
 // S1-92: a local fiber runs where it was spawned, though the others are idle and its spawner computes.
 #[test]
 fn local_fibers_stay_with_their_spawner() {

@@ -27,7 +27,7 @@ use super::context::Context;
 use super::local::Inherited;
 use super::outcome::JoinState;
 use super::stack::{StackSize, StackTop};
-use crate::prim::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::prim::cell::UnsafeCell;
 use crate::prim::prefetch;
 use crate::prim::sync::{Mutex, MutexGuard};
@@ -102,6 +102,8 @@ pub(crate) struct Extras {
     pub(crate) stack_size: Option<StackSize>,
     /// Fiber-locals from its parent; taken when it starts.
     pub(crate) inherited: Mutex<Option<Inherited>>,
+    /// It counts among those that are on their way to its worker; taken when it arrives.
+    pub(crate) coming: AtomicBool,
 }
 
 /// The record of a fiber.

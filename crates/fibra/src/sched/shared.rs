@@ -117,6 +117,8 @@ pub(crate) struct Remote {
     pub(crate) mail: CacheLine<Mail>,
     pub(crate) stats: CacheLine<WorkerStats>,
     pub(crate) kicker: Kicker,
+    /// Fibers that were spread to this worker and have not arrived: whoever spreads the next one counts them, too.
+    pub(crate) coming: AtomicU64,
     /// The system's number of the thread that runs its loop; 0: none does, or nobody wants to know.
     pub(crate) thread: AtomicU32,
 }
@@ -140,6 +142,7 @@ impl Remote {
             }),
             stats: CacheLine(WorkerStats::default()),
             kicker,
+            coming: AtomicU64::new(0),
             thread: AtomicU32::new(0),
         }
     }

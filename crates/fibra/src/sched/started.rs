@@ -6,6 +6,7 @@ use std::ptr;
 use super::scope::ScopeRecord;
 use super::worker::Worker;
 use crate::fiber::frame::{Frame, FrameRef, flag};
+use crate::prim::atomic::Ordering;
 
 impl Worker {
     /// The list of started fibers that this one belongs into.
@@ -26,6 +27,17 @@ impl Worker {
             first.prev_started.set(frame);
         }
         self.stats().started.add(1);
+    }
+
+    /// A fiber with extras is about to be started: if it was spread, it is not on its way any more.
+    #[cold]
+    pub(super) fn note_arrival(&self, frame: FrameRef) {
+        // SAFETY: the caller is about to run it, so it is not recycled.
+        let extras = unsafe { frame.extras() };
+        // Relaxed, both: published by the inbox; a gauge.
+        if extras.is_some_and(|extras| extras.coming.swap(false, Ordering::Relaxed)) {
+            self.remote().coming.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Out of it again.

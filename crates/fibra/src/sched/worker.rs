@@ -377,6 +377,9 @@ impl Worker {
         let mut size = self.stack_size;
         if frame.has(flag::EXTRAS | flag::HALF) {
             size = stack_size_of(frame).unwrap_or(size);
+            if frame.has(flag::EXTRAS) {
+                self.note_arrival(frame);
+            }
         }
         let stack = match self.stacks.with(|stacks| stacks.take(size)) {
             Ok(stack) => stack,

@@ -8,6 +8,7 @@ use super::join::JoinHandle;
 use super::spawn::{RefusedBecause, no_runtime, root_of, try_spawn};
 use crate::fiber::frame::{Extras, flag};
 use crate::fiber::stack::StackSize;
+use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::sched::current;
 use crate::sched::shared::{RootRef, Shared};
 
@@ -54,7 +55,7 @@ impl Builder {
         self
     }
 
-    /// Puts it on the worker with the fewest started fibers instead of leaving it with its spawner: for accept loops.
+    /// Puts it on the worker with the fewest fibers (started, or spread to it) instead of leaving it with its spawner: for accept loops.
     pub fn spread(mut self) -> Self {
         self.spread = true;
         self
@@ -162,7 +163,8 @@ impl Builder {
             flags |= flag::DAEMON;
         }
         let spread_to = self.spread.then(|| least_loaded(shared));
-        let extras = Extras { name: self.name, stack_size, ..Extras::default() };
+        // Only if it is started, below, is it on its way.
+        let extras = Extras { name: self.name, stack_size, coming: AtomicBool::new(self.spread), ..Extras::default() };
         // SAFETY: the public callers above demand `Send` unless it is PINNED to the worker this runs on; `'static` always.
         let spawned = unsafe { try_spawn(shared, root, f, site, flags, Some(extras), spread_to) };
         spawned.map_err(|refused| match refused.reason {
@@ -180,8 +182,13 @@ impl Builder {
     }
 }
 
-/// The worker with the fewest started fibers.
+/// The worker with the fewest started fibers, and such as are on their way to it: several that are started in a row do not all go to the
+/// worker that has not got round to the first of them.
 fn least_loaded(shared: &Shared) -> usize {
-    let load = |index: &usize| shared.remotes[*index].stats.started.get();
+    let load = |index: &usize| {
+        let remote = &shared.remotes[*index];
+        // Relaxed: a gauge.
+        remote.stats.started.get() + remote.coming.load(Ordering::Relaxed)
+    };
     (0..shared.remotes.len()).min_by_key(load).expect("a runtime has a worker")
 }
