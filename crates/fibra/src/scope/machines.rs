@@ -46,7 +46,6 @@ fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io:
             machines.stop();
             return Ok(clock::now());
         }
-        notify.begin_poll();
         let how = |deadline| Wait { reason: WaitReason::MachineIdle, object: 0, site, deadline };
         match rest {
             // Others of this worker come first, or busy machines could keep them waiting for ever.
@@ -61,6 +60,9 @@ fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io:
                 }
             }
         }
+        // The calls up to now are answered by the round that comes. Not before the wait: a sender who met the loop on its way to sleep
+        // has put something in after the loop's last look, and calls once.
+        notify.begin_poll();
         Ok(clock::now())
     };
     let mut work = |machines: &mut Machines, now| shield(|| no_suspend(|| machines.work(now)));
