@@ -11,7 +11,7 @@
 //! Invariants:
 //! * a link in the mail belongs to the mail: its sender does not touch it again;
 //! * only the sender that found the mail empty may have to wake the owner: whatever is put in behind it leaves together with it;
-//! * once closed, the mail takes nothing any more: a sender is told so and still has its chain.
+//! * once closed, the mail takes nothing any more: a sender is told so and still has its chain, which ends with `oldest` as before.
 
 use std::fmt;
 use std::ptr;
@@ -51,6 +51,11 @@ impl Mail {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             if head == closed() {
+                if !seeded_bug("mail_closed_mid_chain") {
+                    // A try that failed has hung the chain before somebody else's: it ends where it ended.
+                    // SAFETY: the chain is still ours, as the caller promises.
+                    unsafe { &*oldest }.set_next(ptr::null_mut());
+                }
                 return Err(Closed);
             }
             // SAFETY: the chain is still ours, as the caller promises.
