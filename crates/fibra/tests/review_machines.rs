@@ -118,6 +118,46 @@ fn a_call_that_meets_the_loop_on_its_way_to_sleep() {
     }
 }
 
+// Data whose destructor panics while the input of a machine is dropped: the others there are answered, and the loop goes on.
+#[test]
+fn data_that_panics_when_dropped_takes_nobody_along() {
+    let _watchdog = support::watchdog(60);
+    let rt = runtime(1);
+    // Takes nothing out.
+    let deaf = rt.attach(Tick(|_, _: &mut Ports<'_>| ()));
+    let double = rt.attach(doubling());
+    let fuse = Arc::new(AtomicBool::new(true));
+    let theirs = Grenade(fuse.clone());
+    let _entered = rt.handle().enter();
+    let mut gives_up = Box::pin(deaf.call_async(0, theirs));
+    let mut waits = Box::pin(deaf.call_async(0, 7));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(gives_up.as_mut().poll(&mut cx).is_pending() && waits.as_mut().poll(&mut cx).is_pending());
+    drop(gives_up);
+    assert_eq!(double.call(0, 1).unwrap().result, 2);
+    assert!(deaf.detach());
+    assert!(!fuse.load(SeqCst), "the destructor ran");
+    assert_eq!(spin(waits).expect("forgotten").unwrap_err(), CallError::Abandoned(7));
+    assert_eq!(double.call(0, 2).expect("the loop goes on").result, 4);
+}
+
+// The same on the way home: the caller is gone, and the loop that brings the answer drops the data.
+#[test]
+fn data_that_panics_on_its_way_home() {
+    let _watchdog = support::watchdog(60);
+    let rt = runtime(1);
+    let seen = Seen::default();
+    let held = rt.attach(holding(&seen));
+    let double = rt.attach(doubling());
+    let fuse = Arc::new(AtomicBool::new(true));
+    let theirs = Grenade(fuse.clone());
+    let _entered = rt.handle().enter();
+    assert!(held.call_timeout(0, theirs, Duration::from_millis(1)).is_err_and(|error| error.is_timed_out()));
+    while_not(|| !fuse.load(SeqCst));
+    assert_eq!(double.call(0, 2).expect("the loop goes on").result, 4);
+    assert!(held.call_timeout(0, (), Duration::from_millis(1)).is_err_and(|error| error.is_timed_out()));
+}
+
 /// Looks at what its child has put out before it ticks it: what comes of the tick is seen at the next one.
 struct LooksFirst<M: Machine>(Option<M>, Option<Child<M>>);
 impl<M: Machine> Machine for LooksFirst<M> {
@@ -137,4 +177,30 @@ impl Wake for Panics {
     fn wake(self: Arc<Self>) {
         panic!("a waker that panics, as the test wants it");
     }
+}
+
+// The machine that answers is not to blame for the waker of who asks.
+#[test]
+fn a_waker_that_panics_harms_no_machine() {
+    let _watchdog = support::watchdog(60);
+    let rt = runtime(1);
+    let mut held = Vec::new();
+    // Keeps what is 0, and answers it, in its tick, when it gets something else.
+    let machine = rt.attach(Tick(move |_, ports: &mut Ports<'_>| {
+        while let Some(request) = ports.input.submissions.pop() {
+            match *request.data::<i32>().unwrap() {
+                0 => held.push(request),
+                number => {
+                    held.drain(..).for_each(|request: Request| request.answer(1));
+                    ports.complete(request, number * 2);
+                }
+            }
+        }
+    }));
+    let _entered = rt.handle().enter();
+    let mut first = Box::pin(machine.call_async(0, 0));
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert_eq!(machine.call(0, 4).expect("it goes on").result, 8);
+    assert_eq!(spin(first).unwrap().unwrap().result, 1);
 }

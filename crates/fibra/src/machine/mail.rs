@@ -14,6 +14,8 @@
 //! * once closed, the mail takes nothing any more: a sender is told so and still has its chain, which ends with `oldest` as before.
 
 use std::fmt;
+#[cfg(not(any(loom, shuttle)))]
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use super::node::Link;
@@ -149,8 +151,10 @@ const FIRST_FREE: u32 = 2;
 pub(super) enum Bell {
     /// A thread that sleeps in its driver.
     Driver(crate::driver::Kicker),
-    /// A fiber, or an async task.
-    Waker(std::task::Waker),
+    /// The fiber that runs a loop: fibra's own waker.
+    Fiber(std::task::Waker),
+    /// Whoever awaits a call: anybody's waker, good for one call, since each poll brings another one.
+    Caller(std::task::Waker),
 }
 
 /// The address of an event loop: its mail, and how to wake it. Outlives the loop.
@@ -245,13 +249,29 @@ impl Post {
         drop(before);
     }
 
+    /// Nobody is to be woken any more.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn unset_bell(&self) {
+        let before = self.bell.lock().take();
+        // Without the lock, as above.
+        drop(before);
+    }
+
     #[cfg(not(any(loom, shuttle)))]
     fn kick(&self) {
-        // Nobody sleeps before the bell is there. Called without the lock: it may be anybody's waker.
-        let bell = self.bell.lock().clone();
+        // Nobody sleeps before the bell is there. A caller's waker is not even cloned under the lock: that is user code, too.
+        let bell = {
+            let mut bell = self.bell.lock();
+            if matches!(*bell, Some(Bell::Caller(_))) { bell.take() } else { bell.clone() }
+        };
         match bell {
             Some(Bell::Driver(kicker)) => kicker.kick(),
-            Some(Bell::Waker(waker)) => waker.wake(),
+            Some(Bell::Fiber(waker)) => waker.wake(),
+            Some(Bell::Caller(waker)) => {
+                // Whoever brings the answer is not to blame for the waker of who asked.
+                let called = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                called.unwrap_or_else(crate::prim::discard_payload);
+            }
             None => {}
         }
     }

@@ -13,7 +13,7 @@
 //!
 //! The same memory serves from `Op` to `Done`; nothing is copied and nothing allocated. Dropping a handle is always allowed: a dropped
 //! `Request` is answered with [`ABANDONED`](super::ABANDONED), a dropped `Done` returns the operation to its pool, the others have no
-//! effect.
+//! effect. It never panics: data whose destructor does is reported by the panic hook, and that is all.
 
 use std::fmt;
 use std::marker::PhantomData;

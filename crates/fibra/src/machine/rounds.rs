@@ -83,9 +83,9 @@ impl Machines {
         self.routing.post.set_bell(bell);
     }
 
-    /// The same for somebody who has a waker.
+    /// The same for a fiber.
     pub(crate) fn set_waker(&self, waker: std::task::Waker) {
-        self.set_bell(super::mail::Bell::Waker(waker));
+        self.set_bell(super::mail::Bell::Fiber(waker));
     }
 
     /// Ends it after this round.
