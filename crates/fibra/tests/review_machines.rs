@@ -118,6 +118,74 @@ fn a_call_that_meets_the_loop_on_its_way_to_sleep() {
     }
 }
 
+// A parent looks at an answer of its child on its way out. It could take the data, and the caller's own `expect` failed.
+#[test]
+fn an_answer_on_its_way_keeps_its_data() {
+    let _watchdog = support::watchdog(60);
+    let rt = runtime(1);
+    let (tell, told) = mpsc::channel::<MachineRef>();
+    rt.attach_with(move || {
+        let mut child = None;
+        Tick(move |now, ports: &mut Ports<'_>| {
+            let child = child.get_or_insert_with(|| {
+                let child = ports.child(doubling());
+                tell.send(child.id()).unwrap();
+                child
+            });
+            child.tick(now, ports);
+            while let Some(done) = child.output().completions.pop() {
+                let Err(done) = done.into_data::<i32>() else { continue };
+                ports.forward(done);
+            }
+        })
+    });
+    let machine = told.recv().unwrap();
+    let answer = rt.run(move || machine.call(0, 21)).unwrap();
+    assert_eq!((answer.result, answer.data), (42, 21));
+}
+/// Submits one operation to `to` and then does nothing; its destructor panics if it is to.
+struct Asks {
+    to: MachineRef,
+    pool: OpPool<()>,
+    asked: bool,
+    _fuse: Option<Grenade>,
+}
+impl Asks {
+    fn new(to: MachineRef, fuse: Option<Grenade>) -> Self {
+        Self { to, pool: OpPool::with_capacity(1), asked: false, _fuse: fuse }
+    }
+}
+impl Machine for Asks {
+    fn tick(&mut self, _: Timestamp, ports: &mut Ports<'_>) {
+        if !std::mem::replace(&mut self.asked, true) {
+            let op = self.pool.take(0, ()).unwrap().to(self.to);
+            ports.submit(op);
+        }
+    }
+}
+
+// S3-81: the destructor of a child panics; its operations are cancelled all the same.
+#[test]
+fn a_child_that_panics_when_dropped_is_gone() {
+    let _watchdog = support::watchdog(60);
+    let rt = runtime(1);
+    let seen = Seen::default();
+    let target = rt.attach(holding(&seen));
+    let parent = rt.attach_with(move || {
+        let mut child = None;
+        Tick(move |now, ports: &mut Ports<'_>| {
+            let child = child.get_or_insert_with(|| ports.child(Asks::new(target, Some(grenade()))));
+            child.tick(now, ports);
+            child.forward_all(ports);
+        })
+    });
+    rt.run(move || {
+        while_not(|| seen.came.load(SeqCst) == 1);
+        assert!(parent.detach());
+        while_not(|| seen.cancelled.load(SeqCst) == 1);
+    });
+}
+
 // Data whose destructor panics while the input of a machine is dropped: the others there are answered, and the loop goes on.
 #[test]
 fn data_that_panics_when_dropped_takes_nobody_along() {
@@ -156,6 +224,136 @@ fn data_that_panics_on_its_way_home() {
     while_not(|| !fuse.load(SeqCst));
     assert_eq!(double.call(0, 2).expect("the loop goes on").result, 4);
     assert!(held.call_timeout(0, (), Duration::from_millis(1)).is_err_and(|error| error.is_timed_out()));
+}
+
+// S3-46, S3-81: cancelled and stopped in the same tick. The cancellation was dropped with the app's port, and never made again.
+#[test]
+fn a_cancellation_that_was_not_routed_yet() {
+    let _watchdog = support::watchdog(60);
+    let (mut pool, mut asked) = (OpPool::with_capacity(1), None);
+    let gauge = pool.gauge();
+    let seen = Seen::default();
+    let came = seen.came.clone();
+    let app = Tick(move |_, ports: &mut Ports<'_>| {
+        match asked {
+            None => {
+                asked = Some(ports.submit(pool.take(0, ()).unwrap().standing()));
+                // Ticked again when the other one has it.
+                ports.submit(OpPool::with_capacity(1).take(fibra::machine::OP_TIMER, ()).unwrap());
+            }
+            Some(id) => {
+                assert_eq!(came.load(SeqCst), 1);
+                ports.cancel(id).unwrap();
+                ports.stop();
+            }
+        }
+    });
+    let began = Instant::now();
+    EventLoop::new().app(app).platform(holding(&seen)).run().unwrap();
+    assert_eq!((seen.cancelled.load(SeqCst), gauge.available()), (1, 1));
+    assert!(began.elapsed() < Duration::from_secs(5), "not given up after the grace");
+}
+
+// The same for a child that its parent drops before it has looked.
+#[test]
+fn a_cancellation_in_the_port_of_a_dropped_child() {
+    let _watchdog = support::watchdog(60);
+    let rt = runtime(1);
+    let seen = Seen::default();
+    let target = rt.attach(holding(&seen));
+    let came = seen.came.clone();
+    let parent = rt.attach_with(move || {
+        let (mut child, mut begun) = (None, false);
+        Tick(move |now, ports: &mut Ports<'_>| {
+            if !std::mem::replace(&mut begun, true) {
+                let (mut pool, mut asked, came) = (OpPool::with_capacity(1), None, came.clone());
+                let machine = Tick(move |_, ports: &mut Ports<'_>| match asked {
+                    None => asked = Some(ports.submit(pool.take(0, ()).unwrap().to(target))),
+                    Some(id) if came.load(SeqCst) == 1 => ports.cancel(id).unwrap(),
+                    Some(_) => (),
+                });
+                child = Some(ports.child(machine));
+            }
+            let Some(here) = &mut child else { return };
+            let told = ports.input.submissions.len();
+            here.tick(now, ports);
+            if told == 0 {
+                here.forward_all(ports);
+            } else {
+                child = None;
+            }
+        })
+    });
+    rt.run(move || {
+        while_not(|| seen.came.load(SeqCst) == 1);
+        // For the child: the parent ticks it, and then drops it.
+        let child = MachineRef { machine: parent.machine + 1, ..parent };
+        assert!(matches!(child.call(0, ()), Err(CallError::Abandoned(()))));
+        while_not(|| seen.cancelled.load(SeqCst) == 1);
+    });
+}
+
+// S3-42: a ring that was not routed yet when its machine went. The mark stayed, and nobody could ring any more.
+#[test]
+fn a_ring_that_was_not_routed_yet() {
+    let _watchdog = support::watchdog(60);
+    let rt = runtime(1);
+    let (give, given) = mpsc::channel::<Request>();
+    let rings = rt.attach(Tick(move |_, ports: &mut Ports<'_>| {
+        while let Some(request) = ports.input.submissions.pop() {
+            assert!(ports.ring(&request));
+            give.send(request).unwrap();
+            ports.stop();
+        }
+    }));
+    let (rung, mut pool, mut asked) = (Arc::new(AtomicUsize::new(0)), OpPool::with_capacity(1), false);
+    let counted = rung.clone();
+    rt.attach(Tick(move |_, ports: &mut Ports<'_>| {
+        if !std::mem::replace(&mut asked, true) {
+            ports.submit(pool.take(0, ()).unwrap().standing().to(rings));
+        }
+        while ports.input.notifications.pop().is_some() {
+            counted.fetch_add(1, SeqCst);
+        }
+    }));
+    let request = given.recv().unwrap();
+    while_not(|| rung.load(SeqCst) == 1);
+    assert!(request.doorbell().ring(), "it can be rung again");
+    while_not(|| rung.load(SeqCst) == 2);
+}
+
+// The same for a request of another runtime: its notification goes home as its answer does.
+#[test]
+fn a_ring_for_another_runtime() {
+    let _watchdog = support::watchdog(60);
+    let (here, there) = (runtime(1), runtime(1));
+    let (give, given) = mpsc::channel::<Request>();
+    let front = here.attach(Tick(move |_, ports: &mut Ports<'_>| {
+        while let Some(request) = ports.input.submissions.pop() {
+            give.send(request).unwrap();
+        }
+    }));
+    let (rung, mut pool, mut asked) = (Arc::new(AtomicUsize::new(0)), OpPool::with_capacity(1), false);
+    let counted = rung.clone();
+    here.attach(Tick(move |_, ports: &mut Ports<'_>| {
+        if !std::mem::replace(&mut asked, true) {
+            ports.submit(pool.take(0, ()).unwrap().standing().to(front));
+        }
+        while ports.input.notifications.pop().is_some() {
+            counted.fetch_add(1, SeqCst);
+        }
+    }));
+    let mut request = Some(given.recv().unwrap());
+    let (back, came_back) = mpsc::channel::<Request>();
+    there.attach(Tick(move |_, ports: &mut Ports<'_>| {
+        if let Some(request) = request.take() {
+            assert!(ports.ring(&request));
+            back.send(request).unwrap();
+        }
+    }));
+    while_not(|| rung.load(SeqCst) == 1);
+    assert!(came_back.recv().unwrap().doorbell().ring());
+    while_not(|| rung.load(SeqCst) == 2);
 }
 
 /// Looks at what its child has put out before it ticks it: what comes of the tick is seen at the next one.
@@ -203,4 +401,42 @@ fn a_waker_that_panics_harms_no_machine() {
     assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     assert_eq!(machine.call(0, 4).expect("it goes on").result, 8);
     assert_eq!(spin(first).unwrap().unwrap().result, 1);
+}
+
+// A loop whose machine panics says so to the targets of its operations.
+#[test]
+fn a_panic_cancels_what_is_elsewhere() {
+    let _watchdog = support::watchdog(60);
+    let mut seats = Seat::mesh(2).into_iter();
+    let (first, second) = (seats.next().unwrap(), seats.next().unwrap());
+    let seen = Seen::default();
+    let serving = {
+        let (seen, cancelled) = (seen.clone(), seen.cancelled.clone());
+        std::thread::spawn(move || {
+            let mut machine = holding(&seen);
+            let stops = Tick(move |now, ports: &mut Ports<'_>| {
+                machine.tick(now, ports);
+                if cancelled.load(SeqCst) == 1 {
+                    ports.stop();
+                }
+            });
+            EventLoop::at(second).platform(stops).run().unwrap();
+        })
+    };
+    let came = seen.came.clone();
+    let asking = std::thread::spawn(move || {
+        let (mut asks, mut pool) = (Asks::new(MachineRef::platform(1), None), OpPool::with_capacity(1));
+        let app = Tick(move |now, ports: &mut Ports<'_>| {
+            asks.tick(now, ports);
+            while ports.input.completions.pop().is_some() {}
+            assert!(came.load(SeqCst) == 0, "a panic, as the test wants it");
+            if let Ok(op) = pool.take(fibra::machine::OP_TIMER, ()) {
+                ports.submit(op.at(now + Duration::from_millis(1)));
+            }
+        });
+        EventLoop::at(first).app(app).run().unwrap();
+    });
+    assert!(asking.join().is_err());
+    serving.join().unwrap();
+    assert_eq!(seen.cancelled.load(SeqCst), 1);
 }

@@ -13,7 +13,7 @@
 use std::fmt;
 
 use super::op::Timestamp;
-use super::port::{Port, Ports};
+use super::port::{Port, Ports, Queue};
 use super::routing::SharedRouting;
 
 /// Something that an event loop drives: it hears of what came for it, and says what it wants.
@@ -139,10 +139,19 @@ impl<M: Machine> Child<M> {
 
 impl<M: Machine> Drop for Child<M> {
     fn drop(&mut self) {
-        // Children before parents: those of the machine retire first.
+        /// Also if the machine's destructor panics.
+        struct Retires<'a>(&'a mut Port, &'a mut Port, &'a SharedRouting, u32);
+        impl Drop for Retires<'_> {
+            fn drop(&mut self) {
+                let Self(port_in, port_out, routing, id) = self;
+                routing.retire(*id, &mut port_out.cancellations);
+                (**port_in, **port_out) = (Port::new(), Port::new());
+            }
+        }
+        // What it answered goes home before what its destructor answers; and children before parents: those of the machine retire first.
+        self.port_out.completions = Queue::new();
+        let _retires = Retires(&mut self.port_in, &mut self.port_out, &self.routing, self.id);
         drop(self.machine.take());
-        (self.port_in, self.port_out) = (Port::new(), Port::new());
-        self.routing.retire(self.id);
     }
 }
 

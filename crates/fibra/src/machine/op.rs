@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use super::mail::Post;
-use super::node::{Fixed, MachineRef, NOWHERE, NodeRef, Owned};
+use super::node::{Fixed, MachineRef, NOWHERE, NodeRef, Owned, State};
 use crate::prim::sync::Arc;
 
 /// The opcode that a loop handles itself: the operation is answered with 0 when its [deadline](Op::at) has come. All other opcodes are
@@ -292,8 +292,11 @@ impl Done {
     /// Takes the data out, if that is a `D`, and returns the operation to its pool.
     ///
     /// # Errors
-    /// It is not: the operation comes back.
+    /// It is not, or this is the answer of a child on its way to whoever asked, whose data it is: the operation comes back.
     pub fn into_data<D: Send + 'static>(mut self) -> Result<D, Self> {
+        if self.owned.moving().state != State::Home {
+            return Err(self);
+        }
         match self.owned.data_mut::<D>().and_then(Option::take) {
             Some(data) => Ok(data),
             None => Err(self),
@@ -332,6 +335,12 @@ pub struct Notice {
 impl Notice {
     fn facts(&self) -> Fixed {
         self.node.fixed()
+    }
+
+    /// It was queued and cannot go on as it is: rings anew, by mail. Otherwise it would count as under way for ever.
+    pub(super) fn by_mail(self) {
+        self.node.unring();
+        self.node.ring();
     }
 }
 

@@ -5,8 +5,7 @@
 //! A queue is a list through the operations themselves: putting in and taking out cost a few instructions and never allocate, and
 //! nothing can
 //! overflow. First in, first out. What is in a queue belongs to the queue; a queue that is dropped drops what is in it, which sends
-//! requests
-//! and answers home.
+//! requests, answers and notifications home. (Cancellations are the business of who drops the queue: see `Routing::retire`.)
 //!
 //! Invariants: `port_in` of a machine is filled by its loop (or, for a child, by its parent's port) and emptied by the machine;
 //! `port_out`
@@ -43,10 +42,13 @@ mod sealed {
         fn opened(&self) -> bool {
             true
         }
+        /// Its queue is dropped, and it with it.
+        #[doc(hidden)]
+        fn discarded(self) {}
     }
 
     macro_rules! linkable {
-        ($handle:ident { $field:ident: $right:ident } as $kind:ident $(, $opened:item)?) => {
+        ($handle:ident { $field:ident: $right:ident } as $kind:ident $(, $own:item)*) => {
             #[allow(private_interfaces)]
             impl Linkable for $handle {
                 fn into_link(self) -> *mut Link {
@@ -59,7 +61,7 @@ mod sealed {
                     // SAFETY: as above.
                     Self { $field: unsafe { $right::from_raw(node) } }
                 }
-                $($opened)?
+                $($own)*
             }
         };
     }
@@ -88,6 +90,9 @@ mod sealed {
             // First unmarked, then handled: what is written from here on rings anew.
             self.node.unring();
             !self.node.is_acknowledged()
+        },
+        fn discarded(self) {
+            self.by_mail();
         }
     );
 }
@@ -171,7 +176,7 @@ impl<T: Queued> Queue<T> {
 impl<T: Queued> Drop for Queue<T> {
     fn drop(&mut self) {
         while let Some(item) = self.take() {
-            drop(item);
+            item.discarded();
         }
     }
 }

@@ -129,10 +129,13 @@ impl Outbox {
     }
 }
 
-/// Its destination is gone: a request goes home with that answer; the rest ends here.
+/// Its destination is gone, or not to be reached from here: a request goes home with that answer, answers and notifications go home by
+/// mail, cancellations end here.
 pub(super) fn unreachable_now(message: Message) {
-    if let Message::Submission(mut request) = message {
-        request.owned.answer(UNREACHABLE);
+    match message {
+        Message::Submission(mut request) => request.owned.answer(UNREACHABLE),
+        Message::Notification(notice) => notice.by_mail(),
+        Message::Completion(_) | Message::Cancellation(_) => {}
     }
 }
 
@@ -245,6 +248,12 @@ impl Routing {
         Timestamp(self.now.get())
     }
 
+    /// Where an operation came from: this loop, another one of the mesh, or (none) somewhere else.
+    pub(super) fn home_of(&self, node: &NodeRef) -> Option<u32> {
+        let home = node.home()?;
+        self.mesh.post(home.thread).filter(|post| Arc::ptr_eq(post, home)).map(|post| post.thread)
+    }
+
     pub(super) fn set_now(&self, now: u64) {
         self.now.set(now);
     }
@@ -283,10 +292,14 @@ impl Routing {
         machine
     }
 
-    /// A machine is gone: all that it has in flight is cancelled. It stays registered until that has been answered.
-    pub(super) fn retire(&self, machine: u32) {
+    /// A machine is gone: all that it has in flight is cancelled. It stays registered until that has been answered. What it had cancelled
+    /// itself may still be `under_way` in its port: that goes on from here.
+    pub(super) fn retire(&self, machine: u32, under_way: &mut Queue<Cancel>) {
         self.seen(machine);
         let state = &mut *self.state.borrow_mut();
+        while let Some(cancel) = under_way.take() {
+            state.orphans.push(cancel);
+        }
         for (_, flight) in state.in_flight.iter().filter(|(_, flight)| flight.source == machine) {
             if let Some(node) = flight.node.cancel() {
                 state.orphans.push(Cancel { node });
