@@ -369,6 +369,21 @@ impl<M: Machine> Machine for LooksFirst<M> {
     }
 }
 
+// S3-75: what a child of a child puts out is a reason to tick the child, not only the root.
+#[test]
+fn signals_go_up_step_by_step() {
+    let _watchdog = support::watchdog(60);
+    let rt = runtime(1);
+    let seen = Seen::default();
+    let target = rt.attach(holding(&seen));
+    let three = move || {
+        let two = LooksFirst(Some(LooksFirst(Some(Asks::new(target, None)), None)), None);
+        LooksFirst(Some(two), None)
+    };
+    rt.attach_with(three);
+    while_not(|| seen.came.load(SeqCst) == 1);
+}
+
 /// A waker of somebody's own, that panics.
 struct Panics;
 impl Wake for Panics {

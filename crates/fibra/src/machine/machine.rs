@@ -100,7 +100,8 @@ impl<M: Machine> Child<M> {
         self.machine.as_mut().expect("there until dropped")
     }
 
-    /// Hands over what came for the child, and ticks it if there was anything, or if this is its first tick. `ports` are the parent's.
+    /// Hands over what came for the child, and ticks it if there was anything, if a child of its own has put something out that it has not
+    /// looked at, or if this is its first tick. `ports` are the parent's.
     pub fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>) {
         assert!(
             std::rc::Rc::ptr_eq(&self.routing, ports.routing),
@@ -115,9 +116,11 @@ impl<M: Machine> Child<M> {
         ports.input.cancellations.part(&mut self.port_in.cancellations, |cancel| mine(cancel.destination()));
         ports.input.completions.part(&mut self.port_in.completions, |done| mine(done.source()));
         ports.input.notifications.part(&mut self.port_in.notifications, |notice| mine(notice.source()));
-        if std::mem::replace(&mut self.begun, true) && self.port_in.is_empty() {
+        let is_signalled = self.routing.state.borrow().is_signalled(self.id);
+        if std::mem::replace(&mut self.begun, true) && self.port_in.is_empty() && !is_signalled {
             return;
         }
+        self.routing.state.borrow_mut().before_tick(self.id);
         let mut ports =
             Ports { input: &mut self.port_in, out: &mut self.port_out, routing: &self.routing, me: self.id };
         self.machine.as_mut().expect("there until dropped").tick(now, &mut ports);

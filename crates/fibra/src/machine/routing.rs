@@ -50,9 +50,9 @@ struct Registered {
     unseen: bool,
     /// Of a root: it is in the list of this [`Mark`].
     marked: [bool; 2],
-    /// Of a root: a child somewhere below has put something out since it was last ticked.
+    /// A machine somewhere below has put something out since this one was last ticked.
     child_signalled: bool,
-    /// Of a root: how many machines below are `unseen`.
+    /// How many machines below are `unseen`.
     unseen_below: usize,
 }
 
@@ -186,19 +186,33 @@ impl State {
         self.marks[mark as usize].spare = list;
     }
 
-    /// A root is about to be ticked.
-    pub(super) fn before_tick(&mut self, root: u32) {
-        if let Some(registered) = self.machines.get_mut(root as u64) {
+    /// A machine is about to be ticked.
+    pub(super) fn before_tick(&mut self, machine: u32) {
+        if let Some(registered) = self.machines.get_mut(machine as u64) {
             registered.child_signalled = false;
         }
     }
 
-    /// A root was ticked. If a child has signalled and its parent has not looked since, the root is called once more for it. Once: no new
-    /// signal, no call.
+    /// A machine below has signalled since the last tick, and its parent has not looked since: this one is called once more for it. Once: no
+    /// new signal, no call.
+    pub(super) fn is_signalled(&self, machine: u32) -> bool {
+        let registered = self.machines.get(machine as u64);
+        registered.is_some_and(|registered| registered.child_signalled && registered.unseen_below > 0)
+    }
+
+    /// A root was ticked.
     pub(super) fn after_tick(&mut self, root: u32) {
-        let registered = self.machines.get(root as u64);
-        if registered.is_some_and(|registered| registered.child_signalled && registered.unseen_below > 0) {
+        if self.is_signalled(root) {
             self.mark(Mark::Input, root);
+        }
+    }
+
+    /// Calls this for every machine above another one, up to the root.
+    fn above(&mut self, machine: u32, mut each: impl FnMut(&mut Registered)) {
+        let mut next = self.machines.get(machine as u64).and_then(|registered| registered.parent);
+        while let Some(registered) = next.and_then(|parent| self.machines.get_mut(parent as u64)) {
+            each(registered);
+            next = registered.parent;
         }
     }
 
@@ -337,7 +351,7 @@ impl Routing {
         false
     }
 
-    /// A machine has put something out: its root is looked at.
+    /// A machine has put something out: its root is looked at, and every machine in between.
     pub(super) fn signal(&self, machine: u32) {
         let Some(root) = self.root_of(machine) else { return };
         let state = &mut *self.state.borrow_mut();
@@ -346,18 +360,18 @@ impl Routing {
         }
         let registered = state.machines.get_mut(machine as u64).expect("it has a root");
         let news = !std::mem::replace(&mut registered.unseen, true);
-        let above = state.machines.get_mut(root as u64).expect("it is there");
-        above.child_signalled = true;
-        above.unseen_below += usize::from(news);
+        state.above(machine, |above| {
+            above.child_signalled = true;
+            above.unseen_below += usize::from(news);
+        });
     }
 
     /// The parent of a child looks at what that has put out.
     pub(super) fn seen(&self, machine: u32) {
-        let Some(root) = self.root_of(machine) else { return };
         let state = &mut *self.state.borrow_mut();
-        let registered = state.machines.get_mut(machine as u64).expect("it has a root");
+        let Some(registered) = state.machines.get_mut(machine as u64) else { return };
         if std::mem::replace(&mut registered.unseen, false) {
-            state.machines.get_mut(root as u64).expect("it is there").unseen_below -= 1;
+            state.above(machine, |above| above.unseen_below -= 1);
         }
     }
 
