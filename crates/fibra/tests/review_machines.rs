@@ -226,6 +226,55 @@ fn data_that_panics_on_its_way_home() {
     assert!(held.call_timeout(0, (), Duration::from_millis(1)).is_err_and(|error| error.is_timed_out()));
 }
 
+// S3-71: on a worker, a machine that forgets the destination ends alone, not with all others of the worker.
+#[test]
+fn no_destination_on_a_worker_ends_one_machine() {
+    let _watchdog = support::watchdog(60);
+    let rt = runtime(1);
+    let double = rt.attach(doubling());
+    let mut pool = OpPool::with_capacity(1);
+    let bad = rt.attach(Tick(move |_, ports: &mut Ports<'_>| {
+        while let Some(_request) = ports.input.submissions.pop() {
+            ports.submit(pool.take(9, ()).unwrap());
+        }
+    }));
+    rt.run(move || {
+        assert_eq!(bad.call(0, 1).unwrap_err(), CallError::Abandoned(1));
+        assert_eq!(double.call(0, 2).expect("the others go on").result, 4);
+        assert_eq!(bad.call(0, 1).unwrap_err(), CallError::Unreachable(1));
+    });
+}
+
+// `Request::answer` from another thread: the loop of the initiator, alone and idle, waits for it.
+#[test]
+fn a_request_in_other_hands_keeps_its_loop() {
+    let _watchdog = support::watchdog(60);
+    let (give, given) = mpsc::channel::<Request>();
+    let elsewhere = std::thread::spawn(move || {
+        for request in given {
+            std::thread::sleep(Duration::from_millis(50));
+            request.answer(5);
+        }
+    });
+    let result = Arc::new(AtomicUsize::new(0));
+    let (mut pool, seen) = (OpPool::with_capacity(1), result.clone());
+    let app = Tick(move |_, ports: &mut Ports<'_>| {
+        while let Some(done) = ports.input.completions.pop() {
+            seen.store(done.result() as usize, SeqCst);
+            return;
+        }
+        ports.submit(pool.take(0, ()).unwrap());
+    });
+    let platform = Tick(move |_, ports: &mut Ports<'_>| {
+        while let Some(request) = ports.input.submissions.pop() {
+            give.send(request).unwrap();
+        }
+    });
+    EventLoop::new().app(app).platform(platform).run().unwrap();
+    assert_eq!(result.load(SeqCst), 5);
+    elsewhere.join().unwrap();
+}
+
 // S3-46, S3-81: cancelled and stopped in the same tick. The cancellation was dropped with the app's port, and never made again.
 #[test]
 fn a_cancellation_that_was_not_routed_yet() {
@@ -454,4 +503,52 @@ fn a_panic_cancels_what_is_elsewhere() {
     assert!(asking.join().is_err());
     serving.join().unwrap();
     assert_eq!(seen.cancelled.load(SeqCst), 1);
+}
+
+// S3-102: also what comes back because nobody is there comes back in order.
+#[test]
+fn unreachable_in_order() {
+    let _watchdog = support::watchdog(60);
+    let mut seats = Seat::mesh(2);
+    drop(seats.remove(1));
+    let (mut pool, mut ids, mut asked) = (OpPool::with_capacity(3), Vec::new(), false);
+    let (tell, told) = mpsc::channel();
+    let app = Tick(move |_, ports: &mut Ports<'_>| {
+        if !std::mem::replace(&mut asked, true) {
+            ids.extend((0..3).map(|_| ports.submit(pool.take(0, ()).unwrap().to(MachineRef::app(1)))));
+        }
+        while let Some(done) = ports.input.completions.pop() {
+            assert_eq!(done.result(), UNREACHABLE);
+            tell.send(done.id() == ids.remove(0)).unwrap();
+        }
+        if ids.is_empty() {
+            ports.stop();
+        }
+    });
+    EventLoop::at(seats.remove(0)).app(app).run().unwrap();
+    assert_eq!(told.iter().collect::<Vec<_>>(), [true; 3]);
+}
+
+// Machines that are never run, and those that come too late, are dropped, and their callers told.
+#[test]
+fn attached_to_a_runtime_that_ends() {
+    let _watchdog = support::watchdog(60);
+    let counted = Arc::new(());
+    for current_thread in [true, false] {
+        let builder = Runtime::builder();
+        let rt = if current_thread { builder.current_thread() } else { builder.workers(2) }.build().unwrap();
+        let handle: Handle = rt.handle().clone();
+        let machine = |counted: &Arc<()>| {
+            let counted = counted.clone();
+            Tick(move |_, _: &mut Ports<'_>| drop(counted.clone()))
+        };
+        let early = rt.attach(machine(&counted));
+        drop(rt);
+        let late = handle.attach(machine(&counted));
+        let _entered = handle.enter();
+        for machine in [early, late] {
+            assert!(matches!(machine.call(0, ()), Err(CallError::Unreachable(()))));
+        }
+    }
+    assert_eq!(Arc::strong_count(&counted), 1);
 }

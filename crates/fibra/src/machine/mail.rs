@@ -122,11 +122,11 @@ impl Mail {
     }
 }
 
-/// Turns a chain round.
-fn reverse(newest: *mut Link) -> *mut Link {
+/// Turns round a chain that is the caller's alone.
+pub(super) fn reverse(newest: *mut Link) -> *mut Link {
     let (mut done, mut link) = (ptr::null_mut(), newest);
     while !link.is_null() {
-        // SAFETY: the link was in the mail, so it is valid by the promise made at `put`; it is the owner's alone now.
+        // SAFETY: the link was in the mail or an outbox, so it is valid by the promise made at `put`; it is the caller's alone now.
         let here = unsafe { &*link };
         let next = here.next();
         here.set_next(done);

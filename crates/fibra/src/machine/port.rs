@@ -347,6 +347,9 @@ impl Ports<'_> {
     }
 
     /// Submits an operation: it will come back exactly once, in `input.completions`.
+    ///
+    /// # Panics
+    /// If it has no [destination](Op::to) and this is a machine on a worker of a runtime, where there is no default.
     pub fn submit<D: Send + 'static>(&mut self, op: Op<D>) -> OpId {
         let mut request = op.into_request();
         let me = self.me();
@@ -389,6 +392,9 @@ impl Ports<'_> {
     /// Passes on what came from a child, or what came in and is another's: a request to its destination, a cancellation after the
     /// operation that it
     /// is for, an answer or a notification to the operation's source.
+    ///
+    /// # Panics
+    /// If it is a child's request without a destination, and there is no parent above this machine that could still say one.
     pub fn forward(&mut self, message: impl Into<Message>) {
         let message = message.into();
         // Taken out, a notification can be rung again. If it was, that ring stands for this one.
@@ -427,7 +433,13 @@ impl Ports<'_> {
     }
 
     fn put(&mut self, message: impl Into<Message>) {
-        self.out.push(message.into());
+        let message = message.into();
+        if let Message::Submission(request) = &message
+            && request.destination().is_none()
+        {
+            self.routing.check_destination(self.me, request);
+        }
+        self.out.push(message);
         self.routing.signal(self.me);
     }
 }

@@ -144,7 +144,7 @@ impl Machines {
         let post = &self.routing.post;
         let sleeps = post.mail.may_sleep() && (until.is_some() || !post.is_stopped());
         let ends_idle = self.owner == Owner::Thread && self.routing.is_alone();
-        let nothing_left = ends_idle && next.is_none() && !post.is_watched();
+        let nothing_left = ends_idle && next.is_none() && !self.routing.is_awaiting() && !post.is_watched();
         let now = match sleeps {
             false => rest(self, Rest::Pending).map(Some),
             true if nothing_left => Ok(None),
@@ -272,12 +272,7 @@ impl Machines {
         let destination = request.destination().unwrap_or_else(|| match source.machine {
             APP => MachineRef::platform(source.thread),
             PLATFORM => MachineRef::app(source.thread),
-            child => panic!(
-                "fibra: operation {} (opcode {}) of child machine {child} has no destination: there is no default for \
-                 children; use Op::to, or Request::set_destination in the parent that forwards it",
-                request.id(),
-                request.opcode(),
-            ),
+            _ => unreachable!("checked when it was put out"),
         });
         request.set_destination(destination);
         if source.thread == here

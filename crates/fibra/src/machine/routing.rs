@@ -15,10 +15,10 @@ use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::rc::Rc;
 
-use super::mail::Post;
+use super::mail::{Post, reverse};
 use super::mesh::Mesh;
 use super::node::{Link, MachineRef, NodeRef, Owned, UNREACHABLE};
-use super::op::{Cancel, OpId, Request, Timestamp};
+use super::op::{Cancel, OP_TIMER, OpId, Request, Timestamp};
 use super::port::{Message, NotInFlight, Queue};
 use super::table::Table;
 use super::timer::{Timer, Timers};
@@ -115,8 +115,9 @@ impl Outbox {
         }
     }
 
+    /// Oldest first, as it would have arrived.
     fn discard(&mut self) {
-        let mut link = std::mem::replace(&mut self.newest, ptr::null_mut());
+        let mut link = reverse(std::mem::replace(&mut self.newest, ptr::null_mut()));
         self.oldest = ptr::null_mut();
         while !link.is_null() {
             // SAFETY: in the chain, and out of it now.
@@ -375,6 +376,30 @@ impl Routing {
         }
     }
 
+    /// An operation without a destination is put out by a machine. A child's parent may still know one; after a root there is nobody.
+    ///
+    /// # Panics
+    /// If there is no default for it.
+    pub(super) fn check_destination(&self, machine: u32, request: &Request) {
+        let source = request.source().expect("submitted by somebody");
+        let is_root = self.root_of(machine) == Some(machine);
+        let has_default = self.owner == Owner::Thread && matches!(source.machine, APP | PLATFORM);
+        if !is_root || has_default || request.opcode() == OP_TIMER {
+            return;
+        }
+        let (id, opcode, source) = (request.id(), request.opcode(), source.machine);
+        match self.owner {
+            Owner::Worker if source == machine => panic!(
+                "fibra: operation {id} (opcode {opcode}) of machine {source} has no destination: there is no default on a worker; use \
+                 Op::to"
+            ),
+            _ => panic!(
+                "fibra: operation {id} (opcode {opcode}) of child machine {source} has no destination: there is no default for \
+                 children; use Op::to, or Request::set_destination in the parent that forwards it"
+            ),
+        }
+    }
+
     /// An operation leaves its initiator.
     pub(super) fn departs(&self, owned: &mut Owned, source: u32) {
         owned.submit(self.post.clone());
@@ -411,6 +436,11 @@ impl Routing {
 
     pub(super) fn in_flight(&self, machine: u32) -> usize {
         self.state.borrow().machines.get(machine as u64).map_or(0, |registered| registered.in_flight)
+    }
+
+    /// Whether anything of this loop is in flight: with a machine here, or in the hands of somebody who may answer from anywhere.
+    pub(super) fn is_awaiting(&self) -> bool {
+        !self.state.borrow().in_flight.is_empty()
     }
 
     /// How many operations are in flight of machines that are gone.

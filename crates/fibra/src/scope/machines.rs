@@ -71,15 +71,14 @@ fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io:
 
 impl EventLoop {
     /// Runs the machines here until one of them [stops](crate::machine::Ports::stop) the loop, a
-    /// [`Stopper`](crate::machine::Stopper) does, or nothing can happen any more: no message, no timer, no doorbell or stopper outside, no
-    /// other loop. On a plain thread the thread sleeps in between, on a fiber the fiber parks.
+    /// [`Stopper`](crate::machine::Stopper) does, or nothing can happen any more: no message, no timer, no operation that somebody may
+    /// still answer, no doorbell or stopper outside, no other loop in the mesh. On a plain thread the thread sleeps in between, on a fiber the fiber parks.
     ///
     /// # Errors
     /// The system has no file descriptor left for the loop to sleep on, or waiting failed.
     ///
     /// # Panics
-    /// If a machine panics: the other one is dropped, and operations that others wait for are answered. If an operation of a child
-    /// gets here without a destination.
+    /// If a machine panics: the other one is dropped, and operations that others wait for are answered.
     #[track_caller]
     pub fn run(self) -> io::Result<()> {
         match current::fiber() {
