@@ -529,6 +529,36 @@ fn unreachable_in_order() {
     assert_eq!(told.iter().collect::<Vec<_>>(), [true; 3]);
 }
 
+// Handles of one operation can be forgotten: their number must not wrap, or the operation's memory would be used again under the others.
+#[test]
+#[cfg_attr(any(fibra_asan, fibra_tsan), ignore = "17 million handles")]
+fn doorbells_are_not_without_number() {
+    let _watchdog = support::watchdog(60);
+    let rt = runtime(1);
+    let (give, given) = mpsc::channel::<Request>();
+    let machine = rt.attach(Tick(move |_, ports: &mut Ports<'_>| {
+        ports.input.submissions.pop().into_iter().for_each(|request| give.send(request).unwrap());
+    }));
+    let _entered = rt.handle().enter();
+    let call = machine.call_async(0, 1);
+    let request = given.recv().unwrap();
+    let bell = request.doorbell();
+    let forgets = std::panic::AssertUnwindSafe(|| (0..1_u64 << 25).for_each(|_| std::mem::forget(bell.clone())));
+    assert!(std::panic::catch_unwind(forgets).is_err());
+    request.answer(2);
+    assert_eq!(spin(call).unwrap().unwrap().result, 2);
+}
+
+// A call takes one number, not a block of them: 2^48 calls are not enough for ever.
+#[test]
+fn calls_are_frugal_with_numbers() {
+    let number = || OpPool::with_capacity(1).take(0, ()).unwrap().id().get();
+    let first = number();
+    let last = (0..1000).map(|_| number()).last().unwrap();
+    // Other tests take blocks meanwhile.
+    assert!(last - first < 1000 * (1 << 16), "{} of 1000 calls", last - first);
+}
+
 // Machines that are never run, and those that come too late, are dropped, and their callers told.
 #[test]
 fn attached_to_a_runtime_that_ends() {

@@ -236,7 +236,7 @@ impl Post {
 
     /// A number for one more machine: no two machines of a loop ever have the same.
     pub(super) fn number_machine(&self) -> u32 {
-        // Relaxed: unique, that is all. Saturating: the last number is given out again and again, and refused by the table.
+        // Relaxed: unique, that is all. It does not wrap: after the last one there is none.
         let next = self.next_machine.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1));
         next.expect("a loop has had 2^32 machines")
     }

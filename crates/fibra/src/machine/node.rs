@@ -76,6 +76,9 @@ impl MachineRef {
 /// No destination, in the packed form.
 pub(super) const NOWHERE: u64 = u64::MAX;
 
+/// More references than this to one operation are a leak: they could be forgotten until their number wraps. All but doorbells are few.
+const MOST_REFERENCES: u32 = 1 << 24;
+
 /// The notification is queued. Cleared when it is taken out, before anybody handles it.
 const RUNG: u32 = 1;
 /// A cancellation was asked for: at most once per operation.
@@ -502,6 +505,12 @@ impl NodeRef {
             drop(unsafe { Self::from_raw(self.0) });
         }
         sent
+    }
+
+    /// Whether there are so many references that there must not be more.
+    pub(super) fn is_crowded(&self) -> bool {
+        // Relaxed: far below where it would wrap, so that a few more do not matter.
+        self.node().refs.load(Ordering::Relaxed) > MOST_REFERENCES
     }
 
     /// The loop that the operation belongs to.

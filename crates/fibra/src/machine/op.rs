@@ -347,6 +347,9 @@ impl Notice {
 /// Rings a standing operation from anywhere: clone it, send it to other threads. The initiator gets one [`Notice`] for any number of
 /// rings
 /// until it has taken it, and at least one after the last. While a doorbell is there, its loop does not end for want of work.
+///
+/// # Panics
+/// Making one panics when an operation has more than 2^24 of them: forgotten ones count.
 pub struct Doorbell {
     node: NodeRef,
     home: Option<Arc<Post>>,
@@ -357,6 +360,7 @@ unsafe impl Sync for Doorbell {}
 
 impl Doorbell {
     fn new(node: NodeRef) -> Self {
+        assert!(!node.is_crowded(), "fibra: there are millions of doorbells of operation {}", node.fixed().id);
         let home = node.home().cloned();
         if let Some(home) = &home {
             home.enter();

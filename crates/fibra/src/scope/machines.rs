@@ -103,8 +103,11 @@ impl Shared {
         // Relaxed: a choice, not an order.
         let load = |index: &usize| loops.attached[*index].load(Ordering::Relaxed);
         let index = (0..loops.attached.len()).min_by_key(load).expect("a runtime has a worker");
-        // AcqRel: whoever sees the count finds the loop, or its seat, on its way.
-        if loops.attached[index].fetch_add(1, Ordering::AcqRel) == 0 {
+        // AcqRel: whoever sees the count finds the loop, or its seat, on its way. It does not wrap, or there would be a second loop.
+        // Relaxed on failure: a new guess.
+        let attached = &loops.attached[index];
+        let before = attached.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |count| count.checked_add(1));
+        if before == Ok(0) {
             self.start_loop(&loops.mesh, index);
         }
         call::attach(&loops.mesh, index, build)
