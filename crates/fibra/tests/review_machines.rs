@@ -529,6 +529,47 @@ fn unreachable_in_order() {
     assert_eq!(told.iter().collect::<Vec<_>>(), [true; 3]);
 }
 
+// S3-102: the operations of a machine that goes are cancelled in the order in which they were submitted.
+#[test]
+fn cancelled_in_order() {
+    let _watchdog = support::watchdog(60);
+    let rt = runtime(1);
+    let (tell, told) = mpsc::channel();
+    let (submitted, came) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counted = came.clone();
+    let mut held = Vec::new();
+    let target = rt.attach(Tick(move |_, ports: &mut Ports<'_>| {
+        while let Some(request) = ports.input.submissions.pop() {
+            // Some are answered before, from the middle and from both ends.
+            match request.opcode() % 3 {
+                0 => ports.complete(request, 0),
+                _ => held.push(request),
+            }
+            counted.fetch_add(1, SeqCst);
+        }
+        while let Some(cancel) = ports.input.cancellations.pop() {
+            held.retain(|request: &Request| request.id() != cancel.id());
+            tell.send(cancel.opcode()).unwrap();
+        }
+    }));
+    let mut pool = OpPool::with_capacity(20);
+    let gauge = pool.gauge();
+    let asks = rt.attach(Tick(move |_, ports: &mut Ports<'_>| {
+        while ports.input.completions.pop().is_some() {}
+        if submitted.swap(1, SeqCst) == 0 {
+            for number in 0..20 {
+                ports.submit(pool.take(number, ()).unwrap().to(target));
+            }
+        }
+    }));
+    let _entered = rt.handle().enter();
+    while_not(|| came.load(SeqCst) == 20 && gauge.available() == 7);
+    assert!(asks.detach());
+    let cancelled: Vec<u32> = (0..13).map(|_| told.recv().unwrap()).collect();
+    assert_eq!(cancelled, (0..20).filter(|number| number % 3 != 0).collect::<Vec<_>>());
+    while_not(|| gauge.available() == 20);
+}
+
 // Handles of one operation can be forgotten: their number must not wrap, or the operation's memory would be used again under the others.
 #[test]
 #[cfg_attr(any(fibra_asan, fibra_tsan), ignore = "17 million handles")]

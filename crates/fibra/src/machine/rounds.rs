@@ -227,8 +227,10 @@ impl Machines {
 
     /// A machine is to be made here, or to go: handled by the loop itself. Gives back what is neither.
     fn come_and_go(&mut self, mut request: Request) -> Option<Request> {
+        let ends = self.is_stopped();
         if let Some(attach) = request.data_mut::<Attach>() {
-            let (root, build) = (attach.machine, attach.build.take());
+            // Too late: what would make it is dropped with the operation.
+            let (root, build) = (attach.machine, attach.build.take_if(|_| !ends));
             // If it panics (the hook has said so), the machine is not there; whoever calls it is told.
             let built = build.and_then(|build| catch_unwind(AssertUnwindSafe(build)).map_err(discard_payload).ok());
             let result = if built.is_some() { 0 } else { UNREACHABLE };

@@ -7,7 +7,8 @@
 //! On one thread and never re-entered: no user code runs while `state` is borrowed.
 //!
 //! Invariants:
-//! * an operation is in `in_flight` of its source's loop from its submission until its completion has come home;
+//! * an operation is in `in_flight` of its source's loop from its submission until its completion has come home; those of one machine
+//!   are a list, in the order of submission, so that the end of a machine costs what that one has in flight;
 //! * a machine is in `machines` until it is gone *and* nothing of its own is in flight; numbers are not used again;
 //! * a machine is in a list of marks at most once, and lists are first in, first out.
 
@@ -39,12 +40,18 @@ pub(super) struct Flight {
     pub(super) timer: Option<(Timer, Request)>,
     /// A cancellation that came here before the operation, which a parent has in hand. It follows if the operation is forwarded.
     pub(super) early: Option<Cancel>,
+    /// The ids of those that the same machine submitted just before and after it; 0: none.
+    before: u64,
+    after: u64,
 }
 
 #[derive(Debug)]
 struct Registered {
     parent: Option<u32>,
     in_flight: usize,
+    /// The ids of what it submitted first and last, of what is in flight; 0: none.
+    oldest: u64,
+    newest: u64,
     gone: bool,
     /// It has put something out that its parent has not looked at.
     unseen: bool,
@@ -58,8 +65,17 @@ struct Registered {
 
 impl Registered {
     fn new(parent: Option<u32>) -> Self {
-        let (in_flight, unseen_below) = (0, 0);
-        Self { parent, in_flight, gone: false, unseen: false, marked: [false; 2], child_signalled: false, unseen_below }
+        Self {
+            parent,
+            in_flight: 0,
+            oldest: 0,
+            newest: 0,
+            gone: false,
+            unseen: false,
+            marked: [false; 2],
+            child_signalled: false,
+            unseen_below: 0,
+        }
     }
 }
 
@@ -315,7 +331,9 @@ impl Routing {
         while let Some(cancel) = under_way.take() {
             state.orphans.push(cancel);
         }
-        for (_, flight) in state.in_flight.iter().filter(|(_, flight)| flight.source == machine) {
+        let mut next = state.machines.get(machine as u64).map_or(0, |registered| registered.oldest);
+        while let Some(flight) = state.in_flight.get(next) {
+            next = flight.after;
             if let Some(node) = flight.node.cancel() {
                 state.orphans.push(Cancel { node });
             }
@@ -403,12 +421,21 @@ impl Routing {
     /// An operation leaves its initiator.
     pub(super) fn departs(&self, owned: &mut Owned, source: u32) {
         owned.submit(self.post.clone());
-        let flight = Flight { node: owned.reference(), source, destination: None, timer: None, early: None };
+        let (id, node) = (owned.fixed().id, owned.reference());
         let state = &mut *self.state.borrow_mut();
-        state.in_flight.insert(owned.fixed().id, flight);
+        let mut before = 0;
         if let Some(registered) = state.machines.get_mut(source as u64) {
             registered.in_flight += 1;
+            before = std::mem::replace(&mut registered.newest, id);
+            if before == 0 {
+                registered.oldest = id;
+            }
         }
+        if let Some(flight) = state.in_flight.get_mut(before) {
+            flight.after = id;
+        }
+        let flight = Flight { node, source, destination: None, timer: None, early: None, before, after: 0 };
+        state.in_flight.insert(id, flight);
     }
 
     /// An operation has come home. False if its initiator is gone, or if this is not its home but a loop with the same number in another
@@ -417,8 +444,20 @@ impl Routing {
         let state = &mut *self.state.borrow_mut();
         let Some(flight) = state.in_flight.remove(owned.fixed().id) else { return false };
         owned.arrive();
-        let source = flight.source as u64;
+        let (source, before, after) = (flight.source as u64, flight.before, flight.after);
+        if let Some(flight) = state.in_flight.get_mut(before) {
+            flight.after = after;
+        }
+        if let Some(flight) = state.in_flight.get_mut(after) {
+            flight.before = before;
+        }
         let Some(registered) = state.machines.get_mut(source) else { return false };
+        if before == 0 {
+            registered.oldest = after;
+        }
+        if after == 0 {
+            registered.newest = before;
+        }
         registered.in_flight -= 1;
         let gone = registered.gone;
         if gone && registered.in_flight == 0 {
