@@ -228,7 +228,8 @@ impl Request {
     }
 
     /// Answers it from anywhere: a machine may hand a request to a fiber or to another thread, which does the work and calls this. The
-    /// answer goes home by mail. On the machine's own loop [`Ports::complete`](super::Ports::complete) is the shorter way.
+    /// answer goes home by mail. On the machine's own loop [`Ports::complete`](super::Ports::complete) is the shorter way, and keeps the
+    /// order: an answer by mail may overtake those that the machine gave through its ports in the same tick.
     ///
     /// ```
     /// use fibra::channel::{Sender, unbounded};
