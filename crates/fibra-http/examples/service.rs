@@ -7,13 +7,15 @@
 //! curl -N http://127.0.0.1:8080/watch        # every new note, as it comes
 //! ```
 //!
-//! It stops when its standard input ends or a line `stop` comes there: nobody new is accepted, requests that run are answered, and watchers
-//! are told goodbye.
+//! It stops when it is interrupted or terminated (Ctrl-C, `kill`): nobody new is accepted, requests that run are answered, and watchers are
+//! told goodbye.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fibra::channel::Receiver;
+use fibra::signal::{self, Signal};
 use fibra::sync::{Condvar, Mutex};
 use fibra_http::{BodyError, Request, Response, Server, Stopper};
 
@@ -73,15 +75,11 @@ fn watch(out: &mut dyn Write, notes: &Notes, stopper: &Stopper) -> io::Result<()
     writeln!(out, "goodbye")
 }
 
-/// Returns when the service is to stop.
-fn wait_for_stop() {
-    fibra::blocking(|| {
-        for line in io::stdin().lock().lines() {
-            if line.is_ok_and(|line| line.trim() == "stop") {
-                break;
-            }
-        }
-    });
+/// Returns when the service is to stop: after Ctrl-C, or when whoever runs it says so. A second signal ends the program at once.
+fn wait_for_stop(asked: Receiver<Signal>) {
+    if let Ok(signal) = asked.recv() {
+        println!("{signal}: stopping");
+    }
 }
 
 #[fibra::main]
@@ -94,8 +92,9 @@ fn main() -> io::Result<()> {
     println!("listening on http://{}", server.local_addr()?);
 
     let (stopper, for_watchers) = (server.stopper(), server.stopper());
+    let asked = signal::listen([Signal::INT, Signal::TERM])?;
     fibra::spawn(move || {
-        wait_for_stop();
+        wait_for_stop(asked);
         stopper.drain(GRACE);
     });
 
