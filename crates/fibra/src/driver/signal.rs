@@ -105,6 +105,8 @@ pub(crate) fn install(signal: c_int) -> io::Result<()> {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        // One at a time: std's alternate stacks (8 KiB) have no room for the frames of several, one inside the other.
+        libc::sigfillset(&mut action.sa_mask);
         match libc::sigaction(signal, &action, std::ptr::null_mut()) {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
