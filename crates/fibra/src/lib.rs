@@ -37,6 +37,9 @@
 //! | run several things at once | [`join`](join()), [`join_all`], [`try_join_all`], [`race`], [`any`], [`par_map`]; they may borrow |
 //! | share | [`sync`]: [`Mutex`](sync::Mutex), [`Condvar`](sync::Condvar), [`Semaphore`](sync::Semaphore) and more |
 //! | use the network | [`net`]: [`TcpListener`](net::TcpListener), [`TcpStream`](net::TcpStream), UDP, Unix sockets |
+//! | use files, and programs | [`fs`], [`process`]: [`Command`](process::Command), [`Child`](process::Child) |
+//! | hear of Ctrl-C | [`signal`]: [`ctrl_c`](signal::ctrl_c), [`listen`](signal::listen) |
+//! | read lines, and copy streams | [`io`]: [`stdin`](io::stdin), [`copy`](io::copy()), [`copy_bidirectional`](io::copy_bidirectional) |
 //! | let time pass | [`sleep`], [`sleep_until`], [`yield_now`], [`time::Instant`] |
 //! | not too fast, and once more | [`time::RateLimiter`], [`retry`] |
 //! | pass values | [`channel`]: rendezvous, bounded, unbounded; permits, closing with a reason, async forms |
@@ -48,7 +51,7 @@
 //! | do without fibers | [`machine`]: event loops of machines that allocate nothing |
 //! | see what happens | [`Metrics`], [`ShutdownError`]; a worker that stands still is reported on standard error, with its fibers |
 //!
-//! Files, actors and streams are not there yet.
+//! Actors and streams are not there yet.
 //!
 //! # Rules that hold everywhere
 //!
@@ -73,7 +76,8 @@
 //!
 //! ```text
 //! observe            counters, and the list of fibers with what each waits for
-//! net                sockets
+//! net  fs  process   sockets, files, child processes;
+//! signal  io         signals, standard input
 //! channel  select    what one waits on: values, and several things at once;
 //! sync               locks and their kin;
 //! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals
@@ -95,6 +99,10 @@ pub mod channel;
 mod driver;
 mod fiber;
 #[cfg(not(any(loom, shuttle)))]
+pub mod fs;
+#[cfg(not(any(loom, shuttle)))]
+pub mod io;
+#[cfg(not(any(loom, shuttle)))]
 pub mod machine;
 #[cfg(any(loom, shuttle))]
 mod machine;
@@ -103,10 +111,14 @@ pub mod net;
 #[cfg(not(any(loom, shuttle)))]
 mod observe;
 mod prim;
+#[cfg(not(any(loom, shuttle)))]
+pub mod process;
 mod sched;
 #[cfg(not(any(loom, shuttle)))]
 mod scope;
 mod select;
+#[cfg(not(any(loom, shuttle)))]
+pub mod signal;
 pub mod sync;
 pub mod time;
 mod wait;
@@ -262,6 +274,7 @@ pub use public::*;
 #[cfg(not(any(loom, shuttle)))]
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::net::addr::look_up_with;
     pub use crate::scope::private::*;
     pub use crate::select::private as select;
 }

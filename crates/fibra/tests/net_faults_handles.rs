@@ -9,7 +9,7 @@ mod tools;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -385,6 +385,32 @@ fn reading_piece_by_piece() {
         until_parked(runtime, 1);
         let clients: Vec<_> = (0..50).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
         assert_eq!(acceptor.join().unwrap(), clients.len());
+    });
+}
+
+// What was converted to a stream need not be TCP: of a socket that keeps packets apart, a short read is not the last.
+#[test]
+fn packets_as_a_stream() {
+    faults("packets_as_a_stream", |_| {
+        let mut pair = [0; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        // SAFETY: the call writes two descriptors, for which there is room.
+        assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) }, 0);
+        // SAFETY: just opened, and nobody else's.
+        let [here, there] = pair.map(|number| unsafe { OwnedFd::from_raw_fd(number) });
+        Runtime::builder().workers(1).build().unwrap().run(move || {
+            let (here, there) = (TcpStream::from(here), TcpStream::from(there));
+            let reading = fibra::spawn_local(move || {
+                let mut packet = [0; 16];
+                (0..4).map(|_| (&here).read(&mut packet).unwrap()).collect::<Vec<_>>()
+            });
+            fibra::yield_now();
+            // It waits. All of them come at once, while it cannot run: it is told once.
+            for len in 1..=4 {
+                (&there).write_all(&[0; 16][..len]).unwrap();
+            }
+            assert_eq!(reading.join().unwrap(), [1, 2, 3, 4]);
+        });
     });
 }
 

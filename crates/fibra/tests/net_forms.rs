@@ -298,6 +298,33 @@ fn conversions_keep_time_outs() {
     assert_eq!(UdpSocket::from(socket).read_timeout().unwrap(), Some(limit));
 }
 
+// A clone that becomes std's does not put the others into blocking mode: a fiber that waits there must not hold up its worker.
+#[test]
+fn a_converted_clone_leaves_the_others_alone() {
+    let _watchdog = support::watchdog(60);
+    Runtime::builder().workers(1).build().unwrap().run(|| {
+        let (here, there) = UnixStream::pair().unwrap();
+        let mut clone: std::os::unix::net::UnixStream = here.try_clone().unwrap().into();
+        assert_eq!(kind(clone.read(&mut [0])), ErrorKind::WouldBlock);
+        let reading = fibra::spawn_local(move || {
+            (&here).read_exact(&mut [0; 3]).unwrap();
+            here
+        });
+        fibra::yield_now();
+        (&there).write_all(b"abc").unwrap();
+        let here = reading.join().unwrap();
+        drop(clone);
+        // The last one blocks.
+        let mut here: std::os::unix::net::UnixStream = here.into();
+        let writing = std::thread::spawn(move || {
+            std::thread::sleep(SHORT);
+            (&there).write_all(b"x").unwrap();
+        });
+        here.read_exact(&mut [0]).unwrap();
+        writing.join().unwrap();
+    });
+}
+
 // As many connections as the system allows wait to be accepted.
 #[test]
 fn the_queue_of_a_listener_is_long() {

@@ -14,6 +14,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
@@ -83,6 +84,12 @@ fn play(reason: WaitReason) {
         WaitReason::NetWrite => net_write(),
         WaitReason::NetAccept => net_accept(),
         WaitReason::NetConnect => net_connect(),
+        WaitReason::NetLookup => net_lookup(),
+        WaitReason::FileCall => file_call(),
+        WaitReason::PipeRead => pipe_read(),
+        WaitReason::PipeWrite => pipe_write(),
+        WaitReason::ChildExit => child_exit(),
+        WaitReason::StdinRead => stdin_read(),
         WaitReason::MachineCall => machine_call(),
         WaitReason::MachineIdle => machine_idle(),
         WaitReason::OnceWait => once_wait(),
@@ -116,6 +123,7 @@ fn reasons_are_distinct_and_have_words() {
             WaitReason::ScopeEnd,
             WaitReason::JoinHalf,
             WaitReason::CondvarRelock,
+            WaitReason::FileCall,
         ]
     );
 }
@@ -269,6 +277,130 @@ fn net_connect() {
         let (_, from) = listener.accept().unwrap();
         assert_eq!(from, stream.local_addr().unwrap());
     }
+}
+
+// The answer is dropped when it comes, and nobody waits for it.
+fn net_lookup() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (answer, server) = std::sync::mpsc::channel::<()>();
+    let counted = Counted(drops.clone());
+    cancelled_in(move || {
+        let _ = fibra::__private::look_up_with(move || {
+            let _ = server.recv();
+            drop(counted);
+            Ok(Vec::new())
+        });
+    });
+    assert_eq!(drops.load(SeqCst), 0, "it hangs still, and the runtime is gone");
+    answer.send(()).unwrap();
+    support::eventually(|| drops.load(SeqCst) == 1, || "the answer does not come".to_owned());
+}
+
+// Opening a named pipe waits for the other end, on the pool: binding.
+fn file_call() {
+    let path = std::env::temp_dir().join(format!("fibra-fifo-{}", std::process::id()));
+    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: the name ends with a zero and lives through the call.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let runtime = runtime();
+    let (begun, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let victim = Victim::start(&runtime, {
+        let (path, begun, opened) = (path.clone(), begun.clone(), opened.clone());
+        move || {
+            begun.store(true, SeqCst);
+            let file = fibra::fs::File::open(path);
+            opened.store(file.is_ok(), SeqCst);
+            fibra::checkpoint();
+            opened.store(false, SeqCst);
+        }
+    });
+    support::eventually(|| begun.load(SeqCst), || "it does not start".to_owned());
+    // A call that is only queued would be taken back.
+    let started = || (runtime.metrics().blocking_threads, runtime.metrics().blocking_queued) == (1, 0);
+    support::eventually(started, || format!("{:?}", runtime.metrics()));
+    victim.cancel();
+    victim.still_waits();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    victim.unwound();
+    assert!(opened.load(SeqCst), "the file was opened, and cancellation came after it");
+    std::fs::remove_file(path).unwrap();
+}
+
+fn cat() -> fibra::process::Child {
+    fibra::process::Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+fn pipe_read() {
+    let mut child = cat();
+    let output = Arc::new(child.stdout.take().unwrap());
+    let waiting = output.clone();
+    cancelled_in(move || drop((&*waiting).read(&mut [0; 8])));
+    child.stdin.as_mut().unwrap().write_all(b"later").unwrap();
+    let mut buffer = [0; 5];
+    (&*output).read_exact(&mut buffer).unwrap();
+    assert_eq!(&buffer, b"later");
+    assert!(child.wait().unwrap().success());
+}
+
+// Nobody reads what `cat` writes, so it stops reading.
+fn pipe_write() {
+    let mut child = cat();
+    let input = Arc::new(child.stdin.take().unwrap());
+    let (waiting, written) = (input.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = written.clone();
+    cancelled_in(move || {
+        loop {
+            count.fetch_add((&*waiting).write(&[1; 4096]).unwrap(), SeqCst);
+        }
+    });
+    let mut output = child.stdout.take().unwrap();
+    let mut all = vec![0; written.load(SeqCst)];
+    output.read_exact(&mut all).unwrap();
+    (&*input).write_all(&[2]).unwrap();
+    drop(input);
+    all.clear();
+    output.read_to_end(&mut all).unwrap();
+    assert_eq!(all, [2]);
+    assert!(child.wait().unwrap().success());
+}
+
+// The child is as it was, and can be waited for.
+fn child_exit() {
+    let child = Arc::new(cat());
+    let waiting = child.clone();
+    cancelled_in(move || {
+        fibra::select! {
+            on(waiting.exiting()) -> status => panic!("it has exited: {status:?}"),
+        }
+    });
+    let mut child = Arc::into_inner(child).unwrap();
+    let input = child.stdin.take();
+    let waiting = Arc::new(Mutex::new(child));
+    let shared = waiting.clone();
+    cancelled_in(move || drop(waiting.lock().wait()));
+    let mut child = Arc::into_inner(shared).unwrap().into_inner();
+    assert_eq!(child.try_wait().unwrap(), None);
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+// What is typed later is there for the next one.
+fn stdin_read() {
+    static INPUT: std::sync::OnceLock<std::io::PipeWriter> = std::sync::OnceLock::new();
+    let mut input = INPUT.get_or_init(|| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        // SAFETY: both descriptors are open. Nothing else in this test reads standard input.
+        assert_eq!(unsafe { libc::dup2(reader.as_raw_fd(), 0) }, 0);
+        writer
+    });
+    cancelled_in(|| drop(fibra::io::stdin().read_line(&mut String::new())));
+    // Half a line is not lost either.
+    input.write_all(b"to be ").unwrap();
+    cancelled_in(|| drop(fibra::io::stdin().read_line(&mut String::new())));
+    input.write_all(b"continued\n").unwrap();
+    let mut line = String::new();
+    assert_eq!(fibra::io::stdin().read_line(&mut line).unwrap(), 16);
+    assert_eq!(line, "to be continued\n");
 }
 
 /// Answers only what is cancelled.

@@ -11,3 +11,5 @@
 //! | `ten_thousand` | ten thousand connections to one process |
 
 pub mod tls;
+
+pub use rustls;

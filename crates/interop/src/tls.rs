@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
 /// Two sides that trust one another.
@@ -12,6 +13,8 @@ pub struct Trust {
     pub server: Arc<ServerConfig>,
     /// Of the side that connects.
     pub client: Arc<ClientConfig>,
+    /// The certificate, for a client elsewhere; see [`client_that_trusts`].
+    pub certificate: Vec<u8>,
 }
 
 impl Trust {
@@ -33,21 +36,14 @@ impl Trust {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate can be made");
         let certificate = made.cert.der().clone();
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let server = ServerConfig::builder_with_provider(provider.clone())
+        let server = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)
             .expect("ring knows these versions")
             .with_no_client_auth()
             .with_single_cert(vec![certificate.clone()], key)
             .expect("the key fits the certificate");
-        let mut roots = RootCertStore::empty();
-        roots.add(certificate).expect("it can be trusted");
-        let client = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
-            .expect("ring knows these versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Self { server: Arc::new(server), client: Arc::new(client) }
+        let client = trusting(certificate.clone(), versions);
+        Self { server: Arc::new(server), client, certificate: certificate.to_vec() }
     }
 
     /// A new connection of the accepting side.
@@ -65,9 +61,42 @@ impl Trust {
     /// Not with this configuration.
     #[must_use]
     pub fn connect(&self) -> ClientConnection {
-        let name = ServerName::try_from("localhost").expect("a name");
-        ClientConnection::new(self.client.clone(), name).expect("the configuration is complete")
+        connection_to(&self.client)
     }
+}
+
+/// A new connection with this configuration, to the one who has a certificate for `localhost`.
+///
+/// # Panics
+/// Not with a configuration of this module.
+#[must_use]
+pub fn connection_to(config: &Arc<ClientConfig>) -> ClientConnection {
+    let name = ServerName::try_from("localhost").expect("a name");
+    ClientConnection::new(config.clone(), name).expect("the configuration is complete")
+}
+
+/// A client that trusts this certificate, which comes from a [`Trust`] elsewhere.
+///
+/// # Panics
+/// If it is none.
+#[must_use]
+pub fn client_that_trusts(certificate: Vec<u8>) -> Arc<ClientConfig> {
+    trusting(CertificateDer::from(certificate), rustls::ALL_VERSIONS)
+}
+
+fn trusting(certificate: CertificateDer<'static>, versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).expect("it can be trusted");
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(versions)
+        .expect("ring knows these versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 impl Default for Trust {

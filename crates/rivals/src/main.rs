@@ -50,6 +50,9 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|a| a == "--serve") {
         return serve(&arguments[1..]);
     }
+    if arguments.first().is_some_and(|a| a == "--clients") {
+        return workloads::conn_mem::clients(&arguments[1..]);
+    }
     match Options::parse(&arguments) {
         Ok(Some(options)) => run(&options),
         Ok(None) => {

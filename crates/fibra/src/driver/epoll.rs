@@ -7,8 +7,8 @@
 //! * Descriptors are registered edge-triggered, one entry for both directions. The kernel reports what is possible when an entry is added
 //!   or changed, and from then on every change: so whoever has seen `EAGAIN` *before* the entry was made misses nothing.
 //! * An entry is removed before its descriptor is closed, by the descriptor that made it: a duplicate would keep it alive.
-//! * Waiting uses `epoll_pwait2` (Linux 5.11), whose time-out counts nanoseconds. Where it is missing, `epoll_wait` and its
-//!   milliseconds serve, rounded up: late by less than a millisecond, never early.
+//! * Waiting for a certain time uses `epoll_pwait2` (Linux 5.11), whose time-out counts nanoseconds. Where it is missing, `epoll_wait` and
+//!   its milliseconds serve, rounded up: late by less than a millisecond, never early.
 //! * A kernel time-out is not believed but compared with the clock that timers use, and the wait goes on if that says so.
 
 use super::{Completion, Interest, Key, Kicker, Platform, Timeout};
@@ -158,9 +158,10 @@ impl Platform for Epoll {
             return Ok(clock::now());
         }
         (self.taken, self.fetched) = (0, 0);
-        wait_on(timeout, &NANOSECOND_WAIT, |precision, left| match precision {
-            Precision::Nanoseconds => self.wait_nanoseconds(left),
-            Precision::Milliseconds => self.wait_milliseconds(left),
+        wait_on(timeout, &NANOSECOND_WAIT, |precision, left| match (precision, left) {
+            (Precision::Nanoseconds, Some(1..)) => self.wait_nanoseconds(left),
+            // No time, and all of it, are exact in milliseconds, and the older call is cheaper.
+            _ => self.wait_milliseconds(left),
         })
     }
 
@@ -260,7 +261,8 @@ fn wait_on(
     // Relaxed: the flag orders nothing; a thread that reads an old value makes one call that fails and falls back.
     let mut precision =
         if nanoseconds.load(Ordering::Relaxed) { Precision::Nanoseconds } else { Precision::Milliseconds };
-    let mut now = if let Timeout::Until(_) = timeout { clock::now() } else { 0 };
+    // Whoever does not want to wait, or for ever, need not know what time it is.
+    let mut now = if let Timeout::Until(1..) = timeout { clock::now() } else { 0 };
     loop {
         let left = match timeout {
             Timeout::Until(deadline) => Some(deadline.saturating_sub(now)),

@@ -18,7 +18,11 @@
 
 #[cfg(not(any(loom, shuttle)))]
 mod epoll;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod file;
 mod interest;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod signal;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod socket;
 

@@ -164,6 +164,16 @@ pub(crate) fn linger(socket: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
     Ok((value.l_onoff != 0).then(|| Duration::from_secs(value.l_linger.unsigned_abs().into())))
 }
 
+/// Is it a TCP connection, and nothing else that a descriptor may be?
+pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
+    let mut protocol: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    let (option, to) = (libc::SO_PROTOCOL, (&raw mut protocol).cast());
+    // SAFETY: the option is an int, which lives through the call, as the length does.
+    let done = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, to, &raw mut len) };
+    done == 0 && protocol == libc::IPPROTO_TCP
+}
+
 /// Copies what can be received, and leaves it there.
 pub(crate) fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the buffer has this length, and is ours to write to.

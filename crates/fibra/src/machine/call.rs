@@ -116,6 +116,8 @@ pub(crate) struct Mailbox(Arc<Post>);
 impl Drop for Mailbox {
     fn drop(&mut self) {
         discard(&self.0);
+        // The last waker goes here, with its caller, not with an answer that comes late.
+        self.0.unset_bell();
     }
 }
 
@@ -228,7 +230,7 @@ impl<D: Send + 'static> Future for Call<D> {
         };
         let mailbox = this.mailbox.as_ref().expect("waiting");
         let post = &mailbox.0;
-        post.set_bell(Bell::Waker(cx.waker().clone()));
+        post.set_bell(Bell::Caller(cx.waker().clone()));
         loop {
             if let Some(done) = mailbox.open(id) {
                 post.mail.awake();

@@ -13,7 +13,7 @@
 use std::fmt;
 
 use super::op::Timestamp;
-use super::port::{Port, Ports};
+use super::port::{Port, Ports, Queue};
 use super::routing::SharedRouting;
 
 /// Something that an event loop drives: it hears of what came for it, and says what it wants.
@@ -100,7 +100,8 @@ impl<M: Machine> Child<M> {
         self.machine.as_mut().expect("there until dropped")
     }
 
-    /// Hands over what came for the child, and ticks it if there was anything, or if this is its first tick. `ports` are the parent's.
+    /// Hands over what came for the child, and ticks it if there was anything, if a child of its own has put something out that it has not
+    /// looked at, or if this is its first tick. `ports` are the parent's.
     pub fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>) {
         assert!(
             std::rc::Rc::ptr_eq(&self.routing, ports.routing),
@@ -115,9 +116,11 @@ impl<M: Machine> Child<M> {
         ports.input.cancellations.part(&mut self.port_in.cancellations, |cancel| mine(cancel.destination()));
         ports.input.completions.part(&mut self.port_in.completions, |done| mine(done.source()));
         ports.input.notifications.part(&mut self.port_in.notifications, |notice| mine(notice.source()));
-        if std::mem::replace(&mut self.begun, true) && self.port_in.is_empty() {
+        let is_signalled = self.routing.state.borrow().is_signalled(self.id);
+        if std::mem::replace(&mut self.begun, true) && self.port_in.is_empty() && !is_signalled {
             return;
         }
+        self.routing.state.borrow_mut().before_tick(self.id);
         let mut ports =
             Ports { input: &mut self.port_in, out: &mut self.port_out, routing: &self.routing, me: self.id };
         self.machine.as_mut().expect("there until dropped").tick(now, &mut ports);
@@ -139,10 +142,19 @@ impl<M: Machine> Child<M> {
 
 impl<M: Machine> Drop for Child<M> {
     fn drop(&mut self) {
-        // Children before parents: those of the machine retire first.
+        /// Also if the machine's destructor panics.
+        struct Retires<'a>(&'a mut Port, &'a mut Port, &'a SharedRouting, u32);
+        impl Drop for Retires<'_> {
+            fn drop(&mut self) {
+                let Self(port_in, port_out, routing, id) = self;
+                routing.retire(*id, &mut port_out.cancellations);
+                (**port_in, **port_out) = (Port::new(), Port::new());
+            }
+        }
+        // What it answered goes home before what its destructor answers; and children before parents: those of the machine retire first.
+        self.port_out.completions = Queue::new();
+        let _retires = Retires(&mut self.port_in, &mut self.port_out, &self.routing, self.id);
         drop(self.machine.take());
-        (self.port_in, self.port_out) = (Port::new(), Port::new());
-        self.routing.retire(self.id);
     }
 }
 

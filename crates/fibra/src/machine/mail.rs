@@ -11,9 +11,11 @@
 //! Invariants:
 //! * a link in the mail belongs to the mail: its sender does not touch it again;
 //! * only the sender that found the mail empty may have to wake the owner: whatever is put in behind it leaves together with it;
-//! * once closed, the mail takes nothing any more: a sender is told so and still has its chain.
+//! * once closed, the mail takes nothing any more: a sender is told so and still has its chain, which ends with `oldest` as before.
 
 use std::fmt;
+#[cfg(not(any(loom, shuttle)))]
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use super::node::Link;
@@ -51,6 +53,11 @@ impl Mail {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             if head == closed() {
+                if !seeded_bug("mail_closed_mid_chain") {
+                    // A try that failed has hung the chain before somebody else's: it ends where it ended.
+                    // SAFETY: the chain is still ours, as the caller promises.
+                    unsafe { &*oldest }.set_next(ptr::null_mut());
+                }
                 return Err(Closed);
             }
             // SAFETY: the chain is still ours, as the caller promises.
@@ -115,11 +122,11 @@ impl Mail {
     }
 }
 
-/// Turns a chain round.
-fn reverse(newest: *mut Link) -> *mut Link {
+/// Turns round a chain that is the caller's alone.
+pub(super) fn reverse(newest: *mut Link) -> *mut Link {
     let (mut done, mut link) = (ptr::null_mut(), newest);
     while !link.is_null() {
-        // SAFETY: the link was in the mail, so it is valid by the promise made at `put`; it is the owner's alone now.
+        // SAFETY: the link was in the mail or an outbox, so it is valid by the promise made at `put`; it is the caller's alone now.
         let here = unsafe { &*link };
         let next = here.next();
         here.set_next(done);
@@ -144,8 +151,10 @@ const FIRST_FREE: u32 = 2;
 pub(super) enum Bell {
     /// A thread that sleeps in its driver.
     Driver(crate::driver::Kicker),
-    /// A fiber, or an async task.
-    Waker(std::task::Waker),
+    /// The fiber that runs a loop: fibra's own waker.
+    Fiber(std::task::Waker),
+    /// Whoever awaits a call: anybody's waker, good for one call, since each poll brings another one.
+    Caller(std::task::Waker),
 }
 
 /// The address of an event loop: its mail, and how to wake it. Outlives the loop.
@@ -227,7 +236,7 @@ impl Post {
 
     /// A number for one more machine: no two machines of a loop ever have the same.
     pub(super) fn number_machine(&self) -> u32 {
-        // Relaxed: unique, that is all. Saturating: the last number is given out again and again, and refused by the table.
+        // Relaxed: unique, that is all. It does not wrap: after the last one there is none.
         let next = self.next_machine.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1));
         next.expect("a loop has had 2^32 machines")
     }
@@ -240,13 +249,29 @@ impl Post {
         drop(before);
     }
 
+    /// Nobody is to be woken any more.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn unset_bell(&self) {
+        let before = self.bell.lock().take();
+        // Without the lock, as above.
+        drop(before);
+    }
+
     #[cfg(not(any(loom, shuttle)))]
     fn kick(&self) {
-        // Nobody sleeps before the bell is there. Called without the lock: it may be anybody's waker.
-        let bell = self.bell.lock().clone();
+        // Nobody sleeps before the bell is there. A caller's waker is not even cloned under the lock: that is user code, too.
+        let bell = {
+            let mut bell = self.bell.lock();
+            if matches!(*bell, Some(Bell::Caller(_))) { bell.take() } else { bell.clone() }
+        };
         match bell {
             Some(Bell::Driver(kicker)) => kicker.kick(),
-            Some(Bell::Waker(waker)) => waker.wake(),
+            Some(Bell::Fiber(waker)) => waker.wake(),
+            Some(Bell::Caller(waker)) => {
+                // Whoever brings the answer is not to blame for the waker of who asked.
+                let called = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+                called.unwrap_or_else(crate::prim::discard_payload);
+            }
             None => {}
         }
     }

@@ -35,11 +35,12 @@ impl Mesh {
     pub(crate) fn of_workers(workers: usize) -> Arc<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(RUNTIMES);
         let loops = u32::try_from(workers).expect("workers are few");
-        // Relaxed: unique, that is all. After 2^32 workers it begins again: by then the first runtimes are gone.
-        let first = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |first| {
-            Some(first.checked_add(loops).filter(|next| next.checked_add(loops).is_some()).unwrap_or(RUNTIMES))
-        });
-        let (Ok(first) | Err(first)) = first;
+        // After 2^32 workers it begins again: by then the first runtimes are gone.
+        let start = |next: u32| if next.checked_add(loops).is_some() { next } else { RUNTIMES };
+        // Relaxed: unique, that is all.
+        let next = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| start(next).checked_add(loops));
+        let (Ok(next) | Err(next)) = next;
+        let first = start(next);
         Self::numbered(first, loops)
     }
 

@@ -23,7 +23,7 @@
 //!   [`UNREACHABLE`].
 //! * Cancelling is a wish. If the target was faster, its answer stands.
 //! * An operation's memory is used again only when its answer *and* its own cancellation have been acknowledged.
-//! * From one machine to another, messages of one kind arrive in order, also between threads.
+//! * From one machine to another, messages of one kind that it gives to its [`Ports`] arrive in order, also between threads.
 //! * Any handle, machine or loop may be dropped at any time, or forgotten: dropped, what others wait for is answered; forgotten, it
 //!   stays in memory.
 //! * The app is dropped before the platform, and children before their parents.

@@ -247,5 +247,34 @@ fn model_mail_against_close() {
     });
 }
 
+// Two senders meet a mail that closes, and both then walk what they were given back, as an outbox does: each has its own chain, and no
+// more.
+#[test]
+fn model_chains_against_close() {
+    check(3, || {
+        let here = Arc::new(Post::new(0));
+        let mut pool = OpPool::with_capacity(2);
+        let senders: Vec<_> = (0..2)
+            .map(|data| {
+                let mut request = pool.take(OPCODE, data).unwrap().into_request();
+                request.owned.submit(here.clone());
+                let (here, dropping) = (here.clone(), Dropping(Some(request.owned)));
+                thread::spawn(move || {
+                    let link = Node::link({ dropping }.0.expect("born with it").into_raw(), LinkKind::Main);
+                    // SAFETY: given up for its link.
+                    if unsafe { here.send(link, link) }.is_err() {
+                        let back = taken(link);
+                        assert_eq!(back.len(), 1, "somebody else's, too");
+                        drop(back);
+                    }
+                })
+            })
+            .collect();
+        drop(taken(here.mail.close()));
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        assert_eq!(pool.available(), 2);
+    });
+}
+
 /// An operation on its way to another thread. Loops send them by mail; here a thread is simply born with one.
 struct Dropping(Option<Owned>);

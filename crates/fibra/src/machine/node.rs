@@ -26,6 +26,7 @@
 use std::any::Any;
 use std::fmt;
 use std::mem::{ManuallyDrop, offset_of};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
 use super::mail::Post;
@@ -33,6 +34,7 @@ use super::pool::PoolMemory;
 use crate::prim::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
+use crate::prim::discard_payload;
 use crate::prim::sync::Arc;
 
 /// The result of an operation that was cancelled.
@@ -73,6 +75,9 @@ impl MachineRef {
 
 /// No destination, in the packed form.
 pub(super) const NOWHERE: u64 = u64::MAX;
+
+/// More references than this to one operation are a leak: they could be forgotten until their number wraps. All but doorbells are few.
+const MOST_REFERENCES: u32 = 1 << 24;
 
 /// The notification is queued. Cleared when it is taken out, before anybody handles it.
 const RUNG: u32 = 1;
@@ -372,23 +377,20 @@ impl Owned {
         self.node().set_flag(RUNG).then(|| self.reference())
     }
 
-    /// Drops the data and gives the node up.
+    /// Drops the data and gives the node up. A destructor that panics goes no further than here, its message said by the hook: data is
+    /// dropped wherever its operation happens to end, by a loop, a queue, somebody else's thread, and none of them is to blame.
     fn free(node: NonNull<Node>) {
         // SAFETY: called by the owner, that is being dropped: the data is its own.
         let data = unsafe { &mut *node.as_ref().data };
-        struct Release(NonNull<Node>);
-        impl Drop for Release {
-            fn drop(&mut self) {
-                // SAFETY: the owner's own right, given up once, and also if the data's destructor panics.
-                unsafe { Node::release(self.0) };
-            }
-        }
-        let _release = Release(node);
         // SAFETY: the node is still held; the pool's function for the type of its data.
         let empty = unsafe { node.as_ref() }.pool.with(|pool| unsafe { (*pool).as_ref().map(|pool| pool.empty()) });
-        if let Some(empty) = empty {
-            empty(data);
+        if let Some(empty) = empty
+            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| empty(data)))
+        {
+            discard_payload(payload);
         }
+        // SAFETY: the owner's own right, given up once.
+        unsafe { Node::release(node) };
     }
 }
 
@@ -503,6 +505,12 @@ impl NodeRef {
             drop(unsafe { Self::from_raw(self.0) });
         }
         sent
+    }
+
+    /// Whether there are so many references that there must not be more.
+    pub(super) fn is_crowded(&self) -> bool {
+        // Relaxed: far below where it would wrap, so that a few more do not matter.
+        self.node().refs.load(Ordering::Relaxed) > MOST_REFERENCES
     }
 
     /// The loop that the operation belongs to.

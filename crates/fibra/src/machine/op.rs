@@ -13,14 +13,14 @@
 //!
 //! The same memory serves from `Op` to `Done`; nothing is copied and nothing allocated. Dropping a handle is always allowed: a dropped
 //! `Request` is answered with [`ABANDONED`](super::ABANDONED), a dropped `Done` returns the operation to its pool, the others have no
-//! effect.
+//! effect. It never panics: data whose destructor does is reported by the panic hook, and that is all.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use super::mail::Post;
-use super::node::{Fixed, MachineRef, NOWHERE, NodeRef, Owned};
+use super::node::{Fixed, MachineRef, NOWHERE, NodeRef, Owned, State};
 use crate::prim::sync::Arc;
 
 /// The opcode that a loop handles itself: the operation is answered with 0 when its [deadline](Op::at) has come. All other opcodes are
@@ -228,7 +228,8 @@ impl Request {
     }
 
     /// Answers it from anywhere: a machine may hand a request to a fiber or to another thread, which does the work and calls this. The
-    /// answer goes home by mail. On the machine's own loop [`Ports::complete`](super::Ports::complete) is the shorter way.
+    /// answer goes home by mail. On the machine's own loop [`Ports::complete`](super::Ports::complete) is the shorter way, and keeps the
+    /// order: an answer by mail may overtake those that the machine gave through its ports in the same tick.
     ///
     /// ```
     /// use fibra::channel::{Sender, unbounded};
@@ -292,8 +293,11 @@ impl Done {
     /// Takes the data out, if that is a `D`, and returns the operation to its pool.
     ///
     /// # Errors
-    /// It is not: the operation comes back.
+    /// It is not, or this is the answer of a child on its way to whoever asked, whose data it is: the operation comes back.
     pub fn into_data<D: Send + 'static>(mut self) -> Result<D, Self> {
+        if self.owned.moving().state != State::Home {
+            return Err(self);
+        }
         match self.owned.data_mut::<D>().and_then(Option::take) {
             Some(data) => Ok(data),
             None => Err(self),
@@ -333,11 +337,20 @@ impl Notice {
     fn facts(&self) -> Fixed {
         self.node.fixed()
     }
+
+    /// It was queued and cannot go on as it is: rings anew, by mail. Otherwise it would count as under way for ever.
+    pub(super) fn by_mail(self) {
+        self.node.unring();
+        self.node.ring();
+    }
 }
 
 /// Rings a standing operation from anywhere: clone it, send it to other threads. The initiator gets one [`Notice`] for any number of
 /// rings
 /// until it has taken it, and at least one after the last. While a doorbell is there, its loop does not end for want of work.
+///
+/// # Panics
+/// Making one panics when an operation has more than 2^24 of them: forgotten ones count.
 pub struct Doorbell {
     node: NodeRef,
     home: Option<Arc<Post>>,
@@ -348,6 +361,7 @@ unsafe impl Sync for Doorbell {}
 
 impl Doorbell {
     fn new(node: NodeRef) -> Self {
+        assert!(!node.is_crowded(), "fibra: there are millions of doorbells of operation {}", node.fixed().id);
         let home = node.home().cloned();
         if let Some(home) = &home {
             home.enter();

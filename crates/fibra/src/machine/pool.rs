@@ -10,6 +10,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 use super::node::{Link, LinkKind, Node, Owned};
@@ -17,22 +18,24 @@ use super::op::Op;
 use crate::prim::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::prim::sync::Arc;
 
-/// How many ids a pool takes at once from the process-wide supply.
+/// How many ids a pool takes at once from the process-wide supply. One of a single operation, as every call has, takes one: calls
+/// alone could otherwise use up the ids of the process in a year.
 const ID_BLOCK: u64 = 1 << 16;
 
-/// A block of ids that nobody else has. Never 0.
+/// Ids that nobody else has. Never 0.
 #[cfg(not(any(loom, shuttle)))]
-fn ids() -> u64 {
+fn ids(number: u64) -> Range<u64> {
     use crate::prim::atomic::AtomicU64;
     static NEXT: AtomicU64 = AtomicU64::new(1);
     // Relaxed: only the number matters.
-    NEXT.fetch_add(1, Ordering::Relaxed) * ID_BLOCK
+    let first = NEXT.fetch_add(number, Ordering::Relaxed);
+    first..first + number
 }
 
-/// Models have one pool.
+/// Models have one pool each.
 #[cfg(any(loom, shuttle))]
-fn ids() -> u64 {
-    ID_BLOCK
+fn ids(number: u64) -> Range<u64> {
+    1..1 + number
 }
 
 /// The pool has no operation left: all are in flight, or waiting to be acknowledged.
@@ -111,7 +114,7 @@ pub struct OpPool<D> {
     memory: Arc<PoolMemory>,
     /// Free nodes that only this pool knows.
     private: *mut Link,
-    next_id: u64,
+    ids: Range<u64>,
     _data: std::marker::PhantomData<D>,
 }
 
@@ -143,7 +146,7 @@ impl<D: Send + 'static> OpPool<D> {
             unsafe { &*link }.set_next(private);
             private = link;
         }
-        Self { memory, private, next_id: 0, _data: std::marker::PhantomData }
+        Self { memory, private, ids: 0..0, _data: std::marker::PhantomData }
     }
 
     /// Takes an operation out. It has an id of its own, and is a root of its own trace until [`Op::caused_by`] says otherwise.
@@ -165,11 +168,10 @@ impl<D: Send + 'static> OpPool<D> {
         let (node, _) = unsafe { Link::node(link) };
         // Relaxed: see `give_back`.
         self.memory.free.fetch_sub(1, Ordering::Relaxed);
-        if self.next_id.is_multiple_of(ID_BLOCK) {
-            self.next_id = ids();
+        if self.ids.is_empty() {
+            self.ids = ids(if self.capacity() == 1 { 1 } else { ID_BLOCK });
         }
-        let id = self.next_id;
-        self.next_id += 1;
+        let id = self.ids.next().expect("supplied a moment ago");
         // SAFETY: free, and out of the list; its data was emptied before it was given back.
         Ok(Op::new(unsafe { Owned::first(node, self.memory.clone(), id, opcode, data) }))
     }

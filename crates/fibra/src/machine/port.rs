@@ -5,8 +5,7 @@
 //! A queue is a list through the operations themselves: putting in and taking out cost a few instructions and never allocate, and
 //! nothing can
 //! overflow. First in, first out. What is in a queue belongs to the queue; a queue that is dropped drops what is in it, which sends
-//! requests
-//! and answers home.
+//! requests, answers and notifications home. (Cancellations are the business of who drops the queue: see `Routing::retire`.)
 //!
 //! Invariants: `port_in` of a machine is filled by its loop (or, for a child, by its parent's port) and emptied by the machine;
 //! `port_out`
@@ -43,10 +42,13 @@ mod sealed {
         fn opened(&self) -> bool {
             true
         }
+        /// Its queue is dropped, and it with it.
+        #[doc(hidden)]
+        fn discarded(self) {}
     }
 
     macro_rules! linkable {
-        ($handle:ident { $field:ident: $right:ident } as $kind:ident $(, $opened:item)?) => {
+        ($handle:ident { $field:ident: $right:ident } as $kind:ident $(, $own:item)*) => {
             #[allow(private_interfaces)]
             impl Linkable for $handle {
                 fn into_link(self) -> *mut Link {
@@ -59,7 +61,7 @@ mod sealed {
                     // SAFETY: as above.
                     Self { $field: unsafe { $right::from_raw(node) } }
                 }
-                $($opened)?
+                $($own)*
             }
         };
     }
@@ -88,6 +90,9 @@ mod sealed {
             // First unmarked, then handled: what is written from here on rings anew.
             self.node.unring();
             !self.node.is_acknowledged()
+        },
+        fn discarded(self) {
+            self.by_mail();
         }
     );
 }
@@ -171,7 +176,7 @@ impl<T: Queued> Queue<T> {
 impl<T: Queued> Drop for Queue<T> {
     fn drop(&mut self) {
         while let Some(item) = self.take() {
-            drop(item);
+            item.discarded();
         }
     }
 }
@@ -342,6 +347,9 @@ impl Ports<'_> {
     }
 
     /// Submits an operation: it will come back exactly once, in `input.completions`.
+    ///
+    /// # Panics
+    /// If it has no [destination](Op::to) and this is a machine on a worker of a runtime, where there is no default.
     pub fn submit<D: Send + 'static>(&mut self, op: Op<D>) -> OpId {
         let mut request = op.into_request();
         let me = self.me();
@@ -384,6 +392,9 @@ impl Ports<'_> {
     /// Passes on what came from a child, or what came in and is another's: a request to its destination, a cancellation after the
     /// operation that it
     /// is for, an answer or a notification to the operation's source.
+    ///
+    /// # Panics
+    /// If it is a child's request without a destination, and there is no parent above this machine that could still say one.
     pub fn forward(&mut self, message: impl Into<Message>) {
         let message = message.into();
         // Taken out, a notification can be rung again. If it was, that ring stands for this one.
@@ -422,7 +433,13 @@ impl Ports<'_> {
     }
 
     fn put(&mut self, message: impl Into<Message>) {
-        self.out.push(message.into());
+        let message = message.into();
+        if let Message::Submission(request) = &message
+            && request.destination().is_none()
+        {
+            self.routing.check_destination(self.me, request);
+        }
+        self.out.push(message);
         self.routing.signal(self.me);
     }
 }

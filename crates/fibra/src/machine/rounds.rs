@@ -32,7 +32,7 @@ use super::machine::Machine;
 use super::mesh::{Seat, discard};
 use super::node::{CANCELLED, MachineRef, NOWHERE, UNREACHABLE};
 use super::op::{Cancel, Done, Notice, OP_TIMER, Request, Timestamp};
-use super::port::{Message, Port, Ports};
+use super::port::{Message, Port, Ports, Queue};
 use super::routing::{APP, Mark, Owner, PLATFORM, Routing, unreachable_now};
 use super::table::Table;
 use super::timer::Expired;
@@ -40,6 +40,9 @@ use crate::prim::{clock, discard_payload};
 
 /// How long an ending loop waits for the answers to its cancellations.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// What a panic carries.
+type Payload = Box<dyn std::any::Any + Send>;
 
 /// What a loop may do before its next round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,9 +86,9 @@ impl Machines {
         self.routing.post.set_bell(bell);
     }
 
-    /// The same for somebody who has a waker.
+    /// The same for a fiber.
     pub(crate) fn set_waker(&self, waker: std::task::Waker) {
-        self.set_bell(super::mail::Bell::Waker(waker));
+        self.set_bell(super::mail::Bell::Fiber(waker));
     }
 
     /// Ends it after this round.
@@ -123,7 +126,7 @@ impl Machines {
         self.tick(Timestamp(now));
         if self.owner == Owner::Worker {
             let leaving = self.routing.state.borrow_mut().take_leaving();
-            leaving.into_iter().for_each(|root| self.drop_root(root));
+            leaving.into_iter().for_each(|root| self.drop_root_quietly(root));
         }
     }
 
@@ -141,7 +144,7 @@ impl Machines {
         let post = &self.routing.post;
         let sleeps = post.mail.may_sleep() && (until.is_some() || !post.is_stopped());
         let ends_idle = self.owner == Owner::Thread && self.routing.is_alone();
-        let nothing_left = ends_idle && next.is_none() && !post.is_watched();
+        let nothing_left = ends_idle && next.is_none() && !self.routing.is_awaiting() && !post.is_watched();
         let now = match sleeps {
             false => rest(self, Rest::Pending).map(Some),
             true if nothing_left => Ok(None),
@@ -178,13 +181,16 @@ impl Machines {
         }
     }
 
-    /// Phase 4.
-    fn route_outputs(&mut self) {
-        let orphans = std::mem::replace(&mut self.routing.state.borrow_mut().orphans, super::port::Queue::new());
-        let mut orphans = orphans;
+    fn route_orphans(&mut self) {
+        let mut orphans = std::mem::replace(&mut self.routing.state.borrow_mut().orphans, Queue::new());
         while let Some(cancel) = orphans.take() {
             self.route_cancellation(cancel);
         }
+    }
+
+    /// Phase 4.
+    fn route_outputs(&mut self) {
+        self.route_orphans();
         let outputs = self.routing.state.borrow_mut().detach(Mark::Output);
         for root in &outputs {
             while let Some(message) = self.roots.get_mut(*root as u64).and_then(|root| root.port_out.take()) {
@@ -209,7 +215,7 @@ impl Machines {
                     // The machine is dropped, whatever state it is in: nobody sees it again.
                     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| machine.tick(now, &mut ports))) {
                         discard_payload(payload);
-                        self.drop_root(root);
+                        self.drop_root_quietly(root);
                         continue;
                     }
                 }
@@ -221,8 +227,10 @@ impl Machines {
 
     /// A machine is to be made here, or to go: handled by the loop itself. Gives back what is neither.
     fn come_and_go(&mut self, mut request: Request) -> Option<Request> {
+        let ends = self.is_stopped();
         if let Some(attach) = request.data_mut::<Attach>() {
-            let (root, build) = (attach.machine, attach.build.take());
+            // Too late: what would make it is dropped with the operation.
+            let (root, build) = (attach.machine, attach.build.take_if(|_| !ends));
             // If it panics (the hook has said so), the machine is not there; whoever calls it is told.
             let built = build.and_then(|build| catch_unwind(AssertUnwindSafe(build)).map_err(discard_payload).ok());
             let result = if built.is_some() { 0 } else { UNREACHABLE };
@@ -231,7 +239,7 @@ impl Machines {
         } else if request.data::<Detach>().is_some() {
             let root = request.destination().map(|to| to.machine);
             let found = root.is_some_and(|root| self.roots.get(root as u64).is_some());
-            root.into_iter().for_each(|root| self.drop_root(root));
+            root.into_iter().for_each(|root| self.drop_root_quietly(root));
             self.answer(request, if found { 0 } else { UNREACHABLE });
         } else {
             return Some(request);
@@ -266,12 +274,7 @@ impl Machines {
         let destination = request.destination().unwrap_or_else(|| match source.machine {
             APP => MachineRef::platform(source.thread),
             PLATFORM => MachineRef::app(source.thread),
-            child => panic!(
-                "fibra: operation {} (opcode {}) of child machine {child} has no destination: there is no default for \
-                 children; use Op::to, or Request::set_destination in the parent that forwards it",
-                request.id(),
-                request.opcode(),
-            ),
+            _ => unreachable!("checked when it was put out"),
         });
         request.set_destination(destination);
         if source.thread == here
@@ -355,11 +358,14 @@ impl Machines {
 
     fn route_notification(&mut self, notice: Notice) {
         let source = notice.source().expect("submitted by somebody");
-        if source.thread != self.routing.thread() {
-            return self.send(source.thread, Message::Notification(notice));
-        }
-        if let Some(port) = self.machine(source.machine) {
-            port.notifications.push(notice);
+        match self.routing.home_of(&notice.node) {
+            Some(thread) if thread == self.routing.thread() => {
+                if let Some(port) = self.machine(source.machine) {
+                    port.notifications.push(notice);
+                }
+            }
+            Some(thread) => self.send(thread, Message::Notification(notice)),
+            None => notice.by_mail(),
         }
     }
 
@@ -383,29 +389,38 @@ impl Machines {
         Some(port)
     }
 
-    /// Drops a root machine, and what is in its ports; its operations are cancelled.
-    fn drop_root(&mut self, root: u32) {
-        let Some(mut here) = self.roots.remove(root as u64) else { return };
+    /// Drops a root machine, and what is in its ports; its operations are cancelled. If its destructor panics, that is handed back.
+    fn drop_root(&mut self, root: u32) -> Result<(), Payload> {
+        let Some(mut here) = self.roots.remove(root as u64) else { return Ok(()) };
+        // What it answered goes home before what its destructor answers.
+        here.port_out.completions = Queue::new();
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(here.machine.take())));
-        drop(here);
-        self.routing.retire(root);
-        match (dropped, self.owner) {
-            (Ok(()), _) => {}
-            (Err(payload), Owner::Worker) => discard_payload(payload),
-            (Err(payload), Owner::Thread) if std::thread::panicking() => discard_payload(payload),
-            (Err(payload), Owner::Thread) => std::panic::resume_unwind(payload),
-        }
+        self.routing.retire(root, &mut here.port_out.cancellations);
+        dropped
     }
 
-    /// Drops the roots in order, the platform last; `after` is called between the others and the platform, and after that.
-    fn drop_roots(&mut self, mut after: impl FnMut(&mut Self) -> io::Result<()>) -> io::Result<()> {
+    /// The same where the machine is not the only thing here.
+    fn drop_root_quietly(&mut self, root: u32) {
+        self.drop_root(root).unwrap_or_else(discard_payload);
+    }
+
+    /// Drops the roots in order, the platform last; `after` is called between the others and the platform, and after that. Hands back the
+    /// first panic of a destructor.
+    fn drop_roots(&mut self, mut after: impl FnMut(&mut Self) -> io::Result<()>) -> io::Result<Result<(), Payload>> {
         let mut others: Vec<u32> =
             self.roots.iter().map(|(root, _)| root as u32).filter(|root| *root != PLATFORM).collect();
         others.sort_unstable();
-        others.into_iter().for_each(|root| self.drop_root(root));
+        let mut first = Ok(());
+        let keep = |first: &mut Result<(), Payload>, dropped: Result<(), Payload>| match (&first, dropped) {
+            (_, Ok(())) => {}
+            (Ok(()), dropped) => *first = dropped,
+            (Err(_), Err(payload)) => discard_payload(payload),
+        };
+        others.into_iter().for_each(|root| keep(&mut first, self.drop_root(root)));
         after(self)?;
-        self.drop_root(PLATFORM);
-        after(self)
+        keep(&mut first, self.drop_root(PLATFORM));
+        after(self)?;
+        Ok(first)
     }
 
     /// The orderly end; see the head of this file.
@@ -414,7 +429,7 @@ impl Machines {
         rest: &mut dyn FnMut(&Self, Rest) -> io::Result<u64>,
         work: &mut dyn FnMut(&mut Self, u64),
     ) -> io::Result<()> {
-        self.drop_roots(|machines| {
+        let dropped = self.drop_roots(|machines| {
             let until = clock::now().saturating_add(GRACE.as_nanos() as u64);
             while machines.routing.orphaned() > 0 {
                 if let Some(now) = machines.wait(Some(until), rest)? {
@@ -435,14 +450,22 @@ impl Machines {
         // What the last round has put out.
         self.route_outputs();
         self.routing.flush();
+        match (dropped, self.owner) {
+            (Ok(()), _) => {}
+            (Err(payload), Owner::Worker) => discard_payload(payload),
+            (Err(payload), Owner::Thread) => std::panic::resume_unwind(payload),
+        }
         Ok(())
     }
 }
 
-/// Also when a machine has panicked: whoever waits elsewhere gets an answer.
+/// Also when a machine has panicked: whoever waits elsewhere gets an answer, and whoever works for it is told to stop.
 impl Drop for Machines {
     fn drop(&mut self) {
-        let _ = self.drop_roots(|_| Ok(()));
+        if let Ok(Err(payload)) = self.drop_roots(|_| Ok(())) {
+            discard_payload(payload);
+        }
+        self.route_orphans();
         self.routing.flush();
         discard(&self.routing.post);
     }

@@ -7,7 +7,8 @@
 //! On one thread and never re-entered: no user code runs while `state` is borrowed.
 //!
 //! Invariants:
-//! * an operation is in `in_flight` of its source's loop from its submission until its completion has come home;
+//! * an operation is in `in_flight` of its source's loop from its submission until its completion has come home; those of one machine
+//!   are a list, in the order of submission, so that the end of a machine costs what that one has in flight;
 //! * a machine is in `machines` until it is gone *and* nothing of its own is in flight; numbers are not used again;
 //! * a machine is in a list of marks at most once, and lists are first in, first out.
 
@@ -15,10 +16,10 @@ use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::rc::Rc;
 
-use super::mail::Post;
+use super::mail::{Post, reverse};
 use super::mesh::Mesh;
 use super::node::{Link, MachineRef, NodeRef, Owned, UNREACHABLE};
-use super::op::{Cancel, OpId, Request, Timestamp};
+use super::op::{Cancel, OP_TIMER, OpId, Request, Timestamp};
 use super::port::{Message, NotInFlight, Queue};
 use super::table::Table;
 use super::timer::{Timer, Timers};
@@ -39,27 +40,42 @@ pub(super) struct Flight {
     pub(super) timer: Option<(Timer, Request)>,
     /// A cancellation that came here before the operation, which a parent has in hand. It follows if the operation is forwarded.
     pub(super) early: Option<Cancel>,
+    /// The ids of those that the same machine submitted just before and after it; 0: none.
+    before: u64,
+    after: u64,
 }
 
 #[derive(Debug)]
 struct Registered {
     parent: Option<u32>,
     in_flight: usize,
+    /// The ids of what it submitted first and last, of what is in flight; 0: none.
+    oldest: u64,
+    newest: u64,
     gone: bool,
     /// It has put something out that its parent has not looked at.
     unseen: bool,
     /// Of a root: it is in the list of this [`Mark`].
     marked: [bool; 2],
-    /// Of a root: a child somewhere below has put something out since it was last ticked.
+    /// A machine somewhere below has put something out since this one was last ticked.
     child_signalled: bool,
-    /// Of a root: how many machines below are `unseen`.
+    /// How many machines below are `unseen`.
     unseen_below: usize,
 }
 
 impl Registered {
     fn new(parent: Option<u32>) -> Self {
-        let (in_flight, unseen_below) = (0, 0);
-        Self { parent, in_flight, gone: false, unseen: false, marked: [false; 2], child_signalled: false, unseen_below }
+        Self {
+            parent,
+            in_flight: 0,
+            oldest: 0,
+            newest: 0,
+            gone: false,
+            unseen: false,
+            marked: [false; 2],
+            child_signalled: false,
+            unseen_below: 0,
+        }
     }
 }
 
@@ -115,8 +131,9 @@ impl Outbox {
         }
     }
 
+    /// Oldest first, as it would have arrived.
     fn discard(&mut self) {
-        let mut link = std::mem::replace(&mut self.newest, ptr::null_mut());
+        let mut link = reverse(std::mem::replace(&mut self.newest, ptr::null_mut()));
         self.oldest = ptr::null_mut();
         while !link.is_null() {
             // SAFETY: in the chain, and out of it now.
@@ -129,10 +146,13 @@ impl Outbox {
     }
 }
 
-/// Its destination is gone: a request goes home with that answer; the rest ends here.
+/// Its destination is gone, or not to be reached from here: a request goes home with that answer, answers and notifications go home by
+/// mail, cancellations end here.
 pub(super) fn unreachable_now(message: Message) {
-    if let Message::Submission(mut request) = message {
-        request.owned.answer(UNREACHABLE);
+    match message {
+        Message::Submission(mut request) => request.owned.answer(UNREACHABLE),
+        Message::Notification(notice) => notice.by_mail(),
+        Message::Completion(_) | Message::Cancellation(_) => {}
     }
 }
 
@@ -183,19 +203,33 @@ impl State {
         self.marks[mark as usize].spare = list;
     }
 
-    /// A root is about to be ticked.
-    pub(super) fn before_tick(&mut self, root: u32) {
-        if let Some(registered) = self.machines.get_mut(root as u64) {
+    /// A machine is about to be ticked.
+    pub(super) fn before_tick(&mut self, machine: u32) {
+        if let Some(registered) = self.machines.get_mut(machine as u64) {
             registered.child_signalled = false;
         }
     }
 
-    /// A root was ticked. If a child has signalled and its parent has not looked since, the root is called once more for it. Once: no new
-    /// signal, no call.
+    /// A machine below has signalled since the last tick, and its parent has not looked since: this one is called once more for it. Once: no
+    /// new signal, no call.
+    pub(super) fn is_signalled(&self, machine: u32) -> bool {
+        let registered = self.machines.get(machine as u64);
+        registered.is_some_and(|registered| registered.child_signalled && registered.unseen_below > 0)
+    }
+
+    /// A root was ticked.
     pub(super) fn after_tick(&mut self, root: u32) {
-        let registered = self.machines.get(root as u64);
-        if registered.is_some_and(|registered| registered.child_signalled && registered.unseen_below > 0) {
+        if self.is_signalled(root) {
             self.mark(Mark::Input, root);
+        }
+    }
+
+    /// Calls this for every machine above another one, up to the root.
+    fn above(&mut self, machine: u32, mut each: impl FnMut(&mut Registered)) {
+        let mut next = self.machines.get(machine as u64).and_then(|registered| registered.parent);
+        while let Some(registered) = next.and_then(|parent| self.machines.get_mut(parent as u64)) {
+            each(registered);
+            next = registered.parent;
         }
     }
 
@@ -245,6 +279,12 @@ impl Routing {
         Timestamp(self.now.get())
     }
 
+    /// Where an operation came from: this loop, another one of the mesh, or (none) somewhere else.
+    pub(super) fn home_of(&self, node: &NodeRef) -> Option<u32> {
+        let home = node.home()?;
+        self.mesh.post(home.thread).filter(|post| Arc::ptr_eq(post, home)).map(|post| post.thread)
+    }
+
     pub(super) fn set_now(&self, now: u64) {
         self.now.set(now);
     }
@@ -283,11 +323,17 @@ impl Routing {
         machine
     }
 
-    /// A machine is gone: all that it has in flight is cancelled. It stays registered until that has been answered.
-    pub(super) fn retire(&self, machine: u32) {
+    /// A machine is gone: all that it has in flight is cancelled. It stays registered until that has been answered. What it had cancelled
+    /// itself may still be `under_way` in its port: that goes on from here.
+    pub(super) fn retire(&self, machine: u32, under_way: &mut Queue<Cancel>) {
         self.seen(machine);
         let state = &mut *self.state.borrow_mut();
-        for (_, flight) in state.in_flight.iter().filter(|(_, flight)| flight.source == machine) {
+        while let Some(cancel) = under_way.take() {
+            state.orphans.push(cancel);
+        }
+        let mut next = state.machines.get(machine as u64).map_or(0, |registered| registered.oldest);
+        while let Some(flight) = state.in_flight.get(next) {
+            next = flight.after;
             if let Some(node) = flight.node.cancel() {
                 state.orphans.push(Cancel { node });
             }
@@ -324,7 +370,7 @@ impl Routing {
         false
     }
 
-    /// A machine has put something out: its root is looked at.
+    /// A machine has put something out: its root is looked at, and every machine in between.
     pub(super) fn signal(&self, machine: u32) {
         let Some(root) = self.root_of(machine) else { return };
         let state = &mut *self.state.borrow_mut();
@@ -333,30 +379,63 @@ impl Routing {
         }
         let registered = state.machines.get_mut(machine as u64).expect("it has a root");
         let news = !std::mem::replace(&mut registered.unseen, true);
-        let above = state.machines.get_mut(root as u64).expect("it is there");
-        above.child_signalled = true;
-        above.unseen_below += usize::from(news);
+        state.above(machine, |above| {
+            above.child_signalled = true;
+            above.unseen_below += usize::from(news);
+        });
     }
 
     /// The parent of a child looks at what that has put out.
     pub(super) fn seen(&self, machine: u32) {
-        let Some(root) = self.root_of(machine) else { return };
         let state = &mut *self.state.borrow_mut();
-        let registered = state.machines.get_mut(machine as u64).expect("it has a root");
+        let Some(registered) = state.machines.get_mut(machine as u64) else { return };
         if std::mem::replace(&mut registered.unseen, false) {
-            state.machines.get_mut(root as u64).expect("it is there").unseen_below -= 1;
+            state.above(machine, |above| above.unseen_below -= 1);
+        }
+    }
+
+    /// An operation without a destination is put out by a machine. A child's parent may still know one; after a root there is nobody.
+    ///
+    /// # Panics
+    /// If there is no default for it.
+    pub(super) fn check_destination(&self, machine: u32, request: &Request) {
+        let source = request.source().expect("submitted by somebody");
+        let is_root = self.root_of(machine) == Some(machine);
+        let has_default = self.owner == Owner::Thread && matches!(source.machine, APP | PLATFORM);
+        if !is_root || has_default || request.opcode() == OP_TIMER {
+            return;
+        }
+        let (id, opcode, source) = (request.id(), request.opcode(), source.machine);
+        match self.owner {
+            Owner::Worker if source == machine => panic!(
+                "fibra: operation {id} (opcode {opcode}) of machine {source} has no destination: there is no default on a worker; use \
+                 Op::to"
+            ),
+            _ => panic!(
+                "fibra: operation {id} (opcode {opcode}) of child machine {source} has no destination: there is no default for \
+                 children; use Op::to, or Request::set_destination in the parent that forwards it"
+            ),
         }
     }
 
     /// An operation leaves its initiator.
     pub(super) fn departs(&self, owned: &mut Owned, source: u32) {
         owned.submit(self.post.clone());
-        let flight = Flight { node: owned.reference(), source, destination: None, timer: None, early: None };
+        let (id, node) = (owned.fixed().id, owned.reference());
         let state = &mut *self.state.borrow_mut();
-        state.in_flight.insert(owned.fixed().id, flight);
+        let mut before = 0;
         if let Some(registered) = state.machines.get_mut(source as u64) {
             registered.in_flight += 1;
+            before = std::mem::replace(&mut registered.newest, id);
+            if before == 0 {
+                registered.oldest = id;
+            }
         }
+        if let Some(flight) = state.in_flight.get_mut(before) {
+            flight.after = id;
+        }
+        let flight = Flight { node, source, destination: None, timer: None, early: None, before, after: 0 };
+        state.in_flight.insert(id, flight);
     }
 
     /// An operation has come home. False if its initiator is gone, or if this is not its home but a loop with the same number in another
@@ -365,8 +444,20 @@ impl Routing {
         let state = &mut *self.state.borrow_mut();
         let Some(flight) = state.in_flight.remove(owned.fixed().id) else { return false };
         owned.arrive();
-        let source = flight.source as u64;
+        let (source, before, after) = (flight.source as u64, flight.before, flight.after);
+        if let Some(flight) = state.in_flight.get_mut(before) {
+            flight.after = after;
+        }
+        if let Some(flight) = state.in_flight.get_mut(after) {
+            flight.before = before;
+        }
         let Some(registered) = state.machines.get_mut(source) else { return false };
+        if before == 0 {
+            registered.oldest = after;
+        }
+        if after == 0 {
+            registered.newest = before;
+        }
         registered.in_flight -= 1;
         let gone = registered.gone;
         if gone && registered.in_flight == 0 {
@@ -384,6 +475,11 @@ impl Routing {
 
     pub(super) fn in_flight(&self, machine: u32) -> usize {
         self.state.borrow().machines.get(machine as u64).map_or(0, |registered| registered.in_flight)
+    }
+
+    /// Whether anything of this loop is in flight: with a machine here, or in the hands of somebody who may answer from anywhere.
+    pub(super) fn is_awaiting(&self) -> bool {
+        !self.state.borrow().in_flight.is_empty()
     }
 
     /// How many operations are in flight of machines that are gone.

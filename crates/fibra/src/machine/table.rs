@@ -92,6 +92,10 @@ impl<T> Table<T> {
         Some(value)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.slots.iter().flatten().map(|(key, value)| (*key, value))
     }

@@ -16,7 +16,7 @@ use crate::wait::node::{Node, WaiterRef};
 use crate::wait::word::{Arm as ArmNumber, Ticket};
 
 /// A socket of any kind, to the engine.
-pub(super) trait Watched {
+pub(crate) trait Watched {
     fn is_ready(&self, direction: Direction) -> io::Result<bool>;
     fn register(&self, direction: Direction) -> io::Result<()>;
     fn reports(&self, direction: Direction) -> Seen;
@@ -131,7 +131,7 @@ impl Single for Wants<'_> {
 }
 
 impl<'a> ReadyArm<'a> {
-    pub(super) fn new(io: &'a dyn Watched, direction: Direction) -> Self {
+    pub(crate) fn new(io: &'a dyn Watched, direction: Direction) -> Self {
         Self { wants: Wants::new(io, direction), told: Cell::new(0) }
     }
 }

@@ -110,6 +110,14 @@ impl TcpListener {
         self.socket.accepting(Location::caller(), until(deadline), accept_now)
     }
 
+    /// The async form of [`accept`](Self::accept). Dropped before it is ready, it has accepted nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn accept_async(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.socket.reading_async(accept_now).await
+    }
+
     /// Accepting, as an arm of [`select!`](crate::select). If somebody else takes the connection first, it waits for the next one.
     ///
     /// ```
@@ -170,7 +178,7 @@ impl TcpListener {
 fn accept_now(listener: &std::net::TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     let (stream, from) = listener.accept()?;
     stream.set_nonblocking(true)?;
-    Ok((TcpStream { socket: Socket::new(stream) }, from))
+    Ok((TcpStream { socket: Socket::new_tcp(stream) }, from))
 }
 
 impl Listening for TcpListener {

@@ -29,6 +29,7 @@
 //! | send datagrams | [`UdpSocket`] |
 //! | talk to the same machine | [`UnixListener`], [`UnixStream`], [`UnixDatagram`] |
 //! | find an address | [`ToSocketAddrs`], [`lookup_host`] |
+//! | do all that in async code | [`read_async`](TcpStream::read_async), [`accept_async`](TcpListener::accept_async) and their like |
 //! | wait for several things | [`select!`](crate::select): `on(listener.accepting())`, `on(stream.readable())`, `on(stream.writable())` |
 //!
 //! Rules that hold for all of them:
@@ -43,8 +44,10 @@
 //! * A socket may be used from any worker and any thread, and closed on another than it was made on.
 //! * On a plain thread operations block the thread, in `poll(2)`. One that is called within a [`scope`](crate::scope) waits such that it
 //!   can be cancelled.
+//! * The `_async` forms park the task and run under any executor. Dropping such a future cancels it; nothing was read, written or accepted
+//!   by it. Time-outs that were set on the socket do not apply to them.
 //! * They convert from and to their namesakes in std. A socket of fibra is in non-blocking mode, which the duplicates of a descriptor
-//!   share; that is why there is no `set_nonblocking`.
+//!   share; that is why there is no `set_nonblocking`, and why one that has clones stays in that mode when it is converted.
 
 // ```text
 // socket.rs    what all of them are made of; the macros for what all have
@@ -54,7 +57,7 @@
 // udp.rs       UdpSocket             unix.rs    UnixListener, UnixStream     unix_datagram.rs  UnixDatagram
 // ```
 
-mod addr;
+pub(crate) mod addr;
 mod arm;
 mod listener;
 mod socket;

@@ -2,12 +2,15 @@
 //!
 //! Above: the types of this module, which name the operations. Below: `wait::io`.
 
+use std::future::Future;
 use std::io;
 use std::os::fd::AsFd;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::channel;
+use crate::driver::socket;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::time::{Instant, sleep};
 use crate::wait::io::{Ask, Direction, Io, Limit};
@@ -34,12 +37,20 @@ impl Limits {
 pub(super) struct Socket<S> {
     pub(super) io: Io<S>,
     limits: Arc<Limits>,
+    /// What that means is said at [`Io::operate_stream`]. Not for whatever was converted to a `TcpStream`: of packets, or of kernel
+    /// sockets of another kind, a short read is not the last.
+    short_is_last: bool,
 }
 
 impl<S: AsFd> Socket<S> {
     /// Of a socket in non-blocking mode.
     pub(super) fn new(inner: S) -> Self {
-        Self::with_limits(inner, Arc::default())
+        Self::with_limits(inner, Arc::default(), false)
+    }
+
+    /// Of a TCP connection in non-blocking mode.
+    pub(super) fn new_tcp(inner: S) -> Self {
+        Self::with_limits(inner, Arc::default(), true)
     }
 
     /// Of a socket of std, with its time-outs.
@@ -48,7 +59,8 @@ impl<S: AsFd> Socket<S> {
         S: Namesake,
     {
         inner.set_blocking(false).expect("an open socket can be put into non-blocking mode");
-        let socket = Self::new(inner);
+        let is_tcp = socket::is_tcp(inner.as_fd());
+        let socket = Self::with_limits(inner, Arc::default(), is_tcp);
         // Those that cannot be asked for have never been set.
         for (direction, limit) in [Direction::Read, Direction::Write].into_iter().zip(socket.get().limits()) {
             let _ = socket.set_limit(direction, limit);
@@ -62,14 +74,18 @@ impl<S: AsFd> Socket<S> {
         S: Namesake,
     {
         let limits = [Direction::Read, Direction::Write].map(|direction| self.limit(direction));
+        // The mode belongs to all clones: in blocking mode, a fiber that uses another one would hold up its worker.
+        let is_last = Arc::strong_count(&self.limits) == 1;
         let inner = self.io.into_inner();
-        inner.set_blocking(true).expect("an open socket can be put into blocking mode");
+        if is_last {
+            inner.set_blocking(true).expect("an open socket can be put into blocking mode");
+        }
         inner.set_limits(limits);
         inner
     }
 
-    fn with_limits(inner: S, limits: Arc<Limits>) -> Self {
-        Self { io: Io::new(inner), limits }
+    fn with_limits(inner: S, limits: Arc<Limits>, short_is_last: bool) -> Self {
+        Self { io: Io::new(inner), limits, short_is_last }
     }
 
     #[inline(always)]
@@ -79,7 +95,7 @@ impl<S: AsFd> Socket<S> {
 
     /// Another handle to the same socket: `clone` duplicates the descriptor, which stays in non-blocking mode.
     pub(super) fn try_clone(&self, clone: impl FnOnce(&S) -> io::Result<S>) -> io::Result<Self> {
-        Ok(Self::with_limits(clone(self.get())?, self.limits.clone()))
+        Ok(Self::with_limits(clone(self.get())?, self.limits.clone(), self.short_is_last))
     }
 
     pub(super) fn limit(&self, direction: Direction) -> Option<Duration> {
@@ -125,16 +141,15 @@ impl<S: AsFd> Socket<S> {
         self.io.operate(Ask { direction: Direction::Read, reason: WaitReason::NetRead, site, limit }, attempt)
     }
 
-    /// Reading from a stream; what `short_is_last` means is said at [`Io::operate_stream`].
+    /// Reading from a stream.
     #[inline]
     pub(super) fn streaming(
         &self,
         site: &'static Location<'static>,
         room: usize,
-        short_is_last: bool,
         attempt: impl FnMut(&S) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        if !short_is_last {
+        if !self.short_is_last {
             return self.reading(site, attempt);
         }
         let limit = self.within(Direction::Read);
@@ -170,6 +185,44 @@ impl<S: AsFd> Socket<S> {
                 done => return done,
             }
         }
+    }
+
+    /// The async form of [`reading`](Self::reading) and [`accepting`](Self::accepting).
+    pub(super) fn reading_async<T>(
+        &self,
+        attempt: impl FnMut(&S) -> io::Result<T> + Unpin,
+    ) -> impl Future<Output = io::Result<T>> {
+        self.io.operate_async(Direction::Read, attempt)
+    }
+
+    /// The async form of [`streaming`](Self::streaming).
+    pub(super) async fn streaming_async(
+        &self,
+        room: usize,
+        attempt: impl FnMut(&S) -> io::Result<usize> + Unpin,
+    ) -> io::Result<usize> {
+        if self.short_is_last {
+            self.io.operate_stream_async(room, attempt).await
+        } else {
+            self.reading_async(attempt).await
+        }
+    }
+
+    /// The async form of [`writing`](Self::writing) and [`connecting`](Self::connecting).
+    pub(super) fn writing_async<T>(
+        &self,
+        attempt: impl FnMut(&S) -> io::Result<T> + Unpin,
+    ) -> impl Future<Output = io::Result<T>> {
+        self.io.operate_async(Direction::Write, attempt)
+    }
+
+    /// Until trying is worth it.
+    pub(super) async fn ready_async(&self, direction: Direction) -> io::Result<()> {
+        let is_ready = |_: &S| match self.io.is_ready(direction)? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        };
+        self.io.operate_async(direction, is_ready).await
     }
 
     pub(super) fn accepting<T>(
@@ -223,6 +276,16 @@ impl Backoff {
     #[track_caller]
     pub(super) fn sleep(&mut self) {
         sleep(self.next);
+        self.lengthen();
+    }
+
+    pub(super) async fn sleep_async(&mut self) {
+        // It yields once, and is never closed.
+        let _ = channel::after(self.next).recv_async().await;
+        self.lengthen();
+    }
+
+    fn lengthen(&mut self) {
         self.next = (self.next * 2).min(self.most);
     }
 
@@ -289,7 +352,8 @@ macro_rules! like_std {
         }
 
         impl From<$ours> for $std {
-            /// Puts it into blocking mode, which its duplicates share: convert the last one. Time-outs stay.
+            /// Puts it into blocking mode, unless there are clones of it, which share the mode: then it says `WouldBlock` where it
+            /// would wait. Convert the last one. Time-outs stay.
             fn from(socket: $ours) -> Self {
                 socket.socket.give_up()
             }
@@ -302,7 +366,7 @@ macro_rules! like_std {
         }
 
         impl From<$ours> for std::os::fd::OwnedFd {
-            /// Puts it into blocking mode, which its duplicates share: convert the last one.
+            /// As for the socket of std: in blocking mode, unless there are clones of it.
             fn from(socket: $ours) -> Self {
                 <$std>::from(socket).into()
             }
@@ -339,7 +403,7 @@ pub(super) use like_std;
 
 /// Reading and writing as std's streams do, for values and references.
 macro_rules! reads_and_writes {
-    ($ours:ident, short_is_last: $short_is_last:literal) => {
+    ($ours:ident) => {
         impl $ours {
             /// Reads what is there.
             ///
@@ -395,6 +459,61 @@ macro_rules! reads_and_writes {
             }
         }
 
+        /// In async code. Bytes move when the future is polled and at no other time: one that is dropped has read and written nothing
+        /// ([`read_exact_async`](Self::read_exact_async) and [`write_all_async`](Self::write_all_async) are several operations). Time-outs
+        /// that were set do not apply. They run under any executor.
+        impl $ours {
+            /// Reads what there is, as [`read`](std::io::Read::read) does. 0: the end, or there is no room.
+            ///
+            /// # Errors
+            /// As reading.
+            pub async fn read_async(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                let room = buffer.len();
+                if room == 0 {
+                    return Ok(0);
+                }
+                let read = |mut socket: &_| std::io::Read::read(&mut socket, buffer);
+                self.socket.streaming_async(room, read).await
+            }
+
+            /// Writes what there is room for, as [`write`](std::io::Write::write) does.
+            ///
+            /// # Errors
+            /// As writing.
+            pub async fn write_async(&self, buffer: &[u8]) -> std::io::Result<usize> {
+                self.socket.writing_async(|mut socket| std::io::Write::write(&mut socket, buffer)).await
+            }
+
+            /// Fills the buffer.
+            ///
+            /// # Errors
+            /// As reading; [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof), if the stream ends before.
+            pub async fn read_exact_async(&self, buffer: &mut [u8]) -> std::io::Result<()> {
+                let mut filled = 0;
+                while filled < buffer.len() {
+                    match self.read_async(&mut buffer[filled..]).await? {
+                        0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                        len => filled += len,
+                    }
+                }
+                Ok(())
+            }
+
+            /// Writes all of it.
+            ///
+            /// # Errors
+            /// As writing.
+            pub async fn write_all_async(&self, mut buffer: &[u8]) -> std::io::Result<()> {
+                while !buffer.is_empty() {
+                    match self.write_async(buffer).await? {
+                        0 => return Err(std::io::ErrorKind::WriteZero.into()),
+                        len => buffer = &buffer[len..],
+                    }
+                }
+                Ok(())
+            }
+        }
+
         impl std::io::Read for &$ours {
             #[track_caller]
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
@@ -403,7 +522,7 @@ macro_rules! reads_and_writes {
                 }
                 let room = buffer.len();
                 let site = std::panic::Location::caller();
-                self.socket.streaming(site, room, $short_is_last, |mut socket| socket.read(buffer))
+                self.socket.streaming(site, room, |mut socket| socket.read(buffer))
             }
             #[track_caller]
             fn read_vectored(&mut self, buffers: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
@@ -413,7 +532,7 @@ macro_rules! reads_and_writes {
                     return Ok(0);
                 }
                 let site = std::panic::Location::caller();
-                self.socket.streaming(site, room, $short_is_last, |mut socket| socket.read_vectored(buffers))
+                self.socket.streaming(site, room, |mut socket| socket.read_vectored(buffers))
             }
         }
 
@@ -505,6 +624,22 @@ macro_rules! timeouts_and_readiness {
             /// The same for writing: `on(socket.writable())`.
             pub fn writable(&self) -> crate::net::ReadyArm<'_> {
                 crate::net::ReadyArm::new(&self.socket.io, crate::wait::io::Direction::Write)
+            }
+
+            /// Waits in async code until reading is possible; then a read does not wait, unless somebody else reads first.
+            ///
+            /// # Errors
+            /// The wait could not be arranged: the system is out of memory.
+            pub async fn readable_async(&self) -> std::io::Result<()> {
+                self.socket.ready_async(crate::wait::io::Direction::Read).await
+            }
+
+            /// The same for writing.
+            ///
+            /// # Errors
+            /// As there.
+            pub async fn writable_async(&self) -> std::io::Result<()> {
+                self.socket.ready_async(crate::wait::io::Direction::Write).await
             }
 
             /// The error that is pending on the socket, if any, which is then forgotten (`SO_ERROR`).

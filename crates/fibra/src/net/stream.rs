@@ -39,7 +39,7 @@ pub struct TcpStream {
 }
 
 like_std!(TcpStream, std::net::TcpStream);
-reads_and_writes!(TcpStream, short_is_last: true);
+reads_and_writes!(TcpStream);
 timeouts_and_readiness!(TcpStream);
 
 impl TcpStream {
@@ -75,15 +75,34 @@ impl TcpStream {
     }
 
     fn connect_to(address: &SocketAddr, limit: Limit, site: &'static Location<'static>) -> io::Result<Self> {
-        let stream = Self { socket: Socket::new(std::net::TcpStream::from(socket::connect(address)?)) };
-        stream.socket.connecting(site, limit, |stream| match stream.take_error()? {
-            Some(error) => Err(error),
-            None => match stream.peer_addr() {
-                // Not decided yet.
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
-                done => done,
-            },
-        })?;
+        let stream = Self { socket: Socket::new_tcp(std::net::TcpStream::from(socket::connect(address)?)) };
+        stream.socket.connecting(site, limit, is_connected)?;
+        Ok(stream)
+    }
+
+    /// Connects, in async code. To an address and not to a name: finding that blocks, see [`lookup_host`](super::lookup_host).
+    ///
+    /// ```
+    /// use fibra::net::{TcpListener, TcpStream};
+    ///
+    /// fibra::block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let here = TcpStream::connect_async(listener.local_addr()?).await?;
+    ///     let (there, _) = listener.accept_async().await?;
+    ///     here.write_all_async(b"hello").await?;
+    ///     let mut heard = [0; 5];
+    ///     there.read_exact_async(&mut heard).await?;
+    ///     assert_eq!(&heard, b"hello");
+    ///     Ok::<_, std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_async(address: SocketAddr) -> io::Result<Self> {
+        let stream = Self { socket: Socket::new_tcp(std::net::TcpStream::from(socket::connect(&address)?)) };
+        stream.socket.writing_async(is_connected).await?;
         Ok(stream)
     }
 
@@ -129,6 +148,17 @@ impl TcpStream {
             return Ok(0);
         }
         self.socket.reading(Location::caller(), |stream| stream.peek(buffer))
+    }
+
+    /// The async form of [`peek`](Self::peek).
+    ///
+    /// # Errors
+    /// As reading.
+    pub async fn peek_async(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        self.socket.reading_async(|stream| stream.peek(buffer)).await
     }
 
     /// Are small writes sent at once (`TCP_NODELAY`)?
@@ -202,5 +232,16 @@ impl TcpStream {
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         let stream = Arc::new(self);
         (OwnedReadHalf::new(stream.clone()), OwnedWriteHalf::new(stream))
+    }
+}
+
+/// How a connection attempt stands. `WouldBlock`: it is not decided yet.
+fn is_connected(stream: &std::net::TcpStream) -> io::Result<()> {
+    match stream.take_error()? {
+        Some(error) => Err(error),
+        None => match stream.peer_addr() {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
+            done => done.map(|_| ()),
+        },
     }
 }

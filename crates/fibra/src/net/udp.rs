@@ -187,6 +187,67 @@ impl UdpSocket {
         self.socket.trying(|socket| socket.send(buffer))
     }
 
+    /// The async form of [`recv_from`](Self::recv_from).
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub async fn recv_from_async(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.socket.reading_async(|socket| socket.recv_from(buffer)).await
+    }
+
+    /// The async form of [`peek_from`](Self::peek_from).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn peek_from_async(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.socket.reading_async(|socket| socket.peek_from(buffer)).await
+    }
+
+    /// The async form of [`send_to`](Self::send_to). To an address and not to a name: finding that blocks.
+    ///
+    /// ```
+    /// use fibra::net::UdpSocket;
+    ///
+    /// fibra::block_on(async {
+    ///     let (here, there) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    ///     here.send_to_async(b"one", there.local_addr()?).await?;
+    ///     let mut buffer = [0; 8];
+    ///     assert_eq!(there.recv_from_async(&mut buffer).await?, (3, here.local_addr()?));
+    ///     Ok::<_, std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub async fn send_to_async(&self, buffer: &[u8], address: SocketAddr) -> io::Result<usize> {
+        self.socket.writing_async(|socket| socket.send_to(buffer, address)).await
+    }
+
+    /// The async form of [`recv`](Self::recv).
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub async fn recv_async(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.reading_async(|socket| socket.recv(buffer)).await
+    }
+
+    /// The async form of [`peek`](Self::peek).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn peek_async(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.reading_async(|socket| socket.peek(buffer)).await
+    }
+
+    /// The async form of [`send`](Self::send).
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub async fn send_async(&self, buffer: &[u8]) -> io::Result<usize> {
+        self.socket.writing_async(|socket| socket.send(buffer)).await
+    }
+
     /// Another handle to the same socket. Time-outs are shared.
     ///
     /// # Errors

@@ -84,6 +84,14 @@ impl UnixListener {
         self.socket.accepting(Location::caller(), until(deadline), accept_now)
     }
 
+    /// The async form of [`accept`](Self::accept). Dropped before it is ready, it has accepted nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn accept_async(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        self.socket.reading_async(accept_now).await
+    }
+
     /// Accepting, as an arm of [`select!`](crate::select); see [`TcpListener::accepting`](super::TcpListener::accepting).
     pub fn accepting(&self) -> AcceptArm<'_, (UnixStream, SocketAddr)> {
         AcceptArm::new(self)
@@ -182,7 +190,7 @@ pub struct UnixStream {
 }
 
 like_std!(UnixStream, std::os::unix::net::UnixStream);
-reads_and_writes!(UnixStream, short_is_last: false);
+reads_and_writes!(UnixStream);
 timeouts_and_readiness!(UnixStream);
 
 impl UnixStream {
@@ -259,6 +267,20 @@ impl UnixStream {
     pub fn into_split(self) -> (UnixReadHalf, UnixWriteHalf) {
         let stream = Arc::new(self);
         (UnixReadHalf::new(stream.clone()), UnixWriteHalf::new(stream))
+    }
+
+    /// Connects to the socket with this path, in async code.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_async<P: AsRef<Path>>(path: P) -> io::Result<Self> {
+        let mut backoff = Backoff::new(LONGEST_PAUSE);
+        loop {
+            match socket::connect_unix(path.as_ref().as_os_str().as_bytes(), false) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => backoff.sleep_async().await,
+                done => return Ok(Self { socket: Socket::new(done?.into()) }),
+            }
+        }
     }
 
     /// Two that are connected to one another.

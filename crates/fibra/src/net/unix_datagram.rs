@@ -219,6 +219,45 @@ impl UnixDatagram {
         self.sending_to(|socket| socket.send_to_addr(buffer, address))
     }
 
+    /// The async form of [`recv_from`](Self::recv_from).
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub async fn recv_from_async(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.socket.reading_async(|socket| socket.recv_from(buffer)).await
+    }
+
+    /// The async form of [`recv`](Self::recv).
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub async fn recv_async(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.reading_async(|socket| socket.recv(buffer)).await
+    }
+
+    /// The async form of [`send`](Self::send).
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub async fn send_async(&self, buffer: &[u8]) -> io::Result<usize> {
+        self.socket.writing_async(|socket| socket.send(buffer)).await
+    }
+
+    /// The async form of [`send_to`](Self::send_to).
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub async fn send_to_async<P: AsRef<Path>>(&self, buffer: &[u8], path: P) -> io::Result<usize> {
+        let mut backoff = Backoff::new(LONGEST_PAUSE);
+        loop {
+            match self.socket.get().send_to(buffer, path.as_ref()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => backoff.sleep_async().await,
+                done => return done,
+            }
+        }
+    }
+
     #[track_caller]
     fn sending_to(&self, attempt: impl Fn(&StdDatagram) -> io::Result<usize>) -> io::Result<usize> {
         park::entry();

@@ -198,7 +198,8 @@ impl BlockingPool {
         Self::with_keep_alive(name, max_threads, KEEP_ALIVE)
     }
 
-    fn with_keep_alive(name: &str, max_threads: usize, keep_alive: u64) -> Self {
+    /// The same with another time for which idle threads stay, in nanoseconds.
+    pub(crate) fn with_keep_alive(name: &str, max_threads: usize, keep_alive: u64) -> Self {
         Self {
             shared: Arc::new(Shared {
                 state: Mutex::new(State::default()),

@@ -14,7 +14,7 @@
 //! CENSUS    fiber            SLAB     fiber::frame
 //! ARENAS    stack::arena     WARM, COLD, OWN    stack::cache
 //! THREADS, TASKS             wait::waker
-//! OUTSIDE   outside_io       SOURCES  source
+//! OUTSIDE   outside_io       SOURCES  source, and the lock of each source
 //! ```
 //!
 //! The tidy test holds that every process-wide lock is named in this file. Locks of one runtime are not among them: it is dead in the
@@ -38,7 +38,7 @@ struct Locks {
     _fiber: fiber::Locks,
     _waker: waker::Locks,
     _outside: super::outside_io::OutsideLock,
-    _sources: super::source::SlabLock,
+    sources: super::source::SlabLock,
 }
 
 impl Locks {
@@ -50,7 +50,7 @@ impl Locks {
             _fiber: fiber::Locks::take(),
             _waker: waker::Locks::take(),
             _outside: super::outside_io::OutsideLock::take(),
-            _sources: super::source::SlabLock::take(),
+            sources: super::source::SlabLock::take(),
         }
     }
 }
@@ -70,18 +70,23 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn after_fork() {
-    // SAFETY: this is the thread that forked (in the child: its image), and it holds the locks.
-    let locks = HELD.0.with_mut(|held| unsafe { (*held).take() });
-    drop(locks);
+    drop(take_held());
 }
 
-/// Only atomics here: many a child calls nothing but `exec`, and must come that far.
+fn take_held() -> Option<Locks> {
+    // SAFETY: this is the thread that forked (in the child: its image), and it holds the locks.
+    HELD.0.with_mut(|held| unsafe { (*held).take() })
+}
+
+/// Only plain memory here: many a child calls nothing but `exec`, and must come that far.
 extern "C" fn after_fork_in_child() {
     // Relaxed, both: the child has one thread. The handlers are registered, or this were not called; the thread that was about to say so
     // may have stayed behind.
     EPOCH.fetch_add(1, Ordering::Relaxed);
     INSTALLED.store(DONE, Ordering::Relaxed);
-    after_fork();
+    if let Some(mut locks) = take_held() {
+        locks.sources.forget_waits();
+    }
 }
 
 /// Whether the handlers are registered: not yet, done, or the number of the process in which a thread is just doing it.
@@ -99,11 +104,15 @@ pub(crate) fn set_up(steps: impl FnOnce()) {
     steps();
 }
 
-/// Registers the handlers, once. No `Once`: a fork may come in between, and the child would wait for a thread that does not exist there.
-fn install() {
-    let me = std::process::id();
+/// Registers the handlers, once; also for whoever has a thread of fibra without a runtime. No `Once`: a fork may come in between, and the
+/// child would wait for a thread that does not exist there.
+pub(super) fn install() {
     // Acquire, here and below: pairs with the release of DONE; whoever sees it forks with the handlers.
     let mut now = INSTALLED.load(Ordering::Acquire);
+    if now == DONE {
+        return;
+    }
+    let me = std::process::id();
     while now != DONE {
         if now == me {
             // Another thread of this process is about to finish.

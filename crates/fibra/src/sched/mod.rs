@@ -16,6 +16,8 @@
 //! blocking.rs   the pool of threads for blocking work               sysmon.rs  the thread that looks after workers
 //! started.rs    the lists of started fibers
 //! readiness.rs  who waits for a socket, and where it is registered    source.rs  all of them      outside_io.rs  for plain threads
+//! strays.rs     threads for calls that nobody waits for at the end    per_process.rs  what a forked child makes anew
+//! signals.rs    who listens to which signal of the system
 //! visitors.rs   threads from outside that touch a runtime            stall.rs   reports a worker that stands still
 //! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
 //! ```
@@ -54,6 +56,8 @@ pub(crate) mod offer;
 #[cfg(not(any(loom, shuttle)))]
 mod outside_io;
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) mod per_process;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod readiness;
@@ -65,6 +69,8 @@ mod search;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod shared;
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) mod signals;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod source;
 #[cfg(not(any(loom, shuttle)))]
 mod stackless;
@@ -74,6 +80,8 @@ pub(crate) mod stall;
 mod started;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod strays;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;
 #[cfg(not(any(loom, shuttle)))]

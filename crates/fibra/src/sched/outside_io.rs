@@ -28,6 +28,8 @@ impl OutsideLock {
 
 /// Of the thread, which is started if there is none.
 pub(super) fn registrar() -> io::Result<Registrar> {
+    // Without a runtime nobody has, and a child would wait for a thread that it does not have. Before the lock, which a fork takes.
+    fork::install();
     let mut outside = OUTSIDE.lock();
     let epoch = fork::epoch();
     if let Some((started_in, registrar)) = &*outside

@@ -42,7 +42,7 @@ use std::task::Waker;
 use crate::driver::{Completion, Interest, Key};
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
-use crate::prim::spin::SpinLock;
+use crate::prim::spin::{Locked, SpinLock};
 use crate::wait::node::{Node, WaitList, WaiterRef};
 use crate::wait::waker::Claimed;
 use crate::wait::word::{Arm, Ticket};
@@ -227,6 +227,17 @@ impl<D: Place> State<D> {
     }
 }
 
+/// A source that nobody else uses until this is dropped.
+#[derive(Debug)]
+pub(super) struct LockedSource<'a, D: Place>(Locked<'a, State<D>>);
+
+impl<D: Place> LockedSource<'_, D> {
+    /// In a child of a fork, where nobody waits: their threads do not exist.
+    pub(super) fn forget_waits(&mut self) {
+        self.0.with(|state| state.sides.iter_mut().for_each(|side| side.waiting = WaitList::new()));
+    }
+}
+
 impl<D: Place> Source<D> {
     pub(super) fn new(index: u32) -> Self {
         Self {
@@ -235,6 +246,11 @@ impl<D: Place> Source<D> {
             drained: AtomicU64::new(NOT_DRAINED),
             state: SpinLock::new(State { generation: 0, descriptor: -1, sides: [Side::new(), Side::new()] }),
         }
+    }
+
+    /// Locks it over a fork, so that it is whole in the child.
+    pub(super) fn lock(&self) -> LockedSource<'_, D> {
+        LockedSource(self.state.lock())
     }
 
     /// From now on it is the source of this descriptor.

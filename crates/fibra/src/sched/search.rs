@@ -138,18 +138,14 @@ impl Worker {
         if self.has_mail() || self.take_share_of_injector() {
             return true;
         }
-        if self.wake_for_timers_at().is_some_and(|at| at <= clock::now()) || self.is_driver_due(POLL_CYCLES) {
+        // (The driver is what it sleeps in.)
+        if self.wake_for_timers_at().is_some_and(|at| at <= clock::now()) {
             self.poll();
         }
         if !self.stackless.with(|waiting| waiting.is_empty()) {
             self.retry_stackless();
         }
         !self.is_ready_empty()
-    }
-
-    /// Is anything registered with the driver, and has nobody looked for so long?
-    fn is_driver_due(&self, cycles: u64) -> bool {
-        self.registrar.is_in_use() && clock::cycles().wrapping_sub(self.polled_at.get()) > cycles
     }
 
     fn has_mail(&self) -> bool {
@@ -214,7 +210,7 @@ impl Worker {
                     return SearchEnd::Timer;
                 }
                 if self.is_driver_due(SEARCH_POLL_CYCLES) {
-                    self.poll();
+                    self.look_at_driver();
                     if !self.is_ready_empty() {
                         return SearchEnd::Timer;
                     }

@@ -14,7 +14,7 @@ use std::task::Waker;
 use super::current;
 use super::enqueue::{Place as Queue, enqueue};
 pub(crate) use super::readiness::{Direction, Seen};
-use super::readiness::{Linked, Place};
+use super::readiness::{Linked, LockedSource, Place};
 use super::worker::Worker;
 use crate::driver::{Completion, Interest, Key, Registrar, Timeout, WeakRegistrar};
 use crate::fiber::frame::Frame;
@@ -115,16 +115,21 @@ impl Worker {
     /// Something is registered here from now on: a busy worker looks at its driver now and then.
     fn arm_driver(&self) {
         if !self.armed.replace(true) {
-            self.polled_at.set(clock::cycles());
+            let now = clock::cycles();
+            self.polled_at.set(now);
+            self.looked_at.set(now);
         }
     }
 
-    /// What a busy worker does after a bounded time: fetches what has happened, without waiting.
+    /// Is anything registered with the driver, and has nobody looked for so long?
+    pub(super) fn is_driver_due(&self, cycles: u64) -> bool {
+        self.registrar.is_in_use() && clock::cycles().wrapping_sub(self.looked_at.get()) > cycles
+    }
+
+    /// Fetches what has happened, without waiting. Also reads the clock.
     pub(super) fn look_at_driver(&self) {
-        if self.registrar.is_in_use() {
-            self.platform_wait(Timeout::Until(0));
-            self.deliver_completions();
-        }
+        self.platform_wait(Timeout::Until(0));
+        self.deliver_completions();
     }
 
     /// Brings what the last wait has fetched to those who wait for it. Bounded by what one wait fetches.
@@ -142,7 +147,8 @@ impl Worker {
             return;
         }
         let mut owed = Vec::new();
-        for source in Slab::all() {
+        let all = SOURCES.lock().all();
+        for source in all {
             source.abandon(&self.registrar, &mut owed, set_going);
         }
         call_all(owed);
@@ -166,14 +172,23 @@ struct Slab {
     chunks: usize,
 }
 
-/// Held over a fork; see `fork`.
+/// Held over a fork; see `fork`. All sources too: a child may use a socket that another thread was using.
 pub(super) struct SlabLock {
+    each: Vec<LockedSource<'static, Registrar>>,
     _sources: MutexGuard<'static, Slab>,
 }
 
 impl SlabLock {
     pub(super) fn take() -> Self {
-        Self { _sources: SOURCES.lock() }
+        let sources = SOURCES.lock();
+        let mut each = Vec::with_capacity(sources.len() as usize);
+        each.extend(sources.all().map(Source::lock));
+        Self { each, _sources: sources }
+    }
+
+    /// In the child.
+    pub(super) fn forget_waits(&mut self) {
+        self.each.iter_mut().for_each(LockedSource::forget_waits);
     }
 }
 
@@ -187,7 +202,7 @@ impl Slab {
     }
 
     fn grow(&mut self) -> &'static Source {
-        let (first, len) = (FIRST_CHUNK * ((1 << self.chunks) - 1), FIRST_CHUNK << self.chunks);
+        let (first, len) = (self.len(), FIRST_CHUNK << self.chunks);
         let chunk: &'static mut [Source] = Box::leak((first..first + len).map(Source::new).collect());
         let start = chunk.as_mut_ptr();
         // Lowest index last, so that it is taken first.
@@ -198,10 +213,14 @@ impl Slab {
         self.free.pop().expect("a chunk was added")
     }
 
+    /// How many sources there are.
+    fn len(&self) -> u32 {
+        FIRST_CHUNK * ((1 << self.chunks) - 1)
+    }
+
     /// Every source there is, free ones too.
-    fn all() -> impl Iterator<Item = &'static Source> {
-        let len = FIRST_CHUNK * ((1 << SOURCES.lock().chunks) - 1);
-        (0..len).filter_map(Slab::find)
+    fn all(&self) -> impl Iterator<Item = &'static Source> + use<> {
+        (0..self.len()).filter_map(Slab::find)
     }
 
     /// The source with this index. None: no driver has made such a key.

@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 
 use super::cancel::code;
 use super::scope::{Cause, NEVER, Reach, ScopeRecord, ScopeRef};
-use super::worker::Worker;
+use super::worker::{DRIVER_CYCLES, Worker};
 use crate::driver::Timeout;
 use crate::fiber::frame::{Frame, FrameRef};
 use crate::fiber::stack::StackTop;
@@ -64,14 +64,16 @@ impl ScopeTimer {
 }
 
 impl Worker {
-    /// Timers and driver, if anything is registered there; also reads the clock.
+    /// What a busy worker does after a bounded time: timers, and now and then the driver; also reads the clock.
     #[inline(never)]
     pub(super) fn poll(&self) {
-        let now = self.policy.with(|policy| policy.now());
-        self.clock.set(now);
-        self.fire_timers(now);
+        if self.is_driver_due(DRIVER_CYCLES) {
+            self.look_at_driver();
+        } else {
+            self.clock.set(self.policy.with(|policy| policy.now()));
+        }
+        self.fire_timers(self.clock.get());
         self.polled_at.set(clock::cycles());
-        self.look_at_driver();
     }
 
     /// Wakes whoever's time has come.
@@ -199,7 +201,7 @@ impl Worker {
         match now {
             Ok(now) => {
                 self.clock.set(now);
-                self.polled_at.set(clock::cycles());
+                self.looked_at.set(clock::cycles());
             }
             // The driver handles interruptions itself; what is left is a closed descriptor, and sleeping on is no answer to that.
             Err(error) => panic!("fibra: a worker cannot wait any more: {error}"),

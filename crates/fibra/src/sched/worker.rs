@@ -51,8 +51,10 @@ pub(crate) mod signal {
     pub(crate) const ENDED: usize = 16;
 }
 
-/// Cycles after which a busy worker looks at its timers and its driver (20 to 100 µs).
+/// Cycles after which a busy worker looks at its timers (20 to 100 µs).
 pub(super) const POLL_CYCLES: u64 = 100_000;
+/// Cycles after which it looks at its driver, too (100 to 400 µs): a system call, which the requests of that time share.
+pub(super) const DRIVER_CYCLES: u64 = 4 * POLL_CYCLES;
 /// Fair points after which the cached clock is read anew even if nothing is registered, for `since` in wait records.
 const CLOCK_ROUNDS: u32 = 4;
 /// Blocking calls that are ready before somebody else has a turn.
@@ -81,7 +83,9 @@ pub(crate) struct Worker {
     ready: Ready<Frame>,
     remote: NonNull<Remote>,
     pub(super) armed: Cell<bool>,
+    /// When it looked at its timers, and at its driver, in cycles.
     pub(super) polled_at: Cell<u64>,
+    pub(super) looked_at: Cell<u64>,
     pub(super) clock: Cell<u64>,
 
     pub(crate) index: usize,
@@ -140,6 +144,7 @@ impl Worker {
             remote,
             armed: Cell::new(false),
             polled_at: Cell::new(0),
+            looked_at: Cell::new(0),
             clock: Cell::new(clock::now()),
             index,
             alone: workers == 1,

@@ -49,7 +49,15 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    let site = Location::caller();
+    blocking_as(WaitReason::BlockingRunning, Location::caller(), f)
+}
+
+/// The same for a layer that says by its own reason what the fiber does once it has started: a binding one.
+pub(crate) fn blocking_as<F, T>(reason: WaitReason, site: &'static Location<'static>, f: F) -> T
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
     let Some(worker) = current::worker() else {
         park::entry();
         return f();
@@ -82,7 +90,7 @@ where
     }
     // It has started: binding. (Usually it has ended, and this does not park.)
     while !job.is_finished() {
-        let _ = wait(&Rest(&job), Wait { reason: WaitReason::BlockingRunning, ..queued });
+        let _ = wait(&Rest(&job), Wait { reason, ..queued });
     }
     // SAFETY: finished, seen under the lock: the pool's thread wrote it before and touches the job no more.
     let result = unsafe { (*job.result.get()).take() };

@@ -46,7 +46,6 @@ fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io:
             machines.stop();
             return Ok(clock::now());
         }
-        notify.begin_poll();
         let how = |deadline| Wait { reason: WaitReason::MachineIdle, object: 0, site, deadline };
         match rest {
             // Others of this worker come first, or busy machines could keep them waiting for ever.
@@ -61,6 +60,9 @@ fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io:
                 }
             }
         }
+        // The calls up to now are answered by the round that comes. Not before the wait: a sender who met the loop on its way to sleep
+        // has put something in after the loop's last look, and calls once.
+        notify.begin_poll();
         Ok(clock::now())
     };
     let mut work = |machines: &mut Machines, now| shield(|| no_suspend(|| machines.work(now)));
@@ -69,15 +71,14 @@ fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io:
 
 impl EventLoop {
     /// Runs the machines here until one of them [stops](crate::machine::Ports::stop) the loop, a
-    /// [`Stopper`](crate::machine::Stopper) does, or nothing can happen any more: no message, no timer, no doorbell or stopper outside, no
-    /// other loop. On a plain thread the thread sleeps in between, on a fiber the fiber parks.
+    /// [`Stopper`](crate::machine::Stopper) does, or nothing can happen any more: no message, no timer, no operation that somebody may
+    /// still answer, no doorbell or stopper outside, no other loop in the mesh. On a plain thread the thread sleeps in between, on a fiber the fiber parks.
     ///
     /// # Errors
     /// The system has no file descriptor left for the loop to sleep on, or waiting failed.
     ///
     /// # Panics
-    /// If a machine panics: the other one is dropped, and operations that others wait for are answered. If an operation of a child
-    /// gets here without a destination.
+    /// If a machine panics: the other one is dropped, and operations that others wait for are answered.
     #[track_caller]
     pub fn run(self) -> io::Result<()> {
         match current::fiber() {
@@ -102,8 +103,11 @@ impl Shared {
         // Relaxed: a choice, not an order.
         let load = |index: &usize| loops.attached[*index].load(Ordering::Relaxed);
         let index = (0..loops.attached.len()).min_by_key(load).expect("a runtime has a worker");
-        // AcqRel: whoever sees the count finds the loop, or its seat, on its way.
-        if loops.attached[index].fetch_add(1, Ordering::AcqRel) == 0 {
+        // AcqRel: whoever sees the count finds the loop, or its seat, on its way. It does not wrap, or there would be a second loop.
+        // Relaxed on failure: a new guess.
+        let attached = &loops.attached[index];
+        let before = attached.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |count| count.checked_add(1));
+        if before == Ok(0) {
             self.start_loop(&loops.mesh, index);
         }
         call::attach(&loops.mesh, index, build)

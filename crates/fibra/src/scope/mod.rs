@@ -1,5 +1,6 @@
 //! Running and spawning: runtimes, root scopes, fibers, joining, sets and combinators, blocking work, futures, fiber-locals.
 
+mod abandon;
 mod arena;
 mod blocking;
 mod body;
@@ -23,6 +24,8 @@ mod task;
 mod token;
 
 pub use crate::fiber::id::FiberId;
+pub(crate) use abandon::abandonable;
+pub(crate) use blocking::blocking_as;
 pub use blocking::{blocking, spawn_blocking};
 pub use builder::{ScopeBuilder, ScopeError, TimedOut, TryScopeError, deadline, remaining, timeout};
 pub use combine::{any, join_all, par_map, race, try_join_all};

@@ -74,9 +74,14 @@ impl Event {
     }
 
     fn wait_until(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
+        self.wait_as(WaitReason::EventWait, deadline, site)
+    }
+
+    /// Waits until it is set, for a reason of the caller's.
+    pub(crate) fn wait_as(&self, reason: WaitReason, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
         let state = self.turns.state();
-        state.open || Left::in_time(self.turns.wait(state.turn, WaitReason::EventWait, deadline, site))
+        state.open || Left::in_time(self.turns.wait(state.turn, reason, deadline, site))
     }
 
     /// Waits until it is set.

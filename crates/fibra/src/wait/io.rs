@@ -21,6 +21,8 @@
 //! * An operation that need not wait would let its fiber run on for ever, if its peer is fast enough: every so often one begins with a
 //!   yield.
 
+mod future;
+
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -122,18 +124,11 @@ impl<S: AsFd> Io<S> {
         &self,
         ask: Ask,
         room: usize,
-        mut attempt: impl FnMut(&S) -> io::Result<usize>,
+        attempt: impl FnMut(&S) -> io::Result<usize>,
     ) -> io::Result<usize> {
         begin();
         let source = self.source.0;
-        let mut attempt = |inner: &S| {
-            let seen = source.reports(Direction::Read);
-            let done = attempt(inner);
-            if done.as_ref().is_ok_and(|len| (1..room).contains(len)) {
-                source.note_drained(seen);
-            }
-            done
-        };
+        let mut attempt = noting_short(source, room, attempt);
         let seen = match source.is_drained() {
             Some(seen) => seen,
             None => {
@@ -224,6 +219,23 @@ impl<S: AsFd> Io<S> {
     }
 }
 
+/// A read that leaves word in the source if it was short, and so the last one for now.
+#[inline(always)]
+fn noting_short<S>(
+    source: &'static Source,
+    room: usize,
+    mut read: impl FnMut(&S) -> io::Result<usize>,
+) -> impl FnMut(&S) -> io::Result<usize> {
+    move |inner| {
+        let seen = source.reports(Direction::Read);
+        let done = read(inner);
+        if done.as_ref().is_ok_and(|len| (1..room).contains(len)) {
+            source.note_drained(seen);
+        }
+        done
+    }
+}
+
 /// One try. None: it would block.
 #[inline(always)]
 fn try_once<S, T>(inner: &S, attempt: &mut impl FnMut(&S) -> io::Result<T>) -> Option<io::Result<T>> {
@@ -252,7 +264,7 @@ fn begin() {
 }
 
 /// Is there somebody who could cancel this thread?
-fn may_be_cancelled() -> bool {
+pub(crate) fn may_be_cancelled() -> bool {
     Here::new().is_some_and(|here| here.innermost().is_some())
 }
 

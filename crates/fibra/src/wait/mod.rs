@@ -10,7 +10,7 @@
 //! task.rs     the wait of a future
 //! cancel.rs   how a cancelled fiber unwinds
 //! notify.rs   waits without a node: futures that are polled by a fiber, a thread or the scheduler
-//! io.rs       waiting for a descriptor: the loop around every operation on a socket
+//! io.rs       waiting for a descriptor: the loop around every operation on a socket, and its async form
 //! reason.rs   why something waits
 //! ```
 

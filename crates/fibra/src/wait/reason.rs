@@ -72,6 +72,18 @@ pub enum WaitReason {
     NetAccept = 42,
     /// Connecting.
     NetConnect = 43,
+    /// Looking up the addresses of a name.
+    NetLookup = 44,
+    /// In a call of [`fs`](crate::fs), running on a thread of the pool: binding.
+    FileCall = 45,
+    /// Reading from a pipe to a child process.
+    PipeRead = 46,
+    /// Writing to a pipe to a child process.
+    PipeWrite = 47,
+    /// Waiting for a child process to exit.
+    ChildExit = 48,
+    /// Reading standard input.
+    StdinRead = 49,
     /// Waiting for the answer of a [machine](crate::machine).
     MachineCall = 50,
     /// In an event loop of [machines](crate::machine) that has nothing to do.
@@ -80,7 +92,7 @@ pub enum WaitReason {
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 34] = [
+    pub const ALL: [WaitReason; 40] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -113,6 +125,12 @@ impl WaitReason {
         WaitReason::NetWrite,
         WaitReason::NetAccept,
         WaitReason::NetConnect,
+        WaitReason::NetLookup,
+        WaitReason::FileCall,
+        WaitReason::PipeRead,
+        WaitReason::PipeWrite,
+        WaitReason::ChildExit,
+        WaitReason::StdinRead,
         WaitReason::MachineCall,
         WaitReason::MachineIdle,
     ];
@@ -127,6 +145,7 @@ impl WaitReason {
                 | WaitReason::ScopeEnd
                 | WaitReason::JoinHalf
                 | WaitReason::CondvarRelock
+                | WaitReason::FileCall
         )
     }
 
@@ -170,6 +189,12 @@ impl fmt::Display for WaitReason {
             WaitReason::NetWrite => "writing to a socket",
             WaitReason::NetAccept => "accepting a connection",
             WaitReason::NetConnect => "connecting",
+            WaitReason::NetLookup => "looking a name up",
+            WaitReason::FileCall => "in a call on files, on the blocking pool",
+            WaitReason::PipeRead => "reading from a pipe",
+            WaitReason::PipeWrite => "writing to a pipe",
+            WaitReason::ChildExit => "waiting for a child process to exit",
+            WaitReason::StdinRead => "reading standard input",
             WaitReason::MachineCall => "waiting for the answer of a machine",
             WaitReason::MachineIdle => "running machines that have nothing to do",
         })

@@ -1,10 +1,12 @@
 //! The workloads, one file each: semantics, sizes, goals, and a body for each kind of peer. To add one, write its file and name it here.
 
 mod cancel;
+pub(crate) mod conn_mem;
 mod fan_out;
 mod fork_join;
 mod http;
 mod idle_mem;
+mod machine;
 mod message;
 mod mpmc;
 mod mutex;
@@ -45,10 +47,12 @@ pub(crate) const ALL: &[Workload] = &[
     fork_join::WORKLOAD,
     timers::WORKLOAD,
     idle_mem::WORKLOAD,
+    conn_mem::WORKLOAD,
     skew::WORKLOAD,
     noisy::WORKLOAD,
     tcp_echo::WORKLOAD,
     http::WORKLOAD,
+    machine::WORKLOAD,
 ];
 
 #[cfg(test)]

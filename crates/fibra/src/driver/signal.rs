@@ -1,0 +1,214 @@
+//! Signals of the system: a handler that notes which came and rings a bell, and the one who waits for the bell.
+//!
+//! Above: `sched::signals`, whose thread waits. Below: the kernel.
+//!
+//! * The handler does what a handler may: it sets a flag, writes to an eventfd, and calls the one that was there before it. It keeps
+//!   `errno`.
+//! * It runs on the alternate stack, if its thread has one: a fiber's stack may have no room for it. That of std is small, so no other
+//!   signal comes in between.
+//! * **In a child of a fork** nobody waits for the bell. There the handler does what would have happened without it, until somebody listens
+//!   there too. It tells by the number of the process, which the kernel gives it without a lock.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+/// The highest signal there is, and one more.
+pub(crate) const SIGNALS: usize = 65;
+
+/// Which came.
+static PENDING: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
+/// What handled each before us. Never freed: a handler may be reading it.
+static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
+/// The eventfd, and the process whose it is.
+static BELL: AtomicU32 = AtomicU32::new(u32::MAX);
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The bell, for the one who waits for it.
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    /// The bell of this process. There is one; whoever has it keeps it for ever.
+    pub(crate) fn open() -> io::Result<Self> {
+        // SAFETY: the call takes no pointers.
+        let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just opened, and nobody else's.
+        let bell = Self(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        // Release, both: pairs with the acquire in `handler`; the bell is there before the process is said to have one.
+        BELL.store(descriptor.cast_unsigned(), Ordering::Release);
+        PROCESS.store(std::process::id(), Ordering::Release);
+        Ok(bell)
+    }
+
+    /// Waits until it rings. Blocks the thread.
+    ///
+    /// # Errors
+    /// It will never ring: somebody has closed a descriptor that is not theirs.
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        let mut count = 0_u64;
+        // SAFETY: the eight bytes are valid for writing.
+        let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
+        match io::Error::last_os_error() {
+            // An interruption is as good as a ring.
+            error if read < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Did this signal come since it was asked last?
+pub(crate) fn take_pending(signal: c_int) -> bool {
+    // AcqRel: pairs with the swap in `handler`; what comes after the look rings again.
+    slot(signal).is_some_and(|slot| PENDING[slot].swap(false, Ordering::AcqRel))
+}
+
+/// Why nobody can listen to it.
+pub(crate) fn check(signal: c_int) -> io::Result<()> {
+    let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("signal {signal}: {why}")));
+    match signal {
+        libc::SIGKILL | libc::SIGSTOP => refused("the system delivers it to nobody"),
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL => refused(
+            "it says that the running code is broken, which cannot wait (fibra reports overflowing stacks by it)",
+        ),
+        _ if slot(signal).is_none() => refused("there is no such signal"),
+        _ => Ok(()),
+    }
+}
+
+fn slot(signal: c_int) -> Option<usize> {
+    usize::try_from(signal).ok().filter(|slot| (1..SIGNALS).contains(slot))
+}
+
+fn current_action(signal: c_int) -> io::Result<libc::sigaction> {
+    // SAFETY: a zeroed sigaction is a valid one, and this only reads the current one into it.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        match libc::sigaction(signal, std::ptr::null(), &mut action) {
+            0 => Ok(action),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+fn is_ours(action: &libc::sigaction) -> bool {
+    action.sa_sigaction == handler as *const () as usize
+}
+
+/// From now on the handler gets this signal. One caller at a time.
+pub(crate) fn install(signal: c_int) -> io::Result<()> {
+    check(signal)?;
+    let before = current_action(signal)?;
+    if is_ours(&before) {
+        return Ok(());
+    }
+    let slot = slot(signal).expect("checked");
+    // Release: pairs with the acquire in `before`. It is there when the handler is first called.
+    BEFORE[slot].store(Box::into_raw(Box::new(before)), Ordering::Release);
+    // SAFETY: a zeroed sigaction is a valid one, and `handler` has the signature that SA_SIGINFO asks for.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        // One at a time: what the system puts on the stack for each leaves no room there for several.
+        libc::sigfillset(&mut action.sa_mask);
+        match libc::sigaction(signal, &action, std::ptr::null_mut()) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Whatever handled it before us does so again, unless somebody came after us. True: from now on, or since an earlier call, the system does
+/// with it what it does by itself, so a signal that came before that has not had its effect. One caller at a time.
+pub(crate) fn restore(signal: c_int) -> bool {
+    let (Some(before), Ok(current)) = (before(signal), current_action(signal)) else { return false };
+    if !is_ours(&current) {
+        return current.sa_sigaction == libc::SIG_DFL;
+    }
+    // SAFETY: an action that the system has given.
+    unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
+    before.sa_sigaction == libc::SIG_DFL
+}
+
+/// Sends it to this process.
+pub(crate) fn send_to_self(signal: c_int) {
+    // SAFETY: the call takes no pointers, and one may always send signals to oneself.
+    unsafe { libc::kill(libc::getpid(), signal) };
+}
+
+fn before(signal: c_int) -> Option<&'static libc::sigaction> {
+    // Acquire: pairs with the release in `install`.
+    let before = BEFORE[slot(signal)?].load(Ordering::Acquire);
+    // SAFETY: made of a box that is never freed.
+    unsafe { before.as_ref() }
+}
+
+extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the thread's own, always there.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the call takes nothing.
+    let process = unsafe { libc::getpid() };
+    // Acquire, here and below: pairs with the releases in `open`.
+    if PROCESS.load(Ordering::Acquire) == process as u32 {
+        if let Some(slot) = slot(signal) {
+            // AcqRel: pairs with `take_pending`; the ring comes after it.
+            PENDING[slot].swap(true, Ordering::AcqRel);
+        }
+        let one = 1_u64;
+        // Acquire: as above.
+        let bell = BELL.load(Ordering::Acquire).cast_signed();
+        // SAFETY: the eight bytes are valid for reading. If the counter is full it has been ringing for long.
+        unsafe { libc::write(bell, (&raw const one).cast(), size_of::<u64>()) };
+    } else if restore(signal) {
+        // A child of a fork. It takes effect when this handler is over: until then the signal is blocked.
+        send_to_self(signal);
+    }
+    if let Some(before) = before(signal) {
+        chain(before, signal, info, context);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Calls the handler that was there before us, if it is one.
+fn chain(before: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let address = before.sa_sigaction;
+    if matches!(address, libc::SIG_DFL | libc::SIG_IGN) {
+        return;
+    }
+    if before.sa_flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: installed with SA_SIGINFO, so it is a function of this signature.
+        let function = unsafe {
+            std::mem::transmute::<usize, extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void)>(address)
+        };
+        function(signal, info, context);
+    } else {
+        // SAFETY: installed without SA_SIGINFO, so it is a function of this signature.
+        let function = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(address) };
+        function(signal);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_nobody_can_listen_to_are_refused() {
+        for signal in [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, 0, -1, 65]
+        {
+            let error = install(signal).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert!(error.to_string().starts_with(&format!("signal {signal}: ")), "{error}");
+        }
+        // Kept by the C library for itself.
+        assert!(install(32).is_err());
+        check(libc::SIGTERM).unwrap();
+    }
+}

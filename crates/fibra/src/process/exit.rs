@@ -1,0 +1,208 @@
+//! Waiting for the exit of a child: a descriptor that can be read from when it has exited, in the worker's event loop like a socket.
+//!
+//! That is a pidfd, or, on a kernel without them (before Linux 5.3), a pipe whose other end a thread closes when it has seen the exit. It
+//! is opened by the first wait. How it exited is asked of std, which takes the process out of the system's table; until then its number is
+//! its own.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::Location;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::driver::file::{await_exit, open_process};
+use crate::prim::sync::Mutex;
+use crate::sched::strays;
+use crate::select::case::{Case, Single};
+use crate::select::{Arm, sealed};
+use crate::wait::io::{Ask, Direction, Io, Limit, Seen};
+use crate::wait::node::{Node, WaiterRef};
+use crate::wait::reason::WaitReason;
+use crate::wait::word::{Arm as ArmNumber, Ticket};
+use std::sync::OnceLock;
+use std::task::Waker;
+
+/// The process itself, and what tells of its exit.
+#[derive(Debug)]
+pub(super) struct Exit {
+    child: Mutex<std::process::Child>,
+    process: u32,
+    tells: OnceLock<Io<OwnedFd>>,
+}
+
+impl Exit {
+    pub(super) fn new(child: std::process::Child) -> Self {
+        Self { process: child.id(), child: Mutex::new(child), tells: OnceLock::new() }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.process
+    }
+
+    pub(super) fn kill(&self) -> io::Result<()> {
+        self.child.lock().kill()
+    }
+
+    pub(super) fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
+        self.child.lock().try_wait()
+    }
+
+    pub(super) fn into_child(self) -> std::process::Child {
+        self.child.into_inner()
+    }
+
+    /// `WouldBlock`: it has not.
+    fn has_exited(&self) -> io::Result<ExitStatus> {
+        self.try_wait()?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    fn tells(&self) -> io::Result<&Io<OwnedFd>> {
+        if let Some(tells) = self.tells.get() {
+            return Ok(tells);
+        }
+        let opened = match open_process(self.process) {
+            // A kernel that does not know it, or a filter that does not like it.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => watch(self.process)?,
+            opened => opened?,
+        };
+        // Somebody may have been faster.
+        Ok(self.tells.get_or_init(|| Io::new(opened)))
+    }
+
+    /// Waits until it has exited. `TimedOut` if that takes longer than `limit`.
+    pub(super) fn wait(&self, limit: Option<Duration>, site: &'static Location<'static>) -> io::Result<ExitStatus> {
+        crate::wait::park::entry();
+        if let Some(status) = self.try_wait()? {
+            return Ok(status);
+        }
+        let limit = limit.map_or(Limit::Never, Limit::After);
+        let ask = Ask { direction: Direction::Read, reason: WaitReason::ChildExit, site, limit };
+        self.tells()?.operate(ask, |_| self.has_exited())
+    }
+}
+
+/// A descriptor that tells of the exit, made by a thread that waits for it.
+fn watch(process: u32) -> io::Result<OwnedFd> {
+    let (reader, writer) = io::pipe()?;
+    strays::start(move || {
+        await_exit(process);
+        drop(writer);
+    })?;
+    Ok(reader.into())
+}
+
+/// Waiting for a child to exit, as an arm; see [`Child::exiting`](super::Child::exiting). It yields what `wait` returns.
+pub struct ExitArm<'a> {
+    offer: Offer<'a>,
+    told: Cell<u8>,
+}
+
+struct Offer<'a> {
+    exit: &'a Exit,
+    site: &'static Location<'static>,
+    /// What had been reported before the last try.
+    seen: Cell<Option<Seen>>,
+    status: RefCell<Option<io::Result<ExitStatus>>>,
+}
+
+impl Offer<'_> {
+    /// True: it went wrong, and the arm has won by that.
+    fn note(&self, done: io::Result<()>) -> bool {
+        done.map_err(|error| *self.status.borrow_mut() = Some(Err(error))).is_err()
+    }
+}
+
+impl Single for Offer<'_> {
+    fn try_complete(&self) -> bool {
+        if self.status.borrow().is_some() {
+            return true;
+        }
+        if let Ok(tells) = self.exit.tells() {
+            self.seen.set(Some(tells.reports(Direction::Read)));
+        }
+        match self.exit.has_exited() {
+            // Registers already now, when no locks are held.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.note(self.exit.tells().and_then(|tells| tells.register(Direction::Read)))
+            }
+            done => {
+                *self.status.borrow_mut() = Some(done);
+                true
+            }
+        }
+    }
+
+    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: ArmNumber) -> bool {
+        let link = |tells: &Io<OwnedFd>| {
+            // Without a try there is nothing to compare with: then what is reported from now on counts.
+            let seen = self.seen.get().unwrap_or_else(|| tells.reports(Direction::Read));
+            tells.link(Direction::Read, seen, node, (waiter, ticket, arm))
+        };
+        if self.status.borrow().is_some() {
+            return false;
+        }
+        self.exit.tells().and_then(link).unwrap_or_else(|error| !self.note(Err(error)))
+    }
+
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
+        if let Some(tells) = self.exit.tells.get() {
+            tells.unlink(Direction::Read, node);
+        }
+    }
+}
+
+impl<'a> ExitArm<'a> {
+    #[track_caller]
+    pub(super) fn new(exit: &'a Exit) -> Self {
+        let offer = Offer { exit, site: Location::caller(), seen: Cell::new(None), status: RefCell::new(None) };
+        Self { offer, told: Cell::new(0) }
+    }
+}
+
+impl sealed::Sealed for ExitArm<'_> {
+    fn case(&mut self) -> Case<'_> {
+        Case::single(&self.offer, &self.told)
+    }
+}
+
+impl Arm for ExitArm<'_> {
+    type Output = io::Result<ExitStatus>;
+
+    fn finish(&mut self) -> io::Result<ExitStatus> {
+        // It won by what the kernel said: now std takes note.
+        self.offer.status.take().unwrap_or_else(|| self.offer.exit.wait(None, self.offer.site))
+    }
+}
+
+impl fmt::Debug for ExitArm<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExitArm").field("process", &self.offer.exit.process).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scope::{run, spawn};
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    // What a kernel without pidfds gets.
+    #[test]
+    fn a_thread_tells_of_the_exit_too() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let exit = Exit::new(child);
+        exit.tells.set(Io::new(watch(exit.process).unwrap())).unwrap();
+        run(|| {
+            let soon = Some(Duration::from_millis(5));
+            assert_eq!(exit.wait(soon, Location::caller()).unwrap_err().kind(), io::ErrorKind::TimedOut);
+            let ends = spawn(move || input.write_all(b"").map(|()| drop(input)));
+            assert!(exit.wait(None, Location::caller()).unwrap().success());
+            ends.join().unwrap().unwrap();
+        });
+        assert!(exit.wait(None, Location::caller()).unwrap().success(), "it is remembered");
+    }
+}

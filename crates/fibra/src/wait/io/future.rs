@@ -1,0 +1,125 @@
+//! The async form of an operation on a socket: a try with every poll, and in between a wait for a report.
+//!
+//! It is notified, never filled, like all futures of fibra: bytes move inside `poll` only, so dropping it at any point loses nothing, and
+//! is how it is cancelled. A report sets everybody going, so a future that was notified and is dropped has nothing to pass on.
+//!
+//! On a worker it is registered with that worker's driver, and moves with its task; elsewhere (a foreign executor, a plain thread) with
+//! that of `sched::outside_io`. One that is forgotten leaves a record in the source's list until the next report, or the end of the socket.
+//!
+//! Above: `net`. Below: `task`, `sched::source`.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::{Direction, Io, Seen, YIELD_PERIOD, noting_short, try_once};
+use crate::sched::current;
+use crate::wait::task::{Published, TaskWait};
+use crate::wait::word::ARM_FIRST;
+
+/// See the header.
+#[must_use = "futures do nothing unless polled"]
+#[derive(Debug)]
+pub(crate) struct Operation<'a, S: AsFd, F> {
+    io: &'a Io<S>,
+    direction: Direction,
+    attempt: F,
+    wait: TaskWait,
+    /// It has let others go first, or need not.
+    has_yielded: bool,
+    /// The first try was made already, so to speak; see [`Io::operate_stream`].
+    tried: Option<Seen>,
+}
+
+impl<S: AsFd> Io<S> {
+    /// The async form of [`operate`](Self::operate). Time-outs are not its business.
+    pub(crate) fn operate_async<T, F>(&self, direction: Direction, attempt: F) -> Operation<'_, S, F>
+    where
+        F: FnMut(&S) -> io::Result<T> + Unpin,
+    {
+        Operation { io: self, direction, attempt, wait: TaskWait::new(), has_yielded: false, tried: None }
+    }
+
+    /// The async form of [`operate_stream`](Self::operate_stream).
+    pub(crate) fn operate_stream_async(
+        &self,
+        room: usize,
+        attempt: impl FnMut(&S) -> io::Result<usize> + Unpin,
+    ) -> impl Future<Output = io::Result<usize>> {
+        let source = self.source.0;
+        let mut operation = self.operate_async(Direction::Read, noting_short(source, room, attempt));
+        operation.tried = source.is_drained();
+        operation
+    }
+}
+
+impl<S: AsFd, F> Operation<'_, S, F> {
+    /// Ends the wait of the last poll.
+    fn withdraw(&mut self) {
+        let (source, direction) = (self.io.source.0, self.direction);
+        self.wait.withdraw(|node| source.unlink(direction, node));
+    }
+
+    /// One that never has to wait would keep its task's neighbours from running: every so often it lets them.
+    fn lets_others_run(&mut self) -> bool {
+        if std::mem::replace(&mut self.has_yielded, true) {
+            return false;
+        }
+        current::worker().is_some_and(|worker| {
+            let operations = worker.operations.get().wrapping_add(1);
+            worker.operations.set(operations);
+            operations.is_multiple_of(YIELD_PERIOD)
+        })
+    }
+}
+
+impl<S: AsFd, T, F: FnMut(&S) -> io::Result<T> + Unpin> Future for Operation<'_, S, F> {
+    type Output = io::Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if this.lets_others_run() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // Also if nobody came: it may be polled elsewhere now, and by somebody else.
+        this.withdraw();
+        loop {
+            let seen = match this.tried.take() {
+                Some(seen) => seen,
+                None => {
+                    let seen = this.io.reports(this.direction);
+                    if let Some(done) = try_once(&this.io.inner, &mut this.attempt) {
+                        return Poll::Ready(done);
+                    }
+                    seen
+                }
+            };
+            let (io, direction) = (this.io, this.direction);
+            let mut error = None;
+            let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
+                io.link(direction, seen, node, (waiter, ticket, ARM_FIRST)).unwrap_or_else(|refused| {
+                    error = Some(refused);
+                    false
+                })
+            });
+            match published {
+                Published::Pending => return Poll::Pending,
+                Published::Completed => this.withdraw(),
+                Published::Refused => {
+                    if let Some(error) = error {
+                        return Poll::Ready(Err(error));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<S: AsFd, F> Drop for Operation<'_, S, F> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}

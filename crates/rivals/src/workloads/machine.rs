@@ -1,0 +1,134 @@
+//! `machine`: asking something that lives on an event loop, one question at a time. With `callers` = 0 the asker is a machine too (an
+//! operation to the platform of the same loop and back); otherwise so many fibers ask a machine that is attached to their runtime.
+//!
+//! What comes nearest elsewhere is a task that answers what comes over an mpsc channel by a oneshot channel: that is tokio's side.
+
+use fibra::machine::{Caller, EventLoop, Machine, OpPool, Ports, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::measure::{Passes, Sample};
+use crate::peers::{Peer, Setup, tokio as tokio_peer};
+use crate::plan::{Case, Goal, Params, Size, Workload};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "machine",
+    operation: "one question to a machine and its answer",
+    cases,
+    sides: &[(Peer::Fibra, with_fibra), (Peer::Tokio, with_tokio)],
+};
+
+fn cases(size: Size) -> Vec<Case> {
+    let case = |callers, w| {
+        let n = size.pick(300_000, 600);
+        Case::new(&[("callers", callers), ("n", n), ("w", w)], &[Peer::Fibra, Peer::Tokio]).time(Goal::Shown)
+    };
+    vec![case(0, 1), case(1, 1), case(100, 1), case(1, 2), case(100, 2)]
+}
+
+fn setup(params: &Params) -> Setup {
+    Setup { workers: params.workers(), kept_stacks: 1_000 }
+}
+
+struct Doubles;
+
+impl Machine for Doubles {
+    fn tick(&mut self, _: Timestamp, ports: &mut Ports<'_>) {
+        while let Some(request) = ports.input.submissions.pop() {
+            let number = request.data::<u32>().map_or(0, |number| *number as i32);
+            ports.complete(request, number.wrapping_mul(2));
+        }
+    }
+}
+
+/// Asks the platform so many times, pass after pass.
+struct Asks {
+    pool: OpPool<u32>,
+    asked: u64,
+    n: u64,
+    passes: Option<Passes>,
+    sample: std::sync::mpsc::Sender<Sample>,
+}
+
+impl Machine for Asks {
+    fn tick(&mut self, _: Timestamp, ports: &mut Ports<'_>) {
+        while ports.input.completions.pop().is_some() {}
+        if self.asked == self.n {
+            self.asked = 0;
+            let passes = self.passes.as_mut().expect("until the end");
+            passes.end(self.n);
+            if !passes.begin() {
+                let passes = self.passes.take().expect("until the end");
+                self.sample.send(passes.sample()).expect("somebody waits");
+                return ports.stop();
+            }
+        }
+        self.asked += 1;
+        ports.submit(self.pool.take(0, self.asked as u32).expect("the one before has come back"));
+    }
+}
+
+fn with_fibra(params: &Params) -> Sample {
+    let (n, callers) = (params.get("n"), params.get("callers"));
+    if callers == 0 {
+        let (sample, samples) = std::sync::mpsc::channel();
+        let mut passes = Passes::new();
+        assert!(passes.begin());
+        let asks = Asks { pool: OpPool::with_capacity(1), asked: 0, n, passes: Some(passes), sample };
+        EventLoop::new().app(asks).platform(Doubles).run().expect("the loop runs");
+        return samples.recv().expect("it has ended");
+    }
+    let runtime = fibra::Runtime::builder().workers(params.workers()).build().expect("the runtime starts");
+    let machine = runtime.attach(Doubles);
+    runtime.run(move || {
+        let mut passes = Passes::new();
+        while passes.begin() {
+            fibra::scope(|s| {
+                for _ in 0..callers {
+                    s.spawn(|| {
+                        let mut caller = Caller::new(machine);
+                        for number in 0..n / callers {
+                            let answer = caller.call(0, number as u32).expect("it answers");
+                            assert_eq!(answer.result, (number as i32).wrapping_mul(2));
+                        }
+                    });
+                }
+            });
+            passes.end(n);
+        }
+        passes.sample()
+    })
+}
+
+fn with_tokio(params: &Params) -> Sample {
+    let (n, callers) = (params.get("n"), params.get("callers").max(1));
+    tokio_peer::run(setup(params), async move {
+        let (sender, mut receiver) = mpsc::channel::<(u32, oneshot::Sender<i32>)>(128);
+        let serving = tokio::spawn(async move {
+            while let Some((number, answer)) = receiver.recv().await {
+                // The asker waits.
+                let _ = answer.send((number as i32).wrapping_mul(2));
+            }
+        });
+        let mut passes = Passes::new();
+        while passes.begin() {
+            let mut asking = Vec::new();
+            for _ in 0..callers {
+                let sender = sender.clone();
+                asking.push(tokio::spawn(async move {
+                    for number in 0..n / callers {
+                        let (answer, answers) = oneshot::channel();
+                        sender.send((number as u32, answer)).await.expect("it listens");
+                        assert_eq!(answers.await.expect("it answers"), (number as i32).wrapping_mul(2));
+                    }
+                }));
+            }
+            for task in asking {
+                task.await.expect("a task of the benchmark does not panic");
+            }
+            passes.end(n);
+        }
+        drop(sender);
+        serving.await.expect("it ends");
+        passes.sample()
+    })
+}
