@@ -7,13 +7,14 @@
 //! curl -N http://127.0.0.1:8080/watch        # every new note, as it comes
 //! ```
 //!
-//! It stops when its standard input ends or a line `stop` comes there: nobody new is accepted, requests that run are answered, and watchers
-//! are told goodbye.
+//! Ctrl-C or `kill` stops it gracefully: nobody new is accepted, requests that run are answered, and watchers are told goodbye. The second
+//! time it stops at once.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fibra::signal::{self, Signal};
 use fibra::sync::{Condvar, Mutex};
 use fibra_http::{BodyError, Request, Response, Server, Stopper};
 
@@ -73,15 +74,20 @@ fn watch(out: &mut dyn Write, notes: &Notes, stopper: &Stopper) -> io::Result<()
     writeln!(out, "goodbye")
 }
 
-/// Returns when the service is to stop.
-fn wait_for_stop() {
-    fibra::blocking(|| {
-        for line in io::stdin().lock().lines() {
-            if line.is_ok_and(|line| line.trim() == "stop") {
-                break;
-            }
+/// Stops the service when somebody asks for it: gracefully the first time, at once the second time.
+fn stop_on_signals(stopper: Stopper) -> io::Result<()> {
+    let signals = signal::listen([Signal::INT, Signal::TERM])?;
+    // A daemon: it does not hold up the end.
+    fibra::Builder::new().name("signals").daemon(true).spawn(move || {
+        if let Ok(signal) = signals.recv() {
+            eprintln!("{signal}: stopping; running requests have {GRACE:?}");
+            stopper.drain(GRACE);
         }
-    });
+        if signals.recv().is_ok() {
+            stopper.stop();
+        }
+    })?;
+    Ok(())
 }
 
 #[fibra::main]
@@ -91,16 +97,11 @@ fn main() -> io::Result<()> {
         .max_body_bytes(64 << 10)
         .on_error(|error, from| eprintln!("{}: {error}", from.map_or_else(|| "?".to_owned(), |from| from.to_string())))
         .bind(address.as_str())?;
+
+    stop_on_signals(server.stopper())?;
     println!("listening on http://{}", server.local_addr()?);
-
-    let (stopper, for_watchers) = (server.stopper(), server.stopper());
-    fibra::spawn(move || {
-        wait_for_stop();
-        stopper.drain(GRACE);
-    });
-
-    let notes = Arc::new(Notes::default());
-    let drained = server.serve(move |request| answer(request, &notes, &for_watchers))?;
+    let (notes, stopper) = (Arc::new(Notes::default()), server.stopper());
+    let drained = server.serve(move |request| answer(request, &notes, &stopper))?;
     println!("stopped; {} connections were cut off", drained.cut_off);
     Ok(())
 }
