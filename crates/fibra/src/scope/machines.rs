@@ -72,7 +72,8 @@ fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io:
 impl EventLoop {
     /// Runs the machines here until one of them [stops](crate::machine::Ports::stop) the loop, a
     /// [`Stopper`](crate::machine::Stopper) does, or nothing can happen any more: no message, no timer, no operation that somebody may
-    /// still answer, no doorbell or stopper outside, no other loop in the mesh. On a plain thread the thread sleeps in between, on a fiber the fiber parks.
+    /// still answer, no doorbell or stopper outside, no other loop in the mesh. On a plain thread the thread sleeps in between, on a fiber
+    /// the fiber parks.
     ///
     /// # Errors
     /// The system has no file descriptor left for the loop to sleep on, or waiting failed.
