@@ -1,5 +1,5 @@
-//! fibra-http with the libraries of others: HTTPS by rustls, asked by a client of std and by curl; a WebSocket by tungstenite that begins as
-//! an HTTP request, plain and over TLS.
+//! fibra-http with the libraries of others: HTTPS by rustls, asked by a client of std and by curl; a WebSocket by tungstenite that begins
+//! as an HTTP request, plain and over TLS.
 
 #[path = "../../fibra/tests/support/mod.rs"]
 mod support;

@@ -45,8 +45,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What a panic carries.
 type Payload = Box<dyn std::any::Any + Send>;
 
-/// Cycles for which a reading of the clock serves the rounds that follow (2 to 5 µs): so much a machine's time may be behind the clock, and a
-/// timer late.
+/// Cycles for which a reading of the clock serves the rounds that follow (2 to 5 µs): so much a machine's time may be behind the clock, and
+/// a timer late.
 const CLOCK_CYCLES: u64 = 8_000;
 
 /// What a loop may do before its next round.
