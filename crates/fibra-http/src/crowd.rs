@@ -68,7 +68,8 @@ impl Crowd {
         }
         self.empty.reset();
         if inner.draining {
-            gate.drain();
+            let is_idle = gate.drain();
+            debug_assert!(!is_idle, "nobody has it yet");
         }
         Seat { crowd: self.clone(), number, gate }
     }
@@ -84,12 +85,12 @@ impl Crowd {
 
     /// Asks all of them to end: idle ones at once, the others after the request they are in.
     pub(crate) fn drain(&self) {
-        let gates: Vec<Arc<Gate>> = {
+        let idle: Vec<Arc<Gate>> = {
             let mut inner = self.lock();
             inner.draining = true;
-            inner.members.values().map(|member| member.gate.clone()).collect()
+            inner.members.values().map(|member| &member.gate).filter(|gate| gate.drain()).cloned().collect()
         };
-        gates.iter().for_each(|gate| gate.drain());
+        idle.iter().for_each(|gate| gate.wake());
     }
 
     /// Cancels those that are left, and says how many these are.
@@ -104,6 +105,11 @@ impl Crowd {
 impl Seat {
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Returns when all have been told to end, if one has: so that a client who sees one connection end can rely on the others.
+    pub(crate) fn let_all_be_told(&self) {
+        drop(self.crowd.lock());
     }
 }
 

@@ -50,12 +50,16 @@ impl Gate {
         self.state.load(Ordering::Relaxed) & DRAIN != 0
     }
 
-    /// Asks the connection to end; an idle one is woken.
-    pub(crate) fn drain(&self) {
+    /// Asks the connection to end; true if it is idle, and has to be woken.
+    #[must_use]
+    pub(crate) fn drain(&self) -> bool {
         // Relaxed: see `enter_idle`.
-        if self.state.fetch_or(DRAIN, Ordering::Relaxed) == IDLE {
-            self.idle.cancel();
-        }
+        self.state.fetch_or(DRAIN, Ordering::Relaxed) == IDLE
+    }
+
+    /// Wakes one that was idle when it was asked to end.
+    pub(crate) fn wake(&self) {
+        self.idle.cancel();
     }
 }
 
@@ -68,12 +72,11 @@ mod tests {
         let (idle, busy) = (Gate::default(), Gate::default());
         assert!(idle.enter_idle());
         assert!(busy.enter_idle() && busy.leave_idle());
-        idle.drain();
-        busy.drain();
-        assert!(idle.token().is_cancelled() && !busy.token().is_cancelled());
+        assert!(idle.drain() && !busy.drain());
+        idle.wake();
+        assert!(idle.token().is_cancelled());
         assert!(!idle.leave_idle(), "bytes that came anyway are served outside of the scope");
         assert!(!busy.enter_idle(), "no more waiting");
-        busy.drain();
-        assert!(!busy.token().is_cancelled(), "the second time is none");
+        assert!(!busy.drain(), "the second time is none");
     }
 }

@@ -451,13 +451,20 @@ impl<W, F> Attendant<W, F> {
         // The scope is what a draining server cancels to end an idle wait; see `gate`.
         let ended = Scope::builder().token(gate.token()).run(|_| connection.run(&self.handler, Some(gate), &report));
         let ended = match ended {
-            Ok(Ok(End::Draining)) | Err(_) => match connection.has_request() {
-                true => connection.run(&self.handler, Some(gate), &report),
-                false => Ok(End::Closed),
-            },
+            Ok(Ok(End::Draining)) | Err(_) => {
+                seat.let_all_be_told();
+                match connection.has_request() {
+                    true => connection.run(&self.handler, Some(gate), &report),
+                    false => Ok(End::Closed),
+                }
+            }
             Ok(ended) => ended,
         };
-        if let Err(error) = connection.conclude(ended) {
+        // Before lingering, which may be cut short.
+        let is_reported = ended.as_ref().inspect_err(|error| report(error)).is_err();
+        if let Err(error) = connection.conclude(ended)
+            && !is_reported
+        {
             report(&error);
         }
     }

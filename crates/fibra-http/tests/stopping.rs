@@ -53,11 +53,13 @@ fn idle_connections_are_closed_at_once_and_running_requests_are_answered() {
 fn what_was_pipelined_behind_a_running_request_is_answered_too() {
     let _watchdog = watchdog(60);
     let (server, begins, go) = held();
-    let mut client = server.connect();
+    let (mut client, mut idle) = (server.connect(), server.connect());
+    assert_eq!(idle.get("/").status, 200);
     let next = "GET /next HTTP/1.1\r\nHost: t\r\n\r\n";
     client.send(format!("GET /held HTTP/1.1\r\nHost: t\r\n\r\n{next}{next}"));
     begins.recv().unwrap();
     server.stopper.drain(LONG);
+    idle.expect_end(); // All have been told.
     go.send(()).unwrap();
     let closes: Vec<bool> = (0..3).map(|_| client.answer().header("connection") == Some("close")).collect();
     assert_eq!(closes, [false, false, true]);
