@@ -35,6 +35,10 @@ pub trait Transport: Read + Write + Send + Any {
         Ok(())
     }
 
+    /// It will be dropped now, and that must not look like an orderly end: an answer that only the end of the connection ends broke off.
+    /// Does nothing by default.
+    fn abort(&mut self) {}
+
     /// Who is at the other end, if that can be said.
     fn peer_addr(&self) -> Option<SocketAddr> {
         None
@@ -50,6 +54,10 @@ impl Transport for TcpStream {
     }
     fn finish(&mut self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
+    }
+    fn abort(&mut self) {
+        // Makes the system reset the connection. If it refuses, there is nothing else to be done.
+        let _ = self.set_linger(Some(Duration::ZERO));
     }
     fn peer_addr(&self) -> Option<SocketAddr> {
         TcpStream::peer_addr(self).ok()
@@ -157,6 +165,10 @@ impl<S: Read + Write + Send + 'static> Transport for Layered<S> {
     fn finish(&mut self) -> io::Result<()> {
         (self.goodbye)(&mut self.stream)?;
         (self.below)(&self.stream).shutdown(Shutdown::Write)
+    }
+    fn abort(&mut self) {
+        // As for TCP itself.
+        let _ = (self.below)(&self.stream).set_linger(Some(Duration::ZERO));
     }
     fn peer_addr(&self) -> Option<SocketAddr> {
         (self.below)(&self.stream).peer_addr().ok()
