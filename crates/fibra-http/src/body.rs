@@ -167,7 +167,8 @@ impl Body<'_> {
 
     /// Reads and throws away at most so many bytes; true if that was all.
     pub(crate) fn drain(&mut self, most: u64) -> Result<bool, BodyError> {
-        self.state.limit = self.state.given.saturating_add(most).min(self.state.limit);
+        // What the handler allows is for what it reads itself.
+        self.state.limit = self.state.given.saturating_add(most);
         let mut scratch = [0; 1024];
         loop {
             match self.read(&mut scratch).map_err(BodyError::from_io) {

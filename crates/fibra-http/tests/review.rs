@@ -186,3 +186,22 @@ fn what_lies_behind_the_last_request_does_not_cost_the_answer() {
         client.expect_end();
     }
 }
+
+/// What the handler allows itself to read does not say what may be read away for the next request.
+#[test]
+fn a_limit_of_a_handler_that_reads_nothing_does_not_cost_the_connection() {
+    let _watchdog = watchdog(60);
+    let server = serve(|request: &mut Request<'_>| {
+        request.body().limit(10);
+        "fine"
+    });
+    let mut client = server.connect();
+    let with_length = format!("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 20\r\n\r\n{}", "x".repeat(20));
+    let chunked = "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n01234567890123456789\r\n0\r\n\r\n";
+    client.send([&with_length, chunked, &with_length].concat());
+    for _ in 0..3 {
+        let answer = client.answer();
+        assert_eq!((answer.text(), answer.header("connection")), ("fine", None));
+    }
+    assert_eq!(client.get("/").text(), "fine");
+}
