@@ -197,7 +197,8 @@ fn a_limit_of_a_handler_that_reads_nothing_does_not_cost_the_connection() {
     });
     let mut client = server.connect();
     let with_length = format!("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 20\r\n\r\n{}", "x".repeat(20));
-    let chunked = "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n01234567890123456789\r\n0\r\n\r\n";
+    let chunked =
+        "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n01234567890123456789\r\n0\r\n\r\n";
     client.send([&with_length, chunked, &with_length].concat());
     for _ in 0..3 {
         let answer = client.answer();
