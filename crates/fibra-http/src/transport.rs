@@ -180,7 +180,7 @@ impl<S: Write> Write for Layered<S> {
         self.writing(buffer.len(), |stream| stream.write(buffer))
     }
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        let bytes = buffers.iter().map(|buffer| buffer.len()).sum();
+        let bytes = buffers.iter().fold(0, |sum: usize, buffer| sum.saturating_add(buffer.len()));
         self.writing(bytes, |stream| stream.write_vectored(buffers))
     }
     fn flush(&mut self) -> io::Result<()> {
