@@ -380,6 +380,8 @@ fn who_shares_a_position_with_a_call_on_the_pool_does_not_hold_up_the_worker() {
             let soon = Duration::from_millis(5);
             assert!(fibra::timeout(soon, || (&file).stream_position()).is_err(), "it goes to the pool");
             assert!(fibra::timeout(soon, || (&file).read(&mut [0; 4])).is_err(), "it goes to the pool");
+            let mut clone = file.try_clone().unwrap();
+            assert!(fibra::timeout(soon, || clone.rewind()).is_err(), "a clone has the same position");
             let mut there = [0; 4];
             // At a place of its own it need not wait; if the file system knows how to read what is in memory.
             let at_place = fibra::timeout(soon, || file.read_at(&mut there, 2));

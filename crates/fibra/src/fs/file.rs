@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{OpenOptions, call};
@@ -46,8 +47,8 @@ const MOST_BUFFERS: usize = 1024;
 /// ```
 pub struct File {
     inner: std::fs::File,
-    /// Calls on the pool, or on their way there, that hold the kernel's lock on the position. (Clones do not know of each other's.)
-    moving: AtomicU32,
+    /// Calls on the pool, or on their way there, that hold the kernel's lock on the position. Clones share both.
+    moving: Arc<AtomicU32>,
 }
 
 impl File {
@@ -125,7 +126,8 @@ impl File {
     /// # Errors
     /// There are no descriptors left.
     pub fn try_clone(&self) -> io::Result<Self> {
-        self.inner.try_clone().map(Self::from)
+        let inner = self.inner.try_clone()?;
+        Ok(Self { inner, moving: self.moving.clone() })
     }
 
     /// Changes its permissions.
@@ -332,7 +334,7 @@ impl FileExt for File {
 
 impl From<std::fs::File> for File {
     fn from(inner: std::fs::File) -> Self {
-        Self { inner, moving: AtomicU32::new(0) }
+        Self { inner, moving: Arc::default() }
     }
 }
 
