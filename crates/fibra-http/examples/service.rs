@@ -7,14 +7,13 @@
 //! curl -N http://127.0.0.1:8080/watch        # every new note, as it comes
 //! ```
 //!
-//! It stops when it is interrupted or terminated (Ctrl-C, `kill`): nobody new is accepted, requests that run are answered, and watchers are
-//! told goodbye.
+//! Ctrl-C or `kill` stops it gracefully: nobody new is accepted, requests that run are answered, and watchers are told goodbye. The second
+//! time it stops at once.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fibra::channel::Receiver;
 use fibra::signal::{self, Signal};
 use fibra::sync::{Condvar, Mutex};
 use fibra_http::{BodyError, Request, Response, Server, Stopper};
@@ -75,11 +74,20 @@ fn watch(out: &mut dyn Write, notes: &Notes, stopper: &Stopper) -> io::Result<()
     writeln!(out, "goodbye")
 }
 
-/// Returns when the service is to stop: after Ctrl-C, or when whoever runs it says so. A second signal ends the program at once.
-fn wait_for_stop(asked: Receiver<Signal>) {
-    if let Ok(signal) = asked.recv() {
-        println!("{signal}: stopping");
-    }
+/// Stops the service when somebody asks for it: gracefully the first time, at once the second time.
+fn stop_on_signals(stopper: Stopper) -> io::Result<()> {
+    let signals = signal::listen([Signal::INT, Signal::TERM])?;
+    // A daemon: it does not hold up the end.
+    fibra::Builder::new().name("signals").daemon(true).spawn(move || {
+        if let Ok(signal) = signals.recv() {
+            eprintln!("{signal}: stopping; running requests have {GRACE:?}");
+            stopper.drain(GRACE);
+        }
+        if signals.recv().is_ok() {
+            stopper.stop();
+        }
+    })?;
+    Ok(())
 }
 
 #[fibra::main]
@@ -89,17 +97,11 @@ fn main() -> io::Result<()> {
         .max_body_bytes(64 << 10)
         .on_error(|error, from| eprintln!("{}: {error}", from.map_or_else(|| "?".to_owned(), |from| from.to_string())))
         .bind(address.as_str())?;
+
+    stop_on_signals(server.stopper())?;
     println!("listening on http://{}", server.local_addr()?);
-
-    let (stopper, for_watchers) = (server.stopper(), server.stopper());
-    let asked = signal::listen([Signal::INT, Signal::TERM])?;
-    fibra::spawn(move || {
-        wait_for_stop(asked);
-        stopper.drain(GRACE);
-    });
-
-    let notes = Arc::new(Notes::default());
-    let drained = server.serve(move |request| answer(request, &notes, &for_watchers))?;
+    let (notes, stopper) = (Arc::new(Notes::default()), server.stopper());
+    let drained = server.serve(move |request| answer(request, &notes, &stopper))?;
     println!("stopped; {} connections were cut off", drained.cut_off);
     Ok(())
 }

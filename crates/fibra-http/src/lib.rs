@@ -1,4 +1,4 @@
-//! A small, correct HTTP/1.1 server on the fibers of [fibra](fibra): one fiber for each connection, plain blocking handlers.
+//! A small, correct HTTP/1.1 server on the fibers of [fibra]: one fiber for each connection, plain blocking handlers.
 //!
 //! ```no_run
 //! use fibra_http::{Response, Server};

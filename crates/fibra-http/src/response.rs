@@ -151,8 +151,8 @@ impl Response {
         response
     }
 
-    /// 200 to `CONNECT`: from here on the connection is a tunnel, which `take_over` serves, on the connection's fiber. To another method the
-    /// client gets 500.
+    /// 200 to `CONNECT`: from here on the connection is a tunnel, which `take_over` serves, on the connection's fiber. To another method
+    /// the client gets 500.
     ///
     /// ```
     /// use fibra_http::{Request, Response};

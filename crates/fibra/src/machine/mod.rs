@@ -34,8 +34,9 @@
 
 // For readers of the source. Above this module: `sched` (the worker's loop, which has the timers), `wait`. Below: `driver`, `prim`.
 // From the bottom up:
-// `table`, `timer`, `mail`, `node`, `pool`, `op`, `ring`, `mesh`, `routing`, `port`, `machine`, `call`, `rounds`, `event_loop`; each says
-// what it relies on. What needs fibers (`EventLoop::run`, `Runtime::attach`, `MachineRef::call`) is in `scope::machines`.
+// `table`, `timer`, `mail`, `node`, `pool`, `op`, `spsc`, `ring`, `mesh`, `routing`, `port`, `machine`, `call`, `rounds`,
+// `event_loop`; each says what it relies on. What needs fibers (`EventLoop::run`, `Runtime::attach`, `MachineRef::call`) is in
+// `scope::machines`.
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod call;
@@ -60,6 +61,7 @@ mod ring;
 pub(crate) mod rounds;
 #[cfg(not(any(loom, shuttle)))]
 mod routing;
+mod spsc;
 #[cfg(not(any(loom, shuttle)))]
 mod table;
 #[cfg(not(any(loom, shuttle)))]

@@ -32,10 +32,10 @@ fn ids(number: u64) -> Range<u64> {
     first..first + number
 }
 
-/// Models have one pool each.
+/// Models have no statics: every pool has a supply of its own.
 #[cfg(any(loom, shuttle))]
-fn ids(number: u64) -> Range<u64> {
-    1..1 + number
+fn ids(_: u64) -> Range<u64> {
+    1..1 + ID_BLOCK
 }
 
 /// The pool has no operation left: all are in flight, or waiting to be acknowledged.

@@ -2,11 +2,10 @@
 //!
 //! Above: machines. Below: `prim`.
 //!
-//! A ring has one writer and one reader, which the types see to: neither end can be cloned. Its room is allocated at once. Whoever
-//! writes rings the
-//! doorbell afterwards; whoever is rung reads until there is nothing left. The ends find each other through the lock of the ring, held
-//! for a move of
-//! one value; no user code runs under it.
+//! A ring has one writer and one reader, which the types see to: neither end can be cloned. Its room is allocated at once. Whoever writes
+//! rings the doorbell afterwards; whoever is rung reads until there is nothing left. A ring that refuses what it has no room for is
+//! without locks (`spsc`). One that throws out its oldest value is not: there the writer takes out what the reader may be taking out just
+//! now. Its ends meet at a lock that is held for a move of one value; no user code runs under it.
 //!
 //! Invariants: at most `capacity` values are in the ring, in the order of writing; `written` = read + dropped + overwritten + in the
 //! ring.
@@ -14,6 +13,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use super::spsc::{Passed, Reader, Spsc, Writer, spsc};
 use crate::prim::spin::SpinLock;
 use crate::prim::sync::Arc;
 
@@ -39,12 +39,19 @@ pub struct RingStats {
     pub overwritten: u64,
 }
 
+/// What the ends of a ring that overwrites share.
 #[derive(Debug)]
 struct Shared<T> {
     values: VecDeque<T>,
     capacity: usize,
-    overflow: Overflow,
     stats: RingStats,
+}
+
+impl RingStats {
+    fn of<T>(spsc: &Spsc<T>) -> Self {
+        let Passed(taken, read, dropped) = spsc.passed();
+        Self { written: taken + dropped, read, dropped, overwritten: 0 }
+    }
 }
 
 /// A ring of at most `capacity` values, with what it does when it is full. The reader's machine makes it, and sends the writer along
@@ -64,14 +71,25 @@ struct Shared<T> {
 /// If `capacity` is 0.
 pub fn ring<T: Send>(capacity: usize, overflow: Overflow) -> (RingWriter<T>, RingReader<T>) {
     assert!(capacity > 0, "fibra: a ring has room for at least one value");
-    let values = VecDeque::with_capacity(capacity);
-    let shared = Arc::new(SpinLock::new(Shared { values, capacity, overflow, stats: RingStats::default() }));
-    (RingWriter { shared: shared.clone() }, RingReader { shared })
+    match overflow {
+        Overflow::DropNewest => {
+            let (writer, reader) = spsc(capacity);
+            (RingWriter(Writing::Refuses(writer)), RingReader(Reading::Refuses(reader)))
+        }
+        Overflow::OverwriteOldest => {
+            let values = VecDeque::with_capacity(capacity);
+            let shared = Arc::new(SpinLock::new(Shared { values, capacity, stats: RingStats::default() }));
+            (RingWriter(Writing::Overwrites(shared.clone())), RingReader(Reading::Overwrites(shared)))
+        }
+    }
 }
 
 /// The end of a ring that is written.
-pub struct RingWriter<T> {
-    shared: Arc<SpinLock<Shared<T>>>,
+pub struct RingWriter<T>(Writing<T>);
+
+enum Writing<T> {
+    Refuses(Writer<T>),
+    Overwrites(Arc<SpinLock<Shared<T>>>),
 }
 
 impl<T: Send> RingWriter<T> {
@@ -80,55 +98,64 @@ impl<T: Send> RingWriter<T> {
     /// # Errors
     /// The ring is full and keeps what it has: the value comes back.
     pub fn write(&mut self, value: T) -> Result<Option<T>, T> {
-        self.shared.with(|shared| {
-            shared.stats.written += 1;
-            let mut oldest = None;
-            if shared.values.len() == shared.capacity {
-                match shared.overflow {
-                    Overflow::DropNewest => {
-                        shared.stats.dropped += 1;
-                        return Err(value);
-                    }
-                    Overflow::OverwriteOldest => {
-                        shared.stats.overwritten += 1;
-                        oldest = shared.values.pop_front();
-                    }
-                }
-            }
-            shared.values.push_back(value);
-            Ok(oldest)
-        })
+        match &mut self.0 {
+            Writing::Refuses(writer) => writer.write(value).map(|()| None),
+            Writing::Overwrites(shared) => Ok(shared.with(|shared| {
+                shared.stats.written += 1;
+                let is_full = shared.values.len() == shared.capacity;
+                let oldest = if is_full { shared.values.pop_front() } else { None };
+                shared.stats.overwritten += u64::from(is_full);
+                shared.values.push_back(value);
+                oldest
+            })),
+        }
     }
 
     /// What has passed so far.
     pub fn stats(&self) -> RingStats {
-        self.shared.with(|shared| shared.stats)
+        match &self.0 {
+            Writing::Refuses(writer) => RingStats::of(&writer.shared),
+            Writing::Overwrites(shared) => shared.with(|shared| shared.stats),
+        }
     }
 
     /// Whether nobody will read any more.
     pub fn is_abandoned(&self) -> bool {
-        Arc::strong_count(&self.shared) == 1
+        let ends = match &self.0 {
+            Writing::Refuses(writer) => Arc::strong_count(&writer.shared),
+            Writing::Overwrites(shared) => Arc::strong_count(shared),
+        };
+        ends == 1
     }
 }
 
 /// The end of a ring that is read.
-pub struct RingReader<T> {
-    shared: Arc<SpinLock<Shared<T>>>,
+pub struct RingReader<T>(Reading<T>);
+
+enum Reading<T> {
+    Refuses(Reader<T>),
+    Overwrites(Arc<SpinLock<Shared<T>>>),
 }
 
 impl<T: Send> RingReader<T> {
     /// The oldest value, if there is one.
     pub fn read(&mut self) -> Option<T> {
-        self.shared.with(|shared| {
-            let value = shared.values.pop_front();
-            shared.stats.read += u64::from(value.is_some());
-            value
-        })
+        match &mut self.0 {
+            Reading::Refuses(reader) => reader.read(),
+            Reading::Overwrites(shared) => shared.with(|shared| {
+                let value = shared.values.pop_front();
+                shared.stats.read += u64::from(value.is_some());
+                value
+            }),
+        }
     }
 
     /// How many values are there.
     pub fn len(&self) -> usize {
-        self.shared.with(|shared| shared.values.len())
+        match &self.0 {
+            Reading::Refuses(reader) => reader.len(),
+            Reading::Overwrites(shared) => shared.with(|shared| shared.values.len()),
+        }
     }
 
     /// Whether there is none.
@@ -138,7 +165,10 @@ impl<T: Send> RingReader<T> {
 
     /// What has passed so far.
     pub fn stats(&self) -> RingStats {
-        self.shared.with(|shared| shared.stats)
+        match &self.0 {
+            Reading::Refuses(reader) => RingStats::of(&reader.shared),
+            Reading::Overwrites(shared) => shared.with(|shared| shared.stats),
+        }
     }
 }
 

@@ -210,8 +210,8 @@ impl State {
         }
     }
 
-    /// A machine below has signalled since the last tick, and its parent has not looked since: this one is called once more for it. Once: no
-    /// new signal, no call.
+    /// A machine below has signalled since the last tick, and its parent has not looked since: this one is called once more for it. Once:
+    /// no new signal, no call.
     pub(super) fn is_signalled(&self, machine: u32) -> bool {
         let registered = self.machines.get(machine as u64);
         registered.is_some_and(|registered| registered.child_signalled && registered.unseen_below > 0)
@@ -408,12 +408,12 @@ impl Routing {
         let (id, opcode, source) = (request.id(), request.opcode(), source.machine);
         match self.owner {
             Owner::Worker if source == machine => panic!(
-                "fibra: operation {id} (opcode {opcode}) of machine {source} has no destination: there is no default on a worker; use \
-                 Op::to"
+                "fibra: operation {id} (opcode {opcode}) of machine {source} has no destination: there is no default \
+                 on a worker; use Op::to"
             ),
             _ => panic!(
-                "fibra: operation {id} (opcode {opcode}) of child machine {source} has no destination: there is no default for \
-                 children; use Op::to, or Request::set_destination in the parent that forwards it"
+                "fibra: operation {id} (opcode {opcode}) of child machine {source} has no destination: there is no \
+                 default for children; use Op::to, or Request::set_destination in the parent that forwards it"
             ),
         }
     }

@@ -94,6 +94,21 @@ impl TcpListener {
 
     /// [`accept`](Self::accept), waiting so long at most.
     ///
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    /// use fibra::net::{TcpListener, TcpStream};
+    ///
+    /// fibra::run(|| {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    ///     let soon = Duration::from_millis(2);
+    ///     assert_eq!(listener.accept_timeout(soon).unwrap_err().kind(), ErrorKind::TimedOut);
+    ///     assert_eq!(listener.try_accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    ///     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    ///     assert_eq!(listener.accept_timeout(soon).unwrap().1, client.local_addr().unwrap());
+    /// });
+    /// ```
+    ///
     /// # Errors
     /// [`TimedOut`](io::ErrorKind::TimedOut), and as [`accept`](Self::accept).
     #[track_caller]

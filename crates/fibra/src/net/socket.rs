@@ -427,6 +427,24 @@ macro_rules! reads_and_writes {
             /// Reads, waiting until `deadline` at most instead of the read time-out. (For a length of time there is
             /// [`set_read_timeout`](Self::set_read_timeout), as in std.)
             ///
+            /// ```
+            /// use std::io::{ErrorKind, Write};
+            /// use std::time::Duration;
+            /// use fibra::net::UnixStream;
+            /// use fibra::time::Instant;
+            ///
+            /// fibra::run(|| {
+            ///     let (here, mut there) = UnixStream::pair().unwrap();
+            ///     let deadline = Instant::after(Duration::from_millis(2));
+            ///     let mut word = [0; 5];
+            ///     assert_eq!(here.read_deadline(&mut word, deadline).unwrap_err().kind(), ErrorKind::TimedOut);
+            ///     there.write_all(b"hello").unwrap();
+            ///     // What is there is read, however late it is.
+            ///     assert_eq!(here.read_deadline(&mut word, deadline).unwrap(), 5);
+            ///     assert_eq!(here.try_read(&mut word).unwrap_err().kind(), ErrorKind::WouldBlock);
+            /// });
+            /// ```
+            ///
             /// # Errors
             /// [`TimedOut`](std::io::ErrorKind::TimedOut), and as reading.
             #[track_caller]

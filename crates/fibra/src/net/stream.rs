@@ -188,6 +188,20 @@ impl TcpStream {
     /// Sets how long closing waits for what was written, in whole seconds. With zero, closing resets the connection. Otherwise closing
     /// blocks the thread for so long: on a fiber, that is its worker.
     ///
+    /// ```
+    /// use std::io::{ErrorKind, Read};
+    /// use std::time::Duration;
+    /// use fibra::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let here = TcpStream::connect(listener.local_addr()?)?;
+    /// let (mut there, _) = listener.accept()?;
+    /// here.set_linger(Some(Duration::ZERO))?;
+    /// drop(here);
+    /// assert_eq!(there.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the system refuses.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {

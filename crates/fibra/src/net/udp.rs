@@ -145,6 +145,18 @@ impl UdpSocket {
 
     /// [`recv`](Self::recv), waiting so long at most instead of the read time-out.
     ///
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    /// use fibra::net::UdpSocket;
+    ///
+    /// fibra::run(|| {
+    ///     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    ///     let error = socket.recv_timeout(&mut [0; 8], Duration::from_millis(2)).unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::TimedOut);
+    /// });
+    /// ```
+    ///
     /// # Errors
     /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
     #[track_caller]

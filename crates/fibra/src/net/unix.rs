@@ -264,6 +264,22 @@ impl UnixStream {
     }
 
     /// Two halves, for two owners; see [`TcpStream::into_split`](super::TcpStream::into_split).
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use fibra::net::UnixStream;
+    ///
+    /// fibra::run(|| {
+    ///     let (here, mut there) = UnixStream::pair().unwrap();
+    ///     let (reading, mut writing) = here.into_split();
+    ///     writing.write_all(b"bye").unwrap();
+    ///     drop(writing); // ends that direction
+    ///     let mut said = String::new();
+    ///     there.read_to_string(&mut said).unwrap();
+    ///     assert_eq!(said, "bye");
+    ///     drop(reading);
+    /// });
+    /// ```
     pub fn into_split(self) -> (UnixReadHalf, UnixWriteHalf) {
         let stream = Arc::new(self);
         (UnixReadHalf::new(stream.clone()), UnixWriteHalf::new(stream))

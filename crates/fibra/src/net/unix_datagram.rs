@@ -149,6 +149,18 @@ impl UnixDatagram {
 
     /// [`recv`](Self::recv), waiting so long at most instead of the read time-out.
     ///
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use std::time::Duration;
+    /// use fibra::net::UnixDatagram;
+    ///
+    /// fibra::run(|| {
+    ///     let socket = UnixDatagram::unbound().unwrap();
+    ///     let error = socket.recv_timeout(&mut [0; 8], Duration::from_millis(2)).unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::TimedOut);
+    /// });
+    /// ```
+    ///
     /// # Errors
     /// [`TimedOut`](io::ErrorKind::TimedOut), and what the system reports.
     #[track_caller]

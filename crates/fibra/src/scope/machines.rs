@@ -72,7 +72,8 @@ fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io:
 impl EventLoop {
     /// Runs the machines here until one of them [stops](crate::machine::Ports::stop) the loop, a
     /// [`Stopper`](crate::machine::Stopper) does, or nothing can happen any more: no message, no timer, no operation that somebody may
-    /// still answer, no doorbell or stopper outside, no other loop in the mesh. On a plain thread the thread sleeps in between, on a fiber the fiber parks.
+    /// still answer, no doorbell or stopper outside, no other loop in the mesh. On a plain thread the thread sleeps in between, on a fiber
+    /// the fiber parks.
     ///
     /// # Errors
     /// The system has no file descriptor left for the loop to sleep on, or waiting failed.
@@ -100,9 +101,12 @@ impl Shared {
     #[track_caller]
     fn attach(&self, build: Build) -> MachineRef {
         let loops = self.machine_loops();
+        // Who attaches it will talk to it: together they are fast, on two cores each word is a wake-up.
+        let own = current::worker().filter(|worker| std::ptr::eq(&*worker.shared, self)).map(|worker| worker.index);
         // Relaxed: a choice, not an order.
         let load = |index: &usize| loops.attached[*index].load(Ordering::Relaxed);
-        let index = (0..loops.attached.len()).min_by_key(load).expect("a runtime has a worker");
+        let fewest = || (0..loops.attached.len()).min_by_key(load).expect("a runtime has a worker");
+        let index = own.unwrap_or_else(fewest);
         // AcqRel: whoever sees the count finds the loop, or its seat, on its way. It does not wrap, or there would be a second loop.
         // Relaxed on failure: a new guess.
         let attached = &loops.attached[index];
@@ -140,8 +144,11 @@ impl Shared {
 }
 
 impl Runtime {
-    /// Attaches a machine to the loop of one of the workers (the one with the fewest so far), where it stays: it is ticked there whenever
-    /// something came for it, beside the fibers. Fibers and other machines reach it by the address that this returns.
+    /// Attaches a machine to the loop of one of the workers, where it stays: it is ticked there whenever something came for it, beside the
+    /// fibers. Fibers and other machines reach it by the address that this returns.
+    ///
+    /// A fiber of this runtime gets it onto its own worker, where calls cost a few switches; from elsewhere it goes to the worker with the
+    /// fewest so far. A call from another worker wakes up a core and back: tens of microseconds if that one sleeps.
     ///
     /// It goes with the runtime, when it [stops](crate::machine::Ports::stop), when it panics, or by [`MachineRef::detach`].
     ///

@@ -58,8 +58,8 @@ impl Rules for OnceRules {
     fn revoke(&self, _: usize) {
         // Relaxed: it is either complete for ever or ours.
         if self.word.load(Ordering::Relaxed) & STATE == RUNNING {
-            // Release: the order of those who failed before is passed on.
-            self.word.fetch_sub(RUNNING, Ordering::Release);
+            // AcqRel: the order of those who failed before is passed on. (Release would do; see `.ci/tsan`, which asks for this.)
+            self.word.fetch_sub(RUNNING, Ordering::AcqRel);
         }
     }
 

@@ -149,7 +149,8 @@ async fn answer_async(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     }
 }
 
-/// Starts the process of the clients, and tells it whom to trust.
+/// Starts the process of the clients, and tells it whom to trust. It ends when the server is gone, which is this process.
+#[allow(clippy::zombie_processes, reason = "this process ends first")]
 fn start_clients(address: SocketAddr, n: usize, tls: bool, trust: &Trust) {
     let program = std::env::current_exe().expect("a program knows itself");
     let mut command = Command::new(program);

@@ -1,8 +1,8 @@
 //! `http`: a server answers a small GET with 13 bytes, over connections that are kept; one request is under way on each (see `load`). One
 //! operation is one request.
 //!
-//! fibra runs `fibra-http`, tokio hyper, may may_minihttp; all parse the request and write a complete answer with a date. The raw epoll loop
-//! parses nothing and always writes the same bytes: the limit. The CPU is the server's.
+//! fibra runs `fibra-http`, tokio hyper, may may_minihttp; all parse the request and write a complete answer with a date. The raw epoll
+//! loop parses nothing and always writes the same bytes: the limit. The CPU is the server's.
 //!
 //! `crates/rivals/wrk` runs the same servers in processes of their own, against wrk.
 
@@ -100,8 +100,8 @@ pub(crate) fn serve(peer: Peer, params: &Params) {
 /// Whatever came, it was one request.
 fn answer_blindly(_: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 13\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n\
-          Hello, World!",
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 13\r\n\
+          date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\nHello, World!",
     );
 }
 

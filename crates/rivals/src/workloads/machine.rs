@@ -78,8 +78,8 @@ fn with_fibra(params: &Params) -> Sample {
         return samples.recv().expect("it has ended");
     }
     let runtime = fibra::Runtime::builder().workers(params.workers()).build().expect("the runtime starts");
-    let machine = runtime.attach(Doubles);
     runtime.run(move || {
+        let machine = fibra::Handle::current().attach(Doubles);
         let mut passes = Passes::new();
         while passes.begin() {
             fibra::scope(|s| {

@@ -224,8 +224,8 @@ impl RawRwLock {
 
     #[inline]
     pub(crate) fn end_read(&self) {
-        // Release: pairs with the acquire of the writer that comes next: he sees that we have read.
-        let word = self.rules().word.fetch_sub(READER, Ordering::Release);
+        // AcqRel: pairs with the acquire of the writer that comes next: he sees that we have read. (Release would do; see `.ci/tsan`.)
+        let word = self.rules().word.fetch_sub(READER, Ordering::AcqRel);
         // Whoever waits waits for the last reader, or for somebody else.
         if word & WAITING != 0 && word < 2 * READER && !seeded_bug("rwlock_reader_goes_silently") {
             self.gate.settle();
