@@ -82,7 +82,10 @@ fn without_file_descriptors_building_fails_with_what_the_system_said() {
 // without memory for stacks fibers wait for one, or end and say so; the process goes on, nothing hangs.
 #[test]
 fn without_memory_for_stacks_fibers_end_and_say_so() {
-    in_child("without_memory_for_stacks_fibers_end_and_say_so", &[], || {
+    // The heap has what it needs before the limit comes: one for all threads (each would reserve 64 MiB), with 4 MiB to spare. Otherwise
+    // the stacks may leave nothing for an allocation, whose failure ends the process.
+    let heap = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TOP_PAD_", "4194304")];
+    in_child("without_memory_for_stacks_fibers_end_and_say_so", &heap, || {
         let _watchdog = watchdog();
         let runtime = Runtime::builder().workers(1).build().unwrap();
         assert_eq!(runtime.run(|| 1) + runtime.spawn(|| 1).join().unwrap(), 2);

@@ -12,7 +12,6 @@ use super::mesh::{Seat, Stopper};
 use super::rounds::{Machines, Rest};
 use super::routing::{APP, PLATFORM};
 use crate::driver::{Driver, Timeout};
-use crate::prim::clock;
 
 /// An event loop that was not started yet. It stays on its thread.
 ///
@@ -69,9 +68,9 @@ impl EventLoop {
         let mut driver = Driver::new()?;
         let mut machines = self.into_machines();
         machines.set_bell(Bell::Driver(driver.kicker()));
-        let mut rest = |_: &Machines, rest| match rest {
+        let mut rest = |machines: &Machines, rest| match rest {
             // A wait of no time. The driver has nothing but kicks to report, and what they were for is pending.
-            Rest::Pending => Ok(clock::now()),
+            Rest::Pending => Ok(machines.now()),
             Rest::Until(Some(next)) => driver.wait(Timeout::Until(next)),
             Rest::Until(None) => driver.wait(Timeout::Forever),
         };

@@ -22,6 +22,7 @@
 //! Invariants: the platform outlives the app; nothing is routed to a machine but by this file; no user code runs under a borrow of the
 //! routing's state, `Machine::tick` and destructors included.
 
+use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -44,6 +45,10 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What a panic carries.
 type Payload = Box<dyn std::any::Any + Send>;
 
+/// Cycles for which a reading of the clock serves the rounds that follow (2 to 5 µs): so much a machine's time may be behind the clock, and
+/// a timer late.
+const CLOCK_CYCLES: u64 = 8_000;
+
 /// What a loop may do before its next round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
@@ -65,6 +70,8 @@ pub(crate) struct Machines {
     routing: Rc<Routing>,
     roots: Table<Root>,
     owner: Owner,
+    /// The time when the clock was last read, and the cycles then.
+    clock: Cell<(u64, u64)>,
 }
 
 impl Machines {
@@ -73,7 +80,19 @@ impl Machines {
         seat.taken = true;
         let owner = if on_worker { Owner::Worker } else { Owner::Thread };
         let routing = Rc::new(Routing::new(seat.post.clone(), seat.mesh.clone(), owner));
-        Self { routing, roots: Table::new(), owner }
+        Self { routing, roots: Table::new(), owner, clock: Cell::new((clock::now(), clock::cycles())) }
+    }
+
+    /// The time for a round that follows at once. The clock is read only if it may have moved: that is a tenth of a round.
+    pub(crate) fn now(&self) -> u64 {
+        let (now, read) = self.clock.get();
+        let cycles = clock::cycles();
+        if cycles.wrapping_sub(read) < CLOCK_CYCLES {
+            return now;
+        }
+        let now = clock::now();
+        self.clock.set((now, cycles));
+        now
     }
 
     pub(super) fn add(&mut self, root: u32, machine: Box<dyn Machine>) {
@@ -118,6 +137,9 @@ impl Machines {
 
     /// All of a round but the waiting.
     pub(crate) fn work(&mut self, now: u64) {
+        if now > self.clock.get().0 {
+            self.clock.set((now, clock::cycles()));
+        }
         self.routing.set_now(now);
         self.expire(now);
         self.open_mail();

@@ -63,7 +63,7 @@ fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io:
         // The calls up to now are answered by the round that comes. Not before the wait: a sender who met the loop on its way to sleep
         // has put something in after the loop's last look, and calls once.
         notify.begin_poll();
-        Ok(clock::now())
+        Ok(if rest == Rest::Pending { machines.now() } else { clock::now() })
     };
     let mut work = |machines: &mut Machines, now| shield(|| no_suspend(|| machines.work(now)));
     machines.run(&mut rest, &mut work)
