@@ -141,7 +141,9 @@ fn a_handler_that_takes_its_time_does_not_time_out_its_client() {
     let _watchdog = watchdog(60);
     const SHORT: Duration = Duration::from_millis(300);
     let builder = Server::builder().body_timeout(SHORT).min_rate(1 << 30);
-    let server = serve_with(builder, |request: &mut Request<'_>| {
+    let (begun, begins) = fibra::channel::unbounded();
+    let server = serve_with(builder, move |request: &mut Request<'_>| {
+        begun.send(()).unwrap();
         let mut first = [0; 1];
         request.body().read_exact(&mut first)?;
         fibra::sleep(2 * SHORT);
@@ -149,7 +151,11 @@ fn a_handler_that_takes_its_time_does_not_time_out_its_client() {
     });
     let body = "x".repeat(100_000);
     let mut client = server.connect();
-    let answer = client.ask(format!("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    client.send(format!("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n", body.len()));
+    // So that the first read has to wait, and time begins.
+    begins.recv().unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    let answer = client.ask(&body);
     assert_eq!((answer.status, answer.text()), (200, "100000"));
 }
 

@@ -224,6 +224,7 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut l
     if is_lower {
         lowest.into_iter().for_each(|lowest| chain(lowest, signal, info, context));
     } else if let Some(before) = before {
+        // Relaxed, both: as above.
         CHAINING[slot].store(thread, Ordering::Relaxed);
         chain(before, signal, info, context);
         // Unless another thread is in it now.
