@@ -45,8 +45,8 @@ pub(crate) struct State {
     limit: u64,
     extensions: usize,
     pub(crate) expects_continue: bool,
-    /// When reading began, for its time-out.
-    began: Option<Instant>,
+    /// How long the other side was waited for, for the time-out. What the handler does in between is not its fault.
+    waited: Duration,
     trailers: Vec<(String, Vec<u8>)>,
 }
 
@@ -90,7 +90,7 @@ impl State {
             limit,
             extensions: 0,
             expects_continue,
-            began: None,
+            waited: Duration::ZERO,
             trailers,
         };
     }
@@ -167,7 +167,8 @@ impl Body<'_> {
 
     /// Reads and throws away at most so many bytes; true if that was all.
     pub(crate) fn drain(&mut self, most: u64) -> Result<bool, BodyError> {
-        self.state.limit = self.state.given.saturating_add(most).min(self.state.limit);
+        // What the handler allows is for what it reads itself.
+        self.state.limit = self.state.given.saturating_add(most);
         let mut scratch = [0; 1024];
         loop {
             match self.read(&mut scratch).map_err(BodyError::from_io) {
@@ -190,9 +191,8 @@ impl Body<'_> {
         }
         self.link.flush().map_err(BodyError::Io)?;
         let limits = self.link.limits();
-        let began = *self.state.began.get_or_insert_with(Instant::now);
-        let until = began.saturating_add(limits.body_timeout).saturating_add(limits.granted(self.state.given));
-        match until.remaining() {
+        let allowed = limits.body_timeout.saturating_add(limits.granted(self.state.given));
+        match allowed.saturating_sub(self.state.waited) {
             Duration::ZERO => Err(BodyError::TimedOut),
             remaining => Ok(remaining),
         }
@@ -210,7 +210,10 @@ impl Body<'_> {
             // Only lines and trailers are gathered here.
             return Err(BodyError::Malformed);
         }
-        match self.link.read(&mut self.tail[self.state.end..], timeout) {
+        let began = Instant::now();
+        let read = self.link.read(&mut self.tail[self.state.end..], timeout);
+        self.state.waited += began.elapsed();
+        match read {
             Ok(0) => Err(BodyError::Incomplete),
             Ok(count) => {
                 self.state.end += count;
@@ -226,7 +229,10 @@ impl Body<'_> {
         if self.buffered().is_empty() {
             if most >= self.tail.len() {
                 let timeout = self.before_waiting()?;
-                return match self.link.read(&mut buffer[..most], timeout) {
+                let began = Instant::now();
+                let read = self.link.read(&mut buffer[..most], timeout);
+                self.state.waited += began.elapsed();
+                return match read {
                     Ok(0) => Err(BodyError::Incomplete),
                     Ok(count) => Ok(count),
                     Err(error) => Err(failed(error)),

@@ -215,7 +215,10 @@ impl<T: Transport> Connection<T> {
                 After::Close => {
                     self.wire.flush()?;
                     let is_asked_for = !self.index.keep_alive && self.body.is_done();
-                    let is_quiet = is_asked_for && self.body.start == self.body.end;
+                    // Nothing is behind the request: not here, and not in the system, as far as can be known without asking. (Some clients
+                    // send an empty line behind a body.)
+                    let is_all = self.index.framing == Framing::None && self.input.end < self.input.buffer.len();
+                    let is_quiet = is_asked_for && is_all && self.body.start == self.body.end;
                     return Ok(if is_quiet { End::Closed } else { End::Lingering });
                 }
                 After::TakenOver(take_over) => {
@@ -322,7 +325,7 @@ impl<T: Transport> Connection<T> {
         let (head, tail) = input.buffer[input.start..].split_at_mut(index.length);
         let mut request = Request { head: Head { bytes: head, index }, body: Body { tail, state: body, link: wire } };
         let response = catch_unwind(AssertUnwindSafe(|| handler(&mut request).into_response()));
-        let (response, panicked) = match response {
+        let (response, mut panicked) = match response {
             Ok(response) => (response, false),
             Err(payload) => {
                 pass_on_cancellation(payload);
@@ -334,16 +337,26 @@ impl<T: Transport> Connection<T> {
         let state = &request.body.state;
         let more_is_there = state.is_done() && state.start < state.end;
         let may_stay = !panicked && !is_last && (more_is_there || gate.is_none_or(|gate| !gate.is_draining()));
+        // Answers to earlier requests may be in the buffer.
+        let (earlier, sends) = (request.body.link.out().len(), request.body.link.sends());
         let sent = catch_unwind(AssertUnwindSafe(|| encode::respond(&mut request, response, may_stay)));
-        let mut sent = sent.unwrap_or_else(|payload| {
-            pass_on_cancellation(payload);
-            // While the body was made: what was sent of it cannot be taken back.
-            Err(ConnectionError::Panicked)
-        })?;
-        if panicked {
-            sent.error = Some(ConnectionError::Panicked);
-        }
-        Ok(sent)
+        let sent = match sent {
+            Ok(sent) => sent?,
+            // While the body was made.
+            Err(payload) => {
+                pass_on_cancellation(payload);
+                panicked = true;
+                let link = &mut *request.body.link;
+                if link.sends() != sends {
+                    // What was sent of it cannot be taken back, and what was not is of no use: a chunk in there may be open.
+                    link.out().clear();
+                    return Err(ConnectionError::Panicked);
+                }
+                link.out().truncate(earlier);
+                encode::respond(&mut request, Response::new(Status::INTERNAL_SERVER_ERROR), false)?
+            }
+        };
+        Ok(if panicked { Sent { error: Some(ConnectionError::Panicked), ..sent } } else { sent })
     }
 
     /// Reads away what the handler has left of the body; false if that is too much.
@@ -378,8 +391,15 @@ impl<T: Transport> Connection<T> {
                 self.linger();
                 return Err(error.into());
             }
-            Err(error @ ConnectionError::Body(_)) => {
-                // It was answered already.
+            // It broke off, and to a client of version 1.0 the end of the connection is the end of the answer: it must not look like one.
+            Err(error @ (ConnectionError::Truncated(_) | ConnectionError::Panicked))
+                if self.index.version == Version::Http10 =>
+            {
+                self.wire.transport.abort();
+                return Err(error);
+            }
+            Err(error @ (ConnectionError::Body(_) | ConnectionError::Truncated(_) | ConnectionError::Panicked)) => {
+                // It was answered already, as far as that could be done; earlier answers may be on their way.
                 self.linger();
                 return Err(error);
             }

@@ -57,10 +57,18 @@ pub(crate) fn respond(
     if is_tunnel != promises_tunnel {
         response.error.get_or_insert(ResponseError::Tunnel);
     }
+    if response.status.code() < 200 && !matches!(response.content, Content::Upgrade(_)) {
+        // An upgrade that was given a body: nobody would take over.
+        response.error.get_or_insert(ResponseError::Status(response.status.code()));
+    }
     let mut error = None;
     if let Some(refused) = response.error.take() {
         error = Some(ConnectionError::Response(refused));
         response = Response::new(Status::INTERNAL_SERVER_ERROR);
+    }
+    if response.status == Status::RESET_CONTENT {
+        // It must not have a body (RFC 9110, 15.3.6).
+        response.content = Content::Empty;
     }
     let index = request.head.index;
     let is_head = index.is_head;
@@ -88,7 +96,9 @@ pub(crate) fn respond(
         request.body.state.expects_continue = false;
         request.body.link.out().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
-    let mut stays = may_stay && index.keep_alive && !response.closes && body_allows_more(request);
+    // A client that wanted a tunnel may have begun to speak through it: that must not be taken for requests.
+    let wanted_tunnel = request.method() == "CONNECT";
+    let mut stays = may_stay && index.keep_alive && !response.closes && !wanted_tunnel && body_allows_more(request);
     if matches!(length, Length::Close) && sends_body {
         stays = false;
     }

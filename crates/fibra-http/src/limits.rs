@@ -25,7 +25,8 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// How long a connection may be silent between two requests. 60 s.
     pub idle_timeout: Duration,
-    /// How long a body may take in all, beside what [`min_rate`](Self::min_rate) grants it. Longer: 408. 30 s.
+    /// How long a body may be waited for in all, beside what [`min_rate`](Self::min_rate) grants it. (What the handler does between two
+    /// reads does not count.) Longer: 408. 30 s.
     pub body_timeout: Duration,
     /// How long it may take to send an answer, beside what [`min_rate`](Self::min_rate) grants it; for an answer that is made bit by bit,
     /// each bit. Longer: the connection is closed. 30 s.

@@ -105,8 +105,8 @@ impl Response {
     }
 
     /// 200, with a body that is made while it is sent, of a length that nobody knows yet: in chunks, or to a client of version 1.0 up to
-    /// the end of the connection. If `make` fails or panics, the connection is closed, so that the client does not take a part for all of
-    /// it.
+    /// the end of the connection. If `make` fails or panics, the connection is closed without that end (to a client of version 1.0 it is
+    /// reset), so that the client does not take a part for all of it. If it panics before anything was sent, the client gets 500.
     ///
     /// ```
     /// use std::io::Write;

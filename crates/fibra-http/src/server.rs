@@ -31,6 +31,9 @@ use crate::transport::Transport;
 /// The longest pause while accepting fails because the system has not what a connection needs.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
+/// As many as the system lets wait in the queue of a listener.
+const LONGEST_QUEUE: usize = 4096;
+
 /// Connections at once, unless the builder says otherwise: below what descriptors mostly allow.
 const MOST_CONNECTIONS: usize = 10_000;
 
@@ -371,11 +374,15 @@ fn accept_until_stopped(
             }
         }
     }
-    // Who is in the queue has connected before.
-    while crowd.room.is_set() {
+    // Who is in the queue has connected before. Not all who ever come: there may be no end of them.
+    for _ in 0..LONGEST_QUEUE {
+        if !crowd.room.is_set() {
+            break;
+        }
         fibra::select_biased! {
             on(listener.accepting()) -> accepted => match accepted {
                 Ok((stream, _)) => start(stream),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(_) => break,
             },
             default => break,

@@ -48,7 +48,9 @@ pub(crate) fn parse(method: &str, target: &[u8]) -> Result<Parts, HeadError> {
     };
     let end = target[after_scheme..].iter().position(|byte| matches!(byte, b'/' | b'?'));
     let end = end.map_or(target.len(), |end| after_scheme + end);
-    if end == after_scheme || !is_authority(&target[after_scheme..end]) {
+    // Without a host it is no target of ours (RFC 9110, 4.2.1): `http://:80/`.
+    if matches!(target.get(after_scheme), None | Some(b'/' | b'?' | b':')) || !is_authority(&target[after_scheme..end])
+    {
         return Err(HeadError::Target);
     }
     Ok(path_and_query(target, end, Some((after_scheme, end))))
@@ -127,6 +129,8 @@ mod tests {
             "ftp://a/",
             "http://",
             "http:///x",
+            "http://:80/",
+            "http://?x",
             "http://a@b/",
             "?",
         ] {

@@ -35,6 +35,10 @@ pub trait Transport: Read + Write + Send + Any {
         Ok(())
     }
 
+    /// It will be dropped now, and that must not look like an orderly end: an answer that only the end of the connection ends broke off.
+    /// Does nothing by default.
+    fn abort(&mut self) {}
+
     /// Who is at the other end, if that can be said.
     fn peer_addr(&self) -> Option<SocketAddr> {
         None
@@ -50,6 +54,10 @@ impl Transport for TcpStream {
     }
     fn finish(&mut self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
+    }
+    fn abort(&mut self) {
+        // Makes the system reset the connection. If it refuses, there is nothing else to be done.
+        let _ = self.set_linger(Some(Duration::ZERO));
     }
     fn peer_addr(&self) -> Option<SocketAddr> {
         TcpStream::peer_addr(self).ok()
@@ -68,7 +76,9 @@ impl Transport for UnixStream {
     }
 }
 
-/// A stream over a TCP connection (TLS, say) as a transport: time-outs are those of the connection below.
+/// A stream over a TCP connection (TLS, say) as a transport. Time-outs are those of the connection below; but where a read of the layer
+/// makes several reads below, each of them just in time, it is cancelled: it unwinds, and is never called again but to say goodbye.
+/// Likewise for writes, where each 64 KiB have that time.
 ///
 /// ```
 /// use std::io::{self, Read, Write};
@@ -95,12 +105,32 @@ pub struct Layered<S> {
     stream: S,
     below: fn(&S) -> &TcpStream,
     goodbye: fn(&mut S) -> io::Result<()>,
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+    /// Bytes that the layer has been given since it was flushed.
+    unflushed: usize,
+}
+
+/// What a layer may have beyond the time of the connection below, which is to say itself that time is up: that unwinds nothing.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// Of so many bytes that a layer is to send, each have the time of one write below.
+const PIECE: usize = 64 << 10;
+
+/// Calls the layer, for so long at most.
+fn within<T>(timeout: Option<Duration>, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    match timeout {
+        // Without a runtime nobody could cancel it.
+        Some(timeout) if fibra::Handle::try_current().is_some() => fibra::timeout(timeout.saturating_add(GRACE), call)
+            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the layer took too long"))),
+        _ => call(),
+    }
 }
 
 impl<S: Read + Write + Send + 'static> Layered<S> {
     /// Of a stream, and how to find the connection below it.
     pub fn new(stream: S, below: fn(&S) -> &TcpStream) -> Self {
-        Self { stream, below, goodbye: |stream| stream.flush() }
+        Self { stream, below, goodbye: |stream| stream.flush(), read_timeout: None, write_timeout: None, unflushed: 0 }
     }
 
     /// What it says before the connection below is closed for writing: the `close_notify` of TLS. By default it is flushed.
@@ -126,37 +156,57 @@ impl<S: Read + Write + Send + 'static> Layered<S> {
     }
 }
 
+impl<S> Layered<S> {
+    /// Writes, with the time that so many bytes and those before them have.
+    fn writing<T>(&mut self, bytes: usize, call: impl FnOnce(&mut S) -> io::Result<T>) -> io::Result<T> {
+        self.unflushed = self.unflushed.saturating_add(bytes);
+        let pieces = u32::try_from(1 + self.unflushed / PIECE).unwrap_or(u32::MAX);
+        let timeout = self.write_timeout.map(|timeout| timeout.saturating_mul(pieces));
+        within(timeout, || call(&mut self.stream))
+    }
+}
+
 impl<S: Read> Read for Layered<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(buffer)
+        within(self.read_timeout, || self.stream.read(buffer))
     }
     fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.stream.read_vectored(buffers)
+        within(self.read_timeout, || self.stream.read_vectored(buffers))
     }
 }
 
 impl<S: Write> Write for Layered<S> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.stream.write(buffer)
+        self.writing(buffer.len(), |stream| stream.write(buffer))
     }
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.stream.write_vectored(buffers)
+        let bytes = buffers.iter().fold(0, |sum: usize, buffer| sum.saturating_add(buffer.len()));
+        self.writing(bytes, |stream| stream.write_vectored(buffers))
     }
     fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
+        self.writing(0, Write::flush)?;
+        self.unflushed = 0;
+        Ok(())
     }
 }
 
 impl<S: Read + Write + Send + 'static> Transport for Layered<S> {
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.read_timeout = timeout;
         (self.below)(&self.stream).set_read_timeout(timeout)
     }
     fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.write_timeout = timeout;
         (self.below)(&self.stream).set_write_timeout(timeout)
     }
     fn finish(&mut self) -> io::Result<()> {
-        (self.goodbye)(&mut self.stream)?;
+        let goodbye = self.goodbye;
+        self.writing(0, goodbye)?;
         (self.below)(&self.stream).shutdown(Shutdown::Write)
+    }
+    fn abort(&mut self) {
+        // As for TCP itself.
+        let _ = (self.below)(&self.stream).set_linger(Some(Duration::ZERO));
     }
     fn peer_addr(&self) -> Option<SocketAddr> {
         (self.below)(&self.stream).peer_addr().ok()

@@ -19,6 +19,9 @@ const KEPT: usize = 64 << 10;
 /// The least time-out that is asked for: a time-out of zero is none.
 const LEAST: Duration = Duration::from_micros(1);
 
+/// The greatest: a transport may have to do with what fits into the structures of the system.
+const GREATEST: Duration = Duration::from_secs(365 * 86_400);
+
 /// See the header.
 pub(crate) struct Wire<T> {
     pub(crate) transport: T,
@@ -28,12 +31,16 @@ pub(crate) struct Wire<T> {
     write_timeout: Option<Duration>,
     /// A write failed: a part may have been sent, and nothing can follow it.
     pub(crate) broken: bool,
+    /// How often something was sent.
+    sends: u64,
 }
 
 /// The same, for whoever must not know the transport.
 pub(crate) trait Link {
     fn limits(&self) -> &Limits;
     fn out(&mut self) -> &mut Vec<u8>;
+    /// How often something was sent, or begun to be.
+    fn sends(&self) -> u64;
     /// Sends what is in the buffer.
     fn flush(&mut self) -> io::Result<()>;
     /// Sends what is in the buffer and this after it.
@@ -45,7 +52,7 @@ pub(crate) trait Link {
 
 impl<T: Transport> Wire<T> {
     pub(crate) fn new(transport: T, limits: Limits) -> Self {
-        Self { transport, out: Vec::new(), limits, read_timeout: None, write_timeout: None, broken: false }
+        Self { transport, out: Vec::new(), limits, read_timeout: None, write_timeout: None, broken: false, sends: 0 }
     }
 
     fn set_write_timeout(&mut self, timeout: Duration) -> io::Result<()> {
@@ -68,6 +75,7 @@ impl<T: Transport> Wire<T> {
         }
         // Until it is done: unwinding out of a write leaves it broken, too.
         self.broken = true;
+        self.sends += 1;
         self.set_write_timeout(self.limits.write_timeout)?;
         let (mut sent, mut deadline) = (0, None);
         while sent < total {
@@ -114,6 +122,10 @@ impl<T: Transport> Link for Wire<T> {
         &mut self.out
     }
 
+    fn sends(&self) -> u64 {
+        self.sends
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.send(&[])
     }
@@ -123,7 +135,7 @@ impl<T: Transport> Link for Wire<T> {
     }
 
     fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<usize> {
-        let timeout = Some(timeout.max(LEAST));
+        let timeout = Some(timeout.clamp(LEAST, GREATEST));
         if self.read_timeout != timeout {
             self.transport.set_read_timeout(timeout)?;
             self.read_timeout = timeout;

@@ -187,3 +187,102 @@ fn on_a_plain_thread() {
     assert!(said.ends_with("\r\n\r\nhello"), "{said}");
     assert_eq!(serving.join().unwrap().unwrap(), 1);
 }
+
+/// A layer like TLS: what it reads comes in records, and it reads below until it has a whole one.
+struct Records {
+    below: TcpStream,
+    record: Vec<u8>,
+}
+
+/// The length of a record.
+const RECORD: usize = 16 << 10;
+
+impl Read for Records {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.record.len() < RECORD {
+            let mut byte = [0];
+            match self.below.read(&mut byte)? {
+                0 => return Ok(0),
+                _ => self.record.push(byte[0]),
+            }
+        }
+        let count = (&self.record[..]).read(buffer)?;
+        self.record.drain(..count);
+        Ok(count)
+    }
+}
+
+impl Write for Records {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.below.write(buffer)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Slow loris, below a layer: always a byte just in time, but a record would take minutes.
+#[test]
+fn a_record_that_comes_byte_by_byte() {
+    let _watchdog = watchdog(60);
+    let server = Server::builder().head_timeout(Duration::from_millis(200)).bind("127.0.0.1:0").unwrap();
+    let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
+    let serving = std::thread::spawn(move || {
+        let wrap = |below| Ok(Layered::new(Records { below, record: Vec::new() }, |records| &records.below));
+        fibra::run(|| server.serve_over(wrap, |_: &mut Request<'_>| "fine"))
+    });
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    loop {
+        let sent = client.write_all(b"G");
+        match client.read(&mut [0; 1000]) {
+            Ok(1..) => {}
+            Err(error) if sent.is_ok() && error.kind() == io::ErrorKind::WouldBlock => {}
+            // It has closed.
+            _ => break,
+        }
+    }
+    stopper.stop();
+    serving.join().unwrap().unwrap();
+}
+
+/// A layer that never comes to an end, whatever happens below it.
+struct Endless(TcpStream);
+
+impl Read for Endless {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        fibra::sleep(Duration::from_secs(3600));
+        Ok(0)
+    }
+}
+
+impl Write for Endless {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        fibra::sleep(Duration::from_secs(3600));
+        Ok(0)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        fibra::sleep(Duration::from_secs(3600));
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_layer_does_has_an_end() {
+    use fibra_http::Transport;
+
+    let _watchdog = watchdog(60);
+    fibra::run(|| {
+        let listener = fibra::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut layered = Layered::new(Endless(stream), |endless| &endless.0);
+        layered.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        layered.set_write_timeout(Some(Duration::from_millis(5))).unwrap();
+        let timed_out = |done: io::Result<()>| assert_eq!(done.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        timed_out(layered.read(&mut [0; 10]).map(drop));
+        timed_out(layered.write(&[0; 10]).map(drop));
+        timed_out(layered.write_vectored(&[io::IoSlice::new(&[0; 10])]).map(drop));
+        timed_out(layered.flush());
+        timed_out(layered.finish());
+    });
+}

@@ -351,3 +351,45 @@ fn many_fibers_use_files_at_once_and_none_leaks() {
     });
     assert_eq!(support::fds(), before);
 }
+
+// The kernel makes whoever uses the position of a file wait for whoever does so already, perhaps for a device. So while such a call is on
+// the pool, or on its way there, no other is made on a worker.
+#[test]
+fn who_shares_a_position_with_a_call_on_the_pool_does_not_hold_up_the_worker() {
+    let _watchdog = support::watchdog(60);
+    let folder = Folder::new();
+    let path = folder.path("shared");
+    std::fs::write(&path, b"0123456789").unwrap();
+    let runtime = fibra::Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap();
+    runtime.run(|| {
+        let file = File::open(&path).unwrap();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let (began, begins) = fibra::channel::bounded(1);
+        // The only thread of the pool is busy, and so calls stay on their way.
+        let busy = fibra::spawn_blocking(move || {
+            began.send(()).unwrap();
+            wait.recv()
+        });
+        begins.recv().unwrap();
+        fibra::scope(|s| {
+            let all = s.spawn(|| {
+                let mut all = Vec::new();
+                (&file).read_to_end(&mut all).map(|_| all)
+            });
+            fibra::yield_now();
+            let soon = Duration::from_millis(5);
+            assert!(fibra::timeout(soon, || (&file).stream_position()).is_err(), "it goes to the pool");
+            assert!(fibra::timeout(soon, || (&file).read(&mut [0; 4])).is_err(), "it goes to the pool");
+            let mut clone = file.try_clone().unwrap();
+            assert!(fibra::timeout(soon, || clone.rewind()).is_err(), "a clone has the same position");
+            let mut there = [0; 4];
+            // At a place of its own it need not wait; if the file system knows how to read what is in memory.
+            let at_place = fibra::timeout(soon, || file.read_at(&mut there, 2));
+            assert!(at_place.is_err() || &there == b"2345");
+            go.send(()).unwrap();
+            assert_eq!(all.join().unwrap().unwrap(), b"0123456789");
+        });
+        busy.join().unwrap().unwrap();
+        assert_eq!((&file).stream_position().unwrap(), 10, "and back on the worker");
+    });
+}

@@ -397,3 +397,28 @@ fn a_thousand_children() {
     assert_eq!(ended[0], ended[1], "descriptors after 32 and after 1032 children");
     assert_eq!(zombies(), 0);
 }
+
+// `output` sets the streams that nobody has set; a call that is cancelled before the program was started takes that back, too.
+#[test]
+fn an_output_that_was_cancelled_leaves_the_command_as_it_was() {
+    let _watchdog = support::watchdog(60);
+    let runtime = Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap();
+    runtime.run(|| {
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let (began, begins) = fibra::channel::bounded(1);
+        // The only thread of the pool is busy.
+        let busy = fibra::spawn_blocking(move || {
+            began.send(()).unwrap();
+            wait.recv()
+        });
+        begins.recv().unwrap();
+        let mut command = sh("exit 3");
+        assert!(timeout(Duration::from_millis(5), || command.output()).is_err());
+        go.send(()).unwrap();
+        busy.join().unwrap().unwrap();
+        let mut child = command.spawn().unwrap();
+        assert!(child.stdin.is_none() && child.stdout.is_none() && child.stderr.is_none());
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        assert_eq!(command.output().unwrap().status.code(), Some(3));
+    });
+}

@@ -281,3 +281,83 @@ fn an_idle_listener_costs_nothing() {
         assert!(used < Duration::from_millis(100), "{used:?}");
     });
 }
+
+static LATER: AtomicUsize = AtomicUsize::new(0);
+static BELOW_LATER: AtomicUsize = AtomicUsize::new(0);
+
+/// Calls whatever was there before it, as libraries do.
+extern "C" fn of_a_later_library(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    LATER.fetch_add(1, SeqCst);
+    let below = BELOW_LATER.load(SeqCst);
+    // SAFETY: that was a handler with SA_SIGINFO: ours.
+    let below = unsafe {
+        std::mem::transmute::<usize, extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void)>(below)
+    };
+    below(signal, info, context);
+}
+
+// A library goes on top of our handler and calls it. Whoever listens then puts ours on top of the library's: the two must not call each
+// other for ever. And when nobody listens any more, the library is still called, once.
+#[test]
+fn handlers_that_call_each_other_come_to_an_end() {
+    apart("handlers_that_call_each_other_come_to_an_end", || {
+        // SAFETY: the handler only counts.
+        unsafe { libc::signal(libc::SIGUSR1, of_a_library as *const () as libc::sighandler_t) };
+        let first = signal::listen(Signal::USR1).unwrap();
+        // SAFETY: a zeroed sigaction is a valid one, and the handler has the signature that SA_SIGINFO asks for.
+        unsafe {
+            let (mut action, mut below): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
+            action.sa_sigaction = of_a_later_library as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, std::ptr::null(), &mut below), 0);
+            BELOW_LATER.store(below.sa_sigaction, SeqCst);
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+        }
+        let called = |times| {
+            let both = || (CALLED.load(SeqCst), LATER.load(SeqCst));
+            support::eventually(|| both() == (times, times), || format!("{:?}", both()));
+        };
+        let raise = |times| {
+            // On this thread: when it returns, all handlers have.
+            // SAFETY: the call takes no pointers.
+            unsafe { libc::raise(libc::SIGUSR1) };
+            called(times);
+        };
+        raise(1);
+        assert_eq!(first.recv(), Ok(Signal::USR1));
+        let second = signal::listen(Signal::USR1).unwrap();
+        raise(2);
+        assert_eq!((first.recv(), second.recv()), (Ok(Signal::USR1), Ok(Signal::USR1)));
+        drop((first, second));
+        // The first that nobody hears puts things back.
+        raise(3);
+        std::thread::sleep(Duration::from_millis(20));
+        raise(4);
+        let third = signal::listen(Signal::USR1).unwrap();
+        raise(5);
+        assert_eq!(third.recv(), Ok(Signal::USR1));
+    });
+}
+
+// While listeners are being told of a signal they are in no list; a call that fails meanwhile must not think that there are none.
+#[test]
+fn a_listen_that_fails_takes_the_signal_from_nobody() {
+    apart("a_listen_that_fails_takes_the_signal_from_nobody", || {
+        let heard = signal::listen(Signal::USR1).unwrap();
+        let done = AtomicUsize::new(0);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while done.load(SeqCst) == 0 {
+                    // The second is the C library's own, which only the system knows.
+                    assert!(signal::listen([Signal::USR1, Signal::from_raw(32)]).is_err());
+                }
+            });
+            for _ in 0..20_000 {
+                send(Signal::USR1);
+                assert_eq!(heard.recv(), Ok(Signal::USR1));
+            }
+            done.store(1, SeqCst);
+        });
+        std::mem::forget(heard);
+    });
+}

@@ -8,6 +8,8 @@
 //!   signal comes in between.
 //! * **In a child of a fork** nobody waits for the bell. There the handler does what would have happened without it, until somebody listens
 //!   there too. It tells by the number of the process, which the kernel gives it without a lock.
+//! * **Somebody who installs a handler after us** may call ours from theirs. If we then go on top of them, ours is in the chain twice: the
+//!   lower one, which is called by way of them, passes on to what was below it, and not to them again.
 
 use std::ffi::c_int;
 use std::io;
@@ -22,6 +24,12 @@ pub(crate) const SIGNALS: usize = 65;
 static PENDING: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
 /// What handled each before us. Never freed: a handler may be reading it.
 static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
+/// What is below the lowest of ours, if ours was installed once more over somebody who may call it. Never freed, as above.
+static LOWEST: [AtomicPtr<libc::sigaction>; SIGNALS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
+/// The thread on which ours calls the one below. (Of several at once, one is noted: for the others, the one below is called twice.)
+static CHAINING: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
+/// Is ours in the chain, on top of it or somewhere?
+static IN_CHAIN: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
 /// The eventfd, and the process whose it is.
 static BELL: AtomicU32 = AtomicU32::new(u32::MAX);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -40,6 +48,11 @@ impl Bell {
         }
         // SAFETY: just opened, and nobody else's.
         let bell = Self(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        // What came to the parent of this process, and was not taken before the fork, is not ours.
+        for pending in &PENDING {
+            // Relaxed: until the process is said to have a bell, no handler sets it.
+            pending.store(false, Ordering::Relaxed);
+        }
         // Release, both: pairs with the acquire in `handler`; the bell is there before the process is said to have one.
         BELL.store(descriptor.cast_unsigned(), Ordering::Release);
         PROCESS.store(std::process::id(), Ordering::Release);
@@ -59,6 +72,14 @@ impl Bell {
             error if read < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
         }
+    }
+}
+
+impl Drop for Bell {
+    /// Nobody waits for it any more: the number of the descriptor will be somebody else's.
+    fn drop(&mut self) {
+        // Release: as in `open`; from now on the handler is as in a process without a bell.
+        PROCESS.store(0, Ordering::Release);
     }
 }
 
@@ -100,16 +121,22 @@ fn is_ours(action: &libc::sigaction) -> bool {
     action.sa_sigaction == handler as *const () as usize
 }
 
-/// From now on the handler gets this signal. One caller at a time.
-pub(crate) fn install(signal: c_int) -> io::Result<()> {
+/// From now on the handler gets this signal. False: it did already. One caller at a time.
+pub(crate) fn install(signal: c_int) -> io::Result<bool> {
     check(signal)?;
     let before = current_action(signal)?;
     if is_ours(&before) {
-        return Ok(());
+        return Ok(false);
     }
     let slot = slot(signal).expect("checked");
-    // Release: pairs with the acquire in `before`. It is there when the handler is first called.
+    // Relaxed: one caller at a time, here and in `restore`.
+    if IN_CHAIN[slot].load(Ordering::Relaxed) && LOWEST[slot].load(Ordering::Relaxed).is_null() {
+        // Somebody came after us, and may call ours. Release: pairs with the acquire in `at`.
+        LOWEST[slot].store(BEFORE[slot].load(Ordering::Relaxed), Ordering::Release);
+    }
+    // Release: pairs with the acquire in `at`. It is there when the handler is first called.
     BEFORE[slot].store(Box::into_raw(Box::new(before)), Ordering::Release);
+    IN_CHAIN[slot].store(true, Ordering::Relaxed);
     // SAFETY: a zeroed sigaction is a valid one, and `handler` has the signature that SA_SIGINFO asks for.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -118,21 +145,39 @@ pub(crate) fn install(signal: c_int) -> io::Result<()> {
         // One at a time: what the system puts on the stack for each leaves no room there for several.
         libc::sigfillset(&mut action.sa_mask);
         match libc::sigaction(signal, &action, std::ptr::null_mut()) {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
+            0 => Ok(true),
+            _ => {
+                let error = io::Error::last_os_error();
+                leave_top(slot);
+                Err(error)
+            }
         }
+    }
+}
+
+/// Ours is not on top any more; it may still be below somebody who calls it.
+fn leave_top(slot: usize) {
+    // Relaxed, the loads and the flag: one caller at a time.
+    let lowest = LOWEST[slot].load(Ordering::Relaxed);
+    if lowest.is_null() {
+        IN_CHAIN[slot].store(false, Ordering::Relaxed);
+    } else {
+        // Release: pairs with the acquire in `at`.
+        BEFORE[slot].store(lowest, Ordering::Release);
     }
 }
 
 /// Whatever handled it before us does so again, unless somebody came after us. True: from now on, or since an earlier call, the system does
 /// with it what it does by itself, so a signal that came before that has not had its effect. One caller at a time.
 pub(crate) fn restore(signal: c_int) -> bool {
-    let (Some(before), Ok(current)) = (before(signal), current_action(signal)) else { return false };
+    let Some(slot) = slot(signal) else { return false };
+    let (Some(before), Ok(current)) = (at(&BEFORE[slot]), current_action(signal)) else { return false };
     if !is_ours(&current) {
         return current.sa_sigaction == libc::SIG_DFL;
     }
     // SAFETY: an action that the system has given.
     unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
+    leave_top(slot);
     before.sa_sigaction == libc::SIG_DFL
 }
 
@@ -142,11 +187,11 @@ pub(crate) fn send_to_self(signal: c_int) {
     unsafe { libc::kill(libc::getpid(), signal) };
 }
 
-fn before(signal: c_int) -> Option<&'static libc::sigaction> {
-    // Acquire: pairs with the release in `install`.
-    let before = BEFORE[slot(signal)?].load(Ordering::Acquire);
+fn at(place: &AtomicPtr<libc::sigaction>) -> Option<&'static libc::sigaction> {
+    // Acquire: pairs with the releases in `install` and `leave_top`.
+    let action = place.load(Ordering::Acquire);
     // SAFETY: made of a box that is never freed.
-    unsafe { before.as_ref() }
+    unsafe { action.as_ref() }
 }
 
 extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -154,23 +199,36 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut l
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the call takes nothing.
     let process = unsafe { libc::getpid() };
+    // The system calls it with no other.
+    let Some(slot) = slot(signal) else { return };
+    // Before `restore`, which may change it.
+    let (before, lowest) = (at(&BEFORE[slot]), at(&LOWEST[slot]));
+    // SAFETY: the call takes nothing. Zero, which is no thread's, unless ours may be called by ours.
+    let thread = lowest.map_or(0, |_| unsafe { libc::syscall(libc::SYS_gettid) } as u32);
+    // Relaxed, here and below: only what this thread itself has written counts.
+    let is_lower = lowest.is_some() && CHAINING[slot].load(Ordering::Relaxed) == thread;
     // Acquire, here and below: pairs with the releases in `open`.
     if PROCESS.load(Ordering::Acquire) == process as u32 {
-        if let Some(slot) = slot(signal) {
-            // AcqRel: pairs with `take_pending`; the ring comes after it.
-            PENDING[slot].swap(true, Ordering::AcqRel);
-        }
+        // Also if it was noted a moment ago: whoever jumps out of a handler leaves his thread noted as being in it. AcqRel: pairs with
+        // `take_pending`; the ring comes after it.
+        PENDING[slot].swap(true, Ordering::AcqRel);
         let one = 1_u64;
         // Acquire: as above.
         let bell = BELL.load(Ordering::Acquire).cast_signed();
         // SAFETY: the eight bytes are valid for reading. If the counter is full it has been ringing for long.
         unsafe { libc::write(bell, (&raw const one).cast(), size_of::<u64>()) };
-    } else if restore(signal) {
+    } else if !is_lower && restore(signal) {
         // A child of a fork. It takes effect when this handler is over: until then the signal is blocked.
         send_to_self(signal);
     }
-    if let Some(before) = before(signal) {
+    if is_lower {
+        lowest.into_iter().for_each(|lowest| chain(lowest, signal, info, context));
+    } else if let Some(before) = before {
+        // Relaxed, both: as above.
+        CHAINING[slot].store(thread, Ordering::Relaxed);
         chain(before, signal, info, context);
+        // Unless another thread is in it now.
+        let _ = CHAINING[slot].compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
@@ -210,5 +268,15 @@ mod tests {
         // Kept by the C library for itself.
         assert!(install(32).is_err());
         check(libc::SIGTERM).unwrap();
+    }
+
+    #[test]
+    fn a_bell_begins_with_nothing_and_ends_with_nobody() {
+        PENDING[libc::SIGWINCH as usize].store(true, Ordering::SeqCst);
+        let bell = Bell::open().unwrap();
+        assert!(!take_pending(libc::SIGWINCH), "it came to the parent, before a fork");
+        assert_eq!(PROCESS.load(Ordering::SeqCst), std::process::id());
+        drop(bell);
+        assert_eq!(PROCESS.load(Ordering::SeqCst), 0, "the descriptor is somebody else's now");
     }
 }

@@ -1,6 +1,9 @@
 //! An open file.
 //!
 //! A read first takes what is in memory (`driver::file::read_at_once`); everything else that could wait for a device is a call on the pool.
+//!
+//! The kernel has a lock around the position of a file, held through every call that uses it: whoever reads while another thread waits for
+//! the device waits with it, also if he only asks for what is in memory. So while such a call is on the pool, the others go there too.
 
 use std::fmt;
 use std::fs::{FileTimes, Metadata, Permissions};
@@ -9,10 +12,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{OpenOptions, call};
 use crate::driver::file::{HERE, read_at_once};
+use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::sched::current;
 use crate::wait::park;
 
@@ -42,6 +47,8 @@ const MOST_BUFFERS: usize = 1024;
 /// ```
 pub struct File {
     inner: std::fs::File,
+    /// Calls on the pool, or on their way there, that hold the kernel's lock on the position. Clones share both.
+    moving: Arc<AtomicU32>,
 }
 
 impl File {
@@ -119,7 +126,8 @@ impl File {
     /// # Errors
     /// There are no descriptors left.
     pub fn try_clone(&self) -> io::Result<Self> {
-        self.inner.try_clone().map(Self::from)
+        let inner = self.inner.try_clone()?;
+        Ok(Self { inner, moving: self.moving.clone() })
     }
 
     /// Changes its permissions.
@@ -158,11 +166,36 @@ impl File {
     /// Reads what is in memory, if that is worth it here.
     fn at_once(&self, buffers: &mut [IoSliceMut<'_>], offset: i64) -> Option<usize> {
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        if current::worker().is_none() || wanted > AT_ONCE || buffers.len() > MOST_BUFFERS {
+        let may_wait = offset == HERE && self.is_moving();
+        if may_wait || current::worker().is_none() || wanted > AT_ONCE || buffers.len() > MOST_BUFFERS {
             return None;
         }
         park::entry();
         read_at_once(self.inner.as_fd(), buffers, offset)
+    }
+}
+
+impl File {
+    /// Is there a call on the pool that uses the position?
+    fn is_moving(&self) -> bool {
+        // Relaxed: a hint. Whoever misses one that has just begun waits for it, as in std.
+        self.moving.load(Ordering::Relaxed) > 0
+    }
+
+    /// Makes a call that uses the position, and may wait for a device.
+    #[track_caller]
+    fn call_moving<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
+        struct Moving<'a>(&'a AtomicU32);
+        impl Drop for Moving<'_> {
+            fn drop(&mut self) {
+                // Relaxed: as in `is_moving`.
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        // Relaxed: as in `is_moving`.
+        self.moving.fetch_add(1, Ordering::Relaxed);
+        let _moving = Moving(&self.moving);
+        call(f)
     }
 }
 
@@ -182,37 +215,37 @@ impl Read for &File {
         if let Some(read) = self.at_once(&mut [IoSliceMut::new(buffer)], HERE) {
             return Ok(read);
         }
-        call(|| uninterrupted(|| (&self.inner).read(buffer)))
+        self.call_moving(|| uninterrupted(|| (&self.inner).read(buffer)))
     }
     #[track_caller]
     fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         if let Some(read) = self.at_once(buffers, HERE) {
             return Ok(read);
         }
-        call(|| uninterrupted(|| (&self.inner).read_vectored(buffers)))
+        self.call_moving(|| uninterrupted(|| (&self.inner).read_vectored(buffers)))
     }
     #[track_caller]
     fn read_to_end(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        call(|| (&self.inner).read_to_end(buffer))
+        self.call_moving(|| (&self.inner).read_to_end(buffer))
     }
     #[track_caller]
     fn read_to_string(&mut self, text: &mut String) -> io::Result<usize> {
-        call(|| (&self.inner).read_to_string(text))
+        self.call_moving(|| (&self.inner).read_to_string(text))
     }
 }
 
 impl Write for &File {
     #[track_caller]
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        call(|| uninterrupted(|| (&self.inner).write(buffer)))
+        self.call_moving(|| uninterrupted(|| (&self.inner).write(buffer)))
     }
     #[track_caller]
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        call(|| uninterrupted(|| (&self.inner).write_vectored(buffers)))
+        self.call_moving(|| uninterrupted(|| (&self.inner).write_vectored(buffers)))
     }
     #[track_caller]
     fn write_all(&mut self, buffer: &[u8]) -> io::Result<()> {
-        call(|| (&self.inner).write_all(buffer))
+        self.call_moving(|| (&self.inner).write_all(buffer))
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
@@ -223,9 +256,9 @@ impl Seek for &File {
     #[track_caller]
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match to {
-            // How long it is may have to be asked from afar.
-            SeekFrom::End(_) => call(|| (&self.inner).seek(to)),
-            SeekFrom::Start(_) | SeekFrom::Current(_) => (&self.inner).seek(to),
+            // But not the end: how long it is may have to be asked from afar.
+            SeekFrom::Start(_) | SeekFrom::Current(_) if !self.is_moving() => (&self.inner).seek(to),
+            _ => self.call_moving(|| (&self.inner).seek(to)),
         }
     }
 }
@@ -301,7 +334,7 @@ impl FileExt for File {
 
 impl From<std::fs::File> for File {
     fn from(inner: std::fs::File) -> Self {
-        Self { inner }
+        Self { inner, moving: Arc::default() }
     }
 }
 

@@ -190,26 +190,32 @@ impl Command {
     /// As [`spawn`](Self::spawn) and [`Child::wait_with_output`].
     #[track_caller]
     pub fn output(&mut self) -> io::Result<Output> {
+        self.set_the_others([Stdio::null, Stdio::piped, Stdio::piped]);
+        // The next call decides anew, also if this one is cancelled.
+        let spawned = Undo(self).0.spawn();
+        spawned?.wait_with_output()
+    }
+
+    /// Sets those of the three streams that were not set.
+    fn set_the_others(&mut self, [stdin, stdout, stderr]: [fn() -> Stdio; 3]) {
         if !self.stdin {
-            self.inner.stdin(Stdio::null());
+            self.inner.stdin(stdin());
         }
         if !self.stdout {
-            self.inner.stdout(Stdio::piped());
+            self.inner.stdout(stdout());
         }
         if !self.stderr {
-            self.inner.stderr(Stdio::piped());
+            self.inner.stderr(stderr());
         }
-        let child = self.spawn();
-        // The next call decides anew.
-        let reset = [(self.stdin, 0), (self.stdout, 1), (self.stderr, 2)];
-        for (_, stream) in reset.into_iter().filter(|(was_set, _)| !was_set) {
-            match stream {
-                0 => self.inner.stdin(Stdio::inherit()),
-                1 => self.inner.stdout(Stdio::inherit()),
-                _ => self.inner.stderr(Stdio::inherit()),
-            };
-        }
-        child?.wait_with_output()
+    }
+}
+
+/// Takes back what [`Command::output`] has set.
+struct Undo<'a>(&'a mut Command);
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        self.0.set_the_others([Stdio::inherit, Stdio::inherit, Stdio::inherit]);
     }
 }
 

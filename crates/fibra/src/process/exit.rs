@@ -79,7 +79,15 @@ impl Exit {
         }
         let limit = limit.map_or(Limit::Never, Limit::After);
         let ask = Ask { direction: Direction::Read, reason: WaitReason::ChildExit, site, limit };
-        self.tells()?.operate(ask, |_| self.has_exited())
+        match self.tells() {
+            Ok(tells) => tells.operate(ask, |_| self.has_exited()),
+            Err(error) => self.after_all(error),
+        }
+    }
+
+    /// It cannot be waited for; perhaps because somebody else has just been told of its exit, and its number is gone.
+    fn after_all(&self, error: io::Error) -> io::Result<ExitStatus> {
+        self.try_wait()?.ok_or(error)
     }
 }
 
@@ -171,8 +179,12 @@ impl Arm for ExitArm<'_> {
     type Output = io::Result<ExitStatus>;
 
     fn finish(&mut self) -> io::Result<ExitStatus> {
-        // It won by what the kernel said: now std takes note.
-        self.offer.status.take().unwrap_or_else(|| self.offer.exit.wait(None, self.offer.site))
+        match self.offer.status.take() {
+            Some(Err(error)) => self.offer.exit.after_all(error),
+            Some(status) => status,
+            // It won by what the kernel said: now std takes note.
+            None => self.offer.exit.wait(None, self.offer.site),
+        }
     }
 }
 
@@ -188,6 +200,27 @@ mod tests {
     use crate::scope::{run, spawn};
     use std::io::Write;
     use std::process::{Command, Stdio};
+
+    // Two wait; the other one was told, and took the process out of the table, just before this one asked for a descriptor.
+    #[test]
+    fn who_comes_too_late_for_a_descriptor_gets_the_status() {
+        let exit = Exit::new(Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap());
+        await_exit(exit.process);
+        let arm_that_failed = |exit: &Exit| {
+            let mut arm = ExitArm::new(exit);
+            assert!(arm.offer.note(Err(io::Error::from_raw_os_error(libc::ESRCH))));
+            arm.finish()
+        };
+        assert_eq!(exit.try_wait().unwrap().unwrap().code(), Some(3));
+        assert_eq!(exit.after_all(io::Error::from_raw_os_error(libc::ESRCH)).unwrap().code(), Some(3));
+        assert_eq!(arm_that_failed(&exit).unwrap().code(), Some(3));
+        let mut running = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let input = running.stdin.take();
+        let exit = Exit::new(running);
+        assert_eq!(arm_that_failed(&exit).unwrap_err().raw_os_error(), Some(libc::ESRCH), "it has not exited");
+        drop(input);
+        assert!(exit.wait(None, Location::caller()).unwrap().success());
+    }
 
     // What a kernel without pidfds gets.
     #[test]

@@ -65,13 +65,18 @@ pub(crate) fn listen(listener: Box<dyn Listener>, signals: &[i32]) -> io::Result
     state.listeners.retain(|listener| !listener.is_gone());
     state.listeners.push(listener);
     // After it is in the list: what comes from now on is heard.
-    let installed = signals.iter().try_for_each(|signal| signal::install(*signal));
+    let mut new = Vec::new();
+    let installed = signals.iter().try_for_each(|signal| {
+        if signal::install(*signal)? {
+            new.push(*signal);
+        }
+        Ok(())
+    });
     if installed.is_err() {
         state.listeners.pop();
-        for signal in signals {
-            if !state.has_listener(*signal) {
-                signal::restore(*signal);
-            }
+        // Only these: who else listens may not be in the list, because they are being told of something.
+        for signal in new {
+            signal::restore(signal);
         }
     }
     installed
