@@ -372,11 +372,11 @@ fn who_shares_a_position_with_a_call_on_the_pool_does_not_hold_up_the_worker() {
         });
         begins.recv().unwrap();
         fibra::scope(|s| {
-            let all = s.spawn(|| {
+            let all = s.spawn_local(|| {
                 let mut all = Vec::new();
                 (&file).read_to_end(&mut all).map(|_| all)
             });
-            fibra::yield_now();
+            fibra::yield_now(); // It is local, so it has begun when this returns.
             let soon = Duration::from_millis(5);
             assert!(fibra::timeout(soon, || (&file).stream_position()).is_err(), "it goes to the pool");
             assert!(fibra::timeout(soon, || (&file).read(&mut [0; 4])).is_err(), "it goes to the pool");
