@@ -1,42 +1,15 @@
 //! In steady state a simple request costs no allocation: counted on the server's thread.
 #![cfg(not(any(fibra_asan, fibra_tsan)))] // They have allocators of their own.
 
+#[path = "../../fibra/tests/support/counting.rs"]
+mod counting;
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{Read, Write};
 
 use fibra_http::{Limits, Request, Response, serve_connection};
 use support::watchdog;
-
-struct Counting;
-
-thread_local! {
-    // Constant and without a destructor: reaching it allocates nothing.
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is passed on to the system's allocator; counting does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Requests until everything has grown to its size, and requests that are counted.
 const WARM: usize = 200;
@@ -52,9 +25,9 @@ fn allocations(request: &str, group: usize, handler: fn(&mut Request<'_>) -> Res
             let served = serve_connection(server, &Limits::default(), |request: &mut Request<'_>| {
                 calls.set(calls.get() + 1);
                 if calls.get() == WARM {
-                    first.set(ALLOCATIONS.get());
+                    first.set(counting::so_far());
                 } else if calls.get() == WARM + COUNTED {
-                    last.set(ALLOCATIONS.get());
+                    last.set(counting::so_far());
                 }
                 handler(request)
             });

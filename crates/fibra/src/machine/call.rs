@@ -17,10 +17,10 @@ use std::task::{Context, Poll};
 use super::machine::Machine;
 use super::mail::{Bell, Post};
 use super::mesh::{Mesh, discard};
-use super::node::{ABANDONED, CANCELLED, Link, MachineRef, NodeRef, UNREACHABLE};
+use super::node::{ABANDONED, CANCELLED, MachineRef, NodeRef, UNREACHABLE};
 use super::op::{Cancel, Done, Op};
 use super::pool::OpPool;
-use super::port::Message;
+use super::port::{Chain, Message};
 use crate::prim::sync::Arc;
 
 /// The thread number of a source that is no loop. No mesh has it.
@@ -129,13 +129,8 @@ impl Mailbox {
     /// The answer, if it has come. Others are of calls that gave up, and end here.
     fn open(&self, id: u64) -> Option<Done> {
         let mut found = None;
-        let mut link: *mut Link = self.0.mail.take_all();
-        while !link.is_null() {
-            // SAFETY: in the mail until now, so part of a living node.
-            let next = unsafe { &*link }.next();
-            // SAFETY: it was given up for the mail, and is taken out once.
-            let message = unsafe { Message::from_link(link) };
-            link = next;
+        // SAFETY: what is in the mail was given up for it, and is taken out once.
+        for message in unsafe { Chain::new(self.0.mail.take_all()) } {
             if let Message::Completion(mut done) = message {
                 done.owned.arrive();
                 if done.id().0 == id {

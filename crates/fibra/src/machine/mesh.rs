@@ -11,7 +11,7 @@
 use std::fmt;
 
 use super::mail::Post;
-use super::port::Message;
+use super::port::Chain;
 use super::routing::unreachable_now;
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::sync::Arc;
@@ -142,13 +142,6 @@ impl fmt::Debug for Stopper {
 
 /// Closes the mail of a loop. What is in it ends or goes home.
 pub(super) fn discard(post: &Post) {
-    let mut link = post.mail.close();
-    while !link.is_null() {
-        // SAFETY: in the mail until now, so part of a living node.
-        let next = unsafe { &*link }.next();
-        // SAFETY: it was given up for the mail, and is taken out once.
-        let message = unsafe { Message::from_link(link) };
-        link = next;
-        unreachable_now(message);
-    }
+    // SAFETY: what is in the mail was given up for it, and is taken out once.
+    unsafe { Chain::new(post.mail.close()) }.for_each(unreachable_now);
 }

@@ -294,6 +294,32 @@ impl Message {
     }
 }
 
+/// A chain of messages that came out of somebody's mail, or could not get in; to be taken one by one, oldest first.
+pub(super) struct Chain(*mut Link);
+
+impl Chain {
+    /// # Safety
+    /// Each link of the chain came from [`Message::into_link`] or from a node's own ring or drop, and belongs to the caller, who gives it
+    /// up.
+    pub(super) unsafe fn new(oldest: *mut Link) -> Self {
+        Self(oldest)
+    }
+}
+
+impl Iterator for Chain {
+    type Item = Message;
+    fn next(&mut self) -> Option<Message> {
+        let link = self.0;
+        if link.is_null() {
+            return None;
+        }
+        // SAFETY: the chain is ours (see `new`), so the link is part of a living node.
+        self.0 = unsafe { &*link }.next();
+        // SAFETY: out of the chain now, and taken back this once.
+        Some(unsafe { Message::from_link(link) })
+    }
+}
+
 impl From<Request> for Message {
     fn from(request: Request) -> Self {
         Self::Submission(request)

@@ -33,7 +33,7 @@ use super::machine::Machine;
 use super::mesh::{Seat, discard};
 use super::node::{CANCELLED, MachineRef, NOWHERE, UNREACHABLE};
 use super::op::{Cancel, Done, Notice, OP_TIMER, Request, Timestamp};
-use super::port::{Message, Port, Ports, Queue};
+use super::port::{Chain, Message, Port, Ports, Queue};
 use super::routing::{APP, Mark, Owner, PLATFORM, Routing, unreachable_now};
 use super::table::Table;
 use super::timer::Expired;
@@ -192,15 +192,8 @@ impl Machines {
 
     /// Phase 3. Bounded: what is sent meanwhile is for the next round.
     fn open_mail(&mut self) {
-        let mut link = self.routing.post.mail.take_all();
-        while !link.is_null() {
-            // SAFETY: in the mail until now, so part of a living node.
-            let next = unsafe { &*link }.next();
-            // SAFETY: it was given up for the mail, and is taken out once.
-            let message = unsafe { Message::from_link(link) };
-            link = next;
-            self.route(message);
-        }
+        // SAFETY: what is in the mail was given up for it, and is taken out once.
+        unsafe { Chain::new(self.routing.post.mail.take_all()) }.for_each(|message| self.route(message));
     }
 
     fn route_orphans(&mut self) {

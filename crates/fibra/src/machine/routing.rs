@@ -20,7 +20,7 @@ use super::mail::{Post, reverse};
 use super::mesh::Mesh;
 use super::node::{Link, MachineRef, NodeRef, Owned, UNREACHABLE};
 use super::op::{Cancel, OP_TIMER, OpId, Request, Timestamp};
-use super::port::{Message, NotInFlight, Queue};
+use super::port::{Chain, Message, NotInFlight, Queue};
 use super::table::Table;
 use super::timer::{Timer, Timers};
 use crate::prim::sync::Arc;
@@ -133,16 +133,10 @@ impl Outbox {
 
     /// Oldest first, as it would have arrived.
     fn discard(&mut self) {
-        let mut link = reverse(std::mem::replace(&mut self.newest, ptr::null_mut()));
+        let oldest = reverse(std::mem::replace(&mut self.newest, ptr::null_mut()));
         self.oldest = ptr::null_mut();
-        while !link.is_null() {
-            // SAFETY: in the chain, and out of it now.
-            let next = unsafe { &*link }.next();
-            // SAFETY: put in by `push`; taken out once.
-            let message = unsafe { Message::from_link(link) };
-            link = next;
-            unreachable_now(message);
-        }
+        // SAFETY: put in by `push`, and out of the outbox now.
+        unsafe { Chain::new(oldest) }.for_each(unreachable_now);
     }
 }
 
