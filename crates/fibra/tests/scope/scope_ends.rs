@@ -1,11 +1,10 @@
 //! Scopes through the public API: borrowing, results, errors, panics, deadlines, tokens, draining, shields, on fibers and on threads.
 
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use crate::support;
 use fibra::channel::{bounded, rendezvous, unbounded};
 use fibra::{CancelReason, CancelToken, Runtime, Scope, ScopeError, TryScopeError};
 
