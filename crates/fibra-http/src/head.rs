@@ -18,6 +18,9 @@ use crate::target::{self, Parts};
 /// Header fields that are parsed on the stack. More, if the limit allows them, are parsed once more on the heap.
 const FIELDS_ON_STACK: usize = 64;
 
+/// Room for more header fields than these is given back with the next request.
+const KEPT_FIELDS: usize = 256;
+
 /// The version of a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Version {
@@ -97,7 +100,10 @@ pub(crate) fn find(bytes: &[u8], search: &mut Search, limits: &Limits, index: &m
     let fields = limits.max_headers.min(FIELDS_ON_STACK);
     let is_there = match parse(bytes, &mut on_stack[..fields], limits, index) {
         Err(HeadError::TooManyHeaders) if limits.max_headers > FIELDS_ON_STACK => {
-            let mut on_heap = vec![MaybeUninit::uninit(); limits.max_headers];
+            // What arrived decides how much is allocated, not the limit: each field ends a line or is the one behind the last line, and the
+            // first line is none.
+            let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+            let mut on_heap = vec![MaybeUninit::uninit(); limits.max_headers.min(lines)];
             parse(bytes, &mut on_heap, limits, index)?
         }
         done => done?,
@@ -179,6 +185,7 @@ fn other_version(bytes: &[u8]) -> Result<bool, HeadError> {
 /// Reads the fields that concern the connection.
 fn interpret(fields: &[Header<'_>], head: &[u8], limits: &Limits, index: &mut Index) -> Result<(), HeadError> {
     index.fields.clear();
+    index.fields.shrink_to(KEPT_FIELDS);
     index.host = None;
     index.expects_continue = false;
     index.keep_alive = index.version == Version::Http11;
