@@ -4,7 +4,7 @@
 //! `encode`, `wire`.
 //!
 //! ```text
-//!  ┌──▶ a head is in the buffer? ── no ─▶ flush; wait: idle if the buffer is empty ── end, or too late ──▶ close
+//!  ┌──▶ a head is in the buffer? ── no ─▶ flush; wait: idle if no byte of a head came ── end, or too late ─▶ close
 //!  │         │ yes                                                                                          ▲
 //!  │         ▼                                                                                              │
 //!  │    handler ── response, into the buffer or out ── what is left of the body is read away ── must close ─┘
@@ -15,8 +15,12 @@
 //! * Only the wait for the first byte of a request is idle: a server that drains may end it ([`Gate`]). Whoever has begun to send a request
 //!   is answered.
 //! * Every answer is flushed before a wait and before the connection is closed.
+//! * Each wait has a deadline that no byte moves. A new connection has one, from its beginning to the end of its first head; after an
+//!   answer there is one for the silence (empty lines are silence) and, from the first byte of a head, one for the head.
+//! * A panic of this code or of the transport ends the connection and nothing else; a request that was begun and not answered gets 500.
 
 use std::any::Any;
+use std::io;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
@@ -45,8 +49,8 @@ const KEPT: usize = 32 << 10;
 /// Answers that are collected for pipelined requests are sent when there are so many bytes of them.
 const BATCH: usize = 32 << 10;
 
-/// How much is read from a connection that lingers, at most.
-const MOST_LINGERING: usize = 1 << 20;
+/// The buffer for what is read from a connection that lingers, once so much has come.
+const LINGERING_ROOM: usize = 32 << 10;
 
 /// The longest time-out: time-outs are added to one another.
 const LONG: Duration = Duration::from_secs(365 * 86_400);
@@ -73,16 +77,18 @@ const LONG: Duration = Duration::from_secs(365 * 86_400);
 /// ```
 ///
 /// # Errors
-/// A request was refused, a handler panicked, or the connection failed. It is closed in any case.
+/// The limits are not possible, a request was refused, a handler or the transport panicked, or the connection failed. It is closed in any
+/// case.
 pub fn serve_connection<T, F, R>(transport: T, limits: &Limits, handler: F) -> Result<u64, ConnectionError>
 where
     T: Transport,
     F: Fn(&mut Request<'_>) -> R,
     R: IntoResponse,
 {
+    limits.check()?;
     let mut connection = Connection::new(transport, limits.clone());
     let ended = connection.run(&handler, None, &|_| {});
-    connection.conclude(ended)
+    connection.conclude(ended, None)
 }
 
 /// See the header.
@@ -93,7 +99,22 @@ pub(crate) struct Connection<T> {
     wire: Wire<T>,
     /// Requests that were answered.
     answered: u64,
+    /// By when the first head must be there.
+    first_head_ends: Instant,
+    /// What a client that waits may expect, should this code panic.
+    phase: Phase,
     taken_over: Option<TakeOver>,
+}
+
+/// Where a connection is between two heads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Nothing of an answer to the request in the buffer has been made; there may be no request.
+    Unanswered,
+    /// A part of the answer may be in the buffer, or sent.
+    Answering,
+    /// The request in the buffer has its answer.
+    Answered,
 }
 
 /// How a connection came to its end.
@@ -124,6 +145,11 @@ impl Input {
 
     fn is_empty(&self) -> bool {
         self.start == self.end
+    }
+
+    /// Is nothing here but, at most, the first half of an empty line?
+    fn is_blank(&self) -> bool {
+        matches!(self.bytes(), [] | [b'\r'])
     }
 
     /// Makes room for at least one more byte, for a head of at most `longest` bytes.
@@ -184,14 +210,29 @@ impl<T: Transport> Connection<T> {
             input: Input { buffer: Vec::new(), start: 0, end: 0, search: Search::default() },
             index: Index::default(),
             body: body::State::default(),
+            first_head_ends: Instant::after(limits.head_timeout),
             wire: Wire::new(transport, limits),
             answered: 0,
+            phase: Phase::Unanswered,
             taken_over: None,
         }
     }
 
-    /// Serves requests. Errors that do not end the connection are told to `report`.
+    /// Serves requests. Errors that do not end the connection are told to `report`. A panic is an error.
     pub(crate) fn run<F, R>(
+        &mut self,
+        handler: &F,
+        gate: Option<&Gate>,
+        report: &dyn Fn(&ConnectionError),
+    ) -> Result<End, ConnectionError>
+    where
+        F: Fn(&mut Request<'_>) -> R,
+        R: IntoResponse,
+    {
+        guarded(|| self.serve(handler, gate, report))
+    }
+
+    fn serve<F, R>(
         &mut self,
         handler: &F,
         gate: Option<&Gate>,
@@ -206,6 +247,7 @@ impl<T: Transport> Connection<T> {
                 return Ok(end);
             }
             let sent = self.handle(handler, gate)?;
+            self.phase = Phase::Answered;
             self.answered += 1;
             if let Some(error) = &sent.error {
                 report(error);
@@ -239,10 +281,15 @@ impl<T: Transport> Connection<T> {
 
     /// Until the head of a request is there, and the index of it is made.
     fn await_head(&mut self, gate: Option<&Gate>) -> Result<ControlFlow<End>, ConnectionError> {
-        let mut deadline = None;
+        // See the header.
+        let is_new = self.answered == 0;
+        let mut silence_ends = is_new.then_some(self.first_head_ends);
+        let mut head_ends = silence_ends;
+        let mut has_tried = false;
         loop {
             self.input.skip_empty_lines();
-            if !self.input.is_empty() {
+            let is_idle = self.input.is_blank();
+            if !is_idle {
                 let Self { input, index, wire, .. } = self;
                 let mut search = input.search;
                 if head::find(input.bytes(), &mut search, &wire.limits, index)? {
@@ -253,58 +300,79 @@ impl<T: Transport> Connection<T> {
             }
             self.wire.flush()?;
             self.input.make_room(self.wire.limits.max_head_bytes);
-            if self.input.is_empty() && deadline.is_none() {
-                if let ControlFlow::Break(end) = self.wait_idly(gate)? {
-                    return Ok(ControlFlow::Break(end));
+            if is_idle {
+                let remaining = match silence_ends {
+                    Some(until) => until.remaining(),
+                    None => {
+                        let all = self.wire.limits.idle_timeout;
+                        silence_ends = Some(Instant::after(all));
+                        all
+                    }
+                };
+                // Bytes that are there already are read without waiting, however late it is: once, if it is this server that was slow.
+                let has_time = !(remaining.is_zero() && std::mem::replace(&mut has_tried, true));
+                match self.wait_idly(gate, has_time.then_some(remaining)) {
+                    Silence::Broken => continue,
+                    Silence::Ended(end) => return Ok(ControlFlow::Break(end)),
+                    Silence::TooLong if is_new => return Err(HeadError::TimedOut.into()),
+                    // To be silent is no error of a client that has its answer; and it might take a 408 for the answer to a next request.
+                    Silence::TooLong => return Ok(ControlFlow::Break(End::Closed)),
                 }
-                continue;
             }
-            let until: Instant = *deadline.get_or_insert_with(|| Instant::after(self.wire.limits.head_timeout));
+            let until = *head_ends.get_or_insert_with(|| Instant::after(self.wire.limits.head_timeout));
             let remaining = until.remaining();
             if remaining.is_zero() {
                 return Err(HeadError::TimedOut.into());
             }
-            match self.wire.read(&mut self.input.buffer[self.input.end..], remaining) {
+            match self.read_more(remaining) {
                 // It went away in the middle of a head: there is nobody to answer.
                 Ok(0) => return Ok(ControlFlow::Break(End::Closed)),
-                Ok(count) => self.input.end += count,
+                Ok(_) => {}
                 Err(error) if is_timeout(&error) => return Err(HeadError::TimedOut.into()),
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// The wait for the first byte of a request.
-    fn wait_idly(&mut self, gate: Option<&Gate>) -> Result<ControlFlow<End>, ConnectionError> {
-        let limits = &self.wire.limits;
-        let timeout = if self.answered == 0 { limits.head_timeout } else { limits.idle_timeout };
+    /// The wait for the first byte of a request, if there is time left for one.
+    fn wait_idly(&mut self, gate: Option<&Gate>, timeout: Option<Duration>) -> Silence {
         if gate.is_some_and(|gate| !gate.enter_idle()) {
-            return Ok(ControlFlow::Break(End::Draining));
+            return Silence::Ended(End::Draining);
         }
-        let read = self.wire.read(&mut self.input.buffer[self.input.end..], timeout);
-        if let Ok(count) = read {
-            self.input.end += count;
-        }
+        let read = match timeout {
+            Some(timeout) => self.read_more(timeout),
+            None => Err(io::ErrorKind::TimedOut.into()),
+        };
         let goes_on = gate.is_none_or(Gate::leave_idle);
         match read {
-            Ok(0) => Ok(ControlFlow::Break(End::Closed)),
-            Ok(_) if goes_on => Ok(ControlFlow::Continue(())),
-            Ok(_) => Ok(ControlFlow::Break(End::Draining)),
-            Err(error) if is_timeout(&error) => Ok(ControlFlow::Break(End::Closed)),
+            Ok(0) => Silence::Ended(End::Closed),
+            Ok(_) if goes_on => Silence::Broken,
+            Err(error) if is_timeout(&error) && goes_on => Silence::TooLong,
             // Reset between two requests: gone, like any other.
-            Err(_) => Ok(ControlFlow::Break(End::Closed)),
+            Err(error) if !is_timeout(&error) => Silence::Ended(End::Closed),
+            _ => Silence::Ended(End::Draining),
         }
     }
 
+    /// Reads into the room behind what has come.
+    fn read_more(&mut self, timeout: Duration) -> io::Result<usize> {
+        let count = self.wire.read(&mut self.input.buffer[self.input.end..], timeout)?;
+        self.input.end += count;
+        Ok(count)
+    }
+
     /// The server drains, and the idle wait was ended: has a request come in the meantime?
-    pub(crate) fn has_request(&mut self) -> bool {
-        if self.input.is_empty() {
-            self.input.make_room(self.wire.limits.max_head_bytes);
-            if let Ok(count) = self.wire.read(&mut self.input.buffer[self.input.end..], Duration::ZERO) {
-                self.input.end += count;
+    pub(crate) fn has_request(&mut self) -> Result<bool, ConnectionError> {
+        guarded(|| {
+            self.input.skip_empty_lines();
+            if self.input.is_blank() {
+                self.input.make_room(self.wire.limits.max_head_bytes);
+                // What cannot be read is no request.
+                let _ = self.read_more(Duration::ZERO);
+                self.input.skip_empty_lines();
             }
-        }
-        !self.input.is_empty()
+            Ok(!self.input.is_blank())
+        })
     }
 
     /// Calls the handler and sends what it returns.
@@ -313,7 +381,7 @@ impl<T: Transport> Connection<T> {
         F: Fn(&mut Request<'_>) -> R,
         R: IntoResponse,
     {
-        let Self { input, index, body, wire, answered, .. } = self;
+        let Self { input, index, body, wire, answered, phase, .. } = self;
         let index = &*index;
         let limits = &wire.limits;
         if index.framing != Framing::None {
@@ -337,6 +405,7 @@ impl<T: Transport> Connection<T> {
         let state = &request.body.state;
         let more_is_there = state.is_done() && state.start < state.end;
         let may_stay = !panicked && !is_last && (more_is_there || gate.is_none_or(|gate| !gate.is_draining()));
+        *phase = Phase::Answering;
         // Answers to earlier requests may be in the buffer.
         let (earlier, sends) = (request.body.link.out().len(), request.body.link.sends());
         let sent = catch_unwind(AssertUnwindSafe(|| encode::respond(&mut request, response, may_stay)));
@@ -371,16 +440,25 @@ impl<T: Transport> Connection<T> {
     fn leave_request(&mut self) {
         let tail = self.input.start + self.index.length;
         (self.input.start, self.input.end) = (tail + self.body.start, tail + self.body.end);
+        self.phase = Phase::Unanswered;
     }
 
-    /// Ends the connection in the way it has come to its end.
-    pub(crate) fn conclude(mut self, ended: Result<End, ConnectionError>) -> Result<u64, ConnectionError> {
+    /// Ends the connection in the way it has come to its end. A panic is an error.
+    pub(crate) fn conclude(
+        self,
+        ended: Result<End, ConnectionError>,
+        gate: Option<&Gate>,
+    ) -> Result<u64, ConnectionError> {
+        guarded(|| self.end(ended, gate))
+    }
+
+    fn end(mut self, ended: Result<End, ConnectionError>, gate: Option<&Gate>) -> Result<u64, ConnectionError> {
         match ended {
             Ok(End::Closed | End::Draining) => {
                 // So that a layer can say goodbye; the other side may be gone already.
-                let _ = self.wire.transport.finish();
+                let _ = self.wire.finish();
             }
-            Ok(End::Lingering) => self.linger(),
+            Ok(End::Lingering) => self.linger(gate),
             Ok(End::TakenOver) => {
                 let answered = self.answered;
                 return self.hand_over().map(|()| answered);
@@ -388,11 +466,21 @@ impl<T: Transport> Connection<T> {
             Err(ConnectionError::Head(error)) => {
                 // Answers to earlier requests that are still in the buffer go first.
                 encode::refuse(&mut self.wire, error.status(), error.text(), Version::Http11);
-                self.linger();
+                self.linger(gate);
                 return Err(error.into());
             }
+            // As for heads. Between two requests there is nothing to be answered, as with `Silence::TooLong`.
+            Err(error @ ConnectionError::Internal(_)) if self.phase != Phase::Answering => {
+                let is_awaited = self.answered == 0 || !self.input.is_blank();
+                if self.phase == Phase::Unanswered && is_awaited {
+                    let status = Status::INTERNAL_SERVER_ERROR;
+                    encode::refuse(&mut self.wire, status, "the server failed", Version::Http11);
+                }
+                self.linger(gate);
+                return Err(error);
+            }
             // It broke off, and to a client of version 1.0 the end of the connection is the end of the answer: it must not look like one.
-            Err(error @ (ConnectionError::Truncated(_) | ConnectionError::Panicked))
+            Err(error @ (ConnectionError::Truncated(_) | ConnectionError::Panicked | ConnectionError::Internal(_)))
                 if self.index.version == Version::Http10 =>
             {
                 self.wire.transport.abort();
@@ -400,7 +488,7 @@ impl<T: Transport> Connection<T> {
             }
             Err(error @ (ConnectionError::Body(_) | ConnectionError::Truncated(_) | ConnectionError::Panicked)) => {
                 // It was answered already, as far as that could be done; earlier answers may be on their way.
-                self.linger();
+                self.linger(gate);
                 return Err(error);
             }
             Err(error) => return Err(error),
@@ -409,18 +497,33 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Lets the last answer arrive: closing a socket on which something unread lies makes the system reset it, and the other side may then
-    /// lose what it has not yet read.
-    fn linger(&mut self) {
-        if self.wire.flush().is_err() || self.wire.transport.finish().is_err() {
+    /// lose what it has not yet read. Both the time and the bytes that are read meanwhile have a bound: see [`Limits::linger`].
+    fn linger(&mut self, gate: Option<&Gate>) {
+        if self.wire.flush().is_err() || self.wire.finish().is_err() {
             return;
         }
-        let until = Instant::after(self.wire.limits.linger);
-        let mut scratch = [0; 1024];
+        let Self { input: Input { buffer, .. }, wire, .. } = self;
+        if buffer.is_empty() {
+            buffer.resize(FIRST_ROOM, 0);
+        }
+        let (linger, most) = (wire.limits.linger, wire.limits.max_linger_bytes);
+        let began = Instant::now();
         let mut seen = 0;
-        while seen < MOST_LINGERING && !until.remaining().is_zero() {
-            match self.wire.read(&mut scratch, until.remaining()) {
+        while seen < most {
+            let is_draining = gate.is_some_and(Gate::is_draining);
+            let granted =
+                if is_draining { Duration::ZERO } else { wire.limits.granted(seen).min(wire.limits.body_timeout) };
+            let left = linger.saturating_add(granted).saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            let room = buffer.len().min(usize::try_from(most - seen).unwrap_or(usize::MAX));
+            match wire.read(&mut buffer[..room], left.min(linger)) {
                 Ok(0) | Err(_) => return,
-                Ok(count) => seen += count,
+                Ok(count) => seen += count as u64,
+            }
+            if seen >= LINGERING_ROOM as u64 && buffer.len() < LINGERING_ROOM {
+                buffer.resize(LINGERING_ROOM, 0);
             }
         }
     }
@@ -440,8 +543,28 @@ impl<T: Transport> Connection<T> {
     }
 }
 
+/// How a wait for the first byte of a request came to its end.
+enum Silence {
+    /// Something has come.
+    Broken,
+    TooLong,
+    /// The connection has come to its end, too.
+    Ended(End),
+}
+
+/// Makes a panic of the server's own code, or of a transport, an error.
+pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, ConnectionError>) -> Result<T, ConnectionError> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
+        let message = payload.downcast_ref::<String>().map(String::as_str);
+        let message = message.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+        let error = ConnectionError::Internal(message.to_owned());
+        pass_on_cancellation(payload);
+        Err(error)
+    })
+}
+
 /// Cancellation is not the handler's panic: it goes on.
-fn pass_on_cancellation(payload: Box<dyn Any + Send>) {
+pub(crate) fn pass_on_cancellation(payload: Box<dyn Any + Send>) {
     if fibra::is_cancellation(&*payload) {
         resume_unwind(payload);
     }

@@ -1,9 +1,10 @@
-//! What can go wrong: one type for each thing that does. Below: `status`.
+//! What can go wrong: one type for each thing that does. Below: `status`, `limits`.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 
+use crate::limits::LimitError;
 use crate::status::Status;
 
 /// What is wrong with the head of a request. It is answered with [`status`](Self::status), and the connection is closed.
@@ -199,6 +200,11 @@ pub enum ConnectionError {
     Response(ResponseError),
     /// A handler panicked.
     Panicked,
+    /// The server's own code panicked, or the transport, with this message: not the handler. The client got 500 if it waited for an answer
+    /// and nothing of one had been sent.
+    Internal(String),
+    /// The limits are not possible: nothing was read. Only from [`serve_connection`](crate::serve_connection); a server says it before.
+    Limits(LimitError),
     /// A body that was announced with a length came to its end before, or could not be made to its end.
     Truncated(io::Error),
     /// Writing failed or took too long, or the transport could not be set up.
@@ -212,6 +218,8 @@ impl fmt::Display for ConnectionError {
             Self::Body(error) => error.fmt(f),
             Self::Response(error) => error.fmt(f),
             Self::Panicked => f.write_str("a handler panicked"),
+            Self::Internal(message) => write!(f, "the server's own code panicked: {message}"),
+            Self::Limits(error) => error.fmt(f),
             Self::Truncated(error) => write!(f, "the body of the response broke off: {error}"),
             Self::Io(error) => error.fmt(f),
         }
@@ -224,7 +232,8 @@ impl Error for ConnectionError {
             Self::Head(error) => Some(error),
             Self::Body(error) => Some(error),
             Self::Response(error) => Some(error),
-            Self::Panicked => None,
+            Self::Panicked | Self::Internal(_) => None,
+            Self::Limits(error) => Some(error),
             Self::Truncated(error) | Self::Io(error) => Some(error),
         }
     }
@@ -233,6 +242,12 @@ impl Error for ConnectionError {
 impl From<HeadError> for ConnectionError {
     fn from(error: HeadError) -> Self {
         Self::Head(error)
+    }
+}
+
+impl From<LimitError> for ConnectionError {
+    fn from(error: LimitError) -> Self {
+        Self::Limits(error)
     }
 }
 

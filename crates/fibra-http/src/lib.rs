@@ -17,7 +17,7 @@
 //!
 //! | to | there is |
 //! |---|---|
-//! | serve | [`Server`], its [`Builder`] and [`Limits`]; [`serve_connection`] for streams from elsewhere |
+//! | serve | [`Server`], its [`Builder`] and [`Limits`] ([`LimitError`]); [`serve_connection`] for streams from elsewhere |
 //! | see what is asked | [`Request`], [`Body`] |
 //! | answer | [`Response`], [`Status`], [`IntoResponse`]; [`BodyWriter`] for answers that are made while they are sent |
 //! | stop | [`Stopper`]: a graceful end, with a grace |
@@ -45,7 +45,7 @@
 //! * a target that is not of the form that goes with the method;
 //! * a head that is too long or has too many fields, chunk sizes that overflow or have anything but hexadecimal digits in them;
 //! * a version other than 1.0 and 1.1 (505), an expectation other than `100-continue` (417), a body that is too long (413), a head or a
-//!   body that comes too slowly (408).
+//!   body that comes too slowly, and a new connection on which nothing comes (408).
 //!
 //! On the other side, a response whose header fields would break out of their line is not sent.
 #![forbid(unsafe_code)]
@@ -74,7 +74,7 @@ pub use body::Body;
 pub use connection::serve_connection;
 pub use error::{BodyError, ConnectionError, HeadError, ResponseError};
 pub use head::Version;
-pub use limits::Limits;
+pub use limits::{LimitError, Limits};
 pub use request::Request;
 pub use response::{IntoResponse, Response, ResponseBody};
 pub use server::{Builder, Drained, Server, Stopper};

@@ -10,8 +10,9 @@
 #![allow(clippy::disallowed_types)] // The lock of `Stop`: held for a few instructions in which nothing waits.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,10 +21,10 @@ use fibra::sync::Event;
 use fibra::time::Instant;
 use fibra::{CancelToken, Scope};
 
-use crate::connection::{Connection, End};
+use crate::connection::{Connection, End, guarded, pass_on_cancellation};
 use crate::crowd::{Crowd, Seat};
 use crate::error::ConnectionError;
-use crate::limits::Limits;
+use crate::limits::{LimitError, Limits};
 use crate::request::Request;
 use crate::response::IntoResponse;
 use crate::transport::Transport;
@@ -36,6 +37,9 @@ const LONGEST_QUEUE: usize = 4096;
 
 /// Connections at once, unless the builder says otherwise: below what descriptors mostly allow.
 const MOST_CONNECTIONS: usize = 10_000;
+
+/// The stacks that a fiber can have.
+const STACK_SIZES: std::ops::RangeInclusive<usize> = 32 << 10..=1 << 30;
 
 type Report = Arc<dyn Fn(&ConnectionError, Option<SocketAddr>) + Send + Sync>;
 
@@ -120,6 +124,7 @@ limit_setters! {
     min_rate: u32,
     max_drain_bytes: u64,
     linger: Duration,
+    max_linger_bytes: u64,
     batch: bool,
 }
 
@@ -141,13 +146,14 @@ impl Builder {
         self
     }
 
-    /// The stack of each connection's fiber, and so of handlers; by default that of the runtime.
+    /// The stack of each connection's fiber, and so of handlers: from 32 KiB to 1 GiB; by default that of the runtime.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// Is told of everything that ends a connection, or spoils a response, against somebody's will: for logs. By default nobody is.
+    /// Is told of every error that ends a connection or spoils a response: for logs. Without it, only a panic of the server's own code
+    /// ([`ConnectionError::Internal`]) is told of, by a line on standard error. If the hook itself panics, the connection goes on.
     pub fn on_error(mut self, report: impl Fn(&ConnectionError, Option<SocketAddr>) + Send + Sync + 'static) -> Self {
         self.report = Some(Arc::new(report));
         self
@@ -156,15 +162,49 @@ impl Builder {
     /// Listens on this address.
     ///
     /// # Errors
-    /// As [`TcpListener::bind`].
+    /// `InvalidInput` with a [`LimitError`] for a limit that is not possible; else as [`TcpListener::bind`].
     pub fn bind<A: ToSocketAddrs>(self, address: A) -> io::Result<Server> {
-        TcpListener::bind(address).map(|listener| self.listen(listener))
+        self.check()?;
+        Ok(self.try_listen(TcpListener::bind(address)?)?)
     }
 
     /// With a listener that is there already.
+    ///
+    /// # Panics
+    /// If a limit is not possible: see [`try_listen`](Self::try_listen).
+    #[track_caller]
     pub fn listen(self, listener: TcpListener) -> Server {
+        self.try_listen(listener).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// With a listener that is there already.
+    ///
+    /// ```
+    /// use fibra_http::Server;
+    ///
+    /// let listener = fibra::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    /// let error = Server::builder().max_headers(0).try_listen(listener).unwrap_err();
+    /// assert_eq!(error.field(), "max_headers");
+    /// ```
+    ///
+    /// # Errors
+    /// One of the [`Limits`] is not possible ([`Limits::check`]), or the size of the stack is not.
+    pub fn try_listen(self, listener: TcpListener) -> Result<Server, LimitError> {
+        self.check()?;
         let stop = Stop { requested: CancelToken::new(), deadline: Mutex::new(None), again: Event::new() };
-        Server { listener, options: self, stop: Arc::new(stop) }
+        Ok(Server { listener, options: self, stop: Arc::new(stop) })
+    }
+
+    fn check(&self) -> Result<(), LimitError> {
+        match self.stack_size {
+            // Each connection would be closed as soon as it comes.
+            Some(bytes) if !STACK_SIZES.contains(&bytes) => {
+                let advice = "set at least 32768 (32 KiB) and at most 1073741824 (1 GiB), or leave it out for that of \
+                              the runtime";
+                Err(LimitError::new("stack_size", bytes, advice))
+            }
+            _ => self.limits.check(),
+        }
     }
 }
 
@@ -296,7 +336,8 @@ impl Server {
     }
 
     /// Serves over something that is laid over each TCP connection: TLS. `wrap` is called on the connection's fiber, may do a handshake,
-    /// and is given [`head_timeout`](Limits::head_timeout) for it. If it fails, the connection is closed.
+    /// and is given [`head_timeout`](Limits::head_timeout) for it, apart from the time of the first head. If it fails, the connection is
+    /// closed.
     ///
     /// # Errors
     /// As [`serve`](Self::serve).
@@ -321,10 +362,12 @@ impl Server {
         let start = |stream: TcpStream| {
             let seat = crowd.enter();
             let number = seat.number();
-            let attendant = attendant.clone();
-            // If nothing can be started any more, or there are too many fibers, the connection is closed here.
-            if let Ok(fiber) = fiber.clone().spawn(move || attendant.attend(stream, seat)) {
-                crowd.set_fiber(number, fiber);
+            let from = attendant.from(&stream);
+            let attends = attendant.clone();
+            match fiber.clone().spawn(move || attends.attend(stream, seat, from)) {
+                Ok(fiber) => crowd.set_fiber(number, fiber),
+                // Nothing can be started any more, or there are too many fibers: the connection is closed already.
+                Err(error) => attendant.tell(&error.into(), from),
             }
         };
         accept_until_stopped(&listener, &stop, &crowd, &start)?;
@@ -431,8 +474,29 @@ struct Attendant<W, F> {
 }
 
 impl<W, F> Attendant<W, F> {
+    /// Who is at the other end. Asked for only if a hook wants to know.
+    fn from(&self, stream: &TcpStream) -> Option<SocketAddr> {
+        self.report.as_ref().and_then(|_| stream.peer_addr().ok())
+    }
+
+    /// Reports an error. What the hook does is no affair of the client: a panic of it ends nothing.
+    fn tell(&self, error: &ConnectionError, from: Option<SocketAddr>) {
+        match &self.report {
+            Some(report) => {
+                let _ = catch_unwind(AssertUnwindSafe(|| report(error, from))).map_err(pass_on_cancellation);
+            }
+            // The panic hook of the program may say nothing, and this is not to be overlooked.
+            None if matches!(error, ConnectionError::Internal(_)) => {
+                let line = format!("fibra-http: a connection ended: {error}\n");
+                // A closed pipe must not end the server.
+                let _ = io::stderr().write_all(line.as_bytes());
+            }
+            None => {}
+        }
+    }
+
     /// Serves one connection to its end.
-    fn attend<T, R>(&self, stream: TcpStream, seat: Seat)
+    fn attend<T, R>(&self, stream: TcpStream, seat: Seat, from: Option<SocketAddr>)
     where
         T: Transport,
         W: Fn(TcpStream) -> io::Result<T>,
@@ -441,17 +505,14 @@ impl<W, F> Attendant<W, F> {
     {
         // Answers are written in one piece; waiting for more would only delay them.
         let _ = stream.set_nodelay(true);
-        // Asked for only if somebody wants to know.
-        let from = self.report.as_ref().and_then(|_| stream.peer_addr().ok());
-        let report = |error: &ConnectionError| {
-            if let Some(report) = &self.report {
-                report(error, from);
-            }
-        };
-        let wrapped = fibra::timeout(self.limits.head_timeout, || (self.wrap)(stream));
-        let transport = match wrapped.map_err(io::Error::from).and_then(|wrapped| wrapped) {
+        let report = |error: &ConnectionError| self.tell(error, from);
+        let wrapped = guarded(|| {
+            let wrapped = fibra::timeout(self.limits.head_timeout, || (self.wrap)(stream));
+            Ok(wrapped.map_err(io::Error::from)??)
+        });
+        let transport = match wrapped {
             Ok(transport) => transport,
-            Err(error) => return report(&error.into()),
+            Err(error) => return report(&error),
         };
         let gate = &*seat.gate;
         let mut connection = Connection::new(transport, self.limits.clone());
@@ -461,15 +522,16 @@ impl<W, F> Attendant<W, F> {
             Ok(Ok(End::Draining)) | Err(_) => {
                 seat.let_all_be_told();
                 match connection.has_request() {
-                    true => connection.run(&self.handler, Some(gate), &report),
-                    false => Ok(End::Closed),
+                    Ok(true) => connection.run(&self.handler, Some(gate), &report),
+                    Ok(false) => Ok(End::Closed),
+                    Err(error) => Err(error),
                 }
             }
             Ok(ended) => ended,
         };
         // Before lingering, which may be cut short.
         let is_reported = ended.as_ref().inspect_err(|error| report(error)).is_err();
-        if let Err(error) = connection.conclude(ended)
+        if let Err(error) = connection.conclude(ended, Some(gate))
             && !is_reported
         {
             report(&error);

@@ -64,6 +64,12 @@ impl<T: Transport> Wire<T> {
         Ok(())
     }
 
+    /// Tells the other side that nothing follows. A layer may have to write for that, which has the time of an answer.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        self.set_write_timeout(self.limits.write_timeout)?;
+        self.transport.finish()
+    }
+
     /// Sends all of it, buffer first.
     fn send(&mut self, more: &[u8]) -> io::Result<()> {
         let total = self.out.len() + more.len();
