@@ -59,6 +59,8 @@
 
 pub(crate) mod addr;
 mod arm;
+#[cfg(test)]
+mod between_try_and_wait;
 mod listener;
 mod socket;
 mod split;

@@ -8,6 +8,7 @@
 use super::enqueue::{Place, enqueue};
 use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::prim::atomic::Ordering;
+use crate::prim::bug::seeded_bug;
 use crate::wait::node::WaiterRef;
 use crate::wait::waker::end_wait_with;
 
@@ -33,6 +34,7 @@ pub(crate) mod code {
 /// on it are the caller's to see to: `scope::cancel_fiber`.
 pub(crate) fn request(frame: FrameRef, reason: u32) -> bool {
     let flags = &frame.waiter.flags;
+    let seen_too_early = seeded_bug("request_looks_first").then(|| frame.waiter.word.look_after_flag());
     // Relaxed: confirmed by the compare-exchange.
     let mut now = flags.load(Ordering::Relaxed);
     loop {
@@ -48,7 +50,7 @@ pub(crate) fn request(frame: FrameRef, reason: u32) -> bool {
     }
     // Not if it is in a scope of its own behind a shield: it will see the flag when it comes out. The barrier is raised before the first
     // wait behind it, so whoever sees such a wait sees the barrier after it.
-    let seen = frame.waiter.word.look_after_flag();
+    let seen = seen_too_early.unwrap_or_else(|| frame.waiter.word.look_after_flag());
     // Acquire, by the look before: see above.
     if seen.is_revocable() && flags.load(Ordering::Acquire) & (flag::BARRIER | flag::WATCHING) != flag::BARRIER {
         end_wait_with(frame.waiter_ref(), seen, |_| enqueue(frame, Place::Tail));

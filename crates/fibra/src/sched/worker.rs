@@ -35,6 +35,7 @@ use crate::fiber::stack::{Stack, StackCache, StackSize};
 use crate::fiber::top::FiberTop;
 use crate::machine::timer::Timers;
 use crate::prim::atomic::{AtomicU64, Ordering};
+use crate::prim::bug::seeded_bug;
 use crate::prim::cell::{OwnerCell, UnsafeCell};
 use crate::prim::{clock, prefetch};
 use crate::wait::word::{Commit, State, Ticket};
@@ -479,6 +480,8 @@ impl Worker {
         self.shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
         match frame.waiter.word.commit_park() {
             Commit::Parked => {}
+            // Whoever woke it in this moment left it to us.
+            Commit::Requeue if seeded_bug("task_commit_drops_wake") => {}
             Commit::Requeue => self.push_fresh(frame),
         }
     }

@@ -36,6 +36,7 @@ use super::reason::WaitReason;
 use super::word::{ARM_FIRST, Arm, Ticket};
 use crate::driver::{Timeout, socket};
 use crate::fiber::frame::flag;
+use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::sched::current;
 use crate::sched::source::Source;
@@ -110,10 +111,9 @@ impl<S: AsFd> Io<S> {
     /// Does `attempt`, again and again as long as it would block, waiting in between. Time-outs are errors, cancellation unwinds.
     pub(crate) fn operate<T>(&self, ask: Ask, mut attempt: impl FnMut(&S) -> io::Result<T>) -> io::Result<T> {
         begin();
-        let seen = self.reports(ask.direction);
-        match try_once(&self.inner, &mut attempt) {
-            Some(done) => done,
-            None => self.wait_and_retry(ask, seen, attempt),
+        match self.attempt(ask.direction, &mut attempt) {
+            Ok(done) => done,
+            Err(seen) => self.wait_and_retry(ask, seen, attempt),
         }
     }
 
@@ -131,15 +131,28 @@ impl<S: AsFd> Io<S> {
         let mut attempt = noting_short(source, room, attempt);
         let seen = match source.is_drained() {
             Some(seen) => seen,
-            None => {
-                let seen = source.reports(Direction::Read);
-                if let Some(done) = try_once(&self.inner, &mut attempt) {
-                    return done;
-                }
-                seen
-            }
+            None => match self.attempt(Direction::Read, &mut attempt) {
+                Ok(done) => return done,
+                Err(seen) => seen,
+            },
         };
         self.wait_and_retry(ask, seen, attempt)
+    }
+
+    /// One try. `Err`: it would block, and so much had been reported *before* it: a report that comes between the try and the wait must
+    /// make the wait stale.
+    #[inline(always)]
+    fn attempt<T>(
+        &self,
+        direction: Direction,
+        attempt: &mut impl FnMut(&S) -> io::Result<T>,
+    ) -> Result<io::Result<T>, Seen> {
+        let seen = self.reports(direction);
+        match try_once(&self.inner, attempt) {
+            Some(done) => Ok(done),
+            None if seeded_bug("io_notes_after_the_try") => Err(self.reports(direction)),
+            None => Err(seen),
+        }
     }
 
     /// After a try in vain, before which so much had been reported.
@@ -152,11 +165,10 @@ impl<S: AsFd> Io<S> {
         let deadline = ask.limit.deadline();
         loop {
             let in_time = self.wait(ask, seen, deadline)?;
-            seen = self.reports(ask.direction);
-            match try_once(&self.inner, &mut attempt) {
-                Some(done) => return done,
-                None if in_time => {}
-                None => return Err(timed_out()),
+            match self.attempt(ask.direction, &mut attempt) {
+                Ok(done) => return done,
+                Err(now) if in_time => seen = now,
+                Err(_) => return Err(timed_out()),
             }
         }
     }

@@ -19,6 +19,7 @@ use super::waker::{ThreadRecord, ThreadWait};
 use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, ARM_TIMEOUT, Ticket};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::atomic::{Ordering, handshake_load_u32};
+use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::sched::current;
 use crate::sched::worker::{CALLS_PER_TURN, Worker, signal};
@@ -148,10 +149,12 @@ fn fiber_wait(worker: &Worker, frame: FrameRef, waitable: &impl Waitable, how: W
     }
     let word = &frame.waiter.word;
     let _watching = (watching && flags & flag::BARRIER != 0).then(|| Watching::new(frame.waiter_ref()));
+    let read_too_early = seeded_bug("park_reads_flag_first").then(|| frame.flags());
     let ticket = word.begin_park(kind);
     // After the word: the canceller sets the flag and then looks at the word. If it is not for this level, or not any more, somebody
     // who comes later finds the wait.
-    if kind != ARM_BINDING && handshake_load_u32(&frame.waiter.flags) & flag::ANY_CANCEL != 0 && is_due() {
+    let read_flags = || read_too_early.unwrap_or_else(|| handshake_load_u32(&frame.waiter.flags));
+    if kind != ARM_BINDING && read_flags() & flag::ANY_CANCEL != 0 && is_due() {
         if !word.abort_park() {
             // The canceller was faster and has claimed the wait: let it finish.
             // SAFETY: on the current fiber, whose word is PARKING and claimed.

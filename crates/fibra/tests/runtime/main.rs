@@ -6,3 +6,7 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/tools.rs"]
+mod tools;
+
+mod narrow_windows;

@@ -58,7 +58,7 @@ impl Drop for Watchdog {
 }
 
 /// Reports and aborts. Writes to stderr itself: what `eprintln!` says here would be captured, and lost with the process.
-fn bark(test: &str, place: &Location<'_>, limit: Duration) -> ! {
+pub(crate) fn bark(test: &str, place: &Location<'_>, limit: Duration) -> ! {
     // The report may itself run into what hangs (a lock that is never given back).
     let _ = std::thread::Builder::new().spawn(|| {
         std::thread::sleep(Duration::from_secs(5));

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{Direction, Io, Seen, YIELD_PERIOD, noting_short, try_once};
+use super::{Direction, Io, Seen, YIELD_PERIOD, noting_short};
 use crate::sched::current;
 use crate::wait::task::{Published, TaskWait};
 use crate::wait::word::ARM_FIRST;
@@ -89,13 +89,10 @@ impl<S: AsFd, T, F: FnMut(&S) -> io::Result<T> + Unpin> Future for Operation<'_,
         loop {
             let seen = match this.tried.take() {
                 Some(seen) => seen,
-                None => {
-                    let seen = this.io.reports(this.direction);
-                    if let Some(done) = try_once(&this.io.inner, &mut this.attempt) {
-                        return Poll::Ready(done);
-                    }
-                    seen
-                }
+                None => match this.io.attempt(this.direction, &mut this.attempt) {
+                    Ok(done) => return Poll::Ready(done),
+                    Err(seen) => seen,
+                },
             };
             let (io, direction) = (this.io, this.direction);
             let mut error = None;
