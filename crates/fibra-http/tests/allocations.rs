@@ -1,4 +1,6 @@
 //! In steady state a simple request costs no allocation: counted on the server's thread.
+//!
+//! A program of its own, because a program has one allocator.
 #![cfg(not(any(fibra_asan, fibra_tsan)))] // They have allocators of their own.
 
 #[path = "../../fibra/tests/support/counting.rs"]

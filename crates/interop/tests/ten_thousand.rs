@@ -1,7 +1,7 @@
 //! Ten thousand connections, held open at once by one process, each by a fiber; at the end all answer one request.
 //!
 //! The clients are another process, of std's sockets alone. Where the limit of descriptors cannot be raised so far, there are as many as
-//! allowed; the test says how many there were.
+//! allowed; the test says how many there were. A program of its own, because it counts the descriptors of the process.
 
 #[path = "../../fibra/tests/support/mod.rs"]
 mod support;

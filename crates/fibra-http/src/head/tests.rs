@@ -1,4 +1,4 @@
-//! Heads: what is understood, and that it does not matter how they are cut. What is refused is in `tests/smuggling.rs`.
+//! Heads: what is understood, and that it does not matter how they are cut. What is refused is in `tests/http/smuggling.rs`.
 
 use super::*;
 

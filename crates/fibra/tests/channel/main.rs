@@ -1,8 +1,30 @@
 //! Tests of channels and select, through the public API.
 //!
-//! One program for the whole room, so that it is linked once. A module is one promise; a test that needs a process of its own
-//! (a counting allocator, limits of the process, what the kernel says about it) is a file beside this folder and says why.
+//! One program for the whole room, so that it is linked once. A module is one promise. A test that needs a process of its own (limits of
+//! the process, its variables and signals, what the kernel says about it) starts one: `support::rerun_self`.
 #![cfg(not(any(loom, shuttle)))]
 
+mod async_forms;
+mod cancelled;
+#[path = "../support/channels.rs"]
+mod channels;
+mod closing;
+mod every_way_at_once;
+mod ledger;
+mod linearizable;
+mod misuse;
+mod order_and_hand_off;
+mod permits_and_overflow;
+mod permits_given_up;
+mod programs;
+mod reentrant_wakers;
+mod select_dynamic;
+mod select_macro;
+mod select_moves;
+mod spec;
 #[path = "../support/mod.rs"]
 mod support;
+mod timed;
+#[path = "../support/tools.rs"]
+mod tools;
+mod waiting_futures;

@@ -1,12 +1,48 @@
 //! Tests of runtimes, fibers, tasks, timers and scheduling, through the public API.
 //!
-//! One program for the whole room, so that it is linked once. A module is one promise; a test that needs a process of its own
-//! (a counting allocator, limits of the process, what the kernel says about it) is a file beside this folder and says why.
+//! One program for the whole room, so that it is linked once. A module is one promise. A test that needs a process of its own (limits of
+//! the process, its variables and signals, what the kernel says about it) starts one: `support::rerun_self`.
 #![cfg(not(any(loom, shuttle)))]
 
+mod auto_traits;
+mod bad_input;
+mod block_on;
+mod blocking_calls;
+mod burst;
+mod current_thread;
+mod ends_meet;
+mod fairness;
+mod fiber_locals;
+mod futures_as_tasks;
+mod identity;
+mod idle;
+mod late_ends;
+mod locals_and_threads;
+mod macros;
+mod many_fibers;
+mod metrics_add_up;
+mod migration;
+mod narrow_windows;
+mod no_resources;
+mod no_syscalls;
+mod panics;
+mod park_a_lot;
+mod placement;
+mod polls_that_block;
+mod recycling;
+mod run_ends;
+mod sanitizers;
+mod several_runtimes;
+mod sleeping;
+mod spawn_limits;
+mod spawn_order;
+mod stall;
+mod start_stop;
 #[path = "../support/mod.rs"]
 mod support;
+mod tasks;
 #[path = "../support/tools.rs"]
 mod tools;
-
-mod narrow_windows;
+mod unwinding;
+mod wait_reasons;
+mod yielding;

@@ -1,9 +1,24 @@
 //! Tests of scopes, cancellation, joins and combinators, through the public API.
 //!
-//! One program for the whole room, so that it is linked once. A module is one promise; a test that needs a process of its own
-//! (a counting allocator, limits of the process, what the kernel says about it) is a file beside this folder and says why.
+//! One program for the whole room, so that it is linked once. A module is one promise. A test that needs a process of its own (limits of
+//! the process, its variables and signals, what the kernel says about it) starts one: `support::rerun_self`.
 #![cfg(not(any(loom, shuttle)))]
 
+mod cancel;
+mod cancel_limits;
+mod cancelled_at_random;
+mod cancellers_and_wakers;
+mod combinators;
+mod deep_trees;
+mod edges;
+mod join;
+mod join_halves;
+mod join_halves_contended;
+mod join_set;
+mod matrix;
 mod scope_ends;
+mod shields;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/tools.rs"]
+mod tools;

@@ -2,6 +2,14 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A size in bytes that nothing but a test's own value has.
+#[allow(dead_code)] // Not every binary that counts has such values.
+pub(crate) const ODD: usize = 4093;
+
+/// The blocks of [`ODD`] bytes that are alive, on all threads.
+static ODD_BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
@@ -14,10 +22,16 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        if layout.size() == ODD {
+            ODD_BLOCKS.fetch_add(1, Ordering::Relaxed);
+        }
         // SAFETY: passed on.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        if layout.size() == ODD {
+            ODD_BLOCKS.fetch_sub(1, Ordering::Relaxed);
+        }
         // SAFETY: passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -31,8 +45,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-#[allow(dead_code)] // Not every binary that counts counts steps.
 /// Runs `step` `warm_up` times, then says how often it allocates in `count` more.
+#[allow(dead_code)] // Not every binary that counts counts steps.
 pub(crate) fn allocations(warm_up: usize, count: usize, mut step: impl FnMut()) -> usize {
     (0..warm_up).for_each(|_| step());
     let before = ALLOCATIONS.get();
@@ -44,4 +58,11 @@ pub(crate) fn allocations(warm_up: usize, count: usize, mut step: impl FnMut()) 
 #[allow(dead_code)] // Not every binary that counts needs it.
 pub(crate) fn so_far() -> usize {
     ALLOCATIONS.get()
+}
+
+/// How many blocks of [`ODD`] bytes are alive.
+#[allow(dead_code)] // Not every binary that counts asks.
+pub(crate) fn odd_blocks() -> usize {
+    // Relaxed is enough: the runtime that made them has ended, which orders what its threads did before this.
+    ODD_BLOCKS.load(Ordering::Relaxed)
 }

@@ -1,8 +1,8 @@
 //! What the integration tests share: a watchdog, what the kernel says about this process, and running a test in a child.
 //!
-//! Nothing here may depend on what it watches: plain threads, std's locks, `/proc`. A test file says `mod support;` and uses
-//! its part.
-#![allow(dead_code)] // Every test file uses another part.
+//! Nothing here may depend on what it watches: plain threads, std's locks, `/proc`. The `main.rs` of a room says `mod support;`, and its
+//! modules use their part.
+#![allow(dead_code)] // Every room uses another part.
 #![allow(clippy::disallowed_types)] // The watchdog must work when the runtime does not.
 
 use std::io::{Read, Write};
@@ -45,6 +45,13 @@ pub(crate) fn watchdog(seconds: u64) -> Watchdog {
     let thread =
         std::thread::Builder::new().name("watchdog".to_owned()).spawn(watch).expect("a watchdog needs a thread");
     Watchdog { called_off, thread: Some(thread) }
+}
+
+/// A hang is a failure, not a stuck build.
+#[track_caller]
+pub(crate) fn within_a_minute<T>(f: impl FnOnce() -> T) -> T {
+    let _watchdog = watchdog(60);
+    f()
 }
 
 impl Drop for Watchdog {
@@ -162,19 +169,38 @@ impl Ended {
     }
 }
 
-/// Are we the child that [`rerun_self`] started for this test?
+/// The name by which the test harness knows a test of the caller's file: a room's modules stand before it.
+#[track_caller]
+pub(crate) fn full_name(test: &str) -> String {
+    let file = std::path::Path::new(Location::caller().file());
+    let module = file.file_stem().and_then(|stem| stem.to_str()).expect("a test lies in a file with a name");
+    let is_program = module == "main" || file.parent().is_some_and(|folder| folder.ends_with("tests"));
+    if is_program { test.to_owned() } else { format!("{module}::{test}") }
+}
+
+/// Are we the child that [`rerun_self`] started for this test of the caller's file?
+#[track_caller]
 pub(crate) fn is_child(test: &str) -> bool {
+    let test = full_name(test);
     std::env::var(CHILD).is_ok_and(|name| name == test)
 }
 
-/// Runs one test of this binary in a process of its own, with these variables, and waits for its end: for what ends the
-/// process, and for what can be set only once in one. The test asks [`is_child`] to know which side it is on.
+/// This program once more, for one test of the caller's file, which finds that it [`is_child`].
+#[track_caller]
+pub(crate) fn myself(test: &str) -> Command {
+    let test = full_name(test);
+    let mut command = Command::new(std::env::current_exe().expect("a test knows its binary"));
+    command.args(["--exact", &test, "--nocapture", "--include-ignored", "--test-threads=1"]).env(CHILD, &test);
+    command
+}
+
+/// Runs one test of the caller's file in a process of its own, with these variables, and waits for its end: for what ends the
+/// process, for what can be set only once in one, and for what the kernel says about the whole of it. The test asks [`is_child`]
+/// to know which side it is on.
 #[track_caller]
 pub(crate) fn rerun_self(test: &str, variables: &[(&str, &str)]) -> Ended {
-    let program = std::env::current_exe().expect("a test knows its binary");
-    let mut command = Command::new(program);
-    command.args(["--exact", test, "--nocapture", "--include-ignored", "--test-threads=1"]);
-    command.env(CHILD, test).envs(variables.iter().copied());
+    let mut command = myself(test);
+    command.envs(variables.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary can be started again");
     let stdout = collect(child.stdout.take());
@@ -186,6 +212,17 @@ pub(crate) fn rerun_self(test: &str, variables: &[(&str, &str)]) -> Ended {
     };
     assert!(stdout.contains("running 1 test"), "there is no test {test} in this binary\n{stdout}{stderr}");
     Ended { status, stdout, stderr }
+}
+
+/// Runs the test in a process of its own, which must end well.
+#[track_caller]
+pub(crate) fn in_child(test: &str, f: impl FnOnce()) {
+    if is_child(test) {
+        let _watchdog = watchdog(30);
+        return f();
+    }
+    let ended = rerun_self(test, &[]);
+    assert!(ended.status.success(), "{ended:?}");
 }
 
 /// Reads a stream to its end on a thread of its own, so that a child never waits for us.

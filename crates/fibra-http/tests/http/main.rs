@@ -1,0 +1,17 @@
+//! Tests of the server, through the public API: over sockets, against clients of std and of others.
+//!
+//! One program, so that it is linked once; a module is one promise. What counts allocations is `tests/allocations.rs`.
+
+mod clients;
+mod descriptors;
+mod examples;
+mod layers;
+mod mutations;
+mod prose;
+mod requests;
+mod responses;
+mod slowness;
+mod smuggling;
+mod stopping;
+#[path = "../support/mod.rs"]
+mod support;

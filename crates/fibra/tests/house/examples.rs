@@ -1,0 +1,72 @@
+//! The examples do what they say: each is run as a user runs it, and its output read.
+#![cfg(not(any(fibra_asan, fibra_tsan)))] // They are programs of their own: built once, in the ordinary way.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Builds an example, which costs a moment only if `cargo test` has built it just before, and says where it is.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own file");
+    let profile = test.ancestors().nth(2).expect("tests lie in <target>/<profile>/deps");
+    let target = profile.parent().expect("tests lie in <target>/<profile>/deps");
+    // The profile that these tests were built in, so that the library is not built a second time.
+    let how = if profile.ends_with("release") { "--release" } else { "--profile=test" };
+    let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "--locked", how, "--package", "fibra", "--example", name, "--target-dir"])
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo can be started");
+    assert!(built.status.success(), "{name} does not build:\n{}", String::from_utf8_lossy(&built.stderr));
+    profile.join("examples").join(name)
+}
+
+fn run(name: &str, arguments: &[&str]) -> String {
+    let output = Command::new(example(name)).args(arguments).output().expect("an example can be started");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{name}: {text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+#[test]
+fn word_count_counts_the_words_of_all_files() {
+    let folder = std::env::temp_dir().join(format!("fibra-word-count-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("deeper/.hidden")).unwrap();
+    for number in 0..200 {
+        std::fs::write(folder.join(format!("{number}.txt")), "Fibers wait, fibers run.\n".repeat(20)).unwrap();
+    }
+    std::fs::write(folder.join("deeper/one.txt"), "wait\n").unwrap();
+    std::fs::write(folder.join("deeper/binary"), [0xFF, 0xFE, 0x00]).unwrap();
+    std::fs::write(folder.join("deeper/.hidden/no.txt"), "nobody nobody nobody").unwrap();
+    let text = run("word_count", &[folder.to_str().unwrap(), "2"]);
+    std::fs::remove_dir_all(&folder).unwrap();
+    // 200 files of 20 lines of 4 words, and one word more.
+    assert!(text.starts_with("16001 words, 3 different ones, in 201 files (1 are no text)\n"), "{text}");
+    assert!(text.contains("8000  fibers\n") && text.contains("4001  wait\n") && !text.contains("run"), "{text}");
+}
+
+#[test]
+fn word_count_says_what_is_wrong() {
+    let output = Command::new(example("word_count")).arg("/no/such/folder").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/folder"));
+}
+
+#[test]
+fn crawl_sees_the_web_gives_up_what_hangs_and_leaves_nothing_open() {
+    let text = run("crawl", &["400", "60000"]);
+    let numbers: Vec<u64> = text.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect();
+    let [seen, web, answered, given_up, broken, open] = numbers[..] else { panic!("{text}") };
+    assert_eq!(web, 400);
+    assert!(seen > 50, "links lead to further pages: {text}");
+    assert_eq!(seen, answered + given_up + broken, "every page that was seen came to an end: {text}");
+    assert!(given_up > 0 && broken > 0, "some hang and some break: {text}");
+    assert_eq!(open, 0);
+}
+
+#[test]
+fn crawl_stops_at_its_deadline() {
+    // Far too little time for a million pages at half a millisecond a host; everything started is cancelled and closed.
+    let text = run("crawl", &["1000000", "100"]);
+    assert!(text.contains("of 1000000 pages seen") && text.contains("0 connections left open"), "{text}");
+}

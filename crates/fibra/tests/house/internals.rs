@@ -1,0 +1,118 @@
+//! The table of memory orderings in `docs/internals.md` names every function that uses an ordering stronger than Relaxed, with that
+//! ordering: an ordering that changes, or a new one, must be written down there together with what it pairs with.
+#![cfg(not(any(fibra_asan, fibra_tsan)))] // Reads files: once is enough.
+
+use std::path::{Path, PathBuf};
+
+/// The layers that the table covers, and the file above them that takes part in their protocols.
+const COVERED: [&str; 8] = ["prim", "wait", "fiber", "machine", "sched", "scope", "channel", "select"];
+const STRONG: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        // Tests and models may order as they like.
+        if path.is_dir() && name != "tests" {
+            sources(&path, found);
+        } else if name.ends_with(".rs") && !name.starts_with("test") && name != "model.rs" {
+            found.push(path);
+        }
+    }
+}
+
+/// Every (function, ordering) of a file, tests and models left out.
+fn strong_orderings(text: &str) -> Vec<(String, &'static str)> {
+    let mut found = Vec::new();
+    let mut function = String::new();
+    let mut in_seeded_bug = false;
+    for line in text.lines() {
+        let code = line.split("//").next().unwrap_or_default();
+        // What is for tests and models stands at the end of a file.
+        if code.starts_with("#[cfg(") && code.contains("test") {
+            break;
+        }
+        if let Some((_, rest)) = code.split_once("fn ") {
+            let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            if !name.is_empty() {
+                function = name;
+            }
+        }
+        // The broken way is not what the table describes.
+        if code.contains("seeded_bug(") && code.trim_end().ends_with('{') {
+            in_seeded_bug = true;
+        } else if code.trim_start().starts_with('}') {
+            in_seeded_bug = false;
+        }
+        for ordering in STRONG.into_iter().filter(|_| !in_seeded_bug) {
+            if code.contains(&format!("Ordering::{ordering}")) {
+                found.push((function.clone(), ordering));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_table_of_orderings_matches_the_code() {
+    let page = std::fs::read_to_string(repository().join("docs/internals.md")).unwrap();
+    let table = page.split("## Memory orderings").nth(1).expect("the page has its table");
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).collect();
+    let mut files = Vec::new();
+    for layer in COVERED {
+        sources(&repository().join("crates/fibra/src").join(layer), &mut files);
+    }
+    let mut missing = Vec::new();
+    let mut checked = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (function, ordering) in strong_orderings(&text) {
+            checked += 1;
+            let named = rows.iter().any(|row| {
+                let mut cells = row.split('|').skip(2);
+                let (access, with) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+                access.contains(&format!("{function}`")) && with.contains(ordering)
+            });
+            if !named {
+                let name = file.strip_prefix(repository().join("crates/fibra/src")).unwrap().display();
+                missing.push(format!("{name}: `{function}` uses {ordering}"));
+            }
+        }
+    }
+    assert!(checked > 50, "found only {checked} orderings");
+    missing.sort();
+    missing.dedup();
+    assert!(missing.is_empty(), "docs/internals.md does not list:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn the_reader_of_orderings_reads() {
+    let text = [
+        "fn one() {",
+        "    // Ordering::SeqCst in a comment",
+        "    a.load(Ordering::Acquire);",
+        "}",
+        "fn two() {",
+        "    b.store(1, Ordering::Relaxed);",
+        "    c.swap(1, Ordering::AcqRel)",
+        "}",
+        "fn bad() {",
+        "    if seeded_bug(\"x\") {",
+        "        e.load(Ordering::Acquire)",
+        "    } else {",
+        "        e.load(Ordering::SeqCst)",
+        "    }",
+        "}",
+        "#[cfg(all(test, loom))]",
+        "mod model {",
+        "    fn three() { d.load(Ordering::SeqCst) }",
+        "}",
+    ];
+    let expected = [("one", "Acquire"), ("two", "AcqRel"), ("bad", "SeqCst")];
+    let expected = expected.map(|(function, ordering)| (function.to_owned(), ordering));
+    assert_eq!(strong_orderings(&text.join("\n")), expected);
+}

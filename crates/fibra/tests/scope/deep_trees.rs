@@ -1,0 +1,120 @@
+//! Deep trees of scopes are cancelled on a small stack.
+#![allow(clippy::disallowed_types)] // These stand outside the runtime.
+
+use std::future::pending;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use crate::support::in_child;
+use fibra::channel::bounded;
+use fibra::{CancelToken, Runtime, Scope};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn runtime(workers: usize) -> Runtime {
+    Runtime::builder().workers(workers).build().unwrap()
+}
+
+// The runtime's map of tasks was locked while a task in it was cancelled; what that task had open has tasks as well.
+#[test]
+fn a_task_that_has_a_scope_with_tasks_is_cancelled() {
+    in_child("a_task_that_has_a_scope_with_tasks_is_cancelled", || {
+        runtime(1).run(|| {
+            let ended = AtomicUsize::new(0);
+            let token = CancelToken::new();
+            let outcome = Scope::builder().token(token.clone()).run(|s| {
+                let (tx, rx) = bounded::<()>(1);
+                let ended = &ended;
+                s.spawn_future(async move {
+                    let _count = CountDrop(ended);
+                    fibra::scope(|inner| {
+                        inner.spawn_future(async move {
+                            let _count = CountDrop(ended);
+                            tx.send(()).unwrap();
+                            pending::<()>().await;
+                        });
+                    });
+                });
+                rx.recv().unwrap();
+                // From outside, while the only worker is busy here.
+                std::thread::scope(|threads| _ = threads.spawn(|| token.cancel()).join());
+            });
+            assert!(outcome.is_err());
+            assert_eq!(ended.load(SeqCst), 2);
+        });
+    });
+}
+
+struct CountDrop<'a>(&'a AtomicUsize);
+
+impl Drop for CountDrop<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// A child that opens a scope with a child that opens a scope; the innermost waits for ever.
+fn tree(depth: usize, at_the_bottom: &(dyn Fn() + Sync)) {
+    if depth == 0 {
+        at_the_bottom();
+        fibra::sleep(LONG);
+    }
+    fibra::scope(|s| {
+        s.spawn(move || tree(depth - 1, at_the_bottom));
+    });
+}
+
+// The canceller's own stack grew with the depth of what it cancelled.
+#[test]
+fn a_deep_tree_is_cancelled_on_a_small_stack() {
+    in_child("a_deep_tree_is_cancelled_on_a_small_stack", || {
+        let run = |cancel_late: bool| {
+            let rt = Runtime::builder().workers(1).stack_size(64 << 10).build().unwrap();
+            rt.run(|| {
+                fibra::scope(|s| {
+                    let (tx, rx) = bounded::<()>(1);
+                    s.spawn(move || {
+                        let timeout = if cancel_late { Duration::from_millis(500) } else { LONG };
+                        let _ = Scope::builder().timeout(timeout).run(|_| tree(3000, &|| _ = tx.try_send(())));
+                    });
+                    rx.recv().unwrap();
+                    if !cancel_late {
+                        s.spawn(|| s.cancel());
+                    }
+                });
+            });
+        };
+        run(false);
+        run(true);
+    });
+}
+
+/// Scopes one inside the other on one fiber.
+fn nest(depth: usize, at_the_bottom: &dyn Fn()) {
+    if depth == 0 {
+        return at_the_bottom();
+    }
+    fibra::scope(|_| nest(depth - 1, at_the_bottom));
+}
+
+#[test]
+fn a_deep_nest_of_bodies_is_cancelled_on_a_small_stack() {
+    in_child("a_deep_nest_of_bodies_is_cancelled_on_a_small_stack", || {
+        let rt = Runtime::builder().workers(1).stack_size(64 << 10).build().unwrap();
+        rt.run(|| {
+            let token = CancelToken::new();
+            let cancel = token.clone();
+            let outcome = Scope::builder().token(token).run(|_| {
+                // This is the root fiber, which has 8 MiB.
+                nest(2000, &|| {
+                    fibra::spawn(move || ()).join().unwrap();
+                    let cancel = cancel.clone();
+                    fibra::spawn(move || cancel.cancel());
+                    fibra::sleep(LONG);
+                });
+            });
+            assert!(outcome.is_err());
+        });
+    });
+}

@@ -1,0 +1,177 @@
+//! What a shield holds off stays outside, and what belongs inside ends inside; destructors inside destructors wait in peace.
+#![allow(clippy::disallowed_types)] // These stand outside the runtime.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Duration;
+
+use crate::support::{in_child, watchdog};
+use fibra::channel::rendezvous;
+use fibra::{CancelToken, Runtime, Scope};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+const MOMENT: Duration = Duration::from_millis(5);
+
+fn runtime(workers: usize) -> Runtime {
+    Runtime::builder().workers(workers).build().unwrap()
+}
+
+// A scope that is opened behind a shield has nothing to do with what is outside, also if it is the first one that its fiber opens.
+#[test]
+fn a_scope_behind_a_shield_is_not_cancelled_with_its_fiber() {
+    let _watchdog = watchdog(30);
+    runtime(1).run(|| {
+        for by_scope in [false, true] {
+            let (done, begun) = (AtomicUsize::new(0), AtomicBool::new(false));
+            fibra::scope(|s| {
+                let child = s.spawn(|| {
+                    fibra::shield(|| {
+                        fibra::scope(|inner| {
+                            let sleeper = inner.spawn(|| {
+                                begun.store(true, SeqCst);
+                                fibra::sleep(4 * MOMENT);
+                                done.fetch_add(1, SeqCst);
+                            });
+                            assert!(sleeper.join().is_ok(), "cancelled, for all the shield");
+                            done.fetch_add(1, SeqCst);
+                        });
+                    });
+                });
+                while !begun.load(SeqCst) {
+                    fibra::yield_now();
+                }
+                if by_scope { s.cancel() } else { child.cancel() }
+            });
+            assert_eq!(done.load(SeqCst), 2, "by scope: {by_scope}");
+        }
+    });
+}
+
+// A time-out inside of two scopes behind a shield was taken for what is held off, and unwound through the shield.
+#[test]
+fn a_timeout_behind_a_shield_ends_where_it_belongs() {
+    let _watchdog = watchdog(30);
+    let program = || {
+        let done = AtomicUsize::new(0);
+        let token = CancelToken::new();
+        let outcome = Scope::builder().token(token.clone()).run(|_| {
+            fibra::shield(|| {
+                fibra::scope(|_| {
+                    token.cancel();
+                    assert!(fibra::timeout(MOMENT, || fibra::sleep(LONG)).is_err());
+                    done.fetch_add(1, SeqCst);
+                });
+            });
+            done.fetch_add(1, SeqCst);
+            fibra::sleep(LONG);
+        });
+        assert!(outcome.is_err());
+        assert_eq!(done.load(SeqCst), 2);
+    };
+    let rt = runtime(1);
+    rt.run(program);
+    let _entered = rt.handle().enter();
+    program();
+}
+
+// The same with a fiber that is cancelled as a whole.
+#[test]
+fn a_timeout_behind_a_shield_of_a_cancelled_fiber_ends_where_it_belongs() {
+    let _watchdog = watchdog(30);
+    runtime(1).run(|| {
+        let (begun, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+        fibra::scope(|s| {
+            let child = s.spawn(|| {
+                fibra::shield(|| {
+                    fibra::scope(|_| {
+                        begun.store(true, SeqCst);
+                        assert!(fibra::timeout(4 * MOMENT, || fibra::sleep(LONG)).is_err());
+                        done.fetch_add(1, SeqCst);
+                    });
+                });
+            });
+            while !begun.load(SeqCst) {
+                fibra::yield_now();
+            }
+            child.cancel();
+        });
+        assert_eq!(done.load(SeqCst), 1);
+    });
+}
+
+// A thread that waits behind a shield and wants to know of cancellation was not told.
+#[test]
+fn a_thread_behind_a_shield_sees_a_cancelled_arm() {
+    in_child("a_thread_behind_a_shield_sees_a_cancelled_arm", || {
+        let rt = runtime(1);
+        let _entered = rt.handle().enter();
+        let token = CancelToken::new();
+        let (_tx, rx) = rendezvous::<()>();
+        let seen = AtomicBool::new(false);
+        let _ = Scope::builder().token(token.clone()).run(|_| {
+            fibra::shield(|| {
+                fibra::scope(|_| {
+                    let cancel = fibra::spawn(move || {
+                        fibra::sleep(10 * MOMENT);
+                        token.cancel();
+                    });
+                    fibra::select! {
+                        cancelled() => seen.store(true, SeqCst),
+                        recv(rx) -> _ => unreachable!(),
+                    }
+                    drop(cancel);
+                });
+            });
+        });
+        assert!(seen.load(SeqCst));
+    });
+}
+
+/// Runs a closure when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A destructor that runs while something unwinds opens a scope with a deadline, in which something unwinds, in which a destructor waits.
+fn unwinding_in_unwinding() {
+    let waited = AtomicUsize::new(0);
+    let outer = catch_unwind(AssertUnwindSafe(|| {
+        let _outer = OnDrop(|| {
+            let _ = fibra::timeout(MOMENT, || {
+                let inner = catch_unwind(AssertUnwindSafe(|| {
+                    let _inner = OnDrop(|| {
+                        // Longer than the deadline, but it must not be unwound out of here.
+                        fibra::sleep(4 * MOMENT);
+                        waited.fetch_add(1, SeqCst);
+                    });
+                    panic!("the inner one");
+                }));
+                assert!(inner.is_err());
+            });
+            waited.fetch_add(1, SeqCst);
+        });
+        panic!("the outer one");
+    }));
+    assert!(outer.is_err());
+    assert_eq!(waited.load(SeqCst), 2);
+}
+
+#[test]
+fn a_destructor_inside_a_destructor_waits_on_a_fiber() {
+    in_child("a_destructor_inside_a_destructor_waits_on_a_fiber", || runtime(1).run(unwinding_in_unwinding));
+}
+
+#[test]
+fn a_destructor_inside_a_destructor_waits_on_a_thread() {
+    in_child("a_destructor_inside_a_destructor_waits_on_a_thread", || {
+        let rt = runtime(1);
+        let _entered = rt.handle().enter();
+        unwinding_in_unwinding();
+    });
+}

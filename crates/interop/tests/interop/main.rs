@@ -1,0 +1,11 @@
+//! Tests of fibra's sockets against the protocols, clients and servers of others.
+//!
+//! One program, so that it is linked once; a module is one protocol. What counts the descriptors of the process is `ten_thousand.rs`.
+
+mod https;
+mod redis;
+mod std_peers;
+#[path = "../../../fibra/tests/support/mod.rs"]
+mod support;
+mod tls;
+mod websocket;
