@@ -6,7 +6,10 @@ mod clients;
 mod descriptors;
 mod examples;
 mod layers;
+mod limits;
+mod lingering;
 mod mutations;
+mod own_panics;
 mod prose;
 mod requests;
 mod responses;
@@ -15,3 +18,4 @@ mod smuggling;
 mod stopping;
 #[path = "../support/mod.rs"]
 mod support;
+mod trickling;

@@ -1,15 +1,13 @@
 //! A client that always sends or takes a little, just before time is up, does not hold a connection: no byte restarts a deadline. What is
 //! expected is that the time-outs come, not when.
 
-mod support;
-
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
+use crate::support::{Client, serve_with, watchdog};
 use fibra::net::TcpStream;
 use fibra::time::Instant;
 use fibra_http::{ConnectionError, Layered, Limits, Request, Response, Server, Transport, serve_connection};
-use support::{Client, serve_with, watchdog};
 
 /// Time-outs that are to come.
 const SHORT: Duration = Duration::from_millis(200);
@@ -21,7 +19,7 @@ const MEDIUM: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(3600);
 
 /// How long a server may go on listening to a client that trickles, before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20 * support::SLOWDOWN);
+const PATIENCE: Duration = Duration::from_secs(20 * crate::support::SLOWDOWN);
 
 /// Sends these pieces again and again until the server says something or closes the connection. Returns all that the server says.
 #[track_caller]

@@ -1,16 +1,14 @@
 //! A client that is refused while it is still sending gets its answer: the connection is read from before it is closed, for a bounded time
 //! and a bounded number of bytes.
 
-mod support;
-
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::{Client, serve_with, watchdog};
 use fibra::time::Instant;
 use fibra_http::{ConnectionError, HeadError, Limits, Request, Server, Transport, serve_connection};
-use support::{Client, serve_with, watchdog};
 
 /// Times that are not to come.
 const LONG: Duration = Duration::from_secs(3600);
@@ -19,7 +17,7 @@ const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(200);
 
 /// How long a server may go on listening, before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20 * support::SLOWDOWN);
+const PATIENCE: Duration = Duration::from_secs(20 * crate::support::SLOWDOWN);
 
 /// All of it is sent before the first byte of the answer is read, as simple clients do; sending must not fail.
 #[test]

@@ -1,17 +1,15 @@
 //! A panic of a connection's own code (its transport stands for it), of what is laid over it, or of the error hook: the client is answered
 //! if that can be done, the panic is reported, and the server goes on.
 
-mod support;
-
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{Client, serve_with, watchdog};
 use fibra::net::TcpStream;
 use fibra::sync::Mutex;
 use fibra_http::{ConnectionError, Request, Server, Transport};
-use support::{Client, serve_with, watchdog};
 
 /// Where a connection panics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,7 +111,7 @@ fn a_panic_of_the_connection_is_answered_and_reported() {
             assert!(said.contains("\r\nConnection: close\r\n"), "{said}");
         }
         if let Some(reported) = reported {
-            assert_eq!(told.recv_timeout(Duration::from_secs(20 * support::SLOWDOWN)).unwrap(), reported);
+            assert_eq!(told.recv_timeout(Duration::from_secs(20 * crate::support::SLOWDOWN)).unwrap(), reported);
         }
     }
     stopper.drain(Duration::from_secs(3600));

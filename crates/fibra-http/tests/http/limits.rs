@@ -1,12 +1,10 @@
 //! Limits: what is not possible is refused when it is set, with a word about what is; and no limit costs memory before bytes come for it.
 
-mod support;
-
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use crate::support::{serve_with, watchdog};
 use fibra_http::{Builder, ConnectionError, LimitError, Limits, Request, Server, serve_connection};
-use support::{serve_with, watchdog};
 
 /// As many fields as were allowed were once allocated for a request with more than 64 of them: a panic or an abort, by a remote request.
 #[test]
