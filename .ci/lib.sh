@@ -9,6 +9,8 @@ export CI=true
 export RUST_BACKTRACE=${RUST_BACKTRACE:-1} CARGO_TERM_COLOR=never
 # Where this run's builds go. Builds with other compiler flags get a folder each below it, so that they do not evict each other.
 TARGET=${CARGO_TARGET_DIR:-$PWD/target}
+# What a later build with a small change would want costs time and much disk, and there is no later build.
+export CARGO_INCREMENTAL=0
 CI_STARTED=$SECONDS
 
 # step NAME COMMAND..: runs the command without stdin and says how long it took. A failing command ends the script.

@@ -15,3 +15,4 @@ mod support;
 mod support_works;
 mod thresholds;
 mod tidy;
+mod users_lock_file;

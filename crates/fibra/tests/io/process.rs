@@ -213,7 +213,7 @@ fn an_exit_is_an_arm() {
             default => panic!("it has exited"),
         }
         // Two children and a pipe: whoever is first.
-        let (one, mut two) = (cat()?, sh("echo; sleep 100").stdout(Stdio::piped()).spawn()?);
+        let (one, mut two) = (cat()?, sh("echo; exec sleep 100").stdout(Stdio::piped()).spawn()?);
         fibra::select! {
             on(one.exiting()) -> _ => panic!("it waits for input"),
             on(two.exiting()) -> _ => panic!("it sleeps"),
