@@ -306,3 +306,14 @@ fn a_stop_before_the_start_is_heard() {
     let drained = fibra::run(|| server.serve(|_: &mut Request<'_>| ()));
     assert_eq!(drained.unwrap().cut_off, 0);
 }
+
+#[test]
+fn a_child_of_the_stoppers_token_is_cancelled_with_the_server() {
+    let _watchdog = watchdog(60);
+    fibra::run(|| {
+        let server = Server::bind("127.0.0.1:0").unwrap();
+        let (stopper, token) = (server.stopper(), server.stopper().token().child());
+        stopper.stop();
+        token.wait();
+    });
+}

@@ -3,7 +3,13 @@
 //! A token is cancelled once, with a reason that is published before anybody can see that it is. Tokens form a tree: a child is cancelled
 //! with its parent, not the other way round. What is tied to a token (waiters, children, scopes) is taken out under its lock and told
 //! afterwards, so no user code runs inside.
+//!
+//! **Who keeps whom.** A child keeps its parent, so that the way from an ancestor down to a descendant is there as long as the descendant
+//! is, whatever clones were dropped in between. A parent knows its children weakly, by their address; the last clone of a child takes it
+//! out of there. Invariants: no two tokens are locked at once; a child that can be upgraded while its parent is cancelled is cancelled with
+//! it, and one that comes later finds the parent cancelled. Chains may be long: neither cancelling nor dropping one is recursive.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
@@ -56,10 +62,13 @@ struct Token {
 struct State {
     cause: Option<Cause>,
     waiters: WaitList,
-    children: Vec<Weak<Token>>,
-    /// Children at which the dead ones are cleared out.
-    crowded: usize,
-    scopes: Vec<InLife>,
+    /// Set once, when the child is made.
+    parent: Option<Arc<Token>>,
+    // Trees and not vectors, both: leaving does not go through the others, and their memory goes with what was in them.
+    /// By address. The last clone of a child takes it out.
+    children: BTreeMap<usize, Weak<Token>>,
+    /// By address of the record.
+    scopes: BTreeMap<usize, InLife>,
 }
 
 // SAFETY: nodes are linked and unlinked under the lock only.
@@ -68,16 +77,17 @@ unsafe impl Sync for Token {}
 impl CancelToken {
     /// A token that is not cancelled.
     pub fn new() -> Self {
-        Self(Token::new(None))
+        Self(Token::new())
     }
 
-    /// A token that is cancelled when this one is, and can be cancelled by itself.
+    /// A token that is cancelled when this one is, and can be cancelled by itself. It is cancelled with the ancestors of this one, too,
+    /// whether or not a clone of this one is kept.
     ///
     /// ```
     /// use fibra::CancelToken;
     ///
     /// let all = CancelToken::new();
-    /// let (one, other) = (all.child(), all.child());
+    /// let (one, other) = (all.child(), all.child().child());
     /// one.cancel();
     /// assert!(!all.is_cancelled() && !other.is_cancelled());
     /// all.cancel();
@@ -85,20 +95,19 @@ impl CancelToken {
     /// ```
     #[must_use]
     pub fn child(&self) -> Self {
-        let child = Token::new(None);
+        let child = Token::new();
         let cause = self.0.state.with(|state| {
             if state.cause.is_none() {
-                if state.children.len() >= state.crowded {
-                    state.children.retain(|child| child.strong_count() > 0);
-                    state.crowded = 2 * state.children.len().max(8);
-                }
-                state.children.push(Arc::downgrade(&child));
+                state.children.insert(Arc::as_ptr(&child).addr(), Arc::downgrade(&child));
             }
             state.cause.clone()
         });
-        if cause.is_some() {
-            child.state.with(|state| state.cause = cause);
-        }
+        child.state.with(|state| match cause {
+            // It needs nobody to tell it.
+            Some(cause) => state.cause = Some(cause),
+            // Perhaps it was cancelled since, through the parent; then this does no harm.
+            None => state.parent = Some(self.0.clone()),
+        });
         Self(child)
     }
 
@@ -132,8 +141,8 @@ impl CancelToken {
         while let Some(token) = tokens.pop() {
             let Some((tied, children, mut wakers)) = token.cancel(cause) else { continue };
             all_wakers.append(&mut wakers);
-            scopes.extend(tied.into_iter().filter(|(scope, life)| !is_by(scope, *life)));
-            tokens.extend(children.iter().filter_map(Weak::upgrade));
+            scopes.extend(tied.into_values().filter(|(scope, life)| !is_by(scope, *life)));
+            tokens.extend(children.values().filter_map(Weak::upgrade));
         }
         all_wakers
     }
@@ -199,7 +208,7 @@ impl CancelToken {
     pub(crate) fn subscribe(&self, scope: ScopeRef, life: u32) {
         let cause = self.0.state.with(|state| {
             if state.cause.is_none() {
-                state.scopes.push((scope, life));
+                state.scopes.insert(scope.as_ptr().addr(), (scope, life));
             }
             state.cause.clone()
         });
@@ -209,7 +218,7 @@ impl CancelToken {
     }
 
     pub(crate) fn unsubscribe(&self, scope: ScopeRef) {
-        self.0.state.with(|state| state.scopes.retain(|(other, _)| !std::ptr::eq(*other, scope)));
+        self.0.state.with(|state| state.scopes.remove(&scope.as_ptr().addr()));
     }
 
     /// The token of an open scope: each is cancelled with the other.
@@ -240,12 +249,12 @@ impl Listener for ScopesToken {
     }
 }
 
-type Tied = (Vec<InLife>, Vec<Weak<Token>>, Vec<Waker>);
+type Tied = (BTreeMap<usize, InLife>, BTreeMap<usize, Weak<Token>>, Vec<Waker>);
 
 impl Token {
-    fn new(cause: Option<Cause>) -> Arc<Self> {
-        let (waiters, children, scopes) = (WaitList::new(), Vec::new(), Vec::new());
-        Arc::new(Self { state: SpinLock::new(State { cause, waiters, children, crowded: 8, scopes }) })
+    fn new() -> Arc<Self> {
+        let (waiters, children, scopes) = (WaitList::new(), BTreeMap::new(), BTreeMap::new());
+        Arc::new(Self { state: SpinLock::new(State { cause: None, waiters, parent: None, children, scopes }) })
     }
 
     fn is_cancelled(&self) -> bool {
@@ -286,6 +295,22 @@ impl Token {
     fn unpublish(&self, node: &Node) {
         // SAFETY: under the lock of the list.
         self.state.with(|state| unsafe { state.waiters.remove(node) });
+    }
+}
+
+/// The last clone leaves its parent, and perhaps was what kept that: one after the other up the chain, since that may be long.
+impl Drop for Token {
+    fn drop(&mut self) {
+        let mut child = std::ptr::from_ref(self).addr();
+        let mut parent = self.state.with(|state| state.parent.take());
+        while let Some(token) = parent {
+            // The memory of a child is not used again while its parent has this, so the address is still its own.
+            let entry = token.state.with(|state| state.children.remove(&child));
+            drop(entry);
+            child = Arc::as_ptr(&token).addr();
+            // If this was the last one, the token is dropped here, without a parent: this function is not called inside itself for more.
+            parent = Arc::into_inner(token).and_then(|token| token.state.with(|state| state.parent.take()));
+        }
     }
 }
 
@@ -402,3 +427,6 @@ impl fmt::Debug for Cancelled<'_> {
         f.debug_struct("Cancelled").field("reason", &self.reason()).finish()
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -20,5 +20,6 @@ mod scope_ends;
 mod shields;
 #[path = "../support/mod.rs"]
 mod support;
+mod token_trees;
 #[path = "../support/tools.rs"]
 mod tools;
