@@ -40,6 +40,8 @@ pub(crate) enum Outcome {
     Cancelled = 3,
     /// It never ran, because no stack could be had.
     NoStack = 4,
+    /// The child of a scope that never ran: refused, or without a stack. What its scope has to be told is in the frame's storage.
+    NotStarted = 5,
 }
 
 impl Outcome {
@@ -50,6 +52,7 @@ impl Outcome {
             2 => Some(Outcome::Panicked),
             3 => Some(Outcome::Cancelled),
             4 => Some(Outcome::NoStack),
+            5 => Some(Outcome::NotStarted),
             _ => None,
         }
     }

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 
 use super::copy;
 use crate::net::{TcpStream, UnixStream};
-use crate::scope::try_scope;
+use crate::scope::{JoinHandle, try_scope};
 
 /// A connection that two fibers can use at once, one for each direction, and whose direction out can be ended alone.
 pub trait Duplex: Sync {
@@ -93,7 +93,7 @@ impl<D: Duplex + ?Sized> Write for Side<'_, D> {
 /// ```
 ///
 /// # Errors
-/// The first of either direction; the other one is ended by that.
+/// The first of either direction; the other one is ended by that. If the runtime's cap of fibers is reached: it needs one more.
 ///
 /// # Panics
 /// On a plain thread without a runtime, as [`scope`](crate::scope()).
@@ -104,9 +104,13 @@ where
     B: Duplex + ?Sized,
 {
     try_scope(|s| {
-        let there = s.spawn(|| one_way(a, b));
+        let there = s.spawn(|| one_way(a, b)).try_join();
+        if let Ok(Err(error)) = there {
+            // As a rule the runtime is full, and it was not started: one direction without the other might never come to an end.
+            return Err(std::io::Error::other(error));
+        }
         let back = one_way(b, a)?;
-        match there.join() {
+        match there.unwrap_or_else(JoinHandle::join) {
             Ok(there) => Ok((there, back)),
             // It failed before, and its error is the scope's; or it panicked, which the scope passes on.
             Err(error) => Err(std::io::Error::other(error)),

@@ -26,6 +26,7 @@ pub(crate) mod code {
     pub(crate) const TOKEN: u32 = 10;
     pub(crate) const DRAINED: u32 = 11;
     pub(crate) const OTHER_HALF: u32 = 12;
+    pub(crate) const NOT_STARTED: u32 = 13;
     /// Somebody's own words, which the scope keeps.
     pub(crate) const CUSTOM: u32 = 15;
 }

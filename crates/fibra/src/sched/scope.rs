@@ -147,6 +147,38 @@ impl PanicSlot {
     }
 }
 
+/// A child that never ran, in the storage of its frame: for its handle, which may take it; otherwise the scope fails.
+#[derive(Debug)]
+pub(crate) struct NotStarted {
+    scope: ScopeRef,
+    life: u32,
+}
+
+impl NotStarted {
+    /// Somebody has joined it, and knows now.
+    pub(crate) fn take(self) {
+        self.scope.take_unstarted(self.life);
+    }
+
+    /// The handle is gone.
+    pub(crate) fn nobody_joins(self) {
+        self.scope.child_failed(self.life, true);
+    }
+}
+
+/// The children of a scope that never ran. A number and no list: a body that goes on spawning in a full runtime may come to millions.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Unstarted {
+    /// Those that were not joined.
+    pub(crate) untaken: usize,
+    /// Why: the code of the first, 0 if no stack could be had for it.
+    pub(crate) code: u32,
+    /// The handle of one is gone, so that it will not be joined: the scope fails.
+    told: bool,
+    /// All, joined or not.
+    total: usize,
+}
+
 impl std::fmt::Debug for ScopeRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ScopeRecord").field("root", &self.root).finish_non_exhaustive()
@@ -167,6 +199,7 @@ struct State {
     /// A scope that is not linked here is open inside, behind a shield: the body cannot be woken.
     barrier: bool,
     panics: Vec<Arc<PanicSlot>>,
+    unstarted: Unstarted,
     draining: bool,
     /// Shields have had their time.
     overdue: bool,
@@ -176,6 +209,25 @@ struct State {
     limit: usize,
     running: usize,
     waiting: VecDeque<FrameRef>,
+}
+
+impl State {
+    /// Why the scope fails, if nobody joins those of its children that have failed.
+    fn untaken_failure(&self) -> Option<u32> {
+        let panicked = self.panics.iter().any(|panic| panic.is_there());
+        Self::failure(panicked, self.unstarted.untaken > 0)
+    }
+
+    /// The same of those that nobody is about to join.
+    fn told_failure(&self) -> Option<u32> {
+        let panicked = self.panics.iter().any(|panic| panic.is_told());
+        Self::failure(panicked, self.unstarted.told && self.unstarted.untaken > 0)
+    }
+
+    fn failure(panicked: bool, not_started: bool) -> Option<u32> {
+        let not_started = not_started.then_some(cancel::code::NOT_STARTED);
+        if panicked { Some(cancel::code::PANICKED) } else { not_started }
+    }
 }
 
 #[derive(Default)]
@@ -195,6 +247,8 @@ pub(crate) struct Closed {
     pub(crate) cause: Cause,
     /// Panics of children, in the order in which they came, also those that were taken by a join.
     pub(crate) panics: Vec<Arc<PanicSlot>>,
+    /// Children that never ran.
+    pub(crate) unstarted: Unstarted,
     /// Its shields have had their time, and the owner has a mark that says so.
     pub(crate) overdue: bool,
 }
@@ -355,14 +409,14 @@ impl ScopeRecord {
         }
     }
 
-    /// The body is over. From now on a child's panic is nobody's but the scope's.
+    /// The body is over. From now on a child's panic is nobody's but the scope's, and so is one that was not started.
     pub(crate) fn body_is_over(&'static self) {
-        let untaken = self.state.with(|state| {
+        let failure = self.state.with(|state| {
             state.over = true;
-            state.panics.iter().any(|panic| panic.is_there())
+            state.untaken_failure()
         });
-        if untaken && !self.isolate.get() {
-            self.cancel(self.life(), &Cause::from(cancel::code::PANICKED), Reach::Children);
+        if let Some(code) = failure.filter(|_| !self.isolate.get()) {
+            self.cancel(self.life(), &Cause::from(code), Reach::Children);
         }
     }
 
@@ -385,7 +439,8 @@ impl ScopeRecord {
             let state = std::mem::take(state);
             debug_assert!(state.watchers.0.is_none_or(|list| list.is_empty()), "a child watches a scope that is over");
             let overdue = state.overdue && state.cause.code != 0;
-            (Closed { cause: state.cause, panics: state.panics, overdue }, state.listener)
+            let State { cause, panics, unstarted, listener, .. } = state;
+            (Closed { cause, panics, unstarted, overdue }, listener)
         });
         drop(listener);
         closed
@@ -490,7 +545,8 @@ impl ScopeRecord {
     /// Asked by the owner, when all have ended: was the scope cancelled from outside, and are there children that did not come to their end
     /// because of it? Not those that it had cancelled before by itself: they were not wanted any more.
     pub(crate) fn was_cut_short(&self) -> bool {
-        let from_outside = !matches!(self.body_cause().code, 0 | cancel::code::PANICKED | cancel::code::FAILED);
+        let by_itself = [0, cancel::code::PANICKED, cancel::code::NOT_STARTED, cancel::code::FAILED];
+        let from_outside = !by_itself.contains(&self.body_cause().code);
         // Relaxed: see above.
         from_outside && self.children_cause().code != cancel::code::SCOPE && self.cut_short.load(Ordering::Relaxed)
     }

@@ -6,8 +6,9 @@
 //! nobody is going to give a stack back: the oldest such fiber ends with `NoStack`, which may let its joiner go on. For the root
 //! fiber of a `run` that joiner is `run` itself, which panics with the reason.
 
+use super::scope::{NotStarted, ScopeRecord};
 use super::worker::Worker;
-use crate::fiber::frame::FrameRef;
+use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::outcome::Outcome;
 use crate::fiber::stack::NoStack;
 use crate::prim::atomic::{AtomicBool, Ordering};
@@ -74,6 +75,18 @@ impl Worker {
         // There is no stack to drop the closure on but this one; a destructor that blocks here panics, and that is caught.
         // SAFETY: RUNNING, never run: the closure is in the storage.
         unsafe { (thunk.discard)(frame) };
-        self.finish(frame, Outcome::NoStack);
+        let child = frame.flags() & (flag::SCOPED | flag::HALF) == flag::SCOPED;
+        self.finish(frame, if child { fail_scope(frame) } else { Outcome::NoStack });
     }
+}
+
+/// The child of a scope is given up: the scope fails, unless somebody joins it.
+fn fail_scope(frame: FrameRef) -> Outcome {
+    // SAFETY: the caller has looked at the flag that `of` asks for; the storage is empty since the closure was dropped, and ours.
+    unsafe { frame.put(ScopeRecord::of(frame).not_started(0)) };
+    if !frame.join.publish_result(Outcome::NotStarted) {
+        // SAFETY: just put there, and the handle is gone.
+        unsafe { frame.take::<NotStarted>() }.nobody_joins();
+    }
+    Outcome::NotStarted
 }

@@ -19,7 +19,7 @@ use crate::prim::clock;
 use crate::sched::cancel::code;
 use crate::sched::current;
 use crate::sched::enqueue::Place;
-use crate::sched::scope::{Cause, Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef};
+use crate::sched::scope::{Cause, Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef, Unstarted};
 use crate::sched::shared::{Command, OutsideScope, Shared};
 use crate::sched::timing::ScopeTimer;
 use crate::sched::wake;
@@ -47,6 +47,8 @@ pub(crate) struct Finished<T> {
     /// Why the body was cancelled, if it was.
     pub(crate) cause: Cause,
     pub(crate) panics: Vec<Arc<PanicSlot>>,
+    /// Children that never ran.
+    pub(crate) unstarted: Unstarted,
     /// A child had panicked before the body was over.
     pub(crate) child_panicked_first: bool,
     /// What is around is cancelled too, and concerned: unwinding goes on.
@@ -154,8 +156,8 @@ pub(crate) fn run<T>(
     if cut_short {
         drop_quietly(std::mem::replace(&mut result, Err(cancel::payload())));
     }
-    let Closed { cause, panics, .. } = closed;
-    Finished { result, cause, panics, child_panicked_first, outer_cancelled }
+    let Closed { cause, panics, unstarted, .. } = closed;
+    Finished { result, cause, panics, unstarted, child_panicked_first, outer_cancelled }
 }
 
 /// Nothing may unwind between the end of a body and the end of its children.

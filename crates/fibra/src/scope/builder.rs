@@ -81,8 +81,8 @@ impl ScopeBuilder {
         self
     }
 
-    /// A child that panics concerns nobody but those who join it: siblings and body go on, and nothing is raised at the end. How many there
-    /// were is said by [`Scope::panics`].
+    /// A child that panics, or cannot be started, concerns nobody but those who join it: siblings and body go on, and nothing is raised at
+    /// the end. How many there were is said by [`Scope::panics`].
     pub fn isolate(mut self) -> Self {
         self.options.isolate = true;
         self
@@ -98,7 +98,8 @@ impl ScopeBuilder {
     /// Runs `f` in the scope.
     ///
     /// # Errors
-    /// If the body was cancelled because of the scope's deadline or token. A body that returns before it notices gives its value.
+    /// If the body was cancelled because of the scope's deadline or token (a body that returns before it notices gives its value), or if a
+    /// child could not be started and nobody joined it.
     ///
     /// # Panics
     /// Like [`scope`](crate::scope).
@@ -114,7 +115,8 @@ impl ScopeBuilder {
     /// Runs `f` in a scope whose children may fail.
     ///
     /// # Errors
-    /// The errors of body and children, or that the body was cancelled because of the scope's deadline or token.
+    /// The errors of body and children, or that the body was cancelled because of the scope's deadline or token, or that a child could not
+    /// be started and nobody joined it.
     ///
     /// # Panics
     /// Like [`scope`](crate::scope).
@@ -130,6 +132,7 @@ impl ScopeBuilder {
                 TryEnded::Cancelled(cause) => match ScopeError::of(&cause) {
                     ScopeError::TimedOut => TryScopeError::TimedOut,
                     ScopeError::Cancelled => TryScopeError::Cancelled,
+                    ScopeError::NotStarted => TryScopeError::NotStarted,
                 },
             },
         )
@@ -144,6 +147,9 @@ pub enum ScopeError {
     TimedOut,
     /// It was cancelled while the body was waiting: by its token.
     Cancelled,
+    /// A child could not be started, because the runtime's [cap of fibers](crate::RuntimeBuilder::max_fibers) was reached or no stack could
+    /// be had, and nobody has joined it.
+    NotStarted,
 }
 
 impl ScopeError {
@@ -152,6 +158,7 @@ impl ScopeError {
         match cause.code {
             code::TIMED_OUT => Self::TimedOut,
             code::PANICKED => nursery::panic_was_taken(),
+            code::NOT_STARTED => Self::NotStarted,
             _ => Self::Cancelled,
         }
     }
@@ -162,6 +169,10 @@ impl fmt::Display for ScopeError {
         f.write_str(match self {
             Self::TimedOut => "the scope did not end before its deadline",
             Self::Cancelled => "the scope was cancelled",
+            Self::NotStarted => {
+                "a fiber of the scope could not be started: as many were alive as Runtime::builder().max_fibers() \
+                 allows, or no stack could be had"
+            }
         })
     }
 }
@@ -183,6 +194,8 @@ pub enum TryScopeError<E> {
     TimedOut,
     /// It was cancelled while the body was waiting: by its token.
     Cancelled,
+    /// A child could not be started, and nobody has joined it; see [`ScopeError::NotStarted`].
+    NotStarted,
 }
 
 impl<E> TryScopeError<E> {
@@ -228,6 +241,7 @@ impl<E: fmt::Display> fmt::Display for TryScopeError<E> {
             Self::Failed { first, others } => write!(f, "{first} (and {} more errors)", others.len()),
             Self::TimedOut => ScopeError::TimedOut.fmt(f),
             Self::Cancelled => ScopeError::Cancelled.fmt(f),
+            Self::NotStarted => ScopeError::NotStarted.fmt(f),
         }
     }
 }

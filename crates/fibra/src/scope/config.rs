@@ -4,6 +4,7 @@ use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::options::check_name;
 use super::runtime::Runtime;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
@@ -97,7 +98,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// The runtime's name, which its threads bear too.
+    /// The runtime's name, which its threads bear too. `build` fails for one with a zero byte.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -211,6 +212,9 @@ impl RuntimeBuilder {
         let max_blocking = self.max_blocking.unwrap_or(MAX_THREADS);
         if max_blocking == 0 {
             return Err(invalid("max_blocking_threads = 0: blocking calls would never run".to_owned()));
+        }
+        if let Some(name) = &self.name {
+            check_name("the name of a runtime", name)?;
         }
         guard_kind_from_env().map_err(invalid)?;
         if cfg!(panic = "abort") && self.cancellation == Cancellation::Unwind {

@@ -23,7 +23,7 @@ use crate::prim::bug::seeded_bug;
 use crate::prim::sync::Mutex;
 use crate::sched::cancel::code;
 use crate::sched::current;
-use crate::sched::scope::cancel_fiber;
+use crate::sched::scope::{NotStarted, cancel_fiber};
 use crate::select::case::Single;
 use crate::time::Instant;
 use crate::wait::cancel::{CancelReason, pass_on};
@@ -74,7 +74,7 @@ impl<T> JoinHandle<T> {
         match self.frame.join.result() {
             None if self.is_current() => return Err(self.error(Kind::SelfJoin)),
             None => _ = self.wait_until(None, Location::caller()),
-            Some(Outcome::Cancelled) => visit_scheduler(),
+            Some(Outcome::Cancelled | Outcome::NotStarted) => visit_scheduler(),
             Some(_) => {}
         }
         self.take_result()
@@ -102,7 +102,7 @@ impl<T> JoinHandle<T> {
         match self.frame.join.result() {
             None if self.is_current() => return Ok(Err(self.error(Kind::SelfJoin))),
             None if !self.wait_until(Some(deadline), site) => return Err(self),
-            Some(Outcome::Cancelled) => visit_scheduler(),
+            Some(Outcome::Cancelled | Outcome::NotStarted) => visit_scheduler(),
             _ => {}
         }
         Ok(self.take_result())
@@ -215,7 +215,7 @@ impl<T> JoinHandle<T> {
 
     /// Before a result is taken that was there already; see [`visit_scheduler`].
     pub(super) fn visit_if_refused(&self) {
-        if self.frame.join.result() == Some(Outcome::Cancelled) {
+        if let Some(Outcome::Cancelled | Outcome::NotStarted) = self.frame.join.result() {
             visit_scheduler();
         }
     }
@@ -242,6 +242,13 @@ impl<T> JoinHandle<T> {
             Outcome::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take::<Panic>() }.payload()))),
             Outcome::Cancelled => Err(self.error(Kind::Cancelled(CancelReason::of(frame)))),
             Outcome::NoStack => Err(self.error(Kind::NoStack)),
+            Outcome::NotStarted => {
+                // SAFETY: as above; `refused_child` or `stackless` put it there.
+                unsafe { frame.take::<NotStarted>() }.take();
+                // One that was refused has a reason, one without a stack has none.
+                let reason = CancelReason::of(frame);
+                Err(self.error(reason.map_or(Kind::NoStack, |reason| Kind::Cancelled(Some(reason)))))
+            }
         };
         mem::forget(self);
         frame.join.wait_until_unlocked();
@@ -260,6 +267,7 @@ impl<T> JoinHandle<T> {
 
 /// Joining what was cancelled already: perhaps it was refused because the runtime shuts down. A fiber that spawns and joins in a loop would
 /// then never wait again; here it comes by the scheduler, where it learns that it is cancelled too, and unwinds if it knows.
+/// Or it was refused because the runtime is full, and others have to run before that changes.
 #[cold]
 #[inline(never)]
 fn visit_scheduler() {
@@ -304,6 +312,10 @@ impl<T> Drop for JoinHandle<T> {
                         Outcome::Panicked => {
                             // SAFETY: as above.
                             unsafe { self.frame.take::<Panic>() }.nobody_is_told();
+                        }
+                        Outcome::NotStarted => {
+                            // SAFETY: as above.
+                            unsafe { self.frame.take::<NotStarted>() }.nobody_joins();
                         }
                         _ => {}
                     }

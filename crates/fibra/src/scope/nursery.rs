@@ -15,7 +15,7 @@ use super::arena::{Arena, InArena};
 use super::body::{self, Finished, Options};
 use super::builder::ScopeBuilder;
 use super::join::JoinHandle;
-use super::spawn::{drop_quietly, spawn_child, spawn_child_or_none};
+use super::spawn::{RefusedBecause, drop_quietly, spawn_child, spawn_child_or_none, try_spawn_child};
 use super::task::spawn_future_in;
 use super::token::CancelToken;
 use crate::fiber::frame::{Extras, Frame, flag};
@@ -23,7 +23,8 @@ use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
 use crate::sched::cancel::code;
 use crate::sched::current;
-use crate::sched::scope::{Cause, Reach, ScopeRef};
+use crate::sched::scope::{Cause, Reach, ScopeRef, Unstarted};
+use crate::sched::shared::Shared;
 use crate::sched::timing::ScopeTimer;
 use crate::time::Instant;
 use crate::wait::cancel::{self, Here, is_cancellation};
@@ -33,11 +34,13 @@ use crate::wait::cancel::{self, Here, is_cancellation};
 /// * If a child panics, its siblings and the body are cancelled, and the panic is raised again here, unless somebody joins that child: the
 ///   one who joins takes the panic.
 /// * If the body panics, the children are cancelled; the panic goes on when they have ended.
+/// * If a child cannot be started (the runtime's cap of fibers is reached, or no stack can be had), it is the same: unless somebody joins
+///   that child, the scope fails.
 /// * If whatever is around is cancelled, body and children are.
 ///
 /// # Panics
-/// With the first panic of a child that nobody joined. On a thread that is neither in a runtime nor has entered one with
-/// [`Handle::enter`](crate::Handle::enter).
+/// With the first panic of a child that nobody joined. If a child could not be started, and nobody joined it. On a thread that is neither
+/// in a runtime nor has entered one with [`Handle::enter`](crate::Handle::enter).
 ///
 /// ```
 /// fibra::run(|| {
@@ -110,8 +113,10 @@ where
 /// The body was unwound because its own scope was cancelled, and there is nothing to return: unwinding goes on.
 #[track_caller]
 pub(crate) fn unwind_for(cause: &Cause) -> ! {
-    if cause.code == code::PANICKED {
-        panic_was_taken();
+    match cause.code {
+        code::PANICKED => panic_was_taken(),
+        code::NOT_STARTED => panic!("fibra: {}", not_started_text(cause)),
+        _ => {}
     }
     if let Some(here) = Here::new() {
         here.standing.deliveries.set(here.standing.deliveries.get() + 1);
@@ -124,6 +129,26 @@ pub(crate) fn unwind_for(cause: &Cause) -> ! {
 #[track_caller]
 pub(crate) fn panic_was_taken() -> ! {
     panic!("fibra: a fiber of this scope panicked, and its panic was taken by another one that joined it");
+}
+
+/// Children that never ran, and that nobody has joined, fail their scope. The text says how many and why.
+fn failed_to_start(unstarted: Unstarted) -> Cause {
+    let Unstarted { untaken, code: why, .. } = unstarted;
+    let who = if untaken == 1 { "a fiber".to_owned() } else { format!("{untaken} fibers") };
+    let why = match why {
+        code::FULL => {
+            "as many were alive as Runtime::builder().max_fibers() allows. Raise it, start fewer at once, or join the \
+             handles, which say so"
+        }
+        code::SHUTDOWN => "the runtime cannot start any in a process that was forked from its own",
+        _ => "no stack could be had: raise vm.max_map_count, or run fewer fibers at once",
+    };
+    let text = format!("{who} of this scope could not be started: {why}");
+    Cause { code: code::NOT_STARTED, text: Some(text.into()) }
+}
+
+fn not_started_text(cause: &Cause) -> &str {
+    cause.text.as_deref().unwrap_or("a fiber of this scope could not be started")
 }
 
 /// Runs a body that cannot fail. Err: it was unwound because its own scope was cancelled.
@@ -182,12 +207,17 @@ where
 
 /// What comes of a scope that is over: its value, the cause for which its body was cancelled, or a panic or cancellation that goes on.
 fn conclude<T>(finished: Finished<T>, options: &Options) -> Result<T, Cause> {
-    let Finished { result, cause, panics, child_panicked_first, outer_cancelled } = finished;
+    let Finished { result, cause, panics, unstarted, child_panicked_first, outer_cancelled } = finished;
     let mut untaken: Vec<Box<dyn Any + Send>> = panics.iter().filter_map(|panic| panic.take()).collect();
     drop(panics);
     let first = if options.isolate || untaken.is_empty() { None } else { Some(untaken.remove(0)) };
     count_untold(untaken);
+    let lost = unstarted.untaken > 0 && !options.isolate;
     match (result, first) {
+        (Ok(value), None) if lost => {
+            drop_quietly(value);
+            Err(failed_to_start(unstarted))
+        }
         (Ok(value), None) => Ok(value),
         (Ok(value), Some(first)) => {
             drop_quietly(value);
@@ -195,6 +225,7 @@ fn conclude<T>(finished: Finished<T>, options: &Options) -> Result<T, Cause> {
         }
         (Err(payload), first) if is_cancellation(&*payload) => match first {
             Some(first) => cancel::pass_on(first),
+            None if lost && !outer_cancelled => Err(failed_to_start(unstarted)),
             None if cause.code != 0 && !outer_cancelled => Err(cause),
             None => cancel::pass_on(payload),
         },
@@ -254,6 +285,10 @@ impl<'scope> Scope<'scope, '_> {
     /// If the scope is cancelled, nothing is started, and the handle says so when it is joined. A scope with
     /// [`max_concurrency`](ScopeBuilder::max_concurrency) starts it when it is its turn.
     ///
+    /// If it cannot be started because the runtime's [cap of fibers](crate::RuntimeBuilder::max_fibers) is reached, the handle says so;
+    /// unless it is joined, the scope fails, as with a child that panics. [`Builder::spawn_scoped`](crate::Builder::spawn_scoped) gives an
+    /// error instead.
+    ///
     /// ```
     /// fibra::run(|| {
     ///     let sum = fibra::scope(|s| {
@@ -282,7 +317,7 @@ impl<'scope> Scope<'scope, '_> {
     {
         // SAFETY: `Send`, and `'scope` does not end before the child has: `body::run` waits for it. Whoever has a `&'scope self` is in the
         // scope, so it is open.
-        unsafe { self.start(f, site, 0, None) }
+        unsafe { self.start(f, site, 0) }
     }
 
     /// Starts a child that stays on this worker, so that the closure need not be `Send`.
@@ -311,7 +346,7 @@ impl<'scope> Scope<'scope, '_> {
     {
         self.assert_on_worker();
         // SAFETY: PINNED to this worker, so it need not be `Send`; for the rest as in `spawn`.
-        unsafe { self.start(f, Location::caller(), flag::PINNED, None) }
+        unsafe { self.start(f, Location::caller(), flag::PINNED) }
     }
 
     /// Starts a future as a child: a task that owns no stack between polls and may move to another worker.
@@ -352,15 +387,14 @@ impl<'scope> Scope<'scope, '_> {
         f: F,
         site: &'static Location<'static>,
         flags: u32,
-        extras: Option<Extras>,
     ) -> JoinHandle<T> {
         if const { Frame::fits::<F>() } {
             // SAFETY: the caller's promise; the scope is open.
-            unsafe { spawn_child(self.record, f, site, flags, extras) }
+            unsafe { spawn_child(self.record, f, site, flags) }
         } else {
             let f = InArena::new(&self.arena, f);
             // SAFETY: as above.
-            unsafe { spawn_child(self.record, move || f.into_inner()(), site, flags, extras) }
+            unsafe { spawn_child(self.record, move || f.into_inner()(), site, flags) }
         }
     }
 
@@ -373,9 +407,22 @@ impl<'scope> Scope<'scope, '_> {
         f: F,
         site: &'static Location<'static>,
         extras: Extras,
-    ) -> JoinHandle<T> {
-        // SAFETY: passed on.
-        unsafe { self.start(f, site, 0, Some(extras)) }
+        spread_to: Option<usize>,
+    ) -> Result<JoinHandle<T>, RefusedBecause> {
+        if const { Frame::fits::<F>() } {
+            // SAFETY: the caller's promise; the scope is open.
+            unsafe { try_spawn_child(self.record, f, site, extras, spread_to) }
+        } else {
+            let f = InArena::new(&self.arena, f);
+            // SAFETY: as above.
+            unsafe { try_spawn_child(self.record, move || f.into_inner()(), site, extras, spread_to) }
+        }
+    }
+
+    /// The runtime that its children run on.
+    pub(crate) fn runtime(&self) -> &Shared {
+        // SAFETY: the scope is open, since somebody has a `&self`.
+        unsafe { self.record.shared() }
     }
 
     /// Cancels the children, not the body. Nothing can be started any more.
@@ -458,7 +505,7 @@ impl<'scope> Scope<'scope, '_> {
         self.record.is_draining()
     }
 
-    /// How many children have panicked so far, joined or not.
+    /// How many children have panicked so far, or could not be started, joined or not.
     pub fn panics(&self) -> usize {
         self.record.panics()
     }

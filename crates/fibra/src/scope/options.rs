@@ -37,7 +37,7 @@ impl Builder {
         Self::default()
     }
 
-    /// Its name, in reports, panics and [`current`](crate::current).
+    /// Its name, in reports, panics and [`current`](crate::current). `spawn` fails for one with a zero byte.
     pub fn name(mut self, name: impl AsRef<str>) -> Self {
         self.name = Some(name.as_ref().into());
         self
@@ -64,8 +64,8 @@ impl Builder {
     /// Starts it.
     ///
     /// # Errors
-    /// `InvalidInput` for a stack size out of range, `QuotaExceeded` at the runtime's cap of fibers, `Other` if the runtime is
-    /// shutting down.
+    /// `InvalidInput` for a stack size out of range or a zero byte in the name, `QuotaExceeded` at the runtime's cap of fibers, `Other` if
+    /// the runtime is shutting down.
     ///
     /// # Panics
     /// Like [`spawn`](crate::spawn).
@@ -109,11 +109,12 @@ impl Builder {
         self.spawn_in(&worker.shared, root_of(worker), f, site, flag::PINNED)
     }
 
-    /// Starts it as a child of a scope; see [`Scope::spawn`](crate::Scope::spawn). A child of a scope is not a daemon, and stays with its
-    /// spawner.
+    /// Starts it as a child of a scope; see [`Scope::spawn`](crate::Scope::spawn). A child of a scope is not a daemon. One that is
+    /// [spread](Self::spread) does not count for [`max_concurrency`](crate::ScopeBuilder::max_concurrency).
     ///
     /// # Errors
-    /// `InvalidInput` for a stack size out of range, and together with [`Builder::daemon`] or [`Builder::spread`].
+    /// Like [`Builder::spawn`]; `InvalidInput` together with [`Builder::daemon`]. The caller knows then: a child that was refused with an
+    /// error does not fail its scope.
     ///
     /// ```
     /// fibra::run(|| {
@@ -130,14 +131,27 @@ impl Builder {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        if self.daemon || self.spread {
-            let text =
-                "a child of a scope is neither a daemon nor spread: it ends with its scope, and stays with its spawner";
+        if self.daemon {
+            let text = "a child of a scope is no daemon: its scope waits for it. Leave out daemon(), or use spawn()";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let extras = Extras { name: self.name.clone(), stack_size: self.stack()?, ..Extras::default() };
+        let shared = scope.runtime();
+        let (extras, spread_to) = self.extras(shared)?;
         // SAFETY: as in `Scope::spawn`.
-        Ok(unsafe { scope.start_with(f, Location::caller(), extras) })
+        let spawned = unsafe { scope.start_with(f, Location::caller(), extras, spread_to) };
+        spawned.map_err(|reason| error_for(shared, reason))
+    }
+
+    /// What the fiber is given, and the worker it goes to if it is spread.
+    fn extras(self, shared: &Shared) -> io::Result<(Extras, Option<usize>)> {
+        let stack_size = self.stack()?;
+        if let Some(name) = self.name.as_deref() {
+            check_name("the name of a fiber", name)?;
+        }
+        let spread_to = self.spread.then(|| least_loaded(shared));
+        // Only if it is started is it on its way.
+        let coming = AtomicBool::new(self.spread);
+        Ok((Extras { name: self.name, stack_size, coming, ..Extras::default() }, spread_to))
     }
 
     /// The size of the stack, if one was given.
@@ -158,28 +172,34 @@ impl Builder {
         F: FnOnce() -> T + 'static,
         T: 'static,
     {
-        let stack_size = self.stack()?;
         if self.daemon {
             flags |= flag::DAEMON;
         }
-        let spread_to = self.spread.then(|| least_loaded(shared));
-        // Only if it is started, below, is it on its way.
-        let extras = Extras { name: self.name, stack_size, coming: AtomicBool::new(self.spread), ..Extras::default() };
+        let (extras, spread_to) = self.extras(shared)?;
         // SAFETY: the public callers above demand `Send` unless it is PINNED to the worker this runs on; `'static` always.
         let spawned = unsafe { try_spawn(shared, root, f, site, flags, Some(extras), spread_to) };
-        spawned.map_err(|refused| match refused.reason {
-            RefusedBecause::ShuttingDown => {
-                io::Error::other("fibra: the runtime is shutting down: nothing new is started")
-            }
-            RefusedBecause::Full => io::Error::new(
-                io::ErrorKind::QuotaExceeded,
-                format!(
-                    "fibra: {} fibers are alive, the cap set with Runtime::builder().max_fibers()",
-                    shared.config.max_fibers.unwrap_or_default()
-                ),
-            ),
-        })
+        spawned.map_err(|refused| error_for(shared, refused.reason))
     }
+}
+
+fn error_for(shared: &Shared, reason: RefusedBecause) -> io::Error {
+    match reason {
+        RefusedBecause::ShuttingDown => io::Error::other("fibra: the runtime is shutting down: nothing new is started"),
+        RefusedBecause::Full => io::Error::new(
+            io::ErrorKind::QuotaExceeded,
+            format!(
+                "fibra: {} fibers are alive, the cap set with Runtime::builder().max_fibers()",
+                shared.config.max_fibers.unwrap_or_default()
+            ),
+        ),
+    }
+}
+
+/// Names may go to the system (those of threads do), which ends them at a zero byte.
+pub(crate) fn check_name(what: &str, name: &str) -> io::Result<()> {
+    let Some(place) = name.find('\0') else { return Ok(()) };
+    let text = format!("fibra: {what}, {name:?}, has a zero byte at position {place}: leave it out");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 /// The worker with the fewest started fibers, and such as are on their way to it: several that are started in a row do not all go to the

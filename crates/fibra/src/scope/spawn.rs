@@ -19,7 +19,7 @@ use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::discard_payload;
 use crate::sched::cancel::code;
 use crate::sched::current;
-use crate::sched::scope::{PanicSlot, ScopeRecord, ScopeRef};
+use crate::sched::scope::{NotStarted, PanicSlot, ScopeRecord, ScopeRef};
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::{Worker, take_ids};
 use crate::wait::cancel::is_cancellation;
@@ -138,6 +138,30 @@ unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Lo
     JoinHandle::new(frame)
 }
 
+/// Starts a child of a scope with choices. Err: it was refused, and the caller is told, so the scope need not be.
+///
+/// # Safety
+/// As [`spawn_child`].
+pub(crate) unsafe fn try_spawn_child<F: FnOnce() -> T, T>(
+    scope: ScopeRef,
+    f: F,
+    site: &'static Location<'static>,
+    extras: Extras,
+    spread_to: Option<usize>,
+) -> Result<JoinHandle<T>, RefusedBecause> {
+    // SAFETY: the scope is open.
+    let shared = unsafe { scope.shared() };
+    let cause = scope.root.cancelled();
+    if cause != 0 {
+        scope.note_cut_short();
+        drop(f);
+        return Ok(refused(shared, site, cause));
+    }
+    // SAFETY: passed on.
+    let spawned = unsafe { try_spawn(shared, scope.root_ref(), f, site, flag::SCOPED, Some(extras), spread_to) };
+    spawned.map_err(|refused| refused.reason)
+}
+
 /// Starts a child of a scope.
 ///
 /// # Safety
@@ -149,10 +173,9 @@ pub(crate) unsafe fn spawn_child<F: FnOnce() -> T, T>(
     f: F,
     site: &'static Location<'static>,
     flags: u32,
-    extras: Option<Extras>,
 ) -> JoinHandle<T> {
     // SAFETY: passed on; the thunk is the one for `F`.
-    unsafe { spawn_child_thunk(scope, f, Closure::<F, T>::THUNK, site, flags, extras) }
+    unsafe { spawn_child_thunk(scope, f, Closure::<F, T>::THUNK, site, flags) }
 }
 
 /// The same for a child that may end without a value: it counts as cancelled then. Without unwinding, which not every program can.
@@ -166,7 +189,7 @@ pub(crate) unsafe fn spawn_child_or_none<F: FnOnce() -> Option<T>, T>(
     flags: u32,
 ) -> JoinHandle<T> {
     // SAFETY: passed on; the thunk is the one for `F`.
-    unsafe { spawn_child_thunk(scope, f, ClosureOrNone::<F, T>::THUNK, site, flags, None) }
+    unsafe { spawn_child_thunk(scope, f, ClosureOrNone::<F, T>::THUNK, site, flags) }
 }
 
 /// # Safety
@@ -178,7 +201,6 @@ unsafe fn spawn_child_thunk<F, T>(
     thunk: &'static Thunk,
     site: &'static Location<'static>,
     flags: u32,
-    extras: Option<Extras>,
 ) -> JoinHandle<T> {
     // SAFETY: the scope is open.
     let shared = unsafe { scope.shared() };
@@ -190,7 +212,6 @@ unsafe fn spawn_child_thunk<F, T>(
     }
     if let Some(worker) = current::worker()
         && flags == 0
-        && extras.is_none()
         && ptr::eq(&*worker.shared, shared)
         && !worker.current.get().is_some_and(local::has_locals)
         && shared.config.max_fibers.is_none()
@@ -208,7 +229,7 @@ unsafe fn spawn_child_thunk<F, T>(
         return JoinHandle::new(frame);
     }
     // SAFETY: passed on.
-    unsafe { spawn_thunk_with(shared, scope.root_ref(), f, thunk, site, flags | flag::SCOPED, extras) }
+    unsafe { spawn_thunk_with(shared, scope.root_ref(), f, thunk, site, flags | flag::SCOPED, None) }
 }
 
 /// Writes everything a new fiber needs into its frame.
@@ -271,7 +292,8 @@ unsafe fn spawn_thunk_with<F, T>(
         Ok(handle) => handle,
         Err(Refused { reason, f }) => {
             drop(f);
-            refused(shared, site, reason.code())
+            // SAFETY: with SCOPED, the root is a scope's.
+            unsafe { refused_in(shared, root, flags, site, reason) }
         }
     }
 }
@@ -345,11 +367,8 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     } else if !shared.admit() {
         return Err(Refused { reason: RefusedBecause::Full, f });
     }
-    let scope = (flags & flag::SCOPED != 0).then(|| {
-        // SAFETY: the root of a child is the first field of its scope's record, and records live for ever.
-        let scope: ScopeRef = unsafe { &*root.as_ptr().cast::<ScopeRecord>() };
-        scope
-    });
+    // SAFETY: with SCOPED, the root is a scope's.
+    let scope = unsafe { scope_of(root, flags) };
     let counted = if flags & flag::ROOT != 0 {
         true
     } else if let Some(scope) = scope {
@@ -425,9 +444,46 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     Ok(handle)
 }
 
+/// The scope of a child that is about to be started.
+///
+/// # Safety
+/// If `flags` has SCOPED, the root is that of a scope.
+unsafe fn scope_of(root: RootRef, flags: u32) -> Option<ScopeRef> {
+    // SAFETY: the root of a child is the first field of its scope's record, and records live for ever.
+    (flags & flag::SCOPED != 0).then(|| unsafe { &*root.as_ptr().cast::<ScopeRecord>() })
+}
+
 /// A handle of something that was never started: it has ended already, cancelled.
 #[cold]
 pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reason: u32) -> JoinHandle<T> {
+    never_started(shared, site, reason, None)
+}
+
+/// The same for a spawn that was refused although its scope, if it has one, is not cancelled: work is lost, and the scope fails unless
+/// the handle is joined.
+///
+/// # Safety
+/// As [`scope_of`].
+#[cold]
+pub(crate) unsafe fn refused_in<T>(
+    shared: &Shared,
+    root: RootRef,
+    flags: u32,
+    site: &'static Location<'static>,
+    reason: RefusedBecause,
+) -> JoinHandle<T> {
+    // SAFETY: passed on.
+    let scope = unsafe { scope_of(root, flags) };
+    let lost = scope.map(|scope| scope.not_started(reason.code()));
+    never_started(shared, site, reason.code(), lost)
+}
+
+fn never_started<T>(
+    shared: &Shared,
+    site: &'static Location<'static>,
+    reason: u32,
+    lost: Option<NotStarted>,
+) -> JoinHandle<T> {
     let frame = frame::take_shared();
     // Relaxed, all: the frame is ours until the handle is given out.
     frame.waiter.flags.store(flag::CANCEL | (reason << flag::REASON_SHIFT), Ordering::Relaxed);
@@ -440,7 +496,12 @@ pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reas
     let started = frame.waiter.word.start(ticket);
     debug_assert!(started);
     frame.waiter.word.finish(true);
-    let _ = frame.join.finish(Outcome::Cancelled);
+    let outcome = if lost.is_some() { Outcome::NotStarted } else { Outcome::Cancelled };
+    if let Some(lost) = lost {
+        // SAFETY: the frame is ours, and its storage empty.
+        unsafe { frame.put(lost) };
+    }
+    let _ = frame.join.finish(outcome);
     JoinHandle::new(frame)
 }
 

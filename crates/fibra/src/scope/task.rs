@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use super::join::JoinHandle;
 use super::local;
 use super::spawn::{
-    Refused, drop_quietly, end_of_user_code, no_runtime, publish_panic, publish_value, refused, root_of,
+    Refused, drop_quietly, end_of_user_code, no_runtime, publish_panic, publish_value, refused, refused_in, root_of,
     start_of_user_code, try_spawn_thunk,
 };
 use crate::fiber::frame::{Frame, FrameRef, RunResult, Thunk, flag};
@@ -156,7 +156,8 @@ unsafe fn start_task<F: Future>(
         Ok(handle) => handle,
         Err(Refused { reason, f }) => {
             drop(f);
-            refused(shared, site, reason.code())
+            // SAFETY: with SCOPED, the root is a scope's.
+            unsafe { refused_in(shared, root, flags, site, reason) }
         }
     }
 }

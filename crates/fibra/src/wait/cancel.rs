@@ -201,7 +201,7 @@ impl<'a> Here<'a> {
         // SeqCst read-modify-write: whoever cancels a scope marks it and then sets the flag; we lower it and then look, each under the
         // scope's lock. So one that we do not see here sets the flag after this.
         flags.fetch_and(!flag::CANCEL_BODY, Ordering::SeqCst);
-        if self.open_scopes().any(|scope| scope.body_cause().code != 0 || scope.has_told_panic()) {
+        if self.open_scopes().any(|scope| scope.body_cause().code != 0 || scope.has_told_failure()) {
             flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
         }
     }

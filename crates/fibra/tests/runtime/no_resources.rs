@@ -118,6 +118,32 @@ fn without_memory_for_stacks_fibers_end_and_say_so() {
     });
 }
 
+// Children that never get a stack have not run, so their scope fails: unless they are joined.
+#[test]
+fn without_memory_for_its_children_a_scope_fails() {
+    let heap = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TOP_PAD_", "4194304")];
+    in_child("without_memory_for_its_children_a_scope_fails", &heap, || {
+        let _watchdog = watchdog();
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        assert_eq!(runtime.spawn(|| 1).join().unwrap(), 1);
+        limit(libc::RLIMIT_AS, address_space() + (16 << 20));
+        let _entered = runtime.handle().enter();
+        let builder = fibra::Builder::new().stack_size(8 << 20);
+        let forever = || fibra::block_on(std::future::pending::<()>());
+        let outcome = fibra::Scope::builder()
+            .run(|s| (0..64).for_each(|_| drop(builder.clone().spawn_scoped(s, forever).unwrap())));
+        assert_eq!(outcome, Err(fibra::ScopeError::NotStarted));
+        let joined = fibra::scope(|s| {
+            let children: Vec<_> = (0..64).map(|_| builder.clone().spawn_scoped(s, forever).unwrap()).collect();
+            let is_over = |child: &&fibra::JoinHandle<()>| child.is_finished();
+            support::eventually(|| children.iter().filter(is_over).count() >= 50, || "they have stacks".to_owned());
+            children.iter().for_each(fibra::JoinHandle::cancel);
+            children.into_iter().map(|child| child.join().unwrap_err().is_no_stack()).collect::<Vec<_>>()
+        });
+        assert!(joined.into_iter().filter(|no_stack| *no_stack).count() >= 50);
+    });
+}
+
 // A root fiber that gets no stack: `run` panics and says so.
 #[test]
 fn without_memory_for_its_root_run_panics() {

@@ -16,6 +16,7 @@ mod join_halves;
 mod join_halves_contended;
 mod join_set;
 mod matrix;
+mod not_started;
 mod scope_ends;
 mod shields;
 #[path = "../support/mod.rs"]

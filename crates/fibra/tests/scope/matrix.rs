@@ -11,10 +11,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::support;
-use fibra::{CancelToken, JoinHandle, Runtime, Scope, ScopeError, TryScopeError};
+use fibra::{CancelReason, CancelToken, JoinHandle, Runtime, Scope, ScopeError, TryScopeError};
 
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(2);
+/// What a scope says whose child could not be started.
+const NOT_STARTED: &str = "could not be started";
 
 // ---- The table ------------------------------------------------------------------------------------------------------------
 
@@ -26,10 +28,26 @@ enum Child {
     PanicsIsolated,
     ByHandle,
     ByScope,
+    NotStartedJoined,
+    NotStartedIsolated,
     Errs,
     Panics,
+    NotStarted,
     ByToken,
     ByDeadline,
+}
+
+impl Child {
+    fn is_joined(self) -> bool {
+        matches!(self, Child::PanicsJoined | Child::NotStartedJoined)
+    }
+    fn is_isolated(self) -> bool {
+        matches!(self, Child::PanicsIsolated | Child::NotStartedIsolated)
+    }
+    /// The runtime is full when it is spawned.
+    fn is_refused(self) -> bool {
+        matches!(self, Child::NotStarted | Child::NotStartedJoined | Child::NotStartedIsolated)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,18 +75,22 @@ enum Verdict {
     BodyPanic,
     Cancelled,
     TimedOut,
+    NotStarted,
     Unwinds,
 }
 
-const CHILDREN: [Child; 10] = [
+const CHILDREN: [Child; 13] = [
     Child::Returns,
     Child::TimesOutItself,
     Child::PanicsJoined,
     Child::PanicsIsolated,
     Child::ByHandle,
     Child::ByScope,
+    Child::NotStartedJoined,
+    Child::NotStartedIsolated,
     Child::Errs,
     Child::Panics,
+    Child::NotStarted,
     Child::ByToken,
     Child::ByDeadline,
 ];
@@ -77,8 +99,8 @@ const ORDERS: [Order; 2] = [Order::ChildFirst, Order::BodyFirst];
 
 /// What comes of a scope. `None`: there is no such case.
 fn verdict(child: Child, order: Order, body: Body) -> Option<Verdict> {
-    use Verdict::{BodyError, BodyPanic, Cancelled, ChildError, ChildPanic, TimedOut, Unwinds, Value};
-    if order == Order::BodyFirst && (body == Body::Waits || child == Child::PanicsJoined) {
+    use Verdict::{BodyError, BodyPanic, Cancelled, ChildError, ChildPanic, NotStarted, TimedOut, Unwinds, Value};
+    if order == Order::BodyFirst && (body == Body::Waits || child.is_joined() || child.is_refused()) {
         return None;
     }
     let child_first = order == Order::ChildFirst;
@@ -89,7 +111,9 @@ fn verdict(child: Child, order: Order, body: Body) -> Option<Verdict> {
         | Child::PanicsJoined
         | Child::PanicsIsolated
         | Child::ByHandle
-        | Child::ByScope => match body {
+        | Child::ByScope
+        | Child::NotStartedJoined
+        | Child::NotStartedIsolated => match body {
             Body::Returns | Body::Waits => Value,
             Body::Errs => BodyError,
             Body::Panics => BodyPanic,
@@ -106,7 +130,8 @@ fn verdict(child: Child, order: Order, body: Body) -> Option<Verdict> {
             Body::Panics if !child_first => BodyPanic,
             _ => ChildPanic,
         },
-        Child::ByToken | Child::ByDeadline => match body {
+        Child::ByToken | Child::ByDeadline | Child::NotStarted => match body {
+            Body::Returns | Body::Waits if child == Child::NotStarted => NotStarted,
             Body::Returns | Body::Waits if child == Child::ByToken => Cancelled,
             Body::Returns | Body::Waits => TimedOut,
             Body::Errs => BodyError,
@@ -126,6 +151,9 @@ fn in_words(child: Child) -> &'static str {
         Child::ByScope => "is cancelled by `s.cancel()`",
         Child::Errs => "returns `Err`",
         Child::Panics => "panics",
+        Child::NotStarted => "cannot be started",
+        Child::NotStartedJoined => "cannot be started, and is joined",
+        Child::NotStartedIsolated => "cannot be started, and the scope is one with `isolate()`",
         Child::ByToken => "is cancelled with the scope, by its token",
         Child::ByDeadline => "is cancelled with the scope, by its deadline",
     }
@@ -151,6 +179,7 @@ fn table() -> String {
                 Some(Verdict::BodyPanic) => "body's panic",
                 Some(Verdict::Cancelled) => "cancelled",
                 Some(Verdict::TimedOut) => "timed out",
+                Some(Verdict::NotStarted) => "not started",
                 Some(Verdict::Unwinds) => "unwinds",
             });
             if cells.iter().any(|cell| !cell.is_empty()) {
@@ -231,7 +260,7 @@ impl Case {
         // A thread that has no scope is cancelled by nobody but the runtime, when that goes.
         let outside = self.nesting != Nesting::Alone || self.context == Context::Fiber;
         let possible = (self.form.may_fail() || !fails)
-            && (self.form.is_built() || !matches!(self.child, Child::ByDeadline | Child::PanicsIsolated))
+            && (self.form.is_built() || self.child != Child::ByDeadline && !self.child.is_isolated())
             && (outside || self.body != Body::CancelledFromOutside);
         if possible { verdict(self.child, self.order, self.body) } else { None }
     }
@@ -246,6 +275,8 @@ impl Case {
             Verdict::BodyPanic => Got::Panic("body"),
             Verdict::Cancelled if self.form.is_built() => Got::Cancelled,
             Verdict::TimedOut => Got::TimedOut,
+            Verdict::NotStarted if self.form.is_built() => Got::NotStarted,
+            Verdict::NotStarted => Got::Panic(NOT_STARTED),
             Verdict::Cancelled | Verdict::Unwinds => Got::Unwound,
         }
     }
@@ -260,13 +291,14 @@ impl Case {
         u64::from(self.child == Child::PanicsIsolated || self.child == Child::Panics && self.body == Body::Panics)
     }
 
-    /// How its child has ended.
+    /// How its child has ended, if it has run.
     fn child_ends(self) -> &'static str {
         match self.child {
             Child::Returns | Child::TimesOutItself => "returned",
             Child::Errs => "failed",
             Child::Panics | Child::PanicsJoined | Child::PanicsIsolated => "panicked",
             Child::ByHandle | Child::ByScope | Child::ByToken | Child::ByDeadline => "cancelled",
+            Child::NotStarted | Child::NotStartedJoined | Child::NotStartedIsolated => "never started",
         }
     }
 }
@@ -277,6 +309,7 @@ enum Got {
     Error(&'static str, Vec<&'static str>),
     Cancelled,
     TimedOut,
+    NotStarted,
     Panic(&'static str),
     /// The quiet unwinding of a cancellation came out of it.
     Unwound,
@@ -287,6 +320,9 @@ impl Got {
         if fibra::is_cancellation(payload) {
             return Got::Unwound;
         }
+        if payload.downcast_ref::<String>().is_some_and(|text| text.contains(NOT_STARTED)) {
+            return Got::Panic(NOT_STARTED);
+        }
         Got::Panic(payload.downcast_ref::<&str>().copied().expect("our own panics, or a failed assertion"))
     }
 }
@@ -294,7 +330,7 @@ impl Got {
 /// What comes of the scope around it (or of the fiber, if there is none): nothing but what came out of the inner one.
 fn of_the_outer(case: Case, inner: &Got) -> Got {
     match inner {
-        Got::Value | Got::Error(..) | Got::Cancelled | Got::TimedOut => Got::Value,
+        Got::Value | Got::Error(..) | Got::Cancelled | Got::TimedOut | Got::NotStarted => Got::Value,
         Got::Panic(message) => Got::Panic(message),
         Got::Unwound if case.body == Body::CancelledFromOutside && case.nesting != Nesting::Alone => Got::Cancelled,
         // The child of the outer scope has ended, cancelled: that is no failure of the outer one.
@@ -349,6 +385,20 @@ impl Stage {
         } else {
             self.outer_token.cancel();
         }
+    }
+
+    /// Starts the child, in a full runtime if it is not to be started.
+    fn spawn(&self, spawn: impl FnOnce() -> JoinHandle<u32>) -> JoinHandle<u32> {
+        if !self.case.child.is_refused() {
+            return spawn();
+        }
+        let room = CancelToken::new();
+        let filler = |room: CancelToken| fibra::Builder::new().spawn(move || drop(room.wait()));
+        let fillers: Vec<_> = std::iter::from_fn(|| filler(room.clone()).ok()).collect();
+        let child = spawn();
+        room.cancel();
+        until(|| fillers.iter().all(JoinHandle::is_finished));
+        child
     }
 
     /// The child, and how it ended.
@@ -410,19 +460,28 @@ impl Stage {
                     Child::ByToken => token.cancel(),
                     _ => {}
                 }
-                let reaches_the_body =
-                    matches!(case.child, Child::Errs | Child::Panics | Child::ByToken | Child::ByDeadline);
+                let reaches_the_body = matches!(
+                    case.child,
+                    Child::Errs | Child::Panics | Child::NotStarted | Child::ByToken | Child::ByDeadline
+                );
                 if case.body == Body::Waits && reaches_the_body {
+                    if case.child == Child::NotStarted {
+                        // As long as its handle is there it may be joined.
+                        drop(child.take());
+                    }
                     fibra::sleep(LONG);
                     unreachable!("the body is cancelled");
                 }
-                if case.body == Body::Waits && case.child != Child::PanicsJoined {
+                if case.body == Body::Waits && !case.child.is_joined() {
                     child.as_ref().unwrap().wait();
                 }
                 until(|| child.as_ref().unwrap().is_finished());
-                if case.child == Child::PanicsJoined {
+                if case.child.is_joined() {
                     let error = child.take().unwrap().join().unwrap_err();
-                    assert_eq!(error.message(), "child");
+                    match case.child {
+                        Child::PanicsJoined => assert_eq!(error.message(), "child"),
+                        _ => assert_eq!(error.cancel_reason(), Some(CancelReason::Full)),
+                    }
                 }
             }
             Order::BodyFirst => {
@@ -467,7 +526,7 @@ impl Stage {
             let builder = Scope::builder().token(self.token.clone());
             match self.case.child {
                 Child::ByDeadline => builder.timeout(SHORT),
-                Child::PanicsIsolated => builder.isolate(),
+                child if child.is_isolated() => builder.isolate(),
                 _ => builder,
             }
         };
@@ -476,19 +535,27 @@ impl Stage {
             Got::Value
         };
         match self.case.form {
-            Form::Scope => value(fibra::scope(|s| self.body(s, s.spawn(|| self.child(s).expect(FAILS))).expect(FAILS))),
-            Form::Run => match builder().run(|s| self.body(s, s.spawn(|| self.child(s).expect(FAILS))).expect(FAILS)) {
+            Form::Scope => value(fibra::scope(|s| {
+                let child = self.spawn(|| s.spawn(|| self.child(s).expect(FAILS)));
+                self.body(s, child).expect(FAILS)
+            })),
+            Form::Run => match builder().run(|s| {
+                let child = self.spawn(|| s.spawn(|| self.child(s).expect(FAILS)));
+                self.body(s, child).expect(FAILS)
+            }) {
                 Ok(seven) => value(seven),
+                Err(ScopeError::NotStarted) => Got::NotStarted,
                 Err(ScopeError::TimedOut) => Got::TimedOut,
                 Err(ScopeError::Cancelled) => Got::Cancelled,
                 Err(other) => panic!("{other:?}"),
             },
-            Form::TryScope => match fibra::try_scope(|s| self.body(s, s.spawn(|| self.child(s)))) {
+            Form::TryScope => match fibra::try_scope(|s| self.body(s, self.spawn(|| s.spawn(|| self.child(s))))) {
                 Ok(seven) => value(seven),
                 Err(error) => Got::Error(error, vec![]),
             },
-            Form::TryRun => match builder().try_run(|s| self.body(s, s.spawn(|| self.child(s)))) {
+            Form::TryRun => match builder().try_run(|s| self.body(s, self.spawn(|| s.spawn(|| self.child(s))))) {
                 Ok(seven) => value(seven),
+                Err(TryScopeError::NotStarted) => Got::NotStarted,
                 Err(TryScopeError::Failed { first, others }) => Got::Error(first, others),
                 Err(TryScopeError::TimedOut) => Got::TimedOut,
                 Err(TryScopeError::Cancelled) => Got::Cancelled,
@@ -562,7 +629,7 @@ fn play(runtime: &Runtime, case: Case, verdict: Verdict) -> Result<(), String> {
     });
     let inner = stage.inner.into_inner().expect("the scope is over");
     // With a deadline it may come before the child has started.
-    let started = case.child != Child::ByDeadline || stage.started.into_inner();
+    let started = !case.child.is_refused() && case.child != Child::ByDeadline || stage.started.into_inner();
     let ended = stage.child.into_inner();
     let untold = runtime.metrics().detached_panics - before;
     let seen = (inner.clone(), outer, ended, untold);
@@ -577,11 +644,17 @@ fn every_combination_comes_out_as_the_table_says() {
     let _watchdog = support::watchdog(300);
     for workers in [1, 2] {
         let runtime = Runtime::builder().workers(workers).build().unwrap();
-        let results: Vec<_> = Case::all().map(|(case, verdict)| play(&runtime, case, verdict)).collect();
+        let capped = Runtime::builder().workers(workers).max_fibers(8).build().unwrap();
+        let results = Case::all().map(|(case, verdict)| {
+            let runtime = if case.child.is_refused() { &capped } else { &runtime };
+            play(runtime, case, verdict)
+        });
+        let results: Vec<_> = results.collect();
         println!("{} cases on {workers} workers", results.len());
         assert!(results.len() > 1000);
         let wrong: Vec<_> = results.into_iter().filter_map(Result::err).collect();
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
         support::eventually(|| runtime.metrics().live == 0, || format!("{:?}", runtime.metrics()));
+        support::eventually(|| capped.metrics().live == 0, || format!("{:?}", capped.metrics()));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::{Cause, InLife, Listener, NEVER, PanicSlot, Reach, ScopeRecord, ScopeRef, State};
+use super::{Cause, InLife, Listener, NEVER, NotStarted, PanicSlot, Reach, ScopeRecord, ScopeRef, State};
 use crate::fiber::CENSUS;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::top::Standing;
@@ -34,10 +34,10 @@ fn is_cause(code: u32) -> bool {
     code != DRAIN && code != OVERDUE
 }
 
-/// What a child's panic comes to.
+/// What a child's failure comes to.
 enum Verdict {
     Nothing,
-    Cancel(Reach),
+    Cancel(u32, Reach),
     /// The owner is about to wait, perhaps for this very child.
     LookAgain,
 }
@@ -99,19 +99,19 @@ impl ScopeRecord {
         }
     }
 
-    /// Is the body cancelled? On the owner. A child's panic that nobody has taken becomes a cancellation here: the owner is about to wait
+    /// Is the body cancelled? On the owner. A child's failure that nobody has taken becomes a cancellation here: the owner is about to wait
     /// for something else.
     ///
     /// Unless it need not wait (`settled`): then it may be about to take that very panic.
     pub(crate) fn is_body_cancelled(&'static self, settled: bool) -> bool {
-        let (cancelled, untaken) = self.state.with(|state| {
-            let untaken = !settled && !self.isolate.get() && state.panics.iter().any(|panic| panic.is_told());
-            (state.cause.code != 0, untaken)
+        let (cancelled, failure) = self.state.with(|state| {
+            let failure = if settled || self.isolate.get() { None } else { state.told_failure() };
+            (state.cause.code != 0, failure)
         });
-        if !cancelled && untaken {
-            self.cancel(self.life(), &Cause::from(cancel::code::PANICKED), Reach::All);
+        if let Some(code) = failure.filter(|_| !cancelled) {
+            self.cancel(self.life(), &Cause::from(code), Reach::All);
         }
-        cancelled || untaken
+        cancelled || failure.is_some()
     }
 
     /// On the owner: has a child panicked whose panic nobody has taken?
@@ -119,9 +119,34 @@ impl ScopeRecord {
         !self.isolate.get() && self.state.with(|state| state.panics.iter().any(|panic| panic.is_there()))
     }
 
-    /// The same of children that have ended, and whose end nobody was waiting for.
-    pub(crate) fn has_told_panic(&self) -> bool {
-        !self.isolate.get() && self.state.with(|state| state.panics.iter().any(|panic| panic.is_told()))
+    /// On the owner: has a child failed (panicked, or not been started) whose end nobody was waiting for?
+    pub(crate) fn has_told_failure(&self) -> bool {
+        !self.isolate.get() && self.state.with(|state| state.told_failure().is_some())
+    }
+
+    /// A child could not be started, for this reason: 0 if there is no stack for it. The caller is in the scope, or ends the child. The
+    /// handle may yet be joined: it tells the scope if it was not.
+    #[cold]
+    pub(crate) fn not_started(&'static self, code: u32) -> NotStarted {
+        self.state.with(|state| {
+            let unstarted = &mut state.unstarted;
+            if unstarted.total == 0 {
+                unstarted.code = code;
+            }
+            unstarted.total += 1;
+            unstarted.untaken += 1;
+        });
+        NotStarted { scope: self, life: self.life() }
+    }
+
+    /// Somebody has joined a child that was not started.
+    pub(super) fn take_unstarted(&self, life: u32) {
+        self.state.with(|state| {
+            // In another life there is nothing to take: the scope is over, and has said so itself.
+            if self.life() == life && state.body.is_some() {
+                state.unstarted.untaken -= 1;
+            }
+        });
     }
 
     /// The time that a cancelled scope gives to shields is over: they hold nothing off any more, for the body, the children and what is
@@ -176,16 +201,20 @@ impl ScopeRecord {
         slot
     }
 
-    /// How many children have panicked so far.
+    /// How many children have panicked so far, or could not be started.
     pub(crate) fn panics(&self) -> usize {
-        self.state.with(|state| state.panics.len())
+        self.state.with(|state| state.panics.len() + state.unstarted.total)
     }
 
     /// A child has panicked, and nobody was joining it. If the owner waits for something else, or for nothing any more, that cancels the
     /// scope; if it is running, it may yet join the child: it decides when it next waits. If it is about to wait, perhaps for this child,
     /// which it then finds ended, that is seen in a moment.
     pub(crate) fn panicked(&'static self, life: u32) {
-        let cause = Cause::from(cancel::code::PANICKED);
+        self.child_failed(life, false);
+    }
+
+    /// The same. `not_started`: what has happened is that the handle of a child which could not be started is gone.
+    pub(super) fn child_failed(&'static self, life: u32, not_started: bool) {
         let mut told = Told::default();
         for looks in 0.. {
             let mut held = self.state.lock();
@@ -194,33 +223,32 @@ impl ScopeRecord {
                 let Some(body) = state.body.filter(|_| self.life() == life && !self.isolate.get()) else {
                     return Verdict::Nothing;
                 };
-                let mut untaken = false;
                 for panic in state.panics.iter().filter(|panic| panic.is_there()) {
                     panic.tell();
-                    untaken = true;
                 }
-                if !untaken {
+                state.unstarted.told |= not_started;
+                let Some(code) = state.told_failure() else {
                     // Somebody has joined it meanwhile.
                     return Verdict::Nothing;
-                }
+                };
                 if state.over {
-                    return Verdict::Cancel(Reach::Children);
+                    return Verdict::Cancel(code, Reach::Children);
                 }
                 // SeqCst: as in `cancel_one`.
                 body.get().flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
                 let seen = body.get().word.look_after_flag();
                 if seen.is(word::State::Parking) && !seen.is_claimed() && looks < LOOKS {
                     Verdict::LookAgain
-                } else if seen.is_waiting() && state.panics.iter().any(|panic| panic.is_there()) {
+                } else if let Some(code) = state.told_failure().filter(|_| seen.is_waiting()) {
                     // Still there: whoever joined it before he began this wait has taken it, and that is seen now.
-                    Verdict::Cancel(Reach::All)
+                    Verdict::Cancel(code, Reach::All)
                 } else {
                     Verdict::Nothing
                 }
             });
             match verdict {
-                Verdict::Cancel(reach) => {
-                    self.cancel_held(held, &cause, reach, &mut told);
+                Verdict::Cancel(code, reach) => {
+                    self.cancel_held(held, &Cause::from(code), reach, &mut told);
                     break;
                 }
                 Verdict::Nothing => break,

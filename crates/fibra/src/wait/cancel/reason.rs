@@ -34,6 +34,8 @@ pub enum CancelReason {
     Drained,
     /// It is the second half of a [`join`](crate::join()) whose first half panicked.
     OtherHalf,
+    /// A fiber of its scope could not be started: the runtime's cap of fibers was reached, or no stack could be had.
+    NotStarted,
     /// In the words of whoever called [`CancelToken::cancel_with`](crate::CancelToken::cancel_with).
     Custom(Arc<str>),
 }
@@ -53,6 +55,7 @@ impl CancelReason {
             Self::Token => code::TOKEN,
             Self::Drained => code::DRAINED,
             Self::OtherHalf => code::OTHER_HALF,
+            Self::NotStarted => code::NOT_STARTED,
             Self::Custom(text) => return Cause { code: code::CUSTOM, text: Some(text) },
         };
         Cause { code, text: None }
@@ -72,6 +75,7 @@ impl CancelReason {
             code::FAILED => Self::Failed,
             code::DRAINED => Self::Drained,
             code::OTHER_HALF => Self::OtherHalf,
+            code::NOT_STARTED => Self::NotStarted,
             code::CUSTOM => cause.text.map_or(Self::Token, Self::Custom),
             code::TOKEN => Self::Token,
             _ => return None,
@@ -116,6 +120,7 @@ impl std::fmt::Display for CancelReason {
             Self::Token => "its token was cancelled",
             Self::Drained => "its scope was drained and the time for that is over",
             Self::OtherHalf => "the other half of its join panicked",
+            Self::NotStarted => "a fiber of its scope could not be started",
             Self::Custom(words) => words,
         })
     }
