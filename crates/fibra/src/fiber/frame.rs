@@ -17,10 +17,11 @@
 //! `Cell` belongs to the spawner until publication, then to the worker that runs it, then to whoever recycles it.
 
 use std::cell::Cell;
+use std::fmt::Debug;
 use std::mem::{self, MaybeUninit};
 use std::panic::Location;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::CENSUS;
 use super::context::Context;
@@ -104,6 +105,17 @@ pub(crate) struct Extras {
     pub(crate) inherited: Mutex<Option<Inherited>>,
     /// It counts among those that are on their way to its worker; taken when it arrives.
     pub(crate) coming: AtomicBool,
+    /// All that it was started for, if a joiner may do that instead. Weak: the closure keeps it, and what is in it goes with that.
+    pub(crate) errand: Option<Weak<dyn Errand>>,
+}
+
+/// What a fiber was started for, as long as it has not been begun: see `scope::blocking`.
+pub(crate) trait Errand: Debug + Send + Sync {
+    /// Does it, if this thread may do that, and it was not begun. True: it is done, and what came of it is written to `result`.
+    ///
+    /// # Safety
+    /// `result` can take a `Result<T, Box<dyn Any + Send>>` with the `T` that the fiber returns.
+    unsafe fn run_here(&self, result: *mut ()) -> bool;
 }
 
 /// The record of a fiber.

@@ -344,7 +344,12 @@ impl BlockingPool {
 
     /// Is this a thread of this pool, hence inside one of its jobs?
     pub(crate) fn is_served_here(&self) -> bool {
-        SERVES.get().0 == Arc::as_ptr(&self.shared).addr()
+        is_served_here(self.number())
+    }
+
+    /// Tells it from other pools that exist.
+    pub(crate) fn number(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
     }
 
     /// Threads there are, or that are being started.
@@ -502,6 +507,11 @@ impl Shared {
             join(before);
         }
     }
+}
+
+/// Is this a thread of the pool with this number?
+pub(crate) fn is_served_here(pool: usize) -> bool {
+    SERVES.get().0 == pool
 }
 
 /// Waits for a thread that is about to end. It does not panic (`serve` catches); if it did, there would be nobody to tell.

@@ -2,6 +2,9 @@
 //!
 //! The job lives on the waiting fiber's stack, closure and result with it, so the closure may borrow. While it is queued, cancellation
 //! takes it back; once it has started, somebody else is using this stack and the wait is binding.
+//!
+//! `spawn_blocking` starts a fiber that makes such a call. The function stays where its joiner can reach it ([`Unbegun`]) until a thread of
+//! the pool begins with it: a job of the pool that joins another one would otherwise wait for a thread which, in a full pool, is its own.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
@@ -10,10 +13,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::join::JoinHandle;
-use super::spawn::spawn;
+use super::spawn::{no_runtime, root_of, spawn_or_none_with};
+use crate::fiber::frame::{Errand, Extras};
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::prim::spin::SpinLock;
-use crate::sched::blocking::Job;
+use crate::prim::sync::Mutex;
+use crate::sched::blocking::{Job, is_served_here};
 use crate::sched::current;
 use crate::sched::enqueue::Place;
 use crate::sched::shared::Shared;
@@ -112,6 +117,10 @@ fn said_once() {
 
 /// Like [`blocking`], but does not wait: the handle can be joined.
 ///
+/// A thread of the pool that joins it (inside `blocking`, that is; also with [`JoinSet::join_next`](crate::JoinSet::join_next)) before a
+/// thread has begun with it runs it right there, so jobs may wait for jobs even if the pool is full. Joins with a deadline do not: they
+/// wait until a thread is free, or the time is over.
+///
 /// # Panics
 /// Like [`spawn`](crate::spawn).
 ///
@@ -127,7 +136,59 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    spawn(move || blocking(f))
+    let site = Location::caller();
+    let (shared, root) = match current::worker() {
+        Some(worker) => (worker.shared.clone(), root_of(worker)),
+        None => match current::runtime() {
+            Some(shared) => {
+                let root = shared.root;
+                (shared, root)
+            }
+            None => no_runtime("spawn_blocking"),
+        },
+    };
+    let job = Arc::new(Unbegun { pool: shared.blocking.number(), f: Mutex::new(Some(f)) });
+    let errand = Arc::downgrade(&job);
+    let body = move || blocking_as(WaitReason::BlockingRunning, site, move || job.begin().map(|f| f()));
+    // SAFETY: the closure and what it returns are `Send` and `'static`.
+    unsafe { spawn_or_none_with(&shared, root, body, site, Extras { errand: Some(errand), ..Extras::default() }) }
+}
+
+/// What a fiber of `spawn_blocking` was started for, until a thread begins with it: one of the pool, or one that joins the fiber.
+struct Unbegun<F> {
+    /// Whose threads may run it.
+    pool: usize,
+    f: Mutex<Option<F>>,
+}
+
+impl<F> Unbegun<F> {
+    /// Once.
+    fn begin(&self) -> Option<F> {
+        self.f.lock().take()
+    }
+}
+
+impl<F, T> Errand for Unbegun<F>
+where
+    F: FnOnce() -> T + Send,
+{
+    unsafe fn run_here(&self, result: *mut ()) -> bool {
+        if !is_served_here(self.pool) {
+            return false;
+        }
+        let Some(f) = self.begin() else { return false };
+        // Here one is inside a job of the same runtime: on a plain thread that has entered it, as in the job that this would have been.
+        let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(f));
+        // SAFETY: the caller's promise; the fiber returns what `f` does.
+        unsafe { result.cast::<Outcome<T>>().write(outcome) };
+        true
+    }
+}
+
+impl<F> std::fmt::Debug for Unbegun<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unbegun").finish_non_exhaustive()
+    }
 }
 
 type Outcome<T> = Result<T, Box<dyn Any + Send>>;

@@ -9,7 +9,7 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::join::JoinHandle;
+use super::join::{JoinError, JoinHandle};
 use crate::sched::gathering::Gathering;
 use crate::select::case::Single;
 use crate::time::Instant;
@@ -138,6 +138,27 @@ impl<T> Gather<T> {
         self.len -= 1;
         self.give_free(member);
         Some((handle.expect("a member that has ended has a handle"), tag))
+    }
+
+    /// On a thread of the blocking pool: does what one of the members was started for, if that was not begun; then it is taken. See
+    /// `spawn_blocking`.
+    pub(crate) fn do_errand(&mut self) -> Option<Result<T, JoinError>> {
+        let handles = self.members();
+        let (node, result) = handles
+            .filter(|(_, handle)| !handle.is_finished())
+            .find_map(|(node, handle)| Some((ptr::from_ref(node), handle.do_errand()?)))?;
+        let member = node.cast::<Member<T>>().cast_mut();
+        // SAFETY: a member of ours that has a handle, `node` being its first field; it leaves its fiber before it is taken out and freed.
+        let handle = unsafe {
+            if let Some(handle) = &(*member).handle {
+                handle.leave(&*node);
+            }
+            self.gathering.take_out(node);
+            (*member).handle.take()
+        };
+        self.len -= 1;
+        self.give_free(member);
+        Some(handle.expect("a member that was found by its handle").conclude_errand(result))
     }
 
     /// Waits until one has ended; false if there is none to wait for, or `deadline` has come. Cancellation unwinds, and takes nothing.

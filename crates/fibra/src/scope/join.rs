@@ -7,7 +7,7 @@ use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::sched::current;
 use crate::sched::scope::{NotStarted, cancel_fiber};
 use crate::select::case::Single;
 use crate::time::Instant;
-use crate::wait::cancel::{CancelReason, pass_on};
+use crate::wait::cancel::{CancelReason, is_cancellation, pass_on};
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::park::{self, Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
@@ -53,6 +53,9 @@ pub struct JoinHandle<T> {
     _result: PhantomData<T>,
 }
 
+/// What came of a function that a joiner has called itself.
+pub(super) type ErrandResult<T> = Result<T, Box<dyn Any + Send>>;
+
 // SAFETY: the handle moves a `T` from the fiber to whoever joins it, and is otherwise a reference to atomics.
 unsafe impl<T: Send> Send for JoinHandle<T> {}
 // SAFETY: through a shared handle one can wait, ask and cancel, but not reach the `T`.
@@ -73,7 +76,14 @@ impl<T> JoinHandle<T> {
     pub fn join(self) -> Result<T, JoinError> {
         match self.frame.join.result() {
             None if self.is_current() => return Err(self.error(Kind::SelfJoin)),
-            None => _ = self.wait_until(None, Location::caller()),
+            None => {
+                if self.frame.has(flag::EXTRAS)
+                    && let Some(result) = self.do_errand()
+                {
+                    return self.conclude_errand(result);
+                }
+                self.wait_until(None, Location::caller());
+            }
             Some(Outcome::Cancelled | Outcome::NotStarted) => visit_scheduler(),
             Some(_) => {}
         }
@@ -169,6 +179,32 @@ impl<T> JoinHandle<T> {
                 Ended::Cancelled => unreachable!("`wait` unwinds"),
             }
         }
+    }
+
+    /// Does here what the fiber was started for, if that was not begun and this is a thread that may: see `spawn_blocking`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn do_errand(&self) -> Option<ErrandResult<T>> {
+        // SAFETY: the handle keeps the frame from being recycled.
+        let errand = unsafe { self.frame.extras() }?.errand.as_ref()?.upgrade()?;
+        let mut result = MaybeUninit::<ErrandResult<T>>::uninit();
+        // SAFETY: a place for just that; `T` is what the fiber returns.
+        let done = unsafe { errand.run_here(result.as_mut_ptr().cast()) };
+        // SAFETY: written, it says.
+        done.then(|| unsafe { result.assume_init() })
+    }
+
+    /// The end of a join whose fiber has nothing left to do: it ends by itself, and need not wait for a thread to tell it so.
+    #[cold]
+    pub(super) fn conclude_errand(self, result: ErrandResult<T>) -> Result<T, JoinError> {
+        self.cancel();
+        result.map_err(|payload| {
+            if is_cancellation(&*payload) {
+                // What is around the join was cancelled.
+                pass_on(payload);
+            }
+            self.error(Kind::Panicked(payload))
+        })
     }
 
     /// Has it ended?

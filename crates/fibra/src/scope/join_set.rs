@@ -17,6 +17,7 @@ use super::join::{JoinError, JoinHandle};
 use super::spawn::{spawn, spawn_local};
 use super::task::spawn_future;
 use crate::fiber::id::FiberId;
+use crate::sched::current;
 use crate::select::arm::{Arm, sealed};
 use crate::select::case::Case;
 use crate::time::Instant;
@@ -170,6 +171,12 @@ impl<T> JoinSet<T> {
     /// If the waiting fiber is cancelled, nothing is taken.
     #[track_caller]
     pub fn join_next(&mut self) -> Option<Result<T, JoinError>> {
+        if current::worker().is_none()
+            && !self.members.has_ended()
+            && let Some(result) = self.members.do_errand()
+        {
+            return Some(result);
+        }
         self.members.wait(None, Location::caller());
         self.take()
     }

@@ -276,6 +276,21 @@ pub(crate) unsafe fn spawn_with<F: FnOnce() -> T, T>(
     unsafe { spawn_thunk_with(shared, root, f, Closure::<F, T>::THUNK, site, flags, extras) }
 }
 
+/// The same for a fiber that may end without a value; see [`spawn_child_or_none`].
+///
+/// # Safety
+/// As [`spawn_with`].
+pub(crate) unsafe fn spawn_or_none_with<F: FnOnce() -> Option<T>, T>(
+    shared: &Shared,
+    root: RootRef,
+    f: F,
+    site: &'static Location<'static>,
+    extras: Extras,
+) -> JoinHandle<T> {
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { spawn_thunk_with(shared, root, f, ClosureOrNone::<F, T>::THUNK, site, 0, Some(extras)) }
+}
+
 /// # Safety
 /// As [`spawn_with`]; `thunk` expects an `F` in the storage and leaves a `T`.
 unsafe fn spawn_thunk_with<F, T>(

@@ -38,6 +38,7 @@ mod spawn_limits;
 mod spawn_order;
 mod stall;
 mod start_stop;
+mod jobs_join_jobs;
 mod names;
 #[path = "../support/mod.rs"]
 mod support;
