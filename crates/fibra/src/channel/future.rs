@@ -23,6 +23,7 @@ use super::waits::watch_list;
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::wait::node::{Node, WaiterRef};
+use crate::wait::park;
 use crate::wait::task::{Published, TaskWait};
 use crate::wait::wake;
 use crate::wait::word::{ARM_FIRST, Ticket};
@@ -71,6 +72,7 @@ impl<T> Future for RecvFuture<'_, T> {
         if !chan.is_timed() && this.wait.goes_on(cx.waker()) {
             return Poll::Pending;
         }
+        park::count_call();
         // Who was called, came and found nothing goes to the head of the queue again.
         let mut first = this.withdraw(false);
         loop {
@@ -213,6 +215,7 @@ impl<T> Future for SendFuture<'_, T> {
         if this.wait.goes_on(cx.waker()) {
             return Poll::Pending;
         }
+        park::count_call();
         let mut ended = this.withdraw();
         if ended == 0
             && let Holding::Here(value) = &this.value
@@ -322,6 +325,7 @@ impl<'a, T> Future for ReserveFuture<'a, T> {
         if this.wait.goes_on(cx.waker()) {
             return Poll::Pending;
         }
+        park::count_call();
         this.withdraw(false);
         loop {
             let mut reserved = Some(false);

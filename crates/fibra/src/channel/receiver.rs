@@ -81,6 +81,7 @@ impl<T> Receiver<T> {
     /// If there is none now, or none will come any more.
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        park::count_call();
         take_now(self.chan()).map_err(|tried| match tried {
             Tried::Closed => TryRecvError::Disconnected,
             _ => TryRecvError::Empty,

@@ -84,6 +84,7 @@ impl<T> Sender<T> {
     /// If there is no room, or the channel is closed: the value comes back.
     #[inline]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        park::count_call();
         offer_now(self.chan(), value).map_err(|(tried, value)| match tried {
             Tried::Closed => TrySendError::Disconnected(value),
             _ => TrySendError::Full(value),
@@ -159,6 +160,7 @@ impl<T> Sender<T> {
     /// # Errors
     /// If the channel is closed: the value comes back.
     pub fn force_send(&self, value: T) -> Result<Option<T>, SendError<T>> {
+        park::count_call();
         let mut value = value;
         loop {
             value = match offer_now(self.chan(), value) {
@@ -217,7 +219,7 @@ impl<T> Sender<T> {
     #[track_caller]
     pub fn reserve_timeout(&self, timeout: Duration) -> Result<Permit<'_, T>, SendTimeoutError<()>> {
         park::entry();
-        self.try_reserve().or_else(|error| match error {
+        self.reserve_now().or_else(|error| match error {
             TrySendError::Disconnected(()) => Err(SendTimeoutError::Disconnected(())),
             TrySendError::Full(()) => {
                 match waits::reserve(self.chan(), Some(Instant::after(timeout).as_nanos()), Location::caller()) {
@@ -234,6 +236,11 @@ impl<T> Sender<T> {
     /// # Errors
     /// If there is none, or the channel is closed.
     pub fn try_reserve(&self) -> Result<Permit<'_, T>, TrySendError<()>> {
+        park::count_call();
+        self.reserve_now()
+    }
+
+    fn reserve_now(&self) -> Result<Permit<'_, T>, TrySendError<()>> {
         let mut locked = self.chan().lock();
         let reserved = locked.state().reserve(None);
         locked.unlock();
@@ -303,16 +310,24 @@ macro_rules! common {
 
             /// Is it closed, by whomever, or has one side gone? What was sent before may still be there.
             pub fn is_closed(&self) -> bool {
+                crate::wait::park::count_call();
+                self.has_closed()
+            }
+
+            /// [`is_closed`](Self::is_closed) for fibra's own use: it does not let others run.
+            pub(crate) fn has_closed(&self) -> bool {
                 self.chan().with_closing(|_| ()).is_some()
             }
 
             /// Why it is closed, if it is: the first reason.
             pub fn close_reason(&self) -> Option<CloseReason> {
+                crate::wait::park::count_call();
                 self.chan().with_closing(|closing| closing.first.clone()).flatten()
             }
 
             /// How many values are in the buffer.
             pub fn len(&self) -> usize {
+                crate::wait::park::count_call();
                 let mut locked = self.chan().lock();
                 let len = locked.state().buffer.len();
                 locked.unlock();
@@ -326,6 +341,7 @@ macro_rules! common {
 
             /// Is there no room? A rendezvous is always full.
             pub fn is_full(&self) -> bool {
+                crate::wait::park::count_call();
                 let mut locked = self.chan().lock();
                 let full = !locked.state().has_room();
                 locked.unlock();

@@ -88,7 +88,7 @@ impl Alarm {
             let old = mem::replace(&mut *set.waker.lock(), waker);
             drop(old);
             // Asked after: a bell that did not see this waker had closed the channel before.
-            if !set.bell.is_closed() {
+            if !set.bell.has_closed() {
                 return;
             }
             died = true;

@@ -203,7 +203,7 @@ impl Listening for TcpListener {
         &self.socket.io
     }
     fn accept_if_any(&self) -> io::Result<Self::Accepted> {
-        self.try_accept()
+        self.socket.io.try_now(accept_now)
     }
 }
 

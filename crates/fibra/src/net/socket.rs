@@ -14,6 +14,7 @@ use crate::driver::socket;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::time::{Instant, sleep};
 use crate::wait::io::{Ask, Direction, Io, Limit};
+use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
 /// Time-outs in nanoseconds; 0: none. Shared by the clones of a socket, as the kernel's are.
@@ -178,13 +179,9 @@ impl<S: AsFd> Socket<S> {
     }
 
     /// Once, without waiting.
-    pub(super) fn trying<T>(&self, mut attempt: impl FnMut(&S) -> io::Result<T>) -> io::Result<T> {
-        loop {
-            match attempt(self.get()) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                done => return done,
-            }
-        }
+    pub(super) fn trying<T>(&self, attempt: impl FnMut(&S) -> io::Result<T>) -> io::Result<T> {
+        park::count(park::cost::OPERATION);
+        self.io.try_now(attempt)
     }
 
     /// The async form of [`reading`](Self::reading) and [`accepting`](Self::accepting).

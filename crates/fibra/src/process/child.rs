@@ -12,6 +12,7 @@ use super::{ChildStderr, ChildStdin, ChildStdout};
 use crate::sched::strays;
 use crate::select::private::{Otherwise, case, select};
 use crate::time::Instant;
+use crate::wait::park;
 
 /// How much of a pipe is read at once.
 const CHUNK: usize = 64 * 1024;
@@ -114,6 +115,7 @@ impl Child {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        park::count(park::cost::OPERATION);
         self.exit().try_wait()
     }
 

@@ -58,7 +58,7 @@ pub(super) const POLL_CYCLES: u64 = 100_000;
 pub(super) const DRIVER_CYCLES: u64 = 4 * POLL_CYCLES;
 /// Fair points after which the cached clock is read anew even if nothing is registered, for `since` in wait records.
 const CLOCK_ROUNDS: u32 = 4;
-/// Blocking calls that are ready before somebody else has a turn.
+/// Calls that need not wait, in a row, before other fibers of the worker have a turn; see `wait::park`.
 pub(crate) const CALLS_PER_TURN: u32 = 512;
 /// Ids a worker takes from the process-wide counter at once.
 const ID_BLOCK: u64 = 256;
@@ -76,6 +76,8 @@ pub(crate) fn take_ids(count: u64) -> u64 {
 pub(crate) struct Worker {
     // What every switch touches, together.
     pub(crate) current: Cell<Option<FrameRef>>,
+    /// What is left of the budget of calls that need not wait; see `wait::park`.
+    pub(crate) calls_left: Cell<u32>,
     home: UnsafeCell<Context>,
     next: Cell<Option<FrameRef>>,
     chain: Cell<u32>,
@@ -100,8 +102,6 @@ pub(crate) struct Worker {
     pub(super) timers: OwnerCell<Timers>,
     pub(super) driver: OwnerCell<Driver>,
     pub(super) registrar: Registrar,
-    /// Operations on sockets that its fibers have begun.
-    pub(crate) operations: Cell<u32>,
     /// When it last looked at its timers.
     pub(super) fired_at: Cell<u64>,
     /// Started fibers that live here, but for those in the lists of scopes.
@@ -115,8 +115,6 @@ pub(crate) struct Worker {
     ids: Cell<(u64, u64)>,
     /// Fair points so far.
     rounds: Cell<u32>,
-    /// Blocking calls that may be ready until the fiber that makes them lets others run.
-    pub(crate) calls_left: Cell<u32>,
     /// Fibers it has counted and not yet told their root.
     pub(super) tally: Tally<RootRef>,
     /// Fibers of this worker that are suspended while they unwind, inside a destructor, and the thread below its loop if that unwinds; see
@@ -137,6 +135,7 @@ impl Worker {
         let workers = shared.remotes.len();
         Self {
             current: Cell::new(None),
+            calls_left: Cell::new(CALLS_PER_TURN),
             home: UnsafeCell::new(Context::default()),
             next: Cell::new(None),
             chain: Cell::new(0),
@@ -157,7 +156,6 @@ impl Worker {
             timers: OwnerCell::new(Timers::new()),
             registrar: driver.registrar(),
             driver: OwnerCell::new(driver),
-            operations: Cell::new(0),
             fired_at: Cell::new(0),
             started: Cell::new(ptr::null()),
             foreign: Cell::new(ptr::null()),
@@ -165,7 +163,6 @@ impl Worker {
             scopes: OwnerCell::new(ScopeCache::new()),
             ids: Cell::new((0, 0)),
             rounds: Cell::new(0),
-            calls_left: Cell::new(CALLS_PER_TURN),
             tally: Tally::new(),
             parked_unwinding: Cell::new(0),
             wakers_to_call: Cell::new(0),

@@ -77,18 +77,22 @@ pub fn yield_now() {
 }
 
 /// Has this fiber been cancelled, or a scope whose body runs here? True also inside [`shield`], where it is not delivered.
+///
+/// Like every call that never waits, it lets others run now and then, so that a loop over it does not keep its worker.
 pub fn is_cancelled() -> bool {
+    park::count_call();
     Here::new().is_some_and(|here| here.is_cancelled())
 }
 
 /// Why this fiber, or a scope whose body runs here, was cancelled, if it was.
 pub fn cancel_reason() -> Option<CancelReason> {
+    park::count_call();
     let here = Here::new()?;
     if here.is_cancelled() { here.reason() } else { None }
 }
 
 /// A point where a cancelled fiber unwinds, or the body of a cancelled scope, for loops that compute without blocking. It looks at the
-/// clock too, if there is a deadline around.
+/// clock too, if there is a deadline around, and lets others run every 512 calls; [`yield_now`] does so every time.
 ///
 /// ```
 /// fibra::run(|| {
@@ -103,6 +107,7 @@ pub fn cancel_reason() -> Option<CancelReason> {
 /// ```
 #[inline]
 pub fn checkpoint() {
+    park::count_call();
     cancel::checkpoint();
 }
 
@@ -144,7 +149,7 @@ pub fn shield<T>(f: impl FnOnce() -> T) -> T {
 
 /// Runs `f` with the promise that this fiber does not leave its worker meanwhile: any blocking call inside panics. For code that keeps
 /// something in a thread-local while it calls back (an enter guard, a scoped thread-local), which other fibers of the same worker must
-/// not see.
+/// not see. Calls that never wait (`try_recv`, `is_finished`, ..) let others run now and then; in here they do not.
 ///
 /// ```
 /// fibra::run(|| {

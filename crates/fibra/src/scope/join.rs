@@ -123,7 +123,8 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// The handle itself if it has not.
     pub fn try_join(self) -> Result<Result<T, JoinError>, Self> {
-        if self.is_finished() { Ok(self.take_result()) } else { Err(self) }
+        park::count_call();
+        if self.has_ended() { Ok(self.take_result()) } else { Err(self) }
     }
 
     /// Waits until the fiber has ended, without taking anything. Many may wait at once.
@@ -132,7 +133,8 @@ impl<T> JoinHandle<T> {
     /// If it is the very fiber that calls: that wait would never end.
     #[track_caller]
     pub fn wait(&self) {
-        assert!(self.is_finished() || !self.is_current(), "fibra: a fiber cannot wait for its own end");
+        park::count_call();
+        assert!(self.has_ended() || !self.is_current(), "fibra: a fiber cannot wait for its own end");
         let _takes_nothing = TakesNothing(self);
         self.wait_until(None, Location::caller());
     }
@@ -165,7 +167,7 @@ impl<T> JoinHandle<T> {
     fn wait_for(&self, reason: WaitReason, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
         let how = Wait { reason, object: self.id().as_u64(), site, deadline: deadline.map(Instant::as_nanos) };
         loop {
-            if self.is_finished() {
+            if self.has_ended() {
                 return true;
             }
             if deadline.is_none()
@@ -174,7 +176,7 @@ impl<T> JoinHandle<T> {
                 worker.run_next_if_newest(self.frame);
             }
             match wait(&JoinWait::new(self.frame), how) {
-                Ended::TimedOut => return self.is_finished(),
+                Ended::TimedOut => return self.has_ended(),
                 Ended::NotParked | Ended::Overtaken(_) | Ended::Completed(_) => {}
                 Ended::Cancelled => unreachable!("`wait` unwinds"),
             }
@@ -209,13 +211,19 @@ impl<T> JoinHandle<T> {
 
     /// Has it ended?
     pub fn is_finished(&self) -> bool {
+        park::count_call();
+        self.has_ended()
+    }
+
+    /// [`is_finished`](Self::is_finished) for fibra's own use: it does not let others run.
+    pub(crate) fn has_ended(&self) -> bool {
         self.frame.join.result().is_some()
     }
 
     /// Asks the fiber to end: if it is parked it is woken at once and unwinds (its destructors run), otherwise it unwinds at its next
     /// blocking call. Returns without waiting for that. Does nothing to a fiber that has ended.
     pub fn cancel(&self) {
-        if !self.is_finished() {
+        if !self.has_ended() {
             cancel_fiber(self.frame, code::HANDLE);
         }
     }
@@ -396,7 +404,7 @@ impl Drop for DetachOnDrop {
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("JoinHandle");
-        debug.field("id", &self.id()).field("name", &self.name()).field("finished", &self.is_finished()).finish()
+        debug.field("id", &self.id()).field("name", &self.name()).field("finished", &self.has_ended()).finish()
     }
 }
 
@@ -456,7 +464,7 @@ fn unpublish_joiner(frame: FrameRef, node: &Node) {
 /// The end of a fiber, as an arm of a select. One's own end is there at once: joining oneself is an error, not a wait.
 impl<T> Single for JoinHandle<T> {
     fn try_complete(&self) -> bool {
-        self.is_finished() || self.is_current()
+        self.has_ended() || self.is_current()
     }
 
     fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
@@ -468,7 +476,7 @@ impl<T> Single for JoinHandle<T> {
     }
 
     fn is_settled(&self) -> bool {
-        self.is_finished()
+        self.has_ended()
     }
 }
 
@@ -506,10 +514,10 @@ impl<T> Future for JoinFuture<T> {
         self.withdraw();
         let this = &mut *self;
         let handle = this.handle.as_ref().expect("a future is not polled after it is ready");
-        if handle.is_current() && !handle.is_finished() {
+        if handle.is_current() && !handle.has_ended() {
             return Poll::Ready(Err(handle.error(Kind::SelfJoin)));
         }
-        if !handle.is_finished() {
+        if !handle.has_ended() {
             let frame = handle.frame;
             match this
                 .wait

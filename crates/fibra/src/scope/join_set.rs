@@ -21,6 +21,7 @@ use crate::sched::current;
 use crate::select::arm::{Arm, sealed};
 use crate::select::case::Case;
 use crate::time::Instant;
+use crate::wait::park;
 use crate::wait::task::{Published, TaskWait};
 use crate::wait::word::ARM_FIRST;
 
@@ -194,6 +195,7 @@ impl<T> JoinSet<T> {
     /// });
     /// ```
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
+        park::count_call();
         self.take()
     }
 

@@ -28,6 +28,7 @@ use crate::sched::shared::Shared;
 use crate::sched::timing::ScopeTimer;
 use crate::time::Instant;
 use crate::wait::cancel::{self, Here, is_cancellation};
+use crate::wait::park;
 
 /// Runs `f` with a scope to start fibers in, which may borrow from outside of it, and waits until they have all ended.
 ///
@@ -445,6 +446,11 @@ impl<'scope> Scope<'scope, '_> {
 
     /// Have the children been cancelled, by whomever?
     pub fn is_cancelled(&self) -> bool {
+        park::count_call();
+        self.has_cancelled()
+    }
+
+    fn has_cancelled(&self) -> bool {
         self.record.root.cancelled() != 0
     }
 
@@ -502,6 +508,7 @@ impl<'scope> Scope<'scope, '_> {
 
     /// Has the scope, or one around it, been asked to come to an end?
     pub fn is_draining(&self) -> bool {
+        park::count_call();
         self.record.is_draining()
     }
 
@@ -520,7 +527,7 @@ impl std::fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Scope")
             .field("name", &self.name)
-            .field("cancelled", &self.is_cancelled())
+            .field("cancelled", &self.has_cancelled())
             .field("draining", &self.is_draining())
             .field("panics", &self.panics())
             .finish_non_exhaustive()

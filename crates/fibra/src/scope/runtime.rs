@@ -166,7 +166,7 @@ impl Runtime {
         // (the loop does not unwind: `run_worker`).
         let handle =
             unsafe { spawn_with(&self.shared, root, body, site, flag::ROOT | flag::PINNED, Some(root_extras())) };
-        run_worker(worker, || handle.is_finished() && worker.has_called_wakers());
+        run_worker(worker, || handle.has_ended() && worker.has_called_wakers());
         current::set_worker(before);
         drop(lease);
         handle.join()
@@ -471,7 +471,7 @@ where
     let spawned =
         unsafe { try_spawn(&shared, shared.root, body, site, flag::ROOT | flag::PINNED, Some(root_extras()), None) };
     let Ok(handle) = spawned else { unreachable!("a runtime that has just been built takes its root fiber") };
-    run_worker(&worker, || handle.is_finished());
+    run_worker(&worker, || handle.has_ended());
     let result = handle.join();
     launch::stop(&shared);
     drop(shared.blocking.close());

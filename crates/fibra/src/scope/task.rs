@@ -42,6 +42,7 @@ use crate::wait::word::ARM_REVOCABLE;
 /// ```
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
+    park::count_call();
     match block_on_until(pin!(future), None, WaitReason::BlockOn, Location::caller()) {
         Some(output) => output,
         None => unreachable!("without a deadline"),

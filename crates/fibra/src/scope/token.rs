@@ -149,11 +149,17 @@ impl CancelToken {
 
     /// Has it been cancelled?
     pub fn is_cancelled(&self) -> bool {
+        park::count_call();
         self.0.is_cancelled()
     }
 
     /// Why it was cancelled, if it was.
     pub fn reason(&self) -> Option<CancelReason> {
+        park::count_call();
+        self.why()
+    }
+
+    fn why(&self) -> Option<CancelReason> {
         self.0.state.with(|state| state.cause.clone()).and_then(CancelReason::of_cause)
     }
 
@@ -190,11 +196,11 @@ impl CancelToken {
         let deadline = deadline.filter(|deadline| *deadline != Instant::FAR_FUTURE).map(Instant::as_nanos);
         let how = Wait { reason: WaitReason::TokenCancelled, object, site, deadline };
         loop {
-            if let Some(reason) = self.reason() {
+            if let Some(reason) = self.why() {
                 return Some(reason);
             }
             if wait(&TokenWait { token: &self.0, node: Node::new() }, how) == Ended::TimedOut {
-                return self.reason();
+                return self.why();
             }
         }
     }

@@ -23,6 +23,7 @@ use crate::channel::{
 };
 use crate::prim::atomic::AtomicU8;
 use crate::time::Instant;
+use crate::wait::park;
 
 /// Operations up to this many are held without allocating.
 const FEW: usize = 8;
@@ -272,6 +273,10 @@ impl<'a> Select<'a> {
         patience: Patience,
         site: &'static Location<'static>,
     ) -> Option<usize> {
+        match patience {
+            Patience::None => park::count_call(),
+            _ => park::entry(),
+        }
         if let Some(index) = engine::try_ready(&trial, self.biased) {
             return Some(index);
         }

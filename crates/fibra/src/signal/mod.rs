@@ -213,7 +213,7 @@ impl Listener for Ear {
     }
 
     fn is_gone(&self) -> bool {
-        self.sender.is_closed()
+        self.sender.has_closed()
     }
 
     fn tell(&mut self, signal: i32) -> bool {

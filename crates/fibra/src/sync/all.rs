@@ -1,6 +1,7 @@
 //! [`lock_all`]: several mutexes, in one order for everybody.
 
 use super::mutex::{Mutex, MutexGuard};
+use super::owner;
 
 mod sealed {
     pub trait Sealed {}
@@ -43,16 +44,18 @@ pub fn lock_all<L: LockAll>(mutexes: L) -> L::Guards {
     mutexes.lock_all()
 }
 
-/// Calls `lock` with every index, in the order of the addresses.
+/// Calls `lock` with every index, in the order of the addresses, and with the name of who locks. That is one call: others run before the
+/// first is locked, and not with some of them in hand.
 #[track_caller]
-fn in_order(addresses: &mut [(usize, usize)], mut lock: impl FnMut(usize)) {
+fn in_order(addresses: &mut [(usize, usize)], mut lock: impl FnMut(usize, usize)) {
     addresses.sort_unstable();
     if let Some(twice) = addresses.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         let (one, other) = (twice[0].1, twice[1].1);
         panic!("fibra: lock_all was given the same mutex twice (as number {one} and number {other}, counted from 0)");
     }
+    let me = owner::me_calling();
     for (_, index) in addresses {
-        lock(*index);
+        lock(*index, me);
     }
 }
 
@@ -69,7 +72,7 @@ impl<'a, T: ?Sized, const N: usize> LockAll for [&'a Mutex<T>; N] {
     fn lock_all(self) -> Self::Guards {
         let mut addresses = std::array::from_fn::<_, N, _>(|index| (address(self[index]), index));
         let mut guards = [const { None }; N];
-        in_order(&mut addresses, |index| guards[index] = Some(self[index].lock()));
+        in_order(&mut addresses, |index, me| guards[index] = Some(self[index].lock_as(me)));
         guards.map(|guard| guard.expect("all are locked"))
     }
 }
@@ -83,7 +86,7 @@ impl<'a, T: ?Sized> LockAll for &[&'a Mutex<T>] {
     fn lock_all(self) -> Self::Guards {
         let mut addresses: Vec<_> = self.iter().enumerate().map(|(index, mutex)| (address(*mutex), index)).collect();
         let mut guards: Vec<_> = self.iter().map(|_| None).collect();
-        in_order(&mut addresses, |index| guards[index] = Some(self[index].lock()));
+        in_order(&mut addresses, |index, me| guards[index] = Some(self[index].lock_as(me)));
         guards.into_iter().map(|guard| guard.expect("all are locked")).collect()
     }
 }
@@ -99,8 +102,8 @@ macro_rules! tuples {
             fn lock_all(self) -> Self::Guards {
                 let mut addresses = [$((address(self.$index), $index)),+];
                 $(let mut $name = None;)+
-                in_order(&mut addresses, |index| match index {
-                    $($index => $name = Some(self.$index.lock()),)+
+                in_order(&mut addresses, |index, me| match index {
+                    $($index => $name = Some(self.$index.lock_as(me)),)+
                     _ => unreachable!("as many as there are"),
                 });
                 ($($name.expect("all are locked"),)+)

@@ -465,6 +465,7 @@ impl GateTask {
         if self.0.goes_on(cx.waker()) {
             return Poll::Pending;
         }
+        park::count_call();
         loop {
             let called = self.withdraw(gate);
             if called && R::CALL_SUFFICES {

@@ -144,6 +144,20 @@ impl Once {
     #[must_use]
     #[inline]
     pub fn is_completed(&self) -> bool {
+        self.is_complete() || self.is_complete_by_now()
+    }
+
+    /// Not done yet: asked again, after others had their turn, if it is theirs. (What is done is read by all and at all times: that does
+    /// not count.)
+    #[cold]
+    #[inline(never)]
+    pub(super) fn is_complete_by_now(&self) -> bool {
+        park::count_call();
+        self.is_complete()
+    }
+
+    #[inline(always)]
+    pub(super) fn is_complete(&self) -> bool {
         // Acquire: pairs with the release in `end`.
         self.gate.rules().word.load(Ordering::Acquire) & STATE == COMPLETE
     }
@@ -167,7 +181,7 @@ impl Once {
     /// After having been let in: to do it, or because it is done.
     fn let_in(&self) -> Option<Running<'_>> {
         // (Not `then_some`: that would make one, and drop it, whose end is not for us to say.)
-        (!self.is_completed()).then(|| Running(self))
+        (!self.is_complete()).then(|| Running(self))
     }
 
     /// `None`: it is done. Waits for whoever does it.
@@ -214,7 +228,7 @@ impl Once {
     #[track_caller]
     #[inline]
     pub fn call_once(&self, f: impl FnOnce()) {
-        if self.is_completed() {
+        if self.is_complete() {
             return;
         }
         if let Some(running) = self.begin() {
@@ -272,7 +286,7 @@ impl Default for Once {
 
 impl fmt::Debug for Once {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Once").field("is_completed", &self.is_completed()).finish()
+        f.debug_struct("Once").field("is_completed", &self.is_complete()).finish()
     }
 }
 

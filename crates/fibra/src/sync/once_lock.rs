@@ -69,7 +69,7 @@ impl<T> OnceLock<T> {
     /// The value, if it is set.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         // SAFETY: complete, and we have it for ourselves.
-        self.once.is_completed().then(|| self.value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
+        self.once.is_complete().then(|| self.value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
     }
 
     /// Sets the value, unless it is set. If somebody is making it, waits for him.
@@ -112,7 +112,7 @@ impl<T> OnceLock<T> {
     #[track_caller]
     #[inline]
     pub fn get_or_try_init<E>(&self, f: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
-        if !self.once.is_completed() {
+        if !self.once.is_complete() {
             self.init(f)?;
         }
         // SAFETY: complete.
@@ -138,7 +138,7 @@ impl<T> OnceLock<T> {
     /// assert_eq!(fibra::block_on(value.get_or_init_async(|| async { 7 })), &7);
     /// ```
     pub async fn get_or_init_async<F: Future<Output = T>>(&self, f: impl FnOnce() -> F) -> &T {
-        if !self.once.is_completed()
+        if !self.once.is_complete()
             && let Some(running) = self.once.begin_async().await
         {
             let made = f().await;
@@ -177,7 +177,7 @@ impl<T> OnceLock<T> {
 
     /// Takes the value out: it is not set any more.
     pub fn take(&mut self) -> Option<T> {
-        if !self.once.is_completed() {
+        if !self.once.is_complete() {
             return None;
         }
         self.once.reset();

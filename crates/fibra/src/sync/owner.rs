@@ -26,8 +26,9 @@ mod real {
     use super::{FIRST_ADDRESS, FREE_BITS, SOMEBODY, THREAD};
     use crate::fiber::frame::{Frame, FrameRef};
     use crate::fiber::id::FiberId;
-    use crate::prim::atomic::{AtomicU64, Ordering};
+    use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
     use crate::sched::current;
+    use crate::wait::park;
     use crate::wait::word::State;
 
     #[repr(align(32))]
@@ -44,6 +45,15 @@ mod real {
     #[inline(always)]
     pub(in crate::sync) fn me() -> usize {
         match current::fiber() {
+            Some(frame) => frame.address(),
+            None => this_thread(),
+        }
+    }
+
+    /// The same on entry to a call that may not have to wait: it counts; see `wait::park`.
+    #[inline(always)]
+    pub(in crate::sync) fn me_calling() -> usize {
+        match park::count_call_of() {
             Some(frame) => frame.address(),
             None => this_thread(),
         }
@@ -93,6 +103,22 @@ mod real {
         !here && frame.waiter.word.snapshot().is(State::Running)
     }
 
+    /// A future awaits a lock that whoever polls it holds himself. No error: another part of the same future may let go. So it is said,
+    /// once.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::sync) fn report_own(lock: &str, how: &str) {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        // Relaxed: said once or twice, no more depends on it.
+        if !SAID.swap(true, Ordering::Relaxed) {
+            crate::prim::say(format_args!(
+                "fibra: {} awaits a {lock} that it holds itself, {how}. Unless another part of the same future drops \
+                 that guard, it waits for ever. Drop the guard before awaiting",
+                Words(me()),
+            ));
+        }
+    }
+
     /// In words.
     pub(in crate::sync) struct Words(pub(in crate::sync) usize);
 
@@ -116,6 +142,12 @@ pub(super) fn me() -> usize {
     let me = crate::wait::park::me().as_ptr().addr().get();
     debug_assert!(me >= FIRST_ADDRESS && me & FREE_BITS == 0 && THREAD != 0);
     me
+}
+
+/// Models have no budget.
+#[cfg(any(loom, shuttle))]
+pub(super) fn me_calling() -> usize {
+    me()
 }
 
 /// The number of the model's thread that runs here: their records are not recycled.

@@ -13,6 +13,7 @@ use super::mutex::cancelled;
 use super::mutex::raw::{RawMutex, Why};
 use super::owner;
 use crate::prim::atomic::{AtomicU64, Ordering};
+use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
 /// A lock that the fiber or thread that holds it may take again, as often as it likes. Because of that it gives shared access only:
@@ -74,7 +75,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     #[track_caller]
     #[inline]
     pub fn lock(&self) -> ReentrantMutexGuard<'_, T> {
-        let me = owner::me();
+        let me = owner::me_calling();
         if !self.raw.lock_fast(me) {
             if self.enter_again(me) {
                 return self.guard();
@@ -99,7 +100,10 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// assert_eq!(*one + *two, 2);
     /// ```
     pub fn try_lock(&self) -> Option<ReentrantMutexGuard<'_, T>> {
-        let me = owner::me();
+        self.try_lock_as(owner::me_calling())
+    }
+
+    fn try_lock_as(&self, me: usize) -> Option<ReentrantMutexGuard<'_, T>> {
         if !self.enter_again(me) {
             if !self.raw.try_lock(me) {
                 return None;
@@ -111,6 +115,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
 
     /// Is it locked at this moment?
     pub fn is_locked(&self) -> bool {
+        park::count_call();
         self.raw.owner() != 0
     }
 
@@ -157,7 +162,8 @@ impl<T> From<T> for ReentrantMutex<T> {
 impl<T: ?Sized + fmt::Debug> fmt::Debug for ReentrantMutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = f.debug_struct("ReentrantMutex");
-        match self.try_lock() {
+        // (Not `try_lock`, which may let others run.)
+        match self.try_lock_as(owner::me()) {
             Some(guard) => words.field("value", &&*guard),
             None => words.field("locked_by", &format_args!("{}", owner::Words(self.raw.owner()))),
         };

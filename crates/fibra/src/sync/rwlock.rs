@@ -6,7 +6,9 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::time::Duration;
 
+use super::owner;
 use crate::time::Instant;
+use crate::wait::park;
 
 mod arm;
 mod guard;
@@ -41,9 +43,14 @@ use raw::{RawRwLock, want};
 ///
 /// # Locking it again
 ///
-/// A fiber (or thread) that holds it for writing and locks it again would wait for itself: that panics. One that holds it for reading
-/// must not lock it for reading again either: if a writer has come in between, the two wait for each other, which cannot be seen from
-/// here. [`read_recursive`](Self::read_recursive) is for that.
+/// A fiber (or thread) that locks it so that it would wait for itself panics, with a text that says so, where the lock knows: always if
+/// it holds it for writing or as the upgradable reader; if it holds it for reading and wants to write (or to upgrade), as long as no other
+/// reader has come or gone since it took it, because the lock remembers the last reader only. One that holds it for reading must
+/// not lock it for reading again either: if a writer has come in between, the two wait for each other, and since the writer may give up
+/// that is no error. [`read_recursive`](Self::read_recursive) is for that.
+///
+/// The guards of the async forms may go anywhere, so their holder is not known. A future that awaits a lock which the fiber that polls it
+/// holds itself is reported once, on standard error: it may be that another part of the same future lets go.
 ///
 /// # Upgrading
 ///
@@ -99,12 +106,14 @@ impl<T: ?Sized> RwLock<T> {
     /// Is it held by anybody?
     #[must_use]
     pub fn is_locked(&self) -> bool {
+        park::count_call();
         self.raw.is_locked()
     }
 
     /// Is it held for writing?
     #[must_use]
     pub fn is_locked_exclusive(&self) -> bool {
+        park::count_call();
         self.raw.is_locked_for_writing()
     }
 
@@ -117,7 +126,15 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        let me = owner::me_calling();
         self.raw.take(want::READ);
+        self.reading_as(me)
+    }
+
+    /// The guard of `me`, who runs here and holds it for reading.
+    #[inline(always)]
+    fn reading_as(&self, me: usize) -> RwLockReadGuard<'_, T> {
+        self.raw.note_reader(me);
         RwLockReadGuard::new(self)
     }
 
@@ -132,7 +149,8 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        self.raw.try_take(want::READ).then(|| RwLockReadGuard::new(self))
+        let me = owner::me_calling();
+        self.raw.try_take(want::READ).then(|| self.reading_as(me))
     }
 
     /// Locks it for reading, waiting for at most `timeout`.
@@ -144,7 +162,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks it for reading, waiting until `deadline` at most.
     #[track_caller]
     pub fn try_read_until(&self, deadline: impl Into<Instant>) -> Option<RwLockReadGuard<'_, T>> {
-        self.raw.take_by(want::READ, deadline.into().as_nanos()).then(|| RwLockReadGuard::new(self))
+        let me = owner::me_calling();
+        self.raw.take_by(want::READ, deadline.into().as_nanos()).then(|| self.reading_as(me))
     }
 
     /// The same as [`try_read_for`](Self::try_read_for), under the name that other blocking calls have for it.
@@ -169,15 +188,17 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     #[track_caller]
     pub fn read_recursive(&self) -> RwLockReadGuard<'_, T> {
+        let me = owner::me_calling();
         if !self.raw.try_read_recursive() {
             self.raw.take(want::READ);
         }
-        RwLockReadGuard::new(self)
+        self.reading_as(me)
     }
 
     /// Like [`try_read`](Self::try_read), whether a writer waits or not.
     pub fn try_read_recursive(&self) -> Option<RwLockReadGuard<'_, T>> {
-        self.raw.try_read_recursive().then(|| RwLockReadGuard::new(self))
+        let me = owner::me_calling();
+        self.raw.try_read_recursive().then(|| self.reading_as(me))
     }
 
     /// Like [`read`](Self::read), as a future whose guard may go to another thread.
@@ -204,26 +225,28 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks it for writing, waiting until nobody else holds it.
     ///
     /// # Panics
-    /// If this fiber or thread holds it for writing, or as an upgradable reader, and would wait for itself.
+    /// If this fiber or thread holds it, and would wait for itself; see [Locking it again](Self#locking-it-again).
     ///
     /// ```should_panic
     /// let lock = fibra::sync::RwLock::new(1);
-    /// let first = lock.write();
+    /// let first = lock.read();
     /// let second = lock.write(); // a panic, not a hang
     /// ```
     #[track_caller]
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let me = owner::me_calling();
         self.raw.take(want::WRITE);
-        self.raw.note_owner();
+        self.raw.note_owner(me);
         RwLockWriteGuard::new(self)
     }
 
     /// Locks it for writing if that is possible now.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        let me = owner::me_calling();
         self.raw.try_take(want::WRITE).then(|| {
-            self.raw.note_owner();
+            self.raw.note_owner(me);
             RwLockWriteGuard::new(self)
         })
     }
@@ -237,8 +260,9 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks it for writing, waiting until `deadline` at most.
     #[track_caller]
     pub fn try_write_until(&self, deadline: impl Into<Instant>) -> Option<RwLockWriteGuard<'_, T>> {
+        let me = owner::me_calling();
         self.raw.take_by(want::WRITE, deadline.into().as_nanos()).then(|| {
-            self.raw.note_owner();
+            self.raw.note_owner(me);
             RwLockWriteGuard::new(self)
         })
     }
@@ -302,15 +326,17 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     #[track_caller]
     pub fn upgradable_read(&self) -> RwLockUpgradableReadGuard<'_, T> {
+        let me = owner::me_calling();
         self.raw.take(want::UPGRADABLE);
-        self.raw.note_owner();
+        self.raw.note_owner(me);
         RwLockUpgradableReadGuard::new(self)
     }
 
     /// Locks it for upgradable reading if that is possible now and nobody waits.
     pub fn try_upgradable_read(&self) -> Option<RwLockUpgradableReadGuard<'_, T>> {
+        let me = owner::me_calling();
         self.raw.try_take(want::UPGRADABLE).then(|| {
-            self.raw.note_owner();
+            self.raw.note_owner(me);
             RwLockUpgradableReadGuard::new(self)
         })
     }
@@ -324,8 +350,9 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks it for upgradable reading, waiting until `deadline` at most.
     #[track_caller]
     pub fn try_upgradable_read_until(&self, deadline: impl Into<Instant>) -> Option<RwLockUpgradableReadGuard<'_, T>> {
+        let me = owner::me_calling();
         self.raw.take_by(want::UPGRADABLE, deadline.into().as_nanos()).then(|| {
-            self.raw.note_owner();
+            self.raw.note_owner(me);
             RwLockUpgradableReadGuard::new(self)
         })
     }
@@ -346,7 +373,8 @@ impl<T> From<T> for RwLock<T> {
 /// Shows the value if it can be read now.
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.try_read_recursive() {
+        // (Not `try_read_recursive`, which may let others run.)
+        match self.raw.try_read_recursive().then(|| self.reading_as(owner::me())) {
             Some(value) => f.debug_struct("RwLock").field("value", &&*value).finish(),
             None => f.debug_struct("RwLock").field("value", &format_args!("<locked>")).finish(),
         }

@@ -192,7 +192,7 @@ impl Semaphore {
 
     /// Why the gate has refused somebody; `None` if it would not any more.
     fn refusal(&self, want: usize) -> Option<AcquireError> {
-        if self.is_closed() { Some(AcquireError::Closed) } else { self.too_many(want) }
+        if self.has_closed() { Some(AcquireError::Closed) } else { self.too_many(want) }
     }
 
     #[inline]
@@ -286,6 +286,7 @@ impl Semaphore {
     /// # drop(permit);
     /// ```
     pub fn try_acquire(&self, count: usize) -> Result<Permit<'_>, TryAcquireError> {
+        park::count_call();
         self.try_take(count).map(|()| Permit { semaphore: self, count })
     }
 
@@ -360,6 +361,7 @@ impl Semaphore {
     /// # Errors
     /// As there.
     pub fn try_acquire_owned(self: &Arc<Self>, count: usize) -> Result<OwnedPermit, TryAcquireError> {
+        park::count_call();
         self.try_take(count).map(|()| OwnedPermit { semaphore: self.clone(), count })
     }
 
@@ -452,6 +454,11 @@ impl Semaphore {
     /// How many permits are available now.
     #[must_use]
     pub fn available(&self) -> usize {
+        park::count_call();
+        self.free()
+    }
+
+    fn free(&self) -> usize {
         // Relaxed: a number to look at.
         available(self.rules().word.load(Ordering::Relaxed)) as usize
     }
@@ -487,6 +494,11 @@ impl Semaphore {
     /// Was it closed?
     #[must_use]
     pub fn is_closed(&self) -> bool {
+        park::count_call();
+        self.has_closed()
+    }
+
+    fn has_closed(&self) -> bool {
         // Relaxed: an answer for the moment.
         self.rules().word.load(Ordering::Relaxed) & CLOSED != 0
     }
@@ -503,9 +515,9 @@ fn untimed(error: AcquireTimeoutError) -> AcquireError {
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
-            .field("available", &self.available())
+            .field("available", &self.free())
             .field("total", &self.total())
-            .field("closed", &self.is_closed())
+            .field("closed", &self.has_closed())
             .finish()
     }
 }

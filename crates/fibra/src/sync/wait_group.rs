@@ -152,6 +152,7 @@ impl WaitGroup {
     /// Is everything done? This handle, if it stands for something, counts.
     #[must_use]
     pub fn is_done(&self) -> bool {
+        park::count_call();
         self.turns.state().open
     }
 }

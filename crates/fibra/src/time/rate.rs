@@ -16,6 +16,7 @@ use super::sleep::sleep_until;
 use crate::channel;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::clock;
+use crate::wait::park;
 
 /// The clock of the bucket counts sixteenths of a nanosecond, so that the price of a token is right also at high rates. (It
 /// runs for 36 years.) If filling the bucket takes years, it counts in steps that are twice as long, or four times, and so on.
@@ -234,6 +235,7 @@ impl RateLimiter {
 
     #[track_caller]
     fn wait(&self, count: u32, latest: Instant) -> Result<(), RateError> {
+        park::count_call();
         let booking = self.book(count, latest)?;
         if booking.due > Instant::now() {
             sleep_until(booking.due);
@@ -260,6 +262,7 @@ impl RateLimiter {
     /// # Errors
     /// See [`RateError`].
     pub fn try_acquire_many(&self, count: u32) -> Result<(), RateError> {
+        park::count_call();
         self.book(count, Instant::from_nanos(0)).map(Booking::keep)
     }
 

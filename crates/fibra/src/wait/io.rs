@@ -18,8 +18,8 @@
 //! * A short read of a TCP stream was the last one; the next begins with waiting ([`Io::operate_stream`]).
 //! * A thread that waits in `poll` hears of cancellation on entry; if it is in a scope, where somebody could cancel it, it waits like a
 //!   fiber instead, and the driver of `sched::outside_io` completes its wait.
-//! * An operation that need not wait would let its fiber run on for ever, if its peer is fast enough: every so often one begins with a
-//!   yield.
+//! * An operation that need not wait would let its fiber run on for ever, if its peer is fast enough: each takes more from the budget of
+//!   `park` than other calls, since it is a system call.
 
 mod future;
 
@@ -29,21 +29,17 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::panic::Location;
 use std::time::Duration;
 
-use super::cancel::{self, Here};
+use super::cancel::Here;
 use super::node::{Node, WaiterRef};
 use super::park::{self, Ended, Wait, Waitable};
 use super::reason::WaitReason;
 use super::word::{ARM_FIRST, Arm, Ticket};
 use crate::driver::{Timeout, socket};
-use crate::fiber::frame::flag;
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::sched::current;
 use crate::sched::source::Source;
 pub(crate) use crate::sched::source::{Direction, Seen};
-
-/// Operations of a worker after which one yields first.
-const YIELD_PERIOD: u32 = 16;
 
 /// How an operation waits, if it has to.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +106,7 @@ impl<S: AsFd> Io<S> {
 
     /// Does `attempt`, again and again as long as it would block, waiting in between. Time-outs are errors, cancellation unwinds.
     pub(crate) fn operate<T>(&self, ask: Ask, mut attempt: impl FnMut(&S) -> io::Result<T>) -> io::Result<T> {
-        begin();
+        park::entry_of_operation();
         match self.attempt(ask.direction, &mut attempt) {
             Ok(done) => done,
             Err(seen) => self.wait_and_retry(ask, seen, attempt),
@@ -126,7 +122,7 @@ impl<S: AsFd> Io<S> {
         room: usize,
         attempt: impl FnMut(&S) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        begin();
+        park::entry_of_operation();
         let source = self.source.0;
         let mut attempt = noting_short(source, room, attempt);
         let seen = match source.is_drained() {
@@ -199,6 +195,16 @@ impl<S: AsFd> Io<S> {
         socket::poll(self.inner.as_fd(), ask.direction.interest(), timeout)
     }
 
+    /// One try, which may end with `WouldBlock`. It does not let others run.
+    pub(crate) fn try_now<T>(&self, mut attempt: impl FnMut(&S) -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match attempt(&self.inner) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
     /// Is trying worth it now?
     pub(crate) fn is_ready(&self, direction: Direction) -> io::Result<bool> {
         socket::poll(self.inner.as_fd(), direction.interest(), Timeout::Until(0))
@@ -257,21 +263,6 @@ fn try_once<S, T>(inner: &S, attempt: &mut impl FnMut(&S) -> io::Result<T>) -> O
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
             done => return Some(done),
         }
-    }
-}
-
-/// On entry to an operation: cancellation, and fairness.
-#[inline]
-fn begin() {
-    let Some(worker) = current::worker() else { return cancel::checkpoint() };
-    let operations = worker.operations.get().wrapping_add(1);
-    worker.operations.set(operations);
-    // Not where a yield is a mistake: an operation that need not wait is none.
-    let may_yield = || worker.current.get().is_some_and(|frame| !frame.has(flag::NO_SUSPEND));
-    if operations.is_multiple_of(YIELD_PERIOD) && may_yield() {
-        park::yield_now();
-    } else {
-        park::entry();
     }
 }
 

@@ -47,6 +47,9 @@ pub(crate) fn entry_unless(_: impl FnOnce() -> bool) {}
 /// As [`entry`].
 pub(crate) fn entry_if(_: impl FnOnce() -> bool, _: impl FnOnce() -> bool) {}
 
+/// Models have no budget.
+pub(crate) fn count_call() {}
+
 /// No model looks in passing.
 pub(crate) fn is_cancelled() -> bool {
     false

@@ -40,6 +40,7 @@ mod stall;
 mod start_stop;
 mod jobs_join_jobs;
 mod names;
+mod letting_others_run;
 #[path = "../support/mod.rs"]
 mod support;
 mod tasks;

@@ -20,3 +20,4 @@ mod spec;
 #[path = "../support/mod.rs"]
 mod support;
 mod turns;
+mod waiting_for_oneself;

@@ -40,7 +40,8 @@ fn an_uncontended_lock_does_not_leave_the_fiber() {
         }
         (before, fibra::Handle::current().metrics().switches)
     });
-    assert_eq!(after, before);
+    // It never waits. But every 512th call that need not wait lets others run first: twice at most.
+    assert!(after - before <= 2, "{}", after - before);
     assert!(!mutex.is_locked() && switches() >= after);
     assert_eq!(mutex.into_inner(), 1000);
 }

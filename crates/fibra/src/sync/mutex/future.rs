@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 
 use super::{AsyncMutexGuard, Mutex};
 use crate::sync::gate::GateTask;
+#[cfg(not(any(loom, shuttle)))]
+use crate::sync::owner;
 
 /// The future of [`Mutex::lock_async`].
 #[must_use = "futures do nothing unless polled"]
@@ -29,6 +31,10 @@ impl<'a, T: ?Sized> Future for LockFuture<'a, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let polled = this.mutex.raw().poll_lock(&mut this.wait, &mut this.since, cx);
+        #[cfg(not(any(loom, shuttle)))]
+        if polled.is_pending() && this.mutex.raw().owner() == owner::me() {
+            owner::report_own("Mutex", "by `lock`");
+        }
         // SAFETY: just locked, for this guard.
         polled.map(|()| unsafe { AsyncMutexGuard::new(this.mutex) })
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::owner;
 use crate::time::Instant;
+use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
 #[cfg(not(any(loom, shuttle)))]
@@ -131,7 +132,13 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let me = owner::me();
+        self.lock_as(owner::me_calling())
+    }
+
+    /// [`lock`](Self::lock) by `me`, who runs here and has counted the call.
+    #[track_caller]
+    #[inline(always)]
+    pub(super) fn lock_as(&self, me: usize) -> MutexGuard<'_, T> {
         if !self.raw.lock_fast(me) {
             self.wait_for(me, WaitReason::MutexLock, Location::caller());
         }
@@ -151,7 +158,7 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         // SAFETY: just locked, by us.
-        self.raw.try_lock(owner::me()).then(|| unsafe { MutexGuard::new(self) })
+        self.raw.try_lock(owner::me_calling()).then(|| unsafe { MutexGuard::new(self) })
     }
 
     /// Locks it, waiting for so long at most. `Duration::ZERO` tries, and lets others run if that fails; `Duration::MAX` is for ever.
@@ -201,6 +208,7 @@ impl<T: ?Sized> Mutex<T> {
 
     /// Is it locked at this moment?
     pub fn is_locked(&self) -> bool {
+        park::count_call();
         self.raw.owner() != 0
     }
 
@@ -229,7 +237,7 @@ impl<T: ?Sized> Mutex<T> {
         deadline: impl FnOnce() -> Instant,
         site: &'static Location<'static>,
     ) -> Option<MutexGuard<'_, T>> {
-        let me = owner::me();
+        let me = owner::me_calling();
         if !self.raw.try_lock(me) {
             self.refuse_own(me, site);
             let deadline = Some(deadline().as_nanos());
@@ -291,7 +299,9 @@ impl<T> From<T> for Mutex<T> {
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = f.debug_struct("Mutex");
-        match self.try_lock() {
+        // (Not `try_lock`, which may let others run.)
+        // SAFETY: just locked, by us.
+        match self.raw.try_lock(owner::me()).then(|| unsafe { MutexGuard::new(self) }) {
             Some(guard) => words.field("value", &&*guard),
             None => words.field("locked_by", &format_args!("{}", owner::Words(self.raw.owner()))),
         };

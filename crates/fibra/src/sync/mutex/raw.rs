@@ -24,6 +24,7 @@ use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::sync::gate::{Ask, Gate, GateTask, Rules, Served, Waited, Who};
 use crate::sync::owner::{self, FREE_BITS, SOMEBODY};
+use crate::wait::park;
 use crate::wait::reason::WaitReason;
 use crate::wait::wake;
 use std::task::{Context, Poll};
@@ -331,6 +332,7 @@ impl RawMutex {
     /// Async: see [`GateTask`]. `since` is the first poll.
     pub(crate) fn poll_lock(&self, task: &mut GateTask, since: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         if *since == 0 {
+            park::count_call();
             if self.try_lock(SOMEBODY) {
                 return Poll::Ready(());
             }

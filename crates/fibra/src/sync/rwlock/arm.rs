@@ -10,6 +10,7 @@ use crate::channel::state::outcome;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
 use crate::sync::gate::GateArm;
+use crate::sync::owner;
 
 macro_rules! arm {
     ($(#[$doc:meta])* $arm:ident, $guard:ident, $want:expr, $end:ident, $noted:expr) => {
@@ -36,6 +37,7 @@ macro_rules! arm {
         impl<T: ?Sized> sealed::Sealed for $arm<'_, T> {
             fn case(&mut self) -> Case<'_> {
                 self.clear();
+                self.lock.raw.refuse_arm($want);
                 Case::single(&self.single, &self.told)
             }
         }
@@ -67,9 +69,9 @@ macro_rules! arm {
 
 arm!(
     /// Locking for reading, as an arm; see [`RwLock::reading`].
-    ReadArm, RwLockReadGuard, want::READ, end_read, |_| ()
+    ReadArm, RwLockReadGuard, want::READ, end_read, |raw| raw.note_reader(owner::me())
 );
 arm!(
     /// Locking for writing, as an arm; see [`RwLock::writing`].
-    WriteArm, RwLockWriteGuard, want::WRITE, end_write, raw::RawRwLock::note_owner
+    WriteArm, RwLockWriteGuard, want::WRITE, end_write, |raw| raw.note_owner(owner::me())
 );

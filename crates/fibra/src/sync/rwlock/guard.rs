@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::RwLock;
 use super::raw::{RawRwLock, want};
 use crate::time::Instant;
+use crate::wait::park;
 
 /// Of a guard that stays with the fiber or thread that has it.
 #[derive(Debug)]
@@ -241,8 +242,13 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
 
     /// Becomes the writer, waiting until the other readers are gone; no new ones come in meanwhile, and nobody writes in between. If
     /// cancelled, it lets go.
+    ///
+    /// # Panics
+    /// If this fiber or thread holds the lock for reading besides, and would wait for itself; see
+    /// [Locking it again](RwLock#locking-it-again).
     #[track_caller]
     pub fn upgrade(guard: Self) -> RwLockWriteGuard<'a, T> {
+        park::count_call();
         if !guard.lock.raw.try_upgrade() {
             guard.lock.raw.wait(want::UPGRADE, None);
         }
@@ -263,6 +269,7 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
     /// *RwLockUpgradableReadGuard::try_upgrade(mine).unwrap() += 1;
     /// ```
     pub fn try_upgrade(guard: Self) -> Result<RwLockWriteGuard<'a, T>, Self> {
+        park::count_call();
         if guard.lock.raw.try_upgrade() { Ok(Self::upgraded(guard)) } else { Err(guard) }
     }
 
@@ -281,6 +288,7 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
     /// The guard as it was, if time was up first.
     #[track_caller]
     pub fn try_upgrade_until(guard: Self, deadline: impl Into<Instant>) -> Result<RwLockWriteGuard<'a, T>, Self> {
+        park::count_call();
         let raw = &guard.lock.raw;
         let upgraded = raw.try_upgrade() || raw.wait(want::UPGRADE, Some(deadline.into().as_nanos()));
         if upgraded { Ok(Self::upgraded(guard)) } else { Err(guard) }

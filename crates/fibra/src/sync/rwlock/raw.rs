@@ -119,16 +119,20 @@ pub(crate) struct RawRwLock {
     gate: Gate<RwRules>,
     /// Who holds it for writing, or may come to: see `owner`. Zero: nobody, or somebody who cannot be named.
     owner: AtomicUsize,
+    /// Who took it for reading last, if nobody has let go of a reading since. See [`note_reader`](Self::note_reader).
+    reader: AtomicUsize,
 }
 
 impl RawRwLock {
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Self {
-        Self { gate: Gate::new(RwRules { word: AtomicUsize::new(0) }), owner: AtomicUsize::new(0) }
+        let (owner, reader) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { gate: Gate::new(RwRules { word: AtomicUsize::new(0) }), owner, reader }
     }
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
-        Self { gate: Gate::new(RwRules { word: AtomicUsize::new(0) }), owner: AtomicUsize::new(0) }
+        let (owner, reader) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { gate: Gate::new(RwRules { word: AtomicUsize::new(0) }), owner, reader }
     }
 
     pub(crate) fn gate(&self) -> &Gate<RwRules> {
@@ -161,12 +165,65 @@ impl RawRwLock {
         self.rules().take(want::UPGRADE, 0)
     }
 
-    /// Notes who holds it. (Models tell their threads apart by themselves.)
+    /// Notes that `me`, who runs here, holds it for writing, or may come to.
     #[inline(always)]
-    pub(crate) fn note_owner(&self) {
+    pub(crate) fn note_owner(&self, me: usize) {
         // Relaxed: whoever compares it with his own name either wrote that himself or finds another.
-        self.owner.store(owner::me(), Ordering::Relaxed);
+        self.owner.store(me, Ordering::Relaxed);
     }
+
+    /// Notes that `me`, who runs here, holds it for reading. A record for each reader would cost more than the lock, so there is one place,
+    /// for the last reader, and every reader that lets go clears it. So a fiber that finds its own name there has a guard: of each
+    /// that it had and let go, the clearing came after the noting, on its own thread (guards that are named cannot be sent). A fiber
+    /// that finds another name, or none, knows nothing.
+    #[inline(always)]
+    pub(crate) fn note_reader(&self, me: usize) {
+        // Models have no use for it, and would be larger.
+        if !cfg!(any(loom, shuttle)) {
+            // Relaxed: as above.
+            self.reader.store(me, Ordering::Relaxed);
+        }
+    }
+
+    fn forget_reader(&self) {
+        if !cfg!(any(loom, shuttle)) {
+            // Relaxed: as above.
+            self.reader.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// How `me`, who runs here and wants this of the lock, holds it already, if that would be a wait for itself. (The owner may read
+    /// beside its own upgradable reading; if it has to wait for that, then behind a writer that waits for it.)
+    #[cfg(not(any(loom, shuttle)))]
+    fn held_by(&self, me: usize, want: usize) -> Option<&'static str> {
+        // Relaxed, both: as in `note_owner` and `note_reader`.
+        if want != want::UPGRADE && self.owner.load(Ordering::Relaxed) == me {
+            Some("for writing, or as an upgradable reader")
+        } else if matches!(want, want::WRITE | want::UPGRADE) && self.reader.load(Ordering::Relaxed) == me {
+            Some("for reading")
+        } else {
+            None
+        }
+    }
+
+    /// Whoever holds it must not wait for it.
+    #[cfg(not(any(loom, shuttle)))]
+    #[track_caller]
+    fn refuse_own(&self, want: usize) {
+        if let Some(how) = self.held_by(owner::me(), want) {
+            owned_already(how);
+        }
+    }
+
+    /// The same for an arm of a select, which has not tried yet: if it cannot be had because its holder asks.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn refuse_arm(&self, want: usize) {
+        if want == want::WRITE || self.is_locked_for_writing() {
+            self.refuse_own(want);
+        }
+    }
+    #[cfg(any(loom, shuttle))]
+    pub(crate) fn refuse_arm(&self, _: usize) {}
 
     fn forget_owner(&self) {
         // Relaxed: as above.
@@ -178,9 +235,8 @@ impl RawRwLock {
     #[track_caller]
     pub(crate) fn wait(&self, want: usize, deadline: Option<u64>) -> bool {
         #[cfg(not(any(loom, shuttle)))]
-        // Relaxed: as in `note_owner`.
-        if want != want::UPGRADE && deadline.is_none() && self.owner.load(Ordering::Relaxed) == owner::me() {
-            owned_already();
+        if deadline.is_none() {
+            self.refuse_own(want);
         }
         let reason = match want {
             want::WRITE => WaitReason::RwLockWrite,
@@ -224,6 +280,7 @@ impl RawRwLock {
 
     #[inline]
     pub(crate) fn end_read(&self) {
+        self.forget_reader();
         // AcqRel: pairs with the acquire of the writer that comes next: he sees that we have read. (Release would do; see `.ci/tsan`.)
         let word = self.rules().word.fetch_sub(READER, Ordering::AcqRel);
         // Whoever waits waits for the last reader, or for somebody else.
@@ -245,8 +302,14 @@ impl RawRwLock {
 
     /// From writing to reading, without letting a writer in between.
     pub(crate) fn downgrade(&self) {
+        let me = owner::me();
+        // Relaxed: as in `note_owner`. Somebody else, or nobody: the guard of a future.
+        let is_mine = self.owner.load(Ordering::Relaxed) == me;
         self.forget_owner();
         self.exchange(READER.wrapping_sub(WRITER));
+        if is_mine {
+            self.note_reader(me);
+        }
     }
 
     pub(crate) fn downgrade_to_upgradable(&self) {
@@ -257,6 +320,7 @@ impl RawRwLock {
     pub(crate) fn downgrade_upgradable(&self) {
         self.forget_owner();
         self.exchange(READER.wrapping_sub(UPGRADABLE));
+        self.note_reader(owner::me());
     }
 
     /// Adds to the word what makes it less of a lock, and serves those who can go on.
@@ -286,10 +350,10 @@ impl RawRwLock {
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn owned_already() -> ! {
+fn owned_already(how: &str) -> ! {
     panic!(
-        "fibra: locking a RwLock that this very fiber (or thread) holds for writing, or as an upgradable reader: it \
-         would wait for itself for ever. Drop the guard first, or use `upgrade`"
+        "fibra: locking a RwLock that this very fiber (or thread) holds {how}: it would wait for itself for ever. \
+         Drop the guard first; who reads and may have to write takes it by `upgradable_read`, and then `upgrade`s"
     );
 }
 
@@ -306,7 +370,14 @@ impl Future for Taking<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        this.wait.poll(&this.raw.gate, this.want, cx).map(drop)
+        let polled = this.wait.poll(&this.raw.gate, this.want, cx).map(drop);
+        #[cfg(not(any(loom, shuttle)))]
+        if polled.is_pending()
+            && let Some(how) = this.raw.held_by(owner::me(), this.want)
+        {
+            owner::report_own("RwLock", how);
+        }
+        polled
     }
 }
 

@@ -33,7 +33,7 @@ impl<'a> Future for AcquireFuture<'a> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let (semaphore, count) = (this.semaphore, this.count);
-        if count == 0 && !semaphore.is_closed() {
+        if count == 0 && !semaphore.has_closed() {
             return Poll::Ready(Ok(Permit { semaphore, count }));
         }
         loop {

@@ -14,8 +14,8 @@ use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{Direction, Io, Seen, YIELD_PERIOD, noting_short};
-use crate::sched::current;
+use super::{Direction, Io, Seen, noting_short};
+use crate::wait::park;
 use crate::wait::task::{Published, TaskWait};
 use crate::wait::word::ARM_FIRST;
 
@@ -64,14 +64,7 @@ impl<S: AsFd, F> Operation<'_, S, F> {
 
     /// One that never has to wait would keep its task's neighbours from running: every so often it lets them.
     fn lets_others_run(&mut self) -> bool {
-        if std::mem::replace(&mut self.has_yielded, true) {
-            return false;
-        }
-        current::worker().is_some_and(|worker| {
-            let operations = worker.operations.get().wrapping_add(1);
-            worker.operations.set(operations);
-            operations.is_multiple_of(YIELD_PERIOD)
-        })
+        !std::mem::replace(&mut self.has_yielded, true) && park::is_used_up(park::cost::OPERATION)
     }
 }
 
