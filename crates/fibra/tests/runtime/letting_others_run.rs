@@ -56,7 +56,7 @@ fn calls(over: &Rc<Event>) -> Vec<Call> {
     let (tx, rx) = bounded::<u32>(1);
     call!("Receiver::is_empty", move || assert!(rx.is_empty() && tx.capacity().is_some()));
     let (tx, rx) = bounded::<u32>(1);
-    call!("Receiver::len", move || assert!(rx.len() == 0 && tx.capacity().is_some()));
+    call!("Receiver::len", move || assert_eq!((rx.len(), tx.capacity()), (0, Some(1))));
     let (tx, rx) = bounded::<u32>(1);
     call!("Sender::is_full", move || assert!(!tx.is_full() && rx.capacity().is_some()));
     let (tx, rx) = bounded::<u32>(1);
