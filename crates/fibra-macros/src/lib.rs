@@ -47,7 +47,8 @@ pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     entry::expand(Flavour::Test, options, item)
 }
 
-/// Waits for several things at once and does the one that comes first: see `fibra::select!`.
+/// Waits for several things at once and does the one that comes first: see `fibra::select!`, which writes
+/// `select!($crate { arms })`.
 #[proc_macro]
 pub fn select(arms: TokenStream) -> TokenStream {
     select::expand(false, arms)

@@ -6,20 +6,28 @@
 //!
 //! ```text
 //! {
-//!     let e0 = &(RX);                      what each arm is about, evaluated in source order, and only if its guard holds
-//!     let a0 = p::recv(e0);                (a guarded arm is an Option: None is switched off)
-//!     ..
-//!     let mut arms = (a0, a1, ..);
-//!     let won = p::select([p::case(&mut arms.0), ..], BIASED, OTHERWISE);
-//!     match won {
-//!         Some(0) => {
-//!             let PATTERN = { let mut arms = arms; p::finish(&mut arms.0) };      the arms end with the inner block, all at once
-//!             BODY
-//!         }
-//!         ..
-//!     }
+//!     match &(RX) { e0 => {                what each arm is about, evaluated in source order, and only if its guard holds
+//!         let a0 = p::recv(e0);            (a guarded arm is an Option: None is switched off)
+//!         match &(RX1) { e1 => {
+//!             ..
+//!             let mut arms = (a0, a1, ..);
+//!             let won = p::select([p::case(&mut arms.0), ..], BIASED, OTHERWISE);
+//!             match won {
+//!                 Some(0) => {
+//!                     let PATTERN = { let mut arms = arms; p::finish(&mut arms.0) };      all arms end with the inner block, at once
+//!                     BODY
+//!                 }
+//!                 ..
+//!             }
+//!         } }
+//!     } }
 //! }
 //! ```
+//!
+//! A `match` around everything that follows, because every temporary of its operand lives until it ends, also one that is the
+//! argument of a call (`recv(rx.unwrap_or(&never()))`). With a guard there is a choice between two operands, whose temporaries end
+//! with the choice; then only what is borrowed directly is kept: see `Arm::borrow`. The outer block ends the temporaries with
+//! the select, even where that is the last expression of a function: its tokens have this crate's edition, 2024.
 //!
 //! Bodies are ordinary code of the user's function, each on a path of its own through it. On that rests the promise that
 //! `send(tx, v)` moves the variable `v` only if it wins: the library is given the address of `v`, and whoever receives takes the
@@ -33,19 +41,28 @@
 //!   (`recv(v.reply)`) does not compile: whoever received `v` may have destroyed it. So is the sender (`send(v.tx, v)`): the
 //!   channel must be there until select has returned.
 //!
-//! Our names have `mixed_site` spans, so they neither clash with the user's nor are seen by them; all paths are absolute. The
-//! tokens next to a user's expression are located where it is, so that errors about it point there.
+//! A name may also be a constant, which is a new value each time it is evaluated; a temporary of it, borrowed, would be dropped
+//! after it was sent. No macro can tell the two by their looks, but a closure can: one that borrows a variable has a size, one that
+//! names a constant has none. The expansion writes down two closures that are never made, since they stand behind a `break`; only
+//! their types are used. `|like| [&v, like]` says which of the two `v` is; `like` has the type of the value, so that nothing is left
+//! to infer. `|| v` is called for a constant: without captures it is made from nothing. That one value lies in `c0`, which is
+//! forgotten on the path of the winner and dropped with the arms on the others; of a variable `c0` is `None`. Code behind a `break`
+//! moves nothing as far as the borrow checker is concerned.
+//!
+//! Our names have `mixed_site` spans, so they neither clash with the user's nor are seen by them. All paths are absolute; fibra
+//! itself is the `$crate` of the `macro_rules!` around us, so that it may be renamed and its macros exported again by other crates.
+//! The tokens next to a user's expression are located where it is, so that errors about it point there.
 
 use proc_macro::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
 
-use crate::tokens::{fill, is_ident};
+use crate::tokens::{self, is_ident};
 
 mod parse;
 
 /// What the library offers us.
-const LIBRARY: &str = "::fibra::__private::select";
+const LIBRARY: &str = "$fibra::__private::select";
 
-const SENDER: &str = "&::fibra::channel::Sender<_>";
+const SENDER: &str = "&$fibra::channel::Sender<_>";
 
 /// What an arm can be about.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,6 +117,8 @@ const OPERATIONS: &[Operation] = &[
 
 /// One arm, as written.
 struct Arm {
+    /// The crate, as `$crate` names it.
+    fibra: TokenTree,
     operation: &'static Operation,
     /// The name of the operation, for its span.
     name: Span,
@@ -109,27 +128,55 @@ struct Arm {
     body: Vec<TokenTree>,
 }
 
-/// `select! { input }`, or `select_biased!`.
+/// `select! { arms }`, or `select_biased!`, of which `input` is `$crate { arms }`.
 pub(crate) fn expand(biased: bool, input: TokenStream) -> TokenStream {
-    match parse::arms(if biased { "select_biased!" } else { "select!" }, input) {
-        Ok(arms) => write(biased, &arms),
+    let mut input = input.into_iter();
+    let (Some(fibra), Some(TokenTree::Group(arms))) = (input.next(), input.next()) else {
+        unreachable!("fibra's `macro_rules!` write `$crate` and a group");
+    };
+    match parse::arms(if biased { "select_biased!" } else { "select!" }, &fibra, arms.stream()) {
+        Ok(arms) => write(biased, fibra, &arms),
         Err(misuse) => misuse.complaint(),
     }
 }
 
-fn write(biased: bool, arms: &[Arm]) -> TokenStream {
+/// A part of the expansion, in front of everything that follows it.
+enum Layer {
+    Statements(TokenStream),
+    /// `match operand { name => { what follows } }`
+    Match {
+        operand: TokenStream,
+        name: String,
+    },
+}
+
+impl Layer {
+    fn around(self, rest: TokenStream) -> TokenStream {
+        match self {
+            Layer::Statements(statements) => statements.into_iter().chain(rest).collect(),
+            Layer::Match { operand, name } => {
+                let (operand, rest): (Vec<_>, Vec<_>) = (operand.into_iter().collect(), rest.into_iter().collect());
+                let template = format!("match $operand {{ {name} => {{ $rest }} }}");
+                tokens::fill(Span::mixed_site(), &template, &[("operand", &operand), ("rest", &rest)])
+            }
+        }
+    }
+}
+
+fn write(biased: bool, fibra: TokenTree, arms: &[Arm]) -> TokenStream {
     let span = Span::mixed_site();
+    let fill = |span, template: &str, holes: &[(&str, &[TokenTree])]| fill(&fibra, span, template, holes);
     let (default, cases): (Vec<&Arm>, Vec<&Arm>) = arms.iter().partition(|arm| arm.operation.kind == Kind::Default);
     let default = default.first();
 
     // Default's expression is evaluated at its place among the others.
-    let mut setup = TokenStream::new();
+    let mut layers = Vec::new();
     let mut index = 0;
     for arm in arms {
         if arm.operation.kind == Kind::Default {
-            setup.extend(arm.limit());
+            layers.push(Layer::Statements(arm.limit()));
         } else {
-            setup.extend(arm.setup(index));
+            arm.setup(index, &mut layers);
             index += 1;
         }
     }
@@ -142,8 +189,9 @@ fn write(biased: bool, arms: &[Arm]) -> TokenStream {
         Some(default) if default.arguments.is_empty() => format!("{LIBRARY}::Otherwise::Now"),
         Some(_) => format!("{LIBRARY}::Otherwise::After(limit)"),
     };
-    // Values of `join(expression)`, which the arms borrow from, end after the arms and before the body.
-    let held: Vec<usize> = (0..cases.len()).filter(|index| cases[*index].holds_its_handle()).collect();
+    // Values of ours that the arms borrow from end after the arms and before the body.
+    let held: Vec<(usize, String)> =
+        cases.iter().enumerate().filter_map(|(index, arm)| Some((index, arm.holds(index)?))).collect();
 
     let mut paths = TokenStream::new();
     for (index, arm) in cases.iter().enumerate() {
@@ -151,7 +199,7 @@ fn write(biased: bool, arms: &[Arm]) -> TokenStream {
     }
     paths.extend(match default {
         Some(default) => {
-            let drops: String = held.iter().map(|held| ends(&format!("h{held}"))).collect();
+            let drops: String = held.iter().map(|(_, held)| ends(held)).collect();
             let statements = fill(span, &format!("{} {drops}", ends("arms")), &[]);
             let mut path = fill(span, "_ =>", &[]);
             path.extend([default.path_body(statements)]);
@@ -162,19 +210,27 @@ fn write(biased: bool, arms: &[Arm]) -> TokenStream {
 
     let borrowed = (0..cases.len()).filter(|index| cases[*index].borrows_its_value());
     let keep: String = borrowed.map(|index| format!("{LIBRARY}::keep(&b{index});")).collect();
-    let setup: Vec<TokenTree> = setup.into_iter().collect();
     let paths: Vec<TokenTree> = paths.into_iter().collect();
     let mutable = if cases.is_empty() { "" } else { "mut" };
     let template = format!(
-        "{{
-            $setup
-            let {mutable} arms = ({arms_in_order});
-            let won = {LIBRARY}::select([{places}], {biased}, {otherwise});
-            {keep}
-            match won {{ $paths }}
-        }}"
+        "let {mutable} arms = ({arms_in_order});
+         let won = {LIBRARY}::select([{places}], {biased}, {otherwise});
+         {keep}
+         match won {{ $paths }}"
     );
-    fill(span, &template, &[("setup", &setup), ("paths", &paths)])
+    let innermost = fill(span, &template, &[("paths", &paths)]);
+    let all = layers.into_iter().rev().fold(innermost, |rest, layer| layer.around(rest));
+    let all: Vec<TokenTree> = all.into_iter().collect();
+    fill(span, "{ $all }", &[("all", &all)])
+}
+
+/// [`tokens::fill`], with the crate's name in `$fibra`: located like the rest, and meaning what it meant.
+fn fill(fibra: &TokenTree, span: Span, template: &str, holes: &[(&str, &[TokenTree])]) -> TokenStream {
+    let mut fibra = fibra.clone();
+    fibra.set_span(fibra.span().located_at(span));
+    let fibra = [("fibra", std::slice::from_ref(&fibra))];
+    let holes: Vec<(&str, &[TokenTree])> = holes.iter().copied().chain(fibra).collect();
+    tokens::fill(span, template, &holes)
 }
 
 impl Arm {
@@ -193,38 +249,51 @@ impl Arm {
         self.operation.kind == Kind::Join && !is_place(&self.arguments[0])
     }
 
+    /// The variable of ours that this arm may borrow from.
+    fn holds(&self, index: usize) -> Option<String> {
+        if self.holds_its_handle() {
+            Some(format!("h{index}"))
+        } else {
+            self.borrows_its_value().then(|| format!("c{index}"))
+        }
+    }
+
+    fn fill(&self, span: Span, template: &str, holes: &[(&str, &[TokenTree])]) -> TokenStream {
+        fill(&self.fibra, span, template, holes)
+    }
+
     /// `let limit = ..` of `default(limit)`; nothing for `default`.
     fn limit(&self) -> TokenStream {
         let Some(limit) = self.arguments.first() else { return TokenStream::new() };
-        fill(beside(limit), "let limit: ::core::time::Duration = $limit;", &[("limit", limit)])
+        self.fill(beside(limit), "let limit: ::core::time::Duration = $limit;", &[("limit", limit)])
     }
 
-    /// The statements that evaluate the arm's expressions and end in `let a.. = ..`, which is an `Option` if there is a guard.
-    fn setup(&self, index: usize) -> TokenStream {
-        let mut out = TokenStream::new();
+    /// What evaluates the arm's expressions and ends in a variable `a..`, which is an `Option` if there is a guard.
+    fn setup(&self, index: usize, out: &mut Vec<Layer>) {
         let guarded = self.guard.is_some();
         if let Some(guard) = &self.guard {
-            out.extend(fill(beside(guard), &format!("let g{index}: bool = $guard;"), &[("guard", guard)]));
+            let statement = self.fill(beside(guard), &format!("let g{index}: bool = $guard;"), &[("guard", guard)]);
+            out.push(Layer::Statements(statement));
         }
         let subject = self.subject();
         match self.operation.kind {
             Kind::Recv => {
-                out.extend(borrow(index, "e", subject, guarded));
-                out.extend(self.arm(index, "&::fibra::channel::Receiver<_>", "recv(e)"));
+                out.push(self.borrow(index));
+                out.push(self.arm(index, "&$fibra::channel::Receiver<_>", "recv(e)"));
             }
             Kind::Closed => {
-                out.extend(borrow(index, "e", subject, guarded));
-                out.extend(self.arm(index, "&_", "closed(e)"));
+                out.push(self.borrow(index));
+                out.push(self.arm(index, "&_", "closed(e)"));
             }
             Kind::Lock => {
-                out.extend(borrow(index, "e", subject, guarded));
-                out.extend(self.arm(index, "&::fibra::sync::Mutex<_>", "lock(e)"));
+                out.push(self.borrow(index));
+                out.push(self.arm(index, "&$fibra::sync::Mutex<_>", "lock(e)"));
             }
             Kind::Join if self.holds_its_handle() => {
                 // Not through `borrow`: it is a value, and moves into ours.
                 let template = if guarded {
                     format!(
-                        "let h{index}: ::core::option::Option<::fibra::JoinHandle<_>> =
+                        "let h{index}: ::core::option::Option<$fibra::JoinHandle<_>> =
                             if g{index} {{ ::core::option::Option::Some($handle) }}
                             else {{ ::core::option::Option::None }};
                          let a{index} = match &h{index} {{
@@ -234,72 +303,104 @@ impl Arm {
                     )
                 } else {
                     format!(
-                        "let h{index}: ::fibra::JoinHandle<_> = $handle;
+                        "let h{index}: $fibra::JoinHandle<_> = $handle;
                          let a{index} = {LIBRARY}::join(&h{index});"
                     )
                 };
-                out.extend(fill(beside(subject), &template, &[("handle", subject)]));
+                out.push(Layer::Statements(self.fill(beside(subject), &template, &[("handle", subject)])));
             }
             Kind::Join => {
-                out.extend(borrow(index, "e", subject, guarded));
-                out.extend(self.arm(index, "&::fibra::JoinHandle<_>", "join(e)"));
+                out.push(self.borrow(index));
+                out.push(self.arm(index, "&$fibra::JoinHandle<_>", "join(e)"));
             }
             Kind::Send => {
-                out.extend(borrow(index, "e", subject, guarded));
+                out.push(self.borrow(index));
                 let value = &self.arguments[1];
                 if self.borrows_its_value() {
-                    out.extend(borrow(index, "b", value, guarded));
-                    // The address outlives the borrow: on the winner's path it says what type the moved value has.
-                    let address = if guarded {
-                        format!(
-                            "let p{index}: *const _ = match &b{index} {{
-                                {LIBRARY}::Guarded::On {{ value }} => ::core::ptr::from_ref(*value),
-                                {LIBRARY}::Guarded::Off => ::core::ptr::null(),
-                             }};"
-                        )
-                    } else {
-                        format!("let p{index}: *const _ = ::core::ptr::from_ref(b{index});")
-                    };
-                    out.extend(fill(beside(value), &address, &[]));
+                    out.push(self.borrow_value(index, value));
                     // Sound by the three rules at the top of this file.
                     let call = format!("send_from(e, p{index})");
-                    out.extend(self.arm_of(index, SENDER, beside(value), &call, true, &[]));
+                    out.push(self.arm_of(index, SENDER, beside(value), &call, true, &[]));
                 } else {
-                    out.extend(self.arm_of(
-                        index,
-                        SENDER,
-                        beside(value),
-                        "send(e, $value)",
-                        false,
-                        &[("value", value)],
-                    ));
+                    // In a statement, which ends the value's temporaries: a lock that was taken to get at it is not held while
+                    // select waits.
+                    let holes = [("value", value.as_slice())];
+                    out.push(self.arm_of(index, SENDER, beside(value), "send(e, $value)", false, &holes));
                 }
             }
             Kind::Cancelled if !subject.is_empty() => {
-                out.extend(borrow(index, "e", subject, guarded));
-                out.extend(self.arm(index, "&::fibra::CancelToken", "token(e)"));
+                out.push(self.borrow(index));
+                out.push(self.arm(index, "&$fibra::CancelToken", "token(e)"));
             }
             Kind::On | Kind::After | Kind::Cancelled | Kind::Draining => {
                 let call = format!("{LIBRARY}::{}($subject)", self.operation.name);
-                let template = if guarded {
-                    format!(
+                let span = beside(subject);
+                let holes = [("subject", subject)];
+                out.push(if guarded {
+                    let template = format!(
                         "let a{index} = if g{index} {{ ::core::option::Option::Some({call}) }}
                             else {{ ::core::option::Option::None }};"
-                    )
+                    );
+                    Layer::Statements(self.fill(span, &template, &holes))
                 } else {
-                    format!("let a{index} = {call};")
-                };
-                out.extend(fill(beside(subject), &template, &[("subject", subject)]));
+                    Layer::Match { operand: self.fill(span, &call, &holes), name: format!("a{index}") }
+                });
             }
             Kind::Default => unreachable!("default is not a case"),
         }
-        out
+    }
+
+    /// Makes `e..` a reference to the subject, or a `Guarded` of one, with temporaries that live as long as the select. Without a guard
+    /// these are all temporaries; with one, those that the compiler extends for the operand of a `&` in a `let`, which it also does
+    /// inside a braced variant and the branches of an `if`.
+    fn borrow(&self, index: usize) -> Layer {
+        let subject = self.subject();
+        let (span, holes) = (beside(subject), [("subject", subject)]);
+        if self.guard.is_none() {
+            return Layer::Match { operand: self.fill(span, "&($subject)", &holes), name: format!("e{index}") };
+        }
+        let template = format!(
+            "let e{index} = if g{index} {{
+                {LIBRARY}::Guarded::On {{ value: &($subject) }}
+             }} else {{
+                {LIBRARY}::Guarded::Off
+             }};"
+        );
+        Layer::Statements(self.fill(span, &template, &holes))
+    }
+
+    /// Makes `p..` the address of what a name stands for: `b..` borrows a variable, `c..` holds a constant. See the header.
+    fn borrow_value(&self, index: usize, value: &[TokenTree]) -> Layer {
+        let on = if self.guard.is_some() { format!("g{index}") } else { "true".to_owned() };
+        let template = format!(
+            "let (v{index}, c{index}) = {{
+                #[allow(unreachable_code)]
+                let types = 'types: {{
+                    break 'types (::core::option::Option::None, ::core::option::Option::None);
+                    (
+                        ::core::option::Option::Some(|like: &_| {{ let _alike = [&($value), like]; }}),
+                        ::core::option::Option::Some(|| {{ let value = $value; value }}),
+                    )
+                }};
+                unsafe {{ {LIBRARY}::variable_or_constant(&types, {on}) }}
+             }};
+             let b{index} = if v{index} {{
+                {LIBRARY}::Guarded::On {{ value: &($value) }}
+             }} else {{
+                {LIBRARY}::Guarded::Off
+             }};
+             let p{index}: *const _ = match &b{index} {{
+                {LIBRARY}::Guarded::On {{ value }} => ::core::ptr::from_ref(*value),
+                {LIBRARY}::Guarded::Off => {LIBRARY}::address(&c{index}),
+             }};"
+        );
+        Layer::Statements(self.fill(beside(value), &template, &[("value", value)]))
     }
 
     /// `let a.. = p::call`, where `call` speaks of what was borrowed as `e`. Its type brings about deref coercion: the user may
     /// name the thing itself, a reference to it, an `Arc` of it. (In the borrowing `let` it would be in the way of an `if`
     /// between two references.)
-    fn arm(&self, index: usize, of: &str, call: &str) -> TokenStream {
+    fn arm(&self, index: usize, of: &str, call: &str) -> Layer {
         self.arm_of(index, of, beside(self.subject()), call, false, &[])
     }
 
@@ -311,8 +412,8 @@ impl Arm {
         call: &str,
         promised: bool,
         holes: &[(&str, &[TokenTree])],
-    ) -> TokenStream {
-        let subject = fill(beside(self.subject()), &format!("let e: {of} = e;"), &[]);
+    ) -> Layer {
+        let subject = self.fill(beside(self.subject()), &format!("let e: {of} = e;"), &[]);
         let subject: Vec<TokenTree> = subject.into_iter().collect();
         let mut call = format!("{LIBRARY}::{call}");
         if promised {
@@ -329,17 +430,16 @@ impl Arm {
             format!("let a{index} = {{ let e = e{index}; $subject {call} }};")
         };
         let holes: Vec<(&str, &[TokenTree])> = holes.iter().copied().chain([("subject", subject.as_slice())]).collect();
-        fill(span, &template, &holes)
+        Layer::Statements(self.fill(span, &template, &holes))
     }
 
     /// The path taken if this arm wins: `Some(index) => { .. }`.
-    fn path(&self, index: usize, cases: &[&Arm], held: &[usize]) -> TokenStream {
+    fn path(&self, index: usize, cases: &[&Arm], held: &[(usize, String)]) -> TokenStream {
         let moved: Vec<TokenTree> = self.moves_its_value(index, cases).into_iter().collect();
         let mut result =
             format!("{{ let mut arms = arms; let result = {LIBRARY}::finish(&mut arms.{index}); $moved result }}");
         let handle = self.subject();
-        let others: String =
-            held.iter().filter(|other| **other != index).map(|other| ends(&format!("h{other}"))).collect();
+        let others: String = held.iter().filter(|(other, _)| *other != index).map(|(_, held)| ends(held)).collect();
         let mut joined = Vec::new();
         if self.operation.kind == Kind::Join {
             let own = if !self.holds_its_handle() {
@@ -349,7 +449,7 @@ impl Arm {
             } else {
                 format!("h{index}")
             };
-            let join = fill(beside(handle), &format!("::fibra::JoinHandle::join({own})"), &[("handle", handle)]);
+            let join = self.fill(beside(handle), &format!("$fibra::JoinHandle::join({own})"), &[("handle", handle)]);
             joined.extend(join);
             result = format!("{{ {result}; {others} $joined }}");
         } else if !others.is_empty() {
@@ -358,13 +458,14 @@ impl Arm {
         let ignored = [TokenTree::from(Ident::new("_", Span::mixed_site()))];
         let pattern = self.pattern.as_deref().unwrap_or(&ignored);
         // Not `beside` the pattern: if it can fail, the compiler would propose an `else` there.
-        let statements = fill(
+        let statements = self.fill(
             Span::mixed_site(),
             &format!("let $pattern = {result};"),
             &[("pattern", pattern), ("moved", &moved), ("joined", &joined)],
         );
         let number = [TokenTree::from(Literal::usize_unsuffixed(index))];
-        let mut path = fill(Span::mixed_site(), "::core::option::Option::Some($number) =>", &[("number", &number)]);
+        let mut path =
+            self.fill(Span::mixed_site(), "::core::option::Option::Some($number) =>", &[("number", &number)]);
         path.extend([self.path_body(statements)]);
         path
     }
@@ -377,15 +478,18 @@ impl Arm {
         }
         // `let` without a type moves, whatever the value is: a call could reborrow a `&mut`, and leave it usable.
         let template = format!(
-            "let moved = $value;
-             let moved = ::core::mem::ManuallyDrop::new(moved);
-             {LIBRARY}::keep(&[p{index}, ::core::ptr::from_ref(&*moved)]);"
+            "if v{index} {{
+                let moved = $value;
+                let moved = ::core::mem::ManuallyDrop::new(moved);
+                {LIBRARY}::keep(&[p{index}, ::core::ptr::from_ref(&*moved)]);
+             }}
+             let _sent = ::core::mem::ManuallyDrop::new(c{index});"
         );
         let value = &self.arguments[1];
-        let mut out = fill(beside(value), &template, &[("value", value)]);
-        out.extend(fill(beside(self.subject()), &format!("{LIBRARY}::keep(&e{index});"), &[]));
+        let mut out = self.fill(beside(value), &template, &[("value", value)]);
+        out.extend(self.fill(beside(self.subject()), &format!("{LIBRARY}::keep(&e{index});"), &[]));
         for (other, arm) in cases.iter().enumerate().filter(|(other, _)| *other != index) {
-            out.extend(fill(beside(arm.subject()), &format!("{LIBRARY}::keep(&arms.{other});"), &[]));
+            out.extend(self.fill(beside(arm.subject()), &format!("{LIBRARY}::keep(&arms.{other});"), &[]));
         }
         out
     }
@@ -408,23 +512,6 @@ impl Arm {
     }
 }
 
-/// `let <name><index> = &(subject);`, or the same in a `Guarded`. Temporaries of the subject live as long as the select: that is
-/// what the compiler does for the operand of a `&` in a `let`, also inside a braced variant and the branches of an `if`.
-fn borrow(index: usize, name: &str, subject: &[TokenTree], guarded: bool) -> TokenStream {
-    let template = if guarded {
-        format!(
-            "let {name}{index} = if g{index} {{
-                {LIBRARY}::Guarded::On {{ value: &($subject) }}
-             }} else {{
-                {LIBRARY}::Guarded::Off
-             }};"
-        )
-    } else {
-        format!("let {name}{index} = &($subject);")
-    };
-    fill(beside(subject), &template, &[("subject", subject)])
-}
-
 /// The block that a token is, perhaps as a fragment of somebody's `macro_rules!`.
 fn as_block(token: &TokenTree) -> Option<Group> {
     let TokenTree::Group(group) = token else { return None };
@@ -438,8 +525,8 @@ fn as_block(token: &TokenTree) -> Option<Group> {
     }
 }
 
-/// Is it a variable or a field of one (`v`, `self`, `job.reply`)? Such a value stays where it is unless its arm wins.
-/// (A constant is one too, by its looks. Each use of it is a new value, so moving one and dropping the other is right.)
+/// Does it look like a variable or a field of one (`v`, `self`, `job.reply`)? Such a value stays where it is unless its arm wins.
+/// (A constant looks the same: see the header.)
 fn is_place(expression: &[TokenTree]) -> bool {
     if let [TokenTree::Group(fragment)] = expression
         && fragment.delimiter() == Delimiter::None

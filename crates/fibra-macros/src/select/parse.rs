@@ -16,13 +16,13 @@ use super::{Arm, Kind, OPERATIONS, Operation, as_block};
 use crate::tokens::{Misuse, is_group, is_ident};
 
 /// The arms, in source order; or the first thing that is wrong with them.
-pub(super) fn arms(written: &'static str, input: TokenStream) -> Result<Vec<Arm>, Misuse> {
+pub(super) fn arms(written: &'static str, fibra: &TokenTree, input: TokenStream) -> Result<Vec<Arm>, Misuse> {
     let tokens: Vec<TokenTree> = input.into_iter().collect();
     if tokens.is_empty() {
         let message = format!("`{written}` needs at least one arm: with none it would wait for ever");
         return Err(Misuse::at(Span::call_site(), message));
     }
-    let mut reader = Reader { tokens: &tokens, at: 0 };
+    let mut reader = Reader { fibra, tokens: &tokens, at: 0 };
     let mut arms: Vec<Arm> = Vec::new();
     while reader.peek().is_some() {
         let arm = reader.arm()?;
@@ -35,6 +35,7 @@ pub(super) fn arms(written: &'static str, input: TokenStream) -> Result<Vec<Arm>
 }
 
 struct Reader<'a> {
+    fibra: &'a TokenTree,
     tokens: &'a [TokenTree],
     at: usize,
 }
@@ -65,7 +66,7 @@ impl Reader<'_> {
         }
         self.at += 2;
         let body = self.body()?;
-        Ok(Arm { operation, name, arguments, pattern, guard, body })
+        Ok(Arm { fibra: self.fibra.clone(), operation, name, arguments, pattern, guard, body })
     }
 
     /// The name of the operation.
@@ -116,8 +117,6 @@ impl Reader<'_> {
             arguments.push(without_lints(&inside[from..to]));
             from = to + 1;
         }
-        // `default()` is a slip; what stands for the fiber itself is written with parentheses.
-        let least = if operation.kind == Kind::Default { 1 } else { least };
         if arguments.len() < least || arguments.len() > most {
             return Err(wrong_number(operation, group, &arguments));
         }

@@ -44,6 +44,7 @@ pub(crate) struct Chan<T> {
     sides: AtomicUsize,
     bounded: bool,
     is_timed: bool,
+    is_never: bool,
     on_overflow: Option<OnOverflow<T>>,
     name: Option<Box<str>>,
 }
@@ -106,6 +107,7 @@ impl<T> Chan<T> {
             sides: AtomicUsize::new(if plan.senders { 2 } else { 1 }),
             bounded: plan.capacity.is_some(),
             is_timed,
+            is_never: !plan.senders && !is_timed,
             on_overflow: plan.on_overflow,
             name: plan.name,
         };
@@ -118,7 +120,7 @@ impl<T> Chan<T> {
     }
 
     pub(super) fn timed(timed: Timed<T>) -> NonNull<Self> {
-        Self::new(Plan { senders: false, timed: Some(timed), ..Plan::new(Some(0)) })
+        Self::new(Plan { senders: false, timed: Some(timed), ..Plan::new(Some(1)) })
     }
 
     #[inline(always)]
@@ -132,6 +134,11 @@ impl<T> Chan<T> {
 
     pub(crate) fn is_timed(&self) -> bool {
         self.is_timed
+    }
+
+    /// Made by `never()`?
+    pub(super) fn is_never(&self) -> bool {
+        self.is_never
     }
 
     /// When the next value of a channel that time feeds is due.

@@ -75,6 +75,8 @@ pub use sender::{Builder, Permit, Sender};
 pub use state::Overflow;
 pub use timed::{after, at, never, tick};
 
+#[cfg(not(any(loom, shuttle)))]
+pub use crate::select::macros::{select, select_biased};
 pub use crate::select::{Arm, ClosedArm, RecvArm, SendArm};
 #[cfg(not(any(loom, shuttle)))]
 pub use crate::select::{Select, SelectedOperation};

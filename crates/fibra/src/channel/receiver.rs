@@ -14,6 +14,7 @@ use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use super::future::{ClosedFuture, RecvFuture};
 use super::reason::{CloseReason, Side};
 use super::sender::common;
+use super::timed;
 use super::waits::{self, Finished, take_now};
 use crate::select::{ClosedArm, RecvArm};
 use crate::time::Instant;

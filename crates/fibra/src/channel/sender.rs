@@ -14,6 +14,7 @@ use super::error::{SendError, SendTimeoutError, TrySendError};
 use super::future::{ClosedFuture, ReserveFuture, SendFuture};
 use super::reason::{CloseReason, Side};
 use super::state::Overflow;
+use super::timed;
 use super::waits::{self, Finished, offer_now};
 use crate::select::{ClosedArm, SendArm};
 use crate::time::Instant;
@@ -325,11 +326,13 @@ macro_rules! common {
                 self.chan().with_closing(|closing| closing.first.clone()).flatten()
             }
 
-            /// How many values are in the buffer.
+            /// How many values are in the buffer. A value that [`after`](crate::channel::after()), [`at`](crate::channel::at) or
+            /// [`tick`](crate::channel::tick) has due counts as one.
             pub fn len(&self) -> usize {
                 crate::wait::park::count_call();
                 let mut locked = self.chan().lock();
-                let len = locked.state().buffer.len();
+                let state = locked.state();
+                let len = state.buffer.len() + usize::from(timed::is_due(state));
                 locked.unlock();
                 len
             }
@@ -343,7 +346,8 @@ macro_rules! common {
             pub fn is_full(&self) -> bool {
                 crate::wait::park::count_call();
                 let mut locked = self.chan().lock();
-                let full = !locked.state().has_room();
+                let state = locked.state();
+                let full = !state.has_room() || timed::is_due(state);
                 locked.unlock();
                 full
             }
@@ -353,9 +357,9 @@ macro_rules! common {
                 self.chan().capacity()
             }
 
-            /// Do both belong to one channel?
+            /// Do both belong to one channel? All receivers of [`never()`](crate::channel::never()) do: one cannot tell them apart.
             pub fn same_channel(&self, other: &Self) -> bool {
-                self.chan == other.chan
+                self.chan == other.chan || self.chan().is_never() && other.chan().is_never()
             }
 
             /// The name given to the builder.

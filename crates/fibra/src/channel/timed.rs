@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::chan::Chan;
 use super::receiver::Receiver;
 use super::sender::Sender;
+use super::state::State;
 use crate::prim::clock;
 use crate::prim::sync::Mutex;
 #[cfg(not(any(loom, shuttle)))]
@@ -60,6 +61,11 @@ impl<T> Timed<T> {
         };
         Some((self.make)(Instant::from_nanos(due)))
     }
+}
+
+/// Is there a value that time has brought?
+pub(super) fn is_due<T>(state: &State<T>) -> bool {
+    state.timed.as_ref().is_some_and(|timed| timed.is_due())
 }
 
 /// Calls a waker when a moment has come: for futures, which have no timer of their own. A daemon fiber does it, or a thread where

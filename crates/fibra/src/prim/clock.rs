@@ -25,6 +25,16 @@ pub(crate) fn from_std(instant: std::time::Instant) -> u64 {
     }
 }
 
+/// Like [`from_std`], but moments before the anchor keep their distance from it: they are negative, or 0.
+#[allow(clippy::disallowed_types)]
+pub(crate) fn position_of_std(instant: std::time::Instant) -> i128 {
+    match anchor().checked_duration_since(instant) {
+        // A `Duration` has less than 2^94 nanoseconds.
+        Some(before) => 1 - before.as_nanos() as i128,
+        None => from_std(instant).into(),
+    }
+}
+
 /// The std instant that corresponds to `nanos` on fibra's clock, if std can represent it.
 #[allow(clippy::disallowed_types)]
 pub(crate) fn to_std(nanos: u64) -> Option<std::time::Instant> {

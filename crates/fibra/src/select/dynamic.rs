@@ -56,6 +56,13 @@ pub struct Select<'a> {
     layout: Layout,
 }
 
+// SAFETY: every use of a channel locks it. Values of a type that is not `Send` pass through another thread as bytes, nothing more: only
+// the handle itself completes an operation, and it is there only if the values are `Send`; without it the value goes back. The set
+// holds the handles by reference, so it drops none, and to reserve a place evicts nothing.
+unsafe impl Send for Select<'_> {}
+// SAFETY: as above; what changes the set takes it by `&mut`.
+unsafe impl Sync for Select<'_> {}
+
 /// One operation.
 #[derive(Clone, Copy)]
 struct Entry<'a> {

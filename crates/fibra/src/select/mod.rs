@@ -4,6 +4,7 @@
 //! arm.rs      the arms of `select!`, with their types     dynamic.rs   `Select`, a set known at run time
 //! join.rs     a fiber that ends, as an arm                private.rs   what the macro expands to
 //! scope.rs    cancellation and draining, as arms
+//! macros.rs   `select!`, `select_biased!`
 //! engine.rs   the two passes
 //! case.rs     an arm as the engine sees it
 //! port.rs     a channel as the engine sees it
@@ -16,6 +17,8 @@ mod dynamic;
 mod engine;
 #[cfg(not(any(loom, shuttle)))]
 mod join;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod macros;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;
 mod port;

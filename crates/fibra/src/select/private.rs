@@ -1,6 +1,7 @@
 //! What `select!` expands to. Not public API: it may change with every release.
 
 use std::panic::Location;
+use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 pub use super::arm::{AfterArm, Arm, ClosedArm, End, RecvArm, SendArm, SendFromArm};
@@ -43,6 +44,39 @@ pub fn send<T>(sender: &Sender<T>, value: T) -> SendArm<'_, T> {
 pub unsafe fn send_from<T>(sender: &Sender<T>, place: *const T) -> SendFromArm<'_, T> {
     // SAFETY: passed on.
     unsafe { SendFromArm::new(sender, place) }
+}
+
+/// Is `v` of `send(tx, v)` a variable, which stays where it is? If it is a constant, its value. Neither if the arm is not `on`.
+///
+/// Only the types of the closures are there. The first captures a reference to a variable; to a constant (a static, a unit) it
+/// captures nothing, and has no size.
+///
+/// # Safety
+/// The types are those of `|like| { [&v, like]; }` and `|| v`, with the same `v`.
+#[inline(always)]
+pub unsafe fn variable_or_constant<Borrow, Value, T>(_: &(Option<Borrow>, Option<Value>), on: bool) -> (bool, Option<T>)
+where
+    Borrow: FnOnce(&T),
+    Value: FnOnce() -> T,
+{
+    if const { size_of::<Borrow>() != 0 } {
+        return (on, None);
+    }
+    // The compiler knows; it is what the next line stands on.
+    assert!(size_of::<Value>() == 0, "fibra: a name that one closure captures and another one does not");
+    let constant = on.then(|| {
+        // SAFETY: the first closure captures nothing, so `v` is no variable, and `|| v` captures nothing either: it is a closure without
+        // fields, and reading it reads no bytes.
+        let evaluate = unsafe { NonNull::<Value>::dangling().read() };
+        evaluate()
+    });
+    (false, constant)
+}
+
+/// Where the constant lies; null if there is none.
+#[inline(always)]
+pub fn address<T>(constant: &Option<T>) -> *const T {
+    constant.as_ref().map_or(ptr::null(), ptr::from_ref)
 }
 
 /// `closed(end)`

@@ -5,13 +5,15 @@
 //! simulation it follows virtual time.
 
 use crate::prim::clock;
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::time::Duration;
 
 /// A moment on fibra's monotonic clock.
 ///
-/// It is used like [`std::time::Instant`], and one converts into it. Unlike there, arithmetic with operators does not panic: it
+/// It is used like [`std::time::Instant`]; one of those converts into it, compares with it and can be subtracted from it, and the other
+/// way round. Unlike there, arithmetic with operators does not panic: it
 /// stops at the end of time, [`Instant::FAR_FUTURE`] (about 584 years after the program started), and at its beginning. Waiting until
 /// `FAR_FUTURE` is waiting for ever.
 ///
@@ -179,6 +181,11 @@ impl Instant {
         Self(nanos)
     }
 
+    /// The moment beside those of std: see [`clock::position_of_std`].
+    fn position(self) -> i128 {
+        self.0.into()
+    }
+
     /// The moment as `prim::clock` counts, for timers.
     #[inline]
     pub(crate) const fn as_nanos(self) -> u64 {
@@ -240,6 +247,82 @@ impl Sub<Instant> for Instant {
     }
 }
 
+// ---- Beside std's -------------------------------------------------------------------------------------------------------
+
+/// The same moment? Moments before fibra's clock began are told from it and from each other.
+///
+/// ```
+/// use fibra::time::Instant;
+/// let now = Instant::now();
+/// assert_eq!(now.to_std().unwrap(), now);
+/// ```
+#[allow(clippy::disallowed_types)] // The bridge to std.
+impl PartialEq<std::time::Instant> for Instant {
+    fn eq(&self, other: &std::time::Instant) -> bool {
+        self.position() == clock::position_of_std(*other)
+    }
+}
+
+#[allow(clippy::disallowed_types)] // The bridge to std.
+impl PartialEq<Instant> for std::time::Instant {
+    fn eq(&self, other: &Instant) -> bool {
+        other == self
+    }
+}
+
+/// ```
+/// let start = std::time::Instant::now();
+/// let due = fibra::channel::after(std::time::Duration::from_millis(1)).recv().unwrap();
+/// assert!(due > start && start < due);
+/// ```
+#[allow(clippy::disallowed_types)] // The bridge to std.
+impl PartialOrd<std::time::Instant> for Instant {
+    fn partial_cmp(&self, other: &std::time::Instant) -> Option<Ordering> {
+        self.position().partial_cmp(&clock::position_of_std(*other))
+    }
+}
+
+#[allow(clippy::disallowed_types)] // The bridge to std.
+impl PartialOrd<Instant> for std::time::Instant {
+    fn partial_cmp(&self, other: &Instant) -> Option<Ordering> {
+        other.partial_cmp(self).map(Ordering::reverse)
+    }
+}
+
+/// The time between the two; zero if the right one is later.
+///
+/// ```
+/// use std::time::Duration;
+/// let start = std::time::Instant::now();
+/// let due = fibra::channel::after(Duration::from_millis(1)).recv().unwrap();
+/// assert!(due - start >= Duration::from_millis(1));
+/// assert_eq!(start - due, Duration::ZERO);
+/// ```
+#[allow(clippy::disallowed_types)] // The bridge to std.
+impl Sub<std::time::Instant> for Instant {
+    type Output = Duration;
+    fn sub(self, earlier: std::time::Instant) -> Duration {
+        between(clock::position_of_std(earlier), self.position())
+    }
+}
+
+/// The time between the two; zero if the right one is later.
+#[allow(clippy::disallowed_types)] // The bridge to std.
+impl Sub<Instant> for std::time::Instant {
+    type Output = Duration;
+    fn sub(self, earlier: Instant) -> Duration {
+        between(earlier.position(), clock::position_of_std(self))
+    }
+}
+
+/// From one position on the clock to another; zero if they are the other way round.
+fn between(from: i128, to: i128) -> Duration {
+    const SECOND: u128 = 1_000_000_000;
+    let nanos = u128::try_from(to - from).unwrap_or(0);
+    // The rest is less than a second, which fits.
+    u64::try_from(nanos / SECOND).map_or(Duration::MAX, |seconds| Duration::new(seconds, (nanos % SECOND) as u32))
+}
+
 /// Shows the time since the clock's beginning: `Instant(+1.5s)`, or `Instant(far future)`.
 impl fmt::Debug for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -277,6 +360,23 @@ mod tests {
         // Before the clock began, and beyond its end.
         assert_eq!(Instant::from(std - Duration::from_secs(3600)), Instant(0));
         assert_eq!(Instant::from(std + Duration::from_secs(1 << 40)), Instant::FAR_FUTURE);
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_types)]
+    fn std_instants_from_before_the_clock_began_are_told_from_it() {
+        let now = Instant::now();
+        let hour = Duration::from_secs(3600);
+        let std = now.to_std().unwrap();
+        let Some(before) = std.checked_sub(hour) else { return };
+        assert!(before < now && before < Instant(0));
+        assert!(now > before && before != now);
+        assert_eq!((now - before, before - now), (hour, Duration::ZERO));
+        assert!(std == now && std + hour == now + hour);
+        // Beyond the clock's end.
+        let beyond = std + Duration::from_secs(1 << 40);
+        assert!(Instant::FAR_FUTURE > std && Instant::FAR_FUTURE == beyond && beyond > now);
+        assert_eq!(beyond - now, Instant::FAR_FUTURE - now);
     }
 
     #[test]

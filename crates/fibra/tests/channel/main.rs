@@ -28,3 +28,7 @@ mod timed;
 #[path = "../support/tools.rs"]
 mod tools;
 mod waiting_futures;
+
+mod from_crossbeam;
+mod select_constants;
+mod select_temporaries;

@@ -49,12 +49,15 @@ impl Stage {
 /// Nothing of an arm lives on in its body.
 fn future(rx: Receiver<u8>, tx: Sender<String>) -> impl Future<Output = u8> + Send {
     async move {
+        const TEXT: String = String::new();
         let text = String::new();
         select! {
             recv(rx) -> m => std::future::ready(m.unwrap_or(0)).await,
+            send(tx, TEXT), if tx.is_empty() => std::future::ready(1).await,
+            send(tx, TEXT) -> _ => std::future::ready(1).await,
             send(tx, text), if tx.is_empty() => std::future::ready(1).await,
             send(tx, String::new()) => std::future::ready(2).await,
-            default => std::future::ready(3).await,
+            default() => std::future::ready(3).await,
         }
     }
 }

@@ -27,6 +27,6 @@ fn main() {
     }
     fibra::select! {
         recv(rx) => {}
-        default() => {}
+        default(std::time::Duration::ZERO, 2) => {}
     }
 }
