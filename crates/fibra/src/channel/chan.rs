@@ -17,8 +17,8 @@ use super::timed::Timed;
 use crate::prim::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
-use crate::prim::discard_payload;
 use crate::prim::spin::RawSpin;
+use crate::prim::{FirstPanic, discard_payload};
 use crate::wait::node::{Node, WaitList};
 use crate::wait::wake;
 
@@ -364,7 +364,11 @@ impl<T> Chan<T> {
                 };
                 if before == 1 {
                     // SAFETY: allocated by `new`, and both sides have left: nobody else has a pointer.
-                    drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+                    let mut chan = unsafe { Box::from_raw(self.0.as_ptr()) };
+                    let mut panics = FirstPanic::default();
+                    panics.drop_each(chan.on_overflow.take());
+                    panics.catch(|| drop(chan));
+                    panics.go_on();
                 }
             }
         }
@@ -374,7 +378,7 @@ impl<T> Chan<T> {
         if this.count(side).fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        let _leave = Leave(chan);
+        let leave = Leave(chan);
         let reason = reason();
         let mut locked = this.lock();
         let state = locked.state();
@@ -388,7 +392,10 @@ impl<T> Chan<T> {
         // Nobody will receive these. They are dropped without the lock, since they may know the channel themselves.
         let unreceived = if side == Side::Receivers { mem::take(&mut locked.state().buffer) } else { VecDeque::new() };
         locked.unlock();
-        drop(unreceived);
+        let mut panics = FirstPanic::default();
+        panics.drop_each(unreceived);
+        panics.catch(|| drop(leave));
+        panics.go_on();
     }
 }
 

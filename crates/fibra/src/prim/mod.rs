@@ -48,6 +48,41 @@ pub(crate) fn discard_payload(payload: Box<dyn std::any::Any + Send>) {
     }
 }
 
+/// Steps that may panic, all of which are to be taken: the first panic goes on when they are, the others are only reported by the hook. (A
+/// second panic that met the unwinding of the first would end the process.)
+#[derive(Default)]
+pub(crate) struct FirstPanic(Option<Box<dyn std::any::Any + Send>>);
+
+impl FirstPanic {
+    /// One step. True: it panicked.
+    pub(crate) fn catch(&mut self, step: impl FnOnce()) -> bool {
+        let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(step)) else { return false };
+        match &self.0 {
+            None => self.0 = Some(payload),
+            Some(_) => discard_payload(payload),
+        }
+        true
+    }
+
+    /// Drops each of these, one after the other, whatever their destructors do.
+    pub(crate) fn drop_each<T>(&mut self, values: impl IntoIterator<Item = T>) {
+        let mut values = values.into_iter();
+        // A value has left the iterator before it is dropped: after a panic the next one follows.
+        while self.catch(|| values.by_ref().for_each(drop)) {}
+        self.catch(|| drop(values));
+    }
+
+    /// Lets the first panic go on, if there was one; not if this thread unwinds already, for a panic of which it will be told.
+    pub(crate) fn go_on(self) {
+        let Some(payload) = self.0 else { return };
+        if std::thread::panicking() {
+            discard_payload(payload);
+        } else {
+            std::panic::resume_unwind(payload);
+        }
+    }
+}
+
 /// A value on cache lines of its own, so that writers of neighbouring fields do not slow down its readers.
 /// 128 bytes, because the adjacent-line prefetcher of x86 pulls lines in pairs.
 #[repr(align(128))]

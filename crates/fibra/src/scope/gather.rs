@@ -10,6 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::join::{JoinError, JoinHandle};
+use crate::prim::FirstPanic;
 use crate::sched::gathering::Gathering;
 use crate::select::case::Single;
 use crate::time::Instant;
@@ -202,7 +203,9 @@ impl<T> Drop for Gather<T> {
         // SAFETY: each was a box, and now nobody but us refers to what is in it.
         let boxed = |chunk: NonNull<[Member<T>]>| unsafe { Box::from_raw(chunk.as_ptr()) };
         let chunks: Vec<Box<[Member<T>]>> = std::mem::take(&mut self.chunks).into_iter().map(boxed).collect();
-        drop(chunks);
+        let mut panics = FirstPanic::default();
+        panics.drop_each(chunks.into_iter().flatten());
+        panics.go_on();
     }
 }
 

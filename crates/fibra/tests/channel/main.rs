@@ -32,3 +32,5 @@ mod waiting_futures;
 mod from_crossbeam;
 mod select_constants;
 mod select_temporaries;
+
+mod panicking_values;
