@@ -277,6 +277,43 @@ impl<T> Chan<T> {
         }
     }
 
+    /// [`try_take`](Self::try_take) for one who does not wait, after it said "not now": see [`State::invite`].
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn take_or_invite(&self, slot: *mut T) -> Tried {
+        let mut locked = self.lock();
+        // SAFETY: the contract.
+        let (tried, peer) = match unsafe { locked.state().take_or_invite(slot) } {
+            Taken::Value(peer) => (Tried::Done, peer),
+            Taken::Nothing => (Tried::NotNow, None),
+            Taken::Closed => (Tried::Closed, None),
+        };
+        locked.unlock_and_go(peer);
+        tried
+    }
+
+    /// [`try_offer`](Self::try_offer) for one who does not wait, after it said "not now": see [`State::offer_or_leave`].
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn offer_or_leave(&self, value: *const T) -> Tried {
+        let mut locked = self.lock();
+        // SAFETY: the contract.
+        let (tried, peer) = match unsafe { locked.state().offer_or_leave(value) } {
+            Offered::Done(peer) => (Tried::Done, peer),
+            // (It said "not now" a moment ago, so this need not be seen to here.)
+            Offered::Full | Offered::Grow => (Tried::NotNow, None),
+            Offered::Closed => (Tried::Closed, None),
+        };
+        locked.unlock_and_go(peer);
+        tried
+    }
+
     /// Makes a buffer of `have` places larger. Memory is allocated and freed without the lock.
     #[cold]
     #[inline(never)]

@@ -17,7 +17,7 @@ use super::error::{RecvError, SendError};
 use super::reason::{CloseReason, Side};
 use super::receiver::Receiver;
 use super::sender::{Permit, Sender};
-use super::state::{Offered, Taken, outcome, role};
+use super::state::{Offered, Spot, Taken, outcome, role};
 use super::timed::Alarm;
 use super::waits::watch_list;
 use crate::prim::bug::seeded_bug;
@@ -97,7 +97,7 @@ impl<T> Future for RecvFuture<'_, T> {
                 if pending {
                     prepare(node, waiter, ticket, role::NOTIFY);
                     // SAFETY: under the lock; the node lies in a record that is never freed.
-                    unsafe { locked.state().link_receiver(node, first) };
+                    unsafe { locked.state().link_receiver(node, if first { Spot::Front } else { Spot::Back }) };
                 }
                 peers_waker = locked.unlock_parking(peer);
                 pending
@@ -257,7 +257,7 @@ impl<T> Future for SendFuture<'_, T> {
                     node.outcome.set(0);
                     // SAFETY: under the lock; the node lies in a record that is never freed, the value in a box that nobody frees before
                     // the wait is over.
-                    unsafe { locked.state().link_sender(node) };
+                    unsafe { locked.state().link_sender(node, Spot::Back) };
                 }
                 let peer = if let Offered::Done(peer) = offered {
                     sent = true;
@@ -305,14 +305,21 @@ impl<'a, T> ReserveFuture<'a, T> {
         Self { sender, wait: TaskWait::default() }
     }
 
-    fn withdraw(&mut self, passes_on: bool) {
+    /// Ends the wait of the last poll. True: it was invited.
+    fn withdraw(&mut self, passes_on: bool) -> bool {
         let chan = self.sender.chan();
-        let notified = self.wait.withdraw(|node| chan.unlink(|state| &state.senders, node, false)).is_some();
+        let mut ended = 0;
+        let completed = self.wait.withdraw(|node| {
+            ended = node.outcome.get();
+            chan.unlink(|state| &state.senders, node, false);
+        });
+        let notified = completed.is_some();
         if notified && passes_on {
             let mut locked = chan.lock();
             locked.state().settle();
             locked.unlock();
         }
+        notified && ended == outcome::INVITED
     }
 }
 
@@ -326,24 +333,25 @@ impl<'a, T> Future for ReserveFuture<'a, T> {
             return Poll::Pending;
         }
         park::count_call();
-        this.withdraw(false);
+        let mut invited = this.withdraw(false);
         loop {
             let mut reserved = Some(false);
             let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
                 let mut locked = chan.lock();
-                reserved = locked.state().reserve(Some(waiter));
+                let state = locked.state();
+                reserved = if invited { state.reserve_invited(waiter) } else { state.reserve(Some(waiter)) };
                 let pending = reserved == Some(false);
                 if pending {
                     prepare(node, waiter, ticket, role::NOTIFY);
                     // SAFETY: under the lock; the node lies in a record that is never freed.
-                    unsafe { locked.state().link_sender(node) };
+                    unsafe { locked.state().link_sender(node, Spot::Back) };
                 }
                 let _nobody = locked.unlock_parking(None);
                 pending
             });
             match (published, reserved) {
                 (Published::Pending, _) => return Poll::Pending,
-                (Published::Completed, _) => this.withdraw(false),
+                (Published::Completed, _) => invited = this.withdraw(false),
                 (Published::Refused, Some(_)) => return Poll::Ready(Ok(Permit::new(this.sender))),
                 (Published::Refused, None) => return Poll::Ready(Err(SendError(()))),
             }

@@ -12,7 +12,7 @@ use super::*;
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
-use crate::select::model::{Arms, Won, select};
+use crate::select::model::{Arms, Won, ready, select};
 
 // ---- One channel ----------------------------------------------------------------------------------------------------------
 
@@ -257,6 +257,59 @@ fn model_recv_future_against_send() {
         };
         assert_eq!(received, Ok(2));
         assert_eq!(sender.join().unwrap(), Ok(()));
+    });
+}
+
+// ---- Those who look or watch, on a rendezvous -----------------------------------------------------------------------------
+
+// A sender that waits for a place before it has a value, and a receiver that only watches: when it is told, the value is there.
+#[test]
+fn model_reserve_meets_a_watcher() {
+    check(2, || {
+        let (tx, rx) = rendezvous::<u32>();
+        let sender = thread::spawn(move || {
+            tx.reserve().unwrap().send(4);
+            tx
+        });
+        ready(&rx);
+        assert_eq!(rx.try_recv(), Ok(4));
+        // Alive until here: closing would tell everybody.
+        drop(sender.join().unwrap());
+    });
+}
+
+// a place that was given because a receiver looked keeps a closed channel from ending, like any other.
+#[test]
+fn model_look_against_reserve() {
+    check(2, || {
+        let (tx, rx) = rendezvous::<u32>();
+        let sender = thread::spawn(move || {
+            let permit = tx.reserve().unwrap();
+            tx.close();
+            permit.send(6);
+        });
+        let received = rx.try_recv().or_else(|_| rx.recv());
+        assert_eq!(received, Ok(6));
+        sender.join().unwrap();
+    });
+}
+
+// A value left for one that only watches, which owes nothing: a future that waits beside it is called.
+#[test]
+fn model_try_send_beside_a_watcher() {
+    check(2, || {
+        let (tx, rx) = rendezvous::<u32>();
+        let watched = rx.clone();
+        let watcher = thread::spawn(move || ready(&watched));
+        let mut receive = rx.recv_async();
+        let (polled, calls) = poll(&mut receive);
+        assert!(polled.is_pending());
+        assert_eq!(tx.try_send(8), Ok(()));
+        assert_eq!(calls.0.load(std::sync::atomic::Ordering::Relaxed), 1, "the future was not called");
+        assert_eq!(poll(&mut receive).0, Poll::Ready(Ok(8)));
+        // If the watcher came too late for the value.
+        tx.close();
+        watcher.join().unwrap();
     });
 }
 

@@ -15,7 +15,7 @@ use super::future::{ClosedFuture, RecvFuture};
 use super::reason::{CloseReason, Side};
 use super::sender::common;
 use super::timed;
-use super::waits::{self, Finished, take_now};
+use super::waits::{self, Finished, take_now, take_or_invite};
 use crate::select::{ClosedArm, RecvArm};
 use crate::time::Instant;
 use crate::wait::park;
@@ -76,14 +76,16 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Receives a value if there is one.
+    /// Receives a value if there is one. In a rendezvous there is if a sender waits with it. A sender that has no value yet
+    /// ([`Sender::reserve`](crate::channel::Sender::reserve), [`Select::send`](crate::channel::Select::send)) goes on because of this
+    /// look, and what it sends is there for a later one.
     ///
     /// # Errors
     /// If there is none now, or none will come any more.
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         park::count_call();
-        take_now(self.chan()).map_err(|tried| match tried {
+        take_or_invite(self.chan()).map_err(|tried| match tried {
             Tried::Closed => TryRecvError::Disconnected,
             _ => TryRecvError::Empty,
         })

@@ -15,7 +15,7 @@ use super::future::{ClosedFuture, ReserveFuture, SendFuture};
 use super::reason::{CloseReason, Side};
 use super::state::Overflow;
 use super::timed;
-use super::waits::{self, Finished, offer_now};
+use super::waits::{self, Finished, offer_now, offer_or_leave};
 use crate::select::{ClosedArm, SendArm};
 use crate::time::Instant;
 use crate::wait::park;
@@ -78,15 +78,16 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Sends a value if that is possible without waiting. In a rendezvous it is if a fiber or thread waits to receive (an async receiver
-    /// has to be polled first, so it does not count).
+    /// Sends a value if that is possible without waiting. In a rendezvous it is if a receiver waits. One that has to look for itself (a
+    /// future, or [`Select::ready`](crate::channel::Select::ready)) finds the value in the channel; if it has gone elsewhere meanwhile,
+    /// the next one does.
     ///
     /// # Errors
     /// If there is no room, or the channel is closed: the value comes back.
     #[inline]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         park::count_call();
-        offer_now(self.chan(), value).map_err(|(tried, value)| match tried {
+        offer_or_leave(self.chan(), value).map_err(|(tried, value)| match tried {
             Tried::Closed => TrySendError::Disconnected(value),
             _ => TrySendError::Full(value),
         })
@@ -164,7 +165,7 @@ impl<T> Sender<T> {
         park::count_call();
         let mut value = value;
         loop {
-            value = match offer_now(self.chan(), value) {
+            value = match offer_or_leave(self.chan(), value) {
                 Ok(()) => return Ok(None),
                 Err((Tried::Closed, value)) => return Err(SendError(value)),
                 Err((_, value)) => value,

@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 
 use super::reason::{CloseReason, Side};
-use super::state::{Aftermath, Peer, State, hint, outcome, plain, role};
+use super::state::{Aftermath, Offered, Peer, State, Taken, hint, outcome, plain, role};
 use crate::prim::bug::seeded_bug;
-use crate::wait::node::{Node, WaitList};
+use crate::wait::node::{Node, WaitList, WaiterRef};
 
 // SAFETY (all blocks of this impl): as in `state`: `&mut State` is only had under the channel's lock, nodes in its lists are alive until
 // they are unlinked under it, and one that was just unlinked until its claimed wait is set going; slots are written or read once, by
@@ -161,6 +161,101 @@ impl<T> State<T> {
         self.reserved = 0;
         self.settle();
         while self.buffer.is_empty() && !self.receivers.is_empty() && !self.senders.is_empty() && self.pair() {}
+    }
+
+    // ---- Those who look, and do not wait --------------------------------------------------------------------------------
+
+    /// Receives into `slot`, as one who does not wait; whoever could not be taken from learns of it.
+    ///
+    /// # Safety
+    /// As [`take`](Self::take).
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn take_or_invite(&mut self, slot: *mut T) -> Taken {
+        // SAFETY: passed on.
+        let taken = unsafe { self.take(slot, None) };
+        if let Taken::Nothing = taken {
+            self.invite();
+        }
+        taken
+    }
+
+    /// A receiver looked, found nothing, and does not wait. On a rendezvous senders may wait all the same: those who ask for a place before
+    /// they have a value. A look counts as much as a receiver who waits: the first of them gets its place, or is told that it may have
+    /// it, and its value lies here for the next look.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn invite(&mut self) {
+        if !self.may_invite() {
+            return;
+        }
+        // SAFETY: see the impl.
+        let mut next = unsafe { self.senders.front() };
+        while let Some(sender) = next {
+            // SAFETY: see the impl.
+            next = unsafe { self.senders.after(sender) };
+            let invited = match plain(sender) {
+                role::GRANT => {
+                    let granted = self.finish(Self::the_senders, sender, outcome::DONE);
+                    self.reserved += usize::from(granted && !seeded_bug("channel_look_uncounted"));
+                    granted
+                }
+                // A future may never be polled again: nothing is reserved before it is.
+                role::NOTIFY => self.finish(Self::the_senders, sender, outcome::INVITED),
+                _ => false,
+            };
+            if invited {
+                return;
+            }
+        }
+    }
+
+    /// Is there nothing here yet for one who looks, and nothing promised?
+    fn may_invite(&self) -> bool {
+        self.capacity == 0 && !self.closed && self.buffer.is_empty() && self.reserved <= self.interested_receivers(None)
+    }
+
+    /// Reserves a place, as one who was invited. `None`: closed.
+    pub(crate) fn reserve_invited(&mut self, me: WaiterRef) -> Option<bool> {
+        match self.reserve(Some(me)) {
+            Some(false) => {
+                let can = self.may_invite();
+                self.reserved += usize::from(can);
+                Some(can)
+            }
+            reserved => reserved,
+        }
+    }
+
+    /// Sends the value at `value`, as one who does not wait: on a rendezvous it is left for a receiver who cannot be handed it, but waits
+    /// for it: a future, which takes it when it is polled, or one who only wanted to know.
+    ///
+    /// # Safety
+    /// As [`offer`](Self::offer).
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn offer_or_leave(&mut self, value: *const T) -> Offered {
+        // SAFETY: passed on.
+        let offered = unsafe { self.offer(value, None) };
+        if !matches!(offered, Offered::Full) || !self.can_leave(None) {
+            return offered;
+        }
+        // SAFETY: see the impl.
+        let mut next = unsafe { self.receivers.front() };
+        while let Some(receiver) = next {
+            // SAFETY: see the impl.
+            next = unsafe { self.receivers.after(receiver) };
+            if plain(receiver) != role::FILL && self.finish(Self::the_receivers, receiver, outcome::RETRY) {
+                // SAFETY: the contract: `Done` is what we answer.
+                self.buffer.push_back(unsafe { value.read() });
+                // One who only wanted to know owes nothing: others who wait are told too.
+                if !seeded_bug("channel_left_untold") {
+                    self.settle();
+                }
+                return Offered::Done(None);
+            }
+        }
+        offered
     }
 
     // ---- Closing --------------------------------------------------------------------------------------------------------

@@ -12,9 +12,12 @@
 //! | senders | TAKE | where the value lies | the value was taken |
 //! | senders | GRANT | | one place was reserved for it |
 //!
+//! (A sending NOTIFY may also be INVITED, by a receiver who looked.)
+//!
 //! Order (S4-73, S4-74): a send goes to a waiting receiver, else into the buffer, else it parks; a receive takes from the buffer, else from
-//! a waiting sender, else it parks. Both lists are FIFO. No user code runs in here: values that nobody wants and wakers go into
-//! [`Aftermath`], which whoever unlocks takes care of.
+//! a waiting sender, else it parks. Both lists are FIFO. On a rendezvous, one who does not wait, and finds only those who cannot be met
+//! where they are, leaves something for them: see "those who look" in `settle` (decision 42). No user code runs in here: values that
+//! nobody wants and wakers go into [`Aftermath`], which whoever unlocks takes care of.
 //!
 //! Invariants, whenever the lock is free:
 //! * a FILL waits only if the buffer is empty, a TAKE only if there is no room; but for what a reservation or an async waiter that
@@ -51,6 +54,8 @@ pub(crate) mod outcome {
     pub(crate) const CLOSED: u8 = 2;
     /// Nothing moved: try again, it may work now.
     pub(crate) const RETRY: u8 = 3;
+    /// For a future that waits for a place: a receiver looked for a value; see [`State::invite`](super::State::invite).
+    pub(crate) const INVITED: u8 = 4;
 }
 
 /// What may be possible without waiting. Written under the lock; read without it to decide whether a try is worth the lock. A blocking
@@ -63,6 +68,32 @@ pub(crate) mod hint {
     /// Pushing into the buffer, and popping from it, concern nobody but the buffer: see [`State::push`](super::State::push).
     pub(crate) const PUSH: u8 = 16;
     pub(crate) const POP: u8 = 32;
+}
+
+/// Where in its queue a node is linked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spot {
+    Back,
+    /// It was called, came and found nothing.
+    Front,
+    /// One of several arms on this channel, perhaps: at the back, with the same chance as those; see [`WaitList::push_shuffled`].
+    Shuffled(fn(usize) -> usize),
+}
+
+impl Spot {
+    /// # Safety
+    /// As [`WaitList::push_back`].
+    #[inline(always)]
+    pub(crate) unsafe fn link(self, list: &WaitList, node: &Node) {
+        // SAFETY: passed on.
+        unsafe {
+            match self {
+                Spot::Back => list.push_back(node),
+                Spot::Front => list.push_front(node),
+                Spot::Shuffled(choose) => list.push_shuffled(node, choose),
+            }
+        }
+    }
 }
 
 /// Somebody whose wait was just completed: to be set going when the lock is free.
@@ -493,6 +524,11 @@ impl<T> State<T> {
         {
             return true;
         }
+        self.has_sender_with_value(me)
+    }
+
+    /// Does one wait to send, other than `me`, that can be taken from?
+    pub(super) fn has_sender_with_value(&self, me: Option<WaiterRef>) -> bool {
         // SAFETY: see the impl.
         let mut next = unsafe { self.senders.front() };
         while let Some(node) = next {
@@ -518,6 +554,14 @@ impl<T> State<T> {
         self.count_receivers(|node| plain(node) != role::OBSERVE && !node.is_of(me))
     }
 
+    /// The same, with those who only want to know: they are told when a value is there.
+    pub(super) fn interested_receivers(&self, me: Option<WaiterRef>) -> usize {
+        self.count_receivers(|node| {
+            let unseen = seeded_bug("channel_watcher_unseen") && plain(node) == role::OBSERVE;
+            !unseen && !node.is_of(me)
+        })
+    }
+
     fn count_receivers(&self, counts: impl Fn(&Node) -> bool) -> usize {
         let mut waiting = 0;
         // SAFETY: see the impl.
@@ -534,15 +578,22 @@ impl<T> State<T> {
     pub(crate) fn can_reserve(&self, me: Option<WaiterRef>) -> bool {
         self.has_room()
             || self.overflow != Overflow::Block
-            || self.capacity == 0 && self.waiting_receivers(me) > self.reserved
+            || self.capacity == 0 && self.interested_receivers(me) > self.reserved
     }
 
-    /// Would `try_send` come to something now, if only to the answer that it is closed? In a rendezvous it does not meet async receivers.
+    /// Would `try_send` come to something now, if only to the answer that it is closed?
     pub(crate) fn is_ready_to_offer(&self, me: Option<WaiterRef>) -> bool {
         self.closed
             || self.has_room()
             || self.overflow != Overflow::Block
+            || self.can_leave(me)
             || self.count_receivers(|node| plain(node) == role::FILL && !node.is_of(me)) > self.reserved
+    }
+
+    /// Could `me`, who does not wait, leave a value for one who cannot be handed it? Those who wait with a value come first, and those who
+    /// have reserved.
+    pub(super) fn can_leave(&self, me: Option<WaiterRef>) -> bool {
+        self.capacity == 0 && self.interested_receivers(me) > self.reserved && !self.has_sender_with_value(me)
     }
 
     /// Reserves a place. `None`: closed.
@@ -623,15 +674,9 @@ impl<T> State<T> {
     /// # Safety
     /// The node is prepared, linked nowhere, and stays where it is until it is unlinked.
     #[inline]
-    pub(crate) unsafe fn link_receiver(&mut self, node: &Node, first: bool) {
+    pub(crate) unsafe fn link_receiver(&mut self, node: &Node, spot: Spot) {
         // SAFETY: passed on; the lock is held.
-        unsafe {
-            if first {
-                self.receivers.push_front(node);
-            } else {
-                self.receivers.push_back(node);
-            }
-        }
+        unsafe { spot.link(&self.receivers, node) };
         if !self.senders.is_empty() {
             self.settle();
         }
@@ -642,9 +687,9 @@ impl<T> State<T> {
     /// # Safety
     /// As [`link_receiver`](Self::link_receiver).
     #[inline]
-    pub(crate) unsafe fn link_sender(&mut self, node: &Node) {
+    pub(crate) unsafe fn link_sender(&mut self, node: &Node, spot: Spot) {
         // SAFETY: passed on; the lock is held.
-        unsafe { self.senders.push_back(node) };
+        unsafe { spot.link(&self.senders, node) };
         if !self.receivers.is_empty() {
             self.settle();
         }

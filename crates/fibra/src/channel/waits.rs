@@ -9,7 +9,7 @@ use std::panic::Location;
 
 use super::chan::{AfterPark, Chan, Tried};
 use super::reason::Side;
-use super::state::{Offered, State, Taken, hint, outcome, role};
+use super::state::{Offered, Spot, State, Taken, hint, outcome, role};
 use crate::wait::node::{Node, WaitList, WaiterRef};
 use crate::wait::park::{Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
@@ -141,7 +141,7 @@ impl<T> Waitable for SendWait<'_, T> {
                 self.common.prepare(waiter, ticket, role::TAKE);
                 node.slot.set(value.cast());
                 // SAFETY: under the lock; the node stays on this stack until it is unlinked.
-                unsafe { locked.state().link_sender(node) };
+                unsafe { locked.state().link_sender(node, Spot::Back) };
                 true
             }
         };
@@ -230,7 +230,7 @@ impl<T> Waitable for RecvWait<'_, T> {
                 self.common.prepare(waiter, ticket, role::FILL);
                 node.slot.set(slot.cast());
                 // SAFETY: under the lock; the node stays on this stack until it is unlinked.
-                unsafe { locked.state().link_receiver(node, false) };
+                unsafe { locked.state().link_receiver(node, Spot::Back) };
                 true
             }
         };
@@ -273,7 +273,7 @@ impl<T> Waitable for ReserveWait<'_, T> {
             Some(false) => {
                 self.0.prepare(waiter, ticket, role::GRANT);
                 // SAFETY: under the lock; the node stays on this stack until it is unlinked.
-                unsafe { locked.state().link_sender(node) };
+                unsafe { locked.state().link_sender(node, Spot::Back) };
                 true
             }
         };
@@ -324,6 +324,38 @@ impl<T> Waitable for GoneWait<'_, T> {
 
     fn unpublish(&self) {
         self.common.chan.unlink(watch_list(self.side).0, &self.common.node, false);
+    }
+}
+
+/// Sends if that is possible without waiting. In a rendezvous the value may also be left for a receiver who waits and cannot be handed it.
+#[inline]
+pub(super) fn offer_or_leave<T>(chan: &Chan<T>, value: T) -> Result<(), (Tried, T)> {
+    let value = match offer_now(chan, value) {
+        // Some wait to receive, all the same.
+        Err((Tried::NotNow, value)) if chan.hints() & hint::SEND != 0 => ManuallyDrop::new(value),
+        offered => return offered,
+    };
+    // SAFETY: `value` is not dropped here; it is the channel's if DONE, and moved out below otherwise.
+    match unsafe { chan.offer_or_leave(&raw const *value) } {
+        Tried::Done => Ok(()),
+        not => Err((not, ManuallyDrop::into_inner(value))),
+    }
+}
+
+/// Receives if that is possible without waiting. In a rendezvous senders who have no value yet may learn that one is wanted.
+#[inline]
+pub(super) fn take_or_invite<T>(chan: &Chan<T>) -> Result<T, Tried> {
+    match take_now(chan) {
+        // Some wait to send, all the same.
+        Err(Tried::NotNow) if chan.hints() & hint::RECV != 0 && !chan.is_timed() => {}
+        taken => return taken,
+    }
+    let mut slot = MaybeUninit::uninit();
+    // SAFETY: a slot for a `T`.
+    match unsafe { chan.take_or_invite(slot.as_mut_ptr()) } {
+        // SAFETY: written.
+        Tried::Done => Ok(unsafe { slot.assume_init() }),
+        not => Err(not),
     }
 }
 

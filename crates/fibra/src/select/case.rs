@@ -117,6 +117,15 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// The last try of one who does not wait; see [`Port::try_last`].
+    pub(super) fn try_last(&self) -> Option<u8> {
+        match &self.kind {
+            // SAFETY: the contract of `Case::port`.
+            Kind::Port { port, op, slot, .. } => unsafe { port.try_last(*op, *slot) },
+            _ => self.try_now(None),
+        }
+    }
+
     /// It won, with this outcome.
     pub(super) fn tell(&self, outcome: u8) {
         if let Some(told) = self.told {

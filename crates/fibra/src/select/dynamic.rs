@@ -100,6 +100,15 @@ impl Candidates for Trial<'_, '_> {
         self.told.set(outcome);
         true
     }
+
+    fn complete_last(&self, index: usize) -> bool {
+        let Some(entry) = self.entries[index] else { return false };
+        let op = if self.asks { entry.op.asked() } else { entry.op };
+        // SAFETY: as in `complete`.
+        let Some(outcome) = (unsafe { entry.port.try_last(op, self.slot) }) else { return false };
+        self.told.set(outcome);
+        true
+    }
 }
 
 impl Default for Select<'_> {
@@ -222,6 +231,9 @@ impl<'a> Select<'a> {
 
     /// Waits until one of the operations is ready and returns its index, without doing it. It may be gone before you try it.
     ///
+    /// On a rendezvous a set that waits here is met by everything that sends or receives, but for one case: a `send` is not ready because a
+    /// receiver looks now and then (`try_recv`), since neither stays for the other.
+    ///
     /// # Panics
     /// If the set is empty.
     #[track_caller]
@@ -288,7 +300,7 @@ impl<'a> Select<'a> {
             return Some(index);
         }
         if patience == Patience::None {
-            return engine::try_all(&trial, self.biased);
+            return engine::try_all_at_last(&trial, self.biased);
         }
         self.wait_for_one(&trial, patience, site)
     }

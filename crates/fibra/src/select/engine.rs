@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::case::{Case, Kind};
 use super::port::Port;
 use crate::channel::chan::AfterPark;
-use crate::channel::state::{Peer, outcome};
+use crate::channel::state::{Peer, Spot, outcome};
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::wait::node::WaiterRef;
@@ -97,6 +97,7 @@ impl<'a> Locks<'a> {
 struct Parking<'c, 'a> {
     cases: &'c [Case<'a>],
     locks: &'c Locks<'a>,
+    biased: bool,
     start: usize,
     /// Completed in `publish`: which, how, and whom to set going.
     won: Cell<Option<(usize, u8)>>,
@@ -157,6 +158,8 @@ impl Parking<'_, '_> {
 
     /// Links a node for every case. False: a single is ready, and nothing stays linked.
     fn link_held(&self, waiter: WaiterRef, ticket: Ticket, owed: &mut Vec<Waker>) -> bool {
+        // Whoever comes to a channel meets the first of its nodes: of several arms on one channel, each is that with the same chance.
+        let spot = if self.biased { Spot::Back } else { Spot::Shuffled(choose) };
         for (index, case) in self.cases.iter().enumerate() {
             if let Kind::Port { port, op, slot, .. } = &case.kind {
                 case.node.set(waiter, ticket, arm_of(index));
@@ -164,7 +167,7 @@ impl Parking<'_, '_> {
                 case.node.slot.set(*slot);
                 case.node.outcome.set(0);
                 // SAFETY: the lock is held; the cases stay where they are until the select is over, which unlinks them.
-                unsafe { port.link_held(*op, &case.node) };
+                unsafe { port.link_held(*op, &case.node, spot) };
             }
         }
         for (index, case) in self.cases.iter().enumerate() {
@@ -218,6 +221,8 @@ pub(super) trait Candidates {
     fn may_be_ready(&self, index: usize) -> bool;
     /// Completes it if it is ready.
     fn complete(&self, index: usize) -> bool;
+    /// The same for one who does not wait, in the end; see [`Port::try_last`].
+    fn complete_last(&self, index: usize) -> bool;
 }
 
 /// Cases, and what time it is if a deadline may be over.
@@ -238,6 +243,13 @@ impl Candidates for Cases<'_, '_> {
     fn complete(&self, index: usize) -> bool {
         let case = &self.0[index];
         let Some(outcome) = case.try_now(self.1) else { return false };
+        case.tell(outcome);
+        true
+    }
+
+    fn complete_last(&self, index: usize) -> bool {
+        let case = &self.0[index];
+        let Some(outcome) = case.try_last() else { return false };
         case.tell(outcome);
         true
     }
@@ -308,10 +320,15 @@ fn from(start: usize, count: usize) -> impl Iterator<Item = usize> {
     (start..count).chain(0..start)
 }
 
-/// The answer of one who does not wait (any more). A "no" is only good under the lock: a hint may be older than what this thread itself
+/// The answer of one who does not wait any more. A "no" is only good under the lock: a hint may be older than what this thread itself
 /// has just done elsewhere.
-pub(super) fn try_all(set: &impl Candidates, biased: bool) -> Option<usize> {
+fn try_all(set: &impl Candidates, biased: bool) -> Option<usize> {
     from(if biased { 0 } else { choose(set.count()) }, set.count()).find(|index| set.complete(*index))
+}
+
+/// The answer of one who does not wait at all: the same, and those of the other side who could not be met learn of it.
+pub(super) fn try_all_at_last(set: &impl Candidates, biased: bool) -> Option<usize> {
+    from(if biased { 0 } else { choose(set.count()) }, set.count()).find(|index| set.complete_last(*index))
 }
 
 /// Completes one of the cases and says which; `None` if patience was at its end.
@@ -333,7 +350,7 @@ pub(crate) fn run(
         return Some(index);
     }
     if patience == Patience::None {
-        return try_all(&set, biased);
+        return try_all_at_last(&set, biased);
     }
     wait_for(cases, biased, patience, site)
 }
@@ -373,6 +390,7 @@ pub(super) fn wait_for(
         let parking = Parking {
             cases,
             locks: &locks,
+            biased,
             start,
             won: Cell::new(None),
             peer: Cell::new(None),

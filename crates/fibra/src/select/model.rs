@@ -1,11 +1,13 @@
 //! For models: a select over receives and sends of numbers, as `select!` would make it.
 
+use std::cell::Cell;
 use std::panic::Location;
 
 use super::arm::sealed::Sealed;
 use super::arm::{Arm, RecvArm, SendArm};
 use super::case::Case;
 use super::engine::{self, Patience};
+use super::port::Op;
 use crate::channel::{Receiver, RecvError, Sender};
 
 /// The arms, receives before sends.
@@ -34,6 +36,14 @@ impl<'a> Arms<'a> {
         self.sends.push(SendArm::new(sender, value));
         self
     }
+}
+
+/// Waits until a receive is worth a try, like `Select::ready`.
+pub(crate) fn ready(receiver: &Receiver<u32>) {
+    let (chan, told) = (receiver.chan(), Cell::new(0));
+    // SAFETY: this operation has no slot.
+    let case = unsafe { Case::port(chan, chan.hint_word(), Op::ReadyRecv, std::ptr::null_mut(), &told) };
+    engine::run(&mut [case], false, Patience::Endless, Location::caller()).expect("it is ready");
 }
 
 /// Completes one of them.

@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use crate::channel::chan::{Chan, Locked};
 use crate::channel::reason::Side;
-use crate::channel::state::{Offered, Peer, State, Taken, hint, outcome, role};
+use crate::channel::state::{Offered, Peer, Spot, State, Taken, hint, outcome, role};
 use crate::channel::waits::watch_list;
 use crate::prim::atomic::{AtomicU8, Ordering};
 use crate::wait::node::{Node, WaitList, WaiterRef};
@@ -43,6 +43,12 @@ pub(crate) trait Port {
     /// `slot` is what the operation needs: room for a value, or a value, of the channel's type.
     unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Option<u8>;
 
+    /// The last try of one who does not wait: those of the other side who wait, and could not be met, learn of it.
+    ///
+    /// # Safety
+    /// As [`try_now`](Self::try_now).
+    unsafe fn try_last(&self, op: Op, slot: *mut ()) -> Option<u8>;
+
     /// One try under the lock that `lock_it` took.
     ///
     /// # Safety
@@ -53,7 +59,7 @@ pub(crate) trait Port {
     ///
     /// # Safety
     /// The lock is held; the node is linked nowhere and stays where it is until it is unlinked.
-    unsafe fn link_held(&self, op: Op, node: &Node);
+    unsafe fn link_held(&self, op: Op, node: &Node, spot: Spot);
 
     /// Takes a node out again that was linked under this very lock.
     ///
@@ -161,6 +167,29 @@ unsafe fn attempt<T>(state: &mut State<T>, op: Op, slot: *mut (), me: Option<Wai
     }
 }
 
+/// The same for one who does not wait.
+///
+/// # Safety
+/// As [`Port::try_now`].
+unsafe fn last_attempt<T>(state: &mut State<T>, op: Op, slot: *mut ()) -> Try {
+    // SAFETY: passed on.
+    let tried = unsafe { attempt(state, op, slot, None) };
+    if tried.is_some() {
+        return tried;
+    }
+    match op {
+        Op::Recv | Op::ReadyRecv => state.invite(),
+        Op::Send => {
+            // SAFETY: the contract: a `T`, which is forgotten by its owner if DONE.
+            if let Offered::Done(peer) = unsafe { state.offer_or_leave(slot.cast()) } {
+                return Some((outcome::DONE, peer));
+            }
+        }
+        Op::Reserve | Op::ReadySend | Op::Gone(_) => {}
+    }
+    None
+}
+
 impl<T> Port for Chan<T> {
     fn order(&self) -> u64 {
         self.id()
@@ -183,6 +212,14 @@ impl<T> Port for Chan<T> {
         outcome
     }
 
+    unsafe fn try_last(&self, op: Op, slot: *mut ()) -> Option<u8> {
+        let mut locked = self.lock();
+        // SAFETY: passed on.
+        let (outcome, peer) = unsafe { last_attempt(locked.state(), op, slot) }.unzip();
+        locked.unlock_and_go(peer.flatten());
+        outcome
+    }
+
     unsafe fn try_held(&self, op: Op, slot: *mut (), me: WaiterRef) -> Try {
         // SAFETY: the lock is held by the caller; the guard is forgotten, so it stays so.
         let mut locked = std::mem::ManuallyDrop::new(unsafe { self.held() });
@@ -190,15 +227,15 @@ impl<T> Port for Chan<T> {
         unsafe { attempt(locked.state(), op, slot, Some(me)) }
     }
 
-    unsafe fn link_held(&self, op: Op, node: &Node) {
+    unsafe fn link_held(&self, op: Op, node: &Node, spot: Spot) {
         // SAFETY: as in `try_held`.
         let mut locked = std::mem::ManuallyDrop::new(unsafe { self.held() });
         // SAFETY: passed on.
         unsafe {
             match op {
-                Op::Recv | Op::ReadyRecv => locked.state().link_receiver(node, false),
-                Op::Send | Op::Reserve | Op::ReadySend => locked.state().link_sender(node),
-                Op::Gone(_) => op.list()(locked.state()).push_back(node),
+                Op::Recv | Op::ReadyRecv => locked.state().link_receiver(node, spot),
+                Op::Send | Op::Reserve | Op::ReadySend => locked.state().link_sender(node, spot),
+                Op::Gone(_) => spot.link(op.list()(locked.state()), node),
             }
         }
     }

@@ -100,6 +100,8 @@ pub(crate) struct Node {
     waiter: Cell<Option<WaiterRef>>,
     ticket: Cell<Ticket>,
     pub(crate) slot: Cell<*mut ()>,
+    /// Which one of its wait this was in its list, if [`WaitList::push_shuffled`] linked it.
+    rank: Cell<u32>,
     linked: Cell<bool>,
     arm: Cell<Arm>,
     pub(crate) role: Cell<u8>,
@@ -114,6 +116,7 @@ impl Node {
             waiter: Cell::new(None),
             ticket: Cell::new(Ticket::NONE),
             slot: Cell::new(ptr::null_mut()),
+            rank: Cell::new(0),
             linked: Cell::new(false),
             arm: Cell::new(0),
             role: Cell::new(0),
@@ -198,6 +201,48 @@ impl WaitList {
         }
     }
 
+    /// Like [`push_back`](Self::push_back), for one of several nodes of a wait that are linked one after the other, all under one lock:
+    /// each of them is the first of them with the same chance. (The order of the others does not matter: the first to be completed
+    /// ends the wait.) `choose` gives a number below its argument.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn push_shuffled(&self, node: &Node, choose: impl FnOnce(usize) -> usize) {
+        // SAFETY: linked nodes are alive, and the lock is held (for all blocks here).
+        let Some(last) = (unsafe { self.tail.get().as_ref() }).filter(|last| last.is_of(node.waiter.get())) else {
+            node.rank.set(0);
+            // SAFETY: passed on.
+            return unsafe { self.push_back(node) };
+        };
+        let before = last.rank.get() + 1;
+        if choose(before as usize + 1) != 0 {
+            node.rank.set(before);
+            // SAFETY: passed on.
+            return unsafe { self.push_back(node) };
+        }
+        // In front of the others. Seldom enough: what the way there costs is made up for by its chance.
+        last.rank.set(before);
+        let mut first = last;
+        loop {
+            // SAFETY: as above.
+            let earlier = unsafe { first.prev.get().as_ref() };
+            match earlier {
+                Some(earlier) if earlier.is_of(node.waiter.get()) => first = earlier,
+                _ => break,
+            }
+        }
+        debug_assert!(!node.linked.get(), "a node is linked once");
+        let prev = first.prev.replace(node);
+        node.prev.set(prev);
+        node.next.set(first);
+        node.linked.set(true);
+        // SAFETY: as above.
+        match unsafe { prev.as_ref() } {
+            Some(prev) => prev.next.set(node),
+            None => self.head.set(node),
+        }
+    }
+
     /// The oldest node.
     ///
     /// # Safety
@@ -267,6 +312,36 @@ impl WaitList {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+
+    // Several nodes of one wait: each is the first of them as often as the others, and none overtakes another wait.
+    #[test]
+    fn nodes_of_one_wait_are_shuffled() {
+        let (before, waiter) = (Waiter::new(Kind::Fiber), Waiter::new(Kind::Fiber));
+        // SAFETY: they outlive the list; nobody follows the references after this test.
+        let (other, w) = unsafe { (WaiterRef::new(NonNull::from(&before)), WaiterRef::new(NonNull::from(&waiter))) };
+        let mut chance = crate::prim::random::Rng::from_seed(7);
+        let mut firsts = [0; 5];
+        for _ in 0..5_000 {
+            let list = WaitList::new();
+            let ahead = Node::new();
+            let nodes: Vec<Node> = (0..5).map(|_| Node::new()).collect();
+            // SAFETY: single-threaded; the nodes outlive their being linked.
+            unsafe {
+                ahead.set(other, Ticket::from_bits(7), 9);
+                list.push_back(&ahead);
+                for (i, node) in nodes.iter().enumerate() {
+                    node.set(w, Ticket::from_bits(7), i as u8);
+                    list.push_shuffled(node, |bound| chance.below(bound));
+                }
+                assert_eq!(list.pop_front().unwrap().2, 9);
+                let mut order: Vec<u8> = std::iter::from_fn(|| list.pop_front()).map(|(_, _, arm)| arm).collect();
+                firsts[order[0] as usize] += 1;
+                order.sort_unstable();
+                assert_eq!(order, [0, 1, 2, 3, 4]);
+            }
+        }
+        assert!(firsts.iter().all(|count| (800..1_200).contains(count)), "{firsts:?}");
+    }
 
     // S0-36, S4-32: FIFO; removal is idempotent, also of a node that a waker took.
     #[test]

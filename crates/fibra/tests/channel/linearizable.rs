@@ -4,7 +4,7 @@
 //! Small histories, many of them, searched exhaustively (Wing and Gong's search, with a memory of where it has been). The one operation
 //! that is not a single step is a send: a blocking one is admitted (buffered, or parked in the queue), and may return once its value lies
 //! in the buffer or was taken, so that in a rendezvous, which has no buffer, a send and its receive overlap; and a dynamic select reserves
-//! a place first and puts the value there afterwards.
+//! a place first and puts the value there afterwards. A try to send without a buffer needs a receiver that waits meanwhile.
 //!
 //! The search itself is tried on histories that no channel may show. `FIBRA_LONG=1` searches for a minute instead of a second.
 #![allow(clippy::disallowed_types)] // The tests' own clock.
@@ -195,6 +195,15 @@ impl Search {
             self.may_come_next(done).filter(|index| !is_silent(self.steps[*index].act)).collect();
         candidates.iter().any(|index| {
             let act = self.steps[*index].act;
+            if let Act::TrySend(value) = act
+                && self.may_be_left(*index, model)
+            {
+                let mut next = model.clone();
+                next.buffer.push(value);
+                if self.finds_order(done | (1 << index), &next) {
+                    return true;
+                }
+            }
             let Some(next) = model.after(act, self.capacity) else { return false };
             match act {
                 Act::TrySend(value) if !model.has_room(self.capacity) => {
@@ -204,6 +213,17 @@ impl Search {
                 _ => self.finds_order(done | (1 << index), &next),
             }
         })
+    }
+
+    /// Without a buffer, a value that is tried may also be left for a future that waits meanwhile; another one may be quicker to get it.
+    fn may_be_left(&self, index: usize, model: &Model) -> bool {
+        let Step { called, returned, .. } = self.steps[index];
+        let waits = |step: &Step| {
+            matches!(step.act, Act::Recv(_) | Act::RecvClosed | Act::NotGot)
+                && step.called < returned
+                && called < step.returned
+        };
+        self.capacity == 0 && !model.closed && model.parked.is_empty() && self.steps.iter().any(waits)
     }
 
     /// Who may receive this value now.

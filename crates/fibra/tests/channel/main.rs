@@ -32,5 +32,15 @@ mod waiting_futures;
 mod from_crossbeam;
 mod select_constants;
 mod select_temporaries;
+#[path = "../support/channels.rs"]
+mod channels;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/tools.rs"]
+mod tools;
 
 mod panicking_values;
+mod parked_selects_are_fair;
+mod rendezvous_kinds;
+mod rendezvous_looks;
+mod rendezvous_meetings;
