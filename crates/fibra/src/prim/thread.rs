@@ -9,10 +9,72 @@ pub(crate) use std::thread::yield_now;
 
 pub(crate) use std::thread::JoinHandle;
 
-/// Starts a named OS thread. Fails (it does not panic) when the system has no thread left to give.
+/// Starts a named OS thread. Fails (it does not panic) when the system has no thread left to give, or no memory for one.
+///
+/// std's threads map a little memory of their own after they have started (the stack of their signal handlers), and end the process if
+/// they do not get it. So this looks first whether there is room for that too, and for the threads that are just starting. What
+/// another thread takes meanwhile cannot be helped.
 #[cfg(not(loom))]
 pub(crate) fn start(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(name).spawn(body)
+    #[cfg(not(shuttle))]
+    let starting = starting::Starting::begin()?;
+    std::thread::Builder::new().name(name).spawn(move || {
+        #[cfg(not(shuttle))]
+        drop(starting);
+        body();
+    })
+}
+
+#[cfg(not(any(loom, shuttle)))]
+mod starting {
+    use crate::prim::atomic::{AtomicUsize, Ordering};
+    use std::io;
+
+    /// The stack of a std thread with its guard, unless `RUST_MIN_STACK` says otherwise.
+    const STACK: usize = (2 << 20) + (64 << 10);
+    /// What a thread maps in its first moments; far more than it is, with every register set that there is.
+    const BESIDE: usize = 128 << 10;
+
+    /// Threads that have not come to their body yet.
+    static STARTING: AtomicUsize = AtomicUsize::new(0);
+
+    /// A thread on its way to its body, or not even begun.
+    pub(super) struct Starting;
+
+    impl Starting {
+        pub(super) fn begin() -> io::Result<Self> {
+            // Relaxed, here and below: an estimate.
+            let starting = Self::count();
+            let needed = STACK + BESIDE * STARTING.load(Ordering::Relaxed);
+            // SAFETY: a new mapping at an address of the kernel's choice, which nobody sees before it is gone again.
+            unsafe {
+                let room = libc::mmap(
+                    std::ptr::null_mut(),
+                    needed,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                    -1,
+                    0,
+                );
+                if room == libc::MAP_FAILED {
+                    return Err(io::Error::last_os_error());
+                }
+                libc::munmap(room, needed);
+            }
+            Ok(starting)
+        }
+
+        fn count() -> Self {
+            STARTING.fetch_add(1, Ordering::Relaxed); // Relaxed: as above.
+            Self
+        }
+    }
+
+    impl Drop for Starting {
+        fn drop(&mut self) {
+            STARTING.fetch_sub(1, Ordering::Relaxed); // Relaxed: as above.
+        }
+    }
 }
 
 /// The system's number of the calling thread; never 0.

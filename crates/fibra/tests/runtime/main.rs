@@ -49,3 +49,5 @@ mod tools;
 mod unwinding;
 mod wait_reasons;
 mod yielding;
+
+mod late_threads;
