@@ -220,14 +220,29 @@ impl<T> Chan<T> {
         self.lock_raw();
         // SAFETY: the lock is held.
         let popped = self.state.with_mut(|state| unsafe { (*state).pop() });
+        let mut spare = false;
         let value = popped.map(|(value, hints)| {
             // Relaxed: see `hints`.
             self.hints.store(hints, Ordering::Relaxed);
+            spare = hints & hint::SPARE != 0;
             value
         });
         self.lock.unlock();
         order::leave();
+        if spare {
+            self.free_spare();
+        }
         value
+    }
+
+    /// Frees the memory of a buffer that was emptied, without the lock.
+    #[cold]
+    #[inline(never)]
+    fn free_spare(&self) {
+        let mut locked = self.lock();
+        let unused = locked.state().take_spare();
+        locked.unlock();
+        drop(unused);
     }
 
     // ---- One try, for all kinds of callers ------------------------------------------------------------------------------
@@ -249,6 +264,9 @@ impl<T> Chan<T> {
             Taken::Closed => (Tried::Closed, None),
         };
         locked.unlock_and_go(peer);
+        if self.hints() & hint::SPARE != 0 {
+            self.free_spare();
+        }
         tried
     }
 

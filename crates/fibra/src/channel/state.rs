@@ -68,7 +68,13 @@ pub(crate) mod hint {
     /// Pushing into the buffer, and popping from it, concern nobody but the buffer: see [`State::push`](super::State::push).
     pub(crate) const PUSH: u8 = 16;
     pub(crate) const POP: u8 = 32;
+    /// The buffer is empty and far larger than an empty one should be: whoever sees that, and holds no lock, takes it away.
+    pub(crate) const SPARE: u8 = 64;
 }
+
+/// Bytes of buffer that a channel keeps when it is empty. What a flood needed beyond that is freed with its last message, and amortised by
+/// the flood.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// Where in its queue a node is linked.
 #[derive(Clone, Copy, Debug)]
@@ -238,6 +244,9 @@ impl<T> State<T> {
         let simple = waiting & hint::SEND == 0 && !self.closed;
         self.limit = if simple { room.min(self.buffer.capacity()) } else { 0 };
         let mut hints = self.always | waiting;
+        if len == 0 && self.is_spare() {
+            hints |= hint::SPARE;
+        }
         if len != 0 {
             hints |= if waiting & hint::RECV == 0 { hint::RECV | hint::POP } else { hint::RECV };
         }
@@ -245,6 +254,15 @@ impl<T> State<T> {
             hints |= if len < self.limit { hint::SEND | hint::PUSH } else { hint::SEND };
         }
         hints
+    }
+
+    fn is_spare(&self) -> bool {
+        self.buffer.is_empty() && self.buffer.capacity().saturating_mul(size_of::<T>()) > KEPT_BYTES
+    }
+
+    /// Takes the memory of a buffer that is [`hint::SPARE`] out, to be freed without the lock.
+    pub(super) fn take_spare(&mut self) -> VecDeque<T> {
+        if self.is_spare() { std::mem::take(&mut self.buffer) } else { VecDeque::new() }
     }
 
     /// The hot path of sending: nobody waits, and there is room. The new hints, or `None` if it is not that simple.
