@@ -1,4 +1,4 @@
-//! The frame: the record of one fiber, and the process-wide slab it comes from.
+//! The frame: the record of one fiber. The process-wide slab it comes from is in `slab.rs`.
 //!
 //! Frames are never freed and never become anything else (law: every word is in type-stable memory), so a stale queue entry,
 //! waker or handle that looks at a recycled frame sees a valid word with another ticket. Runtimes take frames from
@@ -31,8 +31,9 @@ use super::stack::{StackSize, StackTop};
 use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::prim::cell::UnsafeCell;
 use crate::prim::prefetch;
-use crate::prim::sync::{Mutex, MutexGuard};
+use crate::prim::sync::Mutex;
 use crate::wait::node::{Kind, WaitList, Waiter, WaiterRef};
+use crate::wait::word::Ticket;
 
 /// Flags in `waiter.flags`.
 pub(crate) mod flag {
@@ -162,7 +163,7 @@ unsafe impl Send for Frame {}
 pub(crate) type FrameRef = &'static Frame;
 
 impl Frame {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             waiter: Waiter::new(Kind::Fiber),
             context: UnsafeCell::new(Context::default()),
@@ -181,6 +182,14 @@ impl Frame {
             extras: AtomicPtr::new(ptr::null_mut()),
             storage: UnsafeCell::new(Storage([MaybeUninit::uninit(); INLINE_BYTES])),
         }
+    }
+
+    /// A frame whose memory went back to the system is one again: free, as [`Frame::new`] makes it or as it was left (the system may
+    /// have kept what was in it), and with a ticket above all that its place in memory has given out.
+    pub(super) fn revive(&'static self, floor: Ticket) {
+        self.waiter.word.renew(floor);
+        // Relaxed: free, and so its reviver's alone; everything else that is not zero in a new frame is written by every spawn.
+        self.home.store(NO_HOME, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -315,110 +324,6 @@ impl Frame {
 /// `home` of a frame that no worker owns yet.
 pub(crate) const NO_HOME: u32 = u32::MAX;
 
-/// Frames made at once when the slab is empty.
-const CHUNK: usize = 512;
-/// Frames a cache takes from the depot, or gives back to it, at once.
-const BATCH: usize = 128;
-/// Frames a cache keeps before it gives a batch back.
-const CACHE_LIMIT: usize = 4 * BATCH;
-
-/// The slab: free frames, and every chunk ever made (for the census).
-#[derive(Debug)]
-pub(super) struct Slab {
-    free: Vec<FrameRef>,
-    chunks: Vec<&'static [Frame]>,
-}
-
-impl Slab {
-    fn take(&mut self) -> FrameRef {
-        if self.free.is_empty() {
-            let chunk: &'static [Frame] = Vec::leak((0..CHUNK).map(|_| Frame::new()).collect());
-            self.free.extend(chunk.iter().rev());
-            self.chunks.push(chunk);
-        }
-        self.free.pop().expect("the slab was just filled")
-    }
-}
-
-static SLAB: Mutex<Slab> = Mutex::new(Slab { free: Vec::new(), chunks: Vec::new() });
-
-pub(super) type SlabLock = MutexGuard<'static, Slab>;
-
-/// For a fork, over which nobody may be inside.
-pub(super) fn lock_slab() -> SlabLock {
-    SLAB.lock()
-}
-
-/// One owner's free frames: no atomics on take and give.
-#[derive(Debug, Default)]
-pub(crate) struct FrameCache {
-    free: Vec<FrameRef>,
-}
-
-impl FrameCache {
-    pub(crate) const fn new() -> Self {
-        Self { free: Vec::new() }
-    }
-
-    /// A frame in INIT.
-    #[inline(always)]
-    pub(crate) fn take(&mut self) -> FrameRef {
-        match self.free.pop() {
-            Some(frame) => {
-                if let Some(next) = self.free.last() {
-                    next.prefetch();
-                }
-                frame
-            }
-            None => self.refill(),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn refill(&mut self) -> FrameRef {
-        if self.free.capacity() == 0 {
-            self.free.reserve_exact(CACHE_LIMIT + BATCH);
-        }
-        let mut slab = SLAB.lock();
-        let frame = slab.take();
-        let keep = slab.free.len().saturating_sub(BATCH);
-        self.free.extend(slab.free.drain(keep..));
-        frame
-    }
-
-    /// Takes a frame back. Its word must be in INIT, and nobody may refer to it but by stale tickets.
-    #[inline(always)]
-    pub(crate) fn give(&mut self, frame: FrameRef) {
-        if self.free.len() >= CACHE_LIMIT {
-            self.spill(BATCH);
-        }
-        self.free.push(frame);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn spill(&mut self, count: usize) {
-        let keep = self.free.len() - count.min(self.free.len());
-        SLAB.lock().free.extend(self.free.drain(keep..));
-    }
-
-    /// Gives everything back, when the owner ends.
-    pub(crate) fn flush(&mut self) {
-        self.spill(usize::MAX);
-    }
-}
-
-/// For threads that are no workers: straight from and to the slab.
-pub(crate) fn take_shared() -> FrameRef {
-    SLAB.lock().take()
-}
-
-/// See [`take_shared`].
-pub(crate) fn give_shared(frame: FrameRef) {
-    SLAB.lock().free.push(frame);
-}
-
 /// A frame during a census, which keeps boxed extras where they are.
 #[derive(Clone, Copy)]
 pub(crate) struct Counted<'a>(&'a Frame);
@@ -440,7 +345,7 @@ impl std::ops::Deref for Counted<'_> {
 
 /// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile.
 pub(crate) fn census(mut look: impl FnMut(Counted<'_>)) {
-    let chunks = SLAB.lock().chunks.clone();
+    let chunks = super::slab::chunks();
     let _census = CENSUS.lock();
     for chunk in chunks {
         chunk.iter().for_each(|frame| look(Counted(frame)));

@@ -1,7 +1,8 @@
 //! The ground floor of a fiber: its record, its stack and the switch between stacks.
 //!
 //! ```text
-//! frame.rs     the record of a fiber, in a slab that is never freed       outcome.rs  who takes the result, who recycles
+//! frame.rs     the record of a fiber                                      outcome.rs  who takes the result, who recycles
+//! slab.rs      the frames of the process, free ones without memory        trim.rs     gives idle memory back, in bounded time
 //! top.rs       what a started fiber keeps at the top of its stack         local.rs    fiber-locals
 //! stack/       arenas, guards, pools                                      overflow.rs the report when a guard is touched
 //! context/     the switch: ours on x86_64, corosensei, or a thread per fiber
@@ -18,11 +19,14 @@ pub(crate) mod local;
 pub(crate) mod outcome;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod overflow;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod slab;
 pub(crate) mod stack;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod testing;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod top;
+pub(crate) mod trim;
 
 /// Held by a report while it looks into frames that others own, and by whoever frees something such a report might look at (boxed extras,
 /// the top of a stack with a mapping of its own). No user code runs under it.
@@ -33,7 +37,7 @@ pub(crate) static CENSUS: crate::prim::sync::Mutex<()> = crate::prim::sync::Mute
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) struct Locks {
     _census: crate::prim::sync::MutexGuard<'static, ()>,
-    _slab: frame::SlabLock,
+    _slab: slab::SlabLock,
     _stacks: stack::Locks,
 }
 
@@ -41,7 +45,7 @@ pub(crate) struct Locks {
 impl Locks {
     /// In the order that `sched::fork` gives.
     pub(crate) fn take() -> Self {
-        Self { _census: CENSUS.lock(), _slab: frame::lock_slab(), _stacks: stack::Locks::take() }
+        Self { _census: CENSUS.lock(), _slab: slab::lock_slab(), _stacks: stack::Locks::take() }
     }
 }
 

@@ -11,7 +11,7 @@
 //! ```text
 //! SETUP     below: one-time preparations, so that no `Once` is half done
 //! SLAB      sched::scope
-//! CENSUS    fiber            SLAB     fiber::frame
+//! CENSUS    fiber            SLAB     fiber::slab
 //! ARENAS    stack::arena     WARM, COLD, OWN    stack::cache
 //! THREADS, TASKS             wait::waker
 //! OUTSIDE   outside_io       SOURCES  source, and the lock of each source
@@ -87,6 +87,7 @@ extern "C" fn after_fork_in_child() {
     if let Some(mut locks) = take_held() {
         locks.sources.forget_waits();
     }
+    fiber::trim::forget();
 }
 
 /// Whether the handlers are registered: not yet, done, or the number of the process in which a thread is just doing it.

@@ -4,7 +4,7 @@
 //! worker.rs     one thread's loop; the switch into and out of fibers
 //! mail.rs       what a worker gets from other threads                ending.rs  the end of a fiber      timing.rs  its timers
 //! offer.rs      the second half of a `join`: offered, and taken back if nobody came
-//! search.rs     a worker without work: injector, timers, steal, spin, sleep
+//! search.rs     a worker without work: injector, timers, steal, spin, sleep      rest.rs  what it gives back then
 //! queue/        fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! idle.rs       who sleeps, who searches, who is woken
 //! shared.rs     what all threads of a runtime share
@@ -61,6 +61,8 @@ pub(crate) mod per_process;
 pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod readiness;
+#[cfg(not(any(loom, shuttle)))]
+mod rest;
 pub(crate) mod root;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod scope;

@@ -15,7 +15,8 @@ use std::cell::Cell;
 
 use super::queue::Entry;
 use super::worker::Worker;
-use crate::fiber::frame::{FrameCache, FrameRef, flag};
+use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::slab::FrameCache;
 use crate::fiber::stack::StackSize;
 use crate::prim::atomic::Ordering;
 use crate::wait::word::Ticket;

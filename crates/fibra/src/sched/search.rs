@@ -92,6 +92,7 @@ impl Worker {
     #[inline(never)]
     pub(super) fn find_work(&self) {
         self.publish_stack_counts();
+        crate::fiber::trim::see_to_it();
         // Woken by somebody who counted us as searching already.
         let mut searching = false;
         loop {
@@ -265,6 +266,7 @@ impl Worker {
     /// Announce, look at everything once more, block in the driver.
     fn sleep(&self) -> Woken {
         let shared = &self.shared;
+        let rest_at = self.rest_at();
         shared.idle.announce_sleep(self.index);
         let mail = &self.remote().mail;
         // SeqCst, both: second half of the handshakes with `post` and with shutdown; the announcement was the first.
@@ -272,11 +274,8 @@ impl Worker {
         if !called && mail.inbox.is_empty_handshake() && shared.injector.is_empty_handshake() && !self.has_local_work()
         {
             self.stats().sleeps.add(1);
-            self.platform_wait(match (self.wake_for_timers_at(), self.stackless_retry_at()) {
-                (Some(deadline), Some(retry)) => Timeout::Until(deadline.min(retry)),
-                (Some(at), None) | (None, Some(at)) => Timeout::Until(at),
-                (None, None) => Timeout::Forever,
-            });
+            let until = [self.wake_for_timers_at(), self.stackless_retry_at(), rest_at].into_iter().flatten().min();
+            self.platform_wait(until.map_or(Timeout::Forever, Timeout::Until));
         }
         let woken = shared.idle.woke(self.index);
         self.deliver_completions();

@@ -9,14 +9,13 @@
 //! fiber beside its own, or the first sleep. Starting and joining a thread costs more than a short run does otherwise.
 //!
 //! When there is nothing to look at it sleeps without a time-out (law 9). It is advisory: with `FIBRA_SYSMON=0` nothing is lost but rescue
-//! and reports. It also gives the memory of idle stacks back.
+//! and reports. (Memory that is idle is given back by another, `fiber::trim`.)
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::shared::{Config, Shared};
 use super::stall::{StallConfig, StallWatch};
-use crate::fiber::stack::trim_depot;
 use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::prim::sync::{Condvar, Mutex};
 use crate::prim::{clock, thread};
@@ -25,8 +24,6 @@ use crate::prim::{clock, thread};
 const TICK: Duration = Duration::from_millis(1);
 /// Looks without any surplus before it disarms: spawners that come and go do not have to wake it each time.
 const IDLE_TICKS: u32 = 20;
-/// Stacks trimmed at a time, when the process has gone quiet.
-const TRIM_BATCH: usize = 256;
 
 /// See the header.
 #[derive(Debug)]
@@ -214,8 +211,6 @@ impl Sysmon {
         // Whoever pushed just before saw it armed: one more look.
         if self.look(shared, seen) {
             self.arm_now();
-        } else {
-            self.trim(|| trim_depot(TRIM_BATCH) == TRIM_BATCH);
         }
     }
 
@@ -232,12 +227,6 @@ impl Sysmon {
         looked.active || !shared.idle.dismiss_watcher()
     }
 
-    /// Gives memory back, a batch at a time, while `batch` says that there may be more. Shutdown does not wait for it: what a million
-    /// fibers leave behind takes seconds.
-    fn trim(&self, mut batch: impl FnMut() -> bool) {
-        while batch() && !self.state.lock().stop {}
-    }
-
     /// True if any worker has unstarted fibers. Wakes a searcher for one that has not switched since the last look.
     fn look(&self, shared: &Shared, seen: &mut [u64]) -> bool {
         let mut surplus = false;
@@ -252,25 +241,5 @@ impl Sysmon {
             }
         }
         surplus
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::Sysmon;
-
-    #[test]
-    fn shutdown_does_not_wait_for_all_idle_memory_to_go() {
-        let sysmon = Sysmon::with(true, None);
-        let mut batches = 0;
-        sysmon.trim(|| {
-            batches += 1;
-            assert!(batches < 10, "it was told to stop");
-            if batches == 3 {
-                sysmon.stop();
-            }
-            true
-        });
-        assert_eq!(batches, 3);
     }
 }

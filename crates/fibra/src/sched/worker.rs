@@ -29,10 +29,12 @@ use super::shared::{Remote, RootRef, Shared};
 use super::stats::WorkerStats;
 use crate::driver::{Driver, Registrar};
 use crate::fiber::context::{self, Context};
-use crate::fiber::frame::{Frame, FrameCache, FrameRef, NO_HOME, RunResult, flag};
+use crate::fiber::frame::{Frame, FrameRef, NO_HOME, RunResult, flag};
 use crate::fiber::outcome::Outcome;
+use crate::fiber::slab::FrameCache;
 use crate::fiber::stack::{Stack, StackCache, StackSize};
 use crate::fiber::top::FiberTop;
+use crate::fiber::trim;
 use crate::machine::timer::Timers;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
@@ -98,7 +100,7 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(super) policy: OwnerCell<Policy>,
     pub(super) frames: OwnerCell<FrameCache>,
-    stacks: OwnerCell<StackCache>,
+    pub(super) stacks: OwnerCell<StackCache>,
     pub(super) timers: OwnerCell<Timers>,
     pub(super) driver: OwnerCell<Driver>,
     pub(super) registrar: Registrar,
@@ -125,6 +127,7 @@ pub(crate) struct Worker {
     /// Unstarted fibers that could not get a stack; tried again when one comes free.
     pub(super) stackless: OwnerCell<std::collections::VecDeque<FrameRef>>,
     pub(super) search: super::search::SearchState,
+    pub(super) rest: super::rest::Rest,
     pub(super) offers: Offers,
 }
 
@@ -168,6 +171,7 @@ impl Worker {
             wakers_to_call: Cell::new(0),
             stackless: OwnerCell::new(std::collections::VecDeque::new()),
             search: super::search::SearchState::new(workers),
+            rest: super::rest::Rest::new(),
             offers: Offers::new(),
         }
     }
@@ -211,6 +215,7 @@ impl Worker {
             }
         }
         self.parked_unwinding.set(self.parked_unwinding.get() - below);
+        self.leave_memory();
         current::set_worker(ptr::null());
     }
 
@@ -267,6 +272,7 @@ impl Worker {
             self.read_mail();
         }
         self.shared.sysmon.start_if_late(&self.shared);
+        trim::see_to_it();
         if rounds.is_multiple_of(CLOCK_ROUNDS) && !self.armed.get() {
             self.clock.set(self.policy.with(|policy| policy.now()));
         }
@@ -579,6 +585,7 @@ impl Worker {
         self.stacks.with(StackCache::flush);
         self.frames.with(FrameCache::flush);
         self.scopes.with(super::scope::flush_cache);
+        trim::see_to_it();
     }
 
     /// Stack pool figures into the counters others may read.

@@ -15,9 +15,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::spawn::Panic;
-use crate::fiber::frame::{self, Frame, FrameRef, flag};
+use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::outcome::{Detached, Outcome};
+use crate::fiber::slab;
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 use crate::prim::sync::Mutex;
@@ -327,7 +328,7 @@ fn recycle(frame: FrameRef) {
         None => {
             frame.clear_extras();
             frame.waiter.word.recycle();
-            frame::give_shared(frame);
+            slab::give_shared(frame);
         }
     }
 }

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use super::fiber::shield;
 use super::join::JoinHandle;
 use super::local;
-use crate::fiber::frame::{self, Extras, Frame, FrameRef, RunResult, Thunk, flag};
+use crate::fiber::frame::{Extras, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::Outcome;
+use crate::fiber::slab;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::discard_payload;
 use crate::sched::cancel::code;
@@ -411,7 +412,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     }
     let (frame, id) = match worker {
         Some(worker) => (worker.take_frame(), worker.take_id()),
-        None => (frame::take_shared(), take_ids(1)),
+        None => (slab::take_shared(), take_ids(1)),
     };
     if spread_to.is_some() {
         flags |= flag::PINNED;
@@ -499,7 +500,7 @@ fn never_started<T>(
     reason: u32,
     lost: Option<NotStarted>,
 ) -> JoinHandle<T> {
-    let frame = frame::take_shared();
+    let frame = slab::take_shared();
     // Relaxed, all: the frame is ours until the handle is given out.
     frame.waiter.flags.store(flag::CANCEL | (reason << flag::REASON_SHIFT), Ordering::Relaxed);
     frame.id.store(take_ids(1), Ordering::Relaxed);

@@ -546,6 +546,23 @@ impl Word {
         self.set(now.with_state(State::Init).with_arm(0), Ordering::Relaxed);
     }
 
+    /// INIT again, in memory that went back to the system meanwhile and may read as zero, with a ticket that is at least as high as any
+    /// that this word has given out: stale wakers of all former lives stay stale.
+    pub(crate) fn renew(&self, floor: Ticket) {
+        if seeded_bug("renew_forgets_tickets") {
+            return;
+        }
+        // Relaxed: the word is in the hands of one thread, which has it from the slab; others only look (see `set`).
+        self.set(Snapshot::new(State::Init, 0, floor), Ordering::Relaxed);
+    }
+
+    /// What a word in memory without content is: zero. For the model, where no system takes memory away.
+    #[cfg(all(test, any(loom, shuttle)))]
+    pub(crate) fn lose_memory(&self) {
+        // Relaxed: the kernel's doing; it orders nothing.
+        self.0.swap(0, Ordering::Relaxed);
+    }
+
     /// The canceller's look at the word, after it has set the flag: a read-modify-write even if nothing changes.
     #[inline]
     pub(crate) fn look_after_flag(&self) -> Snapshot {

@@ -18,6 +18,7 @@ use super::arena::{self, NoStack};
 use super::depot::{self, Depot};
 use super::record::{Stack, StackTop};
 use super::size::{CLASSES, POOLED, StackSize};
+use super::trim;
 use crate::prim::prefetch;
 use crate::prim::sync::MutexGuard;
 use std::ptr::NonNull;
@@ -29,6 +30,9 @@ pub(super) const BATCH: usize = 64;
 /// The first slots a worker carves, before it doubles up to [`BATCH`]: a program of three fibers should not guard 64
 /// stacks.
 const FIRST_CARVE: usize = 8;
+
+/// Stacks that a worker which rests keeps of each size.
+const REST: usize = 8;
 
 /// How many stacks with own mappings are kept per size, and how large they may be: enough to run a root fiber again and
 /// again.
@@ -196,10 +200,33 @@ impl StackCache {
             let full = std::mem::replace(&mut shelf.hot, Warm::EMPTY);
             let older = std::mem::replace(&mut shelf.spare, full);
             if older.len > 0 {
-                WARM[stack.class()].put(older);
+                put(stack.class(), older);
             }
         }
         shelf.hot.push(stack);
+    }
+
+    /// Does it hold more than a worker that rests needs?
+    pub(crate) fn is_fat(&self) -> bool {
+        self.shelves.iter().any(|shelf| shelf.spare.len > 0 || shelf.hot.len > 2 * REST)
+    }
+
+    /// Leaves to the others what a worker that rests does not need.
+    pub(crate) fn shed(&mut self) {
+        for (class, shelf) in self.shelves.iter_mut().enumerate() {
+            let mut kept = Warm::EMPTY;
+            while kept.len < REST
+                && let Some(stack) = shelf.hot.pop()
+            {
+                kept.push(stack);
+            }
+            for warm in [&mut shelf.spare, &mut shelf.hot] {
+                if warm.len > 0 {
+                    put(class, std::mem::replace(warm, Warm::EMPTY));
+                }
+            }
+            shelf.hot = kept;
+        }
     }
 
     /// Leaves everything to the other workers: for the end of this one.
@@ -207,7 +234,7 @@ impl StackCache {
         for (class, shelf) in self.shelves.iter_mut().enumerate() {
             for warm in [&mut shelf.spare, &mut shelf.hot] {
                 if warm.len > 0 {
-                    WARM[class].put(std::mem::replace(warm, Warm::EMPTY));
+                    put(class, std::mem::replace(warm, Warm::EMPTY));
                 }
             }
             if !shelf.cold.0.is_empty() {
@@ -248,6 +275,14 @@ impl Shelf {
     }
 }
 
+/// Leaves a list to the others, and says so if there are many.
+fn put(class: usize, batch: Warm) {
+    WARM[class].put(batch);
+    if trim::is_fat(class) {
+        crate::fiber::trim::want();
+    }
+}
+
 /// Writes the record of a stack without memory.
 fn initialise(record: NonNull<StackTop>, size: StackSize) -> Stack {
     let slot = arena::slot_of_record(record, size);
@@ -257,10 +292,14 @@ fn initialise(record: NonNull<StackTop>, size: StackSize) -> Stack {
 
 /// Keeps a stack with its own mapping for the next who wants that size, or unmaps it.
 fn give_own(stack: Stack) {
-    let pool = &OWN[stack.class() - POOLED];
+    let class = stack.class() - POOLED;
+    let pool = &OWN[class];
     // The count may be a little old, and the pool then a little too large: trimming evens that out.
     if stack.size() <= OWN_POOLED_BYTES && pool.count() < OWN_POOLED {
         pool.put(stack);
+        if trim::is_own_fat(class) {
+            crate::fiber::trim::want();
+        }
     } else {
         unmap(stack);
     }

@@ -73,6 +73,12 @@ impl<B> Depot<B> {
         self.count.load(Ordering::Relaxed) // Relaxed: see the invariants.
     }
 
+    /// The same, as of now.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn count_locked(&self) -> usize {
+        self.shelf.lock().batches.len()
+    }
+
     /// For a fork, over which nobody may be inside.
     pub(super) fn lock(&self) -> MutexGuard<'_, Shelf<B>> {
         self.shelf.lock()

@@ -88,7 +88,7 @@ fn madvise_guards_work() -> bool {
 
 /// The size of a page, asked once.
 #[inline]
-pub(super) fn page_size() -> usize {
+pub(crate) fn page_size() -> usize {
     static PAGE: AtomicUsize = AtomicUsize::new(0);
     // Relaxed: the value depends on nothing, and whoever comes too early asks again and gets the same.
     match PAGE.load(Ordering::Relaxed) {
@@ -180,9 +180,22 @@ pub(super) unsafe fn close(start: *mut u8, len: usize) -> bool {
 ///
 /// # Safety
 /// Nobody uses the ranges, which are mapped.
-pub(super) unsafe fn discard(ranges: impl Iterator<Item = (*mut u8, usize)> + Clone) {
+pub(crate) unsafe fn discard(ranges: impl Iterator<Item = (*mut u8, usize)> + Clone) {
     // SAFETY: the caller's promise.
     let _ = unsafe { advise(ranges, libc::MADV_DONTNEED) };
+}
+
+/// Gives the whole pages within a range back to the system.
+///
+/// # Safety
+/// The range is mapped, and what it holds may turn to zeros at any time until this returns.
+pub(crate) unsafe fn discard_within(start: *mut u8, len: usize) {
+    let first = start.addr().next_multiple_of(page_size()) - start.addr();
+    let end = (start.addr() + len) / page_size() * page_size() - start.addr();
+    if first < end {
+        // SAFETY: the caller's promise.
+        unsafe { discard(std::iter::once((start.wrapping_add(first), end - first))) };
+    }
 }
 
 /// Gives one advice for many ranges, in as few system calls as the kernel allows (half the price per range: 0.5 instead

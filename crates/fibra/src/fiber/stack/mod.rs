@@ -10,7 +10,7 @@
 //! record.rs  `Stack` and the record at the top of each
 //! depot.rs   where caches leave batches for each other
 //! cache.rs   one per worker: take, give
-//! trim.rs    gives idle memory back to the system, off the fibers' paths
+//! trim.rs    what of the idle memory goes back to the system, off the fibers' paths
 //! ```
 //!
 //! # One slot
@@ -68,10 +68,10 @@ mod trim;
 pub(crate) use self::{
     arena::{Found, NoStack, find},
     cache::{Locks, StackCache},
-    guard::{guard_kind, guard_kind_from_env},
+    guard::{discard, discard_within, guard_kind, guard_kind_from_env, page_size},
     record::{Stack, StackTop, USER_AREA},
     size::StackSize,
-    trim::trim_depot,
+    trim::{is_depot_fat, trim_depot},
 };
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use guard::{GuardKind, RESERVE};

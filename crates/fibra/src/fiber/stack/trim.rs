@@ -1,6 +1,6 @@
-//! Gives the memory of idle stacks back to the system, in batches, from sysmon: never on a fiber's path.
+//! Gives the memory of idle stacks back to the system, in batches: never on a fiber's path.
 //!
-//! Above: sysmon. Below: the depots of `cache`, `guard::discard`.
+//! Above: the trimmer of `fiber::trim`. Below: the depots of `cache`, `guard::discard`.
 //!
 //! Only what lies in the depots can be trimmed, and of that only what nobody has needed since the last call: the fewest
 //! batches there were in between. So a program that breathes (ten thousand fibers, none, ten thousand) keeps its memory
@@ -11,8 +11,27 @@ use super::cache::{BATCH, COLD, Cold, OWN, WARM, unmap};
 use super::guard;
 use super::record::Stack;
 
-/// Warm batches of each size that are always kept: 256 stacks, 1 MiB if each has touched one page.
-const KEEP: usize = 4;
+/// Warm batches of each size that are always kept: 64 stacks, 256 KiB if each has touched one page.
+const KEEP: usize = 1;
+/// More of them than this is a flood. Not as few as are kept, or every program with a few hundred fibers would need a trimmer.
+const FAT: usize = 4;
+/// The same for stacks with own mappings: one waits for the next `run`.
+const FAT_OWN: usize = 1;
+
+/// Do the depots hold what is worth giving back? Under their locks, which `fiber::trim` counts on.
+pub(crate) fn is_depot_fat() -> bool {
+    WARM.iter().any(|depot| depot.count_locked() > FAT) || OWN.iter().any(|depot| depot.count_locked() > FAT_OWN)
+}
+
+/// The same by one who has just put something into the depot of a pooled size.
+pub(super) fn is_fat(class: usize) -> bool {
+    WARM[class].count() > FAT
+}
+
+/// The same for stacks with own mappings.
+pub(super) fn is_own_fat(pool: usize) -> bool {
+    OWN[pool].count() > FAT_OWN
+}
 
 /// Returns the memory of at most `budget` idle stacks (rounded up to a batch) to the system and answers how many it
 /// was. The first call only begins to watch what is idle.

@@ -17,7 +17,9 @@
 //!
 //! A full buffer is replaced by one twice as large. The old one is never written again and is kept until the deque is dropped,
 //! because a thief may still read from it: the sum of all old ones is less than the current one. Nothing is allocated once the
-//! largest backlog has been seen, and nothing shrinks.
+//! largest backlog has been seen. The memory of large buffers goes back to the system when the owner, who finds the deque empty, says so:
+//! their slots read as zero then, as if the owner had written that. It may: of an empty deque every slot is free to be written, because
+//! whoever takes the last item, be it the owner, moves `top`, so that the compare-exchange of every thief that looked before fails.
 //!
 //! Publication: what the owner wrote before `push` is seen by a thief through `bottom` (release in `push`, acquire in the thief's
 //! look). As to sleepers: `push` itself is no handshake. Every successful pop is (a SeqCst read-modify-write of `bottom`, or for
@@ -34,6 +36,10 @@ use crate::prim::bug::seeded_bug;
 /// Slots of the first buffer: 4 KiB. Tiny under the model checkers, so that they see growth.
 const FIRST_CAPACITY: usize = if cfg!(any(loom, shuttle)) { 2 } else { 256 };
 
+/// Slots of a buffer that is large: 64 KiB.
+#[cfg(not(any(loom, shuttle)))]
+const FAT: usize = 4096;
+
 pub(crate) struct Fresh {
     /// The position of the oldest item. Written by thieves.
     top: CacheLine<AtomicU64>,
@@ -45,6 +51,9 @@ struct OwnerSide {
     /// One past the position of the newest item.
     bottom: AtomicU64,
     buffer: AtomicPtr<Buffer>,
+    /// `bottom` when the memory of the buffers went back last.
+    #[cfg(not(any(loom, shuttle)))]
+    given_back: AtomicU64,
 }
 
 /// What became of an attempt to steal.
@@ -63,7 +72,12 @@ impl Fresh {
         let buffer = Box::into_raw(Buffer::new(FIRST_CAPACITY, ptr::null_mut()));
         Self {
             top: CacheLine(AtomicU64::new(0)),
-            owner: CacheLine(OwnerSide { bottom: AtomicU64::new(0), buffer: AtomicPtr::new(buffer) }),
+            owner: CacheLine(OwnerSide {
+                bottom: AtomicU64::new(0),
+                buffer: AtomicPtr::new(buffer),
+                #[cfg(not(any(loom, shuttle)))]
+                given_back: AtomicU64::new(0),
+            }),
         }
     }
 
@@ -106,6 +120,38 @@ impl Fresh {
         self.owner.buffer.store(new, Ordering::Release);
         // SAFETY: just made, and freed only with the deque.
         unsafe { &*new }
+    }
+
+    /// Has it large buffers that were used since their memory went back? For the owner.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn is_fat(&self) -> bool {
+        // Relaxed, all: only the owner writes `buffer`, `bottom` and `given_back`.
+        // SAFETY: the current buffer lives as long as the deque.
+        let buffer = unsafe { &*self.owner.buffer.load(Ordering::Relaxed) };
+        buffer.slots.len() >= FAT
+            && self.owner.given_back.load(Ordering::Relaxed) != self.owner.bottom.load(Ordering::Relaxed)
+    }
+
+    /// Gives the memory of large buffers back to the system, if the deque is empty: see the header.
+    ///
+    /// # Safety
+    /// The caller is the only owner thread of this deque at this time.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) unsafe fn give_back(&self) {
+        if !self.is_empty() || !self.is_fat() {
+            return;
+        }
+        // Relaxed, all: as above.
+        self.owner.given_back.store(self.owner.bottom.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut buffer = self.owner.buffer.load(Ordering::Relaxed);
+        // SAFETY: buffers live as long as the deque.
+        while let Some(Buffer { slots, previous }) = unsafe { buffer.as_ref() } {
+            if slots.len() >= FAT {
+                // SAFETY: atomics, for which every content is as good as any other while the deque is empty.
+                unsafe { crate::fiber::stack::discard_within(slots.as_ptr().cast_mut().cast(), size_of_val(&**slots)) };
+            }
+            buffer = *previous;
+        }
     }
 
     /// Takes the newest item.

@@ -40,6 +40,9 @@ pub(crate) const RING: usize = if cfg!(any(loom, shuttle)) { 8 } else { 4096 };
 /// How many items one consumer moves from the list to the ring while it holds the lock.
 const REFILL: usize = if cfg!(any(loom, shuttle)) { 1 } else { 128 };
 
+/// The places that an empty list keeps: 64 KiB.
+const KEPT: usize = 4096;
+
 /// The largest share that a worker takes at once.
 const SHARE_MAX: usize = 32;
 
@@ -141,6 +144,11 @@ impl Injector {
         } else {
             self.listed.fetch_sub(gone, Ordering::AcqRel);
         }
+        // The last one of a flood takes the memory of the list with it.
+        let unused =
+            if list.is_empty() && list.capacity() > KEPT { std::mem::take(&mut *list) } else { VecDeque::new() };
+        drop(list);
+        drop(unused);
         Popped::Item(first)
     }
 

@@ -275,6 +275,36 @@ fn model_stale_ticket_after_recycling() {
     });
 }
 
+// The frame's memory goes back to the system between two lives and reads as zero, while a waker of the first still holds its ticket.
+#[test]
+fn model_stale_ticket_after_the_memory_went_back() {
+    check(3, || {
+        let world = World::unstarted();
+        let ticket = world.word.publish_spawned();
+        assert!(world.word.start(ticket));
+        let mut stale = None;
+        let ended = world.wait(|ticket| {
+            stale = Some(spawn(&world, move |world| world.complete(ticket, 2, 2)));
+            world.complete(ticket, 1, 1);
+            true
+        });
+        let Ended::Completed(first) = ended else { panic!("{ended:?}") };
+        world.word.finish(false);
+        world.word.recycle();
+        let floor = world.word.snapshot().ticket();
+        world.word.lose_memory();
+        world.word.renew(floor);
+        // The next life, as far into it as the first was.
+        let ticket = world.word.publish_spawned();
+        assert!(world.word.start(ticket));
+        let owner = spawn(&world, |world| world.send(7));
+        assert_eq!(world.receive(), Ok(7), "somebody else's wake");
+        owner.join().unwrap();
+        assert_eq!(stale.expect("published").join().unwrap(), first == 2);
+        world.assert_quiet();
+    });
+}
+
 // S0-61, S4-46: the owner claims while the fiber is still on its stack; however the two go on, the fiber runs after the release only.
 #[test]
 fn model_claim_while_parking() {

@@ -1,0 +1,102 @@
+//! Frames whose memory goes away and comes again. Each in a process of its own, where nobody else takes frames.
+
+use super::*;
+use crate::fiber::testing::passes_in_child;
+use crate::wait::word::{ARM_REVOCABLE, Claim, Commit, State};
+
+/// A life of a frame up to a wait, which is over at the end: what a stale waker of it holds.
+fn live(frame: FrameRef, waits: u64) -> Ticket {
+    let word = &frame.waiter.word;
+    let start = word.publish_spawned();
+    assert!(word.start(start));
+    let mut ticket = start;
+    for _ in 0..waits {
+        ticket = word.begin_park(ARM_REVOCABLE);
+        assert_eq!(word.claim(ticket, 0, true), Claim::Held);
+        let _ = word.release();
+        assert_eq!(word.commit_park(), Commit::Requeue);
+        word.resume();
+    }
+    word.finish(false);
+    word.recycle();
+    ticket
+}
+
+// A stale waker has no effect on a frame without memory, nor on the lives after it, however short those before were.
+#[test]
+fn frames_give_out_no_ticket_twice_when_their_memory_went_back() {
+    passes_in_child("fiber::slab::tests::frames_give_out_no_ticket_twice_when_their_memory_went_back", &[], || {
+        const COUNT: usize = 40 * CHUNK;
+        let frames: Vec<FrameRef> = (0..COUNT).map(|_| take_shared()).collect();
+        // The longest life of each block is another one's.
+        let stale: Vec<Ticket> =
+            frames.iter().enumerate().map(|(index, frame)| live(frame, index as u64 % 97)).collect();
+        frames.iter().for_each(|frame| SLAB.lock().free.push(frame));
+        assert!(is_fat());
+        assert_eq!(trim(), 0, "the first look only begins to watch");
+        let given = trim();
+        assert!(given > COUNT - 2 * RESERVE && given <= COUNT, "{given}");
+        assert!(!is_fat());
+        let memory = |frame: FrameRef| frame.waiter.word.snapshot();
+        let without: Vec<usize> = SLAB
+            .lock()
+            .without
+            .iter()
+            .flat_map(|block| block.frames)
+            .map(|frame| ptr::from_ref(frame).addr())
+            .collect();
+        assert_eq!(without.len(), given);
+        assert!(without.iter().all(|frame| {
+            // SAFETY: the address of a frame.
+            let frame: FrameRef = unsafe { Frame::from_address(*frame) };
+            memory(frame).ticket() == Ticket::from_bits(0)
+        }));
+        let claim_all = || {
+            for (frame, ticket) in frames.iter().zip(&stale) {
+                assert_eq!(frame.waiter.word.claim(*ticket, 1, true), Claim::Lost);
+                assert!(!frame.waiter.word.start(*ticket));
+            }
+        };
+        claim_all();
+        // All of them again: the same ones, each with a higher ticket than ever before at every step of its life.
+        let again: Vec<FrameRef> = (0..COUNT).map(|_| take_shared()).collect();
+        let addresses = |frames: &[FrameRef]| {
+            let mut all: Vec<_> = frames.iter().map(|frame| ptr::from_ref(*frame).addr()).collect();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(addresses(&frames), addresses(&again), "no new ones were made");
+        for (frame, ticket) in frames.iter().zip(&stale) {
+            let word = &frame.waiter.word;
+            assert!(word.snapshot().is(State::Init) && memory(frame).ticket().to_bits() >= ticket.to_bits());
+            let start = word.publish_spawned();
+            assert!(!word.start(*ticket) && word.start(start));
+            let _ = word.begin_park(ARM_REVOCABLE);
+        }
+        claim_all();
+    });
+}
+
+// One frame of each block is in use: nothing can go back, and that is found out once.
+#[test]
+fn blocks_with_a_frame_in_use_are_left_alone() {
+    passes_in_child("fiber::slab::tests::blocks_with_a_frame_in_use_are_left_alone", &[], || {
+        let chunks: Vec<FrameRef> = (0..20 * CHUNK).map(|_| take_shared()).collect();
+        let every: Vec<FrameRef> = super::chunks().iter().flat_map(|chunk| chunk.iter()).collect();
+        assert_eq!(every.len(), chunks.len());
+        let mut used = Vec::new();
+        for (index, frame) in every.iter().enumerate() {
+            if index % block_frames() == 7 {
+                used.push(*frame);
+            } else {
+                SLAB.lock().free.push(frame);
+            }
+        }
+        assert!(is_fat());
+        assert_eq!((trim(), trim()), (0, 0));
+        assert!(!is_fat(), "and nobody looks again");
+        used.iter().for_each(|frame| SLAB.lock().free.push(frame));
+        SLAB.lock().scattered = 0;
+        assert!(trim() > chunks.len() - 2 * RESERVE);
+    });
+}

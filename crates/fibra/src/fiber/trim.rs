@@ -1,0 +1,211 @@
+//! Gives memory that a flood of fibers left behind back to the system, in bounded time, and costs nothing when there is nothing to give.
+//!
+//! Above: workers and threads that see a pool grow fat call [`want`] and [`see_to_it`]. Below: `slab` and `stack`, which know what is idle.
+//!
+//! One thread for the whole process, the *trimmer*, which exists only while a pool holds more than is kept: so it makes no difference how
+//! many workers or runtimes there are, whether one runs just now, or whether they are gone. It looks once a second, and gives back what
+//! nobody has needed since its last look. Then it ends. If no thread can be had, the memory stays until the next flood asks again.
+//!
+//! Its duty is one word: NONE, WANTED (a pool is fat, and the one who saw it stands on a fiber's stack, too small for starting a thread;
+//! the worker below will see to it), ON_DUTY (the trimmer exists, or is about to).
+//!
+//! Why no fat pool is left alone: whoever fills a pool does that under the pool's lock, and then looks at the word. The trimmer says that
+//! it leaves, and then looks at the pools, under their locks. Of the two critical sections one comes first. If it is the filling, the
+//! trimmer sees it and stays; if it is the trimmer's look, then its leave is seen by who filled.
+//!
+//! Rejected: the system monitor of a runtime (there may be none, or one per runtime, and it is gone with the runtime); a worker that wakes
+//! up for it (a runtime of the current thread has none between two runs, and what a thread gives back wakes nobody); trimming when a
+//! runtime is dropped (what a million fibers leave behind takes most of a second).
+
+use crate::prim::atomic::{AtomicU32, Ordering};
+use crate::prim::bug::seeded_bug;
+
+const NONE: u32 = 0;
+const WANTED: u32 = 1;
+const ON_DUTY: u32 = 2;
+
+/// Who looks after the pools. See the header.
+#[derive(Debug)]
+pub(crate) struct Duty(AtomicU32);
+
+impl Duty {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(NONE))
+    }
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(NONE))
+    }
+
+    /// A pool is fat. Called after the caller has let the pool's lock go.
+    #[inline]
+    pub(crate) fn want(&self) {
+        // Relaxed, all: the pool's lock orders this look and the trimmer's leave, see the header; the word publishes nothing.
+        if self.0.load(Ordering::Relaxed) == NONE {
+            let _ = self.0.compare_exchange(NONE, WANTED, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Is somebody to be put on duty?
+    #[inline(always)]
+    pub(crate) fn is_wanted(&self) -> bool {
+        // Relaxed: the caller's own `want` is seen; another's is seen by who called that.
+        self.0.load(Ordering::Relaxed) == WANTED
+    }
+
+    /// Has there been a flood, that is not over yet as far as memory goes?
+    pub(crate) fn is_astir(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != NONE // Relaxed: a hint.
+    }
+
+    /// Takes the duty that was wanted. True: the caller has it, and must go about it or give it up.
+    pub(crate) fn take(&self) -> bool {
+        self.0.compare_exchange(WANTED, ON_DUTY, Ordering::Relaxed, Ordering::Relaxed).is_ok() // Relaxed: as above.
+    }
+
+    /// Whoever is on duty cannot do it; somebody else will have to.
+    pub(crate) fn give_up(&self) {
+        self.0.store(WANTED, Ordering::Relaxed); // Relaxed: as above.
+    }
+
+    /// Whoever is on duty sees nothing to do and would like to go. `is_needed` looks at every pool, under its lock. True: he may.
+    pub(crate) fn leave(&self, is_needed: impl FnOnce() -> bool) -> bool {
+        if seeded_bug("trim_looks_before_it_leaves") {
+            let needed = is_needed();
+            if !needed {
+                self.0.store(NONE, Ordering::Relaxed);
+            }
+            return !needed;
+        }
+        // Relaxed: before the look, by the locks that it takes; see the header.
+        self.0.store(NONE, Ordering::Relaxed);
+        if !is_needed() {
+            return true;
+        }
+        // Unless somebody else has been put on duty meanwhile.
+        self.want();
+        !self.take()
+    }
+
+    /// In the child of a fork there is no trimmer.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn forget(&self) {
+        self.0.store(NONE, Ordering::Relaxed); // Relaxed: the child has one thread.
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use self::trimmer::{forget, is_astir, see_to_it, want};
+
+#[cfg(not(any(loom, shuttle)))]
+mod trimmer {
+    use std::time::Duration;
+
+    use super::Duty;
+    use crate::fiber::{slab, stack};
+    use crate::prim::atomic::{AtomicU64, Ordering};
+    use crate::prim::{clock, thread};
+
+    /// Between two looks.
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    static DUTY: Duty = Duty::new();
+    /// No thread could be had: when it is worth trying again.
+    static NEXT_TRY: AtomicU64 = AtomicU64::new(0);
+
+    /// See [`Duty::want`].
+    pub(crate) fn want() {
+        DUTY.want();
+    }
+
+    /// See [`Duty::is_astir`].
+    pub(crate) fn is_astir() -> bool {
+        DUTY.is_astir()
+    }
+
+    /// See [`Duty::forget`].
+    pub(crate) fn forget() {
+        DUTY.forget();
+    }
+
+    /// Starts the trimmer if one is wanted. Not on a fiber's stack.
+    #[inline(always)]
+    pub(crate) fn see_to_it() {
+        if DUTY.is_wanted() {
+            start();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn start() {
+        let now = clock::now();
+        // Relaxed, both: a hint that spares system calls.
+        if now < NEXT_TRY.load(Ordering::Relaxed) || !DUTY.take() {
+            return;
+        }
+        if thread::start("fibra-trim".to_owned(), trim).is_err() {
+            NEXT_TRY.store(now + INTERVAL.as_nanos() as u64, Ordering::Relaxed); // Relaxed: as above.
+            DUTY.give_up();
+        }
+    }
+
+    fn trim() {
+        loop {
+            std::thread::sleep(INTERVAL);
+            stack::trim_depot(usize::MAX);
+            slab::trim();
+            if DUTY.leave(|| stack::is_depot_fat() || slab::is_fat()) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model {
+    use super::*;
+    use crate::prim::model::{check, thread};
+    use crate::prim::sync::{Arc, Mutex};
+
+    struct World {
+        duty: Duty,
+        pool: Mutex<u32>,
+    }
+
+    impl World {
+        fn fill(&self) {
+            *self.pool.lock() += 1;
+            self.duty.want();
+            if self.duty.is_wanted() && self.duty.take() {
+                self.trim();
+            }
+        }
+
+        fn trim(&self) {
+            loop {
+                *self.pool.lock() = 0;
+                if self.duty.leave(|| *self.pool.lock() > 0) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A pool is filled while the trimmer is about to leave: in the end it is empty, and nobody is on duty.
+    #[test]
+    fn model_no_fat_pool_is_left_alone() {
+        check(3, || {
+            let world = Arc::new(World { duty: Duty::new(), pool: Mutex::new(0) });
+            let other = {
+                let world = world.clone();
+                thread::spawn(move || world.fill())
+            };
+            world.fill();
+            other.join().unwrap();
+            assert_eq!(*world.pool.lock(), 0, "nobody looks after it");
+            assert!(!world.duty.is_astir());
+        });
+    }
+}

@@ -1,0 +1,77 @@
+//! What a worker that has nothing to do gives back: the stacks and frames of its caches, and the memory of its deque of unstarted fibers.
+//!
+//! Above: `search`, where a worker goes to sleep. Below: the caches of `fiber`, and its trimmer, which takes care of what they shed.
+//!
+//! A worker that goes to sleep with more than it needs sleeps for a second at most, once: then it sheds the rest and sleeps for as long as
+//! it takes. Nothing ticks (law 9): it has shed until it works again. One that is called again and again, and sleeps in between, sheds
+//! at most once a second, and gets back what it left in the depots for the price of a lock.
+
+use std::cell::Cell;
+
+use super::worker::Worker;
+use crate::fiber::slab::FrameCache;
+use crate::fiber::stack::StackCache;
+use crate::fiber::trim;
+use crate::prim::clock;
+
+/// How long a worker keeps what it does not need.
+const KEPT_NANOS: u64 = 1_000_000_000;
+
+/// See the header.
+#[derive(Debug)]
+pub(super) struct Rest {
+    /// When it sheds; 0: it has not gone to sleep with too much since it did.
+    at: Cell<u64>,
+}
+
+impl Rest {
+    pub(super) fn new() -> Self {
+        Self { at: Cell::new(0) }
+    }
+}
+
+impl Worker {
+    /// For a worker that is about to sleep: when it has to wake up to shed what it does not need. None: it has nothing to shed.
+    pub(super) fn rest_at(&self) -> Option<u64> {
+        if !self.is_fat() {
+            self.rest.at.set(0);
+            return None;
+        }
+        let now = clock::now();
+        match self.rest.at.get() {
+            0 => {
+                self.rest.at.set(now + KEPT_NANOS);
+                Some(now + KEPT_NANOS)
+            }
+            at if at > now => Some(at),
+            _ => {
+                self.rest.at.set(0);
+                self.shed();
+                None
+            }
+        }
+    }
+
+    /// The loop ends, and nobody knows when it will run again: after a flood it keeps nothing.
+    pub(super) fn leave_memory(&self) {
+        if trim::is_astir() {
+            self.shed();
+        }
+    }
+
+    fn is_fat(&self) -> bool {
+        self.stacks.with(|stacks| stacks.is_fat())
+            || self.frames.with(|frames| frames.is_fat())
+            || self.remote().fresh.is_fat()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn shed(&self) {
+        self.stacks.with(StackCache::shed);
+        self.frames.with(FrameCache::shed);
+        // SAFETY: this thread is the owner of its worker's deque.
+        unsafe { self.remote().fresh.give_back() };
+        trim::see_to_it();
+    }
+}
