@@ -7,9 +7,10 @@ mod support;
 #[path = "support/tools.rs"]
 mod tools;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fibra::Runtime;
+use fibra::time::Instant;
 use support::{cpu_time, eventually, is_child, rerun_self, rss, thread_names, threads, watchdog};
 use tools::{many, stacks};
 

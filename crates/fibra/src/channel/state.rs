@@ -72,8 +72,8 @@ pub(crate) mod hint {
     pub(crate) const SPARE: u8 = 64;
 }
 
-/// Bytes of buffer that a channel keeps when it is empty. What a flood needed beyond that is freed with its last message, and amortised by
-/// the flood.
+/// Bytes of buffer that a channel without a bound keeps when it is empty. What a flood needed beyond that is freed with its last message,
+/// and amortised by the flood. (With a bound the program has said how much there may be, and counts on sends that allocate nothing.)
 const KEPT_BYTES: usize = 64 << 10;
 
 /// Where in its queue a node is linked.
@@ -257,7 +257,8 @@ impl<T> State<T> {
     }
 
     fn is_spare(&self) -> bool {
-        self.buffer.is_empty() && self.buffer.capacity().saturating_mul(size_of::<T>()) > KEPT_BYTES
+        let bytes = self.buffer.capacity().saturating_mul(size_of::<T>());
+        self.capacity == usize::MAX && self.buffer.is_empty() && bytes > KEPT_BYTES
     }
 
     /// Takes the memory of a buffer that is [`hint::SPARE`] out, to be freed without the lock.

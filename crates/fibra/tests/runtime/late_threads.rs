@@ -11,6 +11,7 @@ use std::time::Duration;
 use fibra::Runtime;
 use fibra::net::TcpListener;
 use fibra::signal::{self, Signal};
+use fibra::time::Instant;
 
 use crate::support::{self, is_child, rerun_self};
 
@@ -53,9 +54,9 @@ fn with_hardly_any_room(test: &str, mut operation: impl FnMut() -> bool) {
         }
     }
     // With plenty of it, it works.
-    let until = std::time::Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(20);
     while !operation() {
-        assert!(std::time::Instant::now() < until, "it does not work with any amount of memory");
+        assert!(Instant::now() < until, "it does not work with any amount of memory");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::fiber::testing::passes_in_child;
+use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::wait::word::{ARM_REVOCABLE, Claim, Commit, State};
 
 /// A life of a frame up to a wait, which is over at the end: what a stale waker of it holds.
@@ -98,5 +99,41 @@ fn blocks_with_a_frame_in_use_are_left_alone() {
         used.iter().for_each(|frame| SLAB.lock().free.push(frame));
         SLAB.lock().scattered = 0;
         assert!(trim() > chunks.len() - 2 * RESERVE);
+    });
+}
+
+// The same with wakers that come while the memory goes and comes.
+#[test]
+fn stale_wakers_change_nothing_while_memory_goes_and_comes() {
+    passes_in_child("fiber::slab::tests::stale_wakers_change_nothing_while_memory_goes_and_comes", &[], || {
+        const COUNT: usize = 16 * CHUNK;
+        let mut frames: Vec<FrameRef> = (0..COUNT).map(|_| take_shared()).collect();
+        let stale: Vec<(FrameRef, Ticket)> =
+            frames.iter().enumerate().map(|(index, frame)| (*frame, live(frame, index as u64 % 13))).collect();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    // Relaxed: it only ends the loop.
+                    while !over.load(Ordering::Relaxed) {
+                        for (frame, ticket) in &stale {
+                            assert_eq!(frame.waiter.word.claim(*ticket, 1, true), Claim::Lost);
+                            assert!(!frame.waiter.word.start(*ticket));
+                        }
+                    }
+                });
+            }
+            for _ in 0..20 {
+                frames.iter().for_each(|frame| SLAB.lock().free.push(frame));
+                trim();
+                assert!(trim() > 0);
+                frames = (0..COUNT).map(|_| take_shared()).collect();
+                // Each step of these lives asserts that it went as if nobody else were there.
+                frames.iter().for_each(|frame| {
+                    let _ = live(frame, 2);
+                });
+            }
+            over.store(true, Ordering::Relaxed); // Relaxed: as above.
+        });
     });
 }
