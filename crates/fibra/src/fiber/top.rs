@@ -27,12 +27,11 @@ pub(crate) struct Standing {
     pub(crate) shields: Cell<u32>,
     /// How often cancellation was delivered here.
     pub(crate) deliveries: Cell<u32>,
-    /// Set when a panic or our own unwinding starts on this fiber. (On a thread it is asked only in a scope that was opened during
-    /// unwinding.)
+    /// Set when a panic or our own unwinding starts here. Asked only where `prim::panics` cannot count; see `wait::cancel`.
     pub(crate) unwinding: Cell<bool>,
-    /// In a scope that was opened by a destructor during unwinding: that `thread::panicking()` is true says nothing about what happens in
-    /// there.
-    pub(crate) inside_unwinding: Cell<bool>,
+    /// In a scope that was opened by a destructor during unwinding: how many unwindings there were then. They say nothing about what
+    /// happens in there.
+    pub(crate) inside_unwinding: Cell<u32>,
 }
 
 impl Standing {
@@ -44,7 +43,7 @@ impl Standing {
             shields: Cell::new(0),
             deliveries: Cell::new(0),
             unwinding: Cell::new(false),
-            inside_unwinding: Cell::new(false),
+            inside_unwinding: Cell::new(0),
         }
     }
 }

@@ -13,6 +13,8 @@ pub(crate) mod cell;
 pub(crate) mod clock;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;
+#[cfg(not(loom))]
+pub(crate) mod panics;
 pub(crate) mod random;
 pub(crate) mod spin;
 pub(crate) mod sync;

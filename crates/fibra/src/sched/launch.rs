@@ -19,8 +19,8 @@ use crate::driver::Driver;
 use crate::fiber::overflow::{self, AltStack};
 use crate::fiber::stack::guard_kind;
 use crate::prim::atomic::Ordering;
-use crate::prim::clock;
 use crate::prim::thread::{self, JoinHandle};
+use crate::prim::{clock, panics};
 
 /// The threads of a runtime, to be joined: those of its workers, and sysmon's, which may start later.
 #[derive(Debug)]
@@ -47,6 +47,7 @@ pub(crate) fn prepare_process() {
         overflow::install();
         overflow::set_describer(super::describe::describe);
         hook::install();
+        panics::count();
     });
 }
 

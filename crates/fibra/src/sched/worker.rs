@@ -39,7 +39,7 @@ use crate::machine::timer::Timers;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::{OwnerCell, UnsafeCell};
-use crate::prim::{clock, prefetch};
+use crate::prim::{clock, panics, prefetch};
 use crate::wait::word::{Commit, State, Ticket};
 
 /// Why a fiber came back to the scheduler's stack; the word it suspends with.
@@ -119,8 +119,7 @@ pub(crate) struct Worker {
     rounds: Cell<u32>,
     /// Fibers it has counted and not yet told their root.
     pub(super) tally: Tally<RootRef>,
-    /// Fibers of this worker that are suspended while they unwind, inside a destructor, and the thread below its loop if that unwinds; see
-    /// `wait::cancel`.
+    /// Unwindings of this worker's suspended fibers (each is inside a destructor), and of the thread below its loop; see `wait::cancel`.
     pub(crate) parked_unwinding: Cell<u32>,
     /// Fibers of `wakers.rs` that have not ended.
     pub(super) wakers_to_call: Cell<u32>,
@@ -196,9 +195,14 @@ impl Worker {
     /// Runs fibers until `over` says so (asked whenever there is nothing to do, and after every fiber that ends).
     pub(crate) fn run_loop(&self, over: impl Fn() -> bool) {
         current::set_worker(self);
-        // A loop inside a destructor of a thread that unwinds: it is that thread's frame below, and none of the fibers.
-        let below = u32::from(self.parked_unwinding.get() == 0 && std::thread::panicking());
-        self.parked_unwinding.set(self.parked_unwinding.get() + below);
+        // A loop inside a destructor of a thread that unwinds: it is that thread's frame below, and none of the fibers. (Asked in any case,
+        // so that it is on this stack that a thread asks first.)
+        let parked = self.parked_unwinding.get();
+        let below = match panics::count() {
+            Some(count) => (count as u32).saturating_sub(parked),
+            None => u32::from(parked == 0 && std::thread::panicking()),
+        };
+        self.parked_unwinding.set(parked + below);
         loop {
             match self.take_next() {
                 Some(frame) => {

@@ -179,8 +179,8 @@ struct Open<'a, 'b> {
     options: &'b Options,
     shielded: bool,
     /// What has to be put back.
-    was_unwinding: bool,
-    was_inside: bool,
+    /// If this is a destructor during unwinding: what [`Here::enter_unwinding`] gave.
+    was_inside: Option<u32>,
     deliveries: u32,
     lower: u32,
     timer: Option<(usize, crate::machine::timer::Timer)>,
@@ -209,19 +209,16 @@ impl<'a, 'b> Open<'a, 'b> {
                 grace: options.grace.unwrap_or(NEVER),
             },
         );
-        let was_inside = standing.inside_unwinding.get();
-        if was_unwinding {
+        let was_inside = was_unwinding.then(|| {
             // In here nothing unwinds yet; what is held off by it is held off by a shield instead.
-            standing.unwinding.set(false);
-            standing.inside_unwinding.set(true);
             standing.shields.set(standing.shields.get() + 1);
-        }
+            here.enter_unwinding()
+        });
         let open = Self {
             here,
             scope,
             options,
             shielded,
-            was_unwinding,
             was_inside,
             deliveries: standing.deliveries.replace(0),
             lower: 0,
@@ -305,10 +302,9 @@ impl<'a, 'b> Open<'a, 'b> {
             here.lower_overdue_flag();
         }
         standing.deliveries.set(self.deliveries);
-        if self.was_unwinding {
+        if let Some(before) = self.was_inside {
             standing.shields.set(standing.shields.get() - 1);
-            standing.inside_unwinding.set(self.was_inside);
-            standing.unwinding.set(true);
+            here.leave_unwinding(before);
         }
         let outer_cancelled = !self.shielded && here.is_cancelled_at_level();
         (closed, outer_cancelled)

@@ -26,7 +26,7 @@ use crate::sched::shared::Shared;
 use crate::sched::worker::Worker;
 use crate::sched::{current, fork};
 use crate::time::Instant;
-use crate::wait::cancel::{CancelReason, Here, is_cancellation};
+use crate::wait::cancel::{self, CancelReason, Here, is_cancellation};
 use crate::wait::reason::WaitReason;
 
 /// A runtime: some workers, and the fibers that live on them. Several may exist in one process.
@@ -333,7 +333,7 @@ impl Drop for Runtime {
         }
         let waits_for_itself =
             || self.is_own_fiber() || self.shared.blocking.is_served_here() || self.has_open_scope_here();
-        if std::thread::panicking() && waits_for_itself() {
+        if cancel::unwinding().is_some() && waits_for_itself() {
             // It is refused below, and a second panic would abort: leak it instead.
             self.threads.lock().abandon();
             mem::forget(self.shared.clone());

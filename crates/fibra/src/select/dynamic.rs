@@ -450,10 +450,18 @@ impl Drop for SelectedOperation<'_> {
         let complete = self.stage == Stage::Over;
         self.undo();
         assert!(
-            complete || std::thread::panicking(),
+            complete || is_unwinding(),
             "fibra: a `SelectedOperation` was dropped without completing the operation"
         );
     }
+}
+
+/// Would a panic be the second one, and abort?
+fn is_unwinding() -> bool {
+    #[cfg(not(any(loom, shuttle)))]
+    return crate::wait::cancel::unwinding().is_some();
+    #[cfg(any(loom, shuttle))]
+    std::thread::panicking()
 }
 
 impl fmt::Debug for SelectedOperation<'_> {

@@ -2,9 +2,14 @@
 //! the end of the fiber.
 //!
 //! The request (flag and claim) is `sched::cancel`'s and `sched::scope`'s. Here: when somebody may be unwound, and how. It is held off
-//! while a `shield` is open and while *this fiber* unwinds already (a second unwinding out of a destructor would abort the process), which
-//! is a flag of its own, set before our own unwinding and by the panic hook. `resume_unwind` calls no hook, and a program may replace ours;
-//! so `thread::panicking()`, which belongs to the whole worker, is asked too, and believed if no parked neighbour explains it.
+//! while a `shield` is open and while *this fiber* unwinds already (a second unwinding out of a destructor would abort the process).
+//!
+//! **Who unwinds.** `thread::panicking()` belongs to the whole worker: it is true for every fiber while one is parked in a destructor that
+//! unwinding called. So it settles nothing but the usual case, that nothing unwinds. Otherwise the number behind it is read
+//! (`prim::panics`), and what the parked neighbours have in it is taken off; each adds its share to the worker's `parked_unwinding` when it
+//! leaves. What remains is this fiber's own, whether a hook was called for it or not, and goes down when the fiber catches it.
+//! Where the number cannot be read, signs must do: a flag that the hook and our own unwinding set. A catch leaves no sign, so there a
+//! fiber that had caught a panic is not cancelled while a neighbour is parked in a destructor; see `guess_unwinding`.
 //!
 //! **Levels.** A fiber stands in several scopes at once: the one it is a child of, and those whose bodies it runs. A shield holds off what
 //! comes from outside of it, not the time-out of a scope that is opened inside. So each open scope remembers how much was held off
@@ -22,7 +27,7 @@ use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::top::{FiberTop, Standing};
 use crate::prim::atomic::{AtomicBool, Ordering};
-use crate::prim::clock;
+use crate::prim::{clock, panics};
 use crate::sched::cancel::code;
 use crate::sched::current;
 use crate::sched::scope::{Cause, NEVER, Reach, ScopeRecord, ScopeRef};
@@ -91,14 +96,86 @@ impl<'a> Here<'a> {
         self.waiter.get().flags.load(Ordering::Relaxed)
     }
 
+    /// Does it unwind? In a scope that a destructor opened meanwhile: does anything unwind that began in there?
+    #[inline]
     pub(crate) fn is_unwinding(&self) -> bool {
-        match self.fiber {
-            Some((worker, frame)) => is_still_unwinding(worker, frame, self.standing),
-            // As for a fiber, see `is_still_unwinding`.
-            None if self.standing.inside_unwinding.get() => self.standing.unwinding.get(),
-            // A thread's own: nobody else unwinds on it.
-            None => std::thread::panicking(),
+        if std::thread::panicking() {
+            self.is_this_unwinding()
+        } else {
+            self.standing.unwinding.set(false);
+            false
         }
+    }
+
+    /// Something on this thread unwinds: does this fiber, or the thread itself?
+    #[cold]
+    #[inline(never)]
+    fn is_this_unwinding(&self) -> bool {
+        match self.own_unwindings() {
+            Some(own) => own > self.standing.inside_unwinding.get(),
+            None => self.guess_unwinding(),
+        }
+    }
+
+    /// How many unwindings of this fiber or thread have begun and have not been caught; None if the number cannot be read.
+    fn own_unwindings(&self) -> Option<u32> {
+        let all = panics::count()? as u32;
+        Some(all - self.neighbours_unwindings().min(all))
+    }
+
+    /// What the others on this thread have begun and not caught: its suspended fibers, and what is below the worker's loop.
+    fn neighbours_unwindings(&self) -> u32 {
+        match self.fiber {
+            // (Every fiber is a thread there.)
+            Some(_) if cfg!(fibra_context = "thread") => 0,
+            Some((worker, _)) => worker.parked_unwinding.get(),
+            None => 0,
+        }
+    }
+
+    /// What is this fiber's (or thread's) share of the unwindings on this thread? For `parked_unwinding`, and with those around a
+    /// scope that a destructor opened.
+    fn share_of_unwindings(&self) -> u32 {
+        if !std::thread::panicking() {
+            self.standing.unwinding.set(false);
+            return 0;
+        }
+        self.own_unwindings().unwrap_or_else(|| {
+            let around = self.standing.inside_unwinding.get();
+            around + u32::from(self.guess_unwinding())
+        })
+    }
+
+    /// Something on this thread unwinds, and how often is not known. It is this fiber if no neighbour is parked in a destructor. Otherwise
+    /// signs decide, and rather say that it does: a second unwinding would abort the process, one that is held off comes later. The signs
+    /// are the flag, and that a cancellation has arrived, which may have been caught and passed on. (All that is left is a fiber that
+    /// passes on a panic from elsewhere with `resume_unwind`, for which no hook is called. To hold off for every fiber would be worse: a
+    /// destructor that cancels other fibers and joins them would wait for ever.)
+    fn guess_unwinding(&self) -> bool {
+        let standing = self.standing;
+        if standing.inside_unwinding.get() == 0 {
+            if self.neighbours_unwindings() == 0 {
+                self.begin_unwinding();
+            }
+            standing.unwinding.get() || standing.deliveries.get() > 0
+        } else {
+            // The question would always be answered with yes.
+            standing.unwinding.get()
+        }
+    }
+
+    /// A scope is opened here by a destructor, during unwinding: what unwinds in there counts from now on. What it was before is to be
+    /// given to [`leave_unwinding`](Self::leave_unwinding).
+    pub(crate) fn enter_unwinding(&self) -> u32 {
+        let share = self.share_of_unwindings();
+        self.standing.unwinding.set(false);
+        self.standing.inside_unwinding.replace(share)
+    }
+
+    /// That scope is closed.
+    pub(crate) fn leave_unwinding(&self, before: u32) {
+        self.standing.inside_unwinding.set(before);
+        self.standing.unwinding.set(true);
     }
 
     /// How much holds cancellation off; see the header.
@@ -307,22 +384,6 @@ pub(crate) fn begin_unwinding(frame: FrameRef, top: &FiberTop) {
     frame.raise(flag::HOLD_OFF);
 }
 
-fn is_still_unwinding(worker: &Worker, frame: FrameRef, standing: &Standing) -> bool {
-    if standing.inside_unwinding.get() {
-        // The question below would always be answered with yes.
-        return standing.unwinding.get();
-    }
-    // The flag is ours, the question the thread's: if nobody unwinds on this worker, this fiber does not either. (A neighbour
-    // that parked inside a destructor can make the answer a late yes, never an early no.)
-    if !std::thread::panicking() {
-        standing.unwinding.set(false);
-    } else if worker.parked_unwinding.get() == 0 {
-        // Somebody on this thread unwinds, and nobody who does is parked: it is this fiber, and the hook was not called for it.
-        begin_unwinding(frame, frame.top().expect("a running fiber has a stack"));
-    }
-    standing.unwinding.get()
-}
-
 /// How whatever runs here is being unwound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unwinding {
@@ -338,15 +399,11 @@ pub(crate) fn unwinding() -> Option<Unwinding> {
     let Some(here) = Here::new() else { return Some(Unwinding::Panicked(FiberId::NONE)) };
     // A fiber that was told to end and then panicked on its way counts as cancelled.
     let delivered = here.standing.deliveries.get() > 0 && here.flags() & flag::ANY_CANCEL != 0;
-    match here.fiber {
-        Some((worker, frame)) => {
-            if !is_still_unwinding(worker, frame, here.standing) && !here.standing.inside_unwinding.get() {
-                return None;
-            }
-            Some(if delivered { Unwinding::Cancelled } else { Unwinding::Panicked(FiberId::of(frame)) })
-        }
-        None => Some(if delivered { Unwinding::Cancelled } else { Unwinding::Panicked(FiberId::NONE) }),
+    if here.share_of_unwindings() == 0 {
+        return None;
     }
+    let fiber = here.fiber.map_or(FiberId::NONE, |(_, frame)| FiberId::of(frame));
+    Some(if delivered { Unwinding::Cancelled } else { Unwinding::Panicked(fiber) })
 }
 
 /// Suspends the running fiber, which may be unwinding (it is inside a destructor): its neighbours have to know, since
@@ -357,13 +414,11 @@ pub(crate) fn unwinding() -> Option<Unwinding> {
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal: usize) {
-    let standing = &frame.top().expect("a running fiber has a stack").standing;
-    let unwinding = is_still_unwinding(worker, frame, standing) || standing.inside_unwinding.get();
-    let counted = u32::from(unwinding);
-    worker.parked_unwinding.set(worker.parked_unwinding.get() + counted);
+    let share = Here::on(worker, frame).share_of_unwindings();
+    worker.parked_unwinding.set(worker.parked_unwinding.get() + share);
     // SAFETY: passed on.
     unsafe { worker.suspend(frame, signal) };
-    worker.parked_unwinding.set(worker.parked_unwinding.get() - counted);
+    worker.parked_unwinding.set(worker.parked_unwinding.get() - share);
 }
 
 /// On entry to a blocking call of a plain thread, which need not wait if `settled` says so; see [`Here::is_due_unless`]. Nobody cancels a

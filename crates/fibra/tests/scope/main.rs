@@ -17,6 +17,7 @@ mod join_halves_contended;
 mod join_set;
 mod matrix;
 mod not_started;
+mod neighbours_unwinding;
 mod scope_ends;
 mod shields;
 #[path = "../support/mod.rs"]
@@ -24,3 +25,5 @@ mod support;
 mod token_trees;
 #[path = "../support/tools.rs"]
 mod tools;
+#[path = "../support/unwinding.rs"]
+mod unwinding;
