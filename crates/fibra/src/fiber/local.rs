@@ -1,9 +1,11 @@
 //! The store behind fiber-locals: a small map from key to boxed value, one per fiber (or per plain thread).
 //!
 //! The key is the address of the `static` that declares the local. Values are boxed, so a reference to one survives the map
-//! growing. The map of a fiber hangs off the top of its stack and is dropped at its end, on its own stack.
+//! growing. The map of a fiber hangs off the top of its stack and is dropped at its end, on its own stack; that of a thread hangs off a
+//! thread-local (`scope::local`) and is dropped with the thread's other ones.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -29,10 +31,6 @@ pub(crate) struct LocalMap {
 }
 
 impl LocalMap {
-    pub(crate) const fn new() -> Self {
-        Self { slots: Vec::new() }
-    }
-
     /// The value of `key`, if it has been set or used.
     pub(crate) fn get(&self, key: usize) -> Option<*const dyn Any> {
         self.slots.iter().find(|slot| slot.key == key).map(|slot| &*slot.value as *const dyn Any)
@@ -110,23 +108,29 @@ pub(crate) fn drop_all(frame: &Frame, top: &FiberTop) {
 fn drop_all_slow(frame: &Frame, top: &FiberTop) {
     top.standing.shields.set(top.standing.shields.get() + 1);
     frame.raise(flag::HOLD_OFF);
+    drop_values(&top.locals);
+    top.standing.shields.set(top.standing.shields.get() - 1);
+}
+
+/// Drops the values of the map that `locals` points to, the one that was set last first, and then the map. Destructors find the
+/// others through `locals` as before, and may set new ones.
+pub(crate) fn drop_values(locals: &Cell<*mut ()>) {
     for _ in 0..MOST_DROPS {
-        // SAFETY: a map of this fiber's own, made by `scope::local`; borrowed for `pop`, which calls no user code.
-        let Some(value) = unsafe { top.locals.get().cast::<LocalMap>().as_mut() }.and_then(LocalMap::pop) else {
+        // SAFETY: a map of this fiber's or thread's own, made by `scope::local`; borrowed for `pop`, which calls no user code.
+        let Some(value) = unsafe { locals.get().cast::<LocalMap>().as_mut() }.and_then(LocalMap::pop) else {
             break;
         };
         if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(value))) {
             discard_payload(payload);
         }
     }
-    let map = top.locals.replace(ptr::null_mut()).cast::<LocalMap>();
+    let map = locals.replace(ptr::null_mut()).cast::<LocalMap>();
     if !map.is_null() {
-        // SAFETY: made with `Box::into_raw`, and off the fiber now.
+        // SAFETY: made with `Box::into_raw`, and off the fiber or thread now.
         let map = unsafe { Box::from_raw(map) };
         if !map.slots.is_empty() {
             // Dropping these would only make new ones: they are leaked.
             mem::forget(map);
         }
     }
-    top.standing.shields.set(top.standing.shields.get() - 1);
 }

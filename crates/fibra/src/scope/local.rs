@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::spawn::drop_quietly;
 use crate::fiber::frame::FrameRef;
-use crate::fiber::local::{CloneValue, Inherited, LocalMap};
+use crate::fiber::local::{CloneValue, Inherited, LocalMap, drop_values};
 use crate::fiber::top::FiberTop;
 use crate::sched::current;
 use crate::wait::cancel;
@@ -15,7 +15,11 @@ use crate::wait::cancel;
 /// Declares fiber-locals.
 ///
 /// Each fiber that uses one gets its own value, made by the initialiser on first use and dropped at the end of the fiber. With
-/// `inherit`, a fiber starts with a clone of its parent's value (which must be `Clone + Send`).
+/// `inherit`, a fiber starts with a clone of its parent's value (which must be `Clone + Send`). On plain threads each thread has its own.
+///
+/// Values are dropped in the reverse order of their first use. A destructor may use other ones: those that are gone are made anew, and
+/// dropped as well. (After its end, a thread drops its fiber-locals together with its thread-locals. If the destructor of a
+/// thread-local makes a value when that has been done, it is not dropped.)
 ///
 /// ```
 /// use std::cell::Cell;
@@ -81,24 +85,45 @@ impl<T: 'static> std::fmt::Debug for FiberLocal<T> {
 }
 
 thread_local! {
-    static THREAD: RefCell<LocalMap> = const { RefCell::new(LocalMap::new()) };
+    /// The map of a plain thread. Without a destructor, so that it can still be used while the values in it are dropped.
+    static THREAD: Cell<*mut ()> = const { Cell::new(std::ptr::null_mut()) };
+    static AT_THREAD_END: AtThreadEnd = const { AtThreadEnd };
+}
+
+/// Drops a thread's values when the thread ends.
+struct AtThreadEnd;
+
+impl Drop for AtThreadEnd {
+    fn drop(&mut self) {
+        THREAD.with(drop_values);
+    }
 }
 
 /// Calls `f` with the map of whatever runs here. `f` calls one method of the map and no user code.
 fn with_map<R>(f: impl FnOnce(&mut LocalMap) -> R) -> R {
     match current::fiber().and_then(|frame| frame.top()) {
-        Some(top) => {
-            let mut map = top.locals.get().cast::<LocalMap>();
-            if map.is_null() {
-                map = Box::into_raw(Box::default());
-                top.locals.set(map.cast());
-            }
-            // SAFETY: made above (or in `start`), freed in `fiber::local::drop_all` at the end of this very fiber; only the fiber
-            // itself touches it, and `f` does not come back here.
-            f(unsafe { &mut *map })
+        Some(top) => with_map_at(&top.locals, || (), f),
+        // A value that is made by a destructor of another thread-local, when the thread's own have been dropped already, is leaked.
+        None => {
+            let register = || {
+                let _ = AT_THREAD_END.try_with(|_| ());
+            };
+            THREAD.with(|locals| with_map_at(locals, register, f))
         }
-        None => THREAD.with_borrow_mut(f),
     }
+}
+
+#[inline]
+fn with_map_at<R>(locals: &Cell<*mut ()>, is_new: impl FnOnce(), f: impl FnOnce(&mut LocalMap) -> R) -> R {
+    let mut map = locals.get().cast::<LocalMap>();
+    if map.is_null() {
+        map = Box::into_raw(Box::default());
+        locals.set(map.cast());
+        is_new();
+    }
+    // SAFETY: made above (or in `adopt`), freed in `fiber::local::drop_values` at the end of this very fiber or thread; only the fiber
+    // (thread) itself touches it, and `f` does not come back here.
+    f(unsafe { &mut *map })
 }
 
 impl<T: 'static> FiberLocal<T> {

@@ -17,6 +17,7 @@ mod join_halves_contended;
 mod join_set;
 mod matrix;
 mod not_started;
+mod locals_on_threads;
 mod neighbours_unwinding;
 mod scope_ends;
 mod shields;
