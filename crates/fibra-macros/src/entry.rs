@@ -29,8 +29,17 @@ impl Flavour {
 
     fn options(self) -> &'static [&'static str] {
         match self {
-            Flavour::Main => &["workers", "max_workers", "stack_size", "name"],
-            Flavour::Test => &["workers", "max_workers", "stack_size", "name", "leak_timeout"],
+            Flavour::Main => &["workers", "max_workers", "stack_size", "name", "current_thread", "cancellation"],
+            Flavour::Test => &[
+                "workers",
+                "max_workers",
+                "stack_size",
+                "name",
+                "current_thread",
+                "cancellation",
+                "timeout",
+                "leak_timeout",
+            ],
         }
     }
 }
@@ -208,7 +217,9 @@ impl Function {
             .group(Delimiter::Brace, config.finish().into_iter())
             .punct(',');
         if flavour == Flavour::Test {
-            arguments.option(options.iter().find(|option| option.name == "leak_timeout")).punct(',');
+            for limit in ["timeout", "leak_timeout"] {
+                arguments.option(options.iter().find(|option| option.name == limit)).punct(',');
+            }
         }
         if flavour == Flavour::Main {
             arguments.ident("move");
@@ -253,7 +264,7 @@ fn returns_result(returns: &[TokenTree]) -> bool {
 
 // ---- The options --------------------------------------------------------------------------------------------------------
 
-/// One `name = expression`.
+/// One `name = expression`, with the expression brought to the type that is wanted.
 struct ConfigOption {
     name: String,
     value: Vec<TokenTree>,
@@ -282,11 +293,9 @@ fn parse_options(flavour: Flavour, options: TokenStream) -> Result<Vec<ConfigOpt
             );
             return Err(Misuse::at(name.span(), message));
         }
-        if flavour == Flavour::Main && text == "leak_timeout" {
-            return Err(Misuse::at(
-                name.span(),
-                "`leak_timeout` belongs to `#[fibra::test]`: a program waits for its fibers",
-            ));
+        if flavour == Flavour::Main && (text == "leak_timeout" || text == "timeout") {
+            let message = format!("`{text}` belongs to `#[fibra::test]`: a program waits for its fibers");
+            return Err(Misuse::at(name.span(), message));
         }
         if !flavour.options().contains(&text.as_str()) {
             let message = format!("unknown option `{text}`: `{}` knows {}", flavour.written(), listed(flavour));
@@ -294,6 +303,14 @@ fn parse_options(flavour: Flavour, options: TokenStream) -> Result<Vec<ConfigOpt
         }
         if parsed.iter().any(|earlier| earlier.name == text) {
             return Err(Misuse::at(name.span(), format!("option `{text}` is given twice")));
+        }
+        if text == "current_thread" {
+            if let [_, other, ..] = option {
+                return Err(Misuse::at(other.span(), "`current_thread` takes no value: write it alone"));
+            }
+            let yes = Ident::new("true", name.span());
+            parsed.push(ConfigOption { name: text, value: vec![yes.into()] });
+            continue;
         }
         let value = match option {
             [_, TokenTree::Punct(equals), value @ ..] if equals.as_char() == '=' && !value.is_empty() => value,
@@ -306,9 +323,74 @@ fn parse_options(flavour: Flavour, options: TokenStream) -> Result<Vec<ConfigOpt
             }
             [] => unreachable!("an option has a first token"),
         };
-        parsed.push(ConfigOption { name: text, value: value.to_vec() });
+        let value = match text.as_str() {
+            "name" => {
+                let mut into = Writer::new(Span::call_site());
+                into.path(&["core", "convert", "Into", "into"]);
+                into.group(Delimiter::Parenthesis, value.iter().cloned());
+                into.finish().into_iter().collect()
+            }
+            "timeout" | "leak_timeout" => duration(&text, value)?,
+            "cancellation" => cancellation(value)?,
+            _ => value.to_vec(),
+        };
+        parsed.push(ConfigOption { name: text, value });
+    }
+    if parsed.iter().any(|option| option.name == "current_thread") {
+        let of_workers = tokens.iter().find(|token| {
+            is_ident(Some(token), "workers") && parsed.iter().any(|option| option.name == "workers")
+                || is_ident(Some(token), "max_workers") && parsed.iter().any(|option| option.name == "max_workers")
+        });
+        if let Some(option) = of_workers {
+            let message = format!("`current_thread` means one worker, on the calling thread: remove `{option}`");
+            return Err(Misuse::at(option.span(), message));
+        }
     }
     Ok(parsed)
+}
+
+/// A length of time: a literal is a number of seconds, anything else is a `Duration` already.
+fn duration(option: &str, value: &[TokenTree]) -> Result<Vec<TokenTree>, Misuse> {
+    let advice = format!("`{option}` is a number of seconds, as in `{}`, or a `Duration`", example(option));
+    let literal = match value {
+        [TokenTree::Literal(literal)] => literal,
+        [TokenTree::Punct(minus), ..] if minus.as_char() == '-' => return Err(Misuse::at(minus.span(), advice)),
+        _ => return Ok(value.to_vec()),
+    };
+    let text = literal.to_string().replace('_', "");
+    let from = match (text.parse::<u64>(), text.parse::<f64>()) {
+        (Ok(_), _) => "from_secs",
+        // More than an age would be more than a `Duration` holds.
+        (_, Ok(seconds)) if seconds.is_finite() && seconds < 1e15 => "from_secs_f64",
+        _ => return Err(Misuse::at(literal.span(), advice)),
+    };
+    if option == "timeout" && text.parse::<f64>() == Ok(0.0) {
+        let message = format!("a test that may take no time always fails: {advice}");
+        return Err(Misuse::at(literal.span(), message));
+    }
+    let mut out = Writer::new(Span::call_site());
+    out.path(&["core", "time", "Duration", from]).group(Delimiter::Parenthesis, value.iter().cloned());
+    Ok(out.finish().into_iter().collect())
+}
+
+/// How cancellation reaches fibers, by name.
+fn cancellation(value: &[TokenTree]) -> Result<Vec<TokenTree>, Misuse> {
+    const ADVICE: &str = "write `cancellation = \"cooperative\"` or `cancellation = \"unwind\"`";
+    let [TokenTree::Literal(literal)] = value else {
+        let span = value.first().map_or_else(Span::call_site, TokenTree::span);
+        return Err(Misuse::at(span, ADVICE));
+    };
+    let variant = match literal.to_string().as_str() {
+        "\"cooperative\"" => "Cooperative",
+        "\"unwind\"" => "Unwind",
+        other => {
+            let message = format!("there is no cancellation {other}: {ADVICE}");
+            return Err(Misuse::at(literal.span(), message));
+        }
+    };
+    let mut out = Writer::new(Span::call_site());
+    out.path(&["fibra", "Cancellation", variant]);
+    Ok(out.finish().into_iter().collect())
 }
 
 fn listed(flavour: Flavour) -> String {
@@ -322,37 +404,21 @@ fn example(option: &str) -> &'static str {
         "max_workers" => "max_workers = 8",
         "stack_size" => "stack_size = 64 * 1024",
         "name" => "name = \"api\"",
+        "current_thread" => "current_thread",
+        "cancellation" => "cancellation = \"cooperative\"",
+        "timeout" => "timeout = 30",
         _ => "leak_timeout = 10",
     }
 }
 
 impl Writer {
-    /// `None`, or `Some(..)` of the option's expression brought to the type of its field.
+    /// `None`, or `Some(..)` of the option's value.
     fn option(&mut self, option: Option<&ConfigOption>) -> &mut Self {
-        let Some(ConfigOption { name, value }) = option else {
-            return self.path(&["core", "option", "Option", "None"]);
-        };
-        let mut inside = Writer::new(Span::call_site());
-        let whole_seconds = match value.as_slice() {
-            [TokenTree::Literal(literal)] => {
-                let text = literal.to_string();
-                text.starts_with(|first: char| first.is_ascii_digit()) && !text.contains('.')
-            }
-            _ => false,
-        };
-        match name.as_str() {
-            "name" => {
-                inside.path(&["core", "convert", "Into", "into"]);
-                inside.group(Delimiter::Parenthesis, value.iter().cloned());
-            }
-            "leak_timeout" if whole_seconds => {
-                inside.path(&["core", "time", "Duration", "from_secs"]);
-                inside.group(Delimiter::Parenthesis, value.iter().cloned());
-            }
-            _ => {
-                inside.trees(value);
-            }
+        match option {
+            None => self.path(&["core", "option", "Option", "None"]),
+            Some(option) => self
+                .path(&["core", "option", "Option", "Some"])
+                .group(Delimiter::Parenthesis, option.value.iter().cloned()),
         }
-        self.path(&["core", "option", "Option", "Some"]).group(Delimiter::Parenthesis, inside.finish().into_iter())
     }
 }

@@ -26,7 +26,17 @@ use entry::Flavour;
 /// The calling thread becomes worker 0, as with `fibra::run`. Returning `Err` or panicking cancels the root scope; the
 /// function returns when every fiber of it has ended.
 ///
-/// Options: `workers = 4`, `max_workers = 8`, `stack_size = 64 * 1024`, `name = "api"`; each takes an expression.
+/// Options: `workers = 4`, `max_workers = 8`, `stack_size = 64 * 1024`, `name = "api"`, each of which takes an expression;
+/// `current_thread`, for one worker and no other thread; and `cancellation = "cooperative"`, which programs that are built with
+/// `panic = "abort"` have to say (`"unwind"` is what there is without it).
+///
+/// ```ignore
+/// #[fibra::main(current_thread, cancellation = "cooperative")]
+/// fn main() {
+///     let ended = fibra::spawn(|| fibra::is_cancelled()).join();
+///     assert!(matches!(ended, Ok(false)));
+/// }
+/// ```
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
     entry::expand(Flavour::Main, options, item)
@@ -35,13 +45,17 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// Runs a test as the root fiber of a fresh runtime.
 ///
 /// ```ignore
-/// #[fibra::test(workers = 2, leak_timeout = 10)]
+/// #[fibra::test(workers = 2, timeout = 30, leak_timeout = 10)]
 /// fn pairs_meet() { .. }
 /// ```
 ///
 /// Fibers that have not ended `leak_timeout` (5 seconds unless given) after the body returned are listed and fail the test.
 ///
-/// Options: those of `#[fibra::main]` and `leak_timeout`, a whole number of seconds or an expression of type `Duration`.
+/// With `timeout = 30`, a test that has not ended after so many seconds fails: all fibers are listed, with what they wait for, and then
+/// its body is cancelled. If it does not end then either (it computes, blocks its thread, or is behind a `shield`), the process is
+/// aborted after another `leak_timeout`, since nothing else could end the test.
+///
+/// Options: those of `#[fibra::main]`, and the two times: a number of seconds (`0.5` too), or an expression of type `Duration`.
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     entry::expand(Flavour::Test, options, item)

@@ -136,7 +136,37 @@ mod public {
     pub use crate::time::{RetryPolicy, retry, retry_async, retry_with, sleep, sleep_until};
     pub use crate::wait::cancel::{CancelReason, is_cancellation};
     pub use crate::wait::reason::WaitReason;
-    pub use fibra_macros::{main, test};
+
+    /// ```
+    /// // One worker, and no thread but the caller's. A program with `panic = "abort"` has to be cooperative.
+    /// #[fibra::main(current_thread, cancellation = "cooperative")]
+    /// fn main() {
+    ///     let counter = fibra::spawn(|| {
+    ///         let mut rounds = 0;
+    ///         while !fibra::is_cancelled() {
+    ///             fibra::yield_now();
+    ///             rounds += 1;
+    ///         }
+    ///         rounds
+    ///     });
+    ///     fibra::yield_now();
+    ///     counter.cancel();
+    ///     assert!(counter.join().is_ok_and(|rounds| rounds > 0));
+    /// }
+    /// ```
+    ///
+    pub use fibra_macros::main;
+
+    /// ```
+    /// #[fibra::test(timeout = 30)]
+    /// fn two_halves_are_a_whole() {
+    ///     let (left, right) = fibra::join(|| 21, || 21);
+    ///     assert_eq!(left + right, 42);
+    /// }
+    /// # fn main() {}
+    /// ```
+    ///
+    pub use fibra_macros::test;
 }
 #[cfg(not(any(loom, shuttle)))]
 pub use public::*;

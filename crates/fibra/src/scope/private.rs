@@ -1,11 +1,18 @@
 //! What the macros expand to. Not public API: it may change with every release.
 
 use std::panic::Location;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::config::RuntimeBuilder;
+use super::builder::ScopeBuilder;
+use super::config::{Cancellation, RuntimeBuilder};
 use super::runtime::run_on;
+use super::token::CancelToken;
 use crate::observe::report;
+use crate::prim::say;
+use crate::prim::sync::{Condvar, Mutex};
+use crate::prim::thread::{self, JoinHandle};
+use crate::time::Instant;
 
 /// Options of the attribute macros.
 #[derive(Debug, Default)]
@@ -18,6 +25,10 @@ pub struct Config {
     pub stack_size: Option<usize>,
     /// `name = ..`
     pub name: Option<String>,
+    /// `current_thread`
+    pub current_thread: Option<bool>,
+    /// `cancellation = ..`
+    pub cancellation: Option<Cancellation>,
 }
 
 impl Config {
@@ -34,6 +45,12 @@ impl Config {
         }
         if let Some(name) = self.name {
             builder = builder.name(name);
+        }
+        if self.current_thread == Some(true) {
+            builder = builder.current_thread();
+        }
+        if let Some(cancellation) = self.cancellation {
+            builder = builder.cancellation(cancellation);
         }
         builder
     }
@@ -58,14 +75,86 @@ where
     run_on(config.builder(), Location::caller(), f, failed, None)
 }
 
-/// `#[fibra::test]`: like `main`, but fibers that outlive the test function by `leak_timeout` are listed and fail the test.
+/// `#[fibra::test]`: like `main`, but fibers that outlive the test function by `leak_timeout` are listed and fail the test; and so does one
+/// that takes longer than `timeout`.
 #[track_caller]
-pub fn run_test<F, T>(config: Config, leak_timeout: Option<Duration>, f: F, failed: fn(&T) -> bool) -> T
+pub fn run_test<F, T>(
+    config: Config,
+    timeout: Option<Duration>,
+    leak_timeout: Option<Duration>,
+    f: F,
+    failed: fn(&T) -> bool,
+) -> T
 where
     F: FnOnce() -> T,
 {
     let leak_timeout = leak_timeout.unwrap_or(Duration::from_secs(5));
-    run_on(config.builder(), Location::caller(), f, failed, Some(leak_timeout))
+    let site = Location::caller();
+    let Some(limit) = timeout else { return run_on(config.builder(), site, f, failed, Some(leak_timeout)) };
+    let too_long = CancelToken::new();
+    let _watch = Watch::start(limit, leak_timeout, too_long.clone());
+    let within = || match ScopeBuilder::new().token(too_long).run(|_| f()) {
+        Ok(value) => value,
+        Err(_) => panic!("the test did not end within {limit:?} (timeout); what its fibers waited for is listed above"),
+    };
+    run_on(config.builder(), site, within, failed, Some(leak_timeout))
+}
+
+/// A thread that ends a test which takes too long; called off when dropped. A thread and not a timer: the worker may be what hangs.
+struct Watch {
+    called_off: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    fn start(limit: Duration, grace: Duration, too_long: CancelToken) -> Self {
+        let called_off = Arc::new((Mutex::new(false), Condvar::new()));
+        let watched = called_off.clone();
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        let watch = move || {
+            if is_called_off(&watched, limit) {
+                return;
+            }
+            say(format_args!("fibra: {test} did not end within {limit:?} (timeout)"));
+            report::dump();
+            too_long.cancel();
+            if is_called_off(&watched, grace) {
+                return;
+            }
+            say(format_args!(
+                "fibra: {test} was cancelled and has still not ended after another {grace:?} (leak_timeout): it \
+                 computes, blocks its thread, or cannot be cancelled where it waits. Nothing else can end it, so the \
+                 process is aborted"
+            ));
+            report::dump();
+            std::process::abort();
+        };
+        let thread = thread::start("fibra-timeout".to_owned(), watch);
+        Self { called_off, thread: Some(thread.expect("a test with a timeout needs a thread")) }
+    }
+}
+
+/// Waits until the test has ended; not longer than this.
+fn is_called_off((off, changed): &(Mutex<bool>, Condvar), limit: Duration) -> bool {
+    let until = Instant::after(limit);
+    let mut off = off.lock();
+    loop {
+        let now = Instant::now();
+        if *off || now >= until {
+            return *off;
+        }
+        off = changed.wait_timeout(off, until - now);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        *self.called_off.0.lock() = true;
+        self.called_off.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 /// For tests: as if std's count of panics could not be found. To be called before the first runtime is built.

@@ -70,3 +70,9 @@ fn crawl_stops_at_its_deadline() {
     let text = run("crawl", &["1000000", "100"]);
     assert!(text.contains("of 1000000 pages seen") && text.contains("0 connections left open"), "{text}");
 }
+
+#[test]
+fn cooperative_cancellation_is_only_observed() {
+    let text = run("cooperative", &[]);
+    assert!(text.contains("a time-out waits for what is in it"), "{text}");
+}

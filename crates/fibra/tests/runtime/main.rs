@@ -41,6 +41,7 @@ mod start_stop;
 mod jobs_join_jobs;
 mod names;
 mod letting_others_run;
+mod entry_options;
 mod panics_name_the_fiber;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,103 @@
+//! `#[fibra::main(current_thread)]`, `#[fibra::main(cancellation = "cooperative")]` and `#[fibra::test(timeout = ..)]`.
+
+use std::time::Duration;
+
+use crate::support;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+#[fibra::main(current_thread)]
+fn on_this_thread() -> usize {
+    let here = std::thread::current().id();
+    let fibers: Vec<_> = (0..10).map(|_| fibra::spawn(|| std::thread::current().id())).collect();
+    assert!(fibers.into_iter().all(|fiber| fiber.join().unwrap() == here));
+    support::threads()
+}
+
+#[test]
+fn a_main_on_the_current_thread_starts_no_other() {
+    const NAME: &str = "entry_options::a_main_on_the_current_thread_starts_no_other";
+    let _watchdog = support::watchdog(100);
+    if support::is_child(NAME) {
+        let before = support::threads();
+        assert_eq!(on_this_thread(), before);
+        return;
+    }
+    let ended = support::rerun_self(NAME, &[]);
+    assert!(ended.status.success(), "{ended:?}");
+}
+
+#[fibra::main(cancellation = "cooperative", workers = 1)]
+fn cooperatively() -> bool {
+    let (begun, has_begun) = fibra::channel::unbounded();
+    let sleeper = fibra::spawn(move || {
+        begun.send(()).unwrap();
+        while !fibra::is_cancelled() {
+            fibra::sleep(Duration::from_millis(1));
+        }
+        fibra::sleep(Duration::from_millis(1));
+        "went on"
+    });
+    has_begun.recv().unwrap();
+    sleeper.cancel();
+    sleeper.join().is_ok_and(|said| said == "went on")
+}
+
+#[fibra::main(cancellation = "unwind", workers = 1)]
+fn by_unwinding() -> bool {
+    let sleeper = fibra::spawn(|| fibra::sleep(LONG));
+    sleeper.cancel();
+    sleeper.join().is_err_and(|error| error.is_cancelled())
+}
+
+#[test]
+fn a_main_says_how_cancellation_arrives() {
+    let _watchdog = support::watchdog(60);
+    assert!(cooperatively());
+    assert!(by_unwinding());
+}
+
+#[fibra::test(timeout = 600, workers = 1, leak_timeout = 1.5)]
+fn a_test_that_ends_in_time_passes() -> Result<(), fibra::JoinError> {
+    fibra::spawn(|| fibra::sleep(Duration::from_millis(1))).join()
+}
+
+#[fibra::test(timeout = Duration::from_secs(600))]
+#[should_panic(expected = "the panic of the body")]
+fn a_test_that_panics_in_time_panics() {
+    panic!("the panic of the body");
+}
+
+#[fibra::test(timeout = 0.2)]
+#[ignore = "takes too long on purpose: run by the one below"]
+fn hangs() {
+    let _waiter = fibra::Builder::new().name("the one that waits").spawn(|| fibra::sleep(LONG)).unwrap();
+    fibra::scope(|s| {
+        s.spawn(|| fibra::sleep(LONG));
+    });
+}
+
+#[test]
+fn a_test_that_takes_too_long_lists_its_fibers_and_fails() {
+    let _watchdog = support::watchdog(100);
+    let ended = support::rerun_self("entry_options::hangs", &[("RUST_BACKTRACE", "0")]);
+    assert_eq!(ended.status.code(), Some(101), "{ended:?}");
+    assert!(ended.stdout.contains("entry_options::hangs ... FAILED"), "{ended:?}");
+    assert!(ended.stderr.contains("did not end within 200ms (timeout)"), "{ended:?}");
+    assert!(ended.stderr.contains("\"the one that waits\": sleeping"), "{ended:?}");
+    assert!(ended.stderr.contains("scope"), "{ended:?}");
+}
+
+#[fibra::test(timeout = 0.2, leak_timeout = 0.2)]
+#[ignore = "cannot be ended on purpose: run by the one below"]
+fn blocks_its_thread() {
+    std::thread::sleep(LONG);
+}
+
+#[test]
+fn a_test_that_cannot_be_cancelled_ends_the_process() {
+    let _watchdog = support::watchdog(100);
+    let ended = support::rerun_self("entry_options::blocks_its_thread", &[]);
+    assert_eq!(ended.signal(), Some(libc::SIGABRT), "{ended:?}");
+    assert!(ended.stderr.contains("has still not ended after another 200ms (leak_timeout)"), "{ended:?}");
+}
