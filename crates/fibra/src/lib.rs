@@ -137,6 +137,8 @@ mod public {
     pub use crate::wait::cancel::{CancelReason, is_cancellation};
     pub use crate::wait::reason::WaitReason;
 
+    /// The entry of a program that runs on a fiber.
+    ///
     /// ```
     /// // One worker, and no thread but the caller's. A program with `panic = "abort"` has to be cooperative.
     /// #[fibra::main(current_thread, cancellation = "cooperative")]
@@ -157,6 +159,8 @@ mod public {
     ///
     pub use fibra_macros::main;
 
+    /// A test that runs on a fiber, and fails for what it leaves behind.
+    ///
     /// ```
     /// #[fibra::test(timeout = 30)]
     /// fn two_halves_are_a_whole() {

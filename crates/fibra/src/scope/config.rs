@@ -219,7 +219,8 @@ impl RuntimeBuilder {
         guard_kind_from_env().map_err(invalid)?;
         if cfg!(panic = "abort") && self.cancellation == Cancellation::Unwind {
             let text = "this program is built with panic = \"abort\", so cancellation cannot unwind a fiber: \
-                        build the runtime with .cancellation(Cancellation::Cooperative)";
+                        build the runtime with .cancellation(Cancellation::Cooperative), or the program with \
+                        #[fibra::main(cancellation = \"cooperative\")]";
             return Err(io::Error::new(io::ErrorKind::Unsupported, format!("fibra: {text}")));
         }
         if flag_from_env("FIBRA_SPEC_ASSERT")?.unwrap_or(false) {
