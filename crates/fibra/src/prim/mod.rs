@@ -13,7 +13,7 @@ pub(crate) mod cell;
 pub(crate) mod clock;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod panics;
 pub(crate) mod random;
 pub(crate) mod spin;

@@ -78,7 +78,7 @@ pub(crate) fn hide() {
 
 fn address_here() -> Address {
     static PLACE: OnceLock<Option<Place>> = OnceLock::new();
-    if cfg!(any(panic = "abort", loom, shuttle)) {
+    if cfg!(panic = "abort") {
         return Address::NotThere;
     }
     let Some(place) = *PLACE.get_or_init(find) else { return Address::NotThere };
@@ -196,7 +196,7 @@ fn blocks() -> Vec<Block> {
     Vec::new()
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
 mod tests {
     use super::{count, while_unwinding};
 

@@ -141,7 +141,7 @@ fn without_the_panic(backtrace: &str) -> String {
     text
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
 mod tests {
     use super::without_the_panic;
 
