@@ -205,7 +205,8 @@ pub(crate) fn rerun_self(test: &str, variables: &[(&str, &str)]) -> Ended {
     let mut child = command.spawn().expect("the binary can be started again");
     let stdout = collect(child.stdout.take());
     let stderr = collect(child.stderr.take());
-    let status = wait(&mut child, Duration::from_secs(60 * SLOWDOWN));
+    // Longer than the watchdogs of the children, which say more; far longer than a child takes on a loaded machine.
+    let status = wait(&mut child, Duration::from_secs(200 * SLOWDOWN));
     let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
     let Some(status) = status else {
         panic!("the child for {test} did not end by itself\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
