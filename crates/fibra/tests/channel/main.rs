@@ -10,17 +10,25 @@ mod cancelled;
 mod channels;
 mod closing;
 mod every_way_at_once;
+mod from_crossbeam;
 mod ledger;
 mod linearizable;
 mod misuse;
 mod order_and_hand_off;
+mod panicking_values;
+mod parked_selects_are_fair;
 mod permits_and_overflow;
 mod permits_given_up;
 mod programs;
 mod reentrant_wakers;
+mod rendezvous_kinds;
+mod rendezvous_looks;
+mod rendezvous_meetings;
+mod select_constants;
 mod select_dynamic;
 mod select_macro;
 mod select_moves;
+mod select_temporaries;
 mod spec;
 #[path = "../support/mod.rs"]
 mod support;
@@ -28,19 +36,3 @@ mod timed;
 #[path = "../support/tools.rs"]
 mod tools;
 mod waiting_futures;
-
-mod from_crossbeam;
-mod select_constants;
-mod select_temporaries;
-#[path = "../support/channels.rs"]
-mod channels;
-#[path = "../support/mod.rs"]
-mod support;
-#[path = "../support/tools.rs"]
-mod tools;
-
-mod panicking_values;
-mod parked_selects_are_fair;
-mod rendezvous_kinds;
-mod rendezvous_looks;
-mod rendezvous_meetings;

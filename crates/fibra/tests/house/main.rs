@@ -5,8 +5,10 @@
 #![cfg(not(any(loom, shuttle)))]
 
 mod compile_fail;
+mod contents_lists;
 mod examples;
 mod internals;
+mod readme_dependency;
 #[cfg(not(any(fibra_asan, fibra_tsan)))] // Read by modules that are left out there.
 mod source;
 mod spec_coverage;

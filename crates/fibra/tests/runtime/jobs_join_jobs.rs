@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use fibra::time::Instant;
 use fibra::{JoinSet, Runtime, blocking, spawn_blocking};
 
 use crate::support;
@@ -68,7 +69,7 @@ fn a_panic_in_a_joined_job_is_the_joiners() {
     one_thread().run(|| {
         let error = blocking(|| {
             let job = spawn_blocking(|| std::panic::resume_unwind(Box::new("no luck")));
-            job.join().map(|()| ()).unwrap_err()
+            job.join().unwrap_err()
         });
         assert!(error.is_panic() && error.message() == "no luck", "{error}");
     });

@@ -15,10 +15,10 @@ mod join;
 mod join_halves;
 mod join_halves_contended;
 mod join_set;
-mod matrix;
-mod not_started;
 mod locals_on_threads;
+mod matrix;
 mod neighbours_unwinding;
+mod not_started;
 mod scope_ends;
 mod shields;
 #[path = "../support/mod.rs"]

@@ -1,6 +1,5 @@
 //! What README.md says about using fibra works outside of the repository: its dependency, as written there, with its first program.
-//! Apart from the other tests because it runs cargo.
-#![cfg(not(any(loom, shuttle, fibra_asan, fibra_tsan)))] // A program of its own: built once, in the ordinary way.
+#![cfg(not(any(fibra_asan, fibra_tsan)))] // A program of its own: built once, in the ordinary way.
 #![cfg(not(any(fibra_context = "corosensei", fibra_context = "thread")))] // Likewise.
 
 use std::path::{Path, PathBuf};

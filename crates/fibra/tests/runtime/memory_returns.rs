@@ -1,18 +1,14 @@
 //! What a flood of fibers or messages took goes back to the system within seconds, and then nothing ticks.
 //!
-//! A program of its own: it measures the memory of the whole process, so each test runs in a child process, where nothing else runs.
-#![cfg(not(any(loom, shuttle, fibra_asan, fibra_tsan)))] // The sanitizers keep freed memory, and their threads use time.
-
-mod support;
-#[path = "support/tools.rs"]
-mod tools;
+//! The memory of the whole process is measured, so each test runs in a child process, where nothing else runs.
+#![cfg(not(any(fibra_asan, fibra_tsan)))] // The sanitizers keep freed memory, and their threads use time.
 
 use std::time::Duration;
 
+use crate::support::{cpu_time, eventually, is_child, rerun_self, rss, thread_names, threads, watchdog};
+use crate::tools::{many, stacks};
 use fibra::Runtime;
 use fibra::time::Instant;
-use support::{cpu_time, eventually, is_child, rerun_self, rss, thread_names, threads, watchdog};
-use tools::{many, stacks};
 
 const MIB: u64 = 1 << 20;
 /// What may stay: caches of the workers, a few batches in the depots, and what the allocator keeps for itself.
