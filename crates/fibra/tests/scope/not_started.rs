@@ -43,12 +43,12 @@ fn a_scope_fails_whose_child_was_refused() {
         says_why(&panic_of(|| fibra::scope(|s| drop(s.spawn(child)))));
         says_why(&panic_of(|| fibra::scope(|s| drop(s.spawn_local(child)))));
         says_why(&panic_of(|| fibra::scope(|s| drop(s.spawn_future(async { child() })))));
-        says_why(&panic_of(|| fibra::try_scope(|s| Ok::<_, ()>(drop(s.spawn(|| Ok(child())))))));
-        says_why(&panic_of(|| fibra::try_scope(|s| Ok::<_, ()>(drop(s.spawn_local(|| Ok(child())))))));
+        says_why(&panic_of(|| fibra::try_scope(|s| Ok::<_, ()>(s.spawn(|| Ok(child())).is_finished()))));
+        says_why(&panic_of(|| fibra::try_scope(|s| Ok::<_, ()>(s.spawn_local(|| Ok(child())).is_finished()))));
         let text = panic_of(|| fibra::scope(|s| (0..3).for_each(|_| drop(s.spawn(child)))));
         assert!(text.contains("3 fibers"), "{text}");
         assert_eq!(Scope::builder().run(|s| drop(s.spawn(child))), Err(ScopeError::NotStarted));
-        let outcome = Scope::builder().try_run(|s| Ok::<_, &str>(drop(s.spawn(|| Ok(child())))));
+        let outcome = Scope::builder().try_run(|s| Ok::<_, &str>(s.spawn(|| Ok(child())).is_finished()));
         assert_eq!(outcome, Err(TryScopeError::NotStarted));
         assert!(outcome.unwrap_err().to_string().contains("max_fibers"));
         assert_eq!(ran.load(SeqCst), 0);
@@ -180,7 +180,7 @@ fn a_scope_of_a_plain_thread_fails_too() {
         fibra::sleep(LONG);
     });
     assert_eq!(waits, Err(ScopeError::NotStarted));
-    assert_eq!(fibra::scope(|s| s.spawn(|| ()).join().is_err()), true);
+    assert!(fibra::scope(|s| s.spawn(|| ()).join().is_err()));
     filler.cancel();
 }
 
