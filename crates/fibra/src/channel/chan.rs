@@ -220,19 +220,19 @@ impl<T> Chan<T> {
         self.lock_raw();
         // SAFETY: the lock is held.
         let popped = self.state.with_mut(|state| unsafe { (*state).pop() });
-        let mut spare = false;
-        let value = popped.map(|(value, hints)| {
-            // Relaxed: see `hints`.
-            self.hints.store(hints, Ordering::Relaxed);
-            spare = hints & hint::SPARE != 0;
-            value
-        });
+        let Some((value, hints)) = popped else {
+            self.lock.unlock();
+            order::leave();
+            return None;
+        };
+        // Relaxed: see `hints`.
+        self.hints.store(hints, Ordering::Relaxed);
         self.lock.unlock();
         order::leave();
-        if spare {
+        if hints & hint::SPARE != 0 {
             self.free_spare();
         }
-        value
+        Some(value)
     }
 
     /// Frees the memory of a buffer that was emptied, without the lock.
