@@ -60,6 +60,7 @@ pub(crate) mod reason;
 mod receiver;
 mod sender;
 mod settle;
+pub(crate) mod spot;
 pub(crate) mod state;
 mod timed;
 pub(crate) mod waits;

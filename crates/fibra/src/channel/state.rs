@@ -29,6 +29,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use super::reason::CloseReason;
+use super::spot::Spot;
 use super::timed::Timed;
 use crate::prim::bug::seeded_bug;
 use crate::wait::node::{Node, WaitList, WaiterRef};
@@ -75,32 +76,6 @@ pub(crate) mod hint {
 /// Bytes of buffer that a channel without a bound keeps when it is empty. What a flood needed beyond that is freed with its last message,
 /// and amortised by the flood. (With a bound the program has said how much there may be, and counts on sends that allocate nothing.)
 const KEPT_BYTES: usize = 64 << 10;
-
-/// Where in its queue a node is linked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Spot {
-    Back,
-    /// It was called, came and found nothing.
-    Front,
-    /// One of several arms on this channel, perhaps: at the back, with the same chance as those; see [`WaitList::push_shuffled`].
-    Shuffled(fn(usize) -> usize),
-}
-
-impl Spot {
-    /// # Safety
-    /// As [`WaitList::push_back`].
-    #[inline(always)]
-    pub(crate) unsafe fn link(self, list: &WaitList, node: &Node) {
-        // SAFETY: passed on.
-        unsafe {
-            match self {
-                Spot::Back => list.push_back(node),
-                Spot::Front => list.push_front(node),
-                Spot::Shuffled(choose) => list.push_shuffled(node, choose),
-            }
-        }
-    }
-}
 
 /// Somebody whose wait was just completed: to be set going when the lock is free.
 #[derive(Debug)]

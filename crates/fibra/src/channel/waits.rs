@@ -9,7 +9,8 @@ use std::panic::Location;
 
 use super::chan::{AfterPark, Chan, Tried};
 use super::reason::Side;
-use super::state::{Offered, Spot, State, Taken, hint, outcome, role};
+use super::spot::Spot;
+use super::state::{Offered, State, Taken, hint, outcome, role};
 use crate::wait::node::{Node, WaitList, WaiterRef};
 use crate::wait::park::{Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;

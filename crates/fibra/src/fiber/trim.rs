@@ -20,8 +20,11 @@
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::bug::seeded_bug;
 
+/// No pool is fat, as far as is known.
 const NONE: u32 = 0;
+/// A pool is fat, and a thread is to be started for it.
 const WANTED: u32 = 1;
+/// The trimmer exists, or is about to.
 const ON_DUTY: u32 = 2;
 
 /// Who looks after the pools. See the header.

@@ -4,7 +4,8 @@ use std::task::Waker;
 
 use crate::channel::chan::{Chan, Locked};
 use crate::channel::reason::Side;
-use crate::channel::state::{Offered, Peer, Spot, State, Taken, hint, outcome, role};
+use crate::channel::spot::Spot;
+use crate::channel::state::{Offered, Peer, State, Taken, hint, outcome, role};
 use crate::channel::waits::watch_list;
 use crate::prim::atomic::{AtomicU8, Ordering};
 use crate::wait::node::{Node, WaitList, WaiterRef};

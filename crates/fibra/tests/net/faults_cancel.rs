@@ -9,6 +9,7 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::JoinHandle;
@@ -191,6 +192,17 @@ fn watch(moment: Moment, mut own_switches: u64, seen: &Seen, has_ended: impl Fn(
     has_come
 }
 
+/// Tells the watcher that the server has ended, however that was: it drops its copy. (To ask its handle may let others run, and the watcher
+/// counts its own switches.)
+#[derive(Clone, Default)]
+struct Ended(Rc<()>);
+
+impl Ended {
+    fn has_come(&self) -> bool {
+        Rc::strong_count(&self.0) == 1
+    }
+}
+
 /// How many switches this worker has made, all of them into the fiber that asks.
 fn switches() -> u64 {
     Handle::current().metrics().switches
@@ -221,8 +233,15 @@ fn cancel_the_server(moment: Moment, before: &mut Option<usize>) -> bool {
     let serving = listener.clone();
     let was_cancelled = runtime.run(move || {
         let own = switches();
-        let server = fibra::spawn_local(move || serve(&serving, &Once));
-        watch(moment, own, &seen, || server.is_finished(), || server.cancel());
+        let ended = Ended::default();
+        let server = fibra::spawn_local({
+            let ended = ended.clone();
+            move || {
+                let _ended = ended;
+                serve(&serving, &Once);
+            }
+        });
+        watch(moment, own, &seen, || ended.has_come(), || server.cancel());
         match server.join() {
             Ok(()) => false,
             Err(error) => {
@@ -265,8 +284,15 @@ fn cancel_an_operation(moment: Moment, before: &mut Option<usize>) -> bool {
     let was_cancelled = runtime.run(move || {
         let manner = Arc::new(UntilDone { token: fibra::sync::Mutex::new(CancelToken::new()) });
         let (own, serving) = (switches(), manner.clone());
-        let server = fibra::spawn_local(move || serve(&listener, &*serving));
-        let come = watch(moment, own, &seen, || server.is_finished(), || manner.token.lock().cancel());
+        let ended = Ended::default();
+        let server = fibra::spawn_local({
+            let ended = ended.clone();
+            move || {
+                let _ended = ended;
+                serve(&listener, &*serving);
+            }
+        });
+        let come = watch(moment, own, &seen, || ended.has_come(), || manner.token.lock().cancel());
         server.join().unwrap();
         come
     });

@@ -16,7 +16,7 @@ fn on_this_thread() -> usize {
 
 #[test]
 fn a_main_on_the_current_thread_starts_no_other() {
-    const NAME: &str = "entry_options::a_main_on_the_current_thread_starts_no_other";
+    const NAME: &str = "a_main_on_the_current_thread_starts_no_other";
     let _watchdog = support::watchdog(100);
     if support::is_child(NAME) {
         let before = support::threads();
@@ -80,9 +80,9 @@ fn hangs() {
 #[test]
 fn a_test_that_takes_too_long_lists_its_fibers_and_fails() {
     let _watchdog = support::watchdog(100);
-    let ended = support::rerun_self("entry_options::hangs", &[("RUST_BACKTRACE", "0")]);
+    let ended = support::rerun_self("hangs", &[("RUST_BACKTRACE", "0")]);
     assert_eq!(ended.status.code(), Some(101), "{ended:?}");
-    assert!(ended.stdout.contains("entry_options::hangs ... FAILED"), "{ended:?}");
+    assert!(ended.stdout.contains("hangs ... FAILED"), "{ended:?}");
     assert!(ended.stderr.contains("did not end within 200ms (timeout)"), "{ended:?}");
     assert!(ended.stderr.contains("\"the one that waits\": sleeping"), "{ended:?}");
     assert!(ended.stderr.contains("scope"), "{ended:?}");
@@ -97,7 +97,7 @@ fn blocks_its_thread() {
 #[test]
 fn a_test_that_cannot_be_cancelled_ends_the_process() {
     let _watchdog = support::watchdog(100);
-    let ended = support::rerun_self("entry_options::blocks_its_thread", &[]);
+    let ended = support::rerun_self("blocks_its_thread", &[]);
     assert_eq!(ended.signal(), Some(libc::SIGABRT), "{ended:?}");
     assert!(ended.stderr.contains("has still not ended after another 200ms (leak_timeout)"), "{ended:?}");
 }

@@ -35,7 +35,6 @@ fn limit(to: u64) {
 /// In a child: tries `operation` with so much room and then a little more, until it says that it has had its thread.
 #[track_caller]
 fn with_hardly_any_room(test: &str, mut operation: impl FnMut() -> bool) {
-    let test = &format!("late_threads::{test}");
     if !is_child(test) {
         // One heap for all threads, with something to spare: an allocation that fails ends the process.
         let ended = rerun_self(test, &[("MALLOC_ARENA_MAX", "1"), ("MALLOC_TOP_PAD_", "4194304")]);

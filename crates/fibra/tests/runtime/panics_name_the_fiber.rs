@@ -4,8 +4,8 @@
 
 use crate::support;
 
-const NAMED: &str = "panics_name_the_fiber::a_named_fiber_is_named";
-const HOOKED: &str = "panics_name_the_fiber::the_hook_of_the_program_is_called";
+const NAMED: &str = "a_named_fiber_is_named";
+const HOOKED: &str = "the_hook_of_the_program_is_called";
 
 /// A fiber of that name, and one without, panic.
 fn panic_twice() {

@@ -166,7 +166,7 @@ fn a_reading_that_another_local_fiber_ends_is_over() {
 // Whether it is a mistake is not certain, since another part of the same future may let go; so it goes on, and is said.
 #[test]
 fn a_lock_that_is_awaited_by_its_holder_is_reported() {
-    const TEST: &str = "waiting_for_oneself::a_lock_that_is_awaited_by_its_holder_is_reported";
+    const TEST: &str = "a_lock_that_is_awaited_by_its_holder_is_reported";
     if is_child(TEST) {
         return awaits_its_own_locks();
     }

@@ -423,7 +423,8 @@ fn backtraces_end_and_name_the_fiber<S: Switch>() {
         let traces = a_function_of_the_fiber(inside);
         for trace in &traces {
             assert!(trace.contains("a_function_of_the_fiber"), "{trace}");
-            assert!(trace.contains("Fiber<S>::entry") || trace.contains("::entry"), "{trace}");
+            // With line tables alone, names have no path.
+            assert!(trace.contains("::entry") || trace.contains(" entry<"), "{trace}");
             assert!(trace.lines().count() < 200, "{trace}");
         }
         1
