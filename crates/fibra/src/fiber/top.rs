@@ -157,8 +157,8 @@ impl Frame {
     /// The top record of a started fiber. Only for the fiber itself, its worker, or a census.
     #[inline(always)]
     pub(crate) fn top(&self) -> Option<&FiberTop> {
-        // Relaxed: the callers named above are ordered with the worker that set it.
-        let stack = self.stack.load(Ordering::Relaxed);
+        // Acquire: pairs with the release in `bind_stack`; a census on another thread sees the record initialised.
+        let stack = self.stack.load(Ordering::Acquire);
         // SAFETY: stack tops are never unmapped while a frame points to them (large ones only under the census lock).
         unsafe { stack.as_ref() }.map(FiberTop::of)
     }

@@ -409,9 +409,10 @@ impl Worker {
         // SAFETY: the frame is RUNNING and ours.
         frame.context.with_mut(|slot| unsafe { *slot = Context::from_bits(stack.saved_context().get()) });
         FiberTop::of(record).clean();
-        // Relaxed, both: this worker's own; others look under the census lock.
+        // Relaxed: this worker's own; a census takes it as it comes.
         frame.home.store(self.index as u32, Ordering::Relaxed);
-        frame.stack.store(stack.into_raw().as_ptr(), Ordering::Relaxed);
+        // Release: pairs with the acquire in `Frame::top`; whoever finds the stack finds its record initialised.
+        frame.stack.store(stack.into_raw().as_ptr(), Ordering::Release);
         self.link_started(frame);
         #[cfg(feature = "unstable-migration")]
         self.register_wanderer(frame);

@@ -40,6 +40,9 @@ pub(crate) fn trim_depot(budget: usize) -> usize {
     for (warm, cold) in WARM.iter().zip(&COLD) {
         let most = budget.saturating_sub(trimmed).div_ceil(BATCH);
         for mut batch in warm.take_idle(KEEP, most) {
+            // A census that found one of these on a frame, before that let it go, may still read its record. One that begins after this
+            // finds it on none.
+            drop(crate::fiber::CENSUS.lock());
             let stacks: Vec<Stack> = std::iter::from_fn(|| batch.pop()).collect();
             // The contexts lie in that memory, and may own something besides.
             stacks.iter().for_each(Stack::retire);
