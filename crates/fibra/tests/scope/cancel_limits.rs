@@ -356,11 +356,12 @@ fn a_neighbour_of_a_destructor_that_blocks_is_cancelled_as_usual() {
 fn a_destructor_may_open_a_scope() {
     let _watchdog = support::watchdog(60);
     for panics in [false, true] {
-        let steps = AtomicUsize::new(0);
+        let (steps, has_begun) = (AtomicUsize::new(0), AtomicBool::new(false));
         one_worker().run(|| {
             let caught = catch_unwind(AssertUnwindSafe(|| {
                 fibra::scope(|s| {
                     s.spawn(|| {
+                        has_begun.store(true, SeqCst);
                         let _tidy = OnDrop(|| {
                             let sum = fibra::scope(|inner| {
                                 let children = [1, 2, 3].map(|n| {
@@ -389,6 +390,10 @@ fn a_destructor_may_open_a_scope() {
                         }
                         fibra::sleep(LONG);
                     });
+                    // One that has not begun would not run at all.
+                    while !has_begun.load(SeqCst) {
+                        fibra::yield_now();
+                    }
                     fibra::sleep(Duration::from_micros(100));
                     s.cancel();
                 });

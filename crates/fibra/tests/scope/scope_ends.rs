@@ -234,11 +234,13 @@ fn a_timeout_works_inside_a_shield_which_holds_the_rest_off() {
 fn tokens_cancel_scopes_and_say_why() {
     fibra::run(|| {
         let token = CancelToken::new();
+        let (begins, begun) = unbounded();
         let outcome = fibra::scope(|s| {
             let child = token.child();
             let handle = s.spawn(|| {
                 Scope::builder().token(child).run(|s| {
                     s.spawn(|| {
+                        begins.send(()).unwrap();
                         fibra::select! {
                             cancelled() -> why => assert_eq!(why, CancelReason::from("enough")),
                         }
@@ -248,7 +250,8 @@ fn tokens_cancel_scopes_and_say_why() {
                     }
                 })
             });
-            fibra::sleep(Duration::from_millis(2));
+            // What was cancelled before it began would not run at all.
+            begun.recv().unwrap();
             token.cancel_with("enough");
             handle.join().unwrap()
         });
@@ -267,12 +270,14 @@ fn draining_reaches_nested_scopes_and_is_followed_by_cancellation() {
             s.spawn(|| {
                 fibra::scope(|inner| {
                     inner.spawn(|| {
+                        tx.send("there").unwrap();
                         fibra::select! { draining() => tx.send("inner").unwrap() }
                     });
                 });
             });
-            fibra::sleep(Duration::from_millis(2));
-            s.drain(Duration::from_millis(5));
+            assert_eq!(rx.recv(), Ok("there"));
+            // Long enough for the inner child to get its turn on a loaded machine.
+            s.drain(Duration::from_millis(500));
             assert_eq!(rx.recv(), Ok("inner"));
             assert_eq!(stubborn.join().unwrap_err().cancel_reason(), Some(CancelReason::Drained));
         });
