@@ -112,9 +112,16 @@ pub(crate) struct Extras {
 
 /// What a fiber was started for, as long as it has not been begun: see `scope::blocking`.
 pub(crate) trait Errand: Debug + Send + Sync {
-    /// Does it, if this thread may do that, and it was not begun. True: it is done, and what came of it is written to `result`.
+    /// Was it not begun, so that it may yet be done by another?
+    fn is_open(&self) -> bool;
+
+    /// May it be done where this is called?
+    fn is_fit_here(&self) -> bool;
+
+    /// Does it, if it was not begun. True: it is done, and what came of it is written to `result`.
     ///
     /// # Safety
+    /// [`is_fit_here`](Self::is_fit_here) says so.
     /// `result` can take a `Result<T, Box<dyn Any + Send>>` with the `T` that the fiber returns.
     unsafe fn run_here(&self, result: *mut ()) -> bool;
 }

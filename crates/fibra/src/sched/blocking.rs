@@ -157,6 +157,8 @@ struct State {
     running: usize,
     peak: usize,
     started: u64,
+    /// Jobs that were taken out of the queue to be run.
+    begun: u64,
     closed: bool,
 }
 
@@ -184,6 +186,8 @@ struct Shared {
 thread_local! {
     /// The pool that this thread serves, if any, by the address of its `Shared`, and the thread's number there.
     static SERVES: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
+    /// Where the stack of such a thread begins, nearly.
+    static STACK_BEGINS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// The pool. Dropping it closes it and leaves its threads to end by themselves, after what was queued; see [`Self::shutdown`].
@@ -352,6 +356,17 @@ impl BlockingPool {
         Arc::as_ptr(&self.shared).addr()
     }
 
+    /// Jobs wait for a thread, all threads are inside jobs, and no further one is being started: how many were begun so far. If that is
+    /// the same after a while, then no thread has become free.
+    pub(crate) fn starved_at(&self) -> Option<u64> {
+        if self.shared.is_forked() {
+            return None;
+        }
+        let state = self.shared.state.lock();
+        let busy = state.running == state.existing && state.existing == state.threads;
+        (state.queue.len > 0 && busy).then_some(state.begun)
+    }
+
     /// Threads there are, or that are being started.
     pub(crate) fn threads(&self) -> usize {
         self.look(|state| state.threads)
@@ -444,6 +459,7 @@ impl Shared {
     /// What a thread of the pool does, all its life.
     fn serve(self: Arc<Self>, number: u64, counted: bool) {
         SERVES.set((Arc::as_ptr(&self).addr(), number));
+        STACK_BEGINS.set(std::ptr::from_ref(&number).addr());
         let sleeper = Arc::new(Sleeper { woken: AtomicBool::new(false), wake: Condvar::new() });
         let mut state = self.state.lock();
         state.existing += usize::from(!counted);
@@ -455,6 +471,7 @@ impl Shared {
                     job.as_ref().run
                 };
                 state.running += 1;
+                state.begun += 1;
                 drop(state);
                 // SAFETY: as above; the job was queued, so this is its only call.
                 let outcome = panic::catch_unwind(AssertUnwindSafe(|| unsafe { run(job) }));
@@ -512,6 +529,17 @@ impl Shared {
 /// Is this a thread of the pool with this number?
 pub(crate) fn is_served_here(pool: usize) -> bool {
     SERVES.get().0 == pool
+}
+
+/// Is this a thread of some pool?
+pub(crate) fn is_served_thread() -> bool {
+    SERVES.get().0 != 0
+}
+
+/// On a thread of a pool: how much of its stack is in use, nearly.
+pub(crate) fn stack_in_use() -> usize {
+    let here = 0_u8;
+    std::ptr::from_ref(&here).addr().abs_diff(STACK_BEGINS.get())
 }
 
 /// Waits for a thread that is about to end. It does not panic (`serve` catches); if it did, there would be nobody to tell.

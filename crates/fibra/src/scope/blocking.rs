@@ -11,6 +11,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::join::JoinHandle;
 use super::spawn::{no_runtime, root_of, spawn_or_none_with};
@@ -18,11 +19,12 @@ use crate::fiber::frame::{Errand, Extras};
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::prim::spin::SpinLock;
 use crate::prim::sync::Mutex;
-use crate::sched::blocking::{Job, is_served_here};
+use crate::sched::blocking::{Job, is_served_here, stack_in_use};
 use crate::sched::current;
 use crate::sched::enqueue::Place;
 use crate::sched::shared::Shared;
 use crate::sched::wake;
+use crate::time::Instant;
 use crate::wait::cancel;
 use crate::wait::node::WaiterRef;
 use crate::wait::park::{self, Ended, Wait, Waitable, wait, wait_or_cancelled};
@@ -117,8 +119,9 @@ fn said_once() {
 
 /// Like [`blocking`], but does not wait: the handle can be joined.
 ///
-/// A thread of the pool that joins it (inside `blocking`, that is; also with [`JoinSet::join_next`](crate::JoinSet::join_next)) before a
-/// thread has begun with it runs it right there, so jobs may wait for jobs even if the pool is full. Joins with a deadline do not: they
+/// A thread of the pool that joins it (inside `blocking`, that is) before a thread has begun with it runs it right there, so jobs may wait
+/// for jobs even if the pool is full. Inside a scope or a [`timeout`](crate::timeout()), deep in a stack, and with
+/// [`JoinSet::join_next`](crate::JoinSet::join_next), it does so only if the pool is full and stays so. Joins with a deadline do not: they
 /// wait until a thread is free, or the time is over.
 ///
 /// # Panics
@@ -172,16 +175,55 @@ impl<F, T> Errand for Unbegun<F>
 where
     F: FnOnce() -> T + Send,
 {
+    fn is_open(&self) -> bool {
+        self.f.lock().is_some()
+    }
+
+    /// On a thread of its pool, as in the job that this would have been: not on a fiber that such a thread runs (its stack is small),
+    /// not where another runtime was entered, and only as long as most of the stack is left.
+    fn is_fit_here(&self) -> bool {
+        is_served_here(self.pool)
+            && current::worker().is_none()
+            && current::runtime().is_some_and(|shared| shared.blocking.number() == self.pool)
+            && stack_in_use() < STACK_FOR_STARVING
+    }
+
     unsafe fn run_here(&self, result: *mut ()) -> bool {
-        if !is_served_here(self.pool) {
-            return false;
-        }
         let Some(f) = self.begin() else { return false };
-        // Here one is inside a job of the same runtime: on a plain thread that has entered it, as in the job that this would have been.
         let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(f));
         // SAFETY: the caller's promise; the fiber returns what `f` does.
         unsafe { result.cast::<Outcome<T>>().write(outcome) };
         true
+    }
+}
+
+/// So much of the stack of a pool's thread (2 MiB) may be in use when a join runs a job on top of it: as a matter of course, and if no other
+/// thread does.
+const STACK_FOR_JOINERS: usize = 256 << 10;
+const STACK_FOR_STARVING: usize = 1536 << 10;
+
+/// How often one who could run a job himself looks whether a thread will do it.
+pub(super) const LOOK: Duration = Duration::from_millis(10);
+
+/// On a thread of a pool: is there a reason to leave to another thread what this one waits for? A scope of this one is open: if it is
+/// cancelled then a wait ends, and a function would not. Or much of the stack is in use.
+pub(super) fn would_rather_wait() -> bool {
+    !current::thread_standing().open.get().is_null() || stack_in_use() > STACK_FOR_JOINERS
+}
+
+/// The same: will no other thread do it? Jobs are queued, and not one was begun between two looks.
+pub(super) fn is_pool_stuck() -> bool {
+    thread_local! {
+        /// What the pool said, and since when.
+        static SEEN: Cell<Option<(u64, Instant)>> = const { Cell::new(None) };
+    }
+    let begun = current::runtime().and_then(|shared| shared.blocking.starved_at());
+    match (begun, SEEN.get()) {
+        (Some(begun), Some((before, since))) if begun == before => since.elapsed() >= LOOK,
+        _ => {
+            SEEN.set(begun.map(|begun| (begun, Instant::now())));
+            false
+        }
     }
 }
 

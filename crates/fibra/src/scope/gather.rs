@@ -9,6 +9,7 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use super::blocking::{LOOK, is_pool_stuck};
 use super::join::{JoinError, JoinHandle};
 use crate::prim::FirstPanic;
 use crate::sched::gathering::Gathering;
@@ -31,6 +32,8 @@ pub(crate) struct Gather<T> {
     chunks: Vec<NonNull<[Member<T>]>>,
     free: *mut Member<T>,
     len: usize,
+    /// So many of the first members have no function that could be done by another.
+    without_errand: usize,
 }
 
 /// `node` first: that is what comes back.
@@ -51,7 +54,13 @@ unsafe impl<T: Send> Sync for Gather<T> {}
 
 impl<T> Gather<T> {
     pub(crate) fn new() -> Self {
-        Self { gathering: Arc::new(Gathering::new()), chunks: Vec::new(), free: ptr::null_mut(), len: 0 }
+        Self {
+            gathering: Arc::new(Gathering::new()),
+            chunks: Vec::new(),
+            free: ptr::null_mut(),
+            len: 0,
+            without_errand: 0,
+        }
     }
 
     /// Members that have not been taken, ended or not.
@@ -68,6 +77,7 @@ impl<T> Gather<T> {
             &(*member).node
         };
         self.len += 1;
+        self.without_errand = 0;
         self.gathering.admit(node);
         // SAFETY: written just now.
         let handle = unsafe { &(*member).handle }.as_ref().expect("written just now");
@@ -142,24 +152,58 @@ impl<T> Gather<T> {
     }
 
     /// On a thread of the blocking pool: does what one of the members was started for, if that was not begun; then it is taken. See
-    /// `spawn_blocking`.
-    pub(crate) fn do_errand(&mut self) -> Option<Result<T, JoinError>> {
-        let handles = self.members();
-        let (node, result) = handles
-            .filter(|(_, handle)| !handle.is_finished())
-            .find_map(|(node, handle)| Some((ptr::from_ref(node), handle.do_errand()?)))?;
-        let member = node.cast::<Member<T>>().cast_mut();
-        // SAFETY: a member of ours that has a handle, `node` being its first field; it leaves its fiber before it is taken out and freed.
+    /// `spawn_blocking`. That keeps the thread from whatever else ends first, so it comes to it only if no other thread does.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn do_errand(&mut self, site: &'static Location<'static>) -> Option<Result<T, JoinError>> {
+        let (member, result) = loop {
+            if self.has_ended() {
+                return None;
+            }
+            let member = self.find_errand()?;
+            if is_pool_stuck() {
+                // SAFETY: a member of ours.
+                let handle = unsafe { &(*member).handle };
+                match handle.as_ref().and_then(JoinHandle::do_errand) {
+                    Some(result) => break (member, result),
+                    None => continue,
+                }
+            }
+            if self.wait(Some(Instant::after(LOOK)), site) {
+                return None;
+            }
+        };
+        // SAFETY: a member of ours that has a handle; it leaves its fiber before it is taken out and freed.
         let handle = unsafe {
             if let Some(handle) = &(*member).handle {
-                handle.leave(&*node);
+                handle.leave(&(*member).node);
             }
-            self.gathering.take_out(node);
+            self.gathering.take_out(&raw const (*member).node);
             (*member).handle.take()
         };
         self.len -= 1;
         self.give_free(member);
         Some(handle.expect("a member that was found by its handle").conclude_errand(result))
+    }
+
+    /// A member that could be done here.
+    fn find_errand(&mut self) -> Option<*mut Member<T>> {
+        let places = self.chunks.iter().flat_map(|chunk| {
+            let first = chunk.cast::<Member<T>>().as_ptr();
+            (0..chunk.len()).map(move |index| first.wrapping_add(index))
+        });
+        for (index, member) in places.enumerate().skip(self.without_errand) {
+            // SAFETY: within a chunk of ours.
+            let handle = unsafe { &(*member).handle };
+            match handle.as_ref().and_then(JoinHandle::errand) {
+                Some(errand) if errand.is_fit_here() => return Some(member),
+                Some(_) => {}
+                // So it will stay, unless another is put there.
+                None if index == self.without_errand => self.without_errand += 1,
+                None => {}
+            }
+        }
+        None
     }
 
     /// Waits until one has ended; false if there is none to wait for, or `deadline` has come. Cancellation unwinds, and takes nothing.

@@ -12,11 +12,13 @@ use std::marker::PhantomData;
 use std::mem::{self, MaybeUninit};
 use std::panic::Location;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::blocking::{LOOK, is_pool_stuck, would_rather_wait};
 use super::spawn::Panic;
-use crate::fiber::frame::{Frame, FrameRef, flag};
+use crate::fiber::frame::{Errand, Frame, FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::outcome::{Detached, Outcome};
 use crate::fiber::slab;
@@ -81,7 +83,7 @@ impl<T> JoinHandle<T> {
             None if self.is_current() => return Err(self.error(Kind::SelfJoin)),
             None => {
                 if self.frame.has(flag::EXTRAS)
-                    && let Some(result) = self.do_errand()
+                    && let Some(result) = self.do_errand_or_wait(Location::caller())
                 {
                     return self.conclude_errand(result);
                 }
@@ -186,17 +188,36 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Does here what the fiber was started for, if that was not begun and this is a thread that may: see `spawn_blocking`.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn do_errand(&self) -> Option<ErrandResult<T>> {
+    /// What the fiber was started for, if that was not begun, and will be: see `spawn_blocking`.
+    pub(super) fn errand(&self) -> Option<Arc<dyn Errand>> {
         // SAFETY: the handle keeps the frame from being recycled.
         let errand = unsafe { self.frame.extras() }?.errand.as_ref()?.upgrade()?;
+        // One that was cancelled before it began must not run. Where cancellation is cooperative it runs all the same.
+        let dropped = self.frame.has(flag::CANCEL) && !self.frame.has(flag::HOLD_OFF);
+        (!dropped && errand.is_open()).then_some(errand)
+    }
+
+    /// Does that here, if this is a thread that may.
+    pub(super) fn do_errand(&self) -> Option<ErrandResult<T>> {
+        let errand = self.errand().filter(|errand| errand.is_fit_here())?;
         let mut result = MaybeUninit::<ErrandResult<T>>::uninit();
-        // SAFETY: a place for just that; `T` is what the fiber returns.
+        // SAFETY: fit; a place for just that, since `T` is what the fiber returns.
         let done = unsafe { errand.run_here(result.as_mut_ptr().cast()) };
         // SAFETY: written, it says.
         done.then(|| unsafe { result.assume_init() })
+    }
+
+    /// The same for a join, which would do nothing else until the fiber has ended. If there is a reason against it, it waits for another
+    /// thread as long as there is hope for one.
+    #[cold]
+    #[inline(never)]
+    fn do_errand_or_wait(&self, site: &'static Location<'static>) -> Option<ErrandResult<T>> {
+        while self.errand()?.is_fit_here() && would_rather_wait() && !is_pool_stuck() {
+            if self.wait_until(Some(Instant::after(LOOK)), site) {
+                return None;
+            }
+        }
+        self.do_errand()
     }
 
     /// The end of a join whose fiber has nothing left to do: it ends by itself, and need not wait for a thread to tell it so.

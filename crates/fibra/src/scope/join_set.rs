@@ -17,6 +17,7 @@ use super::join::{JoinError, JoinHandle};
 use super::spawn::{spawn, spawn_local};
 use super::task::spawn_future;
 use crate::fiber::id::FiberId;
+use crate::sched::blocking::is_served_thread;
 use crate::sched::current;
 use crate::select::arm::{Arm, sealed};
 use crate::select::case::Case;
@@ -173,8 +174,8 @@ impl<T> JoinSet<T> {
     #[track_caller]
     pub fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         if current::worker().is_none()
-            && !self.members.has_ended()
-            && let Some(result) = self.members.do_errand()
+            && is_served_thread()
+            && let Some(result) = self.members.do_errand(Location::caller())
         {
             return Some(result);
         }

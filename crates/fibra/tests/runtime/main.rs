@@ -18,6 +18,7 @@ mod futures_as_tasks;
 mod identity;
 mod idle;
 mod jobs_join_jobs;
+mod jobs_run_by_joiners;
 mod late_ends;
 mod late_threads;
 mod letting_others_run;
