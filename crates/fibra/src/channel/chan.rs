@@ -235,6 +235,14 @@ impl<T> Chan<T> {
         Some(value)
     }
 
+    /// For one who has received, and holds no lock: was it the last message of a backlog?
+    #[inline(always)]
+    pub(crate) fn free_if_spare(&self) {
+        if self.hints() & hint::SPARE != 0 {
+            self.free_spare();
+        }
+    }
+
     /// Frees the memory of a buffer that was emptied, without the lock.
     #[cold]
     #[inline(never)]
@@ -264,9 +272,7 @@ impl<T> Chan<T> {
             Taken::Closed => (Tried::Closed, None),
         };
         locked.unlock_and_go(peer);
-        if self.hints() & hint::SPARE != 0 {
-            self.free_spare();
-        }
+        self.free_if_spare();
         tried
     }
 

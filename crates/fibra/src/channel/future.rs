@@ -111,8 +111,11 @@ impl<T> Future for RecvFuture<'_, T> {
                 Published::Pending if due.is_some_and(|due| due <= clock::now()) => first = this.withdraw(false),
                 Published::Pending => return Poll::Pending,
                 Published::Completed => first = this.withdraw(false),
-                // SAFETY: `take` wrote it.
-                Published::Refused if received => return Poll::Ready(Ok(unsafe { slot.assume_init() })),
+                Published::Refused if received => {
+                    chan.free_if_spare();
+                    // SAFETY: `take` wrote it.
+                    return Poll::Ready(Ok(unsafe { slot.assume_init() }));
+                }
                 Published::Refused => return Poll::Ready(Err(RecvError)),
             }
         }

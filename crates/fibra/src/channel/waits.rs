@@ -190,7 +190,10 @@ pub(super) unsafe fn recv<T>(
             (deadline, due) => deadline.or(due),
         };
         match wait.common.wait(&wait, WaitReason::ChannelRecv, until, site) {
-            Some(outcome::DONE) => return Finished::Done,
+            Some(outcome::DONE) => {
+                chan.free_if_spare();
+                return Finished::Done;
+            }
             Some(outcome::RETRY) => {}
             Some(_) => return Finished::Closed,
             // (If it is due at the very deadline, it is there in time.)

@@ -43,6 +43,9 @@ const RESERVE: usize = 2048;
 /// So many more free frames than at a look that found no free block, and another look may be worth it.
 const NEXT_LOOK: usize = 512;
 
+/// So many frames more may be given back while the memory of others goes, without a need for memory.
+const TRIM_SLACK: usize = 4096;
+
 /// Frames that fill whole pages together: three pages, since a frame has three lines of 64 bytes.
 fn block_frames() -> usize {
     page_size() / 64
@@ -139,22 +142,13 @@ pub(super) fn is_fat() -> bool {
 }
 
 /// Gives back the memory of free blocks that nobody has needed since the last call; the first call only begins to watch. Answers how
-/// many frames that were.
+/// many frames that were. It needs a little memory itself; without that it does nothing.
 pub(super) fn trim() -> usize {
-    let (mut frames, mut chunks, mut spare) = {
-        let mut slab = SLAB.lock();
-        let spare = slab.idle.min(slab.free.len()).saturating_sub(RESERVE);
-        slab.idle = slab.free.len();
-        if spare < block_frames() {
-            return 0;
-        }
-        // All of them, because only all of them together show which blocks are free. Who needs one meanwhile gets another.
-        (std::mem::take(&mut slab.free), slab.chunks.clone(), spare)
-    };
+    let Some((mut workshop, mut spare)) = begin_to_trim() else { return 0 };
+    let Workshop { frames, chunks, scattered, whole, given, memory } = &mut workshop;
     frames.sort_unstable_by_key(|frame| ptr::from_ref(*frame));
     chunks.sort_unstable_by_key(|chunk| chunk.as_ptr());
     let count = frames.len();
-    let (mut scattered, mut whole, mut given) = (Vec::new(), Vec::new(), Vec::new());
     let mut rest = frames.as_slice();
     for block in chunks.iter().flat_map(|chunk| chunk.chunks_exact(block_frames())) {
         let end = block.as_ptr_range().end;
@@ -172,21 +166,57 @@ pub(super) fn trim() -> usize {
     }
     // (What the blocks leave over of a chunk, if anything.)
     scattered.extend_from_slice(rest);
-    drop(frames);
-    let memory: Vec<_> =
-        given.iter().map(|block| (block.frames.as_ptr().cast_mut().cast(), size_of_val(block.frames))).collect();
+    memory.extend(given.iter().map(|block| (block.frames.as_ptr().cast_mut().cast(), size_of_val(block.frames))));
     // SAFETY: whole pages of free frames that only this function has; why their words may go is in the header.
-    unsafe { discard(memory.into_iter()) };
+    unsafe { discard(memory.iter().copied()) };
     let kept = whole.len() + scattered.len();
     let mut slab = SLAB.lock();
     // Those of blocks that are in use anyway are taken first.
-    whole.append(&mut scattered);
+    whole.append(scattered);
     whole.append(&mut slab.free);
-    slab.free = whole;
+    slab.free = std::mem::take(whole);
     slab.idle = slab.free.len();
     slab.scattered = if given.is_empty() { kept } else { 0 };
-    slab.without.append(&mut given);
+    slab.without.append(given);
     count - kept
+}
+
+/// What [`trim`] works with. All of it is reserved before it begins: there may be no memory left, and that must not end the process.
+#[derive(Default)]
+struct Workshop {
+    /// All that are free, because only all of them together show which blocks are. Who needs one meanwhile gets another.
+    frames: Vec<FrameRef>,
+    chunks: Vec<&'static [Frame]>,
+    scattered: Vec<FrameRef>,
+    whole: Vec<FrameRef>,
+    given: Vec<Block>,
+    memory: Vec<(*mut u8, usize)>,
+}
+
+/// Takes the free frames out of the slab, and says how many may go; `None` if there are not enough, or no memory to find out which.
+fn begin_to_trim() -> Option<(Workshop, usize)> {
+    let (free, made) = {
+        let slab = SLAB.lock();
+        (slab.free.len() + TRIM_SLACK, slab.chunks.len() + TRIM_SLACK)
+    };
+    let mut work = Workshop::default();
+    // `frames` is what others put their frames into meanwhile.
+    work.frames.try_reserve_exact(TRIM_SLACK).ok()?;
+    work.chunks.try_reserve_exact(made).ok()?;
+    work.scattered.try_reserve_exact(free).ok()?;
+    work.whole.try_reserve_exact(free + TRIM_SLACK).ok()?;
+    work.given.try_reserve_exact(free / block_frames()).ok()?;
+    work.memory.try_reserve_exact(free / block_frames()).ok()?;
+    let mut slab = SLAB.lock();
+    let spare = slab.idle.min(slab.free.len()).saturating_sub(RESERVE);
+    slab.idle = slab.free.len();
+    if spare < block_frames() || slab.free.len() > free || slab.chunks.len() > made {
+        return None;
+    }
+    slab.without.try_reserve(spare / block_frames()).ok()?;
+    work.chunks.extend_from_slice(&slab.chunks);
+    std::mem::swap(&mut slab.free, &mut work.frames);
+    Some((work, spare))
 }
 
 /// One owner's free frames: no atomics on take and give.

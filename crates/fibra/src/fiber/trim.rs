@@ -113,6 +113,9 @@ mod trimmer {
     /// Between two looks.
     const INTERVAL: Duration = Duration::from_secs(1);
 
+    /// What lists of stacks need that are on their way from one depot to another: more than that, for a million.
+    const ROOM: usize = 1 << 20;
+
     static DUTY: Duty = Duty::new();
     /// No thread could be had: when it is worth trying again.
     static NEXT_TRY: AtomicU64 = AtomicU64::new(0);
@@ -157,7 +160,10 @@ mod trimmer {
     fn trim() {
         loop {
             std::thread::sleep(INTERVAL);
-            stack::trim_depot(usize::MAX);
+            // An allocation that fails would end the process, which may be at its limit just because of what it has left in the pools.
+            if Vec::<u8>::new().try_reserve_exact(ROOM).is_ok() {
+                stack::trim_depot(usize::MAX);
+            }
             slab::trim();
             if DUTY.leave(|| stack::is_depot_fat() || slab::is_fat()) {
                 return;

@@ -551,6 +551,13 @@ impl ScopeRecord {
         from_outside && self.children_cause().code != cancel::code::SCOPE && self.cut_short.load(Ordering::Relaxed)
     }
 
+    /// The same: are there such children because another one had panicked? Then it is no success, even if that panic was taken by one who
+    /// joined it afterwards.
+    pub(crate) fn was_cut_short_by_panic(&self) -> bool {
+        // Relaxed: see above.
+        self.children_cause().code == cancel::code::PANICKED && self.cut_short.load(Ordering::Relaxed)
+    }
+
     /// The list that a started child is in, on this worker.
     pub(super) fn list_on<'a>(&'static self, worker: &'a Worker) -> &'a Cell<*const Frame> {
         if worker.index as u32 == self.home() {

@@ -51,6 +51,8 @@ pub(crate) struct Finished<T> {
     pub(crate) unstarted: Unstarted,
     /// A child had panicked before the body was over.
     pub(crate) child_panicked_first: bool,
+    /// Others were cancelled for the panic of a child, and did not come to their end.
+    pub(crate) cut_short_by_panic: bool,
     /// What is around is cancelled too, and concerned: unwinding goes on.
     pub(crate) outer_cancelled: bool,
 }
@@ -147,6 +149,7 @@ pub(crate) fn run<T>(
     // What the children were started for is not done: that is no success, even if the body had nothing left to do. Where nothing is
     // unwound there has to be a value.
     let cut_short = result.is_ok() && scope.was_cut_short() && !here.is_cooperative();
+    let cut_short_by_panic = scope.was_cut_short_by_panic();
     let (closed, outer_cancelled) = open.close();
     if let Some(outsider) = outsider {
         outsider.leave(scope);
@@ -157,7 +160,7 @@ pub(crate) fn run<T>(
         drop_quietly(std::mem::replace(&mut result, Err(cancel::payload())));
     }
     let Closed { cause, panics, unstarted, .. } = closed;
-    Finished { result, cause, panics, unstarted, child_panicked_first, outer_cancelled }
+    Finished { result, cause, panics, unstarted, child_panicked_first, cut_short_by_panic, outer_cancelled }
 }
 
 /// Nothing may unwind between the end of a body and the end of its children.

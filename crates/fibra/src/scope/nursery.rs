@@ -208,7 +208,8 @@ where
 
 /// What comes of a scope that is over: its value, the cause for which its body was cancelled, or a panic or cancellation that goes on.
 fn conclude<T>(finished: Finished<T>, options: &Options) -> Result<T, Cause> {
-    let Finished { result, cause, panics, unstarted, child_panicked_first, outer_cancelled } = finished;
+    let Finished { result, cause, panics, unstarted, child_panicked_first, cut_short_by_panic, outer_cancelled } =
+        finished;
     let mut untaken: Vec<Box<dyn Any + Send>> = panics.iter().filter_map(|panic| panic.take()).collect();
     drop(panics);
     let first = if options.isolate || untaken.is_empty() { None } else { Some(untaken.remove(0)) };
@@ -218,6 +219,10 @@ fn conclude<T>(finished: Finished<T>, options: &Options) -> Result<T, Cause> {
         (Ok(value), None) if lost => {
             drop_quietly(value);
             Err(failed_to_start(unstarted))
+        }
+        (Ok(value), None) if cut_short_by_panic && !options.isolate => {
+            drop_quietly(value);
+            panic_was_taken()
         }
         (Ok(value), None) => Ok(value),
         (Ok(value), Some(first)) => {

@@ -88,6 +88,7 @@ impl<T> Arm for RecvArm<'_, T> {
     type Output = Result<T, RecvError>;
 
     fn finish(&mut self) -> Self::Output {
+        self.chan.free_if_spare();
         match self.told.replace(0) {
             // SAFETY: DONE: it was written, and `told` is reset, so it is read once.
             outcome::DONE => Ok(unsafe { self.slot.assume_init_read() }),

@@ -416,6 +416,7 @@ impl SelectedOperation<'_> {
     #[track_caller]
     pub fn recv<T>(mut self, receiver: &Receiver<T>) -> Result<T, RecvError> {
         self.check(self.is_recv, receiver.chan(), "receiver");
+        receiver.chan().free_if_spare();
         match mem::replace(&mut self.stage, Stage::Over) {
             // SAFETY: the engine wrote a value of this channel's type, which is `T`: it is this very channel. It is read once.
             Stage::Received => Ok(unsafe { self.room.slot().cast::<T>().read() }),

@@ -5,6 +5,7 @@
 #![cfg(not(any(loom, shuttle)))]
 
 mod async_forms;
+mod backlogs;
 mod cancelled;
 #[path = "../support/channels.rs"]
 mod channels;

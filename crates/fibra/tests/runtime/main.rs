@@ -26,6 +26,7 @@ mod locals_and_threads;
 mod macros;
 mod many_fibers;
 mod memory_returns;
+mod memory_returns_in_need;
 mod metrics_add_up;
 mod migration;
 mod names;

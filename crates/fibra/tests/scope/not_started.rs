@@ -285,3 +285,62 @@ fn no_combinator_loses_work_in_a_full_runtime() {
         assert!(text.contains("cap of fibers"), "{text}");
     });
 }
+
+/// When the body is over and the scope fails, a join comes too late: siblings were cancelled because of it.
+#[test]
+fn a_join_after_the_body_is_over_does_not_make_good_what_was_cancelled() {
+    let _watchdog = support::watchdog(60);
+    let runtime = Runtime::builder().workers(1).max_fibers(2).build().unwrap();
+    runtime.run(|| {
+        let done = AtomicUsize::new(0);
+        let outcome = Scope::builder().run(|s| {
+            let (give, given) = fibra::channel::unbounded::<JoinHandle<()>>();
+            let (has, it_has) = fibra::channel::unbounded();
+            s.spawn(move || {
+                let refused = given.recv().unwrap();
+                fibra::shield(|| {
+                    has.send(()).unwrap();
+                    while fibra::cancel_reason().is_none() {
+                        fibra::yield_now();
+                    }
+                    assert!(refused.join().unwrap_err().is_cancelled());
+                });
+            });
+            s.spawn(|| {
+                fibra::sleep(Duration::from_millis(100));
+                done.fetch_add(1, SeqCst);
+            });
+            give.send(s.spawn(|| ())).unwrap();
+            it_has.recv().unwrap();
+        });
+        assert!(outcome == Err(ScopeError::NotStarted) || done.load(SeqCst) == 1, "all done, it says, and is not");
+    });
+}
+
+/// The same of a panic.
+#[test]
+fn a_join_after_the_body_is_over_does_not_hide_a_panic() {
+    let _watchdog = support::watchdog(60);
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    runtime.run(|| {
+        let done = AtomicUsize::new(0);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            fibra::scope(|s| {
+                let panicked = s.spawn(|| std::panic::resume_unwind(Box::new("no luck")));
+                s.spawn(move || {
+                    fibra::shield(|| {
+                        while fibra::cancel_reason().is_none() {
+                            fibra::yield_now();
+                        }
+                        assert!(panicked.join().is_err());
+                    });
+                });
+                s.spawn(|| {
+                    fibra::sleep(Duration::from_millis(100));
+                    done.fetch_add(1, SeqCst);
+                });
+            });
+        }));
+        assert!(outcome.is_err() || done.load(SeqCst) == 1, "all done, it says, and is not");
+    });
+}

@@ -142,8 +142,9 @@ impl ScopeRecord {
     /// Somebody has joined a child that was not started.
     pub(super) fn take_unstarted(&self, life: u32) {
         self.state.with(|state| {
-            // In another life there is nothing to take: the scope is over, and has said so itself.
-            if self.life() == life && state.body.is_some() {
+            // In another life there is nothing to take: the scope is over, and has said so itself. If only its body is over then it has
+            // failed, and children were cancelled for that.
+            if self.life() == life && state.body.is_some() && !state.over {
                 state.unstarted.untaken -= 1;
             }
         });
