@@ -197,8 +197,8 @@ where
     }
 }
 
-/// So much of the stack of a pool's thread (2 MiB) may be in use when a join runs a job on top of it: as a matter of course, and if no other
-/// thread does.
+/// So much of the stack of a pool's thread (2 MiB) may be in use when a join runs a job on top of it: as a matter of course, and if no
+/// other thread does.
 const STACK_FOR_JOINERS: usize = 256 << 10;
 const STACK_FOR_STARVING: usize = 1536 << 10;
 

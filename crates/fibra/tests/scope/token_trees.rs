@@ -1,8 +1,11 @@
 //! Trees of cancel tokens: a descendant is cancelled with every ancestor, whatever was dropped in between, and nothing is left behind.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use fibra::sync::Mutex;
 use fibra::{CancelReason, CancelToken, Scope, ScopeError};
 
 use crate::support;
@@ -150,4 +153,38 @@ fn thousands_of_scopes_of_one_token_each_leave_it() {
         });
         assert!(!token.is_cancelled());
     });
+}
+
+/// A waker that drops the last clones of the tokens it was called by, and makes and cancels more.
+struct Last {
+    tokens: Mutex<Vec<CancelToken>>,
+    called: AtomicBool,
+}
+
+impl Wake for Last {
+    fn wake(self: Arc<Self>) {
+        let tokens = std::mem::take(&mut *self.tokens.lock());
+        for token in &tokens {
+            assert!(token.is_cancelled() && token.child().is_cancelled());
+            token.cancel();
+        }
+        drop(tokens);
+        self.called.store(true, SeqCst);
+    }
+}
+
+#[test]
+fn a_waker_may_drop_the_token_that_calls_it() {
+    let _watchdog = support::watchdog(60);
+    let top = CancelToken::new();
+    let middle = top.child();
+    // Waits are there for as long as the future, which borrows; leaked, it outlives the clones that the waker drops.
+    let leaf: &'static CancelToken = Box::leak(Box::new(middle.child()));
+    let last = Arc::new(Last { tokens: Mutex::new(vec![top.clone(), middle, leaf.clone()]), called: false.into() });
+    let waker = Waker::from(last.clone());
+    let mut wait = Box::pin(leaf.cancelled());
+    assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    top.cancel();
+    assert!(last.called.load(SeqCst));
+    assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
 }
