@@ -190,8 +190,8 @@ impl<T> JoinHandle<T> {
 
     /// What the fiber was started for, if that was not begun, and will be: see `spawn_blocking`.
     pub(super) fn errand(&self) -> Option<Arc<dyn Errand>> {
-        // One that was cancelled before it began must not run. Where cancellation is cooperative it runs all the same. (A fiber that unwinds
-        // holds cancellation off too: but then what it was started for is gone, and the upgrade, which comes after this look, fails.)
+        // One that was cancelled before it began must not run. Where cancellation is cooperative it runs all the same. (A fiber that
+        // unwinds holds cancellation off too: but then what it was started for is gone, and the upgrade after this look fails.)
         if self.frame.has(flag::CANCEL) && !self.frame.has(flag::HOLD_OFF) {
             return None;
         }
