@@ -568,6 +568,8 @@ pub(crate) fn pass_on_cancellation(payload: Box<dyn Any + Send>) {
     if fibra::is_cancellation(&*payload) {
         resume_unwind(payload);
     }
-    // What a payload does in its destructor is its own affair.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+    // What a payload does in its destructor is its own affair. (And what that panics with may do the same: it is not dropped.)
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(again);
+    }
 }

@@ -172,3 +172,32 @@ fn panic_without_a_hook() {
     stopper.drain(Duration::from_secs(3600));
     serving.join().unwrap().unwrap();
 }
+
+/// Panics when it is dropped, with another one of its kind.
+struct Bomb(u32);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            std::panic::panic_any(Bomb(self.0 - 1));
+        }
+    }
+}
+
+/// However often.
+#[test]
+fn what_a_handler_panics_with_may_panic_when_it_is_dropped() {
+    let _watchdog = watchdog(60);
+    fibra::run(|| {
+        let (mut client, server) = fibra::net::UnixStream::pair().unwrap();
+        let server = fibra::spawn(move || {
+            let handler = |_: &mut Request<'_>| -> &'static str { std::panic::panic_any(Bomb(20)) };
+            fibra_http::serve_connection(server, &fibra_http::Limits::default(), handler)
+        });
+        client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+        assert!(matches!(server.join(), Ok(Ok(1))));
+    });
+}
