@@ -67,8 +67,14 @@ mod real {
     /// The number of whoever runs here: nobody else ever has the same.
     #[inline(always)]
     pub(in crate::sync) fn my_number() -> u64 {
+        number_of(me())
+    }
+
+    /// The same of `me`, who runs here.
+    #[inline(always)]
+    pub(in crate::sync) fn number_of(me: usize) -> u64 {
         // Even: fibers; odd: threads.
-        match current::fiber() {
+        match frame(me) {
             Some(frame) => FiberId::of(frame).as_u64() << 1,
             None => number_of_this_thread(),
         }
@@ -153,5 +159,11 @@ pub(super) fn me_calling() -> usize {
 /// The number of the model's thread that runs here: their records are not recycled.
 #[cfg(any(loom, shuttle))]
 pub(super) fn my_number() -> u64 {
-    me() as u64
+    number_of(me())
+}
+
+/// The same of `me`, who runs here.
+#[cfg(any(loom, shuttle))]
+pub(super) fn number_of(me: usize) -> u64 {
+    me as u64
 }

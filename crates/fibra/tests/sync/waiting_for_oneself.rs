@@ -201,3 +201,23 @@ fn awaits_its_own_locks() {
         assert_eq!(value, 1);
     });
 }
+
+// A fiber's frame is used again by the next one. The guard of one that has ended is not the next one's.
+#[test]
+fn who_has_the_frame_of_a_former_reader_is_not_accused() {
+    let _watchdog = watchdog(60);
+    fibra::run(|| {
+        let leaked: &'static RwLock<u32> = Box::leak(Box::new(RwLock::new(0)));
+        let reading = fibra::spawn_local(|| leaked.read()).join().unwrap();
+        let writers: Vec<_> = (0..64).map(|_| fibra::spawn_local(|| *leaked.write() += 1)).collect();
+        fibra::yield_now();
+        drop(reading);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert_eq!(*leaked.read(), 64);
+        let writing = fibra::spawn_local(|| leaked.write()).join().unwrap();
+        let readers: Vec<_> = (0..64).map(|_| fibra::spawn_local(|| *leaked.read())).collect();
+        fibra::yield_now();
+        drop(writing);
+        readers.into_iter().for_each(|reader| assert_eq!(reader.join().unwrap(), 64));
+    });
+}

@@ -17,7 +17,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::prim::atomic::{AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::sync::gate::{Ask, Gate, GateTask, Rules, Waited};
 use crate::sync::owner;
@@ -117,21 +117,22 @@ impl Rules for RwRules {
 #[derive(Debug)]
 pub(crate) struct RawRwLock {
     gate: Gate<RwRules>,
-    /// Who holds it for writing, or may come to: see `owner`. Zero: nobody, or somebody who cannot be named.
-    owner: AtomicUsize,
+    /// Who holds it for writing, or may come to: a number of `owner`, since a guard may outlive its fiber, in another one of the same
+    /// worker, and then a new fiber has that one's frame. Zero: nobody, or somebody who cannot be named.
+    owner: AtomicU64,
     /// Who took it for reading last, if nobody has let go of a reading since. See [`note_reader`](Self::note_reader).
-    reader: AtomicUsize,
+    reader: AtomicU64,
 }
 
 impl RawRwLock {
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Self {
-        let (owner, reader) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (owner, reader) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { gate: Gate::new(RwRules { word: AtomicUsize::new(0) }), owner, reader }
     }
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
-        let (owner, reader) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (owner, reader) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { gate: Gate::new(RwRules { word: AtomicUsize::new(0) }), owner, reader }
     }
 
@@ -169,7 +170,7 @@ impl RawRwLock {
     #[inline(always)]
     pub(crate) fn note_owner(&self, me: usize) {
         // Relaxed: whoever compares it with his own name either wrote that himself or finds another.
-        self.owner.store(me, Ordering::Relaxed);
+        self.owner.store(owner::number_of(me), Ordering::Relaxed);
     }
 
     /// Notes that `me`, who runs here, holds it for reading. A record for each reader would cost more than the lock, so there is one place,
@@ -181,7 +182,7 @@ impl RawRwLock {
         // Models have no use for it, and would be larger.
         if !cfg!(any(loom, shuttle)) {
             // Relaxed: as above.
-            self.reader.store(me, Ordering::Relaxed);
+            self.reader.store(owner::number_of(me), Ordering::Relaxed);
         }
     }
 
@@ -196,6 +197,7 @@ impl RawRwLock {
     /// beside its own upgradable reading; if it has to wait for that, then behind a writer that waits for it.)
     #[cfg(not(any(loom, shuttle)))]
     fn held_by(&self, me: usize, want: usize) -> Option<&'static str> {
+        let me = owner::number_of(me);
         // Relaxed, both: as in `note_owner` and `note_reader`.
         if want != want::UPGRADE && self.owner.load(Ordering::Relaxed) == me {
             Some("for writing, or as an upgradable reader")
@@ -304,7 +306,7 @@ impl RawRwLock {
     pub(crate) fn downgrade(&self) {
         let me = owner::me();
         // Relaxed: as in `note_owner`. Somebody else, or nobody: the guard of a future.
-        let is_mine = self.owner.load(Ordering::Relaxed) == me;
+        let is_mine = self.owner.load(Ordering::Relaxed) == owner::number_of(me);
         self.forget_owner();
         self.exchange(READER.wrapping_sub(WRITER));
         if is_mine {
