@@ -70,6 +70,17 @@ pub(crate) fn count() -> Option<usize> {
     }
 }
 
+/// Is a panic hook being called on this thread? std has a flag for that beside the number, as its `Cell<(usize, bool)>` is laid out; where
+/// the number was not found the answer is no. A wrong word there could only give a wrong answer, as with the number.
+#[cold]
+pub(crate) fn is_in_hook() -> bool {
+    match count().map(|_| ADDRESS.get()) {
+        // SAFETY: in this thread's own thread-local memory, which stays while the thread runs: `find` has looked at the byte behind too.
+        Some(Address::At(address)) => unsafe { address.add(1).cast::<u8>().read_volatile() == 1 },
+        _ => false,
+    }
+}
+
 /// For tests: from now on [`count`] finds nothing, on any thread.
 pub(crate) fn hide() {
     // Relaxed: see `count`.
@@ -119,6 +130,10 @@ fn find() -> Option<Place> {
     let mut following = (0..at_rest.len()).filter(|index| follows(*index));
     let (Some(mut index), None) = (following.next(), following.next()) else { return None };
     for block in &blocks {
+        // (The word behind it is read too.)
+        if index + 1 == block.words {
+            return None;
+        }
         if index < block.words {
             return Some(Place { module: block.module, offset: index * size_of::<usize>() });
         }
@@ -213,6 +228,27 @@ mod tests {
         };
         nested();
         while_unwinding(|| std::thread::spawn(nested).join().unwrap());
+    }
+
+    #[test]
+    fn a_hook_is_seen_from_inside_of_it_and_nowhere_else() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        static SEEN: AtomicBool = AtomicBool::new(false);
+        assert!(!super::is_in_hook());
+        let before = std::panic::take_hook();
+        let me = std::thread::current().id();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().id() == me {
+                SEEN.store(super::is_in_hook(), Ordering::SeqCst);
+            } else {
+                before(info);
+            }
+        }));
+        let caught = std::panic::catch_unwind(|| panic!("on purpose"));
+        assert!(caught.is_err());
+        assert!(SEEN.load(Ordering::SeqCst));
+        while_unwinding(|| assert!(!super::is_in_hook()));
+        assert!(!super::is_in_hook());
     }
 
     #[test]

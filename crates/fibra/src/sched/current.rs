@@ -29,6 +29,19 @@ pub(crate) fn thread_standing<'a>() -> &'a Standing {
     STANDING.with(|standing| unsafe { &*ptr::from_ref(standing) })
 }
 
+/// The unwindings on this thread that are not of what runs here: those of suspended fibers, of whichever runtime (each is inside a
+/// destructor), and those below the loops that run here. The thread's and not a worker's, as std's count is: a current-thread runtime
+/// leaves its fibers behind when a `run` is over. See `wait::cancel`.
+#[cfg_attr(not(feature = "unstable-migration"), inline(always))]
+#[cfg_attr(feature = "unstable-migration", inline(never))]
+pub(crate) fn suspended_unwindings<'a>() -> &'a Cell<u32> {
+    thread_local! {
+        static SUSPENDED: Cell<u32> = const { Cell::new(0) };
+    }
+    // SAFETY: as in `thread_standing`; what unwinds is never moved to another thread.
+    SUSPENDED.with(|suspended| unsafe { &*ptr::from_ref(suspended) })
+}
+
 /// The worker whose loop runs on this thread, if any.
 #[cfg_attr(not(feature = "unstable-migration"), inline(always))]
 #[cfg_attr(feature = "unstable-migration", inline(never))]

@@ -119,8 +119,6 @@ pub(crate) struct Worker {
     rounds: Cell<u32>,
     /// Fibers it has counted and not yet told their root.
     pub(super) tally: Tally<RootRef>,
-    /// Unwindings of this worker's suspended fibers (each is inside a destructor), and of the thread below its loop; see `wait::cancel`.
-    pub(crate) parked_unwinding: Cell<u32>,
     /// Fibers of `wakers.rs` that have not ended.
     pub(super) wakers_to_call: Cell<u32>,
     /// Unstarted fibers that could not get a stack; tried again when one comes free.
@@ -166,7 +164,6 @@ impl Worker {
             ids: Cell::new((0, 0)),
             rounds: Cell::new(0),
             tally: Tally::new(),
-            parked_unwinding: Cell::new(0),
             wakers_to_call: Cell::new(0),
             stackless: OwnerCell::new(std::collections::VecDeque::new()),
             search: super::search::SearchState::new(workers),
@@ -197,12 +194,13 @@ impl Worker {
         current::set_worker(self);
         // A loop inside a destructor of a thread that unwinds: it is that thread's frame below, and none of the fibers. (Asked in any case,
         // so that it is on this stack that a thread asks first.)
-        let parked = self.parked_unwinding.get();
+        let suspended = current::suspended_unwindings();
+        let before = suspended.get();
         let below = match panics::count() {
-            Some(count) => (count as u32).saturating_sub(parked),
-            None => u32::from(parked == 0 && std::thread::panicking()),
+            Some(count) => (count as u32).saturating_sub(before),
+            None => u32::from(before == 0 && std::thread::panicking()),
         };
-        self.parked_unwinding.set(parked + below);
+        suspended.set(before + below);
         loop {
             match self.take_next() {
                 Some(frame) => {
@@ -218,7 +216,7 @@ impl Worker {
                 }
             }
         }
-        self.parked_unwinding.set(self.parked_unwinding.get() - below);
+        suspended.set(suspended.get() - below);
         self.leave_memory();
         current::set_worker(ptr::null());
     }

@@ -6,8 +6,8 @@
 //!
 //! **Who unwinds.** `thread::panicking()` belongs to the whole worker: it is true for every fiber while one is parked in a destructor that
 //! unwinding called. So it settles nothing but the usual case, that nothing unwinds. Otherwise the number behind it is read
-//! (`prim::panics`), and what the parked neighbours have in it is taken off; each adds its share to the worker's `parked_unwinding` when it
-//! leaves. What remains is this fiber's own, whether a hook was called for it or not, and goes down when the fiber catches it.
+//! (`prim::panics`), and what the parked neighbours have in it is taken off; each adds its share to the thread's `suspended_unwindings`
+//! when it leaves. What remains is this fiber's own, whether a hook was called for it or not, and goes down when the fiber catches it.
 //! Where the number cannot be read, signs must do: a flag that the hook and our own unwinding set. A catch leaves no sign, so there a
 //! fiber that had caught a panic is not cancelled while a neighbour is parked in a destructor; see `guess_unwinding`.
 //!
@@ -120,20 +120,10 @@ impl<'a> Here<'a> {
     /// How many unwindings of this fiber or thread have begun and have not been caught; None if the number cannot be read.
     fn own_unwindings(&self) -> Option<u32> {
         let all = panics::count()? as u32;
-        Some(all - self.neighbours_unwindings().min(all))
+        Some(all - current::suspended_unwindings().get().min(all))
     }
 
-    /// What the others on this thread have begun and not caught: its suspended fibers, and what is below the worker's loop.
-    fn neighbours_unwindings(&self) -> u32 {
-        match self.fiber {
-            // (Every fiber is a thread there.)
-            Some(_) if cfg!(fibra_context = "thread") => 0,
-            Some((worker, _)) => worker.parked_unwinding.get(),
-            None => 0,
-        }
-    }
-
-    /// What is this fiber's (or thread's) share of the unwindings on this thread? For `parked_unwinding`, and with those around a
+    /// What is this fiber's (or thread's) share of the unwindings on this thread? For `suspended_unwindings`, and with those around a
     /// scope that a destructor opened.
     fn share_of_unwindings(&self) -> u32 {
         if !std::thread::panicking() {
@@ -154,7 +144,7 @@ impl<'a> Here<'a> {
     fn guess_unwinding(&self) -> bool {
         let standing = self.standing;
         if standing.inside_unwinding.get() == 0 {
-            if self.neighbours_unwindings() == 0 {
+            if current::suspended_unwindings().get() == 0 {
                 self.begin_unwinding();
             }
             standing.unwinding.get() || standing.deliveries.get() > 0
@@ -415,10 +405,14 @@ pub(crate) fn unwinding() -> Option<Unwinding> {
 #[inline(never)]
 pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal: usize) {
     let share = Here::on(worker, frame).share_of_unwindings();
-    worker.parked_unwinding.set(worker.parked_unwinding.get() + share);
+    let suspended = current::suspended_unwindings();
+    suspended.set(suspended.get() + share);
     // SAFETY: passed on.
     unsafe { worker.suspend(frame, signal) };
-    worker.parked_unwinding.set(worker.parked_unwinding.get() - share);
+    // On the same thread: a fiber that unwinds is moved to no other.
+    if share > 0 {
+        suspended.set(suspended.get() - share);
+    }
 }
 
 /// On entry to a blocking call of a plain thread, which need not wait if `settled` says so; see [`Here::is_due_unless`]. Nobody cancels a

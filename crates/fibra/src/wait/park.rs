@@ -25,7 +25,7 @@ use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, ARM_TIMEOUT, State, Ti
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::atomic::{Ordering, handshake_load_u32};
 use crate::prim::bug::seeded_bug;
-use crate::prim::clock;
+use crate::prim::{clock, panics};
 use crate::sched::current;
 use crate::sched::worker::{CALLS_PER_TURN, Worker, signal};
 
@@ -182,8 +182,10 @@ fn spend(worker: &Worker, frame: FrameRef, cost: u32) {
 #[cold]
 #[inline(never)]
 fn let_others_run(worker: &Worker, frame: FrameRef) {
-    // Where it may not, the budget stays used up: the first call after that does.
-    if !frame.has(flag::NO_SUSPEND) {
+    // Where it may not, the budget stays used up: the first call after that does. In a panic hook (one that took the place of ours, which
+    // raises the flag) a neighbour's panic would abort the process, and its cancellation would spoil std's count.
+    let may_not = frame.has(flag::NO_SUSPEND) || std::thread::panicking() && panics::is_in_hook();
+    if !may_not {
         debug_assert!(frame.waiter.word.snapshot().is(State::Running), "no user code runs while PARKING");
         worker.calls_left.set(CALLS_PER_TURN);
         // SAFETY: on the current fiber, whose word is RUNNING: no user code, and so no call that counts, runs while it is PARKING.

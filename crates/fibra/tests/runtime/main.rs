@@ -15,6 +15,7 @@ mod entry_options;
 mod fairness;
 mod fiber_locals;
 mod futures_as_tasks;
+mod hooks_are_not_left;
 mod identity;
 mod idle;
 mod jobs_join_jobs;
@@ -53,5 +54,6 @@ mod tasks;
 #[path = "../support/tools.rs"]
 mod tools;
 mod unwinding;
+mod unwindings_left_behind;
 mod wait_reasons;
 mod yielding;
