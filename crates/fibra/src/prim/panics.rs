@@ -8,13 +8,16 @@
 //! begins inside the first, and down again as they are caught. `dl_iterate_phdr` says where that memory is. It is only ever read, and on
 //! each further thread the place is tried out before it is believed. If there is not exactly one such word (another std, another way to
 //! keep thread-locals), [`count`] says None, and `wait::cancel` has to guess. See docs/decisions/0040.
+//!
+//! Nothing is tried out inside a panic hook: std does not count an unwinding that begins there, but takes its end off the number.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::atomic::{AtomicBool, Ordering};
+use super::thread;
 
 /// Thread-local memory of a module beyond this size is not searched.
 const MOST_BYTES: usize = 1 << 20;
@@ -51,34 +54,49 @@ static HIDDEN: AtomicBool = AtomicBool::new(false);
 /// How many unwindings have begun on this thread and have not been caught. The first call on a thread costs some microseconds and a few
 /// kilobytes of stack; workers make it when they start.
 pub(crate) fn count() -> Option<usize> {
-    // Relaxed: set before the runtime that asks is built.
-    if HIDDEN.load(Ordering::Relaxed) {
-        return None;
-    }
-    let address = match ADDRESS.get() {
-        Address::NotAsked => {
-            let address = address_here();
-            ADDRESS.set(address);
-            address
-        }
-        known => known,
-    };
-    match address {
+    match address() {
         // SAFETY: in this thread's own thread-local memory, which stays while the thread runs.
         Address::At(address) => Some(unsafe { read(address) }),
         Address::NotAsked | Address::NotThere => None,
     }
 }
 
+fn address() -> Address {
+    // Relaxed: set before the runtime that asks is built.
+    if HIDDEN.load(Ordering::Relaxed) {
+        return Address::NotThere;
+    }
+    match ADDRESS.get() {
+        Address::NotAsked => ask(),
+        known => known,
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn ask() -> Address {
+    let address = match place_here() {
+        None => Address::NotThere,
+        // An unwinding that begins inside a hook is not counted by std, but its end is: nothing may be tried out here. Believed this once.
+        Some(address) if is_hook_called(address) => return Address::At(address),
+        Some(address) if follows(address) => Address::At(address),
+        Some(_) => Address::NotThere,
+    };
+    ADDRESS.set(address);
+    address
+}
+
 /// Is a panic hook being called on this thread? std has a flag for that beside the number, as its `Cell<(usize, bool)>` is laid out; where
 /// the number was not found the answer is no. A wrong word there could only give a wrong answer, as with the number.
 #[cold]
 pub(crate) fn is_in_hook() -> bool {
-    match count().map(|_| ADDRESS.get()) {
-        // SAFETY: in this thread's own thread-local memory, which stays while the thread runs: `find` has looked at the byte behind too.
-        Some(Address::At(address)) => unsafe { address.add(1).cast::<u8>().read_volatile() == 1 },
-        _ => false,
-    }
+    matches!(address(), Address::At(address) if is_hook_called(address))
+}
+
+/// The flag behind the number.
+fn is_hook_called(number: *const usize) -> bool {
+    // SAFETY: in this thread's own thread-local memory, which stays while the thread runs; `find` has seen to it that a word follows.
+    unsafe { number.add(1).cast::<u8>().read_volatile() == 1 }
 }
 
 /// For tests: from now on [`count`] finds nothing, on any thread.
@@ -87,24 +105,42 @@ pub(crate) fn hide() {
     HIDDEN.store(true, Ordering::Relaxed);
 }
 
-fn address_here() -> Address {
+/// Where the number should be on this thread.
+fn place_here() -> Option<*const usize> {
     static PLACE: OnceLock<Option<Place>> = OnceLock::new();
     if cfg!(panic = "abort") {
-        return Address::NotThere;
+        return None;
     }
-    let Some(place) = *PLACE.get_or_init(find) else { return Address::NotThere };
-    // Some thread-local memory is made when it is first used.
-    while_unwinding(|| ());
-    let Some(block) = blocks().into_iter().find(|block| block.module == place.module) else { return Address::NotThere };
-    let address = block.start.wrapping_byte_add(place.offset);
+    let place = (*PLACE.get_or_init(find_where_nothing_unwinds))?;
+    if !std::thread::panicking() {
+        // Some thread-local memory is made when it is first used.
+        while_unwinding(|| ());
+    }
+    let block = blocks().into_iter().find(|block| block.module == place.module)?;
+    Some(block.start.wrapping_byte_add(place.offset))
+}
+
+/// Tries it out.
+fn follows(address: *const usize) -> bool {
     // SAFETY: inside the block, which is of the same size on every thread.
     let read_it = || unsafe { read(address) };
     let before = read_it();
     let mut during = before;
     while_unwinding(|| during = read_it());
     let after = read_it();
-    let follows = during == before.wrapping_add(1) && after == before && (before != 0) == std::thread::panicking();
-    if follows { Address::At(address) } else { Address::NotThere }
+    during == before.wrapping_add(1) && after == before && (before != 0) == std::thread::panicking()
+}
+
+/// [`find`], on a thread of its own if something unwinds here: this may be a hook, where nothing may be tried out.
+fn find_where_nothing_unwinds() -> Option<Place> {
+    if !std::thread::panicking() {
+        return find();
+    }
+    let found = Arc::new(OnceLock::new());
+    let finds = found.clone();
+    let thread = thread::start("fibra-panics".to_owned(), move || finds.set(find()).expect("set once")).ok()?;
+    thread.join().ok()?;
+    found.get().copied().flatten()
 }
 
 /// Looks for the one word that follows the number of unwindings.

@@ -1,6 +1,7 @@
 //! A current-thread runtime whose `run` has returned may leave fibers behind on its thread that are parked in destructors. Their
 //! unwindings are theirs: neither the thread nor the fibers of another runtime on it are taken for ones that unwind, before or after.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fibra::Runtime;
@@ -23,16 +24,16 @@ impl<F: FnMut()> Drop for Finally<F> {
 /// A runtime of this thread with a fiber that waits, in a destructor during unwinding, for a message.
 fn runtime_with_one_parked() -> (Runtime, Sender<()>) {
     let rt = Runtime::builder().current_thread().build().unwrap();
-    let (tx, rx) = bounded(1);
+    let ((tx, rx), parked) = (bounded(1), Arc::new(Event::new()));
+    let its_own = parked.clone();
     drop(rt.spawn(move || {
-        let _finally = Finally(|| assert!(rx.recv().is_ok() || rx.is_closed()));
+        let _finally = Finally(|| {
+            its_own.set();
+            assert!(rx.recv().is_ok() || rx.is_closed());
+        });
         std::panic::resume_unwind(Box::new("on purpose"))
     }));
-    rt.run(|| {
-        while !std::thread::panicking() {
-            fibra::yield_now();
-        }
-    });
+    rt.run(|| parked.wait());
     (rt, tx)
 }
 
@@ -68,7 +69,7 @@ fn a_fiber_of_another_runtime_is_not_unwound_twice_when_they_have_ended() {
             tx.send(()).unwrap();
             drop(rt);
             assert!(!std::thread::panicking());
-            let (parked, go) = (std::rc::Rc::new(Event::new()), std::rc::Rc::new(Event::new()));
+            let (parked, go) = (Arc::new(Event::new()), Arc::new(Event::new()));
             let child = fibra::spawn_local({
                 let (parked, go) = (parked.clone(), go.clone());
                 move || {
