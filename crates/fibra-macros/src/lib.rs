@@ -53,7 +53,7 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// With `timeout = 30`, a test that has not ended after so many seconds fails: all fibers are listed, with what they wait for, and then
 /// its body is cancelled. If it does not end then either (it computes, blocks its thread, or is behind a `shield`), the process is
-/// aborted after another `leak_timeout`, since nothing else could end the test.
+/// aborted 5 seconds and `leak_timeout` later, since nothing else could end the test.
 ///
 /// Options: those of `#[fibra::main]`, and the two times: a number of seconds (`0.5` too), or an expression of type `Duration`.
 #[proc_macro_attribute]

@@ -92,13 +92,16 @@ where
     let site = Location::caller();
     let Some(limit) = timeout else { return run_on(config.builder(), site, f, failed, Some(leak_timeout)) };
     let too_long = CancelToken::new();
-    let _watch = Watch::start(limit, leak_timeout, too_long.clone());
+    let _watch = Watch::start(limit, TO_END.saturating_add(leak_timeout), too_long.clone());
     let within = || match ScopeBuilder::new().token(too_long).run(|_| f()) {
         Ok(value) => value,
         Err(_) => panic!("the test did not end within {limit:?} (timeout); what its fibers waited for is listed above"),
     };
     run_on(config.builder(), site, within, failed, Some(leak_timeout))
 }
+
+/// A test that was cancelled has so long to end, and then its fibers have `leak_timeout`, which may be zero: an abort ends other tests too.
+const TO_END: Duration = Duration::from_secs(5);
 
 /// A thread that ends a test which takes too long; called off when dropped. A thread and not a timer: the worker may be what hangs.
 struct Watch {
@@ -122,9 +125,9 @@ impl Watch {
                 return;
             }
             say(format_args!(
-                "fibra: {test} was cancelled and has still not ended after another {grace:?} (leak_timeout): it \
-                 computes, blocks its thread, or cannot be cancelled where it waits. Nothing else can end it, so the \
-                 process is aborted"
+                "fibra: {test} was cancelled and has still not ended after another {grace:?} (5 seconds and \
+                 leak_timeout): it computes, blocks its thread, or cannot be cancelled where it waits. Nothing else \
+                 can end it, so the process is aborted"
             ));
             report::dump();
             std::process::abort();

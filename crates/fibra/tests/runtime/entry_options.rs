@@ -88,6 +88,21 @@ fn a_test_that_takes_too_long_lists_its_fibers_and_fails() {
     assert!(ended.stderr.contains("scope"), "{ended:?}");
 }
 
+#[fibra::test(timeout = 0.2, leak_timeout = 0)]
+#[ignore = "takes too long on purpose: run by the one below"]
+fn hangs_and_may_not_leak() {
+    fibra::sleep(LONG);
+}
+
+// It is given time to unwind, also if its fibers are given none.
+#[test]
+fn a_test_that_may_not_leak_and_takes_too_long_fails_and_ends_nothing_else() {
+    let _watchdog = support::watchdog(100);
+    let ended = support::rerun_self("hangs_and_may_not_leak", &[("RUST_BACKTRACE", "0")]);
+    assert_eq!(ended.status.code(), Some(101), "{ended:?}");
+    assert!(ended.stdout.contains("hangs_and_may_not_leak ... FAILED"), "{ended:?}");
+}
+
 #[fibra::test(timeout = 0.2, leak_timeout = 0.2)]
 #[ignore = "cannot be ended on purpose: run by the one below"]
 fn blocks_its_thread() {
@@ -99,5 +114,5 @@ fn a_test_that_cannot_be_cancelled_ends_the_process() {
     let _watchdog = support::watchdog(100);
     let ended = support::rerun_self("blocks_its_thread", &[]);
     assert_eq!(ended.signal(), Some(libc::SIGABRT), "{ended:?}");
-    assert!(ended.stderr.contains("has still not ended after another 200ms (leak_timeout)"), "{ended:?}");
+    assert!(ended.stderr.contains("has still not ended after another 5.2s (5 seconds and leak_timeout)"), "{ended:?}");
 }

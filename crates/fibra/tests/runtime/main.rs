@@ -54,6 +54,7 @@ mod tasks;
 #[path = "../support/tools.rs"]
 mod tools;
 mod unwinding;
+mod unwinding_at_random;
 mod unwindings_left_behind;
 mod wait_reasons;
 mod yielding;
