@@ -20,7 +20,7 @@ use crate::prim::cell::UnsafeCell;
 use crate::prim::spin::RawSpin;
 use crate::prim::{FirstPanic, discard_payload};
 use crate::wait::node::{Node, WaitList};
-use crate::wait::wake;
+use crate::wait::{is_unwinding, wake};
 
 /// Buffers up to this many bytes are allocated with the channel; larger ones grow as they fill.
 const EAGER_BYTES: usize = 4096;
@@ -84,6 +84,7 @@ impl<T> Chan<T> {
             senders: WaitList::new(),
             capacity,
             reserved: 0,
+            looked: 0,
             limit: 0,
             always,
             closed: false,
@@ -429,7 +430,7 @@ impl<T> Chan<T> {
                     let mut panics = FirstPanic::default();
                     panics.drop_each(chan.on_overflow.take());
                     panics.catch(|| drop(chan));
-                    panics.go_on();
+                    panics.go_on(is_unwinding);
                 }
             }
         }
@@ -456,7 +457,7 @@ impl<T> Chan<T> {
         let mut panics = FirstPanic::default();
         panics.drop_each(unreceived);
         panics.catch(|| drop(leave));
-        panics.go_on();
+        panics.go_on(is_unwinding);
     }
 }
 

@@ -47,12 +47,14 @@
 //! chan.rs                 lock, hints, counted sides
 //! state.rs                who waits, what is buffered, how a value finds its way
 //! settle.rs               the rest of it: who was held back, and closing
+//! interest.rs             who waits, counted
 //! order.rs                the order of locks, checked in debug builds
 //! ```
 
 pub(crate) mod chan;
 mod error;
 mod future;
+mod interest;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
 mod order;

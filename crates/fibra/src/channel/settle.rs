@@ -124,7 +124,7 @@ impl<T> State<T> {
             match plain(sender) {
                 role::TAKE => {
                     // Whoever only wants to know is told all the same: receiving does not ask for reservations.
-                    let held_back = self.capacity == 0 && self.waiting_receivers(me) <= self.reserved;
+                    let held_back = self.capacity == 0 && self.waiting_receivers(me) <= self.spoken_for();
                     // SAFETY: see the impl.
                     let mut other = unsafe { self.receivers.front() };
                     while let Some(receiver) = other {
@@ -159,6 +159,7 @@ impl<T> State<T> {
     /// All reservations are gone at once: everybody whom they held back is told, not only the first.
     pub(super) fn settle_unreserved(&mut self) {
         self.reserved = 0;
+        self.looked = 0;
         self.settle();
         while self.buffer.is_empty() && !self.receivers.is_empty() && !self.senders.is_empty() && self.pair() {}
     }
@@ -197,7 +198,7 @@ impl<T> State<T> {
             let invited = match plain(sender) {
                 role::GRANT => {
                     let granted = self.finish(Self::the_senders, sender, outcome::DONE);
-                    self.reserved += usize::from(granted && !seeded_bug("channel_look_uncounted"));
+                    self.promise(granted && !seeded_bug("channel_look_uncounted"));
                     granted
                 }
                 // A future may never be polled again: nothing is reserved before it is.
@@ -210,9 +211,15 @@ impl<T> State<T> {
         }
     }
 
+    fn promise(&mut self, for_a_look: bool) {
+        self.reserved += usize::from(for_a_look);
+        self.looked += usize::from(for_a_look);
+    }
+
     /// Is there nothing here yet for one who looks, and nothing promised?
     fn may_invite(&self) -> bool {
-        self.capacity == 0 && !self.closed && self.buffer.is_empty() && self.reserved <= self.interested_receivers(None)
+        let promised = self.looked != 0 || self.reserved > self.interested_receivers(None);
+        self.capacity == 0 && !self.closed && self.buffer.is_empty() && !promised
     }
 
     /// Reserves a place, as one who was invited. `None`: closed.
@@ -220,7 +227,7 @@ impl<T> State<T> {
         match self.reserve(Some(me)) {
             Some(false) => {
                 let can = self.may_invite();
-                self.reserved += usize::from(can);
+                self.promise(can);
                 Some(can)
             }
             reserved => reserved,
@@ -236,26 +243,38 @@ impl<T> State<T> {
     #[inline(never)]
     pub(crate) unsafe fn offer_or_leave(&mut self, value: *const T) -> Offered {
         // SAFETY: passed on.
-        let offered = unsafe { self.offer(value, None) };
-        if !matches!(offered, Offered::Full) || !self.can_leave(None) {
-            return offered;
+        match unsafe { self.offer(value, None) } {
+            // SAFETY: passed on; it is the channel's once.
+            Offered::Full if unsafe { self.leave(value, None) } => Offered::Done(None),
+            offered => offered,
+        }
+    }
+
+    /// Leaves the value at `value` for a receiver other than `me` who waits and cannot be handed it, if there is one.
+    ///
+    /// # Safety
+    /// `value` points to a `T`, which is the channel's if the answer is true.
+    pub(super) unsafe fn leave(&mut self, value: *const T, me: Option<WaiterRef>) -> bool {
+        if !self.can_leave(me) {
+            return false;
         }
         // SAFETY: see the impl.
         let mut next = unsafe { self.receivers.front() };
         while let Some(receiver) = next {
             // SAFETY: see the impl.
             next = unsafe { self.receivers.after(receiver) };
-            if plain(receiver) != role::FILL && self.finish(Self::the_receivers, receiver, outcome::RETRY) {
-                // SAFETY: the contract: `Done` is what we answer.
+            let is_left_to = plain(receiver) != role::FILL && !receiver.is_of(me);
+            if is_left_to && self.finish(Self::the_receivers, receiver, outcome::RETRY) {
+                // SAFETY: the contract.
                 self.buffer.push_back(unsafe { value.read() });
                 // One who only wanted to know owes nothing: others who wait are told too.
                 if !seeded_bug("channel_left_untold") {
                     self.settle();
                 }
-                return Offered::Done(None);
+                return true;
             }
         }
-        offered
+        false
     }
 
     // ---- Closing --------------------------------------------------------------------------------------------------------

@@ -168,6 +168,8 @@ pub(crate) struct State<T> {
     /// Not more than this; 0 is a rendezvous, `usize::MAX` no bound.
     pub(super) capacity: usize,
     pub(super) reserved: usize,
+    /// Of these, the one that was promised for a look, for which no receiver waits: at most one at a time. See [`State::invite`].
+    pub(super) looked: usize,
     /// Below this length a value is simply pushed: nobody waits, nothing is closed or reserved away, and the memory is there. Kept by
     /// [`State::refresh`].
     pub(super) limit: usize,
@@ -323,16 +325,23 @@ impl<T> State<T> {
     unsafe fn take_from_sender(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Option<Option<Peer>> {
         // SAFETY: see the impl.
         let mut next = unsafe { self.senders.front() };
+        let mut passed_over = false;
         while let Some(node) = next {
             // SAFETY: see the impl.
             next = unsafe { self.senders.after(node) };
-            if plain(node) == role::TAKE && !node.is_of(me) {
+            if plain(node) != role::TAKE || node.is_of(me) {
+                passed_over |= plain(node) != role::OBSERVE;
+            } else {
                 // SAFETY: see the impl.
                 unsafe { self.senders.remove(node) };
                 let peer = Peer::claim(node, outcome::DONE);
                 if peer.is_some() || seeded_bug("channel_take_unclaimed") {
                     // SAFETY: the value of a TAKE that we claimed, and the slot of the caller: moved once, straight from stack to stack.
                     unsafe { slot.copy_from_nonoverlapping(node.slot.get().cast::<T>(), 1) };
+                    // Those who wait for a place before they have a value would be passed over for ever by those who have one.
+                    if passed_over {
+                        self.invite();
+                    }
                     return Some(peer);
                 }
             }
@@ -450,8 +459,8 @@ impl<T> State<T> {
             self.settle();
             return Offered::Done(None);
         }
-        // A rendezvous: those who have reserved come first.
-        if self.capacity > 0 || self.waiting_receivers(me) > self.reserved {
+        // A rendezvous: those who have reserved a receiver come first.
+        if self.capacity > 0 || self.waiting_receivers(me) > self.spoken_for() {
             // SAFETY: see the impl.
             let mut next = unsafe { self.receivers.front() };
             while let Some(node) = next {
@@ -470,8 +479,11 @@ impl<T> State<T> {
                 }
             }
         }
-        // SAFETY: passed on.
-        if self.overflow == Overflow::Block { Offered::Full } else { unsafe { self.evict(value) } }
+        if self.overflow == Overflow::Block {
+            return Offered::Full;
+        }
+        // SAFETY: passed on; it is the channel's once.
+        unsafe { if self.leave(value, me) { Offered::Done(None) } else { self.evict(value) } }
     }
 
     /// There is no room, and nobody is to wait for any.
@@ -543,53 +555,6 @@ impl<T> State<T> {
 
     // ---- Reservations ---------------------------------------------------------------------------------------------------
 
-    /// How many wait to receive, not counting `me`; async ones too, which a value can wait for but not be given to.
-    pub(super) fn waiting_receivers(&self, me: Option<WaiterRef>) -> usize {
-        self.count_receivers(|node| plain(node) != role::OBSERVE && !node.is_of(me))
-    }
-
-    /// The same, with those who only want to know: they are told when a value is there.
-    pub(super) fn interested_receivers(&self, me: Option<WaiterRef>) -> usize {
-        self.count_receivers(|node| {
-            let unseen = seeded_bug("channel_watcher_unseen") && plain(node) == role::OBSERVE;
-            !unseen && !node.is_of(me)
-        })
-    }
-
-    fn count_receivers(&self, counts: impl Fn(&Node) -> bool) -> usize {
-        let mut waiting = 0;
-        // SAFETY: see the impl.
-        let mut next = unsafe { self.receivers.front() };
-        while let Some(node) = next {
-            waiting += usize::from(counts(node));
-            // SAFETY: see the impl.
-            next = unsafe { self.receivers.after(node) };
-        }
-        waiting
-    }
-
-    /// Is there a place that could be reserved, by `me`? In a rendezvous that is a receiver who waits.
-    pub(crate) fn can_reserve(&self, me: Option<WaiterRef>) -> bool {
-        self.has_room()
-            || self.overflow != Overflow::Block
-            || self.capacity == 0 && self.interested_receivers(me) > self.reserved
-    }
-
-    /// Would `try_send` come to something now, if only to the answer that it is closed?
-    pub(crate) fn is_ready_to_offer(&self, me: Option<WaiterRef>) -> bool {
-        self.closed
-            || self.has_room()
-            || self.overflow != Overflow::Block
-            || self.can_leave(me)
-            || self.count_receivers(|node| plain(node) == role::FILL && !node.is_of(me)) > self.reserved
-    }
-
-    /// Could `me`, who does not wait, leave a value for one who cannot be handed it? Those who wait with a value come first, and those who
-    /// have reserved.
-    pub(super) fn can_leave(&self, me: Option<WaiterRef>) -> bool {
-        self.capacity == 0 && self.interested_receivers(me) > self.reserved && !self.has_sender_with_value(me)
-    }
-
     /// Reserves a place. `None`: closed.
     pub(crate) fn reserve(&mut self, me: Option<WaiterRef>) -> Option<bool> {
         if self.closed {
@@ -604,6 +569,9 @@ impl<T> State<T> {
     pub(crate) fn unreserve(&mut self) {
         // All senders may be gone (a permit was forgotten), and the count with them.
         self.reserved = self.reserved.saturating_sub(1);
+        // Which of them it was is not known. If it was the one of a look, a value may be left over for the next receiver; to take it for
+        // that could keep a sender and a receiver apart for as long as the other one is held.
+        self.looked = self.looked.min(self.reserved);
     }
 
     /// Sends to a place that was reserved. False: the receivers are gone, the value is the caller's still.

@@ -74,10 +74,11 @@ impl FirstPanic {
         self.catch(|| drop(values));
     }
 
-    /// Lets the first panic go on, if there was one; not if this thread unwinds already, for a panic of which it will be told.
-    pub(crate) fn go_on(self) {
+    /// Lets the first panic go on, if there was one; not if whatever runs here unwinds already, for a panic of which it will be told. (That
+    /// is the caller's to say: `thread::panicking()` is true for every fiber of a worker as soon as one of them waits in a destructor.)
+    pub(crate) fn go_on(self, is_unwinding: impl FnOnce() -> bool) {
         let Some(payload) = self.0 else { return };
-        if std::thread::panicking() {
+        if is_unwinding() {
             discard_payload(payload);
         } else {
             std::panic::resume_unwind(payload);

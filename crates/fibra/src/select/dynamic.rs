@@ -23,7 +23,7 @@ use crate::channel::{
 };
 use crate::prim::atomic::AtomicU8;
 use crate::time::Instant;
-use crate::wait::park;
+use crate::wait::{is_unwinding, park};
 
 /// Operations up to this many are held without allocating.
 const FEW: usize = 8;
@@ -455,14 +455,6 @@ impl Drop for SelectedOperation<'_> {
             "fibra: a `SelectedOperation` was dropped without completing the operation"
         );
     }
-}
-
-/// Would a panic be the second one, and abort?
-fn is_unwinding() -> bool {
-    #[cfg(not(any(loom, shuttle)))]
-    return crate::wait::cancel::unwinding().is_some();
-    #[cfg(any(loom, shuttle))]
-    std::thread::panicking()
 }
 
 impl fmt::Debug for SelectedOperation<'_> {

@@ -31,3 +31,11 @@ pub(crate) mod waitable;
 pub(crate) mod wake;
 pub(crate) mod waker;
 pub(crate) mod word;
+
+/// Is whatever runs here being unwound, so that a panic that leaves a destructor would be the second one, and abort?
+pub(crate) fn is_unwinding() -> bool {
+    #[cfg(not(any(loom, shuttle)))]
+    return cancel::unwinding().is_some();
+    #[cfg(any(loom, shuttle))]
+    std::thread::panicking()
+}

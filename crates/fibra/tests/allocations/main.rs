@@ -9,6 +9,7 @@
 mod channel;
 #[path = "../support/counting.rs"]
 mod counting;
+mod flood;
 mod large_results;
 mod machine;
 mod runtime;

@@ -2,6 +2,7 @@
 //! futures and closing, every value is either accepted and received once, or refused and back with its sender; and it is dropped once.
 
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -94,7 +95,7 @@ fn short(rng: &mut Rng) -> Duration {
 /// One turn of whoever may block.
 fn turn(board: &Board, rng: &mut Rng) {
     let (tx, rx) = board.some_end(rng);
-    match rng.below(14) {
+    match rng.below(18) {
         0 | 1 => {
             let (value, offer) = board.offer();
             offer.answer(tx.send(value).map_err(|error| error.0));
@@ -133,7 +134,81 @@ fn turn(board: &Board, rng: &mut Rng) {
         9 => rx.try_recv().into_iter().for_each(Tracked::received),
         10 => rx.recv_timeout(short(rng)).into_iter().for_each(Tracked::received),
         11 => fibra::block_on(rx.recv_async()).into_iter().for_each(Tracked::received),
+        12 => {
+            // A place that is held for a while.
+            let permit = if rng.below(2) == 0 { tx.try_reserve().ok() } else { tx.reserve_timeout(short(rng)).ok() };
+            if let Some(permit) = permit {
+                let (value, offer) = board.offer();
+                (0..rng.below(3)).for_each(|_| fibra::yield_now());
+                offer.answer(permit.try_send(value).map_err(|SendError(value)| value));
+            }
+        }
+        13 | 14 => select_by_macro(board, rng),
+        15 => watch(board, rng),
         _ => select(board, rng),
+    }
+}
+
+/// The same by the macro, where a value moves only if its arm wins.
+fn select_by_macro(board: &Board, rng: &mut Rng) {
+    let ((tx, _), (other, rx)) = (board.some_end(rng), board.some_end(rng));
+    let (value, offer) = board.offer();
+    let (first, second) = (rng.below(2) == 0, rng.below(2) == 0);
+    let answer = match rng.below(3) {
+        0 => fibra::select! {
+            send(tx, value) -> sent => sent.map_err(|SendError(value)| value),
+            send(other, value) -> sent, if first => sent.map_err(|SendError(value)| value),
+            recv(rx) -> got, if second => {
+                got.into_iter().for_each(Tracked::received);
+                Err(value)
+            }
+        },
+        1 => fibra::select! {
+            send(tx, value) -> sent, if first => sent.map_err(|SendError(value)| value),
+            recv(rx) -> got => {
+                got.into_iter().for_each(Tracked::received);
+                Err(value)
+            }
+            recv(rx) -> got, if second => {
+                got.into_iter().for_each(Tracked::received);
+                Err(value)
+            }
+            default => Err(value),
+        },
+        _ => fibra::select_biased! {
+            recv(rx) -> got, if first => {
+                got.into_iter().for_each(Tracked::received);
+                Err(value)
+            }
+            send(other, value) -> sent => sent.map_err(|SendError(value)| value),
+            default(short(rng)) => Err(value),
+        },
+    };
+    offer.answer(answer);
+}
+
+/// Waits until something can be done, and tries that.
+fn watch(board: &Board, rng: &mut Rng) {
+    let arms: Vec<(bool, &Ends)> = (0..1 + rng.below(4)).map(|_| (rng.below(2) == 0, board.some_end(rng))).collect();
+    let mut select = Select::new();
+    for (sends, (tx, rx)) in &arms {
+        if *sends {
+            select.send(tx)
+        } else {
+            select.recv(rx)
+        };
+    }
+    let index = match rng.below(3) {
+        0 => select.ready(),
+        1 => select.try_ready().unwrap_or(0),
+        _ => select.ready_timeout(short(rng)).unwrap_or(0),
+    };
+    let (sends, (tx, rx)) = arms[index];
+    if sends {
+        let (value, offer) = board.offer();
+        offer.answer(tx.try_send(value).map_err(|error| error.into_inner()));
+    } else {
+        rx.try_recv().into_iter().for_each(Tracked::received);
     }
 }
 
@@ -161,7 +236,12 @@ fn select(board: &Board, rng: &mut Rng) {
         },
     };
     let (sends, (tx, rx)) = arms[chosen.index()];
-    if sends {
+    if rng.below(8) == 0 {
+        // Given up: a value goes back, a place too.
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(chosen))).is_err());
+        offer.answer(Err(value));
+    } else if sends {
+        (0..rng.below(3)).for_each(|_| fibra::yield_now());
         offer.answer(chosen.send(tx, value).map_err(|error| error.0));
     } else {
         chosen.recv(rx).into_iter().for_each(Tracked::received);

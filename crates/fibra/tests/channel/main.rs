@@ -22,6 +22,7 @@ mod permits_and_overflow;
 mod permits_given_up;
 mod programs;
 mod reentrant_wakers;
+mod rendezvous_fairness;
 mod rendezvous_kinds;
 mod rendezvous_looks;
 mod rendezvous_meetings;

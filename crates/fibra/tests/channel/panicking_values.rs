@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use fibra::JoinSet;
 use fibra::channel::{self, Overflow, Select, bounded, rendezvous, unbounded};
 
+use crate::channels::until_parked;
 use crate::support::watchdog;
 
 /// Counts its end, and panics with its number.
@@ -187,4 +188,30 @@ fn a_set_drops_all_its_results() {
         });
         assert_eq!(made.gone(), 40);
     }
+}
+
+// A neighbour on the same thread that waits in a destructor while it unwinds is no reason to keep a panic back.
+#[test]
+fn a_neighbour_that_unwinds_keeps_no_panic_back() {
+    struct Waits(channel::Receiver<()>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+    let _watchdog = watchdog(60);
+    fibra::Runtime::current_thread().unwrap().run(|| {
+        let (go, wait) = bounded(1);
+        let neighbour = fibra::spawn_local(move || {
+            let _waits = Waits(wait);
+            panic!("neighbour");
+        });
+        until_parked(1);
+        let made = Maker::default();
+        let (tx, rx) = unbounded();
+        (0..2).for_each(|number| tx.send(made.value(number)).unwrap_or_else(|_| unreachable!()));
+        assert_eq!((panics(|| drop(rx)).as_str(), made.gone()), ("value 0", 2));
+        go.send(()).unwrap();
+        assert!(neighbour.join().unwrap_err().is_panic());
+    });
 }
