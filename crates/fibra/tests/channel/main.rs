@@ -26,6 +26,7 @@ mod rendezvous_fairness;
 mod rendezvous_kinds;
 mod rendezvous_looks;
 mod rendezvous_meetings;
+mod select_any_code;
 mod select_constants;
 mod select_dynamic;
 mod select_macro;

@@ -22,14 +22,14 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        if layout.size() % ODD == 0 && layout.size() != 0 {
+        if layout.size() != 0 && layout.size().is_multiple_of(ODD) {
             ODD_BLOCKS.fetch_add(1, Ordering::Relaxed);
         }
         // SAFETY: passed on.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        if layout.size() % ODD == 0 && layout.size() != 0 {
+        if layout.size() != 0 && layout.size().is_multiple_of(ODD) {
             ODD_BLOCKS.fetch_sub(1, Ordering::Relaxed);
         }
         // SAFETY: passed on.
