@@ -84,7 +84,7 @@ impl<T> Chan<T> {
             senders: WaitList::new(),
             capacity,
             reserved: 0,
-            looked: 0,
+            looked: false,
             limit: 0,
             always,
             closed: false,

@@ -40,7 +40,7 @@ impl<T> State<T> {
 
     /// How many of those who wait to receive are spoken for. What was promised for a look is not: that receiver went on.
     pub(super) fn spoken_for(&self) -> usize {
-        self.reserved - self.looked
+        self.reserved - usize::from(self.looked)
     }
 
     /// Is there a place that could be reserved, by `me`? In a rendezvous that is a receiver who waits.

@@ -159,7 +159,7 @@ impl<T> State<T> {
     /// All reservations are gone at once: everybody whom they held back is told, not only the first.
     pub(super) fn settle_unreserved(&mut self) {
         self.reserved = 0;
-        self.looked = 0;
+        self.looked = false;
         self.settle();
         while self.buffer.is_empty() && !self.receivers.is_empty() && !self.senders.is_empty() && self.pair() {}
     }
@@ -213,12 +213,12 @@ impl<T> State<T> {
 
     fn promise(&mut self, for_a_look: bool) {
         self.reserved += usize::from(for_a_look);
-        self.looked += usize::from(for_a_look);
+        self.looked |= for_a_look;
     }
 
     /// Is there nothing here yet for one who looks, and nothing promised?
     fn may_invite(&self) -> bool {
-        let promised = self.looked != 0 || self.reserved > self.interested_receivers(None);
+        let promised = self.looked || self.reserved > self.interested_receivers(None);
         self.capacity == 0 && !self.closed && self.buffer.is_empty() && !promised
     }
 

@@ -169,7 +169,7 @@ pub(crate) struct State<T> {
     pub(super) capacity: usize,
     pub(super) reserved: usize,
     /// Of these, the one that was promised for a look, for which no receiver waits: at most one at a time. See [`State::invite`].
-    pub(super) looked: usize,
+    pub(super) looked: bool,
     /// Below this length a value is simply pushed: nobody waits, nothing is closed or reserved away, and the memory is there. Kept by
     /// [`State::refresh`].
     pub(super) limit: usize,
@@ -571,7 +571,7 @@ impl<T> State<T> {
         self.reserved = self.reserved.saturating_sub(1);
         // Which of them it was is not known. If it was the one of a look, a value may be left over for the next receiver; to take it for
         // that could keep a sender and a receiver apart for as long as the other one is held.
-        self.looked = self.looked.min(self.reserved);
+        self.looked &= self.reserved != 0;
     }
 
     /// Sends to a place that was reserved. False: the receivers are gone, the value is the caller's still.
