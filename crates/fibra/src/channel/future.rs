@@ -73,7 +73,9 @@ impl<T> Future for RecvFuture<'_, T> {
         if !chan.is_timed() && this.wait.goes_on(cx.waker()) {
             return Poll::Pending;
         }
-        park::count_call();
+        if park::lets_others_run(cx) {
+            return Poll::Pending;
+        }
         // Who was called, came and found nothing goes to the head of the queue again.
         let mut first = this.withdraw(false);
         loop {
@@ -219,7 +221,9 @@ impl<T> Future for SendFuture<'_, T> {
         if this.wait.goes_on(cx.waker()) {
             return Poll::Pending;
         }
-        park::count_call();
+        if park::lets_others_run(cx) {
+            return Poll::Pending;
+        }
         let mut ended = this.withdraw();
         if ended == 0
             && let Holding::Here(value) = &this.value
@@ -336,7 +340,9 @@ impl<'a, T> Future for ReserveFuture<'a, T> {
         if this.wait.goes_on(cx.waker()) {
             return Poll::Pending;
         }
-        park::count_call();
+        if park::lets_others_run(cx) {
+            return Poll::Pending;
+        }
         let mut invited = this.withdraw(false);
         loop {
             let mut reserved = Some(false);

@@ -148,7 +148,7 @@ pub(crate) struct Frame {
     pub(crate) next_started: Cell<*const Frame>,
     /// Guarded by the lock in `join`.
     pub(crate) joiners: WaitList,
-    pub(crate) site: Cell<Option<&'static Location<'static>>>,
+    pub(crate) site: Site,
     extras: AtomicPtr<Extras>,
 
     storage: UnsafeCell<Storage>,
@@ -169,6 +169,30 @@ unsafe impl Send for Frame {}
 /// A frame, by address: valid for ever.
 pub(crate) type FrameRef = &'static Frame;
 
+/// Where a fiber was spawned. An atomic, because a census of another thread may look while the frame gets its next life.
+#[derive(Debug)]
+pub(crate) struct Site(AtomicPtr<Location<'static>>);
+
+impl Site {
+    const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, site: &'static Location<'static>) {
+        // Relaxed: a location is constant, and says nothing about the rest of the frame.
+        self.0.store(ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Option<&'static Location<'static>> {
+        // Relaxed: as above.
+        let site = self.0.load(Ordering::Relaxed);
+        // SAFETY: null, or made from a reference that is good for ever.
+        unsafe { site.as_ref() }
+    }
+}
+
 impl Frame {
     pub(super) fn new() -> Self {
         Self {
@@ -185,7 +209,7 @@ impl Frame {
             prev_started: Cell::new(ptr::null()),
             next_started: Cell::new(ptr::null()),
             joiners: WaitList::new(),
-            site: Cell::new(None),
+            site: Site::new(),
             extras: AtomicPtr::new(ptr::null_mut()),
             storage: UnsafeCell::new(Storage([MaybeUninit::uninit(); INLINE_BYTES])),
         }

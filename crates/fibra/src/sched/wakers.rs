@@ -57,7 +57,7 @@ impl Worker {
         // Relaxed, like the others.
         frame.runtime.store(std::ptr::from_ref(&*self.shared).cast_mut().cast(), Ordering::Relaxed);
         frame.root.set(self.shared.root.as_ptr());
-        frame.site.set(Some(std::panic::Location::caller()));
+        frame.site.set(std::panic::Location::caller());
         frame.thunk.set(Some(&CALL_WAKERS));
         frame.join.reset(false);
         // SAFETY: a fresh frame, its storage is empty.

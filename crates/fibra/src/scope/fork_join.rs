@@ -121,7 +121,7 @@ where
     frame.id.store(worker.take_id(), Ordering::Relaxed);
     frame.runtime.store(ptr::from_ref(&*worker.shared).cast_mut().cast(), Ordering::Relaxed);
     frame.root.set(joiner.root.get());
-    frame.site.set(Some(site));
+    frame.site.set(site);
     frame.thunk.set(Some(Half::<B, RB>::THUNK));
     frame.join.reset(true);
     // SAFETY: a fresh frame's storage is empty.

@@ -254,7 +254,7 @@ unsafe fn fill<F>(
     frame.id.store(id, Ordering::Relaxed);
     frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
     frame.root.set(root.as_ptr());
-    frame.site.set(Some(site));
+    frame.site.set(site);
     frame.thunk.set(Some(thunk));
     frame.join.reset(true);
     // SAFETY: a fresh frame's storage is empty.
@@ -505,7 +505,7 @@ fn never_started<T>(
     frame.waiter.flags.store(flag::CANCEL | (reason << flag::REASON_SHIFT), Ordering::Relaxed);
     frame.id.store(take_ids(1), Ordering::Relaxed);
     frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
-    frame.site.set(Some(site));
+    frame.site.set(site);
     frame.thunk.set(None);
     frame.join.reset(true);
     let ticket = frame.waiter.word.publish_spawned();

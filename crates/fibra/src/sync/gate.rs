@@ -465,7 +465,9 @@ impl GateTask {
         if self.0.goes_on(cx.waker()) {
             return Poll::Pending;
         }
-        park::count_call();
+        if park::lets_others_run(cx) {
+            return Poll::Pending;
+        }
         loop {
             let called = self.withdraw(gate);
             if called && R::CALL_SUFFICES {

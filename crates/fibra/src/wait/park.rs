@@ -14,6 +14,7 @@
 //! locks), count in one budget of the worker ([`CALLS_PER_TURN`]); the call that finds it used up lets others run first. It does so before
 //! it looks or takes anything, so its answer is fresh, and no lock is held that it took itself.
 
+use std::task::Context;
 use std::time::Duration;
 
 use super::cancel::{self, Here};
@@ -157,7 +158,17 @@ pub(crate) fn count_call_of() -> Option<FrameRef> {
     Some(frame)
 }
 
-/// [`count`] for a future, which lets others run in its own way: by being pending. True: it has to.
+/// [`count_call`] for the poll of a future, which lets others run in its own way: by being pending, with its waker called. True: it is. A
+/// poll must not suspend its fiber: the executor around it may be another library's, which keeps things in thread-locals meanwhile.
+pub(crate) fn lets_others_run(cx: &Context<'_>) -> bool {
+    let has_to = is_used_up(cost::CALL);
+    if has_to {
+        cx.waker().wake_by_ref();
+    }
+    has_to
+}
+
+/// [`count`] for a future, see [`lets_others_run`]. True: it has to.
 pub(crate) fn is_used_up(cost: u32) -> bool {
     let Some(worker) = current::worker() else { return false };
     match worker.calls_left.get().checked_sub(cost) {

@@ -50,6 +50,11 @@ pub(crate) fn entry_if(_: impl FnOnce() -> bool, _: impl FnOnce() -> bool) {}
 /// Models have no budget.
 pub(crate) fn count_call() {}
 
+/// As [`count_call`].
+pub(crate) fn lets_others_run(_: &std::task::Context<'_>) -> bool {
+    false
+}
+
 /// No model looks in passing.
 pub(crate) fn is_cancelled() -> bool {
     false

@@ -4,7 +4,10 @@
 //! turns: nothing here depends on time.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fibra::channel::{Select, after, bounded, never, unbounded};
@@ -314,6 +317,43 @@ fn what_is_awaited_and_always_ready_lets_others_run() {
             "write_async": lock.write_async(),
             "acquire_async": semaphore.acquire_async(1),
         }
+    });
+}
+
+/// An executor of another library, which notes in a thread-local that it runs.
+fn foreign_block_on<F: Future>(future: F) -> F::Output {
+    thread_local!(static RUNS: Cell<bool> = const { Cell::new(false) });
+    assert!(!RUNS.replace(true), "an executor inside another one of the same thread");
+    let mut future = pin!(future);
+    let mut cx = Context::from_waker(Waker::noop());
+    let output = loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            break output;
+        }
+    };
+    RUNS.set(false);
+    output
+}
+
+// A poll is pending now and then, and does not suspend: two fibers of one worker would meet inside that executor.
+#[test]
+fn a_poll_does_not_leave_the_executor_around_it() {
+    let _watchdog = watchdog(60);
+    one_worker().run(|| {
+        let mutex = Rc::new(Mutex::new(0));
+        let fibers = [(); 2].map(|()| {
+            let mutex = mutex.clone();
+            fibra::spawn_local(move || {
+                let (tx, rx) = bounded::<usize>(1);
+                for index in 0..MANY {
+                    foreign_block_on(tx.send_async(index)).unwrap();
+                    assert_eq!(foreign_block_on(rx.recv_async()), Ok(index));
+                    *foreign_block_on(mutex.lock_async()) += 1;
+                }
+            })
+        });
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        assert_eq!(*mutex.lock(), 2 * MANY);
     });
 }
 

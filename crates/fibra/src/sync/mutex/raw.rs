@@ -332,7 +332,9 @@ impl RawMutex {
     /// Async: see [`GateTask`]. `since` is the first poll.
     pub(crate) fn poll_lock(&self, task: &mut GateTask, since: &mut u64, cx: &mut Context<'_>) -> Poll<()> {
         if *since == 0 {
-            park::count_call();
+            if park::lets_others_run(cx) {
+                return Poll::Pending;
+            }
             if self.try_lock(SOMEBODY) {
                 return Poll::Ready(());
             }
