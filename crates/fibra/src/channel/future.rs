@@ -73,7 +73,7 @@ impl<T> Future for RecvFuture<'_, T> {
         if !chan.is_timed() && this.wait.goes_on(cx.waker()) {
             return Poll::Pending;
         }
-        if park::lets_others_run(cx) {
+        if !this.wait.is_published() && park::lets_others_run(cx) {
             return Poll::Pending;
         }
         // Who was called, came and found nothing goes to the head of the queue again.
@@ -221,7 +221,7 @@ impl<T> Future for SendFuture<'_, T> {
         if this.wait.goes_on(cx.waker()) {
             return Poll::Pending;
         }
-        if park::lets_others_run(cx) {
+        if !this.wait.is_published() && park::lets_others_run(cx) {
             return Poll::Pending;
         }
         let mut ended = this.withdraw();
@@ -340,7 +340,7 @@ impl<'a, T> Future for ReserveFuture<'a, T> {
         if this.wait.goes_on(cx.waker()) {
             return Poll::Pending;
         }
-        if park::lets_others_run(cx) {
+        if !this.wait.is_published() && park::lets_others_run(cx) {
             return Poll::Pending;
         }
         let mut invited = this.withdraw(false);

@@ -73,7 +73,8 @@ impl Runtime {
     }
 
     /// A runtime of one worker and no other thread: fibers run inside [`run`](Self::run), on the thread that calls it, in a deterministic
-    /// order, and a peer that is woken runs at once.
+    /// order, and a peer that is woken runs at once. (After a flood of fibers a thread of the process,
+    /// `fibra-trim`, exists for some seconds and gives their memory back. It runs no fiber.)
     ///
     /// A started fiber never moves to another thread. So while fibers that were started by one thread are still there (spawned with
     /// [`spawn`](Self::spawn) and parked between two runs), `run` on another thread panics.

@@ -465,7 +465,7 @@ impl GateTask {
         if self.0.goes_on(cx.waker()) {
             return Poll::Pending;
         }
-        if park::lets_others_run(cx) {
+        if !self.0.is_published() && park::lets_others_run(cx) {
             return Poll::Pending;
         }
         loop {

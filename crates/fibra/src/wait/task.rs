@@ -34,6 +34,11 @@ impl TaskWait {
         Self { record: None }
     }
 
+    /// Has a poll published a wait, so that others ran meanwhile?
+    pub(crate) fn is_published(&self) -> bool {
+        self.record.is_some()
+    }
+
     /// Polled again before anybody came: the wait keeps its place in the queue, and has this waker from now on. False: there is no
     /// wait, or it was completed; withdraw, and look.
     pub(crate) fn goes_on(&self, waker: &Waker) -> bool {
