@@ -446,10 +446,11 @@ impl Op {
     }
 }
 
-/// Polls a future so often, and then drops it.
+/// Polls a future so often, and once more, and then drops it. (The first poll may be pending only because the budget of its worker is used
+/// up, and then says nothing about the channel.)
 async fn give_up<F: Future>(future: F, polls: u64) -> Option<F::Output> {
     let mut future = pin!(future);
-    let mut left = polls;
+    let mut left = polls + 1;
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending if left == 0 => Poll::Ready(None),
