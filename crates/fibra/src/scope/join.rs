@@ -165,10 +165,12 @@ impl<T> JoinHandle<T> {
         self.take_result()
     }
 
+    #[inline(always)] // A join without a deadline pays for none.
     fn wait_until(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
         self.wait_for(WaitReason::Join, deadline, site)
     }
 
+    #[inline(always)]
     fn wait_for(&self, reason: WaitReason, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
         let how = Wait { reason, object: self.id().as_u64(), site, deadline: deadline.map(Instant::as_nanos) };
         loop {
