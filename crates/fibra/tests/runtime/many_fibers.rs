@@ -13,8 +13,9 @@ use fibra::Runtime;
 
 /// Most that a parked fiber may cost, in bytes: resident memory and page tables. Where corosensei switches, a boxed record comes on top.
 const MOST: u64 = if cfg!(debug_assertions) {
-    // Without optimisation calls take more stack: the tops that are coloured deepest need a second page.
-    5200
+    // Without optimisation calls take more stack, and the tops that are coloured deepest need a second page: 5,633 measured. What is
+    // promised is measured where the suite is built with optimisation: `.ci/deep` does that.
+    5800
 } else if cfg!(all(target_arch = "x86_64", not(fibra_context = "corosensei"))) {
     4900
 } else {

@@ -186,17 +186,28 @@ extern "C" fn on_trap(_signal: c_int) {
     }
 }
 
+/// Keeps the processor's flags in `keep` and sets those in `set`. A function of its own with its own unwind information, because a push in
+/// the middle of a Rust function moves the stack pointer by which that function's frame is found.
+#[unsafe(naked)]
+unsafe extern "C" fn change_flags(keep: usize, set: usize) {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "pushfq",
+        ".cfi_adjust_cfa_offset 8",
+        "and [rsp], rdi",
+        "or [rsp], rsi",
+        "popfq",
+        ".cfi_adjust_cfa_offset -8",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
 /// Switches the processor's single-step mode.
-#[inline(always)]
 fn step(on: bool) {
+    const TRAP_FLAG: usize = 0x100;
     // SAFETY: changes the trap flag only; the handler is installed.
-    unsafe {
-        if on {
-            core::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq");
-        } else {
-            core::arch::asm!("pushfq", "and qword ptr [rsp], -257", "popfq");
-        }
-    }
+    unsafe { change_flags(!TRAP_FLAG, if on { TRAP_FLAG } else { 0 }) }
 }
 
 extern "C" fn visit_home(_: *mut ()) {
