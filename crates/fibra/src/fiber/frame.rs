@@ -37,7 +37,9 @@ use crate::wait::word::Ticket;
 
 /// Flags in `waiter.flags`.
 pub(crate) mod flag {
-    pub(crate) use crate::wait::node::flag::{ANY_CANCEL, CANCEL, CANCEL_BODY, OVERDUE};
+    pub(crate) use crate::wait::node::flag::{
+        ANY_CANCEL, BARRIER, CANCEL, CANCEL_BODY, OVERDUE, REASON_MASK, REASON_SHIFT,
+    };
     /// Bound to its home worker although not started: spawned local or spread, linked in an intrusive queue. Never taken by a joiner.
     pub(crate) const PINNED: u32 = 1 << 1;
     /// Does not hold up `run`.
@@ -59,10 +61,6 @@ pub(crate) mod flag {
     pub(crate) const SCOPED: u32 = 1 << 14;
     /// Scopes are open on it: whoever cancels it has to see to them too.
     pub(crate) const OPEN_SCOPES: u32 = 1 << 15;
-    /// A scope is open on it that was opened while cancellation was held off: waits in there are revocable, but not for what is outside.
-    pub(crate) const BARRIER: u32 = 1 << 25;
-    /// It waits behind such a barrier, but wants to know of what happens outside.
-    pub(crate) const WATCHING: u32 = 1 << 27;
     /// Does not count under `max_fibers`: a root, or a helper of the runtime's own.
     pub(crate) const UNCAPPED: u32 = 1 << 13;
     /// One half of a `join`, offered to whoever is free. The joining fiber outlives it and holds what it runs, so it is not counted in a
@@ -70,9 +68,6 @@ pub(crate) mod flag {
     pub(crate) const HALF: u32 = 1 << 16;
     /// It calls wakers for its worker; see `sched::wakers`.
     pub(crate) const CALLS_WAKERS: u32 = 1 << 17;
-    /// Why it was cancelled; 4 bits, written before CANCEL is set.
-    pub(crate) const REASON_SHIFT: u32 = 8;
-    pub(crate) const REASON_MASK: u32 = 0xF << REASON_SHIFT;
 }
 
 /// Bytes of closure or result that fit without a box.
@@ -270,7 +265,7 @@ impl Frame {
     #[inline(always)]
     pub(crate) fn flags(&self) -> u32 {
         // Relaxed: a hint on entry to a blocking call, or a bit that never changes after the spawn; the handshake with cancellation reads
-        // the flag again after the word (`handshake_load_u32`).
+        // the flag again after the word (`wait::revoke`).
         self.waiter.flags.load(Ordering::Relaxed)
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Standing {
     /// In a scope that was opened by a destructor during unwinding: how many unwindings there were then. They say nothing about what
     /// happens in there.
     pub(crate) inside_unwinding: Cell<u32>,
+    /// While it is suspended with cancellation held off: by how much; see `wait::cancel`.
+    pub(crate) held_off: Cell<u32>,
 }
 
 impl Standing {
@@ -44,6 +46,7 @@ impl Standing {
             deliveries: Cell::new(0),
             unwinding: Cell::new(false),
             inside_unwinding: Cell::new(0),
+            held_off: Cell::new(0),
         }
     }
 }

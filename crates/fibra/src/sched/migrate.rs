@@ -21,6 +21,7 @@ use super::shared::Shared;
 use super::worker::{Worker, signal};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::prim::atomic::Ordering;
+use crate::wait::revoke;
 use crate::wait::word::Commit;
 
 /// Whether started fibers move.
@@ -71,7 +72,7 @@ impl Worker {
         if !(parks || said == signal::YIELD) || !self.shared.migrates() {
             return false;
         }
-        if frame.has(flag::PINNED | flag::TASK | flag::HOLD_OFF) || std::thread::panicking() {
+        if frame.has(flag::PINNED | flag::TASK | flag::HOLD_OFF | flag::ANY_CANCEL) || std::thread::panicking() {
             return false;
         }
         self.unlink_started(frame);
@@ -84,7 +85,8 @@ impl Worker {
         if parks {
             // Relaxed: a gauge; taken back by `take_in`.
             self.shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
-            match frame.waiter.word.commit_park() {
+            // It was not cancelled a moment ago, and holds nothing off: a flag that is up is due.
+            match revoke::commit(&frame.waiter, |_| true) {
                 // From here on it may run anywhere.
                 Commit::Parked => return true,
                 Commit::Requeue => {}

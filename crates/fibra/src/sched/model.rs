@@ -8,7 +8,7 @@ use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
-use crate::wait::word::{ARM_BINDING, Claim, Commit, Release, State, Ticket, Word};
+use crate::wait::word::{Claim, Commit, Release, State, Ticket, WaitKind, Word};
 
 /// A frame in its spawner's deque: what a start touches is plain memory.
 struct Offered {
@@ -180,7 +180,7 @@ fn model_wake_from_outside_against_shutdown() {
             memory: UnsafeCell::new(false),
         });
         runtime.word.adopt();
-        let ticket = runtime.word.begin_park(ARM_BINDING);
+        let ticket = runtime.word.begin_park(WaitKind::Binding);
         let outside = {
             let runtime = runtime.clone();
             thread::spawn(move || match runtime.word.claim(ticket, 0, true) {

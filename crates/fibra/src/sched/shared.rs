@@ -17,6 +17,7 @@ use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
 use super::timing::ScopeTimer;
 use super::visitors::Visitors;
+use super::worker::Worker;
 use crate::driver::Kicker;
 use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::fiber::stack::StackSize;
@@ -24,7 +25,7 @@ use crate::machine::mesh::Mesh;
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::prim::sync::Mutex;
-use crate::wait::word::Ticket;
+use crate::wait::word::{Ticket, WaitKind};
 
 /// What the builder settled.
 #[derive(Debug, Clone)]
@@ -42,6 +43,9 @@ pub(crate) struct Config {
     pub(crate) stall: Option<StallConfig>,
     /// Cancellation is observed, never delivered (the only way with `panic = "abort"`).
     pub(crate) cooperative: bool,
+    /// May the cancellation behind a fiber's flags end the wait of this kind that it has just parked in? Shields and scopes decide, and
+    /// those are on a higher floor.
+    pub(crate) may_end: fn(&Worker, FrameRef, WaitKind) -> bool,
     pub(crate) seed: Option<u64>,
     #[cfg(feature = "unstable-migration")]
     pub(crate) migration: super::migrate::Migration,

@@ -40,7 +40,8 @@ use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::{OwnerCell, UnsafeCell};
 use crate::prim::{clock, panics, prefetch};
-use crate::wait::word::{Commit, State, Ticket};
+use crate::wait::revoke;
+use crate::wait::word::{Commit, State, Ticket, WaitKind};
 
 /// Why a fiber came back to the scheduler's stack; the word it suspends with.
 pub(crate) mod signal {
@@ -459,7 +460,7 @@ impl Worker {
             #[allow(unreachable_patterns)] // One and the same without the feature.
             signal::PARK | signal::PARK_BOUND => {
                 // Law 3: only now, with the fiber off its stack.
-                match frame.waiter.word.commit_park() {
+                match revoke::commit(&frame.waiter, |kind| self.may_end(frame, kind)) {
                     Commit::Parked => self.stats().parked.add(1),
                     Commit::Requeue => self.push_ready(frame),
                 }
@@ -476,6 +477,11 @@ impl Worker {
         }
     }
 
+    /// A cancel flag came up while this fiber parked: may that end its wait? Decided on the floor of shields and scopes.
+    fn may_end(&self, frame: FrameRef, kind: WaitKind) -> bool {
+        (self.shared.config.may_end)(self, frame, kind)
+    }
+
     #[cold]
     #[inline(never)]
     fn park_task(&self, frame: FrameRef) {
@@ -484,7 +490,8 @@ impl Worker {
         frame.home.store(NO_HOME, Ordering::Relaxed);
         // Relaxed: a gauge; taken back by whoever starts it again.
         self.shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
-        match frame.waiter.word.commit_park() {
+        // A task between two polls holds nothing off: what is up is due.
+        match revoke::commit(&frame.waiter, |_| true) {
             Commit::Parked => {}
             // Whoever woke it in this moment left it to us.
             Commit::Requeue if seeded_bug("task_commit_drops_wake") => {}

@@ -15,6 +15,7 @@ use crate::sched::launch::{Launched, launch, prepare_process};
 use crate::sched::migrate::Migration;
 use crate::sched::shared::Config;
 use crate::sched::stall::{STALL_MILLIS, StallConfig};
+use crate::wait::fiber::may_end_parked;
 use crate::wait::word::enable_spec_assert;
 
 /// Most workers a runtime may have.
@@ -245,6 +246,7 @@ impl RuntimeBuilder {
             sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
             stall,
             cooperative: self.cancellation == Cancellation::Cooperative,
+            may_end: may_end_parked,
             seed,
             #[cfg(feature = "unstable-migration")]
             migration: if workers > 1 { self.migration } else { Migration::Off },

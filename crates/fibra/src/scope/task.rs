@@ -20,7 +20,6 @@ use super::spawn::{
     start_of_user_code, try_spawn_thunk,
 };
 use crate::fiber::frame::{Frame, FrameRef, RunResult, Thunk, flag};
-use crate::prim::atomic::handshake_load_u32;
 use crate::sched::current;
 use crate::sched::scope::ScopeRef;
 use crate::sched::shared::{RootRef, Shared};
@@ -29,7 +28,7 @@ use crate::wait::notify::Notify;
 use crate::wait::park::{self, Ended, Wait, Waitable, wait, wait_or_cancelled};
 use crate::wait::reason::WaitReason;
 use crate::wait::waker::ThreadRecord;
-use crate::wait::word::ARM_REVOCABLE;
+use crate::wait::word::WaitKind;
 
 /// Runs a future to its end, here: on a fiber the fiber parks while the future is pending, on a plain thread the thread blocks.
 ///
@@ -225,24 +224,24 @@ impl<F: Future> TaskThunk<F> {
             // SAFETY: the storage is empty: the task was taken out above.
             unsafe { frame.put(task) };
             let word = &frame.waiter.word;
-            let ticket = word.begin_park(ARM_REVOCABLE);
-            let cancelled = handshake_load_u32(&frame.waiter.flags) & flag::ANY_CANCEL != 0;
-            if (cancelled || !notify.publish(frame.waiter_ref(), ticket)) && word.abort_park() {
+            let ticket = word.begin_park(WaitKind::Revocable);
+            if !notify.publish(frame.waiter_ref(), ticket) && word.abort_park() {
                 // SAFETY: put there above, and nobody could take it: the park was called off.
                 task = unsafe { frame.take::<Box<Task<F>>>() };
                 local::attach(top, std::mem::replace(&mut task.locals, ptr::null_mut()));
-                if cancelled {
+                // A future that is woken by its own poll again and again commits no park: it learns here that it is cancelled.
+                if frame.has(flag::ANY_CANCEL) {
                     drop_quietly(task);
                     end_of_user_code(frame);
                     return RunResult::Ended(crate::fiber::outcome::Outcome::Cancelled);
                 }
-                // As in `poll_until_ready`. Cancellation is seen at the next park, so this is the bare switch.
+                // As in `poll_until_ready`, but without a look at cancellation: the bare switch.
                 let worker = current::worker().expect("a task is polled on a worker");
                 // SAFETY: on the current fiber, whose word is RUNNING again.
                 unsafe { worker.suspend(frame, signal::YIELD) };
                 continue;
             }
-            // Published, or claimed meanwhile: the worker commits.
+            // Published, or claimed meanwhile: the worker commits, and puts it back into a queue if it is cancelled.
             return RunResult::Pending;
         }
     }

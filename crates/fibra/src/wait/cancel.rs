@@ -22,7 +22,7 @@ use std::panic::resume_unwind;
 
 use super::node::WaiterRef;
 use super::waker::ThreadRecord;
-use super::word::{ARM_BINDING, ARM_REVOCABLE, ARM_SHIELDED, Arm};
+use super::word::WaitKind;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::top::{FiberTop, Standing};
@@ -209,16 +209,16 @@ impl<'a> Here<'a> {
     }
 
     /// What may end a wait that begins now, if its reason lets anything.
-    fn wait_kind(&self) -> Arm {
+    fn wait_kind(&self) -> WaitKind {
         let hold = self.hold();
         if self.is_cooperative() {
-            ARM_BINDING
+            WaitKind::Binding
         } else if hold == 0 || self.innermost().is_some_and(|scope| scope.hold.get() >= hold) {
-            ARM_REVOCABLE
+            WaitKind::Revocable
         } else if self.is_unwinding() {
-            ARM_BINDING
+            WaitKind::Binding
         } else {
-            ARM_SHIELDED
+            WaitKind::Shielded
         }
     }
 
@@ -231,10 +231,32 @@ impl<'a> Here<'a> {
     #[cold]
     #[inline(never)]
     pub(crate) fn is_due_unless(&self, settled: bool) -> bool {
-        if self.is_cooperative() {
-            return false;
+        !self.is_cooperative() && self.is_due_at(self.hold(), settled)
+    }
+
+    /// May the cancellation behind the flags end a wait of this kind that is about to begin? `settled`: as in
+    /// [`is_due_unless`](Self::is_due_unless).
+    pub(crate) fn may_end(&self, kind: WaitKind, settled: bool) -> bool {
+        match kind {
+            WaitKind::Watching => self.is_observable_unless(settled),
+            WaitKind::Revocable | WaitKind::Shielded => self.is_due_unless(settled),
+            WaitKind::Binding => false,
         }
-        let hold = self.hold();
+    }
+
+    /// May it end the wait that this fiber has just parked in? Asked on its worker's own stack, where it cannot be told what unwinds: what
+    /// held cancellation off was noted when the fiber left. Nothing is settled: the wait was published.
+    pub(crate) fn may_end_parked(&self, kind: WaitKind) -> bool {
+        match kind {
+            WaitKind::Shielded if self.flags() & flag::OVERDUE != 0 => self.is_due_at(0, false),
+            WaitKind::Revocable => self.is_due_at(self.standing.held_off.get(), false),
+            WaitKind::Watching => self.is_observable_unless(false),
+            WaitKind::Shielded | WaitKind::Binding => false,
+        }
+    }
+
+    /// Is there a cancellation that may be delivered where this much holds it off?
+    fn is_due_at(&self, hold: u32, settled: bool) -> bool {
         let flags = self.flags();
         if flags & flag::CANCEL != 0 && hold == 0 {
             return true;
@@ -350,21 +372,21 @@ impl<'a> Here<'a> {
 /// cancellation may have to wait.
 #[cold]
 #[inline(never)]
-pub(crate) fn wait_kind(worker: &Worker, frame: FrameRef) -> Arm {
+pub(crate) fn wait_kind(worker: &Worker, frame: FrameRef) -> WaitKind {
     let here = Here::on(worker, frame);
     let kind = here.wait_kind();
     // (A shield that holds nothing off for now, because the time for it is over in a scope that is open here, may do so again.)
-    if kind == ARM_REVOCABLE && here.hold() == 0 && here.standing.shields.get() == 0 {
+    if kind == WaitKind::Revocable && here.hold() == 0 && here.standing.shields.get() == 0 {
         frame.lower(flag::HOLD_OFF);
     }
     kind
 }
 
 /// The same on a plain thread.
-pub(crate) fn thread_wait_kind(record: &'static ThreadRecord) -> Arm {
+pub(crate) fn thread_wait_kind(record: &'static ThreadRecord) -> WaitKind {
     let here = Here::on_thread(record);
     // Without a scope there is nobody to cancel it.
-    if here.innermost().is_none() { ARM_REVOCABLE } else { here.wait_kind() }
+    if here.innermost().is_none() { WaitKind::Revocable } else { here.wait_kind() }
 }
 
 /// A fiber unwinds from now on, until it is found not to any more.
@@ -404,11 +426,14 @@ pub(crate) fn unwinding() -> Option<Unwinding> {
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal: usize) {
-    let share = Here::on(worker, frame).share_of_unwindings();
+    let here = Here::on(worker, frame);
+    let share = here.share_of_unwindings();
+    here.standing.held_off.set(here.hold());
     let suspended = current::suspended_unwindings();
     suspended.set(suspended.get() + share);
     // SAFETY: passed on.
     unsafe { worker.suspend(frame, signal) };
+    here.standing.held_off.set(0);
     // On the same thread: a fiber that unwinds is moved to no other.
     if share > 0 {
         suspended.set(suspended.get() - share);

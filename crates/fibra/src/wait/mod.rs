@@ -5,7 +5,12 @@
 //! node.rs     who waits for an object: nodes and lists              (lowest floor)
 //! waker.rs    the records of threads and async waits, and unparking (lowest floor)
 //! waitable.rs what can be waited on
-//! park.rs     wait: RUNNING → PARKING → PARKED → RUNNING, for fibers and threads (park_model.rs: the same for models)
+//! revoke.rs   cancel against park, both sides                       (lowest floor)
+//! park.rs     the wait: RUNNING → PARKING → PARKED → RUNNING, written once for all who wait
+//! fiber.rs    how a fiber leaves and comes back
+//! thread.rs   how a thread does
+//! here.rs     who waits here (here_model.rs: in a model)
+//! budget.rs   calls that need not wait let others run all the same
 //! wake.rs     setting a claimed waiter going
 //! task.rs     the wait of a future
 //! cancel.rs   how a cancelled fiber unwinds
@@ -15,18 +20,25 @@
 //! ```
 
 #[cfg(not(any(loom, shuttle)))]
+mod budget;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod cancel;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod fiber;
+#[cfg(not(any(loom, shuttle)))]
+mod here;
+#[cfg(any(loom, shuttle))]
+#[path = "here_model.rs"]
+mod here;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod io;
 pub(crate) mod node;
 pub(crate) mod notify;
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) mod park;
-#[cfg(any(loom, shuttle))]
-#[path = "park_model.rs"]
 pub(crate) mod park;
 pub(crate) mod reason;
+pub(crate) mod revoke;
 pub(crate) mod task;
+mod thread;
 pub(crate) mod waitable;
 pub(crate) mod wake;
 pub(crate) mod waker;

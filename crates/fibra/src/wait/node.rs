@@ -37,6 +37,11 @@ pub(crate) mod flag {
     pub(crate) const OVERDUE: u32 = 1 << 26;
     /// Either: whoever waits looks closer.
     pub(crate) const ANY_CANCEL: u32 = CANCEL | CANCEL_BODY;
+    /// A scope is open here that was opened while cancellation was held off: waits in there are revocable, but not for what is outside.
+    pub(crate) const BARRIER: u32 = 1 << 25;
+    /// Why it was cancelled; 4 bits, written together with CANCEL.
+    pub(crate) const REASON_SHIFT: u32 = 8;
+    pub(crate) const REASON_MASK: u32 = 0xF << REASON_SHIFT;
 }
 
 /// The head of every waiter: the word, and the flags that go with it. `repr(C)`, so that it can be the first field of a frame or a record.

@@ -10,6 +10,7 @@ use std::task::Waker;
 use super::node::{Node, WaiterRef};
 use super::waker::TaskRecord;
 use super::word::{Arm, Commit, Ticket};
+use crate::prim::bug::seeded_bug;
 
 /// The wait of a future, if one is published.
 #[derive(Debug, Default)]
@@ -58,7 +59,7 @@ impl TaskWait {
             None
         } else {
             // Claimed: the owner unlinks the node and releases in a moment.
-            while word.snapshot().is_claimed() {
+            while word.snapshot().is_claimed() && !seeded_bug("withdraw_impatient") {
                 crate::prim::thread::yield_now();
             }
             let arm = word.snapshot().arm();
@@ -95,3 +96,6 @@ impl TaskWait {
         Published::Refused
     }
 }
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;

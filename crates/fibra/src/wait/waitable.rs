@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::node::WaiterRef;
 use super::reason::WaitReason;
-use super::word::{ARM_BINDING, ARM_REVOCABLE, Arm, Ticket};
+use super::word::{Arm, Ticket, WaitKind};
 
 /// Something one can wait on; holds its own nodes, on the stack of whoever waits.
 pub(crate) trait Waitable {
@@ -33,8 +33,8 @@ pub(crate) struct Wait {
 impl Wait {
     /// What may end it, as far as its reason goes.
     #[inline(always)]
-    pub(crate) fn kind(&self) -> Arm {
-        if self.reason.is_binding() { ARM_BINDING } else { ARM_REVOCABLE }
+    pub(crate) fn kind(&self) -> WaitKind {
+        if self.reason.is_binding() { WaitKind::Binding } else { WaitKind::Revocable }
     }
 }
 

@@ -13,9 +13,9 @@ use std::ptr::NonNull;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::node::{Kind, Node, Waiter, WaiterRef, flag};
-use super::word::{ARM_BINDING, ARM_CANCEL, ARM_REVOCABLE, Arm, Claim, Commit, Release, Snapshot, State, Ticket};
-use crate::prim::atomic::handshake_load_u32;
+use super::node::{Kind, Node, Waiter, WaiterRef};
+use super::revoke;
+use super::word::{Arm, Claim, Commit, Release, State, Ticket, WaitKind};
 use crate::prim::bug::seeded_bug;
 use crate::prim::discard_payload;
 use crate::prim::sync::{Condvar, Mutex};
@@ -118,7 +118,7 @@ impl TaskRecord {
 
     /// Begins a wait that nothing but a notification ends; RUNNING → PARKING → PARKED at once, since a task has no stack to leave.
     pub(crate) fn begin(&self) -> Ticket {
-        self.waiter.word.begin_park(ARM_REVOCABLE)
+        self.waiter.word.begin_park(WaitKind::Revocable)
     }
 }
 
@@ -229,97 +229,17 @@ pub(crate) fn complete_with(
     Claimed::of(waiter, ticket, arm)?.go_with(enqueue)
 }
 
-/// The canceller's last step. It has set a flag of the waiter's, and then seen its word (`look_after_flag`): if that is a revocable wait,
-/// completes it as cancelled. Only this very wait: a later one begins after the flag was set and looks at it itself.
-pub(crate) fn end_wait_with(waiter: WaiterRef, seen: Snapshot, enqueue: impl FnOnce(WaiterRef)) {
-    if seen.is_revocable() {
-        let waker = complete_with(waiter, seen.ticket(), ARM_CANCEL, enqueue);
-        debug_assert!(waker.is_none(), "futures are dropped, not cancelled");
-    }
-}
-
-/// How a thread's wait ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ThreadWait {
-    /// `publish` said that there is nothing to wait for.
-    NotParked,
-    /// It said so, but it had been visible for a moment, and an owner completed it as this arm.
-    Overtaken(Arm),
-    /// An owner completed it.
-    Completed(Arm),
-    /// Time was up first.
-    TimedOut,
-    /// The scope whose body this thread runs was cancelled.
-    Cancelled,
-}
-
 impl ThreadRecord {
-    /// One wait of this thread, from PARKING to RUNNING. A thread's stack is its own, so it commits the park itself. What may end it is
-    /// its `kind`; if the cancel flag is up, `is_due` looks closer.
-    pub(crate) fn wait(
-        &'static self,
-        publish: impl FnOnce(WaiterRef, Ticket) -> bool,
-        unpublish: impl FnOnce(),
-        left: impl Fn() -> Option<Duration>,
-        kind: Arm,
-        is_due: impl FnOnce() -> bool,
-    ) -> ThreadWait {
+    /// From PARKING to RUNNING: the thread commits its park itself, and is back when the wait was completed, or when `left` says that no
+    /// time is left and no owner was faster. `is_due`: see [`revoke::commit`].
+    pub(crate) fn leave_until(&self, left: impl Fn() -> Option<Duration>, is_due: impl FnOnce(WaitKind) -> bool) {
         let word = &self.waiter.word;
-        let ticket = word.begin_park(kind);
-        // After the word: the canceller sets the flag and then looks at the word.
-        if kind != ARM_BINDING && self.is_cancelled_after_park() && is_due() {
-            if !word.abort_park() {
-                // The canceller was faster and has claimed the wait: let it finish.
-                self.await_owner();
-            }
-            return ThreadWait::Cancelled;
-        }
-        if !publish(self.waiter_ref(), ticket) {
-            if !word.abort_park() && !seeded_bug("abort_unanswered") {
-                // It was published for a moment (a waker was called twice), and somebody has claimed it: let him finish.
-                return ThreadWait::Overtaken(self.await_owner());
-            }
-            return ThreadWait::NotParked;
-        }
-        if word.commit_park() == Commit::Parked && !self.park(&left) && word.take_back() {
-            unpublish();
-            return ThreadWait::TimedOut;
+        if revoke::commit(&self.waiter, is_due) == Commit::Parked && !self.park(&left) && word.take_back() {
+            return;
         }
         // Claimed, but perhaps not released yet.
         self.park(|| None);
-        let arm = word.snapshot().arm();
         word.resume();
-        if arm == ARM_CANCEL {
-            unpublish();
-            return ThreadWait::Cancelled;
-        }
-        ThreadWait::Completed(arm)
-    }
-
-    /// In PARKING, and claimed by somebody: what he made of it.
-    fn await_owner(&self) -> Arm {
-        let _ = self.waiter.word.commit_park();
-        self.park(|| None);
-        let arm = self.waiter.word.snapshot().arm();
-        self.waiter.word.resume();
-        arm
-    }
-
-    /// The thread's second half of the handshake with its canceller.
-    fn is_cancelled_after_park(&self) -> bool {
-        if seeded_bug("thread_cancel_unseen") {
-            return false;
-        }
-        handshake_load_u32(&self.waiter.flags) & flag::ANY_CANCEL != 0
-    }
-
-    /// Marks the thread as cancelled, and ends its wait if that is revocable.
-    #[cfg(any(loom, shuttle))]
-    pub(crate) fn cancel(waiter: WaiterRef) {
-        // SeqCst: the canceller's first half of the handshake.
-        waiter.get().flags.fetch_or(flag::CANCEL_BODY, crate::prim::atomic::Ordering::SeqCst);
-        let seen = waiter.get().word.look_after_flag();
-        end_wait_with(waiter, seen, |_| unreachable!("no fibers in a model"));
     }
 }
 
@@ -429,6 +349,12 @@ impl ThreadRecord {
 
 #[cfg(any(loom, shuttle))]
 impl TaskRecord {
+    /// Does a wait of this record have its waker still?
+    #[cfg(test)]
+    pub(crate) fn has_waker(&self) -> bool {
+        self.waker.lock().is_some()
+    }
+
     pub(crate) fn take() -> &'static TaskRecord {
         let record: &'static TaskRecord = Box::leak(Box::new(TaskRecord::new()));
         record.waiter.word.adopt();

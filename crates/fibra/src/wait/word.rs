@@ -14,8 +14,7 @@
 //! * The **ticket** grows with every wait (and at every start) and survives recycling: a waker that comes too late has the
 //!   wrong ticket and no effect. At a billion waits a second 50 bits last thirteen days *of one frame waiting without
 //!   pause while one waker sleeps*; a stale waker would have to be off by exactly that.
-//! * The **arm** says who won. While the wait is unclaimed it says instead whether cancellation may end it
-//!   ([`ARM_REVOCABLE`] or [`ARM_BINDING`]).
+//! * The **arm** says who won. While the wait is unclaimed it says instead whether cancellation may end it ([`WaitKind`]).
 //! * **CLAIMED** is set by exactly one completion owner, **WAKE** by the same owner when it was done before the waiter had
 //!   left its stack.
 //!
@@ -72,18 +71,26 @@ const TICKET_SHIFT: u32 = 14;
 
 /// Which way of completing a wait won; small numbers are the arms of a select.
 pub(crate) type Arm = u8;
-/// Unclaimed, and cancellation may claim it.
-pub(crate) const ARM_REVOCABLE: Arm = 0;
-/// Unclaimed, and somebody else is using this stack: cancellation has to wait.
-pub(crate) const ARM_BINDING: Arm = 1;
-/// Kind of a wait that a shield makes binding, until its grace is over.
-pub(crate) const ARM_SHIELDED: Arm = 2;
 /// The one thing a wait with a single arm waits for.
 pub(crate) const ARM_FIRST: Arm = 0;
 /// The deadline won.
 pub(crate) const ARM_TIMEOUT: Arm = 254;
 /// Cancellation won.
 pub(crate) const ARM_CANCEL: Arm = 255;
+
+/// What cancellation may do to a wait. It stands in the arm's place while the wait is unclaimed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum WaitKind {
+    /// Cancellation may claim it.
+    Revocable = 0,
+    /// Another party is using this stack: cancellation has to wait.
+    Binding = 1,
+    /// A shield makes it binding, until the grace of its scope is over.
+    Shielded = 2,
+    /// Cancellation may claim it, and also one that a shield holds off: the waiter wants to know.
+    Watching = 3,
+}
 
 /// Names one wait of one waiter. Compared for equality only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,13 +172,15 @@ impl Snapshot {
         // PARKING and PARKED are neighbours, so this is one subtraction and one comparison.
         (self.0 & (STATE_MASK | CLAIMED)).wrapping_sub(State::Parking as u64) < 2
     }
-    /// In a wait that cancellation may complete.
+    /// What cancellation may do to the wait that it is in; `None` if it is in none, or that is claimed.
     #[inline(always)]
-    pub(crate) fn is_shielded(self) -> bool {
-        self.is_waiting() && self.arm() == ARM_SHIELDED
-    }
-    pub(crate) fn is_revocable(self) -> bool {
-        self.is_waiting() && self.arm() == ARM_REVOCABLE
+    pub(crate) fn kind(self) -> Option<WaitKind> {
+        self.is_waiting().then(|| match self.arm() {
+            0 => WaitKind::Revocable,
+            1 => WaitKind::Binding,
+            2 => WaitKind::Shielded,
+            _ => WaitKind::Watching,
+        })
     }
 }
 
@@ -381,23 +390,17 @@ impl Word {
         self.set(now.with_state(State::Runnable), Ordering::Relaxed);
     }
 
-    /// RUNNING → PARKING with a new ticket. From here on a completion owner may claim the wait. The cancel flag has to be read after this.
+    /// RUNNING → PARKING with a new ticket. From here on a completion owner may claim the wait.
     #[inline(always)]
-    pub(crate) fn begin_park(&self, kind: Arm) -> Ticket {
-        // Relaxed: the waiter's own word in RUNNING, nobody else changes it.
+    pub(crate) fn begin_park(&self, kind: WaitKind) -> Ticket {
+        // Relaxed: the waiter's own word in RUNNING, which no other changes.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         check_edge(now, &[State::Running], State::Parking);
-        let to = Snapshot::new(State::Parking, kind, now.with_next_ticket().ticket());
-        let (ticket, to) = (to.ticket(), to.0);
-        if seeded_bug("park_without_rmw") {
-            // Relaxed: the bug. As weak as a store; a store proper would confuse loom (see `set`).
-            self.0.swap(to, Ordering::Relaxed);
-        } else {
-            // SeqCst read-modify-write: first half of the handshake with the canceller (flag, then word) and with every
-            // object that is published to after this.
-            self.0.swap(to, Ordering::SeqCst);
-        }
-        ticket
+        let to = Snapshot::new(State::Parking, kind as Arm, now.with_next_ticket().ticket());
+        // Relaxed: an owner learns of the ticket from the object, under whose lock it is published after this. A canceller comes by the
+        // word alone; it takes nothing from the waiter, and the handshake with it is `commit_park`'s.
+        self.set(to, Ordering::Relaxed);
+        to.ticket()
     }
 
     /// PARKING → RUNNING because the wait was completed (or refused) before parking. False: a completion owner has claimed it,
@@ -422,6 +425,12 @@ impl Word {
     /// On the scheduler's stack, after the fiber has left its own: PARKING → PARKED, or RUNNABLE if it was woken meanwhile.
     #[inline(always)]
     pub(crate) fn commit_park(&self) -> Commit {
+        self.commit_park_as().0
+    }
+
+    /// The same, and what the word became: names the wait, which may be over by now.
+    #[inline(always)]
+    pub(crate) fn commit_park_as(&self) -> (Commit, Snapshot) {
         // Relaxed: confirmed by the compare-exchange.
         let mut now = Snapshot(self.0.load(Ordering::Relaxed));
         loop {
@@ -433,11 +442,12 @@ impl Word {
             };
             if seeded_bug("commit_by_store") {
                 self.0.store(to.0, Ordering::SeqCst);
-                return commit;
+                return (commit, to);
             }
-            // SeqCst: release half pairs with the claimer (the stack is quiescent), acquire half with `release` (the slot is filled).
+            // SeqCst: release half pairs with the claimer (the stack is quiescent), acquire half with `release` (the slot is filled);
+            // and the first half of the handshake with a canceller: the flag is read after this (see `revoke.rs`).
             match self.0.compare_exchange_weak(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return commit,
+                Ok(_) => return (commit, to),
                 Err(actual) => now = Snapshot(actual),
             }
         }
@@ -458,7 +468,7 @@ impl Word {
                     return Claim::Lost;
                 }
                 // A wake is a read-modify-write on every path: a plain load could be older than the park it is meant for.
-                // SeqCst: pairs with `begin_park`.
+                // SeqCst: pairs with `commit_park`.
                 now = Snapshot(self.0.fetch_or(0, Ordering::SeqCst));
                 confirmed = true;
                 continue;
@@ -501,14 +511,14 @@ impl Word {
     }
 
     /// PARKED → RUNNING by the waiter itself (a thread whose time is up, an async wait that is polled again or dropped): a claim like any
-    /// other. False: an owner was faster; wait until it has released.
+    /// other, as [`ARM_TIMEOUT`]. False: an owner was faster; wait until it has released.
     pub(crate) fn take_back(&self) -> bool {
         // Relaxed: confirmed by the compare-exchange.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         if now.is_claimed() || !now.is(State::Parked) {
             return false;
         }
-        let to = now.with_state(State::Running).with_arm(0);
+        let to = now.with_state(State::Running).with_arm(ARM_TIMEOUT);
         if seeded_bug("take_back_by_store") {
             self.0.store(to.0, Ordering::SeqCst);
             return true;
@@ -570,13 +580,10 @@ impl Word {
             // Relaxed: the bug.
             return Snapshot(self.0.load(Ordering::Relaxed));
         }
-        // SeqCst read-modify-write: second half of the handshake with `begin_park`.
+        // SeqCst read-modify-write: second half of the handshake with `commit_park`.
         Snapshot(self.0.fetch_or(0, Ordering::SeqCst))
     }
 }
-
-#[cfg(all(test, any(loom, shuttle)))]
-mod model;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::fiber::testing::passes_in_child;
 use crate::prim::atomic::{AtomicBool, Ordering};
-use crate::wait::word::{ARM_REVOCABLE, Claim, Commit, State};
+use crate::wait::word::{Claim, Commit, State, WaitKind};
 
 /// A life of a frame up to a wait, which is over at the end: what a stale waker of it holds.
 fn live(frame: FrameRef, waits: u64) -> Ticket {
@@ -12,7 +12,7 @@ fn live(frame: FrameRef, waits: u64) -> Ticket {
     assert!(word.start(start));
     let mut ticket = start;
     for _ in 0..waits {
-        ticket = word.begin_park(ARM_REVOCABLE);
+        ticket = word.begin_park(WaitKind::Revocable);
         assert_eq!(word.claim(ticket, 0, true), Claim::Held);
         let _ = word.release();
         assert_eq!(word.commit_park(), Commit::Requeue);
@@ -72,7 +72,7 @@ fn frames_give_out_no_ticket_twice_when_their_memory_went_back() {
             assert!(word.snapshot().is(State::Init) && memory(frame).ticket().to_bits() >= ticket.to_bits());
             let start = word.publish_spawned();
             assert!(!word.start(*ticket) && word.start(start));
-            let _ = word.begin_park(ARM_REVOCABLE);
+            let _ = word.begin_park(WaitKind::Revocable);
         }
         claim_all();
     });

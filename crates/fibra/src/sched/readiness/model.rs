@@ -4,8 +4,9 @@
 use super::*;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
-use crate::wait::waker::{ThreadRecord, ThreadWait};
-use crate::wait::word::{ARM_FIRST, ARM_REVOCABLE};
+use crate::wait::waker::ThreadRecord;
+use crate::wait::waker::model::{Ended, WaitReason, cancel, wait_with};
+use crate::wait::word::ARM_FIRST;
 
 /// The drivers of a model.
 const DRIVERS: usize = 2;
@@ -122,14 +123,14 @@ impl Model {
     }
 
     /// One wait with that driver.
-    fn wait(&self, record: &'static ThreadRecord, number: usize, seen: Seen) -> ThreadWait {
+    fn wait(&self, record: &'static ThreadRecord, number: usize, seen: Seen) -> Ended {
         let node = Node::new();
         let publish = |waiter, ticket| {
             let wait = (waiter, ticket, ARM_FIRST);
             self.source.link_with(&self.driver(number), Direction::Read, seen, &node, wait).unwrap() != Linked::Stale
         };
         let unpublish = || self.source.unlink(Direction::Read, &node);
-        let ended = record.wait(publish, unpublish, || None, ARM_REVOCABLE, || true);
+        let ended = wait_with(record, publish, unpublish, WaitReason::NetRead, None);
         // The node is about to go: nobody may have it.
         assert!(!self.source.state.with(|state| state.side(Direction::Read).has_node(&node)), "a node is left behind");
         ended
@@ -141,7 +142,7 @@ impl Model {
         while wanted > 0 {
             let seen = self.source.reports(Direction::Read);
             match self.kernel.read() {
-                0 => assert_ne!(self.wait(record, number, seen), ThreadWait::Cancelled),
+                0 => assert_ne!(self.wait(record, number, seen), Ended::Cancelled),
                 len => wanted -= len,
             }
         }
@@ -239,7 +240,7 @@ fn model_a_short_read_is_the_last() {
                 }
             };
             // (What it is told of it reads whether the count says so or not, as `wait_and_retry` does.)
-            assert_ne!(model.wait(record, 0, seen), ThreadWait::Cancelled);
+            assert_ne!(model.wait(record, 0, seen), Ended::Cancelled);
             let seen = model.source.reports(Direction::Read);
             let len = model.kernel.read();
             wanted -= len;
@@ -259,7 +260,7 @@ fn model_cancellation_waits_for_the_report() {
     check(3, || {
         let model = Model::new();
         let record = ThreadRecord::leaked();
-        let canceller = thread::spawn(move || ThreadRecord::cancel(record.waiter_ref()));
+        let canceller = thread::spawn(move || cancel(record.waiter_ref()));
         let reporter = {
             let model = model.clone();
             thread::spawn(move || model.report(KEY))
@@ -314,7 +315,7 @@ fn model_a_driver_ends() {
             let is_home =
                 model.source.state.with(|state| state.side(Direction::Read).is_home(model.driver(0).own_id()));
             number = if is_home { number } else { 1 };
-            assert_ne!(model.wait(record, number, seen), ThreadWait::Cancelled);
+            assert_ne!(model.wait(record, number, seen), Ended::Cancelled);
             number = 1;
         }
         ending.join().unwrap();

@@ -4,8 +4,7 @@
 use super::*;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
-use crate::wait::waker::model::{complete, thread_record};
-use crate::wait::word::ARM_REVOCABLE;
+use crate::wait::waker::model::{WaitReason, complete, thread_record, wait_with};
 
 type R = &'static Root;
 
@@ -92,13 +91,8 @@ impl World {
     fn close(&self) {
         let record = thread_record();
         while !self.root.close() {
-            let _ = record.wait(
-                |waiter, ticket| self.root.publish((waiter, ticket)),
-                || self.root.unpublish(),
-                || None,
-                ARM_REVOCABLE,
-                || true,
-            );
+            let publish = |waiter, ticket| self.root.publish((waiter, ticket));
+            let _ = wait_with(record, publish, || self.root.unpublish(), WaitReason::RunEnd, None);
         }
         assert_eq!(self.live.load(Ordering::SeqCst), 0, "closed with a fiber alive");
     }

@@ -1,8 +1,10 @@
 //! Models of waits without a node: a thread that polls, as `scope::task::block_on` does it, and wakers that are called at any time.
 
+use super::super::park::{Ended, wait_with};
+use super::super::reason::WaitReason;
+use super::super::waker::ThreadRecord;
 use super::super::waker::model::{complete, thread_record};
-use super::super::waker::{ThreadRecord, ThreadWait};
-use super::super::word::{ARM_REVOCABLE, State};
+use super::super::word::State;
 use super::*;
 use crate::prim::atomic::AtomicU32;
 use crate::prim::model::{check, thread};
@@ -38,14 +40,10 @@ impl World {
             if self.arrived.load(Ordering::Relaxed) >= parts {
                 return;
             }
-            let ended = self.record.wait(
-                |_, ticket| self.notify.publish_ticket(ticket),
-                || self.notify.withdraw_ticket(),
-                || None,
-                ARM_REVOCABLE,
-                || true,
-            );
-            assert_ne!(ended, ThreadWait::TimedOut);
+            let publish = |_, ticket| self.notify.publish_ticket(ticket);
+            let withdraw = || self.notify.withdraw_ticket();
+            let ended = wait_with(self.record, publish, withdraw, WaitReason::BlockOn, None);
+            assert_ne!(ended, Ended::TimedOut);
         }
     }
 }

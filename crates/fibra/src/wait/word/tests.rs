@@ -19,9 +19,9 @@ fn word_in(state: State) -> Word {
     }
     assert!(word.start(ticket));
     match state {
-        State::Parking => drop(word.begin_park(ARM_REVOCABLE)),
+        State::Parking => drop(word.begin_park(WaitKind::Revocable)),
         State::Parked => {
-            word.begin_park(ARM_REVOCABLE);
+            word.begin_park(WaitKind::Revocable);
             assert_eq!(word.commit_park(), Commit::Parked);
         }
         State::Done => word.finish(false),
@@ -42,7 +42,7 @@ const EDGES: [Edge; 7] = [
     ("publish_spawned", &[State::Init], State::Runnable, |word| _ = word.publish_spawned()),
     ("resume", &[State::Runnable], State::Running, Word::resume),
     ("yielded", &[State::Running], State::Runnable, Word::yielded),
-    ("begin_park", &[State::Running], State::Parking, |word| _ = word.begin_park(ARM_REVOCABLE)),
+    ("begin_park", &[State::Running], State::Parking, |word| _ = word.begin_park(WaitKind::Revocable)),
     ("commit_park", &[State::Parking], State::Parked, |word| assert_eq!(word.commit_park(), Commit::Parked)),
     ("finish", &[State::Running], State::Done, |word| word.finish(false)),
     ("recycle", &[State::Done, State::Cancelled, State::Running], State::Init, Word::recycle),
@@ -147,10 +147,10 @@ fn one_starts_it() {
 #[test]
 fn parking_has_a_name() {
     let word = word_in(State::Running);
-    let ticket = word.begin_park(ARM_REVOCABLE);
+    let ticket = word.begin_park(WaitKind::Revocable);
     let now = word.snapshot();
     assert_eq!((now.state(), now.ticket()), (State::Parking, ticket));
-    assert!(now.is_waiting() && now.is_revocable() && !now.is_claimed());
+    assert!(now.is_waiting() && now.kind() == Some(WaitKind::Revocable) && !now.is_claimed());
     assert_eq!(word.claim(ticket, 3, true), Claim::Held, "not direct: it is still on its stack");
     let now = word.snapshot();
     assert!(!now.is_waiting() && now.is_claimed(), "idle, waiting or claimed: nothing else");
@@ -166,10 +166,10 @@ fn every_wait_has_a_fresh_ticket() {
         assert!(tickets.insert(start.to_bits()), "also a start is named");
         assert!(word.start(start));
         for wait in 0..20u8 {
-            let ticket = word.begin_park(ARM_REVOCABLE);
+            let ticket = word.begin_park(WaitKind::Revocable);
             assert!(tickets.insert(ticket.to_bits()), "life {life}, wait {wait}");
             let now = word.snapshot();
-            assert!(!now.is_claimed() && !now.has_wake() && now.arm() == ARM_REVOCABLE);
+            assert!(!now.is_claimed() && !now.has_wake() && now.arm() == WaitKind::Revocable as Arm);
             assert_eq!(word.claim(ticket, wait, true), Claim::Held);
             assert_eq!(word.release(), Release::Deferred);
             assert_eq!(word.commit_park(), Commit::Requeue);
@@ -187,7 +187,7 @@ fn every_wait_has_a_fresh_ticket() {
 #[test]
 fn a_wake_in_parking_is_found_at_commit() {
     let word = word_in(State::Running);
-    let ticket = word.begin_park(ARM_REVOCABLE);
+    let ticket = word.begin_park(WaitKind::Revocable);
     assert_eq!(word.claim(ticket, ARM_FIRST, true), Claim::Held);
     assert_eq!(word.release(), Release::Deferred, "the waker does not enqueue");
     assert_eq!(word.snapshot().state(), State::Parking, "nor does it change the state");
@@ -199,7 +199,7 @@ fn a_wake_in_parking_is_found_at_commit() {
 #[test]
 fn only_commit_makes_it_parked() {
     let word = word_in(State::Running);
-    let ticket = word.begin_park(ARM_REVOCABLE);
+    let ticket = word.begin_park(WaitKind::Revocable);
     assert_eq!(word.claim(ticket, 9, true), Claim::Held);
     assert_eq!(word.commit_park(), Commit::Parked);
     let now = word.snapshot();
@@ -213,11 +213,11 @@ fn only_commit_makes_it_parked() {
 #[test]
 fn a_park_may_be_called_off() {
     let word = word_in(State::Running);
-    let ticket = word.begin_park(ARM_BINDING);
+    let ticket = word.begin_park(WaitKind::Binding);
     assert!(word.abort_park());
     assert_eq!(word.snapshot().state(), State::Running);
     assert_eq!(word.claim(ticket, 1, true), Claim::Lost, "that wait is over");
-    let ticket = word.begin_park(ARM_REVOCABLE);
+    let ticket = word.begin_park(WaitKind::Revocable);
     assert_eq!(word.claim(ticket, ARM_CANCEL, true), Claim::Held);
     assert!(!word.abort_park(), "claimed");
     assert_eq!(word.release(), Release::Deferred);
@@ -254,7 +254,7 @@ fn a_stale_wake_has_no_effect() {
     }
     assert_eq!(word.claim(old, 1, true), Claim::Direct);
     word.resume();
-    let new = word.begin_park(ARM_REVOCABLE);
+    let new = word.begin_park(WaitKind::Revocable);
     assert_eq!(word.claim(old, 2, true), Claim::Lost, "PARKING, but another wait");
     assert_eq!(word.commit_park(), Commit::Parked);
     assert_eq!(word.claim(old, 2, true), Claim::Lost, "PARKED, but another wait");
@@ -266,7 +266,7 @@ fn a_stale_wake_has_no_effect() {
     let ticket = word.publish_spawned();
     assert_eq!(word.claim(new, 2, true), Claim::Lost, "another life");
     assert!(word.start(ticket));
-    word.begin_park(ARM_REVOCABLE);
+    word.begin_park(WaitKind::Revocable);
     assert_eq!(word.claim(new, 2, true), Claim::Lost);
     assert_eq!(word.claim(old, 2, true), Claim::Lost);
 }
@@ -276,12 +276,12 @@ fn a_stale_wake_has_no_effect() {
 fn cancellation_is_an_owner_like_any_other() {
     let (word, ticket) = parked();
     let seen = word.look_after_flag();
-    assert!(seen.is_revocable() && seen.ticket() == ticket);
+    assert!(seen.kind() == Some(WaitKind::Revocable) && seen.ticket() == ticket);
     assert_eq!(word.claim(seen.ticket(), ARM_CANCEL, true), Claim::Direct);
     assert_eq!(word.snapshot().arm(), ARM_CANCEL);
     let word = word_in(State::Running);
-    word.begin_park(ARM_BINDING);
-    assert!(!word.look_after_flag().is_revocable() && word.look_after_flag().is_waiting());
+    word.begin_park(WaitKind::Binding);
+    assert!(word.look_after_flag().kind() == Some(WaitKind::Binding));
 }
 
 /// A slot that the owner of a claim fills and the waiter reads.
@@ -332,7 +332,7 @@ fn two_owners_fill_one_slot() {
     let won = std::thread::scope(|scope| {
         let owners = [1, 2].map(|me| scope.spawn(move || owner(me)));
         for _ in 0..ROUNDS {
-            let ticket = word.begin_park(ARM_REVOCABLE);
+            let ticket = word.begin_park(WaitKind::Revocable);
             // Release: pairs with the owners' acquire.
             published.store(ticket.to_bits(), Ordering::Release);
             if word.commit_park() == Commit::Parked {

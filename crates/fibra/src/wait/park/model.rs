@@ -1,30 +1,26 @@
-//! Models of the state word: a fiber that waits as `wait::park` does it, its worker that commits as `sched::worker` does it,
-//! and owners that compete for the wait as `sched::wake` and `sched::cancel` do it.
+//! Models of the wait, of the state word below it and of cancellation: a fiber that waits by `wait_as` as it ships, its worker that commits
+//! by `revoke::commit`, and owners that compete for the wait by `Claimed` and `revoke::request`.
 //!
 //! Fiber and worker are one thread, as in the runtime. The run queue is a count under a lock, with a bell: a lost wake is a
 //! deadlock, an enqueue too many is left over at the end, and a fiber that runs too early touches its stack or its slot while
-//! somebody else does, which loom reports.
+//! another does, which loom reports.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::ptr::NonNull;
 
 use super::*;
-use crate::prim::atomic::AtomicU32;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
-
-const CANCEL: u32 = 1;
-
-/// How the model's fiber came out of its wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ended {
-    NotParked,
-    Completed(Arm),
-    Cancelled,
-}
+use crate::wait::node::{Kind, Waiter};
+use crate::wait::revoke;
+use crate::wait::waker::Claimed;
+use crate::wait::word::{ARM_FIRST, Arm, Commit, State, Word};
 
 /// One fiber, its worker's queue, and one object that it waits on.
 struct World {
-    word: Word,
-    flags: AtomicU32,
+    fiber: &'static Waiter,
     /// Written by the completion owner, read by the fiber after its wait.
     slot: UnsafeCell<u32>,
     /// The fiber's stack: its own while it runs, the resuming worker's (or the one who enqueues) otherwise.
@@ -46,18 +42,62 @@ struct Object {
     value: Option<u32>,
 }
 
+impl Parker for &World {
+    fn waiter(self) -> WaiterRef {
+        // SAFETY: leaked, and of this kind for the rest of the model.
+        unsafe { WaiterRef::new(NonNull::from(self.fiber)) }
+    }
+
+    fn is_plain(self) -> bool {
+        // Relaxed: a hint, as in the product.
+        self.fiber.flags.load(Ordering::Relaxed) & flag::ANY_CANCEL == 0
+    }
+
+    fn kind(self, asked: WaitKind, _: WaitReason) -> WaitKind {
+        asked
+    }
+
+    fn is_due(self, _: WaitKind, _: bool) -> bool {
+        true
+    }
+
+    fn is_over(self, _: u64) -> bool {
+        false
+    }
+
+    fn pass(self) {}
+
+    fn leave(self, _: Ticket, _: &Wait) {
+        self.suspend();
+    }
+
+    fn await_owner(self) {
+        self.suspend();
+    }
+}
+
+/// What one waits on, given by how it is published.
+struct Published<F>(Cell<Option<F>>);
+
+impl<F: FnOnce(Ticket) -> bool> Waitable for Published<F> {
+    fn publish(&self, _: WaiterRef, ticket: Ticket) -> bool {
+        (self.0.take().expect("published once"))(ticket)
+    }
+
+    fn unpublish(&self) {}
+}
+
 impl World {
     /// A fiber that runs.
     fn new() -> Arc<Self> {
         let world = Self::unstarted();
-        world.word.adopt();
+        world.word().adopt();
         world
     }
 
     fn unstarted() -> Arc<Self> {
         Arc::new(Self {
-            word: Word::new(),
-            flags: AtomicU32::new(0),
+            fiber: Box::leak(Box::new(Waiter::new(Kind::Fiber))),
             slot: UnsafeCell::new(0),
             stack: UnsafeCell::new(0),
             object: Mutex::default(),
@@ -66,13 +106,19 @@ impl World {
         })
     }
 
-    /// Whoever has the fiber's stack may do this.
+    fn word(&self) -> &'static Word {
+        &self.fiber.word
+    }
+
+    /// For the one who has the fiber's stack.
     fn touch_stack(&self) {
-        // SAFETY: that nobody else has it is what the model checks.
+        // SAFETY: that no other has it is what the model checks.
         self.stack.with_mut(|stack| unsafe { *stack += 1 });
     }
 
+    /// The fiber is RUNNABLE, off its stack, and in the caller's hands: a task may be run elsewhere at once.
     fn enqueue(&self) {
+        self.touch_stack();
         *self.queue.lock() += 1;
         self.bell.notify_one();
     }
@@ -80,7 +126,7 @@ impl World {
     /// Law 3: the fiber has left its stack, its worker commits; then it runs something else until the fiber is in the queue again.
     fn suspend(&self) {
         self.touch_stack();
-        match self.word.commit_park() {
+        match revoke::commit(self.fiber, |_| true) {
             Commit::Parked => {}
             Commit::Requeue => self.enqueue(),
         }
@@ -90,77 +136,28 @@ impl World {
         }
         *queued -= 1;
         drop(queued);
-        self.word.resume();
+        self.word().resume();
         self.touch_stack();
     }
 
-    /// `wait::park::fiber_wait`.
     fn wait(&self, publish: impl FnOnce(Ticket) -> bool) -> Ended {
-        let seen_too_early = seeded_bug("park_flag_first").then(|| self.flags.load(Ordering::SeqCst));
-        let ticket = self.word.begin_park(ARM_REVOCABLE);
-        // A plain load: the two read-modify-writes of the word, by parker and canceller, order it.
-        let flags = seen_too_early.unwrap_or_else(|| self.flags.load(Ordering::SeqCst));
-        if flags & CANCEL != 0 {
-            if !self.word.abort_park() {
-                self.suspend();
-            }
-            return Ended::Cancelled;
-        }
-        if !publish(ticket) {
-            if !self.word.abort_park() {
-                self.suspend();
-            }
-            return Ended::NotParked;
-        }
-        self.suspend();
-        match self.word.snapshot().arm() {
-            ARM_CANCEL => Ended::Cancelled,
-            arm => Ended::Completed(arm),
-        }
+        let (reason, site) = (WaitReason::Join, Location::caller());
+        let how = Wait { reason, object: 0, site, deadline: None };
+        wait_as(self, &Published(Cell::new(Some(publish))), &how, Manner::Plain)
     }
 
-    /// `sched::wake::complete`, with a slot to fill. True if this owner won.
+    /// As an owner with a slot to fill does it. True if this one won.
     fn complete(&self, ticket: Ticket, arm: Arm, value: u32) -> bool {
+        let Some(claimed) = Claimed::of(self.waiter(), ticket, arm) else { return false };
         // SAFETY: the claimer alone writes the slot; that is what the model checks.
-        let fill = || self.slot.with_mut(|slot| unsafe { *slot = value });
-        match self.word.claim(ticket, arm, true) {
-            Claim::Lost => false,
-            Claim::Direct => {
-                fill();
-                // Off its stack, and in our hands: a task may be run elsewhere at once.
-                self.touch_stack();
-                self.enqueue();
-                true
-            }
-            Claim::Held => {
-                if seeded_bug("fill_after_release") {
-                    let release = self.word.release();
-                    fill();
-                    if release == Release::Enqueue {
-                        self.enqueue();
-                    }
-                    return true;
-                }
-                fill();
-                match self.word.release() {
-                    Release::Deferred => {}
-                    Release::Enqueue => self.enqueue(),
-                }
-                true
-            }
-        }
+        self.slot.with_mut(|slot| unsafe { *slot = value });
+        let waker = claimed.go_with(|_| self.enqueue());
+        assert!(waker.is_none(), "a fiber has no waker");
+        true
     }
 
-    /// `sched::cancel::request`. True if cancellation ended a wait.
-    fn cancel(&self) -> bool {
-        if seeded_bug("cancel_word_first") {
-            let seen = self.word.look_after_flag();
-            self.flags.fetch_or(CANCEL, Ordering::SeqCst);
-            return seen.is_revocable() && self.complete(seen.ticket(), ARM_CANCEL, 0);
-        }
-        self.flags.fetch_or(CANCEL, Ordering::SeqCst);
-        let seen = self.word.look_after_flag();
-        seen.is_revocable() && self.complete(seen.ticket(), ARM_CANCEL, 0)
+    fn cancel(&self) {
+        revoke::request(self.waiter(), 1, |_| self.enqueue());
     }
 
     /// Sends the object's one value: to the waiter if there is one, else it stays there. True if it was taken.
@@ -187,7 +184,8 @@ impl World {
             found.is_none()
         });
         match ended {
-            Ended::NotParked => Ok(found.expect("publish found it")),
+            // What `publish` did stands; cancellation comes at the next wait.
+            Ended::NotParked | Ended::Overtaken(ARM_CANCEL) => Ok(found.expect("publish found it")),
             Ended::Completed(arm) => {
                 assert_eq!(arm, ARM_FIRST);
                 Ok(self.take_slot())
@@ -196,6 +194,7 @@ impl World {
                 self.object.lock().waiting = None;
                 Err(ended)
             }
+            Ended::TimedOut | Ended::Overtaken(_) => panic!("{ended:?}"),
         }
     }
 
@@ -204,9 +203,9 @@ impl World {
         self.slot.with(|slot| unsafe { *slot })
     }
 
-    /// The fiber runs, and nobody has enqueued it once too often.
+    /// The fiber runs, and was not enqueued once too often.
     fn assert_quiet(&self) {
-        assert_eq!(self.word.snapshot().state(), State::Running);
+        assert_eq!(self.word().snapshot().state(), State::Running);
         assert_eq!(*self.queue.lock(), 0, "enqueued once too often");
     }
 }
@@ -262,11 +261,11 @@ fn model_stale_ticket_after_recycling() {
             true
         });
         let Ended::Completed(first) = ended else { panic!("{ended:?}") };
-        world.word.finish(false);
-        world.word.recycle();
+        world.word().finish(false);
+        world.word().recycle();
         // The next life: started, and waiting for its own owner.
-        let ticket = world.word.publish_spawned();
-        assert!(world.word.start(ticket));
+        let ticket = world.word().publish_spawned();
+        assert!(world.word().start(ticket));
         let owner = spawn(&world, |world| world.send(7));
         assert_eq!(world.receive(), Ok(7), "somebody else's wake");
         owner.join().unwrap();
@@ -280,8 +279,8 @@ fn model_stale_ticket_after_recycling() {
 fn model_stale_ticket_after_the_memory_went_back() {
     check(3, || {
         let world = World::unstarted();
-        let ticket = world.word.publish_spawned();
-        assert!(world.word.start(ticket));
+        let ticket = world.word().publish_spawned();
+        assert!(world.word().start(ticket));
         let mut stale = None;
         let ended = world.wait(|ticket| {
             stale = Some(spawn(&world, move |world| world.complete(ticket, 2, 2)));
@@ -289,14 +288,14 @@ fn model_stale_ticket_after_the_memory_went_back() {
             true
         });
         let Ended::Completed(first) = ended else { panic!("{ended:?}") };
-        world.word.finish(false);
-        world.word.recycle();
-        let floor = world.word.snapshot().ticket();
-        world.word.lose_memory();
-        world.word.renew(floor);
+        world.word().finish(false);
+        world.word().recycle();
+        let floor = world.word().snapshot().ticket();
+        world.word().lose_memory();
+        world.word().renew(floor);
         // The next life, as far into it as the first was.
-        let ticket = world.word.publish_spawned();
-        assert!(world.word.start(ticket));
+        let ticket = world.word().publish_spawned();
+        assert!(world.word().start(ticket));
         let owner = spawn(&world, |world| world.send(7));
         assert_eq!(world.receive(), Ok(7), "somebody else's wake");
         owner.join().unwrap();
@@ -310,10 +309,10 @@ fn model_stale_ticket_after_the_memory_went_back() {
 fn model_claim_while_parking() {
     check(3, || {
         let world = World::new();
-        let ticket = world.word.begin_park(ARM_BINDING);
+        let ticket = world.word().begin_park(WaitKind::Binding);
         let owner = spawn(&world, move |world| world.complete(ticket, 3, 9));
         world.suspend();
-        assert_eq!((world.word.snapshot().arm(), world.take_slot()), (3, 9));
+        assert_eq!((world.word().snapshot().arm(), world.take_slot()), (3, 9));
         assert!(owner.join().unwrap());
         world.assert_quiet();
     });
@@ -341,8 +340,7 @@ fn model_cancel_against_match() {
         let canceller = spawn(&world, World::cancel);
         let received = world.receive();
         let matched = sender.join().unwrap();
-        let cancelled = canceller.join().unwrap();
-        assert!(!(matched && cancelled), "two owners of one wait");
+        canceller.join().unwrap();
         let left = world.object.lock().value;
         match received {
             Ok(value) => assert_eq!((value, left), (7, None)),
@@ -357,9 +355,9 @@ fn model_cancel_against_match() {
 fn model_abort_against_claim() {
     check(3, || {
         let world = World::new();
-        let ticket = world.word.begin_park(ARM_REVOCABLE);
+        let ticket = world.word().begin_park(WaitKind::Revocable);
         let owner = spawn(&world, move |world| world.complete(ticket, 3, 9));
-        let aborted = world.word.abort_park();
+        let aborted = world.word().abort_park();
         if !aborted {
             world.suspend();
             assert_eq!(world.take_slot(), 9);
@@ -378,9 +376,9 @@ fn model_abort_against_claim() {
 fn model_one_of_two_starts_it() {
     check(3, || {
         let world = World::unstarted();
-        let ticket = world.word.publish_spawned();
+        let ticket = world.word().publish_spawned();
         let start = move |world: &World| {
-            let started = world.word.start(ticket);
+            let started = world.word().start(ticket);
             if started {
                 world.touch_stack();
             }
@@ -390,12 +388,12 @@ fn model_one_of_two_starts_it() {
         let mine = start(&world);
         if mine {
             // It runs, yields, and is RUNNABLE again: the thief's entry must not match.
-            world.word.yielded();
-            world.word.resume();
+            world.word().yielded();
+            world.word().resume();
             world.touch_stack();
-            world.word.finish(false);
-            world.word.recycle();
-            world.word.publish_spawned();
+            world.word().finish(false);
+            world.word().recycle();
+            world.word().publish_spawned();
         }
         let theirs = thief.join().unwrap();
         assert!(mine != theirs, "started by both, or by nobody");

@@ -1,0 +1,137 @@
+//! The budget: fibers are not preempted, so one that makes calls which need not wait would keep its neighbours, its worker's timers and its
+//! own deadline waiting. All such calls, blocking ones that are ready and those that never wait (`try_` forms, questions, uncontended
+//! locks), count in one budget of the worker ([`CALLS_PER_TURN`]); the call that finds it used up lets others run first. It does so before
+//! it looks or takes anything, so its answer is fresh, and no lock is held that it took itself.
+//!
+//! Blocking calls count on entry, where they also learn of cancellation: [`entry`] and its kin.
+
+use std::task::Context;
+
+use super::cancel;
+use super::fiber::leave;
+use super::word::State;
+use crate::fiber::frame::{FrameRef, flag};
+use crate::prim::panics;
+use crate::sched::current;
+use crate::sched::worker::{CALLS_PER_TURN, Worker, signal};
+
+/// What a call takes from the budget (see the header).
+pub(crate) mod cost {
+    use crate::sched::worker::CALLS_PER_TURN;
+
+    /// A call that stays in this process.
+    pub(crate) const CALL: u32 = 1;
+    /// An operation on a socket, which is a system call: 16 of them in a row.
+    pub(crate) const OPERATION: u32 = CALLS_PER_TURN / 16;
+}
+
+/// On entry to a blocking call, which may not have to wait: counts it in the budget (see the header), and unwinds if whatever runs here is
+/// cancelled and may be unwound.
+#[inline(always)]
+pub(crate) fn entry() {
+    entry_unless(|| false);
+}
+
+/// The same for one who need not wait if `settled` says so; see [`Waitable::is_settled`].
+#[inline(always)]
+pub(crate) fn entry_unless(settled: impl FnOnce() -> bool) {
+    entry_if(|| true, settled);
+}
+
+/// The same for one who is unwound only if `unwinds` says so.
+#[inline(always)]
+pub(crate) fn entry_if(unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bool) {
+    enter(cost::CALL, unwinds, settled);
+}
+
+/// [`entry`] of an operation on a socket.
+#[inline(always)]
+pub(crate) fn entry_of_operation() {
+    enter(cost::OPERATION, || true, || false);
+}
+
+#[inline(always)]
+fn enter(cost: u32, unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bool) {
+    match current::worker() {
+        Some(worker) => {
+            let Some(frame) = worker.current.get() else { return };
+            spend(worker, frame, cost);
+            if frame.has(flag::ANY_CANCEL) && unwinds() {
+                cancel::checkpoint_unless(settled());
+            }
+        }
+        None => cancel::thread_entry_unless(unwinds, settled),
+    }
+}
+
+/// On entry to a call that never waits, or does not have to: counts it in the budget (see the header). Cancellation is not looked at. On a
+/// plain thread, on a worker's own stack and inside `no_suspend` it does nothing.
+#[inline(always)]
+pub(crate) fn count_call() {
+    count(cost::CALL);
+}
+
+/// The same for a call that takes `cost` from the budget.
+#[inline(always)]
+pub(crate) fn count(cost: u32) {
+    if let Some(worker) = current::worker()
+        && let Some(frame) = worker.current.get()
+    {
+        spend(worker, frame, cost);
+    }
+}
+
+/// [`count_call`], and the fiber that made the call; `None` where no fiber runs.
+#[inline(always)]
+pub(crate) fn count_call_of() -> Option<FrameRef> {
+    let worker = current::worker()?;
+    let frame = worker.current.get()?;
+    spend(worker, frame, cost::CALL);
+    Some(frame)
+}
+
+/// [`count_call`] for the poll of a future, which lets others run in its own way: by being pending, with its waker called. True: it is. A
+/// poll must not suspend its fiber: the executor around it may be another library's, which keeps things in thread-locals meanwhile.
+pub(crate) fn lets_others_run(cx: &Context<'_>) -> bool {
+    let has_to = is_used_up(cost::CALL);
+    if has_to {
+        cx.waker().wake_by_ref();
+    }
+    has_to
+}
+
+/// [`count`] for a future, see [`lets_others_run`]. True: it has to.
+pub(crate) fn is_used_up(cost: u32) -> bool {
+    let Some(worker) = current::worker() else { return false };
+    match worker.calls_left.get().checked_sub(cost) {
+        Some(left) => worker.calls_left.set(left),
+        None if worker.current.get().is_some_and(|frame| !frame.has(flag::NO_SUSPEND)) => {
+            worker.calls_left.set(CALLS_PER_TURN);
+            return true;
+        }
+        None => {}
+    }
+    false
+}
+
+#[inline(always)]
+fn spend(worker: &Worker, frame: FrameRef, cost: u32) {
+    match worker.calls_left.get().checked_sub(cost) {
+        Some(left) => worker.calls_left.set(left),
+        None => let_others_run(worker, frame),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn let_others_run(worker: &Worker, frame: FrameRef) {
+    // Where it may not, the budget stays used up: the first call after that does. In a panic hook (one that took the place of ours, which
+    // raises the flag) a neighbour's panic would abort the process, and its cancellation would spoil std's count.
+    let may_not = frame.has(flag::NO_SUSPEND) || std::thread::panicking() && panics::is_in_hook();
+    if !may_not {
+        debug_assert!(frame.waiter.word.snapshot().is(State::Running), "no user code runs while PARKING");
+        worker.calls_left.set(CALLS_PER_TURN);
+        // SAFETY: on the current fiber, whose word is RUNNING: no user code, and so no call that counts, runs while it is PARKING.
+        unsafe { leave(worker, frame, signal::YIELD) };
+    }
+}

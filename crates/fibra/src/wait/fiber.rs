@@ -1,0 +1,137 @@
+//! How a fiber waits: [`Parker`] for fibers, and the only place from which a fiber leaves its stack (law 3).
+//!
+//! A fiber suspends to its worker, which commits the park on its own stack and asks [`may_end_parked`] if a cancel flag came up meanwhile.
+//! A deadline is a timer of that worker, which claims the wait like any owner.
+
+use super::cancel::{self, Here};
+use super::node::WaiterRef;
+use super::park::Parker;
+use super::reason::WaitReason;
+use super::waitable::Wait;
+use super::word::{ARM_TIMEOUT, Ticket, WaitKind};
+use crate::fiber::frame::{FrameRef, flag};
+use crate::prim::clock;
+use crate::sched::worker::{Worker, signal};
+
+/// The fiber that runs, and its worker.
+#[derive(Clone, Copy)]
+pub(crate) struct FiberParker<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) frame: FrameRef,
+}
+
+impl Parker for FiberParker<'_> {
+    #[inline(always)]
+    fn waiter(self) -> WaiterRef {
+        self.frame.waiter_ref()
+    }
+
+    #[inline(always)]
+    fn is_plain(self) -> bool {
+        !self.frame.has(flag::ANY_CANCEL | flag::HOLD_OFF | flag::NO_SUSPEND) && !std::thread::panicking()
+    }
+
+    #[cold]
+    fn kind(self, asked: WaitKind, reason: WaitReason) -> WaitKind {
+        if self.frame.has(flag::NO_SUSPEND) {
+            suspended_in_no_suspend(reason);
+        }
+        // A shield, or a fiber of this thread that unwinds: only then is anything held off.
+        let may_hold_off = self.frame.has(flag::HOLD_OFF) || std::thread::panicking();
+        if asked == WaitKind::Revocable && may_hold_off { cancel::wait_kind(self.worker, self.frame) } else { asked }
+    }
+
+    fn is_due(self, kind: WaitKind, settled: bool) -> bool {
+        Here::on(self.worker, self.frame).may_end(kind, settled)
+    }
+
+    #[inline(always)]
+    fn is_over(self, deadline: u64) -> bool {
+        deadline <= clock::now()
+    }
+
+    fn pass(self) {
+        // SAFETY: on the current fiber, whose word is RUNNING.
+        unsafe { leave(self.worker, self.frame, signal::YIELD) };
+    }
+
+    #[inline(always)]
+    fn leave(self, ticket: Ticket, how: &Wait) {
+        let top = self.frame.top().expect("a running fiber has a stack");
+        top.note_wait(how.reason as u8, how.object, how.site, self.worker.cached_now());
+        match how.deadline {
+            // SAFETY: on the current fiber, whose word is PARKING or claimed.
+            None => unsafe { leave(self.worker, self.frame, signal::PARK) },
+            Some(deadline) => self.leave_until(ticket, deadline),
+        }
+        top.clear_wait();
+    }
+
+    #[cold]
+    fn await_owner(self) {
+        // SAFETY: on the current fiber, whose word is PARKING and claimed.
+        unsafe { leave(self.worker, self.frame, signal::PARK) };
+    }
+}
+
+impl FiberParker<'_> {
+    /// Leaves, with a timer that may claim the wait.
+    #[inline(never)]
+    fn leave_until(self, ticket: Ticket, deadline: u64) {
+        let timer = self.worker.set_timer(self.frame, ticket, deadline);
+        // SAFETY: on the current fiber, whose word is PARKING or claimed.
+        unsafe { leave(self.worker, self.frame, signal::PARK_BOUND) };
+        // If the timer ended the wait there is nothing to take back. Otherwise it is in this worker still: the fiber was bound to it.
+        if self.frame.waiter.word.snapshot().arm() != ARM_TIMEOUT {
+            self.worker.remove_timer(timer);
+        }
+    }
+}
+
+/// On a worker's own stack, about a fiber of its own that has just parked: may the cancellation behind its flags end this wait?
+pub(crate) fn may_end_parked(worker: &Worker, frame: FrameRef, kind: WaitKind) -> bool {
+    Here::on(worker, frame).may_end_parked(kind)
+}
+
+/// Suspends the current fiber; see [`Worker::suspend`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
+    // A fiber that unwinds without the hook has no flag yet, and its neighbours must know of it all the same.
+    if frame.has(flag::HOLD_OFF) || std::thread::panicking() {
+        // SAFETY: passed on.
+        unsafe { cancel::suspend_unwinding(worker, frame, signal) };
+    } else {
+        // SAFETY: passed on.
+        unsafe { worker.suspend(frame, signal) };
+    }
+}
+
+/// Lets others run first.
+#[inline(always)]
+pub(super) fn yield_fiber(worker: &Worker, frame: FrameRef) {
+    if frame.has(flag::ANY_CANCEL | flag::NO_SUSPEND) {
+        before_yield(frame);
+    }
+    // SAFETY: on the current fiber, whose word is RUNNING.
+    unsafe { leave(worker, frame, signal::YIELD) };
+}
+
+#[cold]
+#[inline(never)]
+fn before_yield(frame: FrameRef) {
+    assert!(!frame.has(flag::NO_SUSPEND), "fibra: `yield_now` inside `no_suspend`");
+    cancel::checkpoint();
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn suspended_in_no_suspend(reason: WaitReason) -> ! {
+    panic!(
+        "fibra: a blocking call ({reason}) inside `no_suspend`, which promises that this fiber does not leave \
+         its worker's thread-locals half changed"
+    );
+}

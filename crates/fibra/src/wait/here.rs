@@ -1,0 +1,79 @@
+//! Who waits here: the fiber that runs on this worker, or this plain thread; and what of cancellation concerns a plain thread.
+//!
+//! Models have neither workers nor scopes: for them `here_model.rs` takes the place of this file. It holds no step of the protocol.
+
+pub(crate) use super::budget::*;
+pub(crate) use super::cancel::deliver;
+use super::cancel::{self, Here};
+use super::fiber::{FiberParker, yield_fiber};
+use super::park::{Manner, wait_as};
+use super::waitable::{Ended, Wait, Waitable};
+use super::waker::ThreadRecord;
+use super::word::WaitKind;
+use crate::fiber::frame::flag;
+use crate::prim::clock;
+use crate::sched::current;
+
+/// Waits, as what runs here.
+#[inline(always)]
+pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> Ended {
+    match current::worker() {
+        None => wait_on_thread(waitable, how, manner),
+        Some(worker) => match worker.current.get() {
+            Some(frame) => wait_as(FiberParker { worker, frame }, waitable, &how, manner),
+            None => {
+                panic!("fibra: a blocking call on a worker's own stack, where only machines run: they must not block")
+            }
+        },
+    }
+}
+
+#[inline(never)]
+fn wait_on_thread(waitable: &impl Waitable, how: Wait, manner: Manner) -> Ended {
+    ThreadRecord::with_mine(|record| wait_as(record, waitable, &how, manner))
+}
+
+/// Is a thread's wait one that nothing can cancel? Only scopes can, whose bodies it runs.
+pub(super) fn is_thread_plain(record: &'static ThreadRecord) -> bool {
+    Here::on_thread(record).innermost().is_none()
+}
+
+/// What cancellation may do to a revocable wait of this thread that begins now.
+pub(super) fn thread_wait_kind(record: &'static ThreadRecord) -> WaitKind {
+    cancel::thread_wait_kind(record)
+}
+
+/// May the cancellation behind this thread's flags end such a wait?
+pub(super) fn may_end_on_thread(record: &'static ThreadRecord, kind: WaitKind, settled: bool) -> bool {
+    Here::on_thread(record).may_end(kind, settled)
+}
+
+/// Has this deadline come?
+pub(super) fn is_over(deadline: u64) -> bool {
+    deadline <= clock::now()
+}
+
+/// Nanoseconds until then.
+pub(super) fn time_left(deadline: u64) -> u64 {
+    deadline.saturating_sub(clock::now())
+}
+
+/// Is what runs here cancelled, whether that may be delivered or not? The answer of a look in passing.
+pub(crate) fn is_cancelled() -> bool {
+    Here::new().is_some_and(|here| here.flags() & flag::ANY_CANCEL != 0 && here.is_observable())
+}
+
+/// Lets others run first. On a plain thread this is the system's yield.
+#[inline]
+pub(crate) fn yield_now() {
+    match current::worker() {
+        Some(worker) => match worker.current.get() {
+            Some(frame) => yield_fiber(worker, frame),
+            None => panic!("fibra: yield_now on a worker's own stack"),
+        },
+        None => {
+            cancel::thread_entry_unless(|| true, || false);
+            crate::prim::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Who waits here, in a model: one of the model's threads. There are no workers, scopes and budgets, and no clock: a deadline is over when
+//! the waiter looks for it after its park, and the race that remains is the one worth exploring, the waiter taking its wait back against an
+//! owner that claims it. No step of the protocol is here: those are `park.rs`, `revoke.rs` and `thread.rs`, as they ship.
+
+use std::panic::Location;
+
+use super::node::{WaiterRef, flag};
+use super::park::{Manner, wait_as};
+use super::reason::WaitReason;
+use super::revoke;
+use super::waitable::{Ended, Wait, Waitable};
+use super::waker::ThreadRecord;
+use super::word::{State, Ticket, WaitKind};
+use crate::prim::atomic::Ordering;
+
+#[cfg(loom)]
+loom::thread_local! {
+    static MINE: &'static ThreadRecord = ThreadRecord::leaked();
+}
+#[cfg(all(shuttle, not(loom)))]
+shuttle::thread_local! {
+    static MINE: &'static ThreadRecord = ThreadRecord::leaked();
+}
+
+/// What a model's thread unwinds with if it is cancelled in a wait.
+pub(crate) struct CancelledInModel;
+
+/// Unwinds the model's thread.
+pub(crate) fn deliver() -> ! {
+    std::panic::resume_unwind(Box::new(CancelledInModel))
+}
+
+/// The record of the model's thread that runs here, to be given to the one that cancels it.
+pub(crate) fn me() -> WaiterRef {
+    MINE.with(|record| record.waiter_ref())
+}
+
+/// Cancels the thread whose [`me`] this is.
+pub(crate) fn cancel(waiter: WaiterRef) {
+    revoke::request(waiter, 1, |_| unreachable!("a thread"));
+}
+
+/// Waits, as the model's thread that runs here.
+pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> Ended {
+    let mine = MINE.with(|record| *record);
+    // One that is used while it is about to park (a waker that waits) takes another. Type-stable for the rest of the model, like every
+    // record.
+    let record = if me().get().word.snapshot().is(State::Running) { mine } else { ThreadRecord::leaked() };
+    wait_as(record, waitable, &how, manner)
+}
+
+/// Waits on what two functions publish and take back, as the thread of this record.
+pub(crate) fn wait_with(
+    record: &'static ThreadRecord,
+    publish: impl Fn(WaiterRef, Ticket) -> bool,
+    unpublish: impl Fn(),
+    reason: WaitReason,
+    deadline: Option<u64>,
+) -> Ended {
+    struct Functions<P, U>(P, U);
+
+    impl<P: Fn(WaiterRef, Ticket) -> bool, U: Fn()> Waitable for Functions<P, U> {
+        fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+            self.0(waiter, ticket)
+        }
+
+        fn unpublish(&self) {
+            self.1();
+        }
+    }
+
+    let how = Wait { reason, object: 0, site: Location::caller(), deadline };
+    wait_as(record, &Functions(publish, unpublish), &how, Manner::Plain)
+}
+
+/// Only cancellation makes a difference here.
+pub(super) fn is_thread_plain(record: &'static ThreadRecord) -> bool {
+    // Relaxed: a hint, as in the product.
+    record.waiter_ref().get().flags.load(Ordering::Relaxed) & flag::ANY_CANCEL == 0
+}
+
+/// Models have no shields.
+pub(super) fn thread_wait_kind(_: &'static ThreadRecord) -> WaitKind {
+    WaitKind::Revocable
+}
+
+/// As [`thread_wait_kind`].
+pub(super) fn may_end_on_thread(_: &'static ThreadRecord, _: WaitKind, _: bool) -> bool {
+    true
+}
+
+/// See the header.
+pub(super) fn is_over(_: u64) -> bool {
+    false
+}
+
+/// See the header.
+pub(super) fn time_left(_: u64) -> u64 {
+    0
+}
+
+/// Nothing looks in passing.
+pub(crate) fn is_cancelled() -> bool {
+    false
+}
+
+/// Only waits are cancelled in a model.
+pub(crate) fn entry() {}
+
+/// As [`entry`].
+pub(crate) fn entry_unless(_: impl FnOnce() -> bool) {}
+
+/// As [`entry`].
+pub(crate) fn entry_if(_: impl FnOnce() -> bool, _: impl FnOnce() -> bool) {}
+
+/// Models have no budget.
+pub(crate) fn count_call() {}
+
+/// As [`count_call`].
+pub(crate) fn lets_others_run(_: &std::task::Context<'_>) -> bool {
+    false
+}

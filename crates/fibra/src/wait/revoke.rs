@@ -1,0 +1,120 @@
+//! Cancel against park: both sides of the handshake in one file, the same lines for fibers, threads and models.
+//!
+//! ```text
+//!  the waiter                                     the canceller
+//!  begin_park, publish, leave the stack           raise a flag of the waiter    (SeqCst read-modify-write)
+//!  commit_park  (SeqCst read-modify-write)        look at the word              (SeqCst read-modify-write)
+//!  read the flags  (SeqCst load)                  a wait that may be revoked: claim it
+//! ```
+//!
+//! The two meet at the word. If the canceller looks before the commit, the waiter reads the flags after it and finds the new one; if it
+//! looks later, it finds the wait. Either may then claim the wait as `ARM_CANCEL`, like any completion owner; a match that was faster
+//! simply wins. The waiter reads the flags *after* its commit and not when it begins to park: the commit is a read-modify-write anyway,
+//! and a wait pays for no second one. (Before it begins, the waiter has a look too, without any order: to be cancelled without the way
+//! through the queues.)
+//!
+//! Lowest floor, like the word: the worker commits (`sched::worker`), and cancellers are on every floor. How a woken fiber is enqueued and
+//! whether a cancellation concerns the wait (levels, shields: `wait::cancel`) are given by the caller.
+
+use super::node::{Waiter, WaiterRef, flag};
+use super::waker::complete_with;
+use super::word::{ARM_CANCEL, Claim, Commit, Snapshot, WaitKind};
+use crate::prim::atomic::Ordering;
+use crate::prim::bug::seeded_bug;
+
+/// The waiter has left its stack: its park becomes visible as PARKED. Called by a fiber's worker on its own stack, and by a thread itself.
+/// `Requeue`: it was woken meanwhile, or is cancelled, and is RUNNABLE. `is_due` is asked if a cancel flag is up: may that end this wait?
+#[inline(always)]
+pub(crate) fn commit(waiter: &Waiter, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {
+    // SeqCst: second half of the handshake. Of the two read-modify-writes of the word, the canceller's and this commit, one is first in
+    // the one order of all such accesses. If it is the canceller's, its flag was raised before, and this load comes after.
+    let read_flags = || waiter.flags.load(Ordering::SeqCst);
+    let read_too_early = seeded_bug("park_reads_flag_first").then(read_flags);
+    let (commit, seen) = waiter.word.commit_park_as();
+    let flags = read_too_early.unwrap_or_else(read_flags);
+    if flags & flag::ANY_CANCEL != 0 && commit == Commit::Parked {
+        return revoke_own(waiter, seen, is_due);
+    }
+    commit
+}
+
+/// A flag came up while this wait began. `seen` names the wait: another life may have begun since the commit, whose ticket is another one.
+#[cold]
+#[inline(never)]
+fn revoke_own(waiter: &Waiter, seen: Snapshot, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {
+    let may_end = seen.kind().is_some_and(|kind| kind != WaitKind::Binding && is_due(kind));
+    if !may_end || seeded_bug("commit_ignores_flag") {
+        return Commit::Parked;
+    }
+    match waiter.word.claim(seen.ticket(), ARM_CANCEL, true) {
+        Claim::Lost => Commit::Parked,
+        Claim::Direct => Commit::Requeue,
+        Claim::Held => unreachable!("a wait that was PARKED is claimed directly"),
+    }
+}
+
+/// Requests cancellation for `reason` (not 0). False if it was requested before: the first reason stays. `enqueue` is given the fiber whose
+/// wait this ends.
+pub(crate) fn request(waiter: WaiterRef, reason: u32, enqueue: impl FnOnce(WaiterRef)) -> bool {
+    let Waiter { flags, word, .. } = waiter.get();
+    let seen_too_early = seeded_bug("request_looks_first").then(|| word.look_after_flag());
+    // Relaxed: confirmed by the compare-exchange.
+    let mut now = flags.load(Ordering::Relaxed);
+    loop {
+        if now & flag::CANCEL != 0 {
+            return false;
+        }
+        let to = (now & !flag::REASON_MASK) | (reason << flag::REASON_SHIFT) | flag::CANCEL;
+        // SeqCst: first half of the handshake with the waiter. The reason is published with the flag, in one step.
+        match flags.compare_exchange_weak(now, to, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(actual) => now = actual,
+        }
+    }
+    let seen = seen_too_early.unwrap_or_else(|| word.look_after_flag());
+    // Not if it is in a scope of its own behind a shield, unless it wants to know: it will see the flag when it comes out. The barrier is
+    // raised before the first wait behind it, so a canceller that sees such a wait sees the barrier after it.
+    // Acquire, by the look before: see above.
+    let is_behind = flags.load(Ordering::Acquire) & flag::BARRIER != 0;
+    let may_end = match seen.kind() {
+        Some(WaitKind::Revocable) => !is_behind,
+        Some(WaitKind::Watching) => true,
+        Some(WaitKind::Shielded | WaitKind::Binding) | None => false,
+    };
+    if may_end {
+        end(waiter, seen, enqueue);
+    }
+    true
+}
+
+/// The second half of a request whose flag is raised: ends the wait, if that may be revoked.
+pub(crate) fn interrupt(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
+    let seen = waiter.get().word.look_after_flag();
+    if matches!(seen.kind(), Some(WaitKind::Revocable | WaitKind::Watching)) {
+        end(waiter, seen, enqueue);
+    }
+}
+
+/// The same for a waiter behind a shield: only if it wants to know.
+pub(crate) fn interrupt_watcher(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
+    let seen = waiter.get().word.look_after_flag();
+    if seen.kind() == Some(WaitKind::Watching) {
+        end(waiter, seen, enqueue);
+    }
+}
+
+/// A waiter that was cancelled has had the time that is given to shields: they hold nothing off any more.
+pub(crate) fn end_shields(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
+    // SeqCst: first half of the handshake with the waiter.
+    waiter.get().flags.fetch_or(flag::OVERDUE, Ordering::SeqCst);
+    let seen = waiter.get().word.look_after_flag();
+    if seen.kind().is_some_and(|kind| kind != WaitKind::Binding) {
+        end(waiter, seen, enqueue);
+    }
+}
+
+/// Completes the wait that was seen as cancelled. Only this very wait: a later one is committed after the flag was raised, and reads it.
+fn end(waiter: WaiterRef, seen: Snapshot, enqueue: impl FnOnce(WaiterRef)) {
+    let waker = complete_with(waiter, seen.ticket(), ARM_CANCEL, enqueue);
+    debug_assert!(waker.is_none(), "futures are dropped, not cancelled");
+}

@@ -1,0 +1,47 @@
+//! How a plain thread waits: [`Parker`] for threads. A thread's stack is its own, so it commits the park itself, and takes its wait back
+//! when its time is up. Scopes, whose bodies threads may run too, are looked up in `here`.
+
+use std::time::Duration;
+
+use super::here;
+use super::node::WaiterRef;
+use super::park::Parker;
+use super::reason::WaitReason;
+use super::waitable::Wait;
+use super::waker::ThreadRecord;
+use super::word::{Ticket, WaitKind};
+
+impl Parker for &'static ThreadRecord {
+    fn waiter(self) -> WaiterRef {
+        self.waiter_ref()
+    }
+
+    fn is_plain(self) -> bool {
+        here::is_thread_plain(self)
+    }
+
+    fn kind(self, asked: WaitKind, _: WaitReason) -> WaitKind {
+        if asked == WaitKind::Revocable { here::thread_wait_kind(self) } else { asked }
+    }
+
+    fn is_due(self, kind: WaitKind, settled: bool) -> bool {
+        here::may_end_on_thread(self, kind, settled)
+    }
+
+    fn is_over(self, deadline: u64) -> bool {
+        here::is_over(deadline)
+    }
+
+    /// The system preempts threads: nothing to do.
+    fn pass(self) {}
+
+    fn leave(self, _: Ticket, how: &Wait) {
+        let left = || how.deadline.map(|deadline| Duration::from_nanos(here::time_left(deadline)));
+        self.leave_until(left, |kind| self.is_due(kind, false));
+    }
+
+    fn await_owner(self) {
+        // Claimed already: nothing is left for cancellation to end.
+        self.leave_until(|| None, |_| false);
+    }
+}
