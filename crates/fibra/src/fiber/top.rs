@@ -34,6 +34,8 @@ pub(crate) struct Standing {
     pub(crate) inside_unwinding: Cell<u32>,
     /// While it is suspended with cancellation held off: by how much; see `wait::cancel`.
     pub(crate) held_off: Cell<u32>,
+    /// Futures that it is polling, one inside the other; see `wait::notify`.
+    pub(crate) polls: Cell<u32>,
 }
 
 impl Standing {
@@ -47,6 +49,7 @@ impl Standing {
             unwinding: Cell::new(false),
             inside_unwinding: Cell::new(0),
             held_off: Cell::new(0),
+            polls: Cell::new(0),
         }
     }
 }
@@ -84,7 +87,10 @@ impl FiberTop {
     #[inline(always)]
     pub(crate) fn clean(&self) {
         debug_assert!(
-            self.locals.get().is_null() && self.standing.shields.get() == 0 && self.standing.open.get().is_null()
+            self.locals.get().is_null()
+                && self.standing.shields.get() == 0
+                && self.standing.open.get().is_null()
+                && self.standing.polls.get() == 0
         );
         if self.dirty.get() {
             self.reset();

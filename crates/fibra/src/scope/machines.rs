@@ -39,7 +39,7 @@ use crate::wait::reason::WaitReason;
 /// Runs machines on the fiber that calls it. Cancelled, they end in order.
 fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io::Result<()> {
     let frame = current::fiber().expect("called on a fiber");
-    let notify = Notify::new(frame.waiter_ref());
+    let notify = Notify::of_fiber(frame);
     machines.set_waker(notify.waker());
     let mut rest = |machines: &Machines, rest| {
         if !machines.is_stopped() && park::is_cancelled() {
@@ -52,10 +52,10 @@ fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io:
             Rest::Pending => shield(park::yield_now),
             // What it waits for now are answers to its cancellations.
             Rest::Until(until) if machines.is_stopped() => {
-                let _ = shield(|| wait_or_cancelled(&*notify, how(until)));
+                let _ = shield(|| wait_or_cancelled(&notify, how(until)));
             }
             Rest::Until(until) => {
-                if wait_watching(&*notify, how(until)) == Ended::Cancelled {
+                if wait_watching(&notify, how(until)) == Ended::Cancelled {
                     machines.stop();
                 }
             }

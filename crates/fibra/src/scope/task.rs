@@ -10,7 +10,6 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::{Pin, pin};
 use std::ptr;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::join::JoinHandle;
@@ -25,7 +24,7 @@ use crate::sched::scope::ScopeRef;
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::signal;
 use crate::wait::notify::Notify;
-use crate::wait::park::{self, Ended, Wait, Waitable, wait, wait_or_cancelled};
+use crate::wait::park::{self, Ended, Wait, wait, wait_or_cancelled};
 use crate::wait::reason::WaitReason;
 use crate::wait::waker::ThreadRecord;
 use crate::wait::word::WaitKind;
@@ -58,13 +57,13 @@ pub(crate) fn block_on_until<F: Future>(
 ) -> Option<F::Output> {
     let wait = Wait { reason, object: 0, site, deadline };
     match current::fiber() {
-        Some(frame) => poll_until_ready(future, Notify::new(frame.waiter_ref()), wait),
-        None => ThreadRecord::with_mine(|record| poll_until_ready(future, Notify::new(record.waiter_ref()), wait)),
+        Some(frame) => poll_until_ready(future, &Notify::of_fiber(frame), wait),
+        None => ThreadRecord::with_mine(|record| poll_until_ready(future, &Notify::of_thread(record), wait)),
     }
 }
 
 #[inline(always)]
-fn poll_until_ready<F: Future>(mut future: Pin<&mut F>, notify: Arc<Notify>, how: Wait) -> Option<F::Output> {
+fn poll_until_ready<F: Future>(mut future: Pin<&mut F>, notify: &Notify<'_>, how: Wait) -> Option<F::Output> {
     let waker = notify.waker();
     let mut cx = Context::from_waker(&waker);
     loop {
@@ -72,8 +71,7 @@ fn poll_until_ready<F: Future>(mut future: Pin<&mut F>, notify: Arc<Notify>, how
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return Some(output);
         }
-        let object = Arc::as_ptr(&notify).addr() as u64;
-        let ended = wait(&*notify, Wait { object, ..how });
+        let ended = wait(notify, Wait { object: notify.object(), ..how });
         if ended == Ended::TimedOut {
             return None;
         }
@@ -148,7 +146,7 @@ unsafe fn start_task<F: Future>(
     site: &'static Location<'static>,
     flags: u32,
 ) -> JoinHandle<F::Output> {
-    let task = Box::new(Task { future: Some(Box::pin(future)), notify: None, locals: ptr::null_mut() });
+    let task = Box::new(Task { future: Some(Box::pin(future)), is_begun: false, locals: ptr::null_mut() });
     // SAFETY: the caller's promise; the thunk is the one for what is put into the frame.
     let spawned =
         unsafe { try_spawn_thunk::<_, F::Output>(shared, root, task, TaskThunk::<F>::THUNK, site, flags, None, None) };
@@ -166,7 +164,8 @@ unsafe fn start_task<F: Future>(
 struct Task<F> {
     /// Taken out before its output is published, so that it is dropped on a fiber.
     future: Option<Pin<Box<F>>>,
-    notify: Option<Arc<Notify>>,
+    /// It was polled before: what is done when user code starts was done.
+    is_begun: bool,
     /// Its fiber-locals, which travel with it.
     locals: *mut (),
 }
@@ -182,11 +181,12 @@ impl<F: Future> TaskThunk<F> {
         // SAFETY: frames live for ever.
         let frame: FrameRef = unsafe { &*ptr::from_ref(frame) };
         let top = frame.top().expect("a running fiber has a stack");
-        match &task.notify {
-            None => start_of_user_code(frame),
-            Some(_) => local::attach(top, std::mem::replace(&mut task.locals, ptr::null_mut())),
+        if std::mem::replace(&mut task.is_begun, true) {
+            local::attach(top, std::mem::replace(&mut task.locals, ptr::null_mut()));
+        } else {
+            start_of_user_code(frame);
         }
-        let notify = task.notify.get_or_insert_with(|| Notify::new(frame.waiter_ref())).clone();
+        let notify = Notify::of_fiber(frame);
         let waker = notify.waker();
         loop {
             notify.begin_poll();
@@ -209,26 +209,16 @@ impl<F: Future> TaskThunk<F> {
             }
             if local::must_stay(top) {
                 // Law 1: its fiber-locals need not be `Send`, so it keeps its stack and waits here, like `block_on`.
-                let object = Arc::as_ptr(&notify).addr() as u64;
                 let site = frame.site.get().unwrap_or(Location::caller());
-                let how = Wait { reason: WaitReason::BlockOn, object, site, deadline: None };
-                if wait_or_cancelled(&*notify, how) == Ended::Cancelled {
+                let how = Wait { reason: WaitReason::BlockOn, object: notify.object(), site, deadline: None };
+                if wait_or_cancelled(&notify, how) == Ended::Cancelled {
                     drop_quietly(task);
                     end_of_user_code(frame);
                     return RunResult::Ended(crate::fiber::outcome::Outcome::Cancelled);
                 }
                 continue;
             }
-            // Park: back into the storage first, since another worker may poll it as soon as this one has committed.
-            task.locals = local::detach(top);
-            // SAFETY: the storage is empty: the task was taken out above.
-            unsafe { frame.put(task) };
-            let word = &frame.waiter.word;
-            let ticket = word.begin_park(WaitKind::Revocable);
-            if !notify.publish(frame.waiter_ref(), ticket) && word.abort_park() {
-                // SAFETY: put there above, and nobody could take it: the park was called off.
-                task = unsafe { frame.take::<Box<Task<F>>>() };
-                local::attach(top, std::mem::replace(&mut task.locals, ptr::null_mut()));
+            if notify.is_called() {
                 // A future that is woken by its own poll again and again commits no park: it learns here that it is cancelled.
                 if frame.has(flag::ANY_CANCEL) {
                     drop_quietly(task);
@@ -237,11 +227,18 @@ impl<F: Future> TaskThunk<F> {
                 }
                 // As in `poll_until_ready`, but without a look at cancellation: the bare switch.
                 let worker = current::worker().expect("a task is polled on a worker");
-                // SAFETY: on the current fiber, whose word is RUNNING again.
+                // SAFETY: on the current fiber, whose word is RUNNING.
                 unsafe { worker.suspend(frame, signal::YIELD) };
                 continue;
             }
-            // Published, or claimed meanwhile: the worker commits, and puts it back into a queue if it is cancelled.
+            // Park: back into the storage first, since another worker may poll it as soon as this one has committed. That is the worker's
+            // part; it puts the task into a queue again if it was called or cancelled meanwhile.
+            task.locals = local::detach(top);
+            // SAFETY: the storage is empty: the task was taken out above.
+            unsafe { frame.put(task) };
+            // Nothing of it stays on this stack.
+            drop(notify);
+            frame.waiter.word.begin_park_as(WaitKind::Revocable, true);
             return RunResult::Pending;
         }
     }
@@ -249,10 +246,10 @@ impl<F: Future> TaskThunk<F> {
     unsafe fn discard(frame: &Frame) {
         // SAFETY: as in `run`; it will not be polled again.
         let mut task = unsafe { frame.take::<Box<Task<F>>>() };
-        match (&task.notify, frame.top()) {
-            (None, _) => start_of_user_code(frame),
-            (Some(_), Some(top)) => local::attach(top, std::mem::replace(&mut task.locals, ptr::null_mut())),
-            (Some(_), None) => local::drop_detached(std::mem::replace(&mut task.locals, ptr::null_mut())),
+        match (task.is_begun, frame.top()) {
+            (false, _) => start_of_user_code(frame),
+            (true, Some(top)) => local::attach(top, std::mem::replace(&mut task.locals, ptr::null_mut())),
+            (true, None) => local::drop_detached(std::mem::replace(&mut task.locals, ptr::null_mut())),
         }
         drop_quietly(task);
         end_of_user_code(frame);

@@ -39,6 +39,8 @@ pub(crate) mod flag {
     pub(crate) const ANY_CANCEL: u32 = CANCEL | CANCEL_BODY;
     /// A scope is open here that was opened while cancellation was held off: waits in there are revocable, but not for what is outside.
     pub(crate) const BARRIER: u32 = 1 << 25;
+    /// A waker of what it polls was called; see `wait::notify`.
+    pub(crate) const NOTIFIED: u32 = 1 << 27;
     /// Why it was cancelled; 4 bits, written together with CANCEL.
     pub(crate) const REASON_SHIFT: u32 = 8;
     pub(crate) const REASON_MASK: u32 = 0xF << REASON_SHIFT;

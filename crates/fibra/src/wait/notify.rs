@@ -1,116 +1,135 @@
-//! Waits without a node: somebody polls a future and sleeps until its waker is called.
+//! Waits without a node: a fiber or a thread polls a future and sleeps until its waker is called.
 //!
-//! A waker may be called at any time, by anybody, any number of times, also long after the wait is over; so it carries no ticket.
-//! The cell keeps two things instead: NOTIFIED, which remembers a call that found nobody asleep, and the ticket of the sleep that is
-//! published now, if any. Sleeper: publish the ticket, then swap NOTIFIED. Waker: swap NOTIFIED, then swap the ticket. All are SeqCst
-//! read-modify-writes, so one of the two sees the other.
-
+//! A waker may be called at any time, from anywhere, any number of times, also long after the wait is over. It is the address of the
+//! waiter's record, which is in memory that is never given another type: to clone or drop it costs nothing, and a call that comes late
+//! finds a record that polls something else, or nothing. So a call completes nothing by itself. It raises the waiter's NOTIFIED flag and
+//! then looks at the word: a wait that says that notices end it is claimed. The waiter lowers the flag before each poll and reads it when
+//! its park is committed (`revoke.rs`, where both sides are; the same handshake as that of cancellation). What a late call can cause is
+//! one poll too many, which every future allows for.
 //!
-//! The protocol is compiled for the models too; what ties it to wakers and to `park` is in `glue`.
+//! One flag serves for all polls of a fiber. One inside another (a future that calls `block_on` itself) cannot tell for whom a call was: if
+//! it has lowered the flag, it raises it when it ends, and the outer one polls once more.
 
-use super::node::WaiterRef;
+use std::cell::Cell;
+
+use super::node::{WaiterRef, flag};
+use super::waitable::Waitable;
 use super::word::Ticket;
-use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 
-/// See the header. One per polled future and waiter.
+/// The polling of one future by one waiter.
 #[derive(Debug)]
-pub(crate) struct Notify {
+pub(crate) struct Notify<'a> {
     waiter: WaiterRef,
-    notified: AtomicBool,
-    ticket: AtomicU64,
+    /// How many of these are open on this fiber or thread.
+    open: &'a Cell<u32>,
+    /// This one has lowered the flag.
+    has_answered: Cell<bool>,
 }
 
-impl Notify {
-    fn for_waiter(waiter: WaiterRef) -> Self {
-        Self { waiter, notified: AtomicBool::new(false), ticket: AtomicU64::new(Ticket::NONE.to_bits()) }
+impl<'a> Notify<'a> {
+    /// For the waiter that runs here; `open` is 0 where no polling is open.
+    pub(crate) fn for_waiter(waiter: WaiterRef, open: &'a Cell<u32>) -> Self {
+        open.set(open.get() + 1);
+        Self { waiter, open, has_answered: Cell::new(false) }
     }
 
     /// Before each poll: calls up to now are answered by it.
+    #[inline(always)]
     pub(crate) fn begin_poll(&self) {
-        // SeqCst: see the header.
-        self.notified.swap(false, Ordering::SeqCst);
+        if self.is_called() {
+            // SeqCst: acquire: what was written before the calls is seen by the poll.
+            self.waiter.get().flags.fetch_and(!flag::NOTIFIED, Ordering::SeqCst);
+            self.has_answered.set(true);
+        }
     }
 
-    /// The sleeper's side. False: there was a call, poll again.
-    fn publish_ticket(&self, ticket: Ticket) -> bool {
-        if seeded_bug("notify_looks_first") {
-            let notified = self.notified.swap(false, Ordering::SeqCst);
-            self.ticket.swap(ticket.to_bits(), Ordering::SeqCst);
-            return !notified;
-        }
-        // SeqCst, both: see the header.
-        self.ticket.swap(ticket.to_bits(), Ordering::SeqCst);
-        if self.notified.swap(false, Ordering::SeqCst) {
-            self.withdraw_ticket();
-            return false;
-        }
-        true
+    /// Was there a call since the last poll began?
+    #[inline(always)]
+    pub(crate) fn is_called(&self) -> bool {
+        // Relaxed: the waiter reads it again when its park is committed.
+        self.waiter.get().flags.load(Ordering::Relaxed) & flag::NOTIFIED != 0
     }
 
-    fn withdraw_ticket(&self) {
-        // SeqCst: see the header.
-        self.ticket.swap(Ticket::NONE.to_bits(), Ordering::SeqCst);
+    /// Names what is waited for in reports.
+    pub(crate) fn object(&self) -> u64 {
+        self.waiter.as_ptr().addr().get() as u64
+    }
+}
+
+impl Drop for Notify<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.open.set(self.open.get() - 1);
+        if self.open.get() > 0 && self.has_answered.get() && !seeded_bug("notify_eaten_inside") {
+            // Relaxed: the waiter's own word to itself.
+            self.waiter.get().flags.fetch_or(flag::NOTIFIED, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Waitable for Notify<'_> {
+    const BY_NOTICE: bool = true;
+
+    #[inline(always)]
+    fn publish(&self, waiter: WaiterRef, _: Ticket) -> bool {
+        debug_assert_eq!(waiter, self.waiter, "a future is awaited by the one who polls it");
+        !self.is_called()
     }
 
-    /// The waker's side: the sleep that this call has to end, if there is one.
-    fn call(&self) -> Option<Ticket> {
-        // SeqCst: see the header. If it was set before, that caller sees to the ticket, or the sleeper sees the flag.
-        if !seeded_bug("notify_unmarked") && self.notified.swap(true, Ordering::SeqCst) {
-            return None;
-        }
-        // SeqCst: see the header.
-        let ticket = Ticket::from_bits(self.ticket.swap(Ticket::NONE.to_bits(), Ordering::SeqCst));
-        (ticket != Ticket::NONE).then_some(ticket)
-    }
+    fn unpublish(&self) {}
 }
 
 #[cfg(not(any(loom, shuttle)))]
 mod glue {
-    use std::sync::Arc;
-    use std::task::{Wake, Waker};
+    use std::cell::Cell;
+    use std::ptr::NonNull;
+    use std::task::{RawWaker, RawWakerVTable, Waker};
 
     use super::Notify;
-    use crate::sched::enqueue::Place;
-    use crate::sched::wake;
-    use crate::wait::node::WaiterRef;
-    use crate::wait::park::Waitable;
-    use crate::wait::word::{ARM_FIRST, Ticket};
+    use crate::fiber::frame::{Frame, FrameRef};
+    use crate::sched::current;
+    use crate::sched::enqueue::{Place, enqueue};
+    use crate::wait::node::{Waiter, WaiterRef};
+    use crate::wait::revoke;
+    use crate::wait::waker::ThreadRecord;
 
-    impl Notify {
-        pub(crate) fn new(waiter: WaiterRef) -> Arc<Self> {
-            Arc::new(Self::for_waiter(waiter))
+    impl<'a> Notify<'a> {
+        /// Of the fiber that runs here.
+        #[inline(always)]
+        pub(crate) fn of_fiber(frame: FrameRef) -> Self {
+            let polls: &Cell<u32> = &frame.top().expect("a running fiber has a stack").standing.polls;
+            Self::for_waiter(frame.waiter_ref(), polls)
         }
 
-        /// The waker to poll with.
-        pub(crate) fn waker(self: &Arc<Self>) -> Waker {
-            Waker::from(self.clone())
+        /// Of this thread.
+        pub(crate) fn of_thread(record: &'static ThreadRecord) -> Self {
+            Self::for_waiter(record.waiter_ref(), &current::thread_standing().polls)
+        }
+
+        /// The waker to poll with. It may be kept for ever.
+        #[inline(always)]
+        pub(crate) fn waker(&self) -> Waker {
+            // SAFETY: the table below keeps the contract for the address of a waiter, which is good for ever.
+            unsafe { Waker::from_raw(raw(self.waiter)) }
         }
     }
 
-    impl Waitable for Notify {
-        fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-            debug_assert_eq!(waiter, self.waiter, "a future is awaited by the one who polls it");
-            self.publish_ticket(ticket)
-        }
-
-        fn unpublish(&self) {
-            self.withdraw_ticket();
-        }
+    fn raw(waiter: WaiterRef) -> RawWaker {
+        RawWaker::new(waiter.as_ptr().as_ptr().cast_const().cast(), &TABLE)
     }
 
-    impl Wake for Notify {
-        fn wake(self: Arc<Self>) {
-            self.wake_by_ref();
-        }
+    static TABLE: RawWakerVTable = RawWakerVTable::new(|data| raw(waiter(data)), call, call, |_| ());
 
-        fn wake_by_ref(self: &Arc<Self>) {
-            if let Some(ticket) = self.call()
-                && let Some(waker) = wake::complete(self.waiter, ticket, ARM_FIRST, Place::Tail)
-            {
-                waker.wake();
-            }
-        }
+    fn waiter(data: *const ()) -> WaiterRef {
+        let waiter = NonNull::new(data.cast_mut().cast::<Waiter>()).expect("made from a waiter");
+        // SAFETY: `raw` made it from a `WaiterRef`.
+        unsafe { WaiterRef::new(waiter) }
+    }
+
+    fn call(data: *const ()) {
+        revoke::notify(waiter(data), |fiber| enqueue(Frame::from_waiter(fiber), Place::Tail));
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn wait_to_pass_on(waitable: &impl Waitable, how: Wait) -> Ended {
 
 /// The wait.
 #[inline(always)]
-pub(crate) fn wait_as<P: Parker>(parker: P, waitable: &impl Waitable, how: &Wait, manner: Manner) -> Ended {
+pub(crate) fn wait_as<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, manner: Manner) -> Ended {
     let word = &parker.waiter().get().word;
     let mut kind = match manner {
         Manner::PassingOn => WaitKind::Revocable,
@@ -104,7 +104,7 @@ pub(crate) fn wait_as<P: Parker>(parker: P, waitable: &impl Waitable, how: &Wait
         parker.pass();
         return Ended::TimedOut;
     }
-    let ticket = word.begin_park(kind);
+    let ticket = word.begin_park_as(kind, W::BY_NOTICE);
     if !waitable.publish(parker.waiter(), ticket) {
         if word.abort_park() || seeded_bug("abort_unanswered") {
             return Ended::NotParked;

@@ -1,10 +1,11 @@
-//! Cancel against park: both sides of the handshake in one file, the same lines for fibers, threads and models.
+//! Flags against park: both sides of the handshake in one file, the same lines for fibers, threads and models. Two things are told to a
+//! waiter by raising a flag of its record: that it is cancelled, and that a waker of the future it polls was called (`notify.rs`).
 //!
 //! ```text
-//!  the waiter                                     the canceller
+//!  the waiter                                     the canceller, or the one who calls the waker
 //!  begin_park, publish, leave the stack           raise a flag of the waiter    (SeqCst read-modify-write)
 //!  commit_park  (SeqCst read-modify-write)        look at the word              (SeqCst read-modify-write)
-//!  read the flags  (SeqCst load)                  a wait that may be revoked: claim it
+//!  read the flags  (SeqCst load)                  a wait that the flag may end: claim it
 //! ```
 //!
 //! The two meet at the word. If the canceller looks before the commit, the waiter reads the flags after it and finds the new one; if it
@@ -17,8 +18,8 @@
 //! whether a cancellation concerns the wait (levels, shields: `wait::cancel`) are given by the caller.
 
 use super::node::{Waiter, WaiterRef, flag};
-use super::waker::complete_with;
-use super::word::{ARM_CANCEL, Claim, Commit, Snapshot, WaitKind};
+use super::waker::{Claimed, complete_with};
+use super::word::{ARM_CANCEL, ARM_FIRST, Claim, Commit, Snapshot, WaitKind};
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 
@@ -32,8 +33,8 @@ pub(crate) fn commit(waiter: &Waiter, is_due: impl FnOnce(WaitKind) -> bool) -> 
     let read_too_early = seeded_bug("park_reads_flag_first").then(read_flags);
     let (commit, seen) = waiter.word.commit_park_as();
     let flags = read_too_early.unwrap_or_else(read_flags);
-    if flags & flag::ANY_CANCEL != 0 && commit == Commit::Parked {
-        return revoke_own(waiter, seen, is_due);
+    if flags & (flag::ANY_CANCEL | flag::NOTIFIED) != 0 && commit == Commit::Parked {
+        return revoke_own(waiter, seen, flags, is_due);
     }
     commit
 }
@@ -41,15 +42,44 @@ pub(crate) fn commit(waiter: &Waiter, is_due: impl FnOnce(WaitKind) -> bool) -> 
 /// A flag came up while this wait began. `seen` names the wait: another life may have begun since the commit, whose ticket is another one.
 #[cold]
 #[inline(never)]
-fn revoke_own(waiter: &Waiter, seen: Snapshot, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {
-    let may_end = seen.kind().is_some_and(|kind| kind != WaitKind::Binding && is_due(kind));
-    if !may_end || seeded_bug("commit_ignores_flag") {
+fn revoke_own(waiter: &Waiter, seen: Snapshot, flags: u32, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {
+    if seeded_bug("commit_ignores_flag") {
         return Commit::Parked;
     }
-    match waiter.word.claim(seen.ticket(), ARM_CANCEL, true) {
+    let is_cancelled =
+        flags & flag::ANY_CANCEL != 0 && seen.kind().is_some_and(|kind| kind != WaitKind::Binding && is_due(kind));
+    let arm = if is_cancelled {
+        ARM_CANCEL
+    } else if seen.is_by_notice() && flags & flag::NOTIFIED != 0 {
+        ARM_FIRST
+    } else {
+        return Commit::Parked;
+    };
+    match waiter.word.claim(seen.ticket(), arm, true) {
         Claim::Lost => Commit::Parked,
         Claim::Direct => Commit::Requeue,
         Claim::Held => unreachable!("a wait that was PARKED is claimed directly"),
+    }
+}
+
+/// A waker of `waiter` is called: ends the wait that it may be in for that, and is remembered until it polls again.
+pub(crate) fn notify(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
+    let Waiter { flags, word, .. } = waiter.get();
+    // SeqCst: first half of the handshake with the waiter; release: what the caller wrote is seen by the poll that lowers the flag. If it
+    // was up, the call that raised it sees to the wait, or the waiter reads it.
+    if !seeded_bug("notify_unmarked") && flags.fetch_or(flag::NOTIFIED, Ordering::SeqCst) & flag::NOTIFIED != 0 {
+        return;
+    }
+    let now = word.snapshot();
+    let claimed = now.is_by_notice().then(|| Claimed::of(waiter, now.ticket(), ARM_FIRST)).flatten();
+    // A load may be older than the park it is meant for: what it found wanting is asked again by a read-modify-write.
+    let claimed = claimed.or_else(|| {
+        let seen = if seeded_bug("notify_looks_once") { now } else { word.look_after_flag() };
+        seen.is_by_notice().then(|| Claimed::of(waiter, seen.ticket(), ARM_FIRST)).flatten()
+    });
+    if let Some(claimed) = claimed {
+        let waker = claimed.go_with(enqueue);
+        debug_assert!(waker.is_none(), "a future's wait has a node");
     }
 }
 

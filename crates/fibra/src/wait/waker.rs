@@ -281,7 +281,7 @@ mod pool {
         fn drop(&mut self) {
             debug_assert_eq!(
                 // Relaxed: the thread's own, whose scopes are all closed.
-                self.0.waiter.flags.load(crate::prim::atomic::Ordering::Relaxed),
+                self.0.waiter.flags.load(crate::prim::atomic::Ordering::Relaxed) & !super::super::node::flag::NOTIFIED,
                 0,
                 "a thread's scopes end before it does"
             );

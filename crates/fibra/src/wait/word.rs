@@ -92,6 +92,9 @@ pub(crate) enum WaitKind {
     Watching = 3,
 }
 
+/// Beside the kind: a notice to the waiter ends the wait; see `wait::notify`.
+const BY_NOTICE: Arm = 4;
+
 /// Names one wait of one waiter. Compared for equality only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ticket(u64);
@@ -175,12 +178,17 @@ impl Snapshot {
     /// What cancellation may do to the wait that it is in; `None` if it is in none, or that is claimed.
     #[inline(always)]
     pub(crate) fn kind(self) -> Option<WaitKind> {
-        self.is_waiting().then(|| match self.arm() {
+        self.is_waiting().then(|| match self.arm() & !BY_NOTICE {
             0 => WaitKind::Revocable,
             1 => WaitKind::Binding,
             2 => WaitKind::Shielded,
             _ => WaitKind::Watching,
         })
+    }
+    /// In a wait that a notice ends; see `wait::notify`.
+    #[inline(always)]
+    pub(crate) fn is_by_notice(self) -> bool {
+        self.is_waiting() && self.arm() & BY_NOTICE != 0
     }
 }
 
@@ -393,10 +401,17 @@ impl Word {
     /// RUNNING → PARKING with a new ticket. From here on a completion owner may claim the wait.
     #[inline(always)]
     pub(crate) fn begin_park(&self, kind: WaitKind) -> Ticket {
+        self.begin_park_as(kind, false)
+    }
+
+    /// The same; `by_notice`: a notice to the waiter ends it.
+    #[inline(always)]
+    pub(crate) fn begin_park_as(&self, kind: WaitKind, by_notice: bool) -> Ticket {
         // Relaxed: the waiter's own word in RUNNING, which no other changes.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         check_edge(now, &[State::Running], State::Parking);
-        let to = Snapshot::new(State::Parking, kind as Arm, now.with_next_ticket().ticket());
+        let arm = kind as Arm | if by_notice { BY_NOTICE } else { 0 };
+        let to = Snapshot::new(State::Parking, arm, now.with_next_ticket().ticket());
         // Relaxed: an owner learns of the ticket from the object, under whose lock it is published after this. A canceller comes by the
         // word alone; it takes nothing from the waiter, and the handshake with it is `commit_park`'s.
         self.set(to, Ordering::Relaxed);

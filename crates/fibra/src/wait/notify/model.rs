@@ -1,9 +1,12 @@
 //! Models of waits without a node: a thread that polls, as `scope::task::block_on` does it, and wakers that are called at any time.
 
-use super::super::park::{Ended, wait_with};
+use std::panic::Location;
+
+use super::super::park::{Ended, Manner, Wait, wait_as};
 use super::super::reason::WaitReason;
+use super::super::revoke;
 use super::super::waker::ThreadRecord;
-use super::super::waker::model::{complete, thread_record};
+use super::super::waker::model::thread_record;
 use super::super::word::State;
 use super::*;
 use crate::prim::atomic::AtomicU32;
@@ -13,37 +16,38 @@ use crate::prim::sync::Arc;
 /// A future that is ready once `parts` have arrived, and its waker.
 struct World {
     record: &'static ThreadRecord,
-    notify: Notify,
     arrived: AtomicU32,
 }
 
 impl World {
     fn new() -> Arc<Self> {
-        let record = thread_record();
-        Arc::new(Self { record, notify: Notify::for_waiter(record.waiter_ref()), arrived: AtomicU32::new(0) })
+        Self::of(thread_record())
+    }
+
+    fn of(record: &'static ThreadRecord) -> Arc<Self> {
+        Arc::new(Self { record, arrived: AtomicU32::new(0) })
     }
 
     /// One part arrives, then the waker is called, as often as it likes. Relaxed: the waker has to order it.
     fn arrive(&self, calls: usize) {
         self.arrived.fetch_add(1, Ordering::Relaxed);
         for _ in 0..calls {
-            if let Some(ticket) = self.notify.call() {
-                assert!(complete(self.record.waiter_ref(), ticket).is_none());
-            }
+            revoke::notify(self.record.waiter_ref(), |_| unreachable!("a thread"));
         }
     }
 
-    /// `block_on`. A plain relaxed load as poll: it is the notification that has to make it see the last part.
-    fn block_on(&self, parts: u32) {
+    /// `block_on`. A plain relaxed load as poll: it is the notification that has to make it see the last part. `during` is the rest of a
+    /// poll that finds too little.
+    fn block_on(&self, parts: u32, open: &Cell<u32>, mut during: impl FnMut()) {
+        let notify = Notify::for_waiter(self.record.waiter_ref(), open);
         loop {
-            self.notify.begin_poll();
+            notify.begin_poll();
             if self.arrived.load(Ordering::Relaxed) >= parts {
                 return;
             }
-            let publish = |_, ticket| self.notify.publish_ticket(ticket);
-            let withdraw = || self.notify.withdraw_ticket();
-            let ended = wait_with(self.record, publish, withdraw, WaitReason::BlockOn, None);
-            assert_ne!(ended, Ended::TimedOut);
+            during();
+            let how = Wait { reason: WaitReason::BlockOn, object: 0, site: Location::caller(), deadline: None };
+            assert_ne!(wait_as(self.record, &notify, &how, Manner::Plain), Ended::TimedOut);
         }
     }
 }
@@ -57,11 +61,27 @@ fn run(wakers: usize, calls: usize) {
             thread::spawn(move || world.arrive(calls))
         })
         .collect();
-    world.block_on(wakers.len() as u32);
+    world.block_on(wakers.len() as u32, &Cell::new(0), || ());
     for waker in wakers {
         waker.join().unwrap();
     }
     assert_eq!(world.record.waiter_ref().get().word.snapshot().state(), State::Running);
+}
+
+// A future that waits for another one inside its poll: what its own waker said meanwhile is not lost.
+#[test]
+fn model_notify_inside_another_poll() {
+    check(2, || {
+        let outer = World::new();
+        let inner = World::of(outer.record);
+        let wakers = [outer.clone(), inner.clone()].map(|world| thread::spawn(move || world.arrive(1)));
+        let open = Cell::new(0);
+        outer.block_on(1, &open, || inner.block_on(1, &open, || ()));
+        for waker in wakers {
+            waker.join().unwrap();
+        }
+        assert_eq!(open.get(), 0);
+    });
 }
 
 // S4-30: the call comes before, while or after the sleeper publishes: it is seen.
