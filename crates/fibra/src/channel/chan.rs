@@ -3,7 +3,6 @@
 //! Both kinds of handle point here; the memory is freed by the later of the two sides (S0-33). Nothing outside this module and `state`
 //! touches what the lock guards.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +11,7 @@ use std::task::Waker;
 
 use super::order;
 use super::reason::{CloseReason, Side};
+use super::ring::Ring;
 use super::state::{Aftermath, Closing, Offered, Overflow, Peer, State, Taken, hint};
 use super::timed::Timed;
 use crate::prim::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -32,11 +32,11 @@ type OnOverflow<T> = Box<dyn Fn(T) + Send + Sync>;
 
 /// See the header.
 pub(crate) struct Chan<T> {
-    lock: RawSpin,
-    hints: AtomicU8,
+    pub(super) lock: RawSpin,
+    pub(super) hints: AtomicU8,
     /// Unique, ascending: the lock order.
     id: u64,
-    state: UnsafeCell<State<T>>,
+    pub(super) state: UnsafeCell<State<T>>,
     /// Handles per side.
     senders: AtomicUsize,
     receivers: AtomicUsize,
@@ -79,13 +79,13 @@ impl<T> Chan<T> {
             | if plan.overflow == Overflow::Block { 0 } else { hint::SEND };
         let is_timed = plan.timed.is_some();
         let mut state = State {
-            buffer: if eager { VecDeque::with_capacity(capacity) } else { VecDeque::new() },
+            buffer: if eager { Ring::with_capacity(capacity) } else { Ring::new() },
             receivers: WaitList::new(),
             senders: WaitList::new(),
             capacity,
             reserved: 0,
             looked: false,
-            limit: 0,
+            easy: 0,
             always,
             closed: false,
             abandoned: false,
@@ -189,53 +189,6 @@ impl<T> Chan<T> {
         Locked { chan: self }
     }
 
-    // ---- The hot paths --------------------------------------------------------------------------------------------------
-
-    /// Sends the value at `value` if nobody waits and there is room. False: try the long way.
-    ///
-    /// # Safety
-    /// `value` points to a `T`, which is the channel's if the answer is true.
-    #[inline(always)]
-    pub(super) unsafe fn push(&self, value: *const T) -> bool {
-        if self.hints() & hint::PUSH == 0 {
-            return false;
-        }
-        self.lock_raw();
-        // SAFETY: the lock is held; the rest is the contract.
-        let hints = self.state.with_mut(|state| unsafe { (*state).push(value) });
-        if let Some(hints) = hints {
-            // Relaxed: see `hints`.
-            self.hints.store(hints, Ordering::Relaxed);
-        }
-        self.lock.unlock();
-        order::leave();
-        hints.is_some()
-    }
-
-    /// Receives if there is a value and nobody waits for its place. `None`: try the long way.
-    #[inline(always)]
-    pub(super) fn pop(&self) -> Option<T> {
-        if self.hints() & hint::POP == 0 {
-            return None;
-        }
-        self.lock_raw();
-        // SAFETY: the lock is held.
-        let popped = self.state.with_mut(|state| unsafe { (*state).pop() });
-        let Some((value, hints)) = popped else {
-            self.lock.unlock();
-            order::leave();
-            return None;
-        };
-        // Relaxed: see `hints`.
-        self.hints.store(hints, Ordering::Relaxed);
-        self.lock.unlock();
-        order::leave();
-        if hints & hint::SPARE != 0 {
-            self.free_spare();
-        }
-        Some(value)
-    }
-
     /// For one who has received, and holds no lock: was it the last message of a backlog?
     #[inline(always)]
     pub(crate) fn free_if_spare(&self) {
@@ -261,11 +214,20 @@ impl<T> Chan<T> {
     /// # Safety
     /// `slot` is valid for writing a `T`.
     #[inline]
-    pub(super) unsafe fn try_take(&self, slot: *mut T) -> Tried {
+    pub(crate) unsafe fn try_take(&self, slot: *mut T) -> Tried {
         if seeded_bug("channel_hint_answers") && self.hints() & hint::RECV == 0 {
             return Tried::NotNow;
         }
-        let mut locked = self.lock();
+        // SAFETY: the contract, passed on; the second one is called with the lock held.
+        unsafe { if self.pop_easily(slot) { Tried::Done } else { self.try_take_locked(slot) } }
+    }
+
+    /// # Safety
+    /// As [`try_take`](Self::try_take), and the lock is held; it is free afterwards.
+    #[inline(never)]
+    unsafe fn try_take_locked(&self, slot: *mut T) -> Tried {
+        // SAFETY: the lock is held, and given up with the guard.
+        let mut locked = unsafe { self.held() };
         // SAFETY: the contract.
         let (tried, peer) = match unsafe { locked.state().take(slot, None) } {
             Taken::Value(peer) => (Tried::Done, peer),
@@ -282,9 +244,18 @@ impl<T> Chan<T> {
     /// # Safety
     /// `value` points to a `T`, which is the channel's if the answer is `Done`, and the caller's otherwise.
     #[inline]
-    pub(super) unsafe fn try_offer(&self, value: *const T) -> Tried {
+    pub(crate) unsafe fn try_offer(&self, value: *const T) -> Tried {
+        // SAFETY: the contract, passed on; the second one is called with the lock held.
+        unsafe { if self.push_easily(value) { Tried::Done } else { self.try_offer_locked(value) } }
+    }
+
+    /// # Safety
+    /// As [`try_offer`](Self::try_offer), and the lock is held; it is free afterwards.
+    #[inline(never)]
+    unsafe fn try_offer_locked(&self, value: *const T) -> Tried {
+        // SAFETY: the lock is held, and given up with the guard.
+        let mut locked = unsafe { self.held() };
         loop {
-            let mut locked = self.lock();
             // SAFETY: the contract.
             let (tried, peer) = match unsafe { locked.state().offer(value, None) } {
                 Offered::Done(peer) => (Tried::Done, peer),
@@ -294,6 +265,7 @@ impl<T> Chan<T> {
                     let have = locked.state().buffer.capacity();
                     locked.unlock();
                     self.grow(have);
+                    locked = self.lock();
                     continue;
                 }
             };
@@ -342,8 +314,8 @@ impl<T> Chan<T> {
     /// Makes a buffer of `have` places larger. Memory is allocated and freed without the lock.
     #[cold]
     #[inline(never)]
-    fn grow(&self, have: usize) {
-        let larger = VecDeque::with_capacity(have.saturating_mul(2).max(FIRST_GROWN));
+    pub(super) fn grow(&self, have: usize) {
+        let larger = Ring::with_capacity(have.saturating_mul(2).max(FIRST_GROWN));
         let mut locked = self.lock();
         let old = locked.state().grow_to(larger);
         locked.unlock();
@@ -452,7 +424,7 @@ impl<T> Chan<T> {
         let gives_back = side == Side::Receivers && !seeded_bug("channel_receivers_leave_silently");
         state.close(side, &reason, gives_back);
         // Nobody will receive these. They are dropped without the lock, since they may know the channel themselves.
-        let unreceived = if side == Side::Receivers { mem::take(&mut locked.state().buffer) } else { VecDeque::new() };
+        let unreceived = if side == Side::Receivers { mem::take(&mut locked.state().buffer) } else { Ring::new() };
         locked.unlock();
         let mut panics = FirstPanic::default();
         panics.drop_each(unreceived);

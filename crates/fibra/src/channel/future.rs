@@ -254,7 +254,7 @@ impl<T> Future for SendFuture<'_, T> {
                 // SAFETY: the value is ours, and the channel's if DONE.
                 let mut offered = unsafe { locked.state().offer(value, Some(waiter)) };
                 if let Offered::Grow = offered {
-                    locked.state().buffer.reserve(1);
+                    locked.state().make_room();
                     // SAFETY: as above.
                     offered = unsafe { locked.state().offer(value, Some(waiter)) };
                 }

@@ -43,8 +43,10 @@
 //!
 //! ```text
 //! sender.rs receiver.rs   the handles                future.rs   the async forms
+//! hot.rs                  send and recv where nothing is out of the ordinary
 //! waits.rs                the blocking forms         timed.rs    after, at, tick, never
 //! chan.rs                 lock, hints, counted sides
+//! ring.rs                 the buffer
 //! state.rs                who waits, what is buffered, how a value finds its way
 //! settle.rs               the rest of it: who was held back, and closing
 //! interest.rs             who waits, counted
@@ -54,12 +56,14 @@
 pub(crate) mod chan;
 mod error;
 mod future;
+mod hot;
 mod interest;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
 mod order;
 pub(crate) mod reason;
 mod receiver;
+mod ring;
 mod sender;
 mod settle;
 pub(crate) mod spot;

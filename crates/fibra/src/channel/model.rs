@@ -148,6 +148,31 @@ fn model_timeout_against_match() {
     });
 }
 
+// C-25: a send that waits as long as it takes against a receiver whose time is up: it is received, or comes back when the receivers are gone.
+#[test]
+fn model_send_against_recv_timeout() {
+    check(2, || {
+        let (tx, rx) = rendezvous::<u32>();
+        let receiver = thread::spawn(move || rx.recv_timeout(Duration::ZERO).ok());
+        let sent = tx.send(4).map_err(|error| error.0);
+        match receiver.join().unwrap() {
+            Some(value) => assert_eq!((value, sent), (4, Ok(()))),
+            None => assert_eq!(sent, Err(4)),
+        }
+    });
+}
+
+// C-25: the reverse.
+#[test]
+fn model_recv_against_send_timeout() {
+    check(2, || {
+        let (tx, rx) = rendezvous::<u32>();
+        let sender = thread::spawn(move || tx.send_timeout(4, Duration::ZERO).is_ok());
+        let received = rx.recv();
+        assert_eq!(sender.join().unwrap(), received == Ok(4));
+    });
+}
+
 // A "no" of a `try_` operation is not older than what its own thread did before: one of the two sees the other.
 #[test]
 fn model_try_sees_what_went_before() {
@@ -218,6 +243,27 @@ fn model_recv_future_dropped_against_send() {
         let _tx = sender.join().unwrap();
         assert_eq!(calls.0.load(std::sync::atomic::Ordering::Relaxed), 1, "the one behind was not told");
         assert_eq!(poll(&mut second).0, Poll::Ready(Ok(8)));
+    });
+}
+
+// Two futures wait, and two values come: each of them is called for one, though the first value is still there when the second one comes.
+#[test]
+fn model_each_send_calls_a_future() {
+    check(1, || {
+        let (tx, rx) = bounded::<u32>(4);
+        let (mut first, mut second) = (rx.recv_async(), rx.recv_async());
+        let ((one, one_calls), (two, two_calls)) = (poll(&mut first), poll(&mut second));
+        assert!(one.is_pending() && two.is_pending());
+        let sender = thread::spawn(move || {
+            tx.send(1).unwrap();
+            tx.send(2).unwrap();
+            tx
+        });
+        // Alive until the end: closing would call everybody.
+        let _tx = sender.join().unwrap();
+        let called = [one_calls, two_calls].map(|calls| calls.0.load(std::sync::atomic::Ordering::Relaxed));
+        assert_eq!(called, [1, 1]);
+        assert_eq!((poll(&mut first).0, poll(&mut second).0), (Poll::Ready(Ok(1)), Poll::Ready(Ok(2))));
     });
 }
 

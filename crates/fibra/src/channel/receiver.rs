@@ -63,17 +63,7 @@ impl<T> Receiver<T> {
     #[track_caller]
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
-        park::entry();
-        if let Some(value) = self.chan().pop() {
-            return Ok(value);
-        }
-        let mut slot = MaybeUninit::uninit();
-        // SAFETY: a slot for a `T`, which is there if DONE.
-        match unsafe { waits::recv(self.chan(), slot.as_mut_ptr(), None, Location::caller()) } {
-            // SAFETY: as above.
-            Finished::Done => Ok(unsafe { slot.assume_init() }),
-            _ => Err(RecvError),
-        }
+        self.chan().recv(Location::caller())
     }
 
     /// Receives a value if there is one. In a rendezvous there is if a sender waits with it. A sender that has no value yet

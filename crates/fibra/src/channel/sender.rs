@@ -65,17 +65,7 @@ impl<T> Sender<T> {
     #[track_caller]
     #[inline]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        park::entry();
-        let mut value = ManuallyDrop::new(value);
-        // SAFETY: the value is the channel's if this is true, and moved on below otherwise.
-        if unsafe { self.chan().push(&raw const *value) } {
-            return Ok(());
-        }
-        // SAFETY: the value is not dropped here; it is moved out below if it was not sent.
-        match unsafe { waits::send(self.chan(), &raw mut *value, None, Location::caller()) } {
-            Finished::Done => Ok(()),
-            _ => Err(SendError(ManuallyDrop::into_inner(value))),
-        }
+        self.chan().send(value, Location::caller())
     }
 
     /// Sends a value if that is possible without waiting. In a rendezvous it is if a receiver waits. One that has to look for itself (a

@@ -29,6 +29,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use super::reason::CloseReason;
+use super::ring::Ring;
 use super::spot::Spot;
 use super::timed::Timed;
 use crate::prim::bug::seeded_bug;
@@ -66,9 +67,9 @@ pub(crate) mod hint {
     pub(crate) const SEND: u8 = 2;
     pub(crate) const SENDERS_GONE: u8 = 4;
     pub(crate) const RECEIVERS_GONE: u8 = 8;
-    /// Pushing into the buffer, and popping from it, concern nobody but the buffer: see [`State::push`](super::State::push).
-    pub(crate) const PUSH: u8 = 16;
-    pub(crate) const POP: u8 = 32;
+    /// A rendezvous that is open, without reservations, policy or clock, and with nothing in its buffer: a value goes from stack to stack, or
+    /// its sender waits. Asked under the lock; see `hot`.
+    pub(crate) const PLAIN: u8 = 16;
     /// The buffer is empty and far larger than an empty one should be: whoever sees that, and holds no lock, takes it away.
     pub(crate) const SPARE: u8 = 64;
 }
@@ -162,7 +163,7 @@ pub enum Overflow {
 /// See the header.
 #[derive(Debug)]
 pub(crate) struct State<T> {
-    pub(super) buffer: VecDeque<T>,
+    pub(super) buffer: Ring<T>,
     pub(crate) receivers: WaitList,
     pub(crate) senders: WaitList,
     /// Not more than this; 0 is a rendezvous, `usize::MAX` no bound.
@@ -170,9 +171,10 @@ pub(crate) struct State<T> {
     pub(super) reserved: usize,
     /// Of these, the one that was promised for a look, for which no receiver waits: at most one at a time. See [`State::invite`].
     pub(super) looked: bool,
-    /// Below this length a value is simply pushed: nobody waits, nothing is closed or reserved away, and the memory is there. Kept by
-    /// [`State::refresh`].
-    pub(super) limit: usize,
+    /// How many lengths of the buffer there are at which it is neither empty nor full, neither before nor after a push: from 1 on, so many. 0 if
+    /// a push or a pop concerns more than the buffer: one waits at either end, or nothing is admitted. At such lengths a push leaves the hints
+    /// as they are, and so does the pop that undoes it. Kept by [`State::refresh`].
+    pub(super) easy: usize,
     /// Hints that hold whatever the rest says: closed, gone, timed, never full.
     pub(super) always: u8,
     pub(super) closed: bool,
@@ -188,6 +190,7 @@ pub(crate) struct State<T> {
     pub(super) dropped: u64,
 }
 
+#[inline(always)]
 pub(super) fn plain(node: &Node) -> u8 {
     node.role.get() & !role::IN_SELECT
 }
@@ -208,7 +211,8 @@ impl<T> State<T> {
         let recv = if self.senders.is_empty() { 0 } else { hint::RECV };
         let send = if self.receivers.is_empty() { 0 } else { hint::SEND };
         if self.capacity == 0 && self.buffer.is_empty() {
-            return self.always | recv | send;
+            let plain = if self.always == 0 && self.reserved == 0 { hint::PLAIN } else { 0 };
+            return self.always | recv | send | plain;
         }
         self.refresh_buffered(recv | send)
     }
@@ -218,17 +222,17 @@ impl<T> State<T> {
     fn refresh_buffered(&mut self, waiting: u8) -> u8 {
         let room = self.capacity.saturating_sub(self.reserved);
         let len = self.buffer.len();
-        let simple = waiting & hint::SEND == 0 && !self.closed;
-        self.limit = if simple { room.min(self.buffer.capacity()) } else { 0 };
+        let alone = (waiting == 0 || seeded_bug("channel_easy_beside_waiters")) && !self.closed;
+        self.easy = if alone { room.min(self.buffer.capacity()).saturating_sub(2) } else { 0 };
         let mut hints = self.always | waiting;
         if len == 0 && self.is_spare() {
             hints |= hint::SPARE;
         }
         if len != 0 {
-            hints |= if waiting & hint::RECV == 0 { hint::RECV | hint::POP } else { hint::RECV };
+            hints |= hint::RECV;
         }
         if len < room {
-            hints |= if len < self.limit { hint::SEND | hint::PUSH } else { hint::SEND };
+            hints |= hint::SEND;
         }
         hints
     }
@@ -239,38 +243,20 @@ impl<T> State<T> {
     }
 
     /// Takes the memory of a buffer that is [`hint::SPARE`] out, to be freed without the lock.
-    pub(super) fn take_spare(&mut self) -> VecDeque<T> {
-        if self.is_spare() { std::mem::take(&mut self.buffer) } else { VecDeque::new() }
+    pub(super) fn take_spare(&mut self) -> Ring<T> {
+        if self.is_spare() { std::mem::take(&mut self.buffer) } else { Ring::new() }
     }
 
-    /// The hot path of sending: nobody waits, and there is room. The new hints, or `None` if it is not that simple.
-    ///
-    /// # Safety
-    /// `value` points to a `T`, which is the channel's if this is `Some`.
+    /// May a value simply be pushed, and the hints stay? See [`State::easy`].
     #[inline(always)]
-    pub(super) unsafe fn push(&mut self, value: *const T) -> Option<u8> {
-        if self.buffer.len() >= self.limit {
-            return None;
-        }
-        // SAFETY: the contract.
-        self.buffer.push_back(unsafe { value.read() });
-        if self.buffer.len() < self.limit && self.senders.is_empty() {
-            return Some(self.always | hint::RECV | hint::SEND | hint::PUSH | hint::POP);
-        }
-        Some(self.refresh())
+    pub(super) fn is_push_easy(&self) -> bool {
+        self.buffer.len().wrapping_sub(1) < self.easy
     }
 
-    /// The hot path of receiving: there is a value, and nobody waits for its place.
+    /// May a value simply be popped, and the hints stay?
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<(T, u8)> {
-        if !self.senders.is_empty() {
-            return None;
-        }
-        let value = self.buffer.pop_front()?;
-        if self.limit != 0 && !self.buffer.is_empty() {
-            return Some((value, self.always | hint::RECV | hint::SEND | hint::PUSH | hint::POP));
-        }
-        Some((value, self.refresh()))
+    pub(super) fn is_pop_easy(&self) -> bool {
+        self.buffer.len().wrapping_sub(2) < self.easy
     }
 
     /// Closed, and nothing that was admitted is left.
@@ -503,13 +489,13 @@ impl<T> State<T> {
 
     /// Makes the buffer larger under the lock: where several channels are locked, and letting one go would undo the whole.
     pub(crate) fn make_room(&mut self) {
-        self.buffer.reserve(1);
+        self.buffer.reserve_one();
     }
 
     /// Room for more, in memory that was allocated without the lock. Returns what is to be freed without it.
-    pub(super) fn grow_to(&mut self, mut larger: VecDeque<T>) -> VecDeque<T> {
+    pub(super) fn grow_to(&mut self, mut larger: Ring<T>) -> Ring<T> {
         if larger.capacity() > self.buffer.capacity() {
-            larger.append(&mut self.buffer);
+            larger.take_all(&mut self.buffer);
             std::mem::swap(&mut self.buffer, &mut larger);
         }
         larger

@@ -40,6 +40,7 @@ impl<'a, T> Common<'a, T> {
     }
 
     /// One wait, from publishing to its outcome.
+    #[inline(always)]
     fn wait(
         &self,
         waitable: &impl Waitable,
@@ -61,6 +62,7 @@ impl<'a, T> Common<'a, T> {
         }
     }
 
+    #[inline(always)]
     fn prepare(&self, waiter: WaiterRef, ticket: Ticket, role: u8) {
         self.node.set(waiter, ticket, ARM_FIRST);
         self.node.role.set(role);
@@ -80,21 +82,13 @@ struct SendWait<'a, T> {
 /// # Safety
 /// `value` points to a `T` that the caller does not drop. It is the channel's if the answer is `Done`, the caller's otherwise; and gone if
 /// this unwinds.
-#[inline(never)]
+#[inline(always)]
 pub(super) unsafe fn send<T>(
     chan: &Chan<T>,
     value: *mut T,
     deadline: Option<u64>,
     site: &'static Location<'static>,
 ) -> Finished {
-    if chan.hints() & hint::SEND != 0 {
-        // SAFETY: passed on.
-        match unsafe { chan.try_offer(value) } {
-            Tried::Done => return Finished::Done,
-            Tried::Closed => return Finished::Closed,
-            Tried::NotNow => {}
-        }
-    }
     let wait = SendWait { common: Common::new(chan), value };
     let ended = wait.common.wait(&wait, WaitReason::ChannelSend, deadline, site);
     // From here on nothing unwinds: the value is not dropped with the wait.
@@ -103,6 +97,46 @@ pub(super) unsafe fn send<T>(
         Some(outcome::DONE) => Finished::Done,
         Some(_) => Finished::Closed,
         None => Finished::TimedOut,
+    }
+}
+
+impl<T> SendWait<'_, T> {
+    /// `publish`, with a node that is prepared.
+    ///
+    /// # Safety
+    /// The lock is held; it is free afterwards.
+    #[inline(never)]
+    unsafe fn publish_locked(&self, waiter: WaiterRef) -> bool {
+        let Common { chan, node, verdict, waker } = &self.common;
+        // SAFETY: the lock is held, and given up with the guard.
+        let mut locked = unsafe { chan.held() };
+        let mut peer = None;
+        // SAFETY: the value is ours, and the channel's if DONE.
+        let mut offered = unsafe { locked.state().offer(self.value, Some(waiter)) };
+        if let Offered::Grow = offered {
+            // Rare, and only here: an unbounded channel never comes this far but for a race with its own growth.
+            locked.state().make_room();
+            // SAFETY: as above.
+            offered = unsafe { locked.state().offer(self.value, Some(waiter)) };
+        }
+        let parks = match offered {
+            Offered::Done(set_going) => {
+                verdict.set(outcome::DONE);
+                peer = set_going;
+                false
+            }
+            Offered::Closed => {
+                verdict.set(outcome::CLOSED);
+                false
+            }
+            Offered::Full | Offered::Grow => {
+                // SAFETY: under the lock; the node stays on this stack until it is unlinked.
+                unsafe { locked.state().link_sender(node, Spot::Back) };
+                true
+            }
+        };
+        waker.set(locked.unlock_parking(peer));
+        parks
     }
 }
 
@@ -116,38 +150,12 @@ impl<T> Drop for SendWait<'_, T> {
 impl<T> Waitable for SendWait<'_, T> {
     #[inline(always)]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        let Common { chan, node, verdict, waker } = &self.common;
-        let mut locked = chan.lock();
-        let mut peer = None;
-        let value = self.value;
-        // SAFETY: the value is ours, and the channel's if DONE.
-        let mut offered = unsafe { locked.state().offer(value, Some(waiter)) };
-        if let Offered::Grow = offered {
-            // Rare, and only here: an unbounded channel never comes this far but for a race with its own growth.
-            locked.state().make_room();
-            // SAFETY: as above.
-            offered = unsafe { locked.state().offer(value, Some(waiter)) };
-        }
-        let parks = match offered {
-            Offered::Done(set_going) => {
-                verdict.set(outcome::DONE);
-                peer = set_going;
-                false
-            }
-            Offered::Closed => {
-                verdict.set(outcome::CLOSED);
-                false
-            }
-            Offered::Full | Offered::Grow => {
-                self.common.prepare(waiter, ticket, role::TAKE);
-                node.slot.set(value.cast());
-                // SAFETY: under the lock; the node stays on this stack until it is unlinked.
-                unsafe { locked.state().link_sender(node, Spot::Back) };
-                true
-            }
-        };
-        waker.set(locked.unlock_parking(peer));
-        parks
+        let Common { chan, node, .. } = &self.common;
+        self.common.prepare(waiter, ticket, role::TAKE);
+        node.slot.set(self.value.cast());
+        chan.lock_raw();
+        // SAFETY: the lock is held; the node stays on this stack until it is unlinked.
+        unsafe { chan.link_plainly(true, node) || self.publish_locked(waiter) }
     }
 
     fn unpublish(&self) {
@@ -166,21 +174,13 @@ struct RecvWait<'a, T> {
 ///
 /// # Safety
 /// `slot` is valid for writing a `T`; one is there if the answer is `Done`.
-#[inline(never)]
+#[inline(always)]
 pub(super) unsafe fn recv<T>(
     chan: &Chan<T>,
     slot: *mut T,
     deadline: Option<u64>,
     site: &'static Location<'static>,
 ) -> Finished {
-    if chan.hints() & hint::RECV != 0 {
-        // SAFETY: passed on.
-        match unsafe { chan.try_take(slot) } {
-            Tried::Done => return Finished::Done,
-            Tried::Closed => return Finished::Closed,
-            Tried::NotNow => {}
-        }
-    }
     let wait = RecvWait { common: Common::new(chan), slot };
     loop {
         // A channel that time feeds is waited for with its own deadline.
@@ -212,15 +212,19 @@ pub(super) unsafe fn recv<T>(
     }
 }
 
-impl<T> Waitable for RecvWait<'_, T> {
-    #[inline(always)]
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+impl<T> RecvWait<'_, T> {
+    /// `publish`, with a node that is prepared.
+    ///
+    /// # Safety
+    /// The lock is held; it is free afterwards.
+    #[inline(never)]
+    unsafe fn publish_locked(&self, waiter: WaiterRef) -> bool {
         let Common { chan, node, verdict, waker } = &self.common;
-        let mut locked = chan.lock();
+        // SAFETY: the lock is held, and given up with the guard.
+        let mut locked = unsafe { chan.held() };
         let mut peer = None;
-        let slot = self.slot;
         // SAFETY: the slot is ours, and empty.
-        let parks = match unsafe { locked.state().take(slot, Some(waiter)) } {
+        let parks = match unsafe { locked.state().take(self.slot, Some(waiter)) } {
             Taken::Value(set_going) => {
                 verdict.set(outcome::DONE);
                 peer = set_going;
@@ -231,8 +235,6 @@ impl<T> Waitable for RecvWait<'_, T> {
                 false
             }
             Taken::Nothing => {
-                self.common.prepare(waiter, ticket, role::FILL);
-                node.slot.set(slot.cast());
                 // SAFETY: under the lock; the node stays on this stack until it is unlinked.
                 unsafe { locked.state().link_receiver(node, Spot::Back) };
                 true
@@ -240,6 +242,18 @@ impl<T> Waitable for RecvWait<'_, T> {
         };
         waker.set(locked.unlock_parking(peer));
         parks
+    }
+}
+
+impl<T> Waitable for RecvWait<'_, T> {
+    #[inline(always)]
+    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        let Common { chan, node, .. } = &self.common;
+        self.common.prepare(waiter, ticket, role::FILL);
+        node.slot.set(self.slot.cast());
+        chan.lock_raw();
+        // SAFETY: the lock is held; the node stays on this stack until it is unlinked.
+        unsafe { chan.link_plainly(false, node) || self.publish_locked(waiter) }
     }
 
     fn unpublish(&self) {

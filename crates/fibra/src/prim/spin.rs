@@ -30,14 +30,18 @@ impl RawSpin {
         }
     }
 
+    /// Takes the lock if it is free.
     #[inline(always)]
-    fn try_lock(&self) -> bool {
+    #[must_use]
+    pub(crate) fn try_lock(&self) -> bool {
         // Acquire: pairs with the release store in `unlock`; what the previous holder wrote is seen. A compare-exchange and not a
         // swap: loom lets a failed swap come after the unlocking store, which would lock it for ever. Relaxed on failure: nothing is read.
         self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    // Out of line: its loop would cost callers their registers.
     #[cold]
+    #[inline(never)]
     fn lock_slow(&self) {
         let mut spins = 0;
         loop {

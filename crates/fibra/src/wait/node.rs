@@ -132,6 +132,7 @@ impl Node {
     }
 
     /// Says for which wait this node stands. Called under the object's lock, before linking.
+    #[inline(always)]
     pub(crate) fn set(&self, waiter: WaiterRef, ticket: Ticket, arm: Arm) {
         self.waiter.set(Some(waiter));
         self.ticket.set(ticket);
@@ -145,11 +146,13 @@ impl Node {
     }
 
     /// The wait it stands for: copied out, since the node may be gone as soon as the claim is released.
+    #[inline(always)]
     pub(crate) fn target(&self) -> (WaiterRef, Ticket, Arm) {
         self.target_if_any().expect("a linked node has a waiter")
     }
 
     /// The same for a list that also has nodes without a wait in it; see `sched::gathering`.
+    #[inline(always)]
     pub(crate) fn target_if_any(&self) -> Option<(WaiterRef, Ticket, Arm)> {
         Some((self.waiter.get()?, self.ticket.get(), self.arm.get()))
     }
@@ -170,12 +173,14 @@ impl WaitList {
         Self { head: Cell::new(ptr::null()), tail: Cell::new(ptr::null()) }
     }
 
+    #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.head.get().is_null()
     }
 
     /// # Safety
     /// Under the object's lock; `node` is not linked anywhere and stays where it is until it is unlinked.
+    #[inline(always)]
     pub(crate) unsafe fn push_back(&self, node: &Node) {
         debug_assert!(!node.linked.get(), "a node is linked once");
         let tail = self.tail.replace(node);
@@ -292,6 +297,24 @@ impl WaitList {
             unsafe { (*next).prev.set(prev) };
         }
         true
+    }
+
+    /// Unlinks `node`, which is the oldest. True if there are others.
+    ///
+    /// # Safety
+    /// Under the object's lock; `node` is what [`front`](Self::front) gave.
+    #[inline(always)]
+    pub(crate) unsafe fn remove_front(&self, node: &Node) -> bool {
+        debug_assert!(ptr::eq(self.head.get(), node), "the oldest node of this list");
+        let next = node.next.get();
+        node.linked.set(false);
+        self.head.set(next);
+        // SAFETY: linked nodes are alive, and the lock is held.
+        match unsafe { next.as_ref() } {
+            Some(next) => next.prev.set(ptr::null()),
+            None => self.tail.set(ptr::null()),
+        }
+        !next.is_null()
     }
 
     /// Unlinks the oldest node and says which wait it stands for.
