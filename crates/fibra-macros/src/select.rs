@@ -11,7 +11,11 @@
 //!         match &(RX1) { e1 => {
 //!             ..
 //!             let mut arms = (a0, a1, ..);
-//!             let won = p::select([p::case(&mut arms.0), ..], BIASED, OTHERWISE);
+//!             let won = p::select(
+//!                 &mut arms, BIASED, OTHERWISE,
+//!                 |arms, index, completes| match index { 0 => p::ask(&mut arms.0, completes), .. },      the first pass
+//!                 |arms| [p::case(&mut arms.0), ..],                                                     the second
+//!             );
 //!             match won {
 //!                 Some(0) => {
 //!                     let PATTERN = { let mut arms = arms; p::finish(&mut arms.0) };      all arms end with the inner block, at once
@@ -182,6 +186,7 @@ fn write(biased: bool, fibra: TokenTree, arms: &[Arm]) -> TokenStream {
     }
 
     let list = |item: &dyn Fn(usize) -> String| (0..cases.len()).map(item).collect::<String>();
+    let asks = list(&|index| format!("{index}usize => {LIBRARY}::ask(&mut arms.{index}, completes),"));
     let places = list(&|index| format!("{LIBRARY}::case(&mut arms.{index}),"));
     let arms_in_order = list(&|index| format!("a{index},"));
     let otherwise = match default {
@@ -211,10 +216,12 @@ fn write(biased: bool, fibra: TokenTree, arms: &[Arm]) -> TokenStream {
     let borrowed = (0..cases.len()).filter(|index| cases[*index].borrows_its_value());
     let keep: String = borrowed.map(|index| format!("{LIBRARY}::keep(&b{index});")).collect();
     let paths: Vec<TokenTree> = paths.into_iter().collect();
-    let mutable = if cases.is_empty() { "" } else { "mut" };
+    // (Without arms, nothing is asked.)
+    let (each, all) = if cases.is_empty() { ("_, _, _", "_") } else { ("arms, index, completes", "arms") };
+    let ask = if cases.is_empty() { "false".to_owned() } else { format!("match index {{ {asks} _ => false }}") };
     let template = format!(
-        "let {mutable} arms = ({arms_in_order});
-         let won = {LIBRARY}::select([{places}], {biased}, {otherwise});
+        "let mut arms = ({arms_in_order});
+         let won = {LIBRARY}::select(&mut arms, {biased}, {otherwise}, |{each}| {ask}, |{all}| [{places}]);
          {keep}
          match won {{ $paths }}"
     );

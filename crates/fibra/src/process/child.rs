@@ -10,7 +10,7 @@ use super::exit::{Exit, ExitArm};
 use super::pipe::Pipe;
 use super::{ChildStderr, ChildStdin, ChildStdout};
 use crate::sched::strays;
-use crate::select::private::{Otherwise, case, select};
+use crate::select::private::{case, select_cases};
 use crate::time::Instant;
 use crate::wait::park;
 
@@ -158,11 +158,11 @@ fn read_both<'a>(
             _ if read => crate::scope::yield_now(),
             (Some(one), Some(two)) => {
                 let (mut first, mut second) = (one.readable(), two.readable());
-                select([case(&mut first), case(&mut second)], false, Otherwise::Wait);
+                select_cases(&mut [case(&mut first), case(&mut second)]);
             }
             (Some(last), None) | (None, Some(last)) => {
                 let mut only = last.readable();
-                select([case(&mut only)], false, Otherwise::Wait);
+                select_cases(&mut [case(&mut only)]);
             }
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::case::Case;
 use super::port::Op;
-use crate::channel::chan::Chan;
+use crate::channel::chan::{Chan, Tried};
 use crate::channel::reason::Side;
 use crate::channel::state::outcome;
 use crate::channel::{CloseReason, Receiver, RecvError, SendError, Sender};
@@ -21,6 +21,20 @@ pub(crate) mod sealed {
         /// What the engine is to wait for; borrows from the arm.
         #[doc(hidden)]
         fn case(&mut self) -> super::Case<'_>;
+
+        /// Is a try worth a lock? Asked in the first pass, when there is no case yet.
+        #[doc(hidden)]
+        #[inline]
+        fn may_be_ready(&mut self) -> bool {
+            self.case().may_be_ready(None)
+        }
+
+        /// Completes it if it is ready: the first pass.
+        #[doc(hidden)]
+        #[inline]
+        fn complete(&mut self) -> bool {
+            self.case().complete(None)
+        }
     }
 }
 
@@ -74,9 +88,33 @@ impl<T> sealed::Sealed for RecvArm<'_, T> {
         // SAFETY: the slot is room for a `T`, borrowed for as long as the case lives; if DONE, `finish` or the destructor reads it.
         unsafe { Case::port(self.chan, self.chan.hint_word(), Op::Recv, self.slot.as_mut_ptr().cast(), &self.told) }
     }
+
+    #[inline(always)]
+    fn may_be_ready(&mut self) -> bool {
+        Op::Recv.may_be_ready(self.chan.hint_word())
+    }
+
+    #[inline]
+    fn complete(&mut self) -> bool {
+        drop_received(self);
+        // SAFETY: the slot is room for a `T`; if DONE, `finish` or the destructor reads it.
+        told(&self.told, unsafe { self.chan.try_take(self.slot.as_mut_ptr()) })
+    }
+}
+
+/// Notes what a try came to. False: nothing yet.
+#[inline(always)]
+fn told(told: &Cell<u8>, tried: Tried) -> bool {
+    told.set(match tried {
+        Tried::Done => outcome::DONE,
+        Tried::Closed => outcome::CLOSED,
+        Tried::NotNow => return false,
+    });
+    true
 }
 
 /// Drops a value that was received and not asked for.
+#[inline(always)]
 fn drop_received<T>(arm: &mut RecvArm<'_, T>) {
     if arm.told.replace(0) == outcome::DONE {
         // SAFETY: DONE: it was written, and `told` is reset, so it is dropped once.
@@ -126,6 +164,20 @@ impl<T> sealed::Sealed for SendArm<'_, T> {
         }
         // SAFETY: the slot holds a `T`, borrowed for as long as the case lives; if DONE, it is not touched again.
         unsafe { Case::port(self.chan, self.chan.hint_word(), Op::Send, (&raw mut *self.value).cast(), &self.told) }
+    }
+
+    #[inline(always)]
+    fn may_be_ready(&mut self) -> bool {
+        Op::Send.may_be_ready(self.chan.hint_word())
+    }
+
+    #[inline]
+    fn complete(&mut self) -> bool {
+        if self.told.get() == outcome::DONE {
+            lost();
+        }
+        // SAFETY: it holds a `T`; if DONE, that is not touched again.
+        told(&self.told, unsafe { self.chan.try_offer(&raw const *self.value) })
     }
 }
 
@@ -182,6 +234,20 @@ impl<T> sealed::Sealed for SendFromArm<'_, T> {
         }
         // SAFETY: the contract of `new`.
         unsafe { Case::port(self.chan, self.chan.hint_word(), Op::Send, self.place.cast_mut().cast(), &self.told) }
+    }
+
+    #[inline(always)]
+    fn may_be_ready(&mut self) -> bool {
+        Op::Send.may_be_ready(self.chan.hint_word())
+    }
+
+    #[inline]
+    fn complete(&mut self) -> bool {
+        if self.told.get() != 0 {
+            lost();
+        }
+        // SAFETY: the contract of `new`.
+        told(&self.told, unsafe { self.chan.try_offer(self.place) })
     }
 }
 
@@ -295,6 +361,16 @@ impl Arm for AfterArm {
 impl<A: Arm> sealed::Sealed for Option<A> {
     fn case(&mut self) -> Case<'_> {
         self.as_mut().map_or_else(Case::off, sealed::Sealed::case)
+    }
+
+    #[inline(always)]
+    fn may_be_ready(&mut self) -> bool {
+        self.as_mut().is_some_and(sealed::Sealed::may_be_ready)
+    }
+
+    #[inline(always)]
+    fn complete(&mut self) -> bool {
+        self.as_mut().is_some_and(sealed::Sealed::complete)
     }
 }
 

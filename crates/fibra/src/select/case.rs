@@ -34,7 +34,8 @@ pub(crate) trait Single {
 /// See the header. Built by the arms of this crate only.
 pub struct Case<'a> {
     pub(super) kind: Kind<'a>,
-    pub(super) node: Node,
+    /// Made when the select begins to wait.
+    node: Option<Node>,
     /// What became of it; 0 until the select is over, and for ever if it lost.
     told: Option<&'a Cell<u8>>,
 }
@@ -59,7 +60,17 @@ pub(super) enum Kind<'a> {
 
 impl<'a> Case<'a> {
     fn new(kind: Kind<'a>, told: Option<&'a Cell<u8>>) -> Self {
-        Self { kind, node: Node::new(), told }
+        Self { kind, node: None, told }
+    }
+
+    /// Before the second pass. It stays where it is from then on, until the select is over.
+    pub(super) fn make_node(&mut self) {
+        self.node = Some(Node::new());
+    }
+
+    #[inline]
+    pub(super) fn node(&self) -> &Node {
+        self.node.as_ref().expect("asked in the second pass, before which it was made")
     }
 
     pub(super) fn off() -> Self {
@@ -117,6 +128,13 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// Completes it if it is ready, and tells its owner.
+    pub(super) fn complete(&self, now: Option<u64>) -> bool {
+        let Some(outcome) = self.try_now(now) else { return false };
+        self.tell(outcome);
+        true
+    }
+
     /// The last try of one who does not wait; see [`Port::try_last`].
     pub(super) fn try_last(&self) -> Option<u8> {
         match &self.kind {
@@ -141,10 +159,10 @@ impl<'a> Case<'a> {
     /// Takes its node out of wherever it is linked.
     pub(super) fn unlink(&self) {
         match &self.kind {
-            Kind::Port { port, op, .. } => port.unlink(*op, &self.node),
+            Kind::Port { port, op, .. } => port.unlink(*op, self.node()),
             Kind::Single(single) => {
                 let mut owed = Vec::new();
-                single.unpublish(&self.node, &mut owed);
+                single.unpublish(self.node(), &mut owed);
                 wake::call_all(owed);
             }
             _ => {}

@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use super::case::Case;
-use super::engine::{self, Candidates, Patience};
+use super::engine::{self, Candidates, LastCandidates, Patience};
 use super::port::{Op, Port};
 use crate::channel::state::outcome;
 use crate::channel::{
@@ -23,7 +23,7 @@ use crate::channel::{
 };
 use crate::prim::atomic::AtomicU8;
 use crate::time::Instant;
-use crate::wait::{is_unwinding, park};
+use crate::wait::{entry, is_unwinding, park};
 
 /// Operations up to this many are held without allocating.
 const FEW: usize = 8;
@@ -87,12 +87,12 @@ impl Candidates for Trial<'_, '_> {
     }
 
     #[inline(always)]
-    fn may_be_ready(&self, index: usize) -> bool {
+    fn may_be_ready(&mut self, index: usize) -> bool {
         self.entries[index].is_some_and(|entry| entry.op.may_be_ready(entry.hints))
     }
 
     #[inline]
-    fn complete(&self, index: usize) -> bool {
+    fn complete(&mut self, index: usize) -> bool {
         let Some(entry) = self.entries[index] else { return false };
         let op = if self.asks { entry.op.asked() } else { entry.op };
         // SAFETY: the room is large enough for every operation of the set, and empty; to ask takes none.
@@ -100,8 +100,10 @@ impl Candidates for Trial<'_, '_> {
         self.told.set(outcome);
         true
     }
+}
 
-    fn complete_last(&self, index: usize) -> bool {
+impl LastCandidates for Trial<'_, '_> {
+    fn complete_last(&mut self, index: usize) -> bool {
         let Some(entry) = self.entries[index] else { return false };
         let op = if self.asks { entry.op.asked() } else { entry.op };
         // SAFETY: as in `complete`.
@@ -288,19 +290,21 @@ impl<'a> Select<'a> {
     #[inline]
     fn complete_one(
         &self,
-        trial: Trial<'_, 'a>,
+        mut trial: Trial<'_, 'a>,
         patience: Patience,
         site: &'static Location<'static>,
     ) -> Option<usize> {
-        match patience {
-            Patience::None => park::count_call(),
-            _ => park::entry(),
+        if !entry::passes() {
+            match patience {
+                Patience::None => park::count_call(),
+                _ => park::entry(),
+            }
         }
-        if let Some(index) = engine::try_ready(&trial, self.biased) {
+        if let Some(index) = engine::try_ready(&mut trial, self.biased) {
             return Some(index);
         }
         if patience == Patience::None {
-            return engine::try_all_at_last(&trial, self.biased);
+            return engine::try_all_at_last(&mut trial, self.biased);
         }
         self.wait_for_one(&trial, patience, site)
     }

@@ -1,7 +1,8 @@
 //! The select itself: exactly one case is completed, and the others leave no trace.
 //!
-//! First pass: the cases that look ready (by their hints, without a lock) are tried in random order, one lock at a time; whoever
-//! asks for no waiting gets a second pass with the lock of each. Second pass, if nothing is ready: lock all channels in the order
+//! First pass: what looks ready (by its hints, without a lock) is tried in random order, one lock at a time; whoever asks for no waiting
+//! gets another one with the lock of each. It needs no cases, and no nodes: `select!` asks its arms, [`Select`](super::Select) its
+//! entries. Cases and their nodes are made for the second pass, if nothing is ready: lock all channels in the order
 //! of their ids, look again, link a node in each, unlock all, park (C-20). From then on whoever completes one of them claims the
 //! wait, and the others find it claimed. After waking, the nodes of the losers are taken out before the caller goes on (S0-57).
 //!
@@ -163,27 +164,27 @@ impl Parking<'_, '_> {
         let spot = if self.biased { Spot::Back } else { Spot::Shuffled(choose) };
         for (index, case) in self.cases.iter().enumerate() {
             if let Kind::Port { port, op, slot, .. } = &case.kind {
-                case.node.set(waiter, ticket, arm_of(index));
-                case.node.role.set(op.role());
-                case.node.slot.set(*slot);
-                case.node.outcome.set(0);
+                case.node().set(waiter, ticket, arm_of(index));
+                case.node().role.set(op.role());
+                case.node().slot.set(*slot);
+                case.node().outcome.set(0);
                 // SAFETY: the lock is held; the cases stay where they are until the select is over, which unlinks them.
-                unsafe { port.link_held(*op, &case.node, spot) };
+                unsafe { port.link_held(*op, case.node(), spot) };
             }
         }
         for (index, case) in self.cases.iter().enumerate() {
             if let Kind::Single(single) = &case.kind
-                && !single.publish(&case.node, waiter, ticket, arm_of(index))
+                && !single.publish(case.node(), waiter, ticket, arm_of(index))
             {
                 for linked in &self.cases[..index] {
                     if let Kind::Single(single) = &linked.kind {
-                        single.unpublish(&linked.node, owed);
+                        single.unpublish(linked.node(), owed);
                     }
                 }
                 for linked in self.cases {
                     if let Kind::Port { port, op, .. } = &linked.kind {
                         // SAFETY: the lock is held.
-                        unsafe { port.unlink_held(*op, &linked.node) };
+                        unsafe { port.unlink_held(*op, linked.node()) };
                     }
                 }
                 return false;
@@ -199,7 +200,7 @@ impl Parking<'_, '_> {
         }
         // Only the one who claimed the wait has written an outcome; some singles write none.
         let many = || self.cases.iter().enumerate().skip(ARM_MANY as usize);
-        let by_outcome = many().find(|(_, case)| case.node.outcome.get() != 0);
+        let by_outcome = many().find(|(_, case)| case.node().outcome.get() != 0);
         let single = || many().find(|(_, case)| matches!(&case.kind, Kind::Single(single) if single.try_complete()));
         by_outcome.or_else(single).expect("somebody completed this wait").0
     }
@@ -215,40 +216,40 @@ fn choose(bound: usize) -> usize {
     0
 }
 
-/// What the first pass tries: cases, or the operations of a dynamic set that are no cases yet.
+/// What the first pass tries: the arms of `select!`, or the operations of a dynamic set, that are no cases yet; or cases.
 pub(super) trait Candidates {
     fn count(&self) -> usize;
     /// Is a try worth a lock?
-    fn may_be_ready(&self, index: usize) -> bool;
+    fn may_be_ready(&mut self, index: usize) -> bool;
     /// Completes it if it is ready.
-    fn complete(&self, index: usize) -> bool;
-    /// The same for one who does not wait, in the end; see [`Port::try_last`].
-    fn complete_last(&self, index: usize) -> bool;
+    fn complete(&mut self, index: usize) -> bool;
+}
+
+/// Candidates of one who does not wait, in the end.
+pub(super) trait LastCandidates: Candidates {
+    /// Completes it if it is ready; see [`Port::try_last`].
+    fn complete_last(&mut self, index: usize) -> bool;
 }
 
 /// Cases, and what time it is if a deadline may be over.
 struct Cases<'c, 'a>(&'c [Case<'a>], Option<u64>);
 
 impl Candidates for Cases<'_, '_> {
-    #[inline(always)]
     fn count(&self) -> usize {
         self.0.len()
     }
 
-    #[inline(always)]
-    fn may_be_ready(&self, index: usize) -> bool {
+    fn may_be_ready(&mut self, index: usize) -> bool {
         self.0[index].may_be_ready(self.1)
     }
 
-    #[inline]
-    fn complete(&self, index: usize) -> bool {
-        let case = &self.0[index];
-        let Some(outcome) = case.try_now(self.1) else { return false };
-        case.tell(outcome);
-        true
+    fn complete(&mut self, index: usize) -> bool {
+        self.0[index].complete(self.1)
     }
+}
 
-    fn complete_last(&self, index: usize) -> bool {
+impl LastCandidates for Cases<'_, '_> {
+    fn complete_last(&mut self, index: usize) -> bool {
         let case = &self.0[index];
         let Some(outcome) = case.try_last() else { return false };
         case.tell(outcome);
@@ -260,8 +261,8 @@ impl Candidates for Cases<'_, '_> {
 const GUESSES: usize = 3;
 
 /// The first pass: tries what looks ready, each with the same chance, or in the given order.
-#[inline]
-pub(super) fn try_ready(set: &impl Candidates, biased: bool) -> Option<usize> {
+#[inline(always)]
+pub(super) fn try_ready(set: &mut impl Candidates, biased: bool) -> Option<usize> {
     let count = set.count();
     if biased {
         return (0..count).find(|index| set.may_be_ready(*index) && set.complete(*index));
@@ -278,8 +279,8 @@ pub(super) fn try_ready(set: &impl Candidates, biased: bool) -> Option<usize> {
     if count > 64 { try_ready_of_many(set) } else { try_ready_of_few(set) }
 }
 
-#[inline]
-fn try_ready_of_few(set: &impl Candidates) -> Option<usize> {
+#[inline(never)]
+fn try_ready_of_few(set: &mut impl Candidates) -> Option<usize> {
     let mut ready = 0_u64;
     for index in 0..set.count() {
         ready |= u64::from(set.may_be_ready(index)) << index;
@@ -298,7 +299,8 @@ fn try_ready_of_few(set: &impl Candidates) -> Option<usize> {
     None
 }
 
-fn try_ready_of_many(set: &impl Candidates) -> Option<usize> {
+#[inline(never)]
+fn try_ready_of_many(set: &mut impl Candidates) -> Option<usize> {
     // One of those that look ready, each with the same chance, found in one pass; if it is not after all, the next ones from there on.
     let (mut chosen, mut seen) = (0, 0);
     for index in 0..set.count() {
@@ -323,23 +325,23 @@ fn from(start: usize, count: usize) -> impl Iterator<Item = usize> {
 
 /// The answer of one who does not wait any more. A "no" is only good under the lock: a hint may be older than what this thread itself
 /// has just done elsewhere.
-fn try_all(set: &impl Candidates, biased: bool) -> Option<usize> {
+fn try_all(set: &mut impl Candidates, biased: bool) -> Option<usize> {
     from(if biased { 0 } else { choose(set.count()) }, set.count()).find(|index| set.complete(*index))
 }
 
 /// The answer of one who does not wait at all: the same, and those of the other side who could not be met learn of it.
-pub(super) fn try_all_at_last(set: &impl Candidates, biased: bool) -> Option<usize> {
+pub(super) fn try_all_at_last(set: &mut impl LastCandidates, biased: bool) -> Option<usize> {
     from(if biased { 0 } else { choose(set.count()) }, set.count()).find(|index| set.complete_last(*index))
 }
 
 /// Completes one of the cases and says which; `None` if patience was at its end.
+#[inline(never)]
 pub(crate) fn run(
     cases: &mut [Case<'_>],
     biased: bool,
     patience: Patience,
     site: &'static Location<'static>,
 ) -> Option<usize> {
-    let set = Cases(cases, None);
     if patience == Patience::None {
         park::count_call();
     } else {
@@ -347,11 +349,22 @@ pub(crate) fn run(
         let is_cancelled_arm = |case: &Case<'_>| matches!(case.kind, Kind::Cancelled);
         park::entry_if(|| !cases.iter().any(is_cancelled_arm), || cases.iter().any(Case::is_settled));
     }
-    if let Some(index) = try_ready(&set, biased) {
+    if let Some(index) = try_ready(&mut Cases(cases, None), biased) {
         return Some(index);
     }
+    run_on(cases, biased, patience, site)
+}
+
+/// [`run`] after the first pass.
+#[inline(never)]
+pub(super) fn run_on(
+    cases: &mut [Case<'_>],
+    biased: bool,
+    patience: Patience,
+    site: &'static Location<'static>,
+) -> Option<usize> {
     if patience == Patience::None {
-        return try_all_at_last(&set, biased);
+        return try_all_at_last(&mut Cases(cases, None), biased);
     }
     wait_for(cases, biased, patience, site)
 }
@@ -365,6 +378,7 @@ pub(super) fn wait_for(
     site: &'static Location<'static>,
 ) -> Option<usize> {
     for case in cases.iter_mut() {
+        case.make_node();
         if let Kind::After(duration) = case.kind {
             let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
             case.kind = Kind::At(clock::now().saturating_add(nanos));
@@ -440,19 +454,19 @@ pub(super) fn wait_for(
             return Some(index);
         }
         let now = clock::now();
-        let set = Cases(cases, Some(now));
-        if let Some(index) = try_ready(&set, biased) {
+        let mut set = Cases(cases, Some(now));
+        if let Some(index) = try_ready(&mut set, biased) {
             return Some(index);
         }
         if last.is_some_and(|last| last <= now) {
-            return try_all(&set, biased);
+            return try_all(&mut set, biased);
         }
     }
 }
 
 /// What an owner wrote. Most singles write nothing: that they completed the wait is all there is to say, unless it was in vain.
 fn told(case: &Case<'_>) -> u8 {
-    match (&case.kind, case.node.outcome.get()) {
+    match (&case.kind, case.node().outcome.get()) {
         (Kind::Single(_), outcome::CLOSED) => outcome::CLOSED,
         (Kind::Single(single), _) if !single.is_won() => outcome::RETRY,
         (Kind::Single(_), _) => outcome::DONE,

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use crate::channel::chan::{Chan, Locked};
+use crate::channel::chan::{Chan, Locked, Tried};
 use crate::channel::reason::Side;
 use crate::channel::spot::Spot;
 use crate::channel::state::{Offered, Peer, State, Taken, hint, outcome, role};
@@ -191,6 +191,15 @@ unsafe fn last_attempt<T>(state: &mut State<T>, op: Op, slot: *mut ()) -> Try {
     None
 }
 
+/// The outcome of a try, if it came to one.
+fn told(tried: Tried) -> Option<u8> {
+    match tried {
+        Tried::Done => Some(outcome::DONE),
+        Tried::Closed => Some(outcome::CLOSED),
+        Tried::NotNow => None,
+    }
+}
+
 impl<T> Port for Chan<T> {
     fn order(&self) -> u64 {
         self.id()
@@ -206,6 +215,12 @@ impl<T> Port for Chan<T> {
 
     #[inline]
     unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Option<u8> {
+        // SAFETY: passed on, both.
+        match op {
+            Op::Recv => return told(unsafe { self.try_take(slot.cast()) }),
+            Op::Send => return told(unsafe { self.try_offer(slot.cast()) }),
+            _ => {}
+        }
         let mut locked = self.lock();
         // SAFETY: passed on.
         let (outcome, peer) = unsafe { attempt(locked.state(), op, slot, None) }.unzip();

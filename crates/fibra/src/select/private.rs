@@ -7,13 +7,14 @@ use std::time::Duration;
 pub use super::arm::{AfterArm, Arm, ClosedArm, End, RecvArm, SendArm, SendFromArm};
 pub use super::case::Case;
 pub use super::engine::Otherwise;
-use super::engine::{self, Patience};
+use super::engine::{self, Candidates, Patience};
 pub use super::join::JoinArm;
 pub use super::scope::{CancelledArm, DrainingArm};
 use crate::channel::{Receiver, Sender};
 use crate::scope::{CancelToken, Cancelled, JoinHandle};
 use crate::sync::{LockArm, Mutex};
 use crate::time::Instant;
+use crate::wait::entry;
 
 /// An expression with a guard. Variants with braces, so that temporaries in them live as long as the `let` they are in.
 #[derive(Debug)]
@@ -125,6 +126,12 @@ pub fn case<A: Arm>(arm: &mut A) -> Case<'_> {
     arm.case()
 }
 
+/// Asks an arm in the first pass: whether it looks ready, or, if `completes`, to complete itself if it is.
+#[inline(always)]
+pub fn ask<A: Arm>(arm: &mut A, completes: bool) -> bool {
+    if completes { arm.complete() } else { arm.may_be_ready() }
+}
+
 /// The result of the arm that won.
 pub fn finish<A: Arm>(arm: &mut A) -> A::Output {
     arm.finish()
@@ -134,15 +141,67 @@ pub fn finish<A: Arm>(arm: &mut A) -> A::Output {
 #[inline(always)]
 pub fn keep<A>(_: &A) {}
 
-/// Completes one of the cases and says which; `None`: the default. They are used up: a value is sent once.
+/// The arms of one `select!`, in its first pass.
+struct Asked<'a, A, Ask, const N: usize> {
+    arms: &'a mut A,
+    ask: Ask,
+}
+
+impl<A, Ask: Fn(&mut A, usize, bool) -> bool, const N: usize> Candidates for Asked<'_, A, Ask, N> {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        N
+    }
+
+    #[inline(always)]
+    fn may_be_ready(&mut self, index: usize) -> bool {
+        (self.ask)(self.arms, index, false)
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, index: usize) -> bool {
+        (self.ask)(self.arms, index, true)
+    }
+}
+
+/// Completes one of the arms and says which; `None`: the default. They are used up: a value is sent once. `ask` passes [`ask`] on to the arm of
+/// that index, and `cases` makes a case of each: if none is ready.
 #[track_caller]
 #[inline]
-pub fn select<const N: usize>(mut cases: [Case<'_>; N], biased: bool, otherwise: Otherwise) -> Option<usize> {
+pub fn select<A, const N: usize>(
+    arms: &mut A,
+    biased: bool,
+    otherwise: Otherwise,
+    ask: impl Fn(&mut A, usize, bool) -> bool,
+    cases: impl for<'c> FnOnce(&'c mut A) -> [Case<'c>; N],
+) -> Option<usize> {
+    let entered = entry::passes();
+    if entered && let Some(index) = engine::try_ready(&mut Asked::<A, _, N> { arms: &mut *arms, ask }, biased) {
+        return Some(index);
+    }
+    select_on(&mut cases(arms), entered, biased, otherwise, Location::caller())
+}
+
+/// Waits until one of the cases is completed: a select of fibra's own, over arms that are made one by one.
+#[track_caller]
+pub(crate) fn select_cases(cases: &mut [Case<'_>]) {
+    engine::run(cases, false, Patience::Endless, Location::caller());
+}
+
+/// The rest of [`select`], if nothing is ready, or it has to begin in another way: its fiber is cancelled, has made many calls, or there is none.
+#[inline(never)]
+fn select_on(
+    cases: &mut [Case<'_>],
+    entered: bool,
+    biased: bool,
+    otherwise: Otherwise,
+    site: &'static Location<'static>,
+) -> Option<usize> {
     let patience = match otherwise {
         Otherwise::Wait => Patience::Endless,
         Otherwise::Now => Patience::None,
         Otherwise::After(duration) if duration.is_zero() => Patience::None,
         Otherwise::After(duration) => Patience::Until(Instant::after(duration).as_nanos()),
     };
-    engine::run(&mut cases, biased, patience, Location::caller())
+    if entered { engine::run_on(cases, biased, patience, site) } else { engine::run(cases, biased, patience, site) }
 }
