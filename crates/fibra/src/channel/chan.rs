@@ -12,14 +12,14 @@ use std::task::Waker;
 use super::order;
 use super::reason::{CloseReason, Side};
 use super::ring::Ring;
-use super::state::{Aftermath, Closing, Offered, Overflow, Peer, State, Taken, hint};
+use super::state::{Aftermath, Closing, Overflow, Peer, State, hint};
 use super::timed::Timed;
 use crate::prim::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::spin::RawSpin;
 use crate::prim::{FirstPanic, discard_payload};
-use crate::wait::node::{Node, WaitList};
+use crate::wait::node::{Node, Outcome, WaitList};
 use crate::wait::{is_unwinding, wake};
 
 /// Buffers up to this many bytes are allocated with the channel; larger ones grow as they fill.
@@ -214,26 +214,22 @@ impl<T> Chan<T> {
     /// # Safety
     /// `slot` is valid for writing a `T`.
     #[inline]
-    pub(crate) unsafe fn try_take(&self, slot: *mut T) -> Tried {
+    pub(crate) unsafe fn try_take(&self, slot: *mut T) -> Outcome {
         if seeded_bug("channel_hint_answers") && self.hints() & hint::RECV == 0 {
-            return Tried::NotNow;
+            return Outcome::Pending;
         }
         // SAFETY: the contract, passed on; the second one is called with the lock held.
-        unsafe { if self.pop_easily(slot) { Tried::Done } else { self.try_take_locked(slot) } }
+        unsafe { if self.pop_easily(slot) { Outcome::Done } else { self.try_take_locked(slot) } }
     }
 
     /// # Safety
     /// As [`try_take`](Self::try_take), and the lock is held; it is free afterwards.
     #[inline(never)]
-    unsafe fn try_take_locked(&self, slot: *mut T) -> Tried {
+    unsafe fn try_take_locked(&self, slot: *mut T) -> Outcome {
         // SAFETY: the lock is held, and given up with the guard.
         let mut locked = unsafe { self.held() };
         // SAFETY: the contract.
-        let (tried, peer) = match unsafe { locked.state().take(slot, None) } {
-            Taken::Value(peer) => (Tried::Done, peer),
-            Taken::Nothing => (Tried::NotNow, None),
-            Taken::Closed => (Tried::Closed, None),
-        };
+        let (tried, peer) = unsafe { locked.state().take(slot, None) };
         locked.unlock_and_go(peer);
         self.free_if_spare();
         tried
@@ -244,31 +240,27 @@ impl<T> Chan<T> {
     /// # Safety
     /// `value` points to a `T`, which is the channel's if the answer is `Done`, and the caller's otherwise.
     #[inline]
-    pub(crate) unsafe fn try_offer(&self, value: *const T) -> Tried {
+    pub(crate) unsafe fn try_offer(&self, value: *const T) -> Outcome {
         // SAFETY: the contract, passed on; the second one is called with the lock held.
-        unsafe { if self.push_easily(value) { Tried::Done } else { self.try_offer_locked(value) } }
+        unsafe { if self.push_easily(value) { Outcome::Done } else { self.try_offer_locked(value) } }
     }
 
     /// # Safety
     /// As [`try_offer`](Self::try_offer), and the lock is held; it is free afterwards.
     #[inline(never)]
-    unsafe fn try_offer_locked(&self, value: *const T) -> Tried {
+    unsafe fn try_offer_locked(&self, value: *const T) -> Outcome {
         // SAFETY: the lock is held, and given up with the guard.
         let mut locked = unsafe { self.held() };
         loop {
             // SAFETY: the contract.
-            let (tried, peer) = match unsafe { locked.state().offer(value, None) } {
-                Offered::Done(peer) => (Tried::Done, peer),
-                Offered::Full => (Tried::NotNow, None),
-                Offered::Closed => (Tried::Closed, None),
-                Offered::Grow => {
-                    let have = locked.state().buffer.capacity();
-                    locked.unlock();
-                    self.grow(have);
-                    locked = self.lock();
-                    continue;
-                }
-            };
+            let (tried, peer) = unsafe { locked.state().offer(value, None) };
+            if tried == Outcome::Retry {
+                let have = locked.state().buffer.capacity();
+                locked.unlock();
+                self.grow(have);
+                locked = self.lock();
+                continue;
+            }
             locked.unlock_and_go(peer);
             return tried;
         }
@@ -280,14 +272,10 @@ impl<T> Chan<T> {
     /// As there.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn take_or_invite(&self, slot: *mut T) -> Tried {
+    pub(super) unsafe fn take_or_invite(&self, slot: *mut T) -> Outcome {
         let mut locked = self.lock();
         // SAFETY: the contract.
-        let (tried, peer) = match unsafe { locked.state().take_or_invite(slot) } {
-            Taken::Value(peer) => (Tried::Done, peer),
-            Taken::Nothing => (Tried::NotNow, None),
-            Taken::Closed => (Tried::Closed, None),
-        };
+        let (tried, peer) = unsafe { locked.state().take_or_invite(slot) };
         locked.unlock_and_go(peer);
         tried
     }
@@ -298,17 +286,13 @@ impl<T> Chan<T> {
     /// As there.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn offer_or_leave(&self, value: *const T) -> Tried {
+    pub(super) unsafe fn offer_or_leave(&self, value: *const T) -> Outcome {
         let mut locked = self.lock();
         // SAFETY: the contract.
-        let (tried, peer) = match unsafe { locked.state().offer_or_leave(value) } {
-            Offered::Done(peer) => (Tried::Done, peer),
-            // (It said "not now" a moment ago, so this need not be seen to here.)
-            Offered::Full | Offered::Grow => (Tried::NotNow, None),
-            Offered::Closed => (Tried::Closed, None),
-        };
+        let (tried, peer) = unsafe { locked.state().offer_or_leave(value) };
         locked.unlock_and_go(peer);
-        tried
+        // (It said "not now" a moment ago, so that it has to grow need not be seen to here.)
+        if tried == Outcome::Retry { Outcome::Pending } else { tried }
     }
 
     /// Makes a buffer of `have` places larger. Memory is allocated and freed without the lock.
@@ -431,15 +415,6 @@ impl<T> Chan<T> {
         panics.catch(|| drop(leave));
         panics.go_on(is_unwinding);
     }
-}
-
-/// What a single try came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use]
-pub(crate) enum Tried {
-    Done,
-    NotNow,
-    Closed,
 }
 
 /// The lock, held.

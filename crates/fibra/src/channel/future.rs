@@ -12,24 +12,23 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
-use super::chan::{Chan, Tried};
+use super::chan::Chan;
 use super::error::{RecvError, SendError};
 use super::reason::{CloseReason, Side};
 use super::receiver::Receiver;
 use super::sender::{Permit, Sender};
 use super::spot::Spot;
-use super::state::{Offered, Taken, outcome, role};
 use super::timed::Alarm;
 use super::waits::watch_list;
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
-use crate::wait::node::{Node, WaiterRef};
+use crate::wait::node::{Node, Outcome, Role, WaiterRef};
 use crate::wait::park;
 use crate::wait::task::{Published, TaskWait};
 use crate::wait::wake;
 use crate::wait::word::{ARM_FIRST, Ticket};
 
-fn prepare(node: &Node, waiter: WaiterRef, ticket: Ticket, role: u8) {
+fn prepare(node: &Node, waiter: WaiterRef, ticket: Ticket, role: Role) {
     node.set(waiter, ticket, ARM_FIRST);
     node.role.set(role);
 }
@@ -85,20 +84,15 @@ impl<T> Future for RecvFuture<'_, T> {
                 Alarm::set(&mut this.alarm, due, cx.waker());
             }
             let mut slot = MaybeUninit::<T>::uninit();
-            let (mut received, mut peers_waker) = (false, None);
+            let (mut tried, mut peers_waker) = (Outcome::Pending, None);
             let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
                 let mut locked = chan.lock();
                 // SAFETY: the slot is ours, and empty.
-                let (pending, peer) = match unsafe { locked.state().take(slot.as_mut_ptr(), Some(waiter)) } {
-                    Taken::Value(peer) => {
-                        received = true;
-                        (false, peer)
-                    }
-                    Taken::Closed => (false, None),
-                    Taken::Nothing => (true, None),
-                };
+                let (taken, peer) = unsafe { locked.state().take(slot.as_mut_ptr(), Some(waiter)) };
+                tried = taken;
+                let pending = tried == Outcome::Pending;
                 if pending {
-                    prepare(node, waiter, ticket, role::NOTIFY);
+                    prepare(node, waiter, ticket, Role::Notify);
                     // SAFETY: under the lock; the node lies in a record that is never freed.
                     unsafe { locked.state().link_receiver(node, if first { Spot::Front } else { Spot::Back }) };
                 }
@@ -113,7 +107,7 @@ impl<T> Future for RecvFuture<'_, T> {
                 Published::Pending if due.is_some_and(|due| due <= clock::now()) => first = this.withdraw(false),
                 Published::Pending => return Poll::Pending,
                 Published::Completed => first = this.withdraw(false),
-                Published::Refused if received => {
+                Published::Refused if tried == Outcome::Done => {
                     chan.free_if_spare();
                     // SAFETY: `take` wrote it.
                     return Poll::Ready(Ok(unsafe { slot.assume_init() }));
@@ -196,16 +190,16 @@ impl<'a, T> SendFuture<'a, T> {
         Self { sender, value: Holding::Here(value), wait: TaskWait::default() }
     }
 
-    /// Ends the wait of the last poll and says what came of it; 0: nothing did.
-    fn withdraw(&mut self) -> u8 {
+    /// Ends the wait of the last poll and says what came of it.
+    fn withdraw(&mut self) -> Outcome {
         let chan = self.sender.chan();
-        let mut ended = 0;
+        let mut ended = Outcome::Pending;
         let completed = self.wait.withdraw(|node| {
             ended = node.outcome.get();
             chan.unlink(|state| &state.senders, node, false);
         });
-        let ended = if completed.is_some() { ended } else { 0 };
-        if ended == outcome::DONE {
+        let ended = if completed.is_some() { ended } else { Outcome::Pending };
+        if ended == Outcome::Done {
             self.value.forget();
         }
         ended
@@ -225,58 +219,49 @@ impl<T> Future for SendFuture<'_, T> {
             return Poll::Pending;
         }
         let mut ended = this.withdraw();
-        if ended == 0
+        if ended == Outcome::Pending
             && let Holding::Here(value) = &this.value
         {
             // SAFETY: the value is the channel's if DONE, and then forgotten.
-            match unsafe { chan.try_offer(&raw const *value) } {
-                Tried::Done => {
-                    this.value.forget();
-                    return Poll::Ready(Ok(()));
-                }
-                Tried::Closed => ended = outcome::CLOSED,
-                Tried::NotNow => {}
+            ended = unsafe { chan.try_offer(&raw const *value) };
+            if ended == Outcome::Done {
+                this.value.forget();
             }
         }
         loop {
             match ended {
-                0 => {}
-                outcome::DONE => return Poll::Ready(Ok(())),
+                Outcome::Pending => {}
+                Outcome::Done => return Poll::Ready(Ok(())),
                 _ => {
                     let value = this.value.take().expect("a future is not polled after it is ready");
                     return Poll::Ready(Err(SendError(value)));
                 }
             }
             let value = this.value.boxed();
-            let (mut sent, mut peers_waker) = (false, None);
+            let (mut tried, mut peers_waker) = (Outcome::Pending, None);
             let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
                 let mut locked = chan.lock();
                 // SAFETY: the value is ours, and the channel's if DONE.
                 let mut offered = unsafe { locked.state().offer(value, Some(waiter)) };
-                if let Offered::Grow = offered {
+                if offered.0 == Outcome::Retry {
                     locked.state().make_room();
                     // SAFETY: as above.
                     offered = unsafe { locked.state().offer(value, Some(waiter)) };
                 }
-                let pending = matches!(offered, Offered::Full);
+                tried = offered.0;
+                let pending = tried == Outcome::Pending;
                 if pending {
-                    prepare(node, waiter, ticket, role::TAKE);
+                    prepare(node, waiter, ticket, Role::Take);
                     node.slot.set(value.cast());
-                    node.outcome.set(0);
+                    node.outcome.set(Outcome::Pending);
                     // SAFETY: under the lock; the node lies in a record that is never freed, the value in a box that nobody frees before
                     // the wait is over.
                     unsafe { locked.state().link_sender(node, Spot::Back) };
                 }
-                let peer = if let Offered::Done(peer) = offered {
-                    sent = true;
-                    peer
-                } else {
-                    None
-                };
-                peers_waker = locked.unlock_parking(peer);
+                peers_waker = locked.unlock_parking(offered.1);
                 pending
             });
-            if sent {
+            if tried == Outcome::Done {
                 this.value.forget();
             }
             if let Some(waker) = peers_waker {
@@ -285,8 +270,7 @@ impl<T> Future for SendFuture<'_, T> {
             ended = match published {
                 Published::Pending => return Poll::Pending,
                 Published::Completed => this.withdraw(),
-                Published::Refused if sent => outcome::DONE,
-                Published::Refused => outcome::CLOSED,
+                Published::Refused => tried,
             };
         }
     }
@@ -294,7 +278,7 @@ impl<T> Future for SendFuture<'_, T> {
 
 impl<T> Drop for SendFuture<'_, T> {
     fn drop(&mut self) {
-        self.withdraw();
+        let _ended = self.withdraw();
         drop(self.value.take());
     }
 }
@@ -316,7 +300,7 @@ impl<'a, T> ReserveFuture<'a, T> {
     /// Ends the wait of the last poll. True: it was invited.
     fn withdraw(&mut self, passes_on: bool) -> bool {
         let chan = self.sender.chan();
-        let mut ended = 0;
+        let mut ended = Outcome::Pending;
         let completed = self.wait.withdraw(|node| {
             ended = node.outcome.get();
             chan.unlink(|state| &state.senders, node, false);
@@ -327,7 +311,7 @@ impl<'a, T> ReserveFuture<'a, T> {
             locked.state().settle();
             locked.unlock();
         }
-        notified && ended == outcome::INVITED
+        notified && ended == Outcome::Invited
     }
 }
 
@@ -345,14 +329,14 @@ impl<'a, T> Future for ReserveFuture<'a, T> {
         }
         let mut invited = this.withdraw(false);
         loop {
-            let mut reserved = Some(false);
+            let mut reserved = Outcome::Pending;
             let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
                 let mut locked = chan.lock();
                 let state = locked.state();
                 reserved = if invited { state.reserve_invited(waiter) } else { state.reserve(Some(waiter)) };
-                let pending = reserved == Some(false);
+                let pending = reserved == Outcome::Pending;
                 if pending {
-                    prepare(node, waiter, ticket, role::NOTIFY);
+                    prepare(node, waiter, ticket, Role::Notify);
                     // SAFETY: under the lock; the node lies in a record that is never freed.
                     unsafe { locked.state().link_sender(node, Spot::Back) };
                 }
@@ -362,8 +346,8 @@ impl<'a, T> Future for ReserveFuture<'a, T> {
             match (published, reserved) {
                 (Published::Pending, _) => return Poll::Pending,
                 (Published::Completed, _) => invited = this.withdraw(false),
-                (Published::Refused, Some(_)) => return Poll::Ready(Ok(Permit::new(this.sender))),
-                (Published::Refused, None) => return Poll::Ready(Err(SendError(()))),
+                (Published::Refused, Outcome::Done) => return Poll::Ready(Ok(Permit::new(this.sender))),
+                (Published::Refused, _) => return Poll::Ready(Err(SendError(()))),
             }
         }
     }
@@ -408,7 +392,7 @@ impl<T> Future for ClosedFuture<'_, T> {
             let state = locked.state();
             let pending = state.always & gone == 0;
             if pending {
-                prepare(node, waiter, ticket, role::NOTIFY);
+                prepare(node, waiter, ticket, Role::Notify);
                 // SAFETY: under the lock; the node lies in a record that is never freed.
                 unsafe { list(state).push_back(node) };
             }

@@ -22,11 +22,11 @@ use std::panic::Location;
 use super::chan::Chan;
 use super::error::{RecvError, SendError};
 use super::order;
-use super::state::{Offered, Peer, Taken, hint, outcome, plain, role};
-use super::waits::{self, Finished};
+use super::state::{Peer, hint};
+use super::waits;
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
-use crate::wait::node::Node;
+use crate::wait::node::{Node, Outcome, Role};
 use crate::wait::{entry, park, wake};
 
 /// Where a blocking call was made.
@@ -88,13 +88,13 @@ impl<T> Chan<T> {
             // SAFETY: passed on.
             return unsafe { self.send_locked(value, site) };
         };
-        if hints & hint::PLAIN == 0 || plain(node) != role::FILL {
+        if hints & hint::PLAIN == 0 || node.role.get() != Role::Fill {
             // SAFETY: passed on.
             return unsafe { self.send_locked(value, site) };
         }
         // SAFETY: the first node, and the lock is held.
         let others = unsafe { receivers.remove_front(node) };
-        let Some(peer) = Peer::claim(node, outcome::DONE) else {
+        let Some(peer) = Peer::claim(node, Outcome::Done) else {
             if seeded_bug("channel_send_unclaimed") {
                 // SAFETY: none: the bug.
                 unsafe { node.slot.get().cast::<T>().write(value) };
@@ -125,23 +125,20 @@ impl<T> Chan<T> {
         loop {
             // SAFETY: the value is the channel's if DONE, and moved on below otherwise.
             match unsafe { locked.state().offer(&raw const *value, None) } {
-                Offered::Done(peer) => {
+                (Outcome::Done, peer) => {
                     locked.unlock_and_go(peer);
                     return Ok(());
                 }
-                Offered::Closed => {
-                    locked.unlock();
-                    return Err(SendError(ManuallyDrop::into_inner(value)));
-                }
-                Offered::Full => {
-                    locked.unlock();
-                    return self.send_waiting(ManuallyDrop::into_inner(value), site);
-                }
-                Offered::Grow => {
+                (Outcome::Retry, _) => {
                     let have = locked.state().buffer.capacity();
                     locked.unlock();
                     self.grow(have);
                     locked = self.lock();
+                }
+                (not, _) => {
+                    locked.unlock();
+                    let value = ManuallyDrop::into_inner(value);
+                    return if not == Outcome::Closed { Err(SendError(value)) } else { self.send_waiting(value, site) };
                 }
             }
         }
@@ -152,7 +149,7 @@ impl<T> Chan<T> {
         let mut value = ManuallyDrop::new(value);
         // SAFETY: the value is not dropped here; it is moved out if it was not sent.
         match unsafe { waits::send(self, &raw mut *value, None, site) } {
-            Finished::Done => Ok(()),
+            Outcome::Done => Ok(()),
             _ => Err(SendError(ManuallyDrop::into_inner(value))),
         }
     }
@@ -212,13 +209,13 @@ impl<T> Chan<T> {
             // SAFETY: passed on.
             return unsafe { self.recv_locked(site) };
         };
-        if hints & hint::PLAIN == 0 || plain(node) != role::TAKE {
+        if hints & hint::PLAIN == 0 || node.role.get() != Role::Take {
             // SAFETY: passed on.
             return unsafe { self.recv_locked(site) };
         }
         // SAFETY: the first node, and the lock is held.
         let others = unsafe { senders.remove_front(node) };
-        let Some(peer) = Peer::claim(node, outcome::DONE) else {
+        let Some(peer) = Peer::claim(node, Outcome::Done) else {
             if seeded_bug("channel_recv_unclaimed") {
                 self.unlock_raw();
                 // SAFETY: none: the bug.
@@ -247,30 +244,46 @@ impl<T> Chan<T> {
         let mut locked = unsafe { self.held() };
         // SAFETY: room for a value.
         match unsafe { locked.state().take(slot.as_mut_ptr(), None) } {
-            Taken::Value(peer) => {
+            (Outcome::Done, peer) => {
                 locked.unlock_and_go(peer);
                 self.free_if_spare();
                 // SAFETY: it was written.
                 Ok(unsafe { slot.assume_init() })
             }
-            Taken::Closed => {
+            (not, _) => {
                 locked.unlock();
-                Err(RecvError)
-            }
-            Taken::Nothing => {
-                locked.unlock();
-                self.recv_waiting(site)
+                if not == Outcome::Closed { Err(RecvError) } else { self.recv_waiting(site) }
             }
         }
     }
 
     #[inline(never)]
     fn recv_waiting(&self, site: Site) -> Result<T, RecvError> {
+        if self.is_timed() {
+            return self.recv_patiently(site);
+        }
+        let mut slot = MaybeUninit::uninit();
+        // SAFETY: room for a value, which is there if DONE.
+        match unsafe { waits::recv_once(self, slot.as_mut_ptr(), None, site) } {
+            Outcome::Done => {
+                self.free_if_spare();
+                // SAFETY: as above.
+                Ok(unsafe { slot.assume_init() })
+            }
+            Outcome::Retry => self.recv_patiently(site),
+            _ => Err(RecvError),
+        }
+    }
+
+    /// In as many waits as it takes.
+    #[cold]
+    #[inline(never)]
+    fn recv_patiently(&self, site: Site) -> Result<T, RecvError> {
         let mut slot = MaybeUninit::uninit();
         // SAFETY: room for a value, which is there if DONE.
         match unsafe { waits::recv(self, slot.as_mut_ptr(), None, site) } {
             // SAFETY: as above.
-            Finished::Done => Ok(unsafe { slot.assume_init() }),
+            Outcome::Done => Ok(unsafe { slot.assume_init() }),
             _ => Err(RecvError),
         }
     }

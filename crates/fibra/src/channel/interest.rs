@@ -2,22 +2,22 @@
 //!
 //! Beside: `state`, whose header says who waits how.
 
-use super::state::{Overflow, State, plain, role};
+use super::state::{Overflow, State};
 use crate::prim::bug::seeded_bug;
-use crate::wait::node::{Node, WaiterRef};
+use crate::wait::node::{Node, Role, WaiterRef};
 
 // SAFETY (all blocks of this impl): as in `state`: `&State` is only had under the channel's lock, and nodes in its lists are alive until
 // they are unlinked under it.
 impl<T> State<T> {
     /// How many wait to receive, not counting `me`; async ones too, which a value can wait for but not be given to.
     pub(super) fn waiting_receivers(&self, me: Option<WaiterRef>) -> usize {
-        self.count_receivers(|node| plain(node) != role::OBSERVE && !node.is_of(me))
+        self.count_receivers(|node| node.role.get() != Role::Observe && !node.is_of(me))
     }
 
     /// The same, with those who only want to know: they are told when a value is there.
     pub(super) fn interested_receivers(&self, me: Option<WaiterRef>) -> usize {
         self.count_receivers(|node| {
-            let unseen = seeded_bug("channel_watcher_unseen") && plain(node) == role::OBSERVE;
+            let unseen = seeded_bug("channel_watcher_unseen") && node.role.get() == Role::Observe;
             !unseen && !node.is_of(me)
         })
     }
@@ -56,7 +56,7 @@ impl<T> State<T> {
             || self.has_room()
             || self.overflow != Overflow::Block
             || self.can_leave(me)
-            || self.count_receivers(|node| plain(node) == role::FILL && !node.is_of(me)) > self.spoken_for()
+            || self.count_receivers(|node| node.role.get() == Role::Fill && !node.is_of(me)) > self.spoken_for()
     }
 
     /// Could `me`, who does not wait, leave a value for one who cannot be handed it? Those who wait with a value come first, and those who

@@ -9,15 +9,16 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::chan::{Chan, Tried};
+use super::chan::Chan;
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use super::future::{ClosedFuture, RecvFuture};
 use super::reason::{CloseReason, Side};
 use super::sender::common;
 use super::timed;
-use super::waits::{self, Finished, take_now, take_or_invite};
+use super::waits::{self, take_now, take_or_invite};
 use crate::select::{ClosedArm, RecvArm};
 use crate::time::Instant;
+use crate::wait::node::Outcome;
 use crate::wait::park;
 
 /// The receiving end of a channel. Clone it to receive in several places: each value goes to one of them. When the last one is dropped,
@@ -76,7 +77,7 @@ impl<T> Receiver<T> {
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         park::count_call();
         take_or_invite(self.chan()).map_err(|tried| match tried {
-            Tried::Closed => TryRecvError::Disconnected,
+            Outcome::Closed => TryRecvError::Disconnected,
             _ => TryRecvError::Empty,
         })
     }
@@ -108,16 +109,16 @@ impl<T> Receiver<T> {
     ) -> Result<T, RecvTimeoutError> {
         match take_now(self.chan()) {
             Ok(value) => return Ok(value),
-            Err(Tried::Closed) => return Err(RecvTimeoutError::Disconnected),
+            Err(Outcome::Closed) => return Err(RecvTimeoutError::Disconnected),
             Err(_) => {}
         }
         let mut slot = MaybeUninit::uninit();
         // SAFETY: a slot for a `T`, which is there if DONE.
         match unsafe { waits::recv(self.chan(), slot.as_mut_ptr(), Some(deadline().as_nanos()), site) } {
             // SAFETY: as above.
-            Finished::Done => Ok(unsafe { slot.assume_init() }),
-            Finished::TimedOut => Err(RecvTimeoutError::Timeout),
-            Finished::Closed => Err(RecvTimeoutError::Disconnected),
+            Outcome::Done => Ok(unsafe { slot.assume_init() }),
+            Outcome::TimedOut => Err(RecvTimeoutError::Timeout),
+            _ => Err(RecvTimeoutError::Disconnected),
         }
     }
 

@@ -9,15 +9,16 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::chan::{Chan, Tried};
+use super::chan::Chan;
 use super::error::{SendError, SendTimeoutError, TrySendError};
 use super::future::{ClosedFuture, ReserveFuture, SendFuture};
 use super::reason::{CloseReason, Side};
 use super::state::Overflow;
 use super::timed;
-use super::waits::{self, Finished, offer_now, offer_or_leave};
+use super::waits::{self, offer_now, offer_or_leave};
 use crate::select::{ClosedArm, SendArm};
 use crate::time::Instant;
+use crate::wait::node::Outcome;
 use crate::wait::park;
 
 /// The sending end of a channel. Clone it to send from several places; the last one dropped closes the channel for sending.
@@ -78,7 +79,7 @@ impl<T> Sender<T> {
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         park::count_call();
         offer_or_leave(self.chan(), value).map_err(|(tried, value)| match tried {
-            Tried::Closed => TrySendError::Disconnected(value),
+            Outcome::Closed => TrySendError::Disconnected(value),
             _ => TrySendError::Full(value),
         })
     }
@@ -111,16 +112,16 @@ impl<T> Sender<T> {
     ) -> Result<(), SendTimeoutError<T>> {
         let value = match offer_now(self.chan(), value) {
             Ok(()) => return Ok(()),
-            Err((Tried::Closed, value)) => return Err(SendTimeoutError::Disconnected(value)),
+            Err((Outcome::Closed, value)) => return Err(SendTimeoutError::Disconnected(value)),
             Err((_, value)) => value,
         };
         let deadline = deadline().as_nanos();
         let mut value = ManuallyDrop::new(value);
         // SAFETY: the value is not dropped here; it is moved out below if it was not sent.
         match unsafe { waits::send(self.chan(), &raw mut *value, Some(deadline), site) } {
-            Finished::Done => Ok(()),
-            Finished::TimedOut => Err(SendTimeoutError::Timeout(ManuallyDrop::into_inner(value))),
-            Finished::Closed => Err(SendTimeoutError::Disconnected(ManuallyDrop::into_inner(value))),
+            Outcome::Done => Ok(()),
+            Outcome::TimedOut => Err(SendTimeoutError::Timeout(ManuallyDrop::into_inner(value))),
+            _ => Err(SendTimeoutError::Disconnected(ManuallyDrop::into_inner(value))),
         }
     }
 
@@ -157,7 +158,7 @@ impl<T> Sender<T> {
         loop {
             value = match offer_or_leave(self.chan(), value) {
                 Ok(()) => return Ok(None),
-                Err((Tried::Closed, value)) => return Err(SendError(value)),
+                Err((Outcome::Closed, value)) => return Err(SendError(value)),
                 Err((_, value)) => value,
             };
             let mut locked = self.chan().lock();
@@ -199,7 +200,7 @@ impl<T> Sender<T> {
     pub fn reserve(&self) -> Result<Permit<'_, T>, SendError<()>> {
         park::entry();
         match waits::reserve(self.chan(), None, Location::caller()) {
-            Finished::Done => Ok(Permit::new(self)),
+            Outcome::Done => Ok(Permit::new(self)),
             _ => Err(SendError(())),
         }
     }
@@ -215,9 +216,9 @@ impl<T> Sender<T> {
             TrySendError::Disconnected(()) => Err(SendTimeoutError::Disconnected(())),
             TrySendError::Full(()) => {
                 match waits::reserve(self.chan(), Some(Instant::after(timeout).as_nanos()), Location::caller()) {
-                    Finished::Done => Ok(Permit::new(self)),
-                    Finished::TimedOut => Err(SendTimeoutError::Timeout(())),
-                    Finished::Closed => Err(SendTimeoutError::Disconnected(())),
+                    Outcome::Done => Ok(Permit::new(self)),
+                    Outcome::TimedOut => Err(SendTimeoutError::Timeout(())),
+                    _ => Err(SendTimeoutError::Disconnected(())),
                 }
             }
         })
@@ -237,9 +238,9 @@ impl<T> Sender<T> {
         let reserved = locked.state().reserve(None);
         locked.unlock();
         match reserved {
-            Some(true) => Ok(Permit::new(self)),
-            Some(false) => Err(TrySendError::Full(())),
-            None => Err(TrySendError::Disconnected(())),
+            Outcome::Done => Ok(Permit::new(self)),
+            Outcome::Closed => Err(TrySendError::Disconnected(())),
+            _ => Err(TrySendError::Full(())),
         }
     }
 

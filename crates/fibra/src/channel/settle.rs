@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 
 use super::reason::{CloseReason, Side};
-use super::state::{Aftermath, Offered, Peer, State, Taken, hint, outcome, plain, role};
+use super::state::{Aftermath, Peer, State, Try, hint};
 use crate::prim::bug::seeded_bug;
-use crate::wait::node::{Node, WaitList, WaiterRef};
+use crate::wait::node::{Node, Outcome, Role, WaitList, WaiterRef};
 
 // SAFETY (all blocks of this impl): as in `state`: `&mut State` is only had under the channel's lock, nodes in its lists are alive until
 // they are unlinked under it, and one that was just unlinked until its claimed wait is set going; slots are written or read once, by
@@ -21,7 +21,7 @@ impl<T> State<T> {
     }
 
     /// Unlinks `node` from `list`, completes its wait and sets it going. False: it was completed already.
-    fn finish(&mut self, list: fn(&Self) -> &WaitList, node: &Node, outcome: u8) -> bool {
+    fn finish(&mut self, list: fn(&Self) -> &WaitList, node: &Node, outcome: Outcome) -> bool {
         // SAFETY: see the impl.
         unsafe { list(self).remove(node) };
         let Some(peer) = Peer::claim(node, outcome) else { return false };
@@ -57,22 +57,22 @@ impl<T> State<T> {
                 // SAFETY: see the impl.
                 && let Some(node) = unsafe { self.senders.front() }
             {
-                match plain(node) {
-                    role::TAKE => {
+                match node.role.get() {
+                    Role::Take => {
                         // SAFETY: see the impl.
                         unsafe { self.senders.remove(node) };
-                        if let Some(peer) = Peer::claim(node, outcome::DONE) {
+                        if let Some(peer) = Peer::claim(node, Outcome::Done) {
                             // SAFETY: see the impl.
                             self.buffer.push_back(unsafe { node.slot.get().cast::<T>().read() });
                             self.set_going(peer);
                             progress = true;
                         }
                     }
-                    role::GRANT => self.reserved += usize::from(self.finish(Self::the_senders, node, outcome::DONE)),
-                    role::NOTIFY if called_sender => break,
+                    Role::Grant => self.reserved += usize::from(self.finish(Self::the_senders, node, Outcome::Done)),
+                    Role::Notify if called_sender => break,
                     other => {
-                        let called = self.finish(Self::the_senders, node, outcome::RETRY);
-                        called_sender |= called && other == role::NOTIFY;
+                        let called = self.finish(Self::the_senders, node, Outcome::Retry);
+                        called_sender |= called && other == Role::Notify;
                     }
                 }
             }
@@ -80,11 +80,11 @@ impl<T> State<T> {
                 // SAFETY: see the impl.
                 && let Some(node) = unsafe { self.receivers.front() }
             {
-                match plain(node) {
-                    role::FILL => {
+                match node.role.get() {
+                    Role::Fill => {
                         // SAFETY: see the impl.
                         unsafe { self.receivers.remove(node) };
-                        if let Some(peer) = Peer::claim(node, outcome::DONE)
+                        if let Some(peer) = Peer::claim(node, Outcome::Done)
                             && let Some(value) = self.buffer.pop_front()
                         {
                             // SAFETY: see the impl.
@@ -93,10 +93,10 @@ impl<T> State<T> {
                             progress = true;
                         }
                     }
-                    role::NOTIFY if called_receiver => break,
+                    Role::Notify if called_receiver => break,
                     other => {
-                        let called = self.finish(Self::the_receivers, node, outcome::RETRY);
-                        called_receiver |= called && other == role::NOTIFY;
+                        let called = self.finish(Self::the_receivers, node, Outcome::Retry);
+                        called_receiver |= called && other == Role::Notify;
                     }
                 }
             }
@@ -121,8 +121,8 @@ impl<T> State<T> {
             // SAFETY: see the impl.
             next = unsafe { self.senders.after(sender) };
             let me = Some(sender.target().0);
-            match plain(sender) {
-                role::TAKE => {
+            match sender.role.get() {
+                Role::Take => {
                     // Whoever only wants to know is told all the same: receiving does not ask for reservations.
                     let held_back = self.capacity == 0 && self.waiting_receivers(me) <= self.spoken_for();
                     // SAFETY: see the impl.
@@ -130,24 +130,24 @@ impl<T> State<T> {
                     while let Some(receiver) = other {
                         // SAFETY: see the impl.
                         other = unsafe { self.receivers.after(receiver) };
-                        let observes = plain(receiver) == role::OBSERVE;
+                        let observes = receiver.role.get() == Role::Observe;
                         if receiver.is_of(me) || held_back && !observes {
                             continue;
                         }
-                        if self.finish(Self::the_receivers, receiver, outcome::RETRY) && !observes {
+                        if self.finish(Self::the_receivers, receiver, Outcome::Retry) && !observes {
                             return true;
                         }
                     }
                 }
-                role::OBSERVE => {
+                Role::Observe => {
                     if self.is_ready_to_offer(me) {
-                        self.finish(Self::the_senders, sender, outcome::RETRY);
+                        self.finish(Self::the_senders, sender, Outcome::Retry);
                     }
                 }
                 _ if self.capacity > 0 || !self.can_reserve(me) => {}
-                role::GRANT => self.reserved += usize::from(self.finish(Self::the_senders, sender, outcome::DONE)),
+                Role::Grant => self.reserved += usize::from(self.finish(Self::the_senders, sender, Outcome::Done)),
                 _ => {
-                    if self.finish(Self::the_senders, sender, outcome::RETRY) {
+                    if self.finish(Self::the_senders, sender, Outcome::Retry) {
                         return true;
                     }
                 }
@@ -172,10 +172,10 @@ impl<T> State<T> {
     /// As [`take`](Self::take).
     #[cold]
     #[inline(never)]
-    pub(crate) unsafe fn take_or_invite(&mut self, slot: *mut T) -> Taken {
+    pub(crate) unsafe fn take_or_invite(&mut self, slot: *mut T) -> Try {
         // SAFETY: passed on.
         let taken = unsafe { self.take(slot, None) };
-        if let Taken::Nothing = taken {
+        if taken.0 == Outcome::Pending {
             self.invite();
         }
         taken
@@ -195,14 +195,14 @@ impl<T> State<T> {
         while let Some(sender) = next {
             // SAFETY: see the impl.
             next = unsafe { self.senders.after(sender) };
-            let invited = match plain(sender) {
-                role::GRANT => {
-                    let granted = self.finish(Self::the_senders, sender, outcome::DONE);
+            let invited = match sender.role.get() {
+                Role::Grant => {
+                    let granted = self.finish(Self::the_senders, sender, Outcome::Done);
                     self.promise(granted && !seeded_bug("channel_look_uncounted"));
                     granted
                 }
                 // A future may never be polled again: nothing is reserved before it is.
-                role::NOTIFY => self.finish(Self::the_senders, sender, outcome::INVITED),
+                Role::Notify => self.finish(Self::the_senders, sender, Outcome::Invited),
                 _ => false,
             };
             if invited {
@@ -222,13 +222,12 @@ impl<T> State<T> {
         self.capacity == 0 && !self.closed && self.buffer.is_empty() && !promised
     }
 
-    /// Reserves a place, as one who was invited. `None`: closed.
-    pub(crate) fn reserve_invited(&mut self, me: WaiterRef) -> Option<bool> {
+    /// Reserves a place, as one who was invited.
+    pub(crate) fn reserve_invited(&mut self, me: WaiterRef) -> Outcome {
         match self.reserve(Some(me)) {
-            Some(false) => {
-                let can = self.may_invite();
-                self.promise(can);
-                Some(can)
+            Outcome::Pending if self.may_invite() => {
+                self.promise(true);
+                Outcome::Done
             }
             reserved => reserved,
         }
@@ -241,11 +240,11 @@ impl<T> State<T> {
     /// As [`offer`](Self::offer).
     #[cold]
     #[inline(never)]
-    pub(crate) unsafe fn offer_or_leave(&mut self, value: *const T) -> Offered {
+    pub(crate) unsafe fn offer_or_leave(&mut self, value: *const T) -> Try {
         // SAFETY: passed on.
         match unsafe { self.offer(value, None) } {
             // SAFETY: passed on; it is the channel's once.
-            Offered::Full if unsafe { self.leave(value, None) } => Offered::Done(None),
+            (Outcome::Pending, _) if unsafe { self.leave(value, None) } => (Outcome::Done, None),
             offered => offered,
         }
     }
@@ -263,8 +262,8 @@ impl<T> State<T> {
         while let Some(receiver) = next {
             // SAFETY: see the impl.
             next = unsafe { self.receivers.after(receiver) };
-            let is_left_to = plain(receiver) != role::FILL && !receiver.is_of(me);
-            if is_left_to && self.finish(Self::the_receivers, receiver, outcome::RETRY) {
+            let is_left_to = receiver.role.get() != Role::Fill && !receiver.is_of(me);
+            if is_left_to && self.finish(Self::the_receivers, receiver, Outcome::Retry) {
                 // SAFETY: the contract.
                 self.buffer.push_back(unsafe { value.read() });
                 // One who only wanted to know owes nothing: others who wait are told too.
@@ -287,7 +286,7 @@ impl<T> State<T> {
             // SAFETY: see the impl.
             next = unsafe { self.receivers.after(node) };
             if self.is_exhausted_for(Some(node.target().0)) {
-                self.finish(Self::the_receivers, node, outcome::CLOSED);
+                self.finish(Self::the_receivers, node, Outcome::Closed);
             }
         }
     }
@@ -312,15 +311,15 @@ impl<T> State<T> {
         self.always |= bit;
         // SAFETY: see the impl.
         while let Some(node) = unsafe { watch(self).front() } {
-            self.finish(watch, node, outcome::DONE);
+            self.finish(watch, node, Outcome::Done);
         }
         // SAFETY: see the impl.
         let mut next = unsafe { self.senders.front() };
         while let Some(node) = next {
             // SAFETY: see the impl.
             next = unsafe { self.senders.after(node) };
-            if now || plain(node) != role::TAKE {
-                self.finish(Self::the_senders, node, outcome::CLOSED);
+            if now || node.role.get() != Role::Take {
+                self.finish(Self::the_senders, node, Outcome::Closed);
             }
         }
         if !seeded_bug("channel_close_keeps_receivers") {

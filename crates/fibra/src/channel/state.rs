@@ -2,7 +2,7 @@
 //!
 //! Below: the nodes and claims of `wait`. Above: `chan` holds the lock, `sender`, `receiver`, `future` and `select` bring the waits.
 //!
-//! Who waits says what he wants (his node's [`role`]), and whoever completes him says what became of it ([`outcome`]):
+//! Who waits says what he wants (his node's [`Role`]), and whoever completes him says what became of it ([`Outcome`]):
 //!
 //! | list | role | slot | what completing it means |
 //! |---|---|---|---|
@@ -33,32 +33,9 @@ use super::ring::Ring;
 use super::spot::Spot;
 use super::timed::Timed;
 use crate::prim::bug::seeded_bug;
-use crate::wait::node::{Node, WaitList, WaiterRef};
+use crate::wait::node::{Node, Outcome, Role, WaitList, WaiterRef};
 use crate::wait::wake::{self, Place};
 use crate::wait::waker::Claimed;
-
-/// What a waiter wants; see the table above.
-pub(crate) mod role {
-    pub(crate) const FILL: u8 = 0;
-    pub(crate) const TAKE: u8 = 1;
-    pub(crate) const GRANT: u8 = 2;
-    pub(crate) const NOTIFY: u8 = 3;
-    pub(crate) const OBSERVE: u8 = 4;
-    /// Added to the others: it is one of several arms, and wakes behind what is ready.
-    pub(crate) const IN_SELECT: u8 = 0x80;
-}
-
-/// What became of a wait.
-pub(crate) mod outcome {
-    /// The value moved, the place is reserved, the other side is gone: what it waited for.
-    pub(crate) const DONE: u8 = 1;
-    /// The channel is closed, and nothing moved.
-    pub(crate) const CLOSED: u8 = 2;
-    /// Nothing moved: try again, it may work now.
-    pub(crate) const RETRY: u8 = 3;
-    /// For a future that waits for a place: a receiver looked for a value; see [`State::invite`](super::State::invite).
-    pub(crate) const INVITED: u8 = 4;
-}
 
 /// What may be possible without waiting. Written under the lock; read without it to decide whether a try is worth the lock. A blocking
 /// operation that trusts a "no" looks again under the lock before it parks; a `try_` operation never answers from a hint alone.
@@ -86,11 +63,11 @@ pub(crate) struct Peer(Claimed);
 impl Peer {
     /// Completes the wait of `node`, which was just unlinked, as `outcome`, unless it is completed already.
     #[inline(always)]
-    pub(super) fn claim(node: &Node, outcome: u8) -> Option<Self> {
+    pub(super) fn claim(node: &Node, outcome: Outcome) -> Option<Self> {
         let (waiter, ticket, arm) = node.target();
         let claimed = Claimed::of(waiter, ticket, arm)?;
         node.outcome.set(outcome);
-        Some(Self(claimed.marked(node.role.get() & role::IN_SELECT != 0)))
+        Some(Self(claimed.marked(node.several.get())))
     }
 
     /// One of several arms wakes behind what is ready; the partner of a hand-over runs next.
@@ -110,25 +87,8 @@ impl Peer {
     }
 }
 
-/// What receiving came to. The value is in the slot.
-#[derive(Debug)]
-#[must_use]
-pub(crate) enum Taken {
-    Value(Option<Peer>),
-    Nothing,
-    Closed,
-}
-
-/// What sending came to. The value was moved out if `Done`, and only then.
-#[derive(Debug)]
-#[must_use]
-pub(crate) enum Offered {
-    Done(Option<Peer>),
-    Full,
-    Closed,
-    /// There is room, but the buffer has to be made larger first: see [`State::grow_to`].
-    Grow,
-}
+/// What a try under the lock came to: how it ended, and whose wait was completed by it, to be set going when the lock is free.
+pub(crate) type Try = (Outcome, Option<Peer>);
 
 /// What is left to do when the lock is free: all of it is user code.
 #[derive(Debug)]
@@ -188,11 +148,6 @@ pub(crate) struct State<T> {
     pub(super) sender_watch: WaitList,
     pub(super) closing: Option<Box<Closing>>,
     pub(super) dropped: u64,
-}
-
-#[inline(always)]
-pub(super) fn plain(node: &Node) -> u8 {
-    node.role.get() & !role::IN_SELECT
 }
 
 // SAFETY (all blocks of this impl): `&mut State` is only had under the channel's lock, and nodes in its lists are alive until they are
@@ -291,17 +246,17 @@ impl<T> State<T> {
     /// # Safety
     /// `slot` is valid for writing a `T`.
     #[inline(always)]
-    pub(crate) unsafe fn take(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Taken {
+    pub(crate) unsafe fn take(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Try {
         if let Some(value) = self.buffer.pop_front() {
             // SAFETY: the contract.
             unsafe { slot.write(value) };
-            return Taken::Value(if self.senders.is_empty() { None } else { self.refill() });
+            return (Outcome::Done, if self.senders.is_empty() { None } else { self.refill() });
         }
         if !self.senders.is_empty()
             // SAFETY: the contract, passed on.
             && let Some(peer) = unsafe { self.take_from_sender(slot, me) }
         {
-            return Taken::Value(peer);
+            return (Outcome::Done, peer);
         }
         // SAFETY: as above.
         unsafe { self.take_nothing(slot, me) }
@@ -315,12 +270,12 @@ impl<T> State<T> {
         while let Some(node) = next {
             // SAFETY: see the impl.
             next = unsafe { self.senders.after(node) };
-            if plain(node) != role::TAKE || node.is_of(me) {
-                passed_over |= plain(node) != role::OBSERVE;
+            if node.role.get() != Role::Take || node.is_of(me) {
+                passed_over |= node.role.get() != Role::Observe;
             } else {
                 // SAFETY: see the impl.
                 unsafe { self.senders.remove(node) };
-                let peer = Peer::claim(node, outcome::DONE);
+                let peer = Peer::claim(node, Outcome::Done);
                 if peer.is_some() || seeded_bug("channel_take_unclaimed") {
                     // SAFETY: the value of a TAKE that we claimed, and the slot of the caller: moved once, straight from stack to stack.
                     unsafe { slot.copy_from_nonoverlapping(node.slot.get().cast::<T>(), 1) };
@@ -336,13 +291,13 @@ impl<T> State<T> {
     }
 
     #[cold]
-    unsafe fn take_nothing(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Taken {
+    unsafe fn take_nothing(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Try {
         if let Some(value) = self.timed.as_mut().and_then(|timed| timed.take_due()) {
             // SAFETY: the contract of `take`.
             unsafe { slot.write(value) };
-            return Taken::Value(None);
+            return (Outcome::Done, None);
         }
-        if self.is_exhausted_for(me) { Taken::Closed } else { Taken::Nothing }
+        (if self.is_exhausted_for(me) { Outcome::Closed } else { Outcome::Pending }, None)
     }
 
     /// A place became free and somebody waits to send: the oldest gets it.
@@ -352,13 +307,13 @@ impl<T> State<T> {
         while let Some(node) = unsafe { self.senders.front() }
             && self.has_room()
         {
-            if plain(node) != role::TAKE {
+            if node.role.get() != Role::Take {
                 self.settle();
                 return None;
             }
             // SAFETY: see the impl.
             unsafe { self.senders.remove(node) };
-            if let Some(peer) = Peer::claim(node, outcome::DONE) {
+            if let Some(peer) = Peer::claim(node, Outcome::Done) {
                 // SAFETY: see the impl.
                 self.buffer.push_back(unsafe { node.slot.get().cast::<T>().read() });
                 if !self.receivers.is_empty() {
@@ -372,27 +327,27 @@ impl<T> State<T> {
 
     // ---- Sending --------------------------------------------------------------------------------------------------------
 
-    /// Sends the value at `value`, as `me`.
+    /// Sends the value at `value`, as `me`. `Retry`: there is room, but the buffer has to be made larger first; see [`State::grow_to`].
     ///
     /// # Safety
     /// `value` points to a `T`, which is the channel's if the answer is `Done`, and the caller's otherwise.
     #[inline]
-    pub(crate) unsafe fn offer(&mut self, value: *const T, me: Option<WaiterRef>) -> Offered {
+    pub(crate) unsafe fn offer(&mut self, value: *const T, me: Option<WaiterRef>) -> Try {
         if self.closed {
-            return Offered::Closed;
+            return (Outcome::Closed, None);
         }
         // SAFETY: see the impl.
         while let Some(node) = unsafe { self.receivers.front() } {
-            if plain(node) != role::FILL || self.reserved != 0 || node.is_of(me) {
+            if node.role.get() != Role::Fill || self.reserved != 0 || node.is_of(me) {
                 // SAFETY: passed on.
                 return unsafe { self.offer_slowly(value, me) };
             }
             // SAFETY: see the impl.
             unsafe { self.receivers.remove(node) };
-            if let Some(peer) = Peer::claim(node, outcome::DONE) {
+            if let Some(peer) = Peer::claim(node, Outcome::Done) {
                 // SAFETY: passed on.
                 if unsafe { self.fill(node, value) } {
-                    return Offered::Done(Some(peer));
+                    return (Outcome::Done, Some(peer));
                 }
                 self.set_going(peer);
             }
@@ -422,28 +377,32 @@ impl<T> State<T> {
     }
 
     #[inline(always)]
-    unsafe fn offer_to_buffer(&mut self, value: *const T) -> Offered {
+    unsafe fn offer_to_buffer(&mut self, value: *const T) -> Try {
         if !self.has_room() {
             // SAFETY: passed on.
-            return if self.overflow == Overflow::Block { Offered::Full } else { unsafe { self.evict(value) } };
+            return if self.overflow == Overflow::Block {
+                (Outcome::Pending, None)
+            } else {
+                unsafe { self.evict(value) }
+            };
         }
         if self.buffer.len() == self.buffer.capacity() {
-            return Offered::Grow;
+            return (Outcome::Retry, None);
         }
         // SAFETY: the contract of `offer`.
         self.buffer.push_back(unsafe { value.read() });
-        Offered::Done(None)
+        (Outcome::Done, None)
     }
 
     /// The oldest receiver is no simple one.
     #[cold]
     #[inline(never)]
-    unsafe fn offer_slowly(&mut self, value: *const T, me: Option<WaiterRef>) -> Offered {
+    unsafe fn offer_slowly(&mut self, value: *const T, me: Option<WaiterRef>) -> Try {
         if self.has_room() {
             // SAFETY: the contract of `offer`.
             self.buffer.push_back(unsafe { value.read() });
             self.settle();
-            return Offered::Done(None);
+            return (Outcome::Done, None);
         }
         // A rendezvous: those who have reserved a receiver come first.
         if self.capacity > 0 || self.waiting_receivers(me) > self.spoken_for() {
@@ -452,13 +411,13 @@ impl<T> State<T> {
             while let Some(node) = next {
                 // SAFETY: see the impl.
                 next = unsafe { self.receivers.after(node) };
-                if plain(node) == role::FILL && !node.is_of(me) {
+                if node.role.get() == Role::Fill && !node.is_of(me) {
                     // SAFETY: see the impl.
                     unsafe { self.receivers.remove(node) };
-                    if let Some(peer) = Peer::claim(node, outcome::DONE) {
+                    if let Some(peer) = Peer::claim(node, Outcome::Done) {
                         // SAFETY: passed on.
                         if unsafe { self.fill(node, value) } {
-                            return Offered::Done(Some(peer));
+                            return (Outcome::Done, Some(peer));
                         }
                         self.set_going(peer);
                     }
@@ -466,15 +425,15 @@ impl<T> State<T> {
             }
         }
         if self.overflow == Overflow::Block {
-            return Offered::Full;
+            return (Outcome::Pending, None);
         }
         // SAFETY: passed on; it is the channel's once.
-        unsafe { if self.leave(value, me) { Offered::Done(None) } else { self.evict(value) } }
+        unsafe { if self.leave(value, me) { (Outcome::Done, None) } else { self.evict(value) } }
     }
 
     /// There is no room, and nobody is to wait for any.
     #[cold]
-    unsafe fn evict(&mut self, value: *const T) -> Offered {
+    unsafe fn evict(&mut self, value: *const T) -> Try {
         // SAFETY: the contract of `offer`: `Done` is what we answer.
         let mut value = unsafe { value.read() };
         if self.overflow == Overflow::DropOldest
@@ -484,7 +443,7 @@ impl<T> State<T> {
         }
         self.dropped += 1;
         self.aftermath().evicted.push_back(value);
-        Offered::Done(None)
+        (Outcome::Done, None)
     }
 
     /// Makes the buffer larger under the lock: where several channels are locked, and letting one go would undo the whole.
@@ -524,7 +483,7 @@ impl<T> State<T> {
         // SAFETY: see the impl.
         let mut next = unsafe { self.senders.front() };
         while let Some(node) = next {
-            if plain(node) == role::TAKE && !node.is_of(me) {
+            if node.role.get() == Role::Take && !node.is_of(me) {
                 return true;
             }
             // SAFETY: see the impl.
@@ -541,14 +500,16 @@ impl<T> State<T> {
 
     // ---- Reservations ---------------------------------------------------------------------------------------------------
 
-    /// Reserves a place. `None`: closed.
-    pub(crate) fn reserve(&mut self, me: Option<WaiterRef>) -> Option<bool> {
+    /// Reserves a place, if there is one.
+    pub(crate) fn reserve(&mut self, me: Option<WaiterRef>) -> Outcome {
         if self.closed {
-            return None;
+            return Outcome::Closed;
         }
-        let can = self.can_reserve(me);
-        self.reserved += usize::from(can);
-        Some(can)
+        if !self.can_reserve(me) {
+            return Outcome::Pending;
+        }
+        self.reserved += 1;
+        Outcome::Done
     }
 
     /// A place that was reserved is not needed any more, or is about to be used.
@@ -591,15 +552,15 @@ impl<T> State<T> {
         loop {
             // SAFETY: the contract; it is the channel's once.
             match unsafe { self.offer(value, None) } {
-                Offered::Done(peer) => {
+                (Outcome::Done, peer) => {
                     if let Some(peer) = peer {
                         self.set_going(peer);
                     }
                     break;
                 }
-                Offered::Grow => self.make_room(),
+                (Outcome::Retry, _) => self.make_room(),
                 // It was admitted before the close.
-                Offered::Closed | Offered::Full => {
+                _ => {
                     // SAFETY: the contract.
                     unsafe {
                         if self.has_room() {

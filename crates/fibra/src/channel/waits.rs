@@ -6,37 +6,33 @@
 use std::cell::Cell;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::Location;
+use std::ptr;
 
-use super::chan::{AfterPark, Chan, Tried};
+use super::chan::{AfterPark, Chan};
 use super::reason::Side;
 use super::spot::Spot;
-use super::state::{Offered, State, Taken, hint, outcome, role};
-use crate::wait::node::{Node, WaitList, WaiterRef};
+use super::state::{State, hint};
+use crate::wait::node::{Node, Outcome, Role, WaitList, WaiterRef};
 use crate::wait::park::{Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
 use crate::wait::wake;
 use crate::wait::word::{ARM_FIRST, Ticket};
-
-/// How a blocking operation ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Finished {
-    Done,
-    Closed,
-    TimedOut,
-}
 
 /// What the waits have in common.
 struct Common<'a, T> {
     chan: &'a Chan<T>,
     node: Node,
     /// Set by a `publish` that did not park.
-    verdict: Cell<u8>,
-    waker: AfterPark,
+    verdict: Cell<Outcome>,
+    /// Likewise. Taken by [`conclude`](Self::conclude), so there is none to be dropped.
+    waker: ManuallyDrop<AfterPark>,
 }
 
 impl<'a, T> Common<'a, T> {
-    fn new(chan: &'a Chan<T>) -> Self {
-        Self { chan, node: Node::new(), verdict: Cell::new(0), waker: Cell::new(None) }
+    #[inline(always)]
+    fn new(chan: &'a Chan<T>, role: Role, slot: *mut ()) -> Self {
+        let (verdict, waker) = (Cell::new(Outcome::Pending), ManuallyDrop::new(Cell::new(None)));
+        Self { chan, node: Node::wanting(role, slot), verdict, waker }
     }
 
     /// One wait, from publishing to its outcome.
@@ -47,25 +43,28 @@ impl<'a, T> Common<'a, T> {
         reason: WaitReason,
         deadline: Option<u64>,
         site: &'static Location<'static>,
-    ) -> Option<u8> {
-        let ended = wait(waitable, Wait { reason, object: self.chan.id(), site, deadline });
-        match ended {
-            Ended::NotParked | Ended::Overtaken(_) => {
-                if let Some(waker) = self.waker.take() {
-                    wake::call(waker);
-                }
-                Some(self.verdict.get())
-            }
-            Ended::Completed(_) => Some(self.node.outcome.get()),
-            Ended::TimedOut => None,
+    ) -> Outcome {
+        match wait(waitable, Wait { reason, object: self.chan.id(), site, deadline }) {
+            Ended::Completed(_) => self.node.outcome.get(),
+            Ended::TimedOut => Outcome::TimedOut,
+            Ended::NotParked | Ended::Overtaken(_) => self.conclude(),
             Ended::Cancelled => unreachable!("`wait` unwinds"),
         }
     }
 
+    /// What a `publish` that did not park came to, after PARKING.
+    #[cold]
+    #[inline(never)]
+    fn conclude(&self) -> Outcome {
+        if let Some(waker) = self.waker.take() {
+            wake::call(waker);
+        }
+        self.verdict.get()
+    }
+
     #[inline(always)]
-    fn prepare(&self, waiter: WaiterRef, ticket: Ticket, role: u8) {
+    fn prepare(&self, waiter: WaiterRef, ticket: Ticket) {
         self.node.set(waiter, ticket, ARM_FIRST);
-        self.node.role.set(role);
     }
 }
 
@@ -88,16 +87,12 @@ pub(super) unsafe fn send<T>(
     value: *mut T,
     deadline: Option<u64>,
     site: &'static Location<'static>,
-) -> Finished {
-    let wait = SendWait { common: Common::new(chan), value };
+) -> Outcome {
+    let wait = SendWait { common: Common::new(chan, Role::Take, value.cast()), value };
     let ended = wait.common.wait(&wait, WaitReason::ChannelSend, deadline, site);
     // From here on nothing unwinds: the value is not dropped with the wait.
     std::mem::forget(wait);
-    match ended {
-        Some(outcome::DONE) => Finished::Done,
-        Some(_) => Finished::Closed,
-        None => Finished::TimedOut,
-    }
+    ended
 }
 
 impl<T> SendWait<'_, T> {
@@ -110,32 +105,21 @@ impl<T> SendWait<'_, T> {
         let Common { chan, node, verdict, waker } = &self.common;
         // SAFETY: the lock is held, and given up with the guard.
         let mut locked = unsafe { chan.held() };
-        let mut peer = None;
         // SAFETY: the value is ours, and the channel's if DONE.
-        let mut offered = unsafe { locked.state().offer(self.value, Some(waiter)) };
-        if let Offered::Grow = offered {
+        let mut tried = unsafe { locked.state().offer(self.value, Some(waiter)) };
+        if tried.0 == Outcome::Retry {
             // Rare, and only here: an unbounded channel never comes this far but for a race with its own growth.
             locked.state().make_room();
             // SAFETY: as above.
-            offered = unsafe { locked.state().offer(self.value, Some(waiter)) };
+            tried = unsafe { locked.state().offer(self.value, Some(waiter)) };
         }
-        let parks = match offered {
-            Offered::Done(set_going) => {
-                verdict.set(outcome::DONE);
-                peer = set_going;
-                false
-            }
-            Offered::Closed => {
-                verdict.set(outcome::CLOSED);
-                false
-            }
-            Offered::Full | Offered::Grow => {
-                // SAFETY: under the lock; the node stays on this stack until it is unlinked.
-                unsafe { locked.state().link_sender(node, Spot::Back) };
-                true
-            }
-        };
-        waker.set(locked.unlock_parking(peer));
+        let parks = tried.0 == Outcome::Pending;
+        if parks {
+            // SAFETY: under the lock; the node stays on this stack until it is unlinked.
+            unsafe { locked.state().link_sender(node, Spot::Back) };
+        }
+        verdict.set(tried.0);
+        waker.set(locked.unlock_parking(tried.1));
         parks
     }
 }
@@ -151,8 +135,7 @@ impl<T> Waitable for SendWait<'_, T> {
     #[inline(always)]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         let Common { chan, node, .. } = &self.common;
-        self.common.prepare(waiter, ticket, role::TAKE);
-        node.slot.set(self.value.cast());
+        self.common.prepare(waiter, ticket);
         chan.lock_raw();
         // SAFETY: the lock is held; the node stays on this stack until it is unlinked.
         unsafe { chan.link_plainly(true, node) || self.publish_locked(waiter) }
@@ -170,18 +153,32 @@ struct RecvWait<'a, T> {
     slot: *mut T,
 }
 
-/// Receives into `slot`, waiting if need be.
+/// Receives into `slot`, in one wait: `Retry` if it was in vain.
 ///
 /// # Safety
 /// `slot` is valid for writing a `T`; one is there if the answer is `Done`.
 #[inline(always)]
+pub(super) unsafe fn recv_once<T>(
+    chan: &Chan<T>,
+    slot: *mut T,
+    deadline: Option<u64>,
+    site: &'static Location<'static>,
+) -> Outcome {
+    let wait = RecvWait { common: Common::new(chan, Role::Fill, slot.cast()), slot };
+    wait.common.wait(&wait, WaitReason::ChannelRecv, deadline, site)
+}
+
+/// Receives into `slot`, waiting if need be.
+///
+/// # Safety
+/// As [`recv_once`].
+#[inline(never)]
 pub(super) unsafe fn recv<T>(
     chan: &Chan<T>,
     slot: *mut T,
     deadline: Option<u64>,
     site: &'static Location<'static>,
-) -> Finished {
-    let wait = RecvWait { common: Common::new(chan), slot };
+) -> Outcome {
     loop {
         // A channel that time feeds is waited for with its own deadline.
         let due = if chan.is_timed() { chan.timed_deadline() } else { None };
@@ -189,25 +186,24 @@ pub(super) unsafe fn recv<T>(
             (Some(deadline), Some(due)) => Some(deadline.min(due)),
             (deadline, due) => deadline.or(due),
         };
-        match wait.common.wait(&wait, WaitReason::ChannelRecv, until, site) {
-            Some(outcome::DONE) => {
-                chan.free_if_spare();
-                return Finished::Done;
-            }
-            Some(outcome::RETRY) => {}
-            Some(_) => return Finished::Closed,
+        // SAFETY: passed on.
+        match unsafe { recv_once(chan, slot, until, site) } {
+            Outcome::Retry => {}
             // (If it is due at the very deadline, it is there in time.)
-            None if due.is_some() && until == due => {
+            Outcome::TimedOut if due.is_some() && until == due => {
                 // SAFETY: nobody else knows the slot: the wait is over.
-                if unsafe { chan.try_take(slot) } == Tried::Done {
-                    return Finished::Done;
+                if unsafe { chan.try_take(slot) } == Outcome::Done {
+                    return Outcome::Done;
                 }
                 // Somebody else took it.
                 if deadline == due {
-                    return Finished::TimedOut;
+                    return Outcome::TimedOut;
                 }
             }
-            None => return Finished::TimedOut,
+            ended => {
+                chan.free_if_spare();
+                return ended;
+            }
         }
     }
 }
@@ -222,25 +218,15 @@ impl<T> RecvWait<'_, T> {
         let Common { chan, node, verdict, waker } = &self.common;
         // SAFETY: the lock is held, and given up with the guard.
         let mut locked = unsafe { chan.held() };
-        let mut peer = None;
         // SAFETY: the slot is ours, and empty.
-        let parks = match unsafe { locked.state().take(self.slot, Some(waiter)) } {
-            Taken::Value(set_going) => {
-                verdict.set(outcome::DONE);
-                peer = set_going;
-                false
-            }
-            Taken::Closed => {
-                verdict.set(outcome::CLOSED);
-                false
-            }
-            Taken::Nothing => {
-                // SAFETY: under the lock; the node stays on this stack until it is unlinked.
-                unsafe { locked.state().link_receiver(node, Spot::Back) };
-                true
-            }
-        };
-        waker.set(locked.unlock_parking(peer));
+        let tried = unsafe { locked.state().take(self.slot, Some(waiter)) };
+        let parks = tried.0 == Outcome::Pending;
+        if parks {
+            // SAFETY: under the lock; the node stays on this stack until it is unlinked.
+            unsafe { locked.state().link_receiver(node, Spot::Back) };
+        }
+        verdict.set(tried.0);
+        waker.set(locked.unlock_parking(tried.1));
         parks
     }
 }
@@ -249,8 +235,7 @@ impl<T> Waitable for RecvWait<'_, T> {
     #[inline(always)]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         let Common { chan, node, .. } = &self.common;
-        self.common.prepare(waiter, ticket, role::FILL);
-        node.slot.set(self.slot.cast());
+        self.common.prepare(waiter, ticket);
         chan.lock_raw();
         // SAFETY: the lock is held; the node stays on this stack until it is unlinked.
         unsafe { chan.link_plainly(false, node) || self.publish_locked(waiter) }
@@ -266,35 +251,22 @@ impl<T> Waitable for RecvWait<'_, T> {
 struct ReserveWait<'a, T>(Common<'a, T>);
 
 /// Reserves a place, waiting if need be.
-pub(super) fn reserve<T>(chan: &Chan<T>, deadline: Option<u64>, site: &'static Location<'static>) -> Finished {
-    let wait = ReserveWait(Common::new(chan));
-    match wait.0.wait(&wait, WaitReason::ChannelReserve, deadline, site) {
-        Some(outcome::DONE) => Finished::Done,
-        Some(_) => Finished::Closed,
-        None => Finished::TimedOut,
-    }
+pub(super) fn reserve<T>(chan: &Chan<T>, deadline: Option<u64>, site: &'static Location<'static>) -> Outcome {
+    let wait = ReserveWait(Common::new(chan, Role::Grant, ptr::null_mut()));
+    wait.0.wait(&wait, WaitReason::ChannelReserve, deadline, site)
 }
 
 impl<T> Waitable for ReserveWait<'_, T> {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         let Common { chan, node, verdict, .. } = &self.0;
         let mut locked = chan.lock();
-        let parks = match locked.state().reserve(Some(waiter)) {
-            Some(true) => {
-                verdict.set(outcome::DONE);
-                false
-            }
-            None => {
-                verdict.set(outcome::CLOSED);
-                false
-            }
-            Some(false) => {
-                self.0.prepare(waiter, ticket, role::GRANT);
-                // SAFETY: under the lock; the node stays on this stack until it is unlinked.
-                unsafe { locked.state().link_sender(node, Spot::Back) };
-                true
-            }
-        };
+        verdict.set(locked.state().reserve(Some(waiter)));
+        let parks = verdict.get() == Outcome::Pending;
+        if parks {
+            self.0.prepare(waiter, ticket);
+            // SAFETY: under the lock; the node stays on this stack until it is unlinked.
+            unsafe { locked.state().link_sender(node, Spot::Back) };
+        }
         let _nobody = locked.unlock_parking(None);
         parks
     }
@@ -321,8 +293,8 @@ struct GoneWait<'a, T> {
 
 /// Waits until `side` is gone. False: time was up.
 pub(super) fn gone<T>(chan: &Chan<T>, side: Side, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
-    let wait = GoneWait { common: Common::new(chan), side };
-    wait.common.wait(&wait, WaitReason::ChannelClosed, deadline, site).is_some()
+    let wait = GoneWait { common: Common::new(chan, Role::Observe, ptr::null_mut()), side };
+    wait.common.wait(&wait, WaitReason::ChannelClosed, deadline, site) != Outcome::TimedOut
 }
 
 impl<T> Waitable for GoneWait<'_, T> {
@@ -332,7 +304,7 @@ impl<T> Waitable for GoneWait<'_, T> {
         let state = locked.state();
         let parks = state.always & gone == 0;
         if parks {
-            self.common.prepare(waiter, ticket, role::OBSERVE);
+            self.common.prepare(waiter, ticket);
             // SAFETY: under the lock; the node stays on this stack until it is unlinked.
             unsafe { list(state).push_back(&self.common.node) };
         }
@@ -347,55 +319,55 @@ impl<T> Waitable for GoneWait<'_, T> {
 
 /// Sends if that is possible without waiting. In a rendezvous the value may also be left for a receiver who waits and cannot be handed it.
 #[inline]
-pub(super) fn offer_or_leave<T>(chan: &Chan<T>, value: T) -> Result<(), (Tried, T)> {
+pub(super) fn offer_or_leave<T>(chan: &Chan<T>, value: T) -> Result<(), (Outcome, T)> {
     let value = match offer_now(chan, value) {
         // Some wait to receive, all the same.
-        Err((Tried::NotNow, value)) if chan.hints() & hint::SEND != 0 => ManuallyDrop::new(value),
+        Err((Outcome::Pending, value)) if chan.hints() & hint::SEND != 0 => ManuallyDrop::new(value),
         offered => return offered,
     };
     // SAFETY: `value` is not dropped here; it is the channel's if DONE, and moved out below otherwise.
     match unsafe { chan.offer_or_leave(&raw const *value) } {
-        Tried::Done => Ok(()),
+        Outcome::Done => Ok(()),
         not => Err((not, ManuallyDrop::into_inner(value))),
     }
 }
 
 /// Receives if that is possible without waiting. In a rendezvous senders who have no value yet may learn that one is wanted.
 #[inline]
-pub(super) fn take_or_invite<T>(chan: &Chan<T>) -> Result<T, Tried> {
+pub(super) fn take_or_invite<T>(chan: &Chan<T>) -> Result<T, Outcome> {
     match take_now(chan) {
         // Some wait to send, all the same.
-        Err(Tried::NotNow) if chan.hints() & hint::RECV != 0 && !chan.is_timed() => {}
+        Err(Outcome::Pending) if chan.hints() & hint::RECV != 0 && !chan.is_timed() => {}
         taken => return taken,
     }
     let mut slot = MaybeUninit::uninit();
     // SAFETY: a slot for a `T`.
     match unsafe { chan.take_or_invite(slot.as_mut_ptr()) } {
         // SAFETY: written.
-        Tried::Done => Ok(unsafe { slot.assume_init() }),
+        Outcome::Done => Ok(unsafe { slot.assume_init() }),
         not => Err(not),
     }
 }
 
 /// A value on its way into a channel: the channel's if the try says `Done`, otherwise it comes back.
 #[inline(always)]
-pub(super) fn offer_now<T>(chan: &Chan<T>, value: T) -> Result<(), (Tried, T)> {
+pub(super) fn offer_now<T>(chan: &Chan<T>, value: T) -> Result<(), (Outcome, T)> {
     let value = ManuallyDrop::new(value);
     // SAFETY: `value` is not dropped here; it is the channel's if DONE, and moved out below otherwise.
     match unsafe { chan.try_offer(&raw const *value) } {
-        Tried::Done => Ok(()),
+        Outcome::Done => Ok(()),
         not => Err((not, ManuallyDrop::into_inner(value))),
     }
 }
 
 /// Receives if that is possible now.
 #[inline(always)]
-pub(super) fn take_now<T>(chan: &Chan<T>) -> Result<T, Tried> {
+pub(super) fn take_now<T>(chan: &Chan<T>) -> Result<T, Outcome> {
     let mut slot = MaybeUninit::uninit();
     // SAFETY: a slot for a `T`.
     match unsafe { chan.try_take(slot.as_mut_ptr()) } {
         // SAFETY: written.
-        Tried::Done => Ok(unsafe { slot.assume_init() }),
+        Outcome::Done => Ok(unsafe { slot.assume_init() }),
         not => Err(not),
     }
 }

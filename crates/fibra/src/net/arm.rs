@@ -12,7 +12,7 @@ use std::task::Waker;
 use crate::select::case::{Case, Single};
 use crate::select::{Arm, sealed};
 use crate::wait::io::{Direction, Io, Seen};
-use crate::wait::node::{Node, WaiterRef};
+use crate::wait::node::{Node, Outcome, WaiterRef};
 use crate::wait::word::{Arm as ArmNumber, Ticket};
 
 /// A socket of any kind, to the engine.
@@ -58,7 +58,7 @@ impl<S: AsFd> Watched for Io<S> {
 /// `io::Result<()>`: an error if the wait could not be arranged, which is rare (the system is out of memory).
 pub struct ReadyArm<'a> {
     wants: Wants<'a>,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 /// What the engine sees.
@@ -132,7 +132,7 @@ impl Single for Wants<'_> {
 
 impl<'a> ReadyArm<'a> {
     pub(crate) fn new(io: &'a dyn Watched, direction: Direction) -> Self {
-        Self { wants: Wants::new(io, direction), told: Cell::new(0) }
+        Self { wants: Wants::new(io, direction), told: Cell::new(Outcome::Pending) }
     }
 }
 
@@ -169,7 +169,7 @@ pub(super) trait Listening {
 /// it wins and nobody asks for the connection, that is closed.
 pub struct AcceptArm<'a, T> {
     offer: Offer<'a, T>,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 struct Offer<'a, T> {
@@ -213,7 +213,7 @@ impl<T> Single for Offer<'_, T> {
 impl<'a, T> AcceptArm<'a, T> {
     pub(super) fn new(listener: &'a dyn Listening<Accepted = T>) -> Self {
         let wants = Wants::new(listener.watched(), Direction::Read);
-        Self { offer: Offer { listener, wants, accepted: RefCell::new(None) }, told: Cell::new(0) }
+        Self { offer: Offer { listener, wants, accepted: RefCell::new(None) }, told: Cell::new(Outcome::Pending) }
     }
 }
 

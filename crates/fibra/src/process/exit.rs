@@ -18,7 +18,7 @@ use crate::sched::strays;
 use crate::select::case::{Case, Single};
 use crate::select::{Arm, sealed};
 use crate::wait::io::{Ask, Direction, Io, Limit, Seen};
-use crate::wait::node::{Node, WaiterRef};
+use crate::wait::node::{Node, Outcome, WaiterRef};
 use crate::wait::reason::WaitReason;
 use crate::wait::word::{Arm as ArmNumber, Ticket};
 use std::sync::OnceLock;
@@ -104,7 +104,7 @@ fn watch(process: u32) -> io::Result<OwnedFd> {
 /// Waiting for a child to exit, as an arm; see [`Child::exiting`](super::Child::exiting). It yields what `wait` returns.
 pub struct ExitArm<'a> {
     offer: Offer<'a>,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 struct Offer<'a> {
@@ -165,7 +165,7 @@ impl<'a> ExitArm<'a> {
     #[track_caller]
     pub(super) fn new(exit: &'a Exit) -> Self {
         let offer = Offer { exit, site: Location::caller(), seen: Cell::new(None), status: RefCell::new(None) };
-        Self { offer, told: Cell::new(0) }
+        Self { offer, told: Cell::new(Outcome::Pending) }
     }
 }
 

@@ -43,12 +43,9 @@ use crate::driver::{Completion, Interest, Key};
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::spin::{Locked, SpinLock};
-use crate::wait::node::{Node, WaitList, WaiterRef};
+use crate::wait::node::{Node, Outcome, WaitList, WaiterRef};
 use crate::wait::waker::Claimed;
 use crate::wait::word::{Arm, Ticket};
-
-/// Written into a node by the completion that ended its wait, for selects with many arms.
-const DONE: u8 = 1;
 
 /// A driver, as a place to be registered at.
 pub(crate) trait Place: Sized {
@@ -220,7 +217,8 @@ impl<D: Place> State<D> {
             unsafe { waiting.remove(node) };
             let (waiter, ticket, arm) = node.target();
             if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
-                node.outcome.set(DONE);
+                // For selects with many arms.
+                node.outcome.set(Outcome::Done);
                 owed.extend(claimed.go_with(&mut enqueue));
             }
         }
@@ -322,7 +320,7 @@ impl<D: Place> Source<D> {
             }
             let is_new = state.settle(self.index, direction, here)?;
             node.set(wait.0, wait.1, wait.2);
-            node.outcome.set(0);
+            node.outcome.set(Outcome::Pending);
             node.slot.set(here.own_id().cast_mut());
             // SAFETY: under the lock of the list; the node is not linked, and stays where it is until it is unlinked (this function's
             // contract, which waits, selects and futures keep: they unlink before they return, or lie in a record that is never freed).

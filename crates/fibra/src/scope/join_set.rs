@@ -22,6 +22,7 @@ use crate::sched::current;
 use crate::select::arm::{Arm, sealed};
 use crate::select::case::Case;
 use crate::time::Instant;
+use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::task::{Published, TaskWait};
 use crate::wait::word::ARM_FIRST;
@@ -278,7 +279,7 @@ impl<T> JoinSet<T> {
     /// });
     /// ```
     pub fn joining(&mut self) -> JoinNext<'_, T> {
-        JoinNext { members: &mut self.members, told: Cell::new(0), wait: TaskWait::default() }
+        JoinNext { members: &mut self.members, told: Cell::new(Outcome::Pending), wait: TaskWait::default() }
     }
 
     /// Asks all fibers of the set to end; see [`JoinHandle::cancel`]. They stay in it until they are taken.
@@ -398,7 +399,7 @@ where
 #[must_use = "it does nothing unless it is selected or awaited"]
 pub struct JoinNext<'a, T> {
     members: &'a mut Gather<T>,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
     wait: TaskWait,
 }
 

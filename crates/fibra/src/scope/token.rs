@@ -24,7 +24,7 @@ use crate::select::arm::{Arm, sealed};
 use crate::select::case::{Case, Single};
 use crate::time::Instant;
 use crate::wait::cancel::CancelReason;
-use crate::wait::node::{Node, WaitList, WaiterRef};
+use crate::wait::node::{Node, Outcome, WaitList, WaiterRef};
 use crate::wait::park::{self, Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
 use crate::wait::task::{Published, TaskWait};
@@ -207,7 +207,7 @@ impl CancelToken {
 
     /// Its cancellation, as an arm of [`select!`](crate::select), or to be awaited.
     pub fn cancelled(&self) -> Cancelled<'_> {
-        Cancelled { token: &self.0, told: std::cell::Cell::new(0), wait: TaskWait::default() }
+        Cancelled { token: &self.0, told: std::cell::Cell::new(Outcome::Pending), wait: TaskWait::default() }
     }
 
     /// Cancels this scope, in this life, with the token.
@@ -352,7 +352,7 @@ impl Waitable for TokenWait<'_> {
 #[must_use = "it does nothing unless it is selected or awaited"]
 pub struct Cancelled<'a> {
     token: &'a Arc<Token>,
-    told: std::cell::Cell<u8>,
+    told: std::cell::Cell<Outcome>,
     wait: TaskWait,
 }
 

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use super::case::Case;
 use super::port::Op;
-use crate::channel::chan::{Chan, Tried};
+use crate::channel::chan::Chan;
 use crate::channel::reason::Side;
-use crate::channel::state::outcome;
 use crate::channel::{CloseReason, Receiver, RecvError, SendError, Sender};
+use crate::wait::node::Outcome;
 
 pub(crate) mod sealed {
     /// Only fibra's own operations can be arms: an arm takes part in the waiting protocol.
@@ -70,7 +70,7 @@ fn lost() -> ! {
 pub struct RecvArm<'a, T> {
     chan: &'a Chan<T>,
     slot: MaybeUninit<T>,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 // SAFETY: it borrows a channel and holds at most a `T`; the pointers to it live only while the select runs.
@@ -78,7 +78,7 @@ unsafe impl<T: Send> Send for RecvArm<'_, T> {}
 
 impl<'a, T> RecvArm<'a, T> {
     pub(crate) fn new(receiver: &'a Receiver<T>) -> Self {
-        Self { chan: receiver.chan(), slot: MaybeUninit::uninit(), told: Cell::new(0) }
+        Self { chan: receiver.chan(), slot: MaybeUninit::uninit(), told: Cell::new(Outcome::Pending) }
     }
 }
 
@@ -104,19 +104,15 @@ impl<T> sealed::Sealed for RecvArm<'_, T> {
 
 /// Notes what a try came to. False: nothing yet.
 #[inline(always)]
-fn told(told: &Cell<u8>, tried: Tried) -> bool {
-    told.set(match tried {
-        Tried::Done => outcome::DONE,
-        Tried::Closed => outcome::CLOSED,
-        Tried::NotNow => return false,
-    });
-    true
+fn told(told: &Cell<Outcome>, tried: Outcome) -> bool {
+    told.set(tried);
+    tried != Outcome::Pending
 }
 
 /// Drops a value that was received and not asked for.
 #[inline(always)]
 fn drop_received<T>(arm: &mut RecvArm<'_, T>) {
-    if arm.told.replace(0) == outcome::DONE {
+    if arm.told.replace(Outcome::Pending) == Outcome::Done {
         // SAFETY: DONE: it was written, and `told` is reset, so it is dropped once.
         unsafe { arm.slot.assume_init_drop() };
     }
@@ -127,10 +123,10 @@ impl<T> Arm for RecvArm<'_, T> {
 
     fn finish(&mut self) -> Self::Output {
         self.chan.free_if_spare();
-        match self.told.replace(0) {
+        match self.told.replace(Outcome::Pending) {
             // SAFETY: DONE: it was written, and `told` is reset, so it is read once.
-            outcome::DONE => Ok(unsafe { self.slot.assume_init_read() }),
-            outcome::CLOSED => Err(RecvError),
+            Outcome::Done => Ok(unsafe { self.slot.assume_init_read() }),
+            Outcome::Closed => Err(RecvError),
             _ => lost(),
         }
     }
@@ -148,18 +144,18 @@ impl<T> Drop for RecvArm<'_, T> {
 pub struct SendArm<'a, T> {
     chan: &'a Chan<T>,
     value: ManuallyDrop<T>,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 impl<'a, T> SendArm<'a, T> {
     pub(crate) fn new(sender: &'a Sender<T>, value: T) -> Self {
-        Self { chan: sender.chan(), value: ManuallyDrop::new(value), told: Cell::new(0) }
+        Self { chan: sender.chan(), value: ManuallyDrop::new(value), told: Cell::new(Outcome::Pending) }
     }
 }
 
 impl<T> sealed::Sealed for SendArm<'_, T> {
     fn case(&mut self) -> Case<'_> {
-        if self.told.get() == outcome::DONE {
+        if self.told.get() == Outcome::Done {
             lost();
         }
         // SAFETY: the slot holds a `T`, borrowed for as long as the case lives; if DONE, it is not touched again.
@@ -173,7 +169,7 @@ impl<T> sealed::Sealed for SendArm<'_, T> {
 
     #[inline]
     fn complete(&mut self) -> bool {
-        if self.told.get() == outcome::DONE {
+        if self.told.get() == Outcome::Done {
             lost();
         }
         // SAFETY: it holds a `T`; if DONE, that is not touched again.
@@ -186,10 +182,10 @@ impl<T> Arm for SendArm<'_, T> {
 
     fn finish(&mut self) -> Self::Output {
         match self.told.get() {
-            outcome::DONE => Ok(()),
-            outcome::CLOSED => {
+            Outcome::Done => Ok(()),
+            Outcome::Closed => {
                 // As good as sent: the value is gone, for the destructor and whoever asks again.
-                self.told.set(outcome::DONE);
+                self.told.set(Outcome::Done);
                 // SAFETY: it was not sent, and is taken once.
                 Err(SendError(unsafe { ManuallyDrop::take(&mut self.value) }))
             }
@@ -200,7 +196,7 @@ impl<T> Arm for SendArm<'_, T> {
 
 impl<T> Drop for SendArm<'_, T> {
     fn drop(&mut self) {
-        if self.told.get() != outcome::DONE {
+        if self.told.get() != Outcome::Done {
             // SAFETY: it was not sent, and not taken out by `finish`, which would have said so.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
@@ -211,7 +207,7 @@ impl<T> Drop for SendArm<'_, T> {
 pub struct SendFromArm<'a, T> {
     chan: &'a Chan<T>,
     place: *const T,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
     _value: PhantomData<T>,
 }
 
@@ -223,13 +219,13 @@ impl<'a, T> SendFromArm<'a, T> {
     /// # Safety
     /// `place` stays a valid, untouched `T` until the select has returned. If this arm wins, the caller forgets it: it has moved.
     pub(super) unsafe fn new(sender: &'a Sender<T>, place: *const T) -> Self {
-        Self { chan: sender.chan(), place, told: Cell::new(0), _value: PhantomData }
+        Self { chan: sender.chan(), place, told: Cell::new(Outcome::Pending), _value: PhantomData }
     }
 }
 
 impl<T> sealed::Sealed for SendFromArm<'_, T> {
     fn case(&mut self) -> Case<'_> {
-        if self.told.get() != 0 {
+        if self.told.get() != Outcome::Pending {
             lost();
         }
         // SAFETY: the contract of `new`.
@@ -243,7 +239,7 @@ impl<T> sealed::Sealed for SendFromArm<'_, T> {
 
     #[inline]
     fn complete(&mut self) -> bool {
-        if self.told.get() != 0 {
+        if self.told.get() != Outcome::Pending {
             lost();
         }
         // SAFETY: the contract of `new`.
@@ -256,9 +252,9 @@ impl<T> Arm for SendFromArm<'_, T> {
 
     fn finish(&mut self) -> Self::Output {
         match self.told.get() {
-            outcome::DONE => Ok(()),
-            outcome::CLOSED => {
-                self.told.set(outcome::DONE);
+            Outcome::Done => Ok(()),
+            Outcome::Closed => {
+                self.told.set(Outcome::Done);
                 // SAFETY: it was not sent, is taken once, and the caller, whose arm has won, forgets it.
                 Err(SendError(unsafe { self.place.read() }))
             }
@@ -273,12 +269,12 @@ impl<T> Arm for SendFromArm<'_, T> {
 pub struct ClosedArm<'a, T> {
     chan: &'a Chan<T>,
     side: Side,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 impl<'a, T> ClosedArm<'a, T> {
     pub(crate) fn new(chan: &'a Chan<T>, side: Side) -> Self {
-        Self { chan, side, told: Cell::new(0) }
+        Self { chan, side, told: Cell::new(Outcome::Pending) }
     }
 }
 
@@ -337,12 +333,12 @@ pointer_to_end!(&E, &mut E, Box<E>, Rc<E>, Arc<E>);
 #[derive(Debug)]
 pub struct AfterArm {
     duration: Duration,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 impl AfterArm {
     pub(super) fn new(duration: Duration) -> Self {
-        Self { duration, told: Cell::new(0) }
+        Self { duration, told: Cell::new(Outcome::Pending) }
     }
 }
 

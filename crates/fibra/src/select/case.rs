@@ -5,9 +5,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::port::{Op, Port};
-use crate::channel::state::outcome;
 use crate::prim::atomic::AtomicU8;
-use crate::wait::node::{Node, WaiterRef};
+use crate::wait::node::{Node, Outcome, WaiterRef};
 use crate::wait::park;
 use crate::wait::wake;
 use crate::wait::word::{Arm, Ticket};
@@ -36,8 +35,8 @@ pub struct Case<'a> {
     pub(super) kind: Kind<'a>,
     /// Made when the select begins to wait.
     node: Option<Node>,
-    /// What became of it; 0 until the select is over, and for ever if it lost.
-    told: Option<&'a Cell<u8>>,
+    /// What became of it; `Pending` until the select is over, and for ever if it lost.
+    told: Option<&'a Cell<Outcome>>,
 }
 
 pub(super) enum Kind<'a> {
@@ -59,7 +58,7 @@ pub(super) enum Kind<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn new(kind: Kind<'a>, told: Option<&'a Cell<u8>>) -> Self {
+    fn new(kind: Kind<'a>, told: Option<&'a Cell<Outcome>>) -> Self {
         Self { kind, node: None, told }
     }
 
@@ -87,20 +86,20 @@ impl<'a> Case<'a> {
         hints: &'a AtomicU8,
         op: Op,
         slot: *mut (),
-        told: &'a Cell<u8>,
+        told: &'a Cell<Outcome>,
     ) -> Self {
         Self::new(Kind::Port { port, op, slot, hints }, Some(told))
     }
 
-    pub(crate) fn single(single: &'a dyn Single, told: &'a Cell<u8>) -> Self {
+    pub(crate) fn single(single: &'a dyn Single, told: &'a Cell<Outcome>) -> Self {
         Self::new(Kind::Single(single), Some(told))
     }
 
-    pub(super) fn cancelled(told: &'a Cell<u8>) -> Self {
+    pub(super) fn cancelled(told: &'a Cell<Outcome>) -> Self {
         Self::new(Kind::Cancelled, Some(told))
     }
 
-    pub(super) fn after(duration: Duration, told: &'a Cell<u8>) -> Self {
+    pub(super) fn after(duration: Duration, told: &'a Cell<Outcome>) -> Self {
         Self::new(Kind::After(duration), Some(told))
     }
 
@@ -119,24 +118,23 @@ impl<'a> Case<'a> {
 
     /// One try.
     #[inline]
-    pub(super) fn try_now(&self, now: Option<u64>) -> Option<u8> {
+    pub(super) fn try_now(&self, now: Option<u64>) -> Outcome {
+        let done = |is_done| if is_done { Outcome::Done } else { Outcome::Pending };
         match &self.kind {
             // SAFETY: the contract of `Case::port`.
             Kind::Port { port, op, slot, .. } => unsafe { port.try_now(*op, *slot) },
-            Kind::Single(single) => single.try_complete().then_some(outcome::DONE),
-            _ => self.may_be_ready(now).then_some(outcome::DONE),
+            Kind::Single(single) => done(single.try_complete()),
+            _ => done(self.may_be_ready(now)),
         }
     }
 
     /// Completes it if it is ready, and tells its owner.
     pub(super) fn complete(&self, now: Option<u64>) -> bool {
-        let Some(outcome) = self.try_now(now) else { return false };
-        self.tell(outcome);
-        true
+        self.tell(self.try_now(now))
     }
 
     /// The last try of one who does not wait; see [`Port::try_last`].
-    pub(super) fn try_last(&self) -> Option<u8> {
+    pub(super) fn try_last(&self) -> Outcome {
         match &self.kind {
             // SAFETY: the contract of `Case::port`.
             Kind::Port { port, op, slot, .. } => unsafe { port.try_last(*op, *slot) },
@@ -144,11 +142,12 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// It won, with this outcome.
-    pub(super) fn tell(&self, outcome: u8) {
+    /// Tells its owner what became of it. False: nothing yet.
+    pub(super) fn tell(&self, outcome: Outcome) -> bool {
         if let Some(told) = self.told {
             told.set(outcome);
         }
+        outcome != Outcome::Pending
     }
 
     /// As [`Single::is_settled`].

@@ -17,12 +17,12 @@ use std::time::Duration;
 use super::case::Case;
 use super::engine::{self, Candidates, LastCandidates, Patience};
 use super::port::{Op, Port};
-use crate::channel::state::outcome;
 use crate::channel::{
     ReadyTimeoutError, Receiver, RecvError, SelectTimeoutError, SendError, Sender, TryReadyError, TrySelectError,
 };
 use crate::prim::atomic::AtomicU8;
 use crate::time::Instant;
+use crate::wait::node::Outcome;
 use crate::wait::{entry, is_unwinding, park};
 
 /// Operations up to this many are held without allocating.
@@ -77,7 +77,7 @@ struct Trial<'t, 'a> {
     entries: &'t [Option<Entry<'a>>],
     asks: bool,
     slot: *mut (),
-    told: &'t Cell<u8>,
+    told: &'t Cell<Outcome>,
 }
 
 impl Candidates for Trial<'_, '_> {
@@ -96,9 +96,8 @@ impl Candidates for Trial<'_, '_> {
         let Some(entry) = self.entries[index] else { return false };
         let op = if self.asks { entry.op.asked() } else { entry.op };
         // SAFETY: the room is large enough for every operation of the set, and empty; to ask takes none.
-        let Some(outcome) = (unsafe { entry.port.try_now(op, self.slot) }) else { return false };
-        self.told.set(outcome);
-        true
+        self.told.set(unsafe { entry.port.try_now(op, self.slot) });
+        self.told.get() != Outcome::Pending
     }
 }
 
@@ -107,9 +106,8 @@ impl LastCandidates for Trial<'_, '_> {
         let Some(entry) = self.entries[index] else { return false };
         let op = if self.asks { entry.op.asked() } else { entry.op };
         // SAFETY: as in `complete`.
-        let Some(outcome) = (unsafe { entry.port.try_last(op, self.slot) }) else { return false };
-        self.told.set(outcome);
-        true
+        self.told.set(unsafe { entry.port.try_last(op, self.slot) });
+        self.told.get() != Outcome::Pending
     }
 }
 
@@ -263,7 +261,7 @@ impl<'a> Select<'a> {
     }
 
     fn ask(&self, patience: Patience, site: &'static Location<'static>) -> Option<usize> {
-        let told = Cell::new(0);
+        let told = Cell::new(Outcome::Pending);
         self.complete_one(
             Trial { entries: self.entries(), asks: true, slot: ptr::null_mut(), told: &told },
             patience,
@@ -273,15 +271,15 @@ impl<'a> Select<'a> {
 
     #[inline]
     fn run(&self, patience: Patience, site: &'static Location<'static>) -> Option<SelectedOperation<'a>> {
-        let told = Cell::new(0);
+        let told = Cell::new(Outcome::Pending);
         // One of them is filled at most, so one room serves all.
         let mut room = Room::new(self.layout);
         let trial = Trial { entries: self.entries(), asks: false, slot: room.slot(), told: &told };
         let index = self.complete_one(trial, patience, site)?;
         let entry = self.entries()[index].expect("it was completed");
         let stage = match (entry.op, told.get()) {
-            (Op::Recv, outcome::DONE) => Stage::Received,
-            (Op::Reserve, outcome::DONE) => Stage::Reserved,
+            (Op::Recv, Outcome::Done) => Stage::Received,
+            (Op::Reserve, Outcome::Done) => Stage::Reserved,
             _ => Stage::Closed,
         };
         Some(SelectedOperation { port: entry.port, is_recv: entry.op == Op::Recv, index, stage, room })

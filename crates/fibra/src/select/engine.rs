@@ -19,10 +19,10 @@ use super::case::{Case, Kind};
 use super::port::Port;
 use crate::channel::chan::AfterPark;
 use crate::channel::spot::Spot;
-use crate::channel::state::{Peer, outcome};
+use crate::channel::state::Peer;
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
-use crate::wait::node::WaiterRef;
+use crate::wait::node::{Outcome, WaiterRef};
 use crate::wait::park::{self, Ended, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::wake;
@@ -102,7 +102,7 @@ struct Parking<'c, 'a> {
     biased: bool,
     start: usize,
     /// Completed in `publish`: which, how, and whom to set going.
-    won: Cell<Option<(usize, u8)>>,
+    won: Cell<Option<(usize, Outcome)>>,
     peer: Cell<Option<Peer>>,
     /// The waker of that peer, to be called after PARKING.
     waker: AfterPark,
@@ -148,7 +148,8 @@ impl Parking<'_, '_> {
             let index = (self.start + turn) % count;
             if let Kind::Port { port, op, slot, .. } = &self.cases[index].kind
                 // SAFETY: the contract of `Case::port`, and the lock is held.
-                && let Some((outcome, peer)) = unsafe { port.try_held(*op, *slot, me) }
+                && let (outcome, peer) = unsafe { port.try_held(*op, *slot, me) }
+                && outcome != Outcome::Pending
             {
                 self.won.set(Some((index, outcome)));
                 self.peer.set(peer);
@@ -166,8 +167,9 @@ impl Parking<'_, '_> {
             if let Kind::Port { port, op, slot, .. } = &case.kind {
                 case.node().set(waiter, ticket, arm_of(index));
                 case.node().role.set(op.role());
+                case.node().several.set(true);
                 case.node().slot.set(*slot);
-                case.node().outcome.set(0);
+                case.node().outcome.set(Outcome::Pending);
                 // SAFETY: the lock is held; the cases stay where they are until the select is over, which unlinks them.
                 unsafe { port.link_held(*op, case.node(), spot) };
             }
@@ -200,7 +202,7 @@ impl Parking<'_, '_> {
         }
         // Only the one who claimed the wait has written an outcome; some singles write none.
         let many = || self.cases.iter().enumerate().skip(ARM_MANY as usize);
-        let by_outcome = many().find(|(_, case)| case.node().outcome.get() != 0);
+        let by_outcome = many().find(|(_, case)| case.node().outcome.get() != Outcome::Pending);
         let single = || many().find(|(_, case)| matches!(&case.kind, Kind::Single(single) if single.try_complete()));
         by_outcome.or_else(single).expect("somebody completed this wait").0
     }
@@ -251,9 +253,7 @@ impl Candidates for Cases<'_, '_> {
 impl LastCandidates for Cases<'_, '_> {
     fn complete_last(&mut self, index: usize) -> bool {
         let case = &self.0[index];
-        let Some(outcome) = case.try_last() else { return false };
-        case.tell(outcome);
-        true
+        case.tell(case.try_last())
     }
 }
 
@@ -420,7 +420,7 @@ pub(super) fn wait_for(
             Ended::NotParked => match parking.won.get() {
                 Some(won) => won,
                 // A single that looks ready.
-                None => (cases.len(), outcome::RETRY),
+                None => (cases.len(), Outcome::Retry),
             },
             // If it was completed here, that stands; an owner that came before us can only have been cancellation, which comes later.
             Ended::Overtaken(arm) => match parking.won.get() {
@@ -429,7 +429,7 @@ pub(super) fn wait_for(
                     let index = parking.winner(arm);
                     (index, told(&cases[index]))
                 }
-                None => (cases.len(), outcome::RETRY),
+                None => (cases.len(), Outcome::Retry),
             },
             Ended::Completed(arm) => {
                 let index = parking.winner(arm);
@@ -441,14 +441,14 @@ pub(super) fn wait_for(
                 }
                 (index, told(&cases[index]))
             }
-            Ended::TimedOut => (cases.len(), outcome::RETRY),
-            Ended::Cancelled => (watching.expect("`wait` unwinds"), outcome::DONE),
+            Ended::TimedOut => (cases.len(), Outcome::Retry),
+            Ended::Cancelled => (watching.expect("`wait` unwinds"), Outcome::Done),
         };
         if let Some(waker) = parking.waker.take() {
             wake::call(waker);
         }
         if let Some(case) = cases.get(index)
-            && (outcome != outcome::RETRY || is_only_asking(case))
+            && (outcome != Outcome::Retry || is_only_asking(case))
         {
             case.tell(outcome);
             return Some(index);
@@ -465,11 +465,11 @@ pub(super) fn wait_for(
 }
 
 /// What an owner wrote. Most singles write nothing: that they completed the wait is all there is to say, unless it was in vain.
-fn told(case: &Case<'_>) -> u8 {
+fn told(case: &Case<'_>) -> Outcome {
     match (&case.kind, case.node().outcome.get()) {
-        (Kind::Single(_), outcome::CLOSED) => outcome::CLOSED,
-        (Kind::Single(single), _) if !single.is_won() => outcome::RETRY,
-        (Kind::Single(_), _) => outcome::DONE,
+        (Kind::Single(_), Outcome::Closed) => Outcome::Closed,
+        (Kind::Single(single), _) if !single.is_won() => Outcome::Retry,
+        (Kind::Single(_), _) => Outcome::Done,
         (_, told) => told,
     }
 }

@@ -6,16 +6,17 @@ use std::fmt;
 use super::arm::{Arm, sealed};
 use super::case::{Case, Single};
 use crate::scope::JoinHandle;
+use crate::wait::node::Outcome;
 
 /// Waits for a fiber to end; takes nothing. (`select!` then joins it, which does not wait any more.)
 pub struct JoinArm<'a, T> {
     handle: &'a JoinHandle<T>,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 impl<'a, T> JoinArm<'a, T> {
     pub(super) fn new(handle: &'a JoinHandle<T>) -> Self {
-        Self { handle, told: Cell::new(0) }
+        Self { handle, told: Cell::new(Outcome::Pending) }
     }
 }
 

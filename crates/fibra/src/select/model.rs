@@ -9,6 +9,7 @@ use super::case::Case;
 use super::engine::{self, Patience};
 use super::port::Op;
 use crate::channel::{Receiver, RecvError, Sender};
+use crate::wait::node::Outcome;
 
 /// The arms, receives before sends.
 #[derive(Default)]
@@ -40,7 +41,7 @@ impl<'a> Arms<'a> {
 
 /// Waits until a receive is worth a try, like `Select::ready`.
 pub(crate) fn ready(receiver: &Receiver<u32>) {
-    let (chan, told) = (receiver.chan(), Cell::new(0));
+    let (chan, told) = (receiver.chan(), Cell::new(Outcome::Pending));
     // SAFETY: this operation has no slot.
     let case = unsafe { Case::port(chan, chan.hint_word(), Op::ReadyRecv, std::ptr::null_mut(), &told) };
     engine::run(&mut [case], false, Patience::Endless, Location::caller()).expect("it is ready");

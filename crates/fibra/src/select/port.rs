@@ -2,13 +2,13 @@
 
 use std::task::Waker;
 
-use crate::channel::chan::{Chan, Locked, Tried};
+use crate::channel::chan::{Chan, Locked};
 use crate::channel::reason::Side;
 use crate::channel::spot::Spot;
-use crate::channel::state::{Offered, Peer, State, Taken, hint, outcome, role};
+use crate::channel::state::{State, Try, hint};
 use crate::channel::waits::watch_list;
 use crate::prim::atomic::{AtomicU8, Ordering};
-use crate::wait::node::{Node, WaitList, WaiterRef};
+use crate::wait::node::{Node, Outcome, Role, WaitList, WaiterRef};
 
 /// What an arm wants of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,9 +27,6 @@ pub(crate) enum Op {
     Gone(Side),
 }
 
-/// What a try under the lock came to: an outcome, and the peer to set going; or nothing yet.
-pub(crate) type Try = Option<(u8, Option<Peer>)>;
-
 /// See the header. All methods with `held` in their name are called by whoever holds the lock.
 pub(crate) trait Port {
     /// The lock order.
@@ -38,17 +35,17 @@ pub(crate) trait Port {
     fn due(&self) -> Option<u64>;
     fn lock_it(&self);
 
-    /// One try, locked for it; the outcome, if it came to one. The peer has been set going.
+    /// One try, locked for it. The peer has been set going.
     ///
     /// # Safety
     /// `slot` is what the operation needs: room for a value, or a value, of the channel's type.
-    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Option<u8>;
+    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Outcome;
 
     /// The last try of one who does not wait: those of the other side who wait, and could not be met, learn of it.
     ///
     /// # Safety
     /// As [`try_now`](Self::try_now).
-    unsafe fn try_last(&self, op: Op, slot: *mut ()) -> Option<u8>;
+    unsafe fn try_last(&self, op: Op, slot: *mut ()) -> Outcome;
 
     /// One try under the lock that `lock_it` took.
     ///
@@ -89,14 +86,13 @@ pub(crate) trait Port {
 
 impl Op {
     /// The node's role.
-    pub(super) fn role(self) -> u8 {
-        role::IN_SELECT
-            | match self {
-                Op::Recv => role::FILL,
-                Op::Send => role::TAKE,
-                Op::Reserve => role::GRANT,
-                Op::ReadyRecv | Op::ReadySend | Op::Gone(_) => role::OBSERVE,
-            }
+    pub(super) fn role(self) -> Role {
+        match self {
+            Op::Recv => Role::Fill,
+            Op::Send => Role::Take,
+            Op::Reserve => Role::Grant,
+            Op::ReadyRecv | Op::ReadySend | Op::Gone(_) => Role::Observe,
+        }
     }
 
     /// The operation that only asks whether this one is worth a try.
@@ -138,33 +134,21 @@ impl Op {
 /// As [`Port::try_now`].
 #[inline]
 unsafe fn attempt<T>(state: &mut State<T>, op: Op, slot: *mut (), me: Option<WaiterRef>) -> Try {
+    let ready = |is_ready, outcome| (if is_ready { outcome } else { Outcome::Pending }, None);
     match op {
         // SAFETY: the contract: room for a `T`.
-        Op::Recv => match unsafe { state.take(slot.cast(), me) } {
-            Taken::Value(peer) => Some((outcome::DONE, peer)),
-            Taken::Closed => Some((outcome::CLOSED, None)),
-            Taken::Nothing => None,
-        },
+        Op::Recv => unsafe { state.take(slot.cast(), me) },
         Op::Send => loop {
             // SAFETY: the contract: a `T`, which is forgotten by its owner if DONE.
-            return match unsafe { state.offer(slot.cast(), me) } {
-                Offered::Done(peer) => Some((outcome::DONE, peer)),
-                Offered::Closed => Some((outcome::CLOSED, None)),
-                Offered::Full => None,
-                Offered::Grow => {
-                    state.make_room();
-                    continue;
-                }
-            };
+            match unsafe { state.offer(slot.cast(), me) } {
+                (Outcome::Retry, _) => state.make_room(),
+                tried => return tried,
+            }
         },
-        Op::Reserve => match state.reserve(me) {
-            Some(true) => Some((outcome::DONE, None)),
-            None => Some((outcome::CLOSED, None)),
-            Some(false) => None,
-        },
-        Op::ReadyRecv => state.is_ready_to_take(me).then_some((outcome::RETRY, None)),
-        Op::ReadySend => state.is_ready_to_offer(me).then_some((outcome::RETRY, None)),
-        Op::Gone(_) => state.has(op.hint()).then_some((outcome::DONE, None)),
+        Op::Reserve => (state.reserve(me), None),
+        Op::ReadyRecv => ready(state.is_ready_to_take(me), Outcome::Retry),
+        Op::ReadySend => ready(state.is_ready_to_offer(me), Outcome::Retry),
+        Op::Gone(_) => ready(state.has(op.hint()), Outcome::Done),
     }
 }
 
@@ -175,29 +159,16 @@ unsafe fn attempt<T>(state: &mut State<T>, op: Op, slot: *mut (), me: Option<Wai
 unsafe fn last_attempt<T>(state: &mut State<T>, op: Op, slot: *mut ()) -> Try {
     // SAFETY: passed on.
     let tried = unsafe { attempt(state, op, slot, None) };
-    if tried.is_some() {
+    if tried.0 != Outcome::Pending {
         return tried;
     }
     match op {
         Op::Recv | Op::ReadyRecv => state.invite(),
-        Op::Send => {
-            // SAFETY: the contract: a `T`, which is forgotten by its owner if DONE.
-            if let Offered::Done(peer) = unsafe { state.offer_or_leave(slot.cast()) } {
-                return Some((outcome::DONE, peer));
-            }
-        }
+        // SAFETY: the contract: a `T`, which is forgotten by its owner if DONE.
+        Op::Send => return unsafe { state.offer_or_leave(slot.cast()) },
         Op::Reserve | Op::ReadySend | Op::Gone(_) => {}
     }
-    None
-}
-
-/// The outcome of a try, if it came to one.
-fn told(tried: Tried) -> Option<u8> {
-    match tried {
-        Tried::Done => Some(outcome::DONE),
-        Tried::Closed => Some(outcome::CLOSED),
-        Tried::NotNow => None,
-    }
+    tried
 }
 
 impl<T> Port for Chan<T> {
@@ -214,25 +185,25 @@ impl<T> Port for Chan<T> {
     }
 
     #[inline]
-    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Option<u8> {
+    unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Outcome {
         // SAFETY: passed on, both.
         match op {
-            Op::Recv => return told(unsafe { self.try_take(slot.cast()) }),
-            Op::Send => return told(unsafe { self.try_offer(slot.cast()) }),
+            Op::Recv => return unsafe { self.try_take(slot.cast()) },
+            Op::Send => return unsafe { self.try_offer(slot.cast()) },
             _ => {}
         }
         let mut locked = self.lock();
         // SAFETY: passed on.
-        let (outcome, peer) = unsafe { attempt(locked.state(), op, slot, None) }.unzip();
-        locked.unlock_and_go(peer.flatten());
+        let (outcome, peer) = unsafe { attempt(locked.state(), op, slot, None) };
+        locked.unlock_and_go(peer);
         outcome
     }
 
-    unsafe fn try_last(&self, op: Op, slot: *mut ()) -> Option<u8> {
+    unsafe fn try_last(&self, op: Op, slot: *mut ()) -> Outcome {
         let mut locked = self.lock();
         // SAFETY: passed on.
-        let (outcome, peer) = unsafe { last_attempt(locked.state(), op, slot) }.unzip();
-        locked.unlock_and_go(peer.flatten());
+        let (outcome, peer) = unsafe { last_attempt(locked.state(), op, slot) };
+        locked.unlock_and_go(peer);
         outcome
     }
 

@@ -7,18 +7,18 @@ use super::arm::{Arm, sealed};
 use super::case::{Case, Single};
 use crate::sched::scope::ScopeRef;
 use crate::wait::cancel::{CancelReason, Here};
-use crate::wait::node::{Node, WaiterRef};
+use crate::wait::node::{Node, Outcome, WaiterRef};
 use crate::wait::word::{self, Ticket};
 
 /// Taken when this fiber, or a scope around, is cancelled; instead of unwinding.
 #[derive(Debug)]
 pub struct CancelledArm {
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 impl CancelledArm {
     pub(super) fn new() -> Self {
-        Self { told: Cell::new(0) }
+        Self { told: Cell::new(Outcome::Pending) }
     }
 }
 
@@ -41,7 +41,7 @@ impl Arm for CancelledArm {
 #[derive(Debug)]
 pub struct DrainingArm {
     watched: Watched,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 /// A scope in a life: an arm that outlived it would otherwise watch another.
@@ -52,7 +52,7 @@ impl DrainingArm {
     pub(super) fn new() -> Self {
         Self {
             watched: Watched(Here::new().and_then(|here| here.scope()).map(|scope| (scope, scope.life()))),
-            told: Cell::new(0),
+            told: Cell::new(Outcome::Pending),
         }
     }
 }

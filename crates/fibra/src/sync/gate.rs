@@ -27,11 +27,10 @@ use std::panic::Location;
 use std::ptr;
 use std::task::{Context, Poll, Waker};
 
-use crate::channel::state::outcome;
 use crate::prim::bug::seeded_bug;
 use crate::prim::spin::SpinLock;
 use crate::select::case::Single;
-use crate::wait::node::{Node, WaitList, WaiterRef};
+use crate::wait::node::{Node, Outcome, Role, WaitList, WaiterRef};
 use crate::wait::park::{self, Ended, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::task::{Published, TaskWait};
@@ -42,24 +41,23 @@ use crate::wait::word::{ARM_FIRST, Arm, Ticket};
 /// How many are set going between two looks at the queue. (In models few wait, and all of this is to be seen.)
 const ROUND: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
-/// Who waits, as far as serving him goes. Kept in the node's `role`.
+/// Who waits, as far as serving him goes. Told from the node's role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
 pub(crate) enum Who {
     /// A fiber or a thread, for nothing else.
-    Waiter = 0,
+    Waiter,
     /// An arm of a select: it can only be granted, since nobody is there to try again.
-    Arm = 1,
+    Arm,
     /// An async waiter: it can only be called.
-    Task = 2,
+    Task,
 }
 
 impl Who {
     fn of(node: &Node) -> Self {
         match node.role.get() {
-            0 => Self::Waiter,
-            1 => Self::Arm,
-            _ => Self::Task,
+            Role::Grant => Self::Arm,
+            Role::Notify => Self::Task,
+            _ => Self::Waiter,
         }
     }
 }
@@ -152,10 +150,10 @@ pub(crate) enum Waited {
 
 impl Waited {
     /// What was noted in the node of a wait that was completed.
-    fn of(noted: u8) -> Self {
+    fn of(noted: Outcome) -> Self {
         match noted {
-            outcome::DONE => Self::Granted,
-            outcome::CLOSED => Self::Refused,
+            Outcome::Done => Self::Granted,
+            Outcome::Closed => Self::Refused,
             _ => Self::Called,
         }
     }
@@ -303,10 +301,10 @@ impl<R: Rules> Gate<R> {
                 continue;
             };
             node.outcome.set(match served {
-                Served::Granted => outcome::DONE,
-                Served::Refused if seeded_bug("gate_refused_as_granted") => outcome::DONE,
-                Served::Refused => outcome::CLOSED,
-                Served::Called | Served::NotYet => outcome::RETRY,
+                Served::Granted => Outcome::Done,
+                Served::Refused if seeded_bug("gate_refused_as_granted") => Outcome::Done,
+                Served::Refused => Outcome::Closed,
+                Served::Called | Served::NotYet => Outcome::Retry,
             });
             round.claimed[round.count] = Some(claimed);
             round.count += 1;
@@ -333,7 +331,7 @@ impl<R: Rules> Gate<R> {
             && if takes { self.rules.grant(want) } else { self.rules.is_grantable(want) };
         if had || refused {
             if takes {
-                node.outcome.set(if had { outcome::DONE } else { outcome::CLOSED });
+                node.outcome.set(if had { Outcome::Done } else { Outcome::Closed });
             }
             if queue.is_empty() {
                 self.rules.set_waiting(false);
@@ -344,7 +342,7 @@ impl<R: Rules> Gate<R> {
             self.rules.set_waiting(true);
         }
         node.slot.set(ptr::without_provenance_mut(self.rules.enlist(want)));
-        node.outcome.set(0);
+        node.outcome.set(Outcome::Pending);
         // SAFETY: under the lock; whoever waits leaves the node where it is until it is unlinked.
         unsafe {
             match queue.front() {
@@ -435,7 +433,11 @@ impl<R: Rules, F: Fn()> Waitable for GateWait<'_, R, F> {
 
 fn prepare(node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm, who: Who, want: usize) {
     node.set(waiter, ticket, arm);
-    node.role.set(who as u8);
+    node.role.set(match who {
+        Who::Waiter => Role::Either,
+        Who::Arm => Role::Grant,
+        Who::Task => Role::Notify,
+    });
     node.slot.set(ptr::without_provenance_mut(want));
 }
 
@@ -479,7 +481,7 @@ impl GateTask {
             let published = self.0.publish(cx.waker(), |node, waiter, ticket| {
                 prepare(node, waiter, ticket, ARM_FIRST, Who::Task, want);
                 let linked = gate.queue.with(|queue| gate.enter(queue, node, called, true));
-                had = !linked && node.outcome.get() == outcome::DONE;
+                had = !linked && node.outcome.get() == Outcome::Done;
                 linked
             });
             if published != Published::Refused {

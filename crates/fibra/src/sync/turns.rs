@@ -15,6 +15,7 @@ use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
+use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
 
 const WAITING: u64 = 1;
@@ -160,7 +161,7 @@ impl Turns {
 
     pub(super) fn arm(&self) -> TurnArm<'_> {
         let want = self.state().turn.into();
-        TurnArm { single: GateArm { gate: &self.gate, want }, told: Cell::new(0) }
+        TurnArm { single: GateArm { gate: &self.gate, want }, told: Cell::new(Outcome::Pending) }
     }
 }
 
@@ -246,7 +247,7 @@ impl fmt::Debug for TurnFuture<'_> {
 /// [`WaitGroup::waiting`](super::WaitGroup::waiting).
 pub struct TurnArm<'a> {
     single: GateArm<'a, TurnRules>,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 impl sealed::Sealed for TurnArm<'_> {

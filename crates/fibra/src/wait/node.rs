@@ -98,8 +98,43 @@ impl WaiterRef {
     }
 }
 
-/// One entry in one object's list: "this wait, and which arm of it you are". What `slot`, `role` and `outcome` mean is the
-/// object's: where a value is put or taken, what the waiter wants, and what became of it (written between claim and release).
+/// What a waiter wants of the object in whose list its node is, and with it what completing its wait means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// What it asks for, or a call to try for itself.
+    Either,
+    /// A value, into the slot.
+    Fill,
+    /// To be rid of the value in the slot.
+    Take,
+    /// To be given what it asks for (a place, a lock), and no mere call: nothing there could try again.
+    Grant,
+    /// To be called: an async waiter. Nothing moves; it looks again when it is polled, or passes the call on when it is dropped.
+    Notify,
+    /// To know. Nothing moves, and nothing is owed.
+    Observe,
+}
+
+/// How an operation ended, or that it has not: what each try answers, and what the one who completes a wait notes in its node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Outcome {
+    /// Nothing came of it yet.
+    Pending,
+    /// What it was for has happened: the value moved, the place is reserved, the other side is gone.
+    Done,
+    /// It cannot happen any more, and nothing moved: the channel is closed.
+    Closed,
+    /// Nothing moved: try again, it may work now.
+    Retry,
+    /// For a future that waits for a place: a receiver looked for a value; see `State::invite` of a channel.
+    Invited,
+    /// Time was up first, and nothing moved.
+    TimedOut,
+}
+
+/// One entry in one object's list: "this wait, and which arm of it you are". What `slot` means is the object's: where a
+/// value is put or taken, or what is asked for. `outcome` is written between claim and release.
 #[derive(Debug)]
 pub(crate) struct Node {
     prev: Cell<*const Node>,
@@ -111,8 +146,10 @@ pub(crate) struct Node {
     rank: Cell<u32>,
     linked: Cell<bool>,
     arm: Cell<Arm>,
-    pub(crate) role: Cell<u8>,
-    pub(crate) outcome: Cell<u8>,
+    /// One of several arms: it is set going behind what is ready, where a partner that waits for nothing else runs next.
+    pub(crate) several: Cell<bool>,
+    pub(crate) role: Cell<Role>,
+    pub(crate) outcome: Cell<Outcome>,
 }
 
 impl Node {
@@ -126,12 +163,19 @@ impl Node {
             rank: Cell::new(0),
             linked: Cell::new(false),
             arm: Cell::new(0),
-            role: Cell::new(0),
-            outcome: Cell::new(0),
+            several: Cell::new(false),
+            role: Cell::new(Role::Either),
+            outcome: Cell::new(Outcome::Pending),
         }
     }
 
-    /// Says for which wait this node stands. Called under the object's lock, before linking.
+    /// One for a waiter that wants this, with this slot.
+    #[inline(always)]
+    pub(crate) const fn wanting(role: Role, slot: *mut ()) -> Self {
+        Self { role: Cell::new(role), slot: Cell::new(slot), ..Self::new() }
+    }
+
+    /// Says for which wait this node stands. Called before linking.
     #[inline(always)]
     pub(crate) fn set(&self, waiter: WaiterRef, ticket: Ticket, arm: Arm) {
         self.waiter.set(Some(waiter));

@@ -5,12 +5,11 @@ use std::fmt;
 use std::panic::Location;
 
 use super::{Mutex, MutexGuard};
-use crate::channel::state::outcome;
 use crate::select::case::{Case, Single};
 use crate::select::{Arm, sealed};
 use crate::sync::gate::GateArm;
 use crate::sync::owner::{self, SOMEBODY};
-use crate::wait::node::{Node, WaiterRef};
+use crate::wait::node::{Node, Outcome, WaiterRef};
 use crate::wait::word::{Arm as ArmNumber, Ticket};
 use std::task::Waker;
 
@@ -18,7 +17,7 @@ use std::task::Waker;
 pub struct LockArm<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
     wants: Wants<'a>,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
     site: &'static Location<'static>,
 }
 
@@ -60,14 +59,14 @@ impl<T: ?Sized> Mutex<T> {
     /// ```
     #[track_caller]
     pub fn locking(&self) -> LockArm<'_, T> {
-        LockArm { mutex: self, wants: Wants(&self.raw), told: Cell::new(0), site: Location::caller() }
+        LockArm { mutex: self, wants: Wants(&self.raw), told: Cell::new(Outcome::Pending), site: Location::caller() }
     }
 }
 
 impl<T: ?Sized> LockArm<'_, T> {
     /// Forgets whether it has won. True: it had, and the lock is held for it.
     fn take(&self) -> bool {
-        self.told.replace(0) == outcome::DONE
+        self.told.replace(Outcome::Pending) == Outcome::Done
     }
 }
 

@@ -6,11 +6,11 @@ use std::fmt;
 use super::guard::{RwLockReadGuard, RwLockWriteGuard};
 use super::raw::{RwRules, want};
 use super::{RwLock, raw};
-use crate::channel::state::outcome;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
 use crate::sync::gate::GateArm;
 use crate::sync::owner;
+use crate::wait::node::Outcome;
 
 macro_rules! arm {
     ($(#[$doc:meta])* $arm:ident, $guard:ident, $want:expr, $end:ident, $noted:expr) => {
@@ -18,17 +18,17 @@ macro_rules! arm {
         pub struct $arm<'a, T: ?Sized> {
             lock: &'a RwLock<T>,
             single: GateArm<'a, RwRules>,
-            told: Cell<u8>,
+            told: Cell<Outcome>,
         }
 
         impl<'a, T: ?Sized> $arm<'a, T> {
             pub(super) fn new(lock: &'a RwLock<T>) -> Self {
-                Self { lock, single: GateArm { gate: lock.raw.gate(), want: $want }, told: Cell::new(0) }
+                Self { lock, single: GateArm { gate: lock.raw.gate(), want: $want }, told: Cell::new(Outcome::Pending) }
             }
 
             /// Lets go of what was won and not asked for.
             fn clear(&self) {
-                if self.told.replace(0) == outcome::DONE {
+                if self.told.replace(Outcome::Pending) == Outcome::Done {
                     self.lock.raw.$end();
                 }
             }
@@ -46,7 +46,7 @@ macro_rules! arm {
             type Output = $guard<'a, T>;
 
             fn finish(&mut self) -> Self::Output {
-                assert_eq!(self.told.replace(0), outcome::DONE, "fibra: the result of an arm that did not win");
+                assert_eq!(self.told.replace(Outcome::Pending), Outcome::Done, "fibra: the result of an arm that did not win");
                 let noted: fn(&raw::RawRwLock) = $noted;
                 noted(&self.lock.raw);
                 $guard::new(self.lock)

@@ -6,11 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use super::{AcquireError, Permit, Permits, Semaphore};
-use crate::channel::state::outcome;
 use crate::select::case::{Case, Single};
 use crate::select::{Arm, sealed};
 use crate::sync::gate::{GateArm, GateTask};
-use crate::wait::node::{Node, WaiterRef};
+use crate::wait::node::{Node, Outcome, WaiterRef};
 use crate::wait::word::{Arm as ArmNumber, Ticket};
 
 /// The future of [`Semaphore::acquire_async`].
@@ -66,7 +65,7 @@ impl fmt::Debug for AcquireFuture<'_> {
 /// Acquiring, as an arm; see [`Semaphore::acquiring`].
 pub struct AcquireArm<'a> {
     wants: Wants<'a>,
-    told: Cell<u8>,
+    told: Cell<Outcome>,
 }
 
 /// What the engine sees of it.
@@ -94,13 +93,13 @@ impl Single for Wants<'_> {
 impl<'a> AcquireArm<'a> {
     pub(super) fn new(semaphore: &'a Semaphore, count: usize) -> Self {
         let arm = GateArm { gate: &semaphore.gate, want: count };
-        Self { wants: Wants { semaphore, arm, refused: Cell::new(false) }, told: Cell::new(0) }
+        Self { wants: Wants { semaphore, arm, refused: Cell::new(false) }, told: Cell::new(Outcome::Pending) }
     }
 
     /// Forgets whether it has won. `Some(true)`: it had, and the permits are taken for it; `Some(false)`: it had, in vain.
     fn take(&self) -> Option<bool> {
-        let (told, refused) = (self.told.replace(0), self.wants.refused.take());
-        (told != 0).then_some(told == outcome::DONE && !refused)
+        let (told, refused) = (self.told.replace(Outcome::Pending), self.wants.refused.take());
+        (told != Outcome::Pending).then_some(told == Outcome::Done && !refused)
     }
 
     /// Gives back what was won and not asked for.
