@@ -8,7 +8,7 @@
 //! send ─▶ entry ─▶ hints: room or a receiver? ─▶ lock ─▶ easy? push, unlock               buffered
 //!          │no       │no                          │busy   │no
 //!          ▼         ▼                            ▼       ▼
-//!       entered   waits::send               contended   meet: a FILL is first? unlink, claim, copy, unlock, go      rendezvous
+//!       entered   waits::send               contended   meet: a FILL is first? claim, unlink, copy, unlock, go      rendezvous
 //!                                                         │no
 //!                                                         ▼
 //!                                                       send_locked: State::offer, or wait
@@ -27,7 +27,7 @@ use super::waits;
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 use crate::wait::node::{Node, Outcome, Role};
-use crate::wait::{entry, park, wake};
+use crate::wait::{entry, park};
 
 /// Where a blocking call was made.
 type Site = &'static Location<'static>;
@@ -92,9 +92,7 @@ impl<T> Chan<T> {
             // SAFETY: passed on.
             return unsafe { self.send_locked(value, site) };
         }
-        // SAFETY: the first node, and the lock is held.
-        let others = unsafe { receivers.remove_front(node) };
-        let Some(peer) = Peer::claim(node, Outcome::Done) else {
+        let Some(peer) = Peer::claim_parked(node, Outcome::Done) else {
             if seeded_bug("channel_send_unclaimed") {
                 // SAFETY: none: the bug.
                 unsafe { node.slot.get().cast::<T>().write(value) };
@@ -104,6 +102,8 @@ impl<T> Chan<T> {
             // SAFETY: passed on.
             return unsafe { self.send_locked(value, site) };
         };
+        // SAFETY: the first node, and the lock is held.
+        let others = unsafe { receivers.remove_front(node) };
         // SAFETY: the slot of a FILL that we claimed is room for a value.
         unsafe { node.slot.get().cast::<T>().write(value) };
         if !others || seeded_bug("channel_forgets_others") {
@@ -111,7 +111,7 @@ impl<T> Chan<T> {
             self.hints.store(hints & !hint::SEND, Ordering::Relaxed);
         }
         self.unlock_raw();
-        peer.set_going();
+        peer.go_parked();
         Ok(())
     }
 
@@ -213,9 +213,7 @@ impl<T> Chan<T> {
             // SAFETY: passed on.
             return unsafe { self.recv_locked(site) };
         }
-        // SAFETY: the first node, and the lock is held.
-        let others = unsafe { senders.remove_front(node) };
-        let Some(peer) = Peer::claim(node, Outcome::Done) else {
+        let Some(peer) = Peer::claim_parked(node, Outcome::Done) else {
             if seeded_bug("channel_recv_unclaimed") {
                 self.unlock_raw();
                 // SAFETY: none: the bug.
@@ -224,6 +222,8 @@ impl<T> Chan<T> {
             // SAFETY: passed on.
             return unsafe { self.recv_locked(site) };
         };
+        // SAFETY: the first node, and the lock is held.
+        let others = unsafe { senders.remove_front(node) };
         // SAFETY: the slot of a TAKE that we claimed holds a value, which is ours now.
         let value = unsafe { node.slot.get().cast::<T>().read() };
         if !others || seeded_bug("channel_forgets_others") {
@@ -231,7 +231,7 @@ impl<T> Chan<T> {
             self.hints.store(hints & !hint::RECV, Ordering::Relaxed);
         }
         self.unlock_raw();
-        peer.set_going();
+        peer.go_parked();
         Ok(value)
     }
 
@@ -369,15 +369,5 @@ impl<T> Chan<T> {
     fn unlock_raw(&self) {
         self.lock.unlock();
         order::leave();
-    }
-}
-
-impl Peer {
-    /// Sets it going, and calls the waker of a future: where no lock is held and user code may run.
-    #[inline(always)]
-    fn set_going(self) {
-        if let Some(waker) = self.go() {
-            wake::call(waker);
-        }
     }
 }

@@ -70,6 +70,35 @@ impl Peer {
         Some(Self(claimed.marked(node.several.get())))
     }
 
+    /// The same by one compare-exchange, for a fiber that is parked, as most are. `None`: it is none; nothing was changed. (In a model it is a
+    /// thread that waits: there this is [`claim`](Self::claim).)
+    #[inline(always)]
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn claim_parked(node: &Node, outcome: Outcome) -> Option<Self> {
+        let (waiter, ticket, arm) = node.target();
+        let claimed = Claimed::of_parked(waiter, ticket, arm)?;
+        node.outcome.set(outcome);
+        Some(Self(claimed.marked(node.several.get())))
+    }
+    #[cfg(any(loom, shuttle))]
+    pub(super) fn claim_parked(node: &Node, outcome: Outcome) -> Option<Self> {
+        Self::claim(node, outcome)
+    }
+
+    /// Sets it going, if [`claim_parked`](Self::claim_parked) claimed it: where no lock is held and user code may run.
+    #[inline(always)]
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn go_parked(self) {
+        let place = self.place();
+        wake::go_parked(self.0, place);
+    }
+    #[cfg(any(loom, shuttle))]
+    pub(super) fn go_parked(self) {
+        if let Some(waker) = self.go() {
+            wake::call(waker);
+        }
+    }
+
     /// One of several arms wakes behind what is ready; the partner of a hand-over runs next.
     #[inline(always)]
     fn place(&self) -> Place {

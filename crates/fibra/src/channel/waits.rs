@@ -7,32 +7,31 @@ use std::cell::Cell;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::Location;
 use std::ptr;
+use std::task::Waker;
 
-use super::chan::{AfterPark, Chan};
+use super::chan::{Chan, Locked};
 use super::reason::Side;
 use super::spot::Spot;
-use super::state::{State, hint};
+use super::state::{State, Try, hint};
 use crate::wait::node::{Node, Outcome, Role, WaitList, WaiterRef};
 use crate::wait::park::{Ended, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
 use crate::wait::wake;
-use crate::wait::word::{ARM_FIRST, Ticket};
+use crate::wait::word::Ticket;
 
-/// What the waits have in common.
+/// What the waits have in common. Nothing of it is written before it is needed: a wait is begun often, and its parts are written once.
 struct Common<'a, T> {
     chan: &'a Chan<T>,
-    node: Node,
-    /// Set by a `publish` that did not park.
-    verdict: Cell<Outcome>,
-    /// Likewise. Taken by [`conclude`](Self::conclude), so there is none to be dropped.
-    waker: ManuallyDrop<AfterPark>,
+    /// Made by `publish`, before anything else.
+    node: Cell<MaybeUninit<Node>>,
+    /// Given by a `publish` that did not park: how it ended, and the waker of the peer whose wait it completed.
+    answer: Cell<MaybeUninit<(Outcome, Option<Waker>)>>,
 }
 
 impl<'a, T> Common<'a, T> {
     #[inline(always)]
-    fn new(chan: &'a Chan<T>, role: Role, slot: *mut ()) -> Self {
-        let (verdict, waker) = (Cell::new(Outcome::Pending), ManuallyDrop::new(Cell::new(None)));
-        Self { chan, node: Node::wanting(role, slot), verdict, waker }
+    fn new(chan: &'a Chan<T>) -> Self {
+        Self { chan, node: Cell::new(MaybeUninit::uninit()), answer: Cell::new(MaybeUninit::uninit()) }
     }
 
     /// One wait, from publishing to its outcome.
@@ -45,26 +44,69 @@ impl<'a, T> Common<'a, T> {
         site: &'static Location<'static>,
     ) -> Outcome {
         match wait(waitable, Wait { reason, object: self.chan.id(), site, deadline }) {
-            Ended::Completed(_) => self.node.outcome.get(),
+            // SAFETY: it was published.
+            Ended::Completed(_) => unsafe { self.node() }.outcome.get(),
             Ended::TimedOut => Outcome::TimedOut,
-            Ended::NotParked | Ended::Overtaken(_) => self.conclude(),
+            // SAFETY: `publish` said that there is nothing to wait for, and gave its answer.
+            Ended::NotParked | Ended::Overtaken(_) => unsafe { self.conclude() },
             Ended::Cancelled => unreachable!("`wait` unwinds"),
         }
     }
 
-    /// What a `publish` that did not park came to, after PARKING.
+    /// The answer of a `publish` that did not park, after PARKING.
+    ///
+    /// # Safety
+    /// It was given, and is taken once.
     #[cold]
     #[inline(never)]
-    fn conclude(&self) -> Outcome {
-        if let Some(waker) = self.waker.take() {
+    unsafe fn conclude(&self) -> Outcome {
+        // SAFETY: the contract.
+        let (outcome, waker) = unsafe { self.answer.replace(MaybeUninit::uninit()).assume_init() };
+        if let Some(waker) = waker {
             wake::call(waker);
         }
-        self.verdict.get()
+        outcome
     }
 
+    /// Makes the node of this wait.
     #[inline(always)]
-    fn prepare(&self, waiter: WaiterRef, ticket: Ticket) {
-        self.node.set(waiter, ticket, ARM_FIRST);
+    fn prepare(&self, waiter: WaiterRef, ticket: Ticket, role: Role, slot: *mut ()) -> &Node {
+        self.node.set(MaybeUninit::new(Node::of_wait(waiter, ticket, role, slot)));
+        // SAFETY: just made.
+        unsafe { self.node() }
+    }
+
+    /// # Safety
+    /// It was made.
+    #[inline(always)]
+    unsafe fn node(&self) -> &Node {
+        // SAFETY: the contract; it is written once, before any reference to it is there.
+        unsafe { (*self.node.as_ptr()).assume_init_ref() }
+    }
+
+    /// `publish`, after a look under the lock: if nothing came of it, `link` links the node and the caller parks.
+    ///
+    /// # Safety
+    /// The node was made.
+    #[inline(always)]
+    unsafe fn publish(&self, mut locked: Locked<'_, T>, tried: Try, link: impl FnOnce(&mut State<T>, &Node)) -> bool {
+        let (outcome, peer) = tried;
+        let parks = outcome == Outcome::Pending;
+        if parks {
+            // SAFETY: the contract.
+            link(locked.state(), unsafe { self.node() });
+        }
+        let waker = locked.unlock_parking(peer);
+        if !parks {
+            self.answer.set(MaybeUninit::new((outcome, waker)));
+        }
+        parks
+    }
+
+    /// Takes the node out of the list it was linked in.
+    fn unlink(&self, list: fn(&State<T>) -> &WaitList) {
+        // SAFETY: asked of a wait that was published.
+        self.chan.unlink(list, unsafe { self.node() }, false);
     }
 }
 
@@ -88,7 +130,7 @@ pub(super) unsafe fn send<T>(
     deadline: Option<u64>,
     site: &'static Location<'static>,
 ) -> Outcome {
-    let wait = SendWait { common: Common::new(chan, Role::Take, value.cast()), value };
+    let wait = SendWait { common: Common::new(chan), value };
     let ended = wait.common.wait(&wait, WaitReason::ChannelSend, deadline, site);
     // From here on nothing unwinds: the value is not dropped with the wait.
     std::mem::forget(wait);
@@ -102,9 +144,8 @@ impl<T> SendWait<'_, T> {
     /// The lock is held; it is free afterwards.
     #[inline(never)]
     unsafe fn publish_locked(&self, waiter: WaiterRef) -> bool {
-        let Common { chan, node, verdict, waker } = &self.common;
         // SAFETY: the lock is held, and given up with the guard.
-        let mut locked = unsafe { chan.held() };
+        let mut locked = unsafe { self.common.chan.held() };
         // SAFETY: the value is ours, and the channel's if DONE.
         let mut tried = unsafe { locked.state().offer(self.value, Some(waiter)) };
         if tried.0 == Outcome::Retry {
@@ -113,14 +154,8 @@ impl<T> SendWait<'_, T> {
             // SAFETY: as above.
             tried = unsafe { locked.state().offer(self.value, Some(waiter)) };
         }
-        let parks = tried.0 == Outcome::Pending;
-        if parks {
-            // SAFETY: under the lock; the node stays on this stack until it is unlinked.
-            unsafe { locked.state().link_sender(node, Spot::Back) };
-        }
-        verdict.set(tried.0);
-        waker.set(locked.unlock_parking(tried.1));
-        parks
+        // SAFETY: under the lock; the node was made, and stays on this stack until it is unlinked.
+        unsafe { self.common.publish(locked, tried, |state, node| state.link_sender(node, Spot::Back)) }
     }
 }
 
@@ -134,15 +169,15 @@ impl<T> Drop for SendWait<'_, T> {
 impl<T> Waitable for SendWait<'_, T> {
     #[inline(always)]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        let Common { chan, node, .. } = &self.common;
-        self.common.prepare(waiter, ticket);
+        let chan = self.common.chan;
+        let node = self.common.prepare(waiter, ticket, Role::Take, self.value.cast());
         chan.lock_raw();
         // SAFETY: the lock is held; the node stays on this stack until it is unlinked.
         unsafe { chan.link_plainly(true, node) || self.publish_locked(waiter) }
     }
 
     fn unpublish(&self) {
-        self.common.chan.unlink(|state| &state.senders, &self.common.node, false);
+        self.common.unlink(|state| &state.senders);
     }
 }
 
@@ -164,7 +199,7 @@ pub(super) unsafe fn recv_once<T>(
     deadline: Option<u64>,
     site: &'static Location<'static>,
 ) -> Outcome {
-    let wait = RecvWait { common: Common::new(chan, Role::Fill, slot.cast()), slot };
+    let wait = RecvWait { common: Common::new(chan), slot };
     wait.common.wait(&wait, WaitReason::ChannelRecv, deadline, site)
 }
 
@@ -215,34 +250,27 @@ impl<T> RecvWait<'_, T> {
     /// The lock is held; it is free afterwards.
     #[inline(never)]
     unsafe fn publish_locked(&self, waiter: WaiterRef) -> bool {
-        let Common { chan, node, verdict, waker } = &self.common;
         // SAFETY: the lock is held, and given up with the guard.
-        let mut locked = unsafe { chan.held() };
+        let mut locked = unsafe { self.common.chan.held() };
         // SAFETY: the slot is ours, and empty.
         let tried = unsafe { locked.state().take(self.slot, Some(waiter)) };
-        let parks = tried.0 == Outcome::Pending;
-        if parks {
-            // SAFETY: under the lock; the node stays on this stack until it is unlinked.
-            unsafe { locked.state().link_receiver(node, Spot::Back) };
-        }
-        verdict.set(tried.0);
-        waker.set(locked.unlock_parking(tried.1));
-        parks
+        // SAFETY: under the lock; the node was made, and stays on this stack until it is unlinked.
+        unsafe { self.common.publish(locked, tried, |state, node| state.link_receiver(node, Spot::Back)) }
     }
 }
 
 impl<T> Waitable for RecvWait<'_, T> {
     #[inline(always)]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        let Common { chan, node, .. } = &self.common;
-        self.common.prepare(waiter, ticket);
+        let chan = self.common.chan;
+        let node = self.common.prepare(waiter, ticket, Role::Fill, self.slot.cast());
         chan.lock_raw();
         // SAFETY: the lock is held; the node stays on this stack until it is unlinked.
         unsafe { chan.link_plainly(false, node) || self.publish_locked(waiter) }
     }
 
     fn unpublish(&self) {
-        self.common.chan.unlink(|state| &state.receivers, &self.common.node, false);
+        self.common.unlink(|state| &state.receivers);
     }
 }
 
@@ -252,27 +280,21 @@ struct ReserveWait<'a, T>(Common<'a, T>);
 
 /// Reserves a place, waiting if need be.
 pub(super) fn reserve<T>(chan: &Chan<T>, deadline: Option<u64>, site: &'static Location<'static>) -> Outcome {
-    let wait = ReserveWait(Common::new(chan, Role::Grant, ptr::null_mut()));
+    let wait = ReserveWait(Common::new(chan));
     wait.0.wait(&wait, WaitReason::ChannelReserve, deadline, site)
 }
 
 impl<T> Waitable for ReserveWait<'_, T> {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        let Common { chan, node, verdict, .. } = &self.0;
-        let mut locked = chan.lock();
-        verdict.set(locked.state().reserve(Some(waiter)));
-        let parks = verdict.get() == Outcome::Pending;
-        if parks {
-            self.0.prepare(waiter, ticket);
-            // SAFETY: under the lock; the node stays on this stack until it is unlinked.
-            unsafe { locked.state().link_sender(node, Spot::Back) };
-        }
-        let _nobody = locked.unlock_parking(None);
-        parks
+        self.0.prepare(waiter, ticket, Role::Grant, ptr::null_mut());
+        let mut locked = self.0.chan.lock();
+        let reserved = locked.state().reserve(Some(waiter));
+        // SAFETY: under the lock; the node was made, and stays on this stack until it is unlinked.
+        unsafe { self.0.publish(locked, (reserved, None), |state, node| state.link_sender(node, Spot::Back)) }
     }
 
     fn unpublish(&self) {
-        self.0.chan.unlink(|state| &state.senders, &self.0.node, false);
+        self.0.unlink(|state| &state.senders);
     }
 }
 
@@ -293,27 +315,22 @@ struct GoneWait<'a, T> {
 
 /// Waits until `side` is gone. False: time was up.
 pub(super) fn gone<T>(chan: &Chan<T>, side: Side, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
-    let wait = GoneWait { common: Common::new(chan, Role::Observe, ptr::null_mut()), side };
+    let wait = GoneWait { common: Common::new(chan), side };
     wait.common.wait(&wait, WaitReason::ChannelClosed, deadline, site) != Outcome::TimedOut
 }
 
 impl<T> Waitable for GoneWait<'_, T> {
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+        self.common.prepare(waiter, ticket, Role::Observe, ptr::null_mut());
         let (list, gone) = watch_list(self.side);
         let mut locked = self.common.chan.lock();
-        let state = locked.state();
-        let parks = state.always & gone == 0;
-        if parks {
-            self.common.prepare(waiter, ticket);
-            // SAFETY: under the lock; the node stays on this stack until it is unlinked.
-            unsafe { list(state).push_back(&self.common.node) };
-        }
-        let _nobody = locked.unlock_parking(None);
-        parks
+        let outcome = if locked.state().has(gone) { Outcome::Done } else { Outcome::Pending };
+        // SAFETY: under the lock; the node was made, and stays on this stack until it is unlinked.
+        unsafe { self.common.publish(locked, (outcome, None), |state, node| list(state).push_back(node)) }
     }
 
     fn unpublish(&self) {
-        self.common.chan.unlink(watch_list(self.side).0, &self.common.node, false);
+        self.common.unlink(watch_list(self.side).0);
     }
 }
 

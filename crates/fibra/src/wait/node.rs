@@ -12,7 +12,7 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use super::word::{Arm, Ticket, Word};
+use super::word::{ARM_FIRST, Arm, Ticket, Word};
 use crate::prim::atomic::AtomicU32;
 
 /// What kind of thing waits: decides how it is set going again.
@@ -169,10 +169,17 @@ impl Node {
         }
     }
 
-    /// One for a waiter that wants this, with this slot.
+    /// The node of a wait with one arm.
     #[inline(always)]
-    pub(crate) const fn wanting(role: Role, slot: *mut ()) -> Self {
-        Self { role: Cell::new(role), slot: Cell::new(slot), ..Self::new() }
+    pub(crate) const fn of_wait(waiter: WaiterRef, ticket: Ticket, role: Role, slot: *mut ()) -> Self {
+        Self {
+            waiter: Cell::new(Some(waiter)),
+            ticket: Cell::new(ticket),
+            arm: Cell::new(ARM_FIRST),
+            role: Cell::new(role),
+            slot: Cell::new(slot),
+            ..Self::new()
+        }
     }
 
     /// Says for which wait this node stands. Called before linking.

@@ -24,6 +24,13 @@ pub(crate) fn go(claimed: Claimed, place: Place) -> Option<Waker> {
     claimed.go_with(|fiber| enqueue(Frame::from_waiter(fiber), place))
 }
 
+/// The same for a fiber that [`Claimed::of_parked`] claimed.
+#[inline(always)]
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn go_parked(claimed: Claimed, place: Place) {
+    enqueue(Frame::from_waiter(claimed.into_fiber()), place);
+}
+
 /// Models have threads and tasks, and no queues.
 #[cfg(any(loom, shuttle))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

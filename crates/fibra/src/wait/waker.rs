@@ -171,6 +171,20 @@ impl Claimed {
     /// Claims the wait named by (waiter, ticket) as `arm`. `None`: somebody else has completed it.
     #[inline(always)]
     pub(crate) fn of(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
+        Self::of_parked(waiter, ticket, arm).or_else(|| Self::of_any(waiter, ticket, arm))
+    }
+
+    /// [`of`](Self::of) by one compare-exchange, if a fiber waits and is parked. `None`: the wait may be claimed all the same.
+    #[inline(always)]
+    pub(crate) fn of_parked(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
+        let claimed = waiter.get().kind() == Kind::Fiber && waiter.get().word.claim_parked(ticket, arm);
+        claimed.then(|| Self(waiter.as_ptr()))
+    }
+
+    /// [`of`](Self::of), whoever waits and whatever it does at the moment.
+    #[cold]
+    #[inline(never)]
+    fn of_any(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
         let claimed = Self(waiter.as_ptr());
         match waiter.get().word.claim(ticket, arm, waiter.get().kind() == Kind::Fiber) {
             Claim::Lost => None,
@@ -195,15 +209,40 @@ impl Claimed {
     #[must_use]
     #[inline(always)]
     pub(crate) fn go_with(self, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
+        let waiter = self.waiter();
+        if self.0.addr().get() & HELD == 0 {
+            // (Only fibers are claimed without it.)
+            enqueue(waiter);
+            return None;
+        }
+        Self::release(waiter, enqueue)
+    }
+
+    /// The waiter, without the marks.
+    #[inline(always)]
+    fn waiter(&self) -> WaiterRef {
         let waiter =
             self.0.map_addr(|at| NonZero::new(at.get() & !(HELD | MARKED)).expect("a waiter is not at address zero"));
-        // SAFETY: the waiter that was claimed, without the marks.
-        let waiter = unsafe { WaiterRef::new(waiter) };
-        let held = self.0.addr().get() & HELD != 0;
+        // SAFETY: the waiter that was claimed.
+        unsafe { WaiterRef::new(waiter) }
+    }
+
+    /// The fiber that [`of_parked`](Self::of_parked) claimed, to be enqueued, once.
+    #[inline(always)]
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn into_fiber(self) -> WaiterRef {
+        debug_assert!(self.0.addr().get() & HELD == 0, "claimed while it was parked, so there is nothing to release");
+        self.waiter()
+    }
+
+    /// [`go_with`](Self::go_with) if the claim has to be released first.
+    #[cold]
+    #[inline(never)]
+    fn release(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
         let late = seeded_bug("waker_after_release");
         // If the waiter has not parked yet (`Deferred`), it needs no call, and one does no harm.
-        let waker = if held && !late { take_waker(waiter) } else { None };
-        if held && waiter.get().word.release() == Release::Deferred {
+        let waker = if late { None } else { take_waker(waiter) };
+        if waiter.get().word.release() == Release::Deferred {
             return waker;
         }
         match waiter.get().kind() {

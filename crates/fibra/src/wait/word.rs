@@ -504,6 +504,16 @@ impl Word {
         }
     }
 
+    /// [`claim`](Self::claim) of a fiber that is PARKED, in a wait that cancellation may end: by far the most are. False: it is not that, or not
+    /// any more; that wait may be claimed all the same.
+    #[inline(always)]
+    pub(crate) fn claim_parked(&self, ticket: Ticket, arm: Arm) -> bool {
+        // (The kind of such a wait is 0.)
+        let (from, to) = (Snapshot::new(State::Parked, 0, ticket), Snapshot::new(State::Runnable, arm, ticket));
+        // SeqCst: as in `claim`. Relaxed on failure: nothing is read.
+        self.0.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
     /// Ends a [`Claim::Held`]: what the owner wrote before is visible to the waiter after.
     #[inline]
     pub(crate) fn release(&self) -> Release {
