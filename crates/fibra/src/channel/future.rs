@@ -14,12 +14,12 @@ use std::task::{Context, Poll};
 
 use super::chan::Chan;
 use super::error::{RecvError, SendError};
+use super::op::Op;
 use super::reason::{CloseReason, Side};
 use super::receiver::Receiver;
 use super::sender::{Permit, Sender};
 use super::spot::Spot;
 use super::timed::Alarm;
-use super::waits::watch_list;
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::wait::node::{Node, Outcome, Role, WaiterRef};
@@ -376,7 +376,7 @@ impl<'a, T> ClosedFuture<'a, T> {
 
     fn withdraw(&mut self) {
         let (chan, side) = (self.chan, self.side);
-        self.wait.withdraw(|node| chan.unlink(watch_list(side).0, node, false));
+        self.wait.withdraw(|node| chan.unlink(Op::Gone(side).list(), node, false));
     }
 }
 
@@ -386,15 +386,15 @@ impl<T> Future for ClosedFuture<'_, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CloseReason> {
         let this = &mut *self;
         this.withdraw();
-        let (chan, (list, gone)) = (this.chan, watch_list(this.side));
+        let (chan, op) = (this.chan, Op::Gone(this.side));
         let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
             let mut locked = chan.lock();
             let state = locked.state();
-            let pending = state.always & gone == 0;
+            let pending = !state.has(op.hint());
             if pending {
                 prepare(node, waiter, ticket, Role::Notify);
                 // SAFETY: under the lock; the node lies in a record that is never freed.
-                unsafe { list(state).push_back(node) };
+                unsafe { state.link(op, node, Spot::Back) };
             }
             let _nobody = locked.unlock_parking(None);
             pending

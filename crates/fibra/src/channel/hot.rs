@@ -328,8 +328,8 @@ impl<T> Chan<T> {
 
     // ---- Waiting --------------------------------------------------------------------------------------------------------
 
-    /// Links one who is to wait in a plain rendezvous whose other end nobody waits at, and unlocks. False: it is not that simple; nothing was
-    /// done.
+    /// Links one who is to wait in a plain rendezvous whose other end nobody waits at, and unlocks. False: it is not that simple; nothing
+    /// was done.
     ///
     /// # Safety
     /// The lock is held. The node is prepared, linked nowhere, and stays where it is until it is unlinked.

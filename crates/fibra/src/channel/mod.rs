@@ -49,6 +49,7 @@
 //! ring.rs                 the buffer
 //! state.rs                who waits, what is buffered, how a value finds its way
 //! settle.rs               the rest of it: who was held back, and closing
+//! op.rs                   what can be asked, once for blocking calls, futures and select
 //! interest.rs             who waits, counted
 //! order.rs                the order of locks, checked in debug builds
 //! ```
@@ -60,6 +61,7 @@ mod hot;
 mod interest;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
+pub(crate) mod op;
 mod order;
 pub(crate) mod reason;
 mod receiver;

@@ -148,7 +148,8 @@ fn model_timeout_against_match() {
     });
 }
 
-// C-25: a send that waits as long as it takes against a receiver whose time is up: it is received, or comes back when the receivers are gone.
+// C-25: a send that waits as long as it takes against a receiver whose time is up: it is received, or comes back when the receivers are
+// gone.
 #[test]
 fn model_send_against_recv_timeout() {
     check(2, || {

@@ -148,7 +148,7 @@ impl<T> Receiver<T> {
     #[track_caller]
     pub fn closed(&self) -> CloseReason {
         park::entry();
-        waits::gone(self.chan(), Side::Senders, None, Location::caller());
+        waits::gone(self.chan(), Side::Senders, Location::caller());
         self.chan().gone(Side::Senders).expect("it is gone")
     }
 

@@ -3,8 +3,8 @@
 //! Above: `state`, under whose lock it is used. It is std's `VecDeque` without what a channel does not need, because the hot paths of
 //! sending and receiving are to be a handful of instructions: they have looked at the length already, and call the `_unchecked` forms.
 //!
-//! Invariants: `len <= capacity`; `head < capacity`, or both are 0; the `len` places from `head` on, round the end, hold values that are the
-//! ring's, and the others hold nothing.
+//! Invariants: `len <= capacity`; `head < capacity`, or both are 0; the `len` places from `head` on, round the end, hold values that are
+//! the ring's, and the others hold nothing.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -136,8 +136,8 @@ impl<T> Ring<T> {
     pub(super) fn take_all(&mut self, other: &mut Self) {
         assert!(self.len == 0 && other.len <= self.capacity, "a ring takes what it has room for");
         let first = other.len.min(other.capacity - other.head);
-        // SAFETY: `first` values lie from `head` on, up to the end of the other ring at most, and the rest from its beginning on; this ring is
-        // another allocation, empty and large enough. Each value is moved once: the other one is empty afterwards.
+        // SAFETY: `first` values lie from `head` on, up to the end of the other ring at most, and the rest from its beginning on; this
+        // ring is another allocation, empty and large enough. Each value is moved once: the other one is empty afterwards.
         unsafe {
             other.memory.add(other.head).copy_to_nonoverlapping(self.memory, first);
             other.memory.copy_to_nonoverlapping(self.memory.add(first), other.len - first);

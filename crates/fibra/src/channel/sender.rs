@@ -261,7 +261,7 @@ impl<T> Sender<T> {
     #[track_caller]
     pub fn closed(&self) -> CloseReason {
         park::entry();
-        waits::gone(self.chan(), Side::Receivers, None, Location::caller());
+        waits::gone(self.chan(), Side::Receivers, Location::caller());
         self.chan().gone(Side::Receivers).expect("it is gone")
     }
 

@@ -44,8 +44,8 @@ pub(crate) mod hint {
     pub(crate) const SEND: u8 = 2;
     pub(crate) const SENDERS_GONE: u8 = 4;
     pub(crate) const RECEIVERS_GONE: u8 = 8;
-    /// A rendezvous that is open, without reservations, policy or clock, and with nothing in its buffer: a value goes from stack to stack, or
-    /// its sender waits. Asked under the lock; see `hot`.
+    /// A rendezvous that is open, without reservations, policy or clock, and with nothing in its buffer: a value goes from stack to
+    /// stack, or its sender waits. Asked under the lock; see `hot`.
     pub(crate) const PLAIN: u8 = 16;
     /// The buffer is empty and far larger than an empty one should be: whoever sees that, and holds no lock, takes it away.
     pub(crate) const SPARE: u8 = 64;
@@ -70,8 +70,8 @@ impl Peer {
         Some(Self(claimed.marked(node.several.get())))
     }
 
-    /// The same by one compare-exchange, for a fiber that is parked, as most are. `None`: it is none; nothing was changed. (In a model it is a
-    /// thread that waits: there this is [`claim`](Self::claim).)
+    /// The same by one compare-exchange, for a fiber that is parked, as most are. `None`: it is none; nothing was changed. (In a model it
+    /// is a thread that waits: there this is [`claim`](Self::claim).)
     #[inline(always)]
     #[cfg(not(any(loom, shuttle)))]
     pub(super) fn claim_parked(node: &Node, outcome: Outcome) -> Option<Self> {
@@ -160,8 +160,9 @@ pub(crate) struct State<T> {
     pub(super) reserved: usize,
     /// Of these, the one that was promised for a look, for which no receiver waits: at most one at a time. See [`State::invite`].
     pub(super) looked: bool,
-    /// How many lengths of the buffer there are at which it is neither empty nor full, neither before nor after a push: from 1 on, so many. 0 if
-    /// a push or a pop concerns more than the buffer: one waits at either end, or nothing is admitted. At such lengths a push leaves the hints
+    /// How many lengths of the buffer there are at which it is neither empty nor full, neither before nor after a push: from 1 on, so
+    /// many. 0 if a push or a pop concerns more than the buffer: one waits at either end, or nothing is admitted. At such lengths a push
+    /// leaves the hints
     /// as they are, and so does the pop that undoes it. Kept by [`State::refresh`].
     pub(super) easy: usize,
     /// Hints that hold whatever the rest says: closed, gone, timed, never full.
@@ -408,12 +409,11 @@ impl<T> State<T> {
     #[inline(always)]
     unsafe fn offer_to_buffer(&mut self, value: *const T) -> Try {
         if !self.has_room() {
+            if self.overflow == Overflow::Block {
+                return (Outcome::Pending, None);
+            }
             // SAFETY: passed on.
-            return if self.overflow == Overflow::Block {
-                (Outcome::Pending, None)
-            } else {
-                unsafe { self.evict(value) }
-            };
+            return unsafe { self.evict(value) };
         }
         if self.buffer.len() == self.buffer.capacity() {
             return (Outcome::Retry, None);

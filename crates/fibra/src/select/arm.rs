@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::case::Case;
-use super::port::Op;
 use crate::channel::chan::Chan;
+use crate::channel::op::Op;
 use crate::channel::reason::Side;
 use crate::channel::{CloseReason, Receiver, RecvError, SendError, Sender};
 use crate::wait::node::Outcome;

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::port::{Op, Port};
+use super::port::Port;
+use crate::channel::op::Op;
 use crate::prim::atomic::AtomicU8;
 use crate::wait::node::{Node, Outcome, WaiterRef};
 use crate::wait::park;

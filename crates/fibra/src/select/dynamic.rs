@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use super::case::Case;
 use super::engine::{self, Candidates, LastCandidates, Patience};
-use super::port::{Op, Port};
+use super::port::Port;
+use crate::channel::op::Op;
 use crate::channel::{
     ReadyTimeoutError, Receiver, RecvError, SelectTimeoutError, SendError, Sender, TryReadyError, TrySelectError,
 };

@@ -476,6 +476,6 @@ fn told(case: &Case<'_>) -> Outcome {
 
 /// For one who only wants to know, a call is an answer.
 fn is_only_asking(case: &Case<'_>) -> bool {
-    use super::port::Op;
+    use crate::channel::op::Op;
     matches!(case.kind, Kind::Port { op: Op::ReadyRecv | Op::ReadySend, .. })
 }

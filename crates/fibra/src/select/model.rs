@@ -7,7 +7,7 @@ use super::arm::sealed::Sealed;
 use super::arm::{Arm, RecvArm, SendArm};
 use super::case::Case;
 use super::engine::{self, Patience};
-use super::port::Op;
+use crate::channel::op::Op;
 use crate::channel::{Receiver, RecvError, Sender};
 use crate::wait::node::Outcome;
 

@@ -164,8 +164,8 @@ impl<A, Ask: Fn(&mut A, usize, bool) -> bool, const N: usize> Candidates for Ask
     }
 }
 
-/// Completes one of the arms and says which; `None`: the default. They are used up: a value is sent once. `ask` passes [`ask`] on to the arm of
-/// that index, and `cases` makes a case of each: if none is ready.
+/// Completes one of the arms and says which; `None`: the default. They are used up: a value is sent once. `ask` passes [`ask`] on to the
+/// arm of that index, and `cases` makes a case of each: if none is ready.
 #[track_caller]
 #[inline]
 pub fn select<A, const N: usize>(
@@ -188,7 +188,8 @@ pub(crate) fn select_cases(cases: &mut [Case<'_>]) {
     engine::run(cases, false, Patience::Endless, Location::caller());
 }
 
-/// The rest of [`select`], if nothing is ready, or it has to begin in another way: its fiber is cancelled, has made many calls, or there is none.
+/// The rest of [`select`], if nothing is ready, or it has to begin in another way: its fiber is cancelled, has made many calls, or there
+/// is none.
 #[inline(never)]
 fn select_on(
     cases: &mut [Case<'_>],

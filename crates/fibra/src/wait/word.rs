@@ -504,8 +504,8 @@ impl Word {
         }
     }
 
-    /// [`claim`](Self::claim) of a fiber that is PARKED, in a wait that cancellation may end: by far the most are. False: it is not that, or not
-    /// any more; that wait may be claimed all the same.
+    /// [`claim`](Self::claim) of a fiber that is PARKED, in a wait that cancellation may end: by far the most are. False: it is not that,
+    /// or not any more; that wait may be claimed all the same.
     #[inline(always)]
     pub(crate) fn claim_parked(&self, ticket: Ticket, arm: Arm) -> bool {
         // (The kind of such a wait is 0.)

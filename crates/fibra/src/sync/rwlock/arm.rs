@@ -46,7 +46,8 @@ macro_rules! arm {
             type Output = $guard<'a, T>;
 
             fn finish(&mut self) -> Self::Output {
-                assert_eq!(self.told.replace(Outcome::Pending), Outcome::Done, "fibra: the result of an arm that did not win");
+                let told = self.told.replace(Outcome::Pending);
+                assert_eq!(told, Outcome::Done, "fibra: the result of an arm that did not win");
                 let noted: fn(&raw::RawRwLock) = $noted;
                 noted(&self.lock.raw);
                 $guard::new(self.lock)

@@ -1,0 +1,137 @@
+//! What can be asked of a channel, said once for all who ask: blocking calls, futures, arms of a select.
+//!
+//! Above: `waits`, `future` and `select::port`, which bring the waits. Beside: `state`, which does it. Each operation has three steps, all under
+//! the lock: it is tried ([`State::attempt`]); if nothing came of it, a node is linked for it ([`State::link`]); and taken out of its list again
+//! when its wait is over ([`Op::list`]).
+
+use super::reason::Side;
+use super::spot::Spot;
+use super::state::{State, Try, hint};
+use crate::prim::atomic::{AtomicU8, Ordering};
+use crate::wait::node::{Node, Outcome, Role, WaitList, WaiterRef};
+
+/// See the header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Op {
+    /// Receive into the slot.
+    Recv,
+    /// Send from the slot.
+    Send,
+    /// Reserve a place, to send later.
+    Reserve,
+    /// Know that receiving is worth a try.
+    ReadyRecv,
+    /// Know that sending is worth a try.
+    ReadySend,
+    /// Know that this side is gone.
+    Gone(Side),
+}
+
+impl Op {
+    /// The node's role.
+    pub(crate) fn role(self) -> Role {
+        match self {
+            Op::Recv => Role::Fill,
+            Op::Send => Role::Take,
+            Op::Reserve => Role::Grant,
+            Op::ReadyRecv | Op::ReadySend | Op::Gone(_) => Role::Observe,
+        }
+    }
+
+    /// The operation that only asks whether this one is worth a try.
+    pub(crate) fn asked(self) -> Op {
+        match self {
+            Op::Recv => Op::ReadyRecv,
+            Op::Send | Op::Reserve => Op::ReadySend,
+            other => other,
+        }
+    }
+
+    /// Is a try worth the lock?
+    #[inline(always)]
+    pub(crate) fn may_be_ready(self, hints: &AtomicU8) -> bool {
+        // Relaxed: see `Chan::hints`.
+        hints.load(Ordering::Relaxed) & self.hint() != 0
+    }
+
+    /// The hint that a try is worth the lock.
+    #[inline(always)]
+    pub(crate) fn hint(self) -> u8 {
+        match self {
+            Op::Recv | Op::ReadyRecv => hint::RECV,
+            Op::Send | Op::Reserve | Op::ReadySend => hint::SEND,
+            Op::Gone(Side::Senders) => hint::SENDERS_GONE,
+            Op::Gone(Side::Receivers) => hint::RECEIVERS_GONE,
+        }
+    }
+
+    /// Where its nodes are linked.
+    pub(crate) fn list<T>(self) -> fn(&State<T>) -> &WaitList {
+        match self {
+            Op::Recv | Op::ReadyRecv => |state| &state.receivers,
+            Op::Send | Op::Reserve | Op::ReadySend => |state| &state.senders,
+            Op::Gone(Side::Senders) => |state| &state.receiver_watch,
+            Op::Gone(Side::Receivers) => |state| &state.sender_watch,
+        }
+    }
+}
+
+impl<T> State<T> {
+    /// Tries it, as `me`. `Retry` is the answer of one who only asks: try it, it may work.
+    ///
+    /// # Safety
+    /// `slot` is what the operation needs: room for a `T`, or a `T`, which is the channel's if DONE; anything for those that need none.
+    #[inline]
+    pub(crate) unsafe fn attempt(&mut self, op: Op, slot: *mut (), me: Option<WaiterRef>) -> Try {
+        let ready = |is_ready, outcome| (if is_ready { outcome } else { Outcome::Pending }, None);
+        match op {
+            // SAFETY: the contract: room for a `T`.
+            Op::Recv => unsafe { self.take(slot.cast(), me) },
+            Op::Send => loop {
+                // SAFETY: the contract: a `T`, which is forgotten by its owner if DONE.
+                match unsafe { self.offer(slot.cast(), me) } {
+                    (Outcome::Retry, _) => self.make_room(),
+                    tried => return tried,
+                }
+            },
+            Op::Reserve => (self.reserve(me), None),
+            Op::ReadyRecv => ready(self.is_ready_to_take(me), Outcome::Retry),
+            Op::ReadySend => ready(self.is_ready_to_offer(me), Outcome::Retry),
+            Op::Gone(_) => ready(self.has(op.hint()), Outcome::Done),
+        }
+    }
+
+    /// The last try of one who does not wait: those of the other side who wait, and could not be met, learn of it.
+    ///
+    /// # Safety
+    /// As [`attempt`](Self::attempt).
+    pub(crate) unsafe fn last_attempt(&mut self, op: Op, slot: *mut ()) -> Try {
+        // SAFETY: passed on.
+        let tried = unsafe { self.attempt(op, slot, None) };
+        if tried.0 != Outcome::Pending {
+            return tried;
+        }
+        match op {
+            Op::Recv | Op::ReadyRecv => self.invite(),
+            // SAFETY: the contract: a `T`, which is forgotten by its owner if DONE.
+            Op::Send => return unsafe { self.offer_or_leave(slot.cast()) },
+            Op::Reserve | Op::ReadySend | Op::Gone(_) => {}
+        }
+        tried
+    }
+
+    /// Links a prepared node for an operation that came to nothing.
+    ///
+    /// # Safety
+    /// The node is linked nowhere and stays where it is until it is unlinked.
+    pub(crate) unsafe fn link(&mut self, op: Op, node: &Node, spot: Spot) {
+        // SAFETY: passed on; the lock is held.
+        unsafe {
+            match op {
+                Op::Recv | Op::ReadyRecv => self.link_receiver(node, spot),
+                Op::Send | Op::Reserve | Op::ReadySend => self.link_sender(node, spot),
+                Op::Gone(_) => spot.link(op.list()(self), node),
+            }
+        }
+    }
+}
