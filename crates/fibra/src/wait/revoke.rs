@@ -71,11 +71,11 @@ pub(crate) fn notify(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
         return;
     }
     let now = word.snapshot();
-    let claimed = now.is_by_notice().then(|| Claimed::of(waiter, now.ticket(), ARM_FIRST)).flatten();
+    let claimed = now.is_by_notice().then(|| Claimed::of_any(waiter, now.ticket(), ARM_FIRST)).flatten();
     // A load may be older than the park it is meant for: what it found wanting is asked again by a read-modify-write.
     let claimed = claimed.or_else(|| {
         let seen = if seeded_bug("notify_looks_once") { now } else { word.look_after_flag() };
-        seen.is_by_notice().then(|| Claimed::of(waiter, seen.ticket(), ARM_FIRST)).flatten()
+        seen.is_by_notice().then(|| Claimed::of_any(waiter, seen.ticket(), ARM_FIRST)).flatten()
     });
     if let Some(claimed) = claimed {
         let waker = claimed.go_with(enqueue);

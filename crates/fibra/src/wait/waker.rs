@@ -184,7 +184,7 @@ impl Claimed {
     /// [`of`](Self::of), whoever waits and whatever it does at the moment.
     #[cold]
     #[inline(never)]
-    fn of_any(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
+    pub(crate) fn of_any(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
         let claimed = Self(waiter.as_ptr());
         match waiter.get().word.claim(ticket, arm, waiter.get().kind() == Kind::Fiber) {
             Claim::Lost => None,
