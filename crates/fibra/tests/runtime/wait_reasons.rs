@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::process::Stdio;
@@ -146,6 +147,26 @@ impl Way {
 thread_local! {
     /// The one that is being played.
     static WAY: Cell<Way> = const { Cell::new(Way::Handle) };
+    /// How long the deadline of [`Way::Deadline`] is, from the start of the fiber.
+    static DEADLINE: Cell<Duration> = const { Cell::new(SHORT) };
+}
+
+const SHORT: Duration = Duration::from_millis(10);
+
+/// Plays a case that needs a fiber which has begun something before it is cancelled, and says whether it had. A deadline comes when it
+/// comes: on a machine that has other things to do, it may come before. Then the case has shown that what was not begun is not done,
+/// and is played with a longer deadline. The other ways to cancel are at the case's command, and for them there is no second time.
+fn begun_before_it_is_cancelled(case: fn() -> bool) {
+    for factor in [1, 10, 100, 1000] {
+        DEADLINE.set(SHORT * factor);
+        let begun = case();
+        DEADLINE.set(SHORT);
+        if begun {
+            return;
+        }
+        assert_eq!(WAY.get(), Way::Deadline, "it ended before it had begun");
+    }
+    panic!("it does not begin within seconds");
 }
 
 /// A fiber that waits for something, and is cancelled in the way that is being played.
@@ -153,12 +174,15 @@ struct Victim {
     fiber: JoinHandle<Result<(), ScopeError>>,
     way: Way,
     token: CancelToken,
+    /// Of the scope with the deadline, as soon as that is open.
+    overdue: std::sync::mpsc::Receiver<CancelToken>,
 }
 
 impl Victim {
     fn start(runtime: &Runtime, wait: impl FnOnce() + Send + 'static) -> Self {
         let (way, token) = (WAY.get(), CancelToken::new());
         let scope = Scope::builder().token(token.clone());
+        let (tell, overdue) = std::sync::mpsc::channel();
         let fiber = match way {
             Way::Handle => runtime.spawn(move || {
                 wait();
@@ -166,9 +190,17 @@ impl Victim {
             }),
             Way::Scope => runtime.spawn(move || scope.run(|s| drop(s.spawn(wait)))),
             Way::Body => runtime.spawn(move || scope.run(|_| wait())),
-            Way::Deadline => runtime.spawn(move || scope.timeout(Duration::from_millis(10)).run(|_| wait())),
+            Way::Deadline => {
+                let deadline = DEADLINE.get();
+                runtime.spawn(move || {
+                    scope.timeout(deadline).run(|s| {
+                        tell.send(s.token()).unwrap();
+                        wait();
+                    })
+                })
+            }
         };
-        Self { fiber, way, token }
+        Self { fiber, way, token, overdue }
     }
 
     /// Waits until it is parked, besides so many others. (With a deadline it may be over by now.)
@@ -190,11 +222,34 @@ impl Victim {
         }
     }
 
-    /// It has been cancelled (for sure, also by its deadline), and is still there.
+    /// Waits until something has begun in it, or until it has ended without that.
+    #[track_caller]
+    fn has_begun(&self, mut begun: impl FnMut() -> bool) -> bool {
+        let mut seen = false;
+        let look = || {
+            seen = begun();
+            seen || self.fiber.is_finished()
+        };
+        support::eventually(look, || "it does not begin".to_owned());
+        // Between the two looks it may have begun and ended.
+        seen || begun()
+    }
+
+    /// Waits until it has been cancelled, by its deadline too.
+    #[track_caller]
+    fn until_cancelled(&self) {
+        if self.way == Way::Deadline {
+            let token = self.overdue.recv().expect("its scope was opened");
+            // A scope tells its body first, then its token.
+            support::eventually(|| token.is_cancelled(), || "the deadline does not come".to_owned());
+        }
+    }
+
+    /// It has been cancelled, and is still there.
     #[track_caller]
     fn still_waits(&self) {
-        let pause = if self.way == Way::Deadline { 30 } else { 3 };
-        std::thread::sleep(Duration::from_millis(pause));
+        self.until_cancelled();
+        std::thread::sleep(Duration::from_millis(3));
         assert!(!self.fiber.is_finished(), "{:?}", self.way);
     }
 
@@ -296,6 +351,10 @@ fn net_lookup() {
 
 // Opening a named pipe waits for the other end, on the pool: binding.
 fn file_call() {
+    begun_before_it_is_cancelled(file_call_once);
+}
+
+fn file_call_once() -> bool {
     let path = std::env::temp_dir().join(format!("fibra-fifo-{}", std::process::id()));
     let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
     // SAFETY: the name ends with a zero and lives through the call.
@@ -312,16 +371,19 @@ fn file_call() {
             opened.store(false, SeqCst);
         }
     });
-    support::eventually(|| begun.load(SeqCst), || "it does not start".to_owned());
+    assert!(victim.has_begun(|| begun.load(SeqCst)), "its body runs, however short the deadline is");
     // A call that is only queued would be taken back.
-    let started = || (runtime.metrics().blocking_threads, runtime.metrics().blocking_queued) == (1, 0);
-    support::eventually(started, || format!("{:?}", runtime.metrics()));
+    victim.has_begun(|| (runtime.metrics().blocking_threads, runtime.metrics().blocking_queued) == (1, 0));
     victim.cancel();
-    victim.still_waits();
-    std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    victim.until_cancelled();
+    std::thread::sleep(Duration::from_millis(3));
+    // This opens it if another one is waiting for that, and does not wait itself.
+    let called =
+        victim.has_begun(|| std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path).is_ok());
     victim.unwound();
-    assert!(opened.load(SeqCst), "the file was opened, and cancellation came after it");
-    std::fs::remove_file(path).unwrap();
+    assert_eq!(opened.load(SeqCst), called, "the file was opened, and cancellation came after it");
+    std::fs::remove_file(&path).unwrap();
+    called
 }
 
 fn cat() -> fibra::process::Child {
@@ -710,6 +772,10 @@ fn token_cancelled() {
 
 // Somebody else borrows from this stack: binding. The child's work arrives, and cancellation after it.
 fn scope_end() {
+    begun_before_it_is_cancelled(scope_end_once);
+}
+
+fn scope_end_once() -> bool {
     let runtime = runtime();
     let (begun, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let value = Arc::new(AtomicUsize::new(0));
@@ -731,12 +797,17 @@ fn scope_end() {
             value.store(99, SeqCst);
         }
     });
-    support::eventually(|| begun.load(SeqCst), || "the child does not start".to_owned());
+    if !victim.has_begun(|| begun.load(SeqCst)) {
+        victim.unwound();
+        assert_eq!(value.load(SeqCst), 0);
+        return false;
+    }
     victim.cancel();
     victim.still_waits();
     go.store(true, SeqCst);
     victim.unwound();
     assert_eq!(value.load(SeqCst), 6);
+    true
 }
 
 fn join() {
@@ -811,6 +882,10 @@ fn blocking_queued() {
 }
 
 fn blocking_running() {
+    begun_before_it_is_cancelled(blocking_running_once);
+}
+
+fn blocking_running_once() -> bool {
     let runtime = runtime();
     let release = Arc::new(AtomicBool::new(false));
     let (started, value) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -831,16 +906,25 @@ fn blocking_running() {
             value.store(99, SeqCst);
         }
     });
-    support::eventually(|| started.load(SeqCst), || "the job does not start".to_owned());
+    if !victim.has_begun(|| started.load(SeqCst)) {
+        victim.unwound();
+        assert_eq!(value.load(SeqCst), 0);
+        return false;
+    }
     victim.cancel();
     victim.still_waits();
     release.store(true, SeqCst);
     victim.unwound();
     assert_eq!(value.load(SeqCst), 6, "the job's value arrived, and cancellation after it");
+    true
 }
 
 // Somebody else is using this stack: the half borrows from it. It is told, but it need not listen.
 fn join_half() {
+    begun_before_it_is_cancelled(join_half_once);
+}
+
+fn join_half_once() -> bool {
     let runtime = runtime();
     let (begun, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let value = Arc::new(AtomicUsize::new(0));
@@ -868,12 +952,17 @@ fn join_half() {
         }
     });
     victim.until_parked(&runtime, 0);
-    support::eventually(|| begun.load(SeqCst), || "the half does not start".to_owned());
+    if !victim.has_begun(|| begun.load(SeqCst)) {
+        victim.unwound();
+        assert_eq!(value.load(SeqCst), 0);
+        return false;
+    }
     victim.cancel();
     victim.still_waits();
     go.store(true, SeqCst);
     victim.unwound();
     assert_eq!(value.load(SeqCst), 6, "the half's value arrived, and cancellation after it");
+    true
 }
 
 fn block_on() {
