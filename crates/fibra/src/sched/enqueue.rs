@@ -1,9 +1,8 @@
 //! Putting a RUNNABLE fiber where it will run: the one way into the queues for everything above the scheduler.
 
-use super::current;
-use super::queue::Entry;
 use super::shared::Shared;
 use super::worker::Worker;
+use super::{current, reach};
 use crate::fiber::frame::{FrameRef, NO_HOME, flag};
 use crate::prim::atomic::Ordering;
 
@@ -44,20 +43,10 @@ pub(crate) fn enqueue(frame: FrameRef, place: Place) {
 #[cold]
 #[inline(never)]
 fn enqueue_from_outside(frame: FrameRef) {
-    // SAFETY: the fiber is RUNNABLE and in our hands, so it has not ended and its runtime lives; the visit keeps it alive after that.
+    // SAFETY: the fiber is RUNNABLE and in our hands, so it has not ended and its runtime lives until it is pushed.
     let shared = unsafe { Shared::of(frame) };
-    shared.visitors.enter();
-    // Relaxed: as in `enqueue`.
-    let home = frame.home.load(Ordering::Relaxed);
-    if home == NO_HOME {
-        shared.inject(Entry { frame: frame.address(), ticket: frame.waiter.word.snapshot().ticket().to_bits() });
-    } else if frame.is_adrift() {
-        #[cfg(feature = "unstable-migration")]
-        shared.set_going(frame);
-    } else {
-        shared.deliver(home as usize, frame);
-    }
-    shared.visitors.leave();
+    // SAFETY: as above; it is not touched afterwards.
+    unsafe { reach::enqueue_from_outside(shared, frame) };
 }
 
 impl Worker {

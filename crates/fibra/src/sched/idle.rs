@@ -38,11 +38,12 @@
 //!    [`has_gate_open`](Idle::has_gate_open), a plain load;
 //! 3. if either says so, kick that worker's eventfd.
 //!
-//! *Going to sleep* (a worker whose queues are empty):
+//! *Going to sleep* (a worker whose queues are empty; `sleep.rs`):
 //! 1. if searching, [`stop_search`](Idle::stop_search);
 //! 2. [`announce_sleep`](Idle::announce_sleep);
-//! 3. look again, with the `is_empty_handshake` looks: own inbox, injector, all `fresh` deques, stop flag, timers;
-//! 4. if there is nothing, block in the driver until kicked, or until the next timer;
+//! 3. look again, with the `is_empty_handshake` looks: own inbox, commands, stop flag, injector, the `fresh` deques of all others;
+//! 4. if there is nothing, block in the driver until kicked, or until the next timer. If all there is are unstarted fibers in deques of
+//!    others, which may be too young to be taken, block as well, but come back soon by oneself;
 //! 5. in any case [`woke`](Idle::woke). It says whether the worker counts as searching now, and then it must search, or stop
 //!    searching by the rule below. A kick may still be under way; the next sleep then ends early, once.
 //!
@@ -84,13 +85,13 @@
 //! | bug | where | model that must fail |
 //! |---|---|---|
 //! | `idle_wake_load` | `wake_directed` looks with a plain load | `sched::idle::model::model_directed_wake_is_not_lost` |
-//! | `idle_gate_load` | `has_gate_open` is a relaxed load | `sched::idle::model::model_surplus_wake_is_not_lost` |
+//! | `idle_gate_load` | `has_gate_open` is a relaxed load | `sched::sleep::model::model_surplus_wake_is_not_lost` |
 //! | `idle_wake_uncounted` | the woken one does not count as searching | `sched::idle::model::model_exactly_one_is_woken` |
 //! | `idle_woke_blindly` | one that wakes by itself does not look who woke it | `sched::idle::model::model_own_wake_against_wake_one` |
-//! | `idle_no_second_look` | the worker sleeps without a second look | `sched::idle::model::model_undirected_wake_is_not_lost` |
-//! | `idle_leave_late` | the searcher leaves after its second look | `sched::idle::model::model_searcher_that_leaves_looks_again` |
-//! | `idle_no_chain` | a searcher that found work wakes nobody | `sched::idle::model::model_two_items_wake_two_workers` |
-//! | `idle_stop_unseen` | the second look leaves out the stop flag | `sched::idle::model::model_stop_reaches_a_worker_going_to_sleep` |
+//! | `idle_no_second_look` | the worker sleeps without a second look | `sched::sleep::model::model_undirected_wake_is_not_lost` |
+//! | `idle_leave_late` | the searcher leaves after its second look | `sched::sleep::model::model_searcher_that_leaves_looks_again` |
+//! | `idle_no_chain` | a searcher that found work wakes nobody | `sched::sleep::model::model_two_items_wake_two_workers` |
+//! | `idle_stop_unseen` | the second look leaves out the stop flag | `sched::sleep::model::model_stop_reaches_a_worker_going_to_sleep` |
 //! | `idle_dismiss_early` | the watcher looks first and says then that it leaves | `sched::idle::model::model_nobody_runs_unwatched` |
 
 use std::fmt;
@@ -357,23 +358,23 @@ impl fmt::Debug for Idle {
 
 /// Stands in for a worker's driver in tests and models: a kick is kept until the next block.
 #[cfg(test)]
-mod driver {
+pub(super) mod driver {
     use crate::prim::sync::{Condvar, Mutex};
 
     #[derive(Default)]
-    pub(super) struct Driver {
+    pub(in crate::sched) struct Driver {
         kicked: Mutex<bool>,
         bell: Condvar,
     }
 
     impl Driver {
-        pub(super) fn kick(&self) {
+        pub(in crate::sched) fn kick(&self) {
             *self.kicked.lock() = true;
             self.bell.notify_one();
         }
 
         /// Blocks until kicked. A lost wake is a deadlock for loom and shuttle to report, and a panic after a minute otherwise.
-        pub(super) fn block(&self) {
+        pub(in crate::sched) fn block(&self) {
             let mut kicked = self.kicked.lock();
             #[cfg(not(any(loom, shuttle)))]
             let start = crate::prim::clock::now();

@@ -120,11 +120,7 @@ impl Drop for NoWayOn {
 
 /// Step 4 for the workers and sysmon.
 pub(crate) fn stop(shared: &Shared) {
-    // SeqCst: first half of the handshake with a worker that goes to sleep; the wake is the second.
-    shared.stop.swap(true, Ordering::SeqCst);
-    for worker in 0..shared.remotes.len() {
-        shared.wake(worker);
-    }
+    super::reach::stop(shared);
     shared.sysmon.stop();
 }
 

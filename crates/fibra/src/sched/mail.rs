@@ -30,12 +30,8 @@ impl Worker {
             }
             self.push_ready(frame);
         }
-        // SeqCst: pairs with the swap in `Shared::post`.
-        if mail.has_commands.swap(false, Ordering::SeqCst) {
-            let commands = std::mem::take(&mut *mail.commands.lock());
-            for command in commands {
-                self.obey(command);
-            }
+        for command in mail.take_commands() {
+            self.obey(command);
         }
     }
 

@@ -3,11 +3,11 @@
 //! ```text
 //! worker.rs     one thread's loop; the switch into and out of fibers
 //! mail.rs       what a worker gets from other threads                ending.rs  the end of a fiber      timing.rs  its timers
-//! offer.rs      the second half of a `join`: offered, and taken back if nobody came
-//! search.rs     a worker without work: injector, timers, steal, spin, sleep      rest.rs  what it gives back then
+//! offer.rs      the second half of a `join`: offered, and taken back if nobody came      newest.rs  taking back what one has spawned
+//! sleep.rs      a worker without work: the steps to sleep and back   search.rs  how it steals, spins, blocks   rest.rs  what it gives back
 //! queue/        fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! idle.rs       who sleeps, who searches, who is woken
-//! shared.rs     what all threads of a runtime share
+//! shared.rs     what all threads of a runtime share                  reach.rs  how its workers are reached from other threads
 //! root.rs       counting fibers without a shared line
 //! enqueue.rs    the way into the queues for everything above        wake.rs  completing a wait, whatever waits
 //! gathering.rs  those of several fibers that have ended, for one who waits for the next
@@ -51,6 +51,7 @@ mod mail;
 pub(crate) mod migrate;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
+mod newest;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod offer;
 #[cfg(not(any(loom, shuttle)))]
@@ -60,6 +61,7 @@ pub(crate) mod per_process;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod policy;
 pub(crate) mod queue;
+pub(crate) mod reach;
 pub(crate) mod readiness;
 #[cfg(not(any(loom, shuttle)))]
 mod rest;
@@ -72,6 +74,7 @@ mod search;
 pub(crate) mod shared;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod signals;
+mod sleep;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod source;
 #[cfg(not(any(loom, shuttle)))]

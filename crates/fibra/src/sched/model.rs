@@ -1,14 +1,16 @@
-//! Models of what several parts of the scheduler do together.
+//! Models of taking back what was spawned (`newest.rs`), against a thief.
 
+use super::newest::{claim_back, take_newest, withdraw_newest};
 use super::queue::Entry;
 use super::queue::fresh::{Fresh, Steal};
-use super::visitors::Visitors;
 use crate::prim::atomic::{AtomicU32, Ordering};
-use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::model::{check, thread};
-use crate::prim::sync::{Arc, Condvar, Mutex};
-use crate::wait::word::{Claim, Commit, Release, State, Ticket, WaitKind, Word};
+use crate::prim::sync::Arc;
+use crate::wait::word::{Ticket, Word};
+
+/// Where the frame is, as far as entries go.
+const FRAME: usize = 1;
 
 /// A frame in its spawner's deque: what a start touches is plain memory.
 struct Offered {
@@ -56,14 +58,10 @@ fn model_take_back_against_thief() {
         // SAFETY: not published yet.
         offered.closure.with_mut(|closure| unsafe { *closure = 7 });
         let ticket = offered.word.publish_spawned();
-        let entry = Entry { frame: 1, ticket: ticket.to_bits() };
         // SAFETY: this thread is the owner of the deque.
-        unsafe { offered.fresh.push(entry) };
-        // `Worker::run_next_if_newest`, then `set_running`.
-        let now = offered.word.snapshot();
-        // SAFETY: as above.
-        let taken = unsafe { offered.fresh.take_newest_if(entry) } || seeded_bug("take_back_starts_stolen");
-        if now.state() == State::Runnable && taken {
+        unsafe { offered.fresh.push(Entry { frame: FRAME, ticket: ticket.to_bits() }) };
+        // `Worker::run_next_if_newest`, then `set_running`. SAFETY: as above.
+        if unsafe { take_newest(&offered.fresh, &offered.word, FRAME) } {
             offered.word.start_owned();
             offered.run();
         }
@@ -103,19 +101,14 @@ fn model_offer_taken_back_against_thief() {
             // SAFETY: not published.
             offered.closure.with_mut(|closure| unsafe { *closure = 7 });
             let ticket = offered.word.publish_spawned();
-            let entry = Entry { frame: 1, ticket: ticket.to_bits() };
+            let entry = Entry { frame: FRAME, ticket: ticket.to_bits() };
             // SAFETY: this thread is the owner of the deque.
             unsafe { offered.fresh.push(entry) };
             // `Worker::take_back`. SAFETY: as above.
-            let is_ours = if unsafe { offered.fresh.take_newest_if(entry) } {
-                offered.word.withdraw();
+            let is_ours = if unsafe { withdraw_newest(&offered.fresh, &offered.word, entry) } {
                 true
-            } else if seeded_bug("offer_claimed_by_look") {
-                let is_ours = offered.word.snapshot().state() == State::Runnable;
-                is_ours.then(|| offered.word.withdraw());
-                is_ours
             } else {
-                let is_ours = offered.word.start(ticket);
+                let is_ours = claim_back(&offered.word, ticket);
                 is_ours.then(|| offered.word.recycle());
                 is_ours
             };
@@ -127,83 +120,5 @@ fn model_offer_taken_back_against_thief() {
         let stolen = thief.join().unwrap();
         assert_eq!(taken_back + stolen, lives, "each life was run by one of the two");
         assert_eq!(offered.starts.load(Ordering::Relaxed), lives);
-    });
-}
-
-/// A runtime with one fiber, as one who wakes it from outside sees it.
-struct Runtime {
-    word: Word,
-    visitors: Visitors,
-    inbox: Mutex<bool>,
-    bell: Condvar,
-    /// The memory of the runtime, behind everything above: read by whoever is inside, written when it is freed.
-    memory: UnsafeCell<bool>,
-}
-
-// SAFETY: the cell is guarded by the protocol under test; loom checks it.
-unsafe impl Sync for Runtime {}
-// SAFETY: as above.
-unsafe impl Send for Runtime {}
-
-impl Runtime {
-    fn touch(&self) {
-        // SAFETY: the claimed fiber, or the visit, keeps it alive; that is what the model checks.
-        assert!(!self.memory.with(|freed| unsafe { *freed }), "touched after it was freed");
-    }
-
-    /// `sched::enqueue::enqueue_from_outside`: the fiber is claimed and RUNNABLE.
-    fn enqueue_from_outside(&self) {
-        self.touch();
-        if !seeded_bug("visit_after_push") {
-            self.visitors.enter();
-        }
-        *self.inbox.lock() = true;
-        if seeded_bug("visit_after_push") {
-            self.visitors.enter();
-        }
-        // The kick of a sleeping worker.
-        self.touch();
-        self.bell.notify_one();
-        self.visitors.leave();
-    }
-}
-
-// The last fiber of a runtime is woken from outside; it ends and the runtime is freed, but not while that thread is still kicking.
-#[test]
-fn model_wake_from_outside_against_shutdown() {
-    check(3, || {
-        let runtime = Arc::new(Runtime {
-            word: Word::new(),
-            visitors: Visitors::new(),
-            inbox: Mutex::new(false),
-            bell: Condvar::new(),
-            memory: UnsafeCell::new(false),
-        });
-        runtime.word.adopt();
-        let ticket = runtime.word.begin_park(WaitKind::Binding);
-        let outside = {
-            let runtime = runtime.clone();
-            thread::spawn(move || match runtime.word.claim(ticket, 0, true) {
-                Claim::Lost => panic!("nobody else completes it"),
-                Claim::Direct => runtime.enqueue_from_outside(),
-                Claim::Held => match runtime.word.release() {
-                    // From here on the runtime may be gone.
-                    Release::Deferred => {}
-                    Release::Enqueue => runtime.enqueue_from_outside(),
-                },
-            })
-        };
-        if runtime.word.commit_park() == Commit::Parked {
-            let mut woken = runtime.inbox.lock();
-            while !*woken {
-                woken = runtime.bell.wait(woken);
-            }
-        }
-        runtime.word.resume();
-        runtime.word.finish(false);
-        runtime.visitors.await_none();
-        // SAFETY: nobody is inside; that is what the model checks.
-        runtime.memory.with_mut(|freed| unsafe { *freed = true });
-        outside.join().unwrap();
     });
 }

@@ -13,6 +13,7 @@
 
 use std::cell::Cell;
 
+use super::newest;
 use super::queue::Entry;
 use super::worker::Worker;
 use crate::fiber::frame::{FrameRef, flag};
@@ -92,9 +93,8 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn take_back(&self, frame: FrameRef, ticket: Ticket) -> bool {
         let entry = Entry { frame: frame.address(), ticket: ticket.to_bits() };
-        // SAFETY: this thread is the owner of its worker's deque.
-        if unsafe { self.remote().fresh.take_newest_if(entry) } {
-            frame.waiter.word.withdraw();
+        // SAFETY: this thread is the owner of its worker's deque; the frame was offered here.
+        if unsafe { newest::withdraw_newest(&self.remote().fresh, &frame.waiter.word, entry) } {
             self.frames.with(|frames| FrameCache::give(frames, frame));
             return true;
         }
@@ -105,7 +105,7 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn claim_back(&self, frame: FrameRef, ticket: Ticket) -> bool {
-        let is_ours = frame.waiter.word.start(ticket);
+        let is_ours = newest::claim_back(&frame.waiter.word, ticket);
         if is_ours {
             self.recycle(frame);
         }

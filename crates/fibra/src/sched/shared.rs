@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::blocking::BlockingPool;
 use super::idle::Idle;
 use super::queue::fresh::Fresh;
-use super::queue::inbox::Inbox;
 use super::queue::injector::Injector;
 use super::queue::{Entry, Linked};
+use super::reach::{self, Mail, Reach, Sent};
 use super::root::Root;
 use super::scope::{Cause, ScopeRef, Told};
 use super::stall::StallConfig;
@@ -19,7 +19,7 @@ use super::timing::ScopeTimer;
 use super::visitors::Visitors;
 use super::worker::Worker;
 use crate::driver::Kicker;
-use crate::fiber::frame::{Frame, FrameRef, flag};
+use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::fiber::stack::StackSize;
 use crate::machine::mesh::Mesh;
 use crate::prim::CacheLine;
@@ -118,7 +118,7 @@ struct RootPool {
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) fresh: CacheLine<Fresh>,
-    pub(crate) mail: CacheLine<Mail>,
+    pub(crate) mail: CacheLine<Mail<Frame, Command>>,
     pub(crate) stats: CacheLine<WorkerStats>,
     pub(crate) kicker: Kicker,
     /// Fibers that were spread to this worker and have not arrived: whoever spreads the next one counts them, too.
@@ -127,23 +127,11 @@ pub(crate) struct Remote {
     pub(crate) thread: AtomicU32,
 }
 
-/// What arrives from outside; looked at on every turn, so the two things to look at share a line.
-#[derive(Debug)]
-pub(crate) struct Mail {
-    pub(crate) inbox: Inbox<Frame>,
-    pub(crate) has_commands: AtomicBool,
-    pub(crate) commands: Mutex<Vec<Command>>,
-}
-
 impl Remote {
     pub(crate) fn new(kicker: Kicker) -> Self {
         Self {
             fresh: CacheLine(Fresh::new()),
-            mail: CacheLine(Mail {
-                inbox: Inbox::new(),
-                has_commands: AtomicBool::new(false),
-                commands: Mutex::new(Vec::new()),
-            }),
+            mail: CacheLine(Mail::new()),
             stats: CacheLine(WorkerStats::default()),
             kicker,
             coming: AtomicU64::new(0),
@@ -304,18 +292,13 @@ impl Shared {
 
     /// From any thread: hands a RUNNABLE fiber (started, or bound to that worker) to its worker.
     pub(crate) fn deliver(&self, worker: usize, frame: FrameRef) {
-        let remote = &self.remotes[worker];
-        // SAFETY: RUNNABLE and in nobody else's hands, so its link is free; frames live for ever.
-        let was_empty = unsafe { remote.mail.inbox.push(NonNull::from(frame)) };
-        if was_empty {
-            self.wake(worker);
-        }
+        // SAFETY: RUNNABLE and in the caller's hands alone, who gives it up.
+        unsafe { reach::deliver(self, worker, frame) };
     }
 
     /// From any thread: an unstarted fiber or a task, for any worker.
     pub(crate) fn inject(&self, entry: Entry) {
-        self.injector.push(entry);
-        self.wake_one();
+        reach::inject(self, entry);
     }
 
     /// From any thread: a new fiber, for any worker.
@@ -323,31 +306,14 @@ impl Shared {
         self.inject(Entry { frame: frame.address(), ticket: ticket.to_bits() });
     }
 
-    /// A directed wake: that worker, if it sleeps.
-    pub(crate) fn wake(&self, worker: usize) {
-        if self.idle.wake_directed(worker) {
-            self.remotes[worker].kicker.kick();
-        }
-    }
-
     /// An undirected wake: some sleeping worker, if nobody is searching. True if one was woken.
     pub(crate) fn wake_one(&self) -> bool {
-        match self.idle.wake_one() {
-            Some(worker) => {
-                self.remotes[worker].kicker.kick();
-                true
-            }
-            None => false,
-        }
+        reach::wake_one(self)
     }
 
     /// Asks one worker to do something.
     pub(crate) fn post(&self, worker: usize, command: Command) {
-        let mail = &self.remotes[worker].mail;
-        mail.commands.lock().push(command);
-        // SeqCst read-modify-write: first half of the handshake with a worker that goes to sleep; `wake_directed` is the second.
-        mail.has_commands.swap(true, Ordering::SeqCst);
-        self.wake(worker);
+        reach::post(self, worker, command);
     }
 
     /// Asks all workers.
@@ -393,6 +359,67 @@ impl Shared {
     pub(crate) fn is_closing(&self) -> bool {
         // Acquire: pairs with the swap in `shutdown`.
         self.closing.load(Ordering::Acquire)
+    }
+}
+
+impl Reach for Shared {
+    type Fiber = Frame;
+    type Command = Command;
+
+    #[inline(always)]
+    fn idle(&self) -> &Idle {
+        &self.idle
+    }
+
+    #[inline(always)]
+    fn injector(&self) -> &Injector {
+        &self.injector
+    }
+
+    fn workers(&self) -> usize {
+        self.remotes.len()
+    }
+
+    #[inline(always)]
+    fn mail(&self, worker: usize) -> &Mail<Frame, Command> {
+        &self.remotes[worker].mail
+    }
+
+    fn fresh(&self, worker: usize) -> &Fresh {
+        &self.remotes[worker].fresh
+    }
+
+    fn visitors(&self) -> &Visitors {
+        &self.visitors
+    }
+
+    fn stop(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    fn kick(&self, worker: usize) {
+        self.remotes[worker].kicker.kick();
+    }
+
+    #[cfg(feature = "unstable-migration")]
+    fn send_adrift(&self, frame: FrameRef) -> bool {
+        let is_adrift = frame.is_adrift();
+        if is_adrift {
+            self.set_going(frame);
+        }
+        is_adrift
+    }
+}
+
+impl Sent for Frame {
+    fn home(&self) -> Option<usize> {
+        // Relaxed: written before the park was committed, which the claim has seen.
+        let home = self.home.load(Ordering::Relaxed);
+        (home != NO_HOME).then_some(home as usize)
+    }
+
+    fn entry(&'static self) -> Entry {
+        Entry { frame: self.address(), ticket: self.waiter.word.snapshot().ticket().to_bits() }
     }
 }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::current;
 use super::enqueue::Place;
+use super::newest;
 use super::offer::{Offers, stack_size_of};
 use super::policy::{INJECTOR_PERIOD, Pick, Policy};
 use super::queue::ready::Ready;
@@ -26,6 +27,7 @@ use super::queue::{Entry, is_linked};
 use super::root::Tally;
 use super::scope::{NEVER, ScopeCache};
 use super::shared::{Remote, RootRef, Shared};
+use super::sleep::has_taker;
 use super::stats::WorkerStats;
 use crate::driver::{Driver, Registrar};
 use crate::fiber::context::{self, Context};
@@ -336,7 +338,7 @@ impl Worker {
             let entry = unsafe { if oldest { fresh.pop_oldest() } else { fresh.pop_newest() } }?;
             if let Some(frame) = self.start_entry(entry) {
                 // Surplus is judged here, after we took our own: the pop was the first half of the handshake with sleepers.
-                if !self.alone && !fresh.is_empty() && self.shared.idle.has_gate_open() {
+                if !self.alone && has_taker(fresh, &self.shared.idle) {
                     self.wake_for_surplus();
                 }
                 return Some(frame);
@@ -549,13 +551,9 @@ impl Worker {
     /// The joiner of `frame` is about to park: if `frame` is the newest unstarted fiber here, run it as the next switch.
     #[inline(always)]
     pub(crate) fn run_next_if_newest(&self, frame: FrameRef) {
-        let now = frame.waiter.word.snapshot();
-        if !now.is(State::Runnable) || frame.has(flag::PINNED | flag::TASK) {
-            return;
-        }
-        let entry = Entry { frame: frame.address(), ticket: now.ticket().to_bits() };
-        // SAFETY: this thread is the owner of its worker's deque.
-        if unsafe { self.remote().fresh.take_newest_if(entry) }
+        // SAFETY: this thread is the owner of its worker's deque; the joiner's handle keeps the frame.
+        if !frame.has(flag::PINNED | flag::TASK)
+            && unsafe { newest::take_newest(&self.remote().fresh, &frame.waiter.word, frame.address()) }
             && let Some(displaced) = self.next.replace(Some(frame))
         {
             self.push_ready(displaced);

@@ -16,6 +16,9 @@ pub(crate) struct Line {
     pub(crate) comment: String,
     /// Inside a `#[cfg(test)]` item (or a `mod tests`/`mod model`), or in a file that is only built for tests.
     pub(crate) test: bool,
+    /// Never part of the product: as `test`, or inside an item that is built for models only (`#[cfg(any(loom, shuttle))]`), or in a file
+    /// that is (`park_model.rs`).
+    pub(crate) unshipped: bool,
 }
 
 impl Line {
@@ -278,15 +281,20 @@ fn mark_modules_and_tests(path: &str, lines: &mut [Line], tokens: &mut [Token]) 
     if only_for_tests {
         lines.iter_mut().for_each(|line| line.test = true);
     }
+    if only_for_tests || path.ends_with("_model.rs") {
+        lines.iter_mut().for_each(|line| line.unshipped = true);
+    }
     /// What an open brace belongs to.
     struct Open {
         module: Option<String>,
         test_from: Option<usize>,
+        model_from: Option<usize>,
     }
     let mut open: Vec<Open> = Vec::new();
-    let mut test_attribute: Option<usize> = None;
+    let (mut test_attribute, mut model_attribute): (Option<usize>, Option<usize>) = (None, None);
     let mut module_ahead: Option<String> = None;
     let mut tests: Vec<(usize, usize)> = Vec::new();
+    let mut models: Vec<(usize, usize)> = Vec::new();
     for at in 0..tokens.len() {
         tokens[at].inline = open.iter().filter_map(|open| open.module.clone()).collect();
         let line = tokens[at].line;
@@ -303,6 +311,15 @@ fn mark_modules_and_tests(path: &str, lines: &mut [Line], tokens: &mut [Token]) 
                 if names_test && matches!(inside.first(), Some(&("cfg" | "test"))) {
                     test_attribute.get_or_insert(line);
                 }
+                // `#[cfg(loom)]`, `#[cfg(any(loom, shuttle))]`; not what names `fibra_bugs` too, which the whole runtime is built with.
+                let has = |name: &str| inside.contains(&name);
+                if inside.first() == Some(&"cfg")
+                    && (has("loom") || has("shuttle"))
+                    && !has("not")
+                    && !has("fibra_bugs")
+                {
+                    model_attribute.get_or_insert(line);
+                }
             }
             "mod" => {
                 module_ahead = tokens.get(at + 1).map(|token| token.text.clone());
@@ -311,24 +328,31 @@ fn mark_modules_and_tests(path: &str, lines: &mut [Line], tokens: &mut [Token]) 
                 }
             }
             ";" => {
-                if let Some(from) = test_attribute.take() {
-                    tests.push((from, line));
-                }
+                tests.extend(test_attribute.take().map(|from| (from, line)));
+                models.extend(model_attribute.take().map(|from| (from, line)));
                 module_ahead = None;
             }
             "{" => {
-                open.push(Open { module: module_ahead.take(), test_from: test_attribute.take() });
+                open.push(Open {
+                    module: module_ahead.take(),
+                    test_from: test_attribute.take(),
+                    model_from: model_attribute.take(),
+                });
             }
             "}" => {
-                if let Some(Open { test_from: Some(from), .. }) = open.pop() {
-                    tests.push((from, line));
+                if let Some(closed) = open.pop() {
+                    tests.extend(closed.test_from.map(|from| (from, line)));
+                    models.extend(closed.model_from.map(|from| (from, line)));
                 }
             }
             _ => {}
         }
     }
     for (from, to) in tests {
-        lines[from..=to].iter_mut().for_each(|line| line.test = true);
+        lines[from..=to].iter_mut().for_each(|line| (line.test, line.unshipped) = (true, true));
+    }
+    for (from, to) in models {
+        lines[from..=to].iter_mut().for_each(|line| line.unshipped = true);
     }
 }
 

@@ -217,6 +217,31 @@ fn seeded_bugs_and_their_list_agree() {
 }
 
 #[test]
+fn a_seeded_bug_breaks_what_ships() {
+    let check = |file: &str, text: &str| -> Vec<usize> {
+        let problems = rules::seeded_bugs(&[Source::parse(&library(file), text)], "one a::b\n");
+        problems.into_iter().map(|problem| problem.line).collect()
+    };
+    let bug = "fn f() {\n    if seeded_bug(\"one\") {}\n}\n";
+    assert_eq!(check("sched/idle.rs", bug), [0; 0]);
+    for model in ["sched/idle/model.rs", "sched/model.rs", "wait/park_model.rs"] {
+        assert_eq!(check(model, bug), [2], "{model}");
+    }
+    for attribute in
+        ["#[cfg(test)]", "#[cfg(all(test, any(loom, shuttle)))]", "#[cfg(any(loom, shuttle))]", "#[cfg(loom)]"]
+    {
+        assert_eq!(check("sched/idle.rs", &format!("{attribute}\nmod check {{\n{bug}}}\n")), [4], "{attribute}");
+        assert_eq!(check("sched/idle.rs", &format!("{attribute}\nuse a::b;\n{bug}")), [0; 0], "{attribute}");
+    }
+    assert_eq!(check("sched/idle.rs", &format!("#[cfg(not(any(loom, shuttle)))]\n{bug}")), [0; 0]);
+    let excepted: Vec<&str> = rules::MODELS_WITH_BUGS.iter().map(|(file, _)| *file).collect();
+    for file in excepted {
+        let text = std::fs::read_to_string(source::repository().join(library(file))).unwrap_or_default();
+        assert!(text.contains("seeded_bug(\""), "{file} needs no exception");
+    }
+}
+
+#[test]
 fn a_lock_that_fork_does_not_know_is_found() {
     let check = |text: &str, fork: &str| -> Vec<usize> {
         let sources = [Source::parse(&library("fiber/frame.rs"), text), Source::parse(&library("sched/fork.rs"), fork)];

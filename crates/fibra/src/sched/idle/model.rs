@@ -1,81 +1,26 @@
-//! Models of the idle protocol: each wake that could be lost has one, and each seeded bug of `idle.rs` fails one. Below: the deque of
-//! unstarted fibers, and a driver that is a lock and a bell.
+//! Models of the idle protocol on its own: directed wakes, who is woken, who wakes by itself, the watcher. What a worker makes of it, and
+//! those who push, is modelled in `sched/sleep/model.rs`. Below: a driver that is a lock and a bell.
 
-use super::super::queue::Entry;
-use super::super::queue::fresh::{Fresh, Steal};
 use super::driver::Driver;
 use super::*;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
 
-/// A runtime of the bare minimum: items that anybody can do are a count.
+/// A runtime of the bare minimum: one worker, and something for it to see.
 struct World {
     idle: Idle,
-    drivers: Vec<Driver>,
+    driver: Driver,
     work: AtomicU64,
-    stop: AtomicU32,
 }
 
 impl World {
-    fn new(workers: usize) -> Arc<Self> {
-        Arc::new(Self {
-            idle: Idle::new(workers),
-            drivers: (0..workers).map(|_| Driver::default()).collect(),
-            work: AtomicU64::new(0),
-            stop: AtomicU32::new(0),
-        })
+    fn new() -> Arc<Self> {
+        Arc::new(Self { idle: Idle::new(1), driver: Driver::default(), work: AtomicU64::new(0) })
     }
 
-    fn push(&self) {
-        self.work.fetch_add(1, Ordering::SeqCst);
-        self.wake_one();
-    }
-
-    fn wake_one(&self) {
-        if let Some(worker) = self.idle.wake_one() {
-            self.drivers[worker].kick();
-        }
-    }
-
-    fn wake_directed(&self, worker: usize) {
-        if self.idle.wake_directed(worker) {
-            self.drivers[worker].kick();
-        }
-    }
-
-    fn take(&self) -> bool {
-        self.work.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
-    }
-
-    /// The second look is a plain load, as in the queues: that it sees enough is what the protocol has to prove.
-    fn has_work(&self) -> bool {
-        self.work.load(Ordering::SeqCst) > 0
-    }
-
-    /// The worker's side of the protocol, until it has taken one item, which it then runs for ever.
-    fn take_one(&self, me: usize, mut searching: bool) {
-        loop {
-            if self.take() {
-                if searching {
-                    self.idle.stop_search();
-                }
-                if self.has_work() && !seeded_bug("idle_no_chain") {
-                    self.wake_one();
-                }
-                return;
-            }
-            if searching && !seeded_bug("idle_leave_late") {
-                self.idle.stop_search();
-            }
-            self.idle.announce_sleep(me);
-            let nothing = seeded_bug("idle_no_second_look") || !self.has_work();
-            if searching && seeded_bug("idle_leave_late") {
-                self.idle.stop_search();
-            }
-            if nothing {
-                self.drivers[me].block();
-            }
-            searching = self.idle.woke(me) == Woken::AsSearcher;
+    fn wake_directed(&self) {
+        if self.idle.wake_directed(0) {
+            self.driver.kick();
         }
     }
 }
@@ -84,75 +29,24 @@ impl World {
 #[test]
 fn model_directed_wake_is_not_lost() {
     check(3, || {
-        let world = World::new(1);
+        let world = World::new();
         let publisher = {
             let world = world.clone();
             thread::spawn(move || {
                 // Relaxed: the weakest push there could be; the wake alone must carry it over.
                 world.work.store(1, Ordering::Relaxed);
-                world.wake_directed(0);
+                world.wake_directed();
             })
         };
         while world.work.load(Ordering::Relaxed) == 0 {
             world.idle.announce_sleep(0);
-            if !world.has_work() {
-                world.drivers[0].block();
+            // A plain load, as in the queues: that it sees enough is what the protocol has to prove.
+            if world.work.load(Ordering::SeqCst) == 0 {
+                world.driver.block();
             }
             let _ = world.idle.woke(0);
         }
         publisher.join().unwrap();
-        assert_eq!((world.idle.sleeping(), world.idle.searching()), (0, 0));
-    });
-}
-
-// X-04, C-14: the same on the counts, for an item that anybody can take.
-#[test]
-fn model_undirected_wake_is_not_lost() {
-    check(3, || {
-        let world = World::new(1);
-        let publisher = {
-            let world = world.clone();
-            thread::spawn(move || world.push())
-        };
-        world.take_one(0, false);
-        publisher.join().unwrap();
-        // The publisher may have woken the worker just as it changed its mind; then it left the state itself.
-        assert_eq!((world.idle.sleeping(), world.idle.searching()), (0, 0));
-    });
-}
-
-// A publisher that finds a searcher wakes nobody; the searcher that leaves empty-handed must then find the item.
-#[test]
-fn model_searcher_that_leaves_looks_again() {
-    check(3, || {
-        let world = World::new(1);
-        assert!(world.idle.try_start_search());
-        let publisher = {
-            let world = world.clone();
-            thread::spawn(move || world.push())
-        };
-        world.take_one(0, true);
-        publisher.join().unwrap();
-        assert_eq!((world.idle.sleeping(), world.idle.searching()), (0, 0));
-    });
-}
-
-// S2-59: two items pushed at once wake two workers, by way of the first.
-#[test]
-fn model_two_items_wake_two_workers() {
-    check(2, || {
-        let world = World::new(2);
-        let workers: Vec<_> = (0..2)
-            .map(|me| {
-                let world = world.clone();
-                thread::spawn(move || world.take_one(me, false))
-            })
-            .collect();
-        world.push();
-        world.push();
-        for worker in workers {
-            worker.join().unwrap();
-        }
         assert_eq!((world.idle.sleeping(), world.idle.searching()), (0, 0));
     });
 }
@@ -198,77 +92,11 @@ fn model_own_wake_against_wake_one() {
     });
 }
 
-// the spawner's side with plain pushes: two items, one popped for itself, and the look at the gate is a load.
-#[test]
-fn model_surplus_wake_is_not_lost() {
-    check(3, || {
-        let world = World::new(1);
-        let fresh = Arc::new(Fresh::new());
-        let thief = {
-            let (world, fresh) = (world.clone(), fresh.clone());
-            thread::spawn(move || {
-                let mine = Fresh::new();
-                loop {
-                    // SAFETY: this thread is the owner of `mine`.
-                    match unsafe { fresh.steal_half_into(&mine, 1) } {
-                        Steal::Stolen { first, .. } => return first.ticket,
-                        Steal::Retry | Steal::Empty => {}
-                    }
-                    world.idle.announce_sleep(0);
-                    if fresh.is_empty_handshake() {
-                        world.drivers[0].block();
-                    }
-                    if world.idle.woke(0) == Woken::AsSearcher {
-                        world.idle.stop_search();
-                    }
-                }
-            })
-        };
-        // SAFETY: this thread is the owner of `fresh`. Three items, so that there is surplus whatever the thief takes meanwhile.
-        let kept = unsafe {
-            (1..=3).for_each(|ticket| fresh.push(Entry { frame: 1, ticket }));
-            fresh.pop_newest()
-        };
-        if kept.is_some() && !fresh.is_empty() && world.idle.has_gate_open() {
-            world.wake_one();
-        }
-        assert_ne!(Some(thief.join().unwrap()), kept.map(|entry| entry.ticket));
-    });
-}
-
-// S0-72: stop is a push like any other: flag first, then a directed wake for everybody.
-#[test]
-fn model_stop_reaches_a_worker_going_to_sleep() {
-    check(2, || {
-        let world = World::new(2);
-        let workers: Vec<_> = (0..2)
-            .map(|me| {
-                let world = world.clone();
-                thread::spawn(move || {
-                    while world.stop.load(Ordering::SeqCst) == 0 {
-                        world.idle.announce_sleep(me);
-                        if seeded_bug("idle_stop_unseen") || world.stop.load(Ordering::SeqCst) == 0 {
-                            world.drivers[me].block();
-                        }
-                        let _ = world.idle.woke(me);
-                    }
-                })
-            })
-            .collect();
-        world.stop.swap(1, Ordering::SeqCst);
-        (0..2).for_each(|worker| world.wake_directed(worker));
-        for worker in workers {
-            worker.join().unwrap();
-        }
-        assert_eq!(world.idle.sleeping(), 0);
-    });
-}
-
 // the watcher leaves while a worker sleeps, wakes by itself or by another, and runs: it is called, or it has not left.
 #[test]
 fn model_nobody_runs_unwatched() {
     check(3, || {
-        let world = World::new(1);
+        let world = World::new();
         let bell = Arc::new(Driver::default());
         let watcher = {
             let (world, bell) = (world.clone(), bell.clone());
@@ -281,7 +109,7 @@ fn model_nobody_runs_unwatched() {
         };
         let waker = {
             let world = world.clone();
-            thread::spawn(move || world.wake_directed(0))
+            thread::spawn(move || world.wake_directed())
         };
         world.idle.announce_sleep(0);
         let _ = world.idle.woke(0);

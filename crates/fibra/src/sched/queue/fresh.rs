@@ -304,7 +304,6 @@ impl Fresh {
         self.len() == 0
     }
 
-    #[cfg(test)]
     /// The look of a worker that has announced its sleep (a SeqCst read-modify-write): either this sees an item, or the owner, when
     /// it looks for sleepers after its next pop, sees the announcement.
     pub(crate) fn is_empty_handshake(&self) -> bool {

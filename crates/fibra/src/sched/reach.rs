@@ -1,0 +1,179 @@
+//! How a worker is reached from other threads: fibers and commands put where it finds them, and the wake that belongs to each.
+//!
+//! Above: `shared.rs`, the runtime that ships, and `sleep.rs`, where a worker goes to sleep; models bring a runtime of their own, with
+//! fibers that are a link and a bell in place of a driver. Both run these lines. Below: the queues, and `idle.rs`, which has the proof that
+//! none of these wakes is lost.
+//!
+//! Invariants
+//! * What is pushed is followed by its wake: directed for what only one worker can do, undirected for the rest.
+//! * A thread that is no worker of the runtime touches it only while the fiber in its hands, or a visit, keeps it alive.
+
+use std::ptr::NonNull;
+
+use super::idle::Idle;
+use super::queue::fresh::Fresh;
+use super::queue::inbox::Inbox;
+use super::queue::injector::Injector;
+use super::queue::{Entry, Linked};
+use super::visitors::Visitors;
+use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::prim::bug::seeded_bug;
+use crate::prim::sync::Mutex;
+
+/// What arrives at a worker from outside; looked at on every turn, so the two things to look at share a line.
+#[derive(Debug)]
+pub(crate) struct Mail<F, C> {
+    pub(crate) inbox: Inbox<F>,
+    pub(crate) has_commands: AtomicBool,
+    commands: Mutex<Vec<C>>,
+}
+
+impl<F: Linked, C> Mail<F, C> {
+    pub(crate) fn new() -> Self {
+        Self { inbox: Inbox::new(), has_commands: AtomicBool::new(false), commands: Mutex::new(Vec::new()) }
+    }
+
+    fn put(&self, command: C) {
+        self.commands.lock().push(command);
+        // SeqCst read-modify-write: first half of the handshake with a worker that goes to sleep; `wake_directed` is the second.
+        self.has_commands.swap(true, Ordering::SeqCst);
+    }
+
+    /// Takes the commands that have arrived. The caller is the worker whose mail this is.
+    pub(super) fn take_commands(&self) -> Vec<C> {
+        // SeqCst: pairs with the swap in `put`.
+        if self.has_commands.swap(false, Ordering::SeqCst) {
+            return std::mem::take(&mut *self.commands.lock());
+        }
+        Vec::new()
+    }
+}
+
+/// A fiber that others hand to a worker.
+pub(crate) trait Sent: Linked {
+    /// The worker that its stack belongs to. `None`: a task between two polls, which has no stack and goes to any worker.
+    fn home(&self) -> Option<usize>;
+
+    /// What a queue for any worker holds of it.
+    fn entry(&'static self) -> Entry;
+}
+
+/// A runtime, as far as reaching its workers goes.
+pub(crate) trait Reach {
+    type Fiber: Sent + 'static;
+    type Command;
+
+    fn idle(&self) -> &Idle;
+    fn injector(&self) -> &Injector;
+    fn workers(&self) -> usize;
+    fn mail(&self, worker: usize) -> &Mail<Self::Fiber, Self::Command>;
+    fn fresh(&self, worker: usize) -> &Fresh;
+    fn visitors(&self) -> &Visitors;
+    /// Set once, before every worker is woken for the last time.
+    fn stop(&self) -> &AtomicBool;
+
+    /// Ends the sleep of a worker that was woken, or its next one.
+    fn kick(&self, worker: usize);
+
+    /// A started fiber that is on no worker, because fibers of this runtime may move. True: it was sent on its way.
+    fn send_adrift(&self, _: &'static Self::Fiber) -> bool {
+        false
+    }
+}
+
+/// From any thread: hands a fiber (started, or bound to that worker) to its worker.
+///
+/// # Safety
+/// The fiber is RUNNABLE and in nobody else's hands, so that its link is free. The caller does not touch it afterwards.
+pub(crate) unsafe fn deliver<R: Reach>(runtime: &R, worker: usize, fiber: &'static R::Fiber) {
+    // SAFETY: the caller's promise; it lives for ever.
+    let was_empty = unsafe { runtime.mail(worker).inbox.push(NonNull::from(fiber)) };
+    if was_empty {
+        wake(runtime, worker);
+    }
+}
+
+/// From any thread: an unstarted fiber or a task, for any worker.
+pub(crate) fn inject<R: Reach>(runtime: &R, entry: Entry) {
+    runtime.injector().push(entry);
+    wake_one(runtime);
+}
+
+/// From any thread: asks one worker to do something.
+pub(crate) fn post<R: Reach>(runtime: &R, worker: usize, command: R::Command) {
+    runtime.mail(worker).put(command);
+    wake(runtime, worker);
+}
+
+/// Every worker is to end. The flag first: it is a push like any other, and the wakes follow.
+pub(crate) fn stop<R: Reach>(runtime: &R) {
+    // SeqCst read-modify-write: first half of the handshake with workers that go to sleep; the directed wakes are the second.
+    runtime.stop().swap(true, Ordering::SeqCst);
+    (0..runtime.workers()).for_each(|worker| wake(runtime, worker));
+}
+
+/// A directed wake: that worker, if it sleeps.
+fn wake<R: Reach>(runtime: &R, worker: usize) {
+    if runtime.idle().wake_directed(worker) {
+        runtime.kick(worker);
+    }
+}
+
+/// An undirected wake: some sleeping worker, if no worker is searching. True if one was woken.
+pub(crate) fn wake_one<R: Reach>(runtime: &R) -> bool {
+    let woken = runtime.idle().wake_one();
+    woken.into_iter().for_each(|worker| runtime.kick(worker));
+    woken.is_some()
+}
+
+/// Enqueues a fiber from a thread that is no worker of its runtime.
+///
+/// # Safety
+/// As for [`deliver`]. The fiber is claimed and RUNNABLE, so it has not ended, and its runtime lives until the push; the visit keeps the
+/// runtime alive from then on.
+pub(crate) unsafe fn enqueue_from_outside<R: Reach>(runtime: &R, fiber: &'static R::Fiber) {
+    let counted = !seeded_bug("visit_uncounted");
+    if counted {
+        runtime.visitors().enter();
+    }
+    match fiber.home() {
+        None => inject(runtime, fiber.entry()),
+        Some(_) if runtime.send_adrift(fiber) => {}
+        // SAFETY: the caller's promise.
+        Some(home) => unsafe { deliver(runtime, home, fiber) },
+    }
+    if counted {
+        runtime.visitors().leave();
+    }
+}
+
+/// Is there mail for this worker? A look of one that is awake: it may miss what is just arriving.
+pub(super) fn has_mail<R: Reach>(runtime: &R, worker: usize) -> bool {
+    let mail = runtime.mail(worker);
+    // Relaxed, both: hints; the look of a worker that goes to sleep is the one that must not miss anything.
+    let stopped = runtime.stop().load(Ordering::Relaxed);
+    !mail.inbox.is_empty() || mail.has_commands.load(Ordering::Relaxed) || stopped
+}
+
+/// The same question by a worker that has announced its sleep: what this does not see was pushed by one who sees the announcement.
+pub(super) fn has_mail_handshake<R: Reach>(runtime: &R, worker: usize) -> bool {
+    let mail = runtime.mail(worker);
+    // SeqCst, both: second half of the handshakes with `post` and `stop`; the announcement was the first.
+    let stopped = runtime.stop().load(Ordering::SeqCst) && !seeded_bug("idle_stop_unseen");
+    stopped || mail.has_commands.load(Ordering::SeqCst) || !mail.inbox.is_empty_handshake()
+}
+
+/// Do other workers, or the injector, have unstarted fibers? A hint, but for what the caller is ordered after.
+pub(super) fn others_have_surplus<R: Reach>(runtime: &R, worker: usize) -> bool {
+    !runtime.injector().is_empty() || others(runtime, worker).any(|fresh| !fresh.is_empty())
+}
+
+/// Do other workers have unstarted fibers? By a worker that has announced its sleep, as for [`has_mail_handshake`]; the other side is a
+/// worker that judges its surplus.
+pub(super) fn others_have_fresh_handshake<R: Reach>(runtime: &R, worker: usize) -> bool {
+    others(runtime, worker).any(|fresh| !fresh.is_empty_handshake())
+}
+
+fn others<R: Reach>(runtime: &R, worker: usize) -> impl Iterator<Item = &Fresh> {
+    (0..runtime.workers()).filter(move |other| *other != worker).map(|other| runtime.fresh(other))
+}
