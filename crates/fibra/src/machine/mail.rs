@@ -109,6 +109,13 @@ impl Mail {
         empty.is_ok()
     }
 
+    /// The owner's sleep: `rest` is told whether it may block, and comes back when it was kicked, or for a reason of its own.
+    pub(super) fn sleep<R>(&self, rest: impl FnOnce(bool) -> R) -> R {
+        let result = rest(self.may_sleep());
+        self.awake();
+        result
+    }
+
     /// The owner has come back from its sleep, or did not go.
     pub(super) fn awake(&self) {
         // Relaxed: a sender that still sees it asleep kicks once too often.

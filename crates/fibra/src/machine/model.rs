@@ -26,14 +26,15 @@ fn receive(post: &Post) -> Vec<Item> {
         if !items.is_empty() {
             return items;
         }
-        if post.mail.may_sleep() {
-            let mut kicked = post.bell.0.lock();
-            while !*kicked {
-                kicked = post.bell.1.wait(kicked);
+        post.mail.sleep(|may_sleep| {
+            if may_sleep {
+                let mut kicked = post.bell.0.lock();
+                while !*kicked {
+                    kicked = post.bell.1.wait(kicked);
+                }
+                *kicked = false;
             }
-            *kicked = false;
-        }
-        post.mail.awake();
+        });
     }
 }
 

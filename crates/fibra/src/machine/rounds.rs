@@ -164,16 +164,16 @@ impl Machines {
         let next = self.routing.state.borrow().timers.next_deadline();
         let next = next.into_iter().chain(until).min();
         let post = &self.routing.post;
-        let sleeps = post.mail.may_sleep() && (until.is_some() || !post.is_stopped());
-        let ends_idle = self.owner == Owner::Thread && self.routing.is_alone();
-        let nothing_left = ends_idle && next.is_none() && !self.routing.is_awaiting() && !post.is_watched();
-        let now = match sleeps {
-            false => rest(self, Rest::Pending).map(Some),
-            true if nothing_left => Ok(None),
-            true => rest(self, Rest::Until(next)).map(Some),
-        };
-        self.routing.post.mail.awake();
-        now
+        post.mail.sleep(|may_sleep| {
+            let sleeps = may_sleep && (until.is_some() || !post.is_stopped());
+            let ends_idle = self.owner == Owner::Thread && self.routing.is_alone();
+            let nothing_left = ends_idle && next.is_none() && !self.routing.is_awaiting() && !post.is_watched();
+            match sleeps {
+                false => rest(self, Rest::Pending).map(Some),
+                true if nothing_left => Ok(None),
+                true => rest(self, Rest::Until(next)).map(Some),
+            }
+        })
     }
 
     /// Phase 2.

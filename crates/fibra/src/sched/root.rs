@@ -199,6 +199,17 @@ impl Root {
             || self.pending.load(Ordering::Relaxed) < CLOSED / 2
     }
 
+    /// Steps 4 and 5, as often as it takes: the owner waits with `wait`, which publishes itself here, until nothing counts. False: `wait`
+    /// has given up, and something still counts.
+    pub(crate) fn close_when_empty(&self, mut wait: impl FnMut() -> bool) -> bool {
+        while !self.close() {
+            if !wait() {
+                return self.close();
+            }
+        }
+        true
+    }
+
     /// Registers the owner's wait. False: the number is 0 already, do not wait.
     pub(crate) fn publish(&self, waiter: RootWaiter) -> bool {
         self.waiter.with(|slot| *slot = Some(waiter));

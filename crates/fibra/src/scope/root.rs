@@ -94,7 +94,7 @@ fn await_empty(
     deadline: Option<Instant>,
 ) -> Result<(), ()> {
     let mut patience = Some(Instant::after(PATIENCE));
-    while !root.close() {
+    let closed = root.close_when_empty(|| {
         let until = match (patience, deadline) {
             (Some(patience), Some(deadline)) => Some(patience.min(deadline)),
             (one, other) => one.or(other),
@@ -102,11 +102,12 @@ fn await_empty(
         let how = Wait { reason, object: 0, site, deadline: until.map(Instant::as_nanos) };
         if wait(&Empty(&root), how) == Ended::TimedOut {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return if root.close() { Ok(()) } else { Err(()) };
+                return false;
             }
             patience = None;
             report::say_whom_we_wait_for(shared, PATIENCE);
         }
-    }
-    Ok(())
+        true
+    });
+    if closed { Ok(()) } else { Err(()) }
 }

@@ -87,13 +87,15 @@ impl World {
         }
     }
 
-    /// `scope::root::await_empty`.
+    /// As `scope::root::await_empty` does, without a deadline.
     fn close(&self) {
         let record = thread_record();
-        while !self.root.close() {
+        let closed = self.root.close_when_empty(|| {
             let publish = |waiter, ticket| self.root.publish((waiter, ticket));
             let _ = wait_with(record, publish, || self.root.unpublish(), WaitReason::RunEnd, None);
-        }
+            true
+        });
+        assert!(closed, "it does not give up");
         assert_eq!(self.live.load(Ordering::SeqCst), 0, "closed with a fiber alive");
     }
 }
