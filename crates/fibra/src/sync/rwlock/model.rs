@@ -36,7 +36,10 @@ fn add(value: &Value) {
     value.0.with_mut(|value| unsafe { *value += 1 });
 }
 
-fn in_thread<T: 'static>(lock: &Lock, f: impl FnOnce(&RwLock<Value>) -> T + 'static) -> thread::JoinHandle<T> {
+fn in_thread<T: Send + 'static>(
+    lock: &Lock,
+    f: impl FnOnce(&RwLock<Value>) -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
     let lock = lock.clone();
     thread::spawn(move || f(&lock))
 }
