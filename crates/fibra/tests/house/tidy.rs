@@ -224,7 +224,7 @@ fn a_seeded_bug_breaks_what_ships() {
     };
     let bug = "fn f() {\n    if seeded_bug(\"one\") {}\n}\n";
     assert_eq!(check("sched/idle.rs", bug), [0; 0]);
-    for model in ["sched/idle/model.rs", "sched/model.rs", "wait/park_model.rs"] {
+    for model in ["sched/idle/model.rs", "sched/model.rs", "wait/here_model.rs"] {
         assert_eq!(check(model, bug), [2], "{model}");
     }
     for attribute in
@@ -234,11 +234,6 @@ fn a_seeded_bug_breaks_what_ships() {
         assert_eq!(check("sched/idle.rs", &format!("{attribute}\nuse a::b;\n{bug}")), [0; 0], "{attribute}");
     }
     assert_eq!(check("sched/idle.rs", &format!("#[cfg(not(any(loom, shuttle)))]\n{bug}")), [0; 0]);
-    let excepted: Vec<&str> = rules::MODELS_WITH_BUGS.iter().map(|(file, _)| *file).collect();
-    for file in excepted {
-        let text = std::fs::read_to_string(source::repository().join(library(file))).unwrap_or_default();
-        assert!(text.contains("seeded_bug(\""), "{file} needs no exception");
-    }
 }
 
 #[test]

@@ -434,10 +434,6 @@ pub(crate) fn orderings(source: &Source) -> Vec<Problem> {
 
 // ---- Seeded bugs --------------------------------------------------------------------------------------------------------
 
-/// Files built for models only that break a copy of what ships, each with the reason. To become empty.
-pub(crate) const MODELS_WITH_BUGS: &[(&str, &str)] =
-    &[("wait/word/model.rs", "the wait of fibers is not compiled for models: the model has one of its own")];
-
 /// Every seeded bug has a model that must fail under it: the names in the code and in `.ci/bugs` are the same. And it breaks code that
 /// ships, not what only models are built of.
 pub(crate) fn seeded_bugs(sources: &[Source], list: &str) -> Vec<Problem> {
@@ -466,7 +462,7 @@ pub(crate) fn seeded_bugs(sources: &[Source], list: &str) -> Vec<Problem> {
             if !line.code.contains("seeded_bug(\"") {
                 continue;
             }
-            if line.unshipped && !MODELS_WITH_BUGS.iter().any(|(file, _)| source.in_library() == Some(*file)) {
+            if line.unshipped {
                 let advice =
                     "a bug in a model shows nothing about the product: let it run the code that ships, and break that";
                 problems.push(problem(source, number, RULE, advice));
