@@ -36,7 +36,6 @@ use super::op::{Cancel, Done, Notice, OP_TIMER, Request, Timestamp};
 use super::port::{Chain, Message, Port, Ports, Queue};
 use super::routing::{APP, Mark, Owner, PLATFORM, Routing, unreachable_now};
 use super::table::Table;
-use super::timer::Expired;
 use crate::prim::{clock, discard_payload};
 
 /// How long an ending loop waits for the answers to its cancellations.
@@ -181,8 +180,8 @@ impl Machines {
         loop {
             let request = {
                 let state = &mut *self.routing.state.borrow_mut();
-                let Some(expired) = state.timers.pop_expired(now) else { return };
-                state.in_flight.get_mut(expired.ticket).and_then(|flight| flight.timer.take())
+                let Some(id) = state.timers.pop_expired(now) else { return };
+                state.in_flight.get_mut(id).and_then(|flight| flight.timer.take())
             };
             if let Some((_, request)) = request {
                 self.answer(request, 0);
@@ -318,8 +317,7 @@ impl Machines {
         let id = request.id().0;
         // Unknown: of another mesh, brought here by a machine. Dropped, it is answered.
         let Some(flight) = state.in_flight.get_mut(id) else { return };
-        let expired = Expired { waiter: std::ptr::null(), ticket: id, arm: 0 };
-        flight.timer = Some((state.timers.insert(request.deadline().0, expired), request));
+        flight.timer = Some((state.timers.insert(request.deadline().0, id), request));
     }
 
     fn route_cancellation(&mut self, mut cancel: Cancel) {

@@ -160,7 +160,8 @@ impl Drop for Outbox {
 pub(super) struct State {
     pub(super) in_flight: Table<Flight>,
     machines: Table<Registered>,
-    pub(super) timers: Timers,
+    /// Each is for the operation with this number.
+    pub(super) timers: Timers<u64>,
     /// Cancellations of machines that are gone, which have no port to put them in.
     pub(super) orphans: Queue<Cancel>,
     marks: [Marks; 2],

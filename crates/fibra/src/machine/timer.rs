@@ -9,7 +9,7 @@
 //!   place  0 1 2 [3]   [4 5 6 7]   [8 9 10 11]  ...         one bracket = one cache line of 64 bytes
 //!               root    its four    the children of place 4
 //!                 │
-//!   slots (24 bytes each: whom to wake, generation, state), in no order, the free ones in a list
+//!   slots (what for, generation), in no order, the free ones in a list
 //! ```
 //!
 //! * Four children share a line, so a step down costs one cache miss, and the tree is half as deep as a binary one.
@@ -24,7 +24,7 @@
 //!
 //! Invariants:
 //! * no entry is before its parent; the root's timer is set (never dead), so that nobody wakes for a removed one;
-//! * every entry has a slot of its own, whose state is `Set` or `Dead`; all other slots are `Free` and in the list;
+//! * every entry has a slot of its own, which is `Set` or `Dead`; all other slots are `Free` and in the list;
 //! * `dead` slots are `Dead`; at most half of the entries are, or there are fewer than `COMPACT_FROM`: memory is bounded by the
 //!   live timers;
 //! * of 2^32 timers set one after the other no two have the same generation.
@@ -52,38 +52,30 @@ pub(crate) struct Timer {
     generation: u32,
 }
 
-/// What whoever sets a timer leaves for whoever handles its expiry: whom to wake, for which wait, as which arm. It means
-/// nothing here.
+/// What a slot holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Expired {
-    pub(crate) waiter: *const (),
-    pub(crate) ticket: u64,
-    pub(crate) arm: u8,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// In the list of free slots.
-    Free,
-    /// Its entry is in the heap.
-    Set,
+enum Content<P> {
+    /// It is in the list of free slots, before `next`.
+    Free { next: u32 },
+    /// Its entry is in the heap; what the timer is for.
+    Set(P),
     /// Its entry is in the heap, but the timer was removed.
     Dead,
 }
 
 #[derive(Clone, Copy)]
-struct Slot {
-    waiter: *const (),
-    /// The ticket of a timer; the next free slot of a free one.
-    ticket_or_next: u64,
+struct Slot<P> {
+    content: Content<P>,
     /// How many timers were set in this store before this one: tells the timer from those that had the slot before. Wraps: a waiter would
     /// have to keep a timer that has fired while exactly 2^32 others are set.
     generation: u32,
-    arm: u8,
-    state: State,
 }
 
-const _: () = assert!(size_of::<Slot>() == 24);
+impl<P> Slot<P> {
+    fn is_dead(&self) -> bool {
+        matches!(self.content, Content::Dead)
+    }
+}
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -123,7 +115,7 @@ impl Entry {
 #[repr(C, align(64))]
 struct Line([Entry; ARITY]);
 
-const _: () = assert!(size_of::<Entry>() == 16 && size_of::<Line>() == 64 && size_of::<Slot>() <= 32);
+const _: () = assert!(size_of::<Entry>() == 16 && size_of::<Line>() == 64);
 
 #[inline(always)]
 fn parent(place: usize) -> usize {
@@ -135,14 +127,14 @@ fn first_child(place: usize) -> usize {
     (place - 2) * ARITY
 }
 
-/// The timers of one worker. See the head of this file.
-pub(crate) struct Timers {
+/// The timers of one worker. See the head of this file. `P` says what a timer is for: it means nothing here.
+pub(crate) struct Timers<P> {
     lines: Vec<Line>,
     /// The place after the last entry; `ROOT` when there are none.
     end: usize,
     /// The deadline of the entry at the root, `u64::MAX` when there are none: one load decides the common case.
     earliest: u64,
-    slots: Vec<Slot>,
+    slots: Vec<Slot<P>>,
     /// The first free slot.
     free: u32,
     /// How many entries are dead.
@@ -153,16 +145,13 @@ pub(crate) struct Timers {
     dropped: usize,
 }
 
-// SAFETY: the pointers in the slots are never followed here; what they point to is the business of those who set and fire.
-unsafe impl Send for Timers {}
-
-impl std::fmt::Debug for Timers {
+impl<P: Copy> std::fmt::Debug for Timers<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Timers").field("len", &self.len()).field("next_deadline", &self.next_deadline()).finish()
     }
 }
 
-impl Timers {
+impl<P: Copy> Timers<P> {
     pub(crate) const fn new() -> Self {
         Self {
             lines: Vec::new(),
@@ -201,8 +190,8 @@ impl Timers {
         if self.is_empty() { None } else { Some(self.earliest) }
     }
 
-    /// Sets a timer to expire at `deadline`; [`Self::pop_expired`] will return `expired` then, unless it was removed.
-    pub(crate) fn insert(&mut self, deadline: u64, expired: Expired) -> Timer {
+    /// Sets a timer to expire at `deadline`; [`Self::pop_expired`] will return `purpose` then, unless it was removed.
+    pub(crate) fn insert(&mut self, deadline: u64, purpose: P) -> Timer {
         if self.end >= self.lines.len() * ARITY {
             self.grow();
         }
@@ -215,15 +204,15 @@ impl Timers {
         self.next_order += 1;
 
         let mut slot = self.free;
-        let Expired { waiter, ticket, arm } = expired;
-        let content = Slot { waiter, ticket_or_next: ticket, generation, arm, state: State::Set };
+        let filled = Slot { content: Content::Set(purpose), generation };
         if slot == NONE {
             slot = self.slots.len() as u32;
-            self.slots.push(content);
+            self.slots.push(filled);
         } else {
             let free = &mut self.slots[slot as usize];
-            self.free = free.ticket_or_next as u32;
-            *free = content;
+            let Content::Free { next } = free.content else { unreachable!("the list has free slots only") };
+            self.free = next;
+            *free = filled;
         }
         self.end += 1;
         self.sift_up(self.end - 1, ROOT, Entry::new(deadline, order, slot));
@@ -234,7 +223,9 @@ impl Timers {
     /// Takes a timer of this store back. False if it has expired or was removed before.
     pub(crate) fn remove(&mut self, timer: Timer) -> bool {
         match self.slots.get_mut(timer.slot as usize) {
-            Some(slot) if slot.generation == timer.generation && slot.state == State::Set => slot.state = State::Dead,
+            Some(slot) if slot.generation == timer.generation && matches!(slot.content, Content::Set(_)) => {
+                slot.content = Content::Dead;
+            }
             _ => return false,
         }
         self.dead += 1;
@@ -248,18 +239,18 @@ impl Timers {
     /// Takes out the earliest timer if it is due at `now`, and never before. Called until it returns `None`, it yields all that are due,
     /// in the order of their deadlines.
     #[inline]
-    pub(crate) fn pop_expired(&mut self, now: u64) -> Option<Expired> {
+    pub(crate) fn pop_expired(&mut self, now: u64) -> Option<P> {
         if self.earliest > now || self.is_empty() {
             return None;
         }
         let slot = self.entry(ROOT).slot();
-        let Slot { waiter, ticket_or_next: ticket, arm, .. } = self.slots[slot as usize];
+        let Content::Set(purpose) = self.slots[slot as usize].content else { unreachable!("the root is never dead") };
         self.drop_root();
         if self.dead > 0 {
             self.clear_dead();
         }
         self.settle();
-        Some(Expired { waiter, ticket, arm })
+        Some(purpose)
     }
 
     /// Restores that the root is not dead, and that not too many entries are.
@@ -267,7 +258,7 @@ impl Timers {
         if self.dead * 2 > self.entries() && self.entries() >= COMPACT_FROM {
             return self.compact();
         }
-        while !self.is_empty() && self.slots[self.entry(ROOT).slot() as usize].state == State::Dead {
+        while !self.is_empty() && self.slots[self.entry(ROOT).slot() as usize].is_dead() {
             self.dead -= 1;
             self.drop_root();
         }
@@ -279,7 +270,7 @@ impl Timers {
         let mut kept = ROOT;
         for place in ROOT..self.end {
             let entry = self.entry(place);
-            if self.slots[entry.slot() as usize].state == State::Dead {
+            if self.slots[entry.slot() as usize].is_dead() {
                 self.free_slot(entry.slot());
             } else {
                 self.put(kept, entry);
@@ -311,9 +302,7 @@ impl Timers {
 
     #[inline]
     fn free_slot(&mut self, slot: u32) {
-        let freed = &mut self.slots[slot as usize];
-        freed.state = State::Free;
-        freed.ticket_or_next = u64::from(self.free);
+        self.slots[slot as usize].content = Content::Free { next: self.free };
         self.free = slot;
         self.dropped += 1;
     }
@@ -437,13 +426,17 @@ impl Timers {
     /// Cuts the table behind the last slot in use, and links the free ones so that the foremost are used first.
     #[cold]
     fn cut_slots(&mut self) {
-        let used = self.slots.iter().rposition(|slot| slot.state != State::Free).map_or(0, |last| last + 1);
+        let used = self
+            .slots
+            .iter()
+            .rposition(|slot| !matches!(slot.content, Content::Free { .. }))
+            .map_or(0, |last| last + 1);
         self.slots.truncate(used);
         self.slots.shrink_to(SHRINK_ABOVE);
         self.free = NONE;
         for (number, slot) in self.slots.iter_mut().enumerate().rev() {
-            if slot.state == State::Free {
-                slot.ticket_or_next = u64::from(self.free);
+            if matches!(slot.content, Content::Free { .. }) {
+                slot.content = Content::Free { next: self.free };
                 self.free = number as u32;
             }
         }

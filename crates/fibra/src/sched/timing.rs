@@ -3,19 +3,18 @@
 //! Timers are the worker's own: set by its fibers, fired by its loop. Above: `worker.rs` (a busy worker looks now and then),
 //! `search.rs` (a worker without work sleeps until the first is due) and `wait`, which sets them. Below: `machine::timer`, `driver`.
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use super::cancel::code;
-use super::scope::{Cause, NEVER, Reach, ScopeRecord, ScopeRef};
+use super::scope::{Cause, NEVER, Reach, ScopeRef};
 use super::worker::{DRIVER_CYCLES, Worker};
 use crate::driver::Timeout;
-use crate::fiber::frame::{Frame, FrameRef};
+use crate::fiber::frame::FrameRef;
 use crate::fiber::stack::StackTop;
-use crate::machine::timer::{Expired, Timer};
+use crate::machine::timer::Timer;
 use crate::prim::atomic::Ordering;
 use crate::prim::{clock, prefetch};
-use crate::wait::node::WaiterRef;
-use crate::wait::word::{ARM_TIMEOUT, Arm, Claim, Ticket};
+use crate::wait::word::{ARM_TIMEOUT, Claim, Ticket};
 
 /// With so many timers or more, wake-ups for them keep a distance.
 const MANY_TIMERS: usize = 256;
@@ -30,35 +29,35 @@ const BATCH: usize = 16;
 const STACK_LINES: usize = 16;
 const LINE_BYTES: usize = 64;
 
+/// What a timer of a worker is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Due {
+    /// The wait of this fiber that has this ticket is over: its time is up.
+    Wait(FrameRef, Ticket),
+    /// Something about a scope, in this life of its record.
+    Scope(ScopeRef, u32, ScopeTimer),
+    /// The deadline of some scope of a plain thread has come; of no scope in particular.
+    OutsideScopes,
+}
+
 /// What a timer does to a scope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
 pub(crate) enum ScopeTimer {
     /// Its deadline has come.
-    Deadline = 1,
+    Deadline,
     /// It was asked to drain, and has had its time.
-    Drained = 2,
+    Drained,
     /// It was cancelled, and shields have had their time.
-    Grace = 3,
-    /// The deadline of some scope of a plain thread has come; of no scope in particular.
-    Outside = 4,
+    Grace,
 }
 
 impl ScopeTimer {
-    fn of(arm: Arm) -> Self {
-        [Self::Deadline, Self::Drained, Self::Grace, Self::Outside]
-            .into_iter()
-            .find(|timer| *timer as Arm == arm)
-            .expect("set by `set_scope_timer`")
-    }
-
     /// On any thread.
     pub(crate) fn fire(self, scope: ScopeRef, life: u32) {
         match self {
             Self::Deadline => scope.cancel(life, &Cause::from(code::TIMED_OUT), Reach::All),
             Self::Drained => scope.cancel(life, &Cause::from(code::DRAINED), Reach::Children),
             Self::Grace => scope.end_grace(life),
-            Self::Outside => {}
         }
     }
 }
@@ -84,19 +83,17 @@ impl Worker {
         self.fired_at.set(now);
         while self.next_deadline().is_some_and(|deadline| deadline <= now) {
             let mut batch = [None; BATCH];
-            let mut scopes = Vec::new();
+            let mut others = Vec::new();
             self.timers.with(|timers| {
                 for place in &mut batch {
-                    let Some(Expired { waiter, ticket, arm }) = timers.pop_expired(now) else { break };
-                    if arm != ARM_TIMEOUT {
-                        scopes.push((ScopeRecord::from_ptr(waiter), ticket as u32, ScopeTimer::of(arm)));
-                        continue;
+                    match timers.pop_expired(now) {
+                        None => break,
+                        Some(Due::Wait(frame, ticket)) => {
+                            frame.prefetch();
+                            *place = Some((frame, ticket));
+                        }
+                        Some(other) => others.push(other),
                     }
-                    let waiter = NonNull::new(waiter.cast_mut().cast()).expect("set by `set_timer`");
-                    // SAFETY: `set_timer` stored a frame's waiter, which lives for ever.
-                    let frame = Frame::from_waiter(unsafe { WaiterRef::new(waiter) });
-                    frame.prefetch();
-                    *place = Some((frame, Ticket::from_bits(ticket)));
                 }
             });
             for (frame, ticket) in batch.into_iter().flatten() {
@@ -112,10 +109,11 @@ impl Worker {
                     Claim::Held => unreachable!("a timer fired while its fiber was parking"),
                 }
             }
-            for (scope, life, timer) in scopes {
-                match scope {
-                    Some(scope) => timer.fire(scope, life),
-                    None => self.end_outside_deadlines(now),
+            for due in others {
+                match due {
+                    Due::Wait(..) => unreachable!("in the batch"),
+                    Due::Scope(scope, life, timer) => timer.fire(scope, life),
+                    Due::OutsideScopes => self.end_outside_deadlines(now),
                 }
             }
         }
@@ -126,13 +124,12 @@ impl Worker {
     /// Sets a timer for a wait of the running fiber, which ends it as timed out. Whether it has fired or not, `remove_timer` may be called
     /// for it later.
     pub(crate) fn set_timer(&self, frame: FrameRef, ticket: Ticket, deadline: u64) -> Timer {
-        let waiter = ptr::from_ref(&frame.waiter).cast();
-        self.insert_timer(deadline, Expired { waiter, ticket: ticket.to_bits(), arm: ARM_TIMEOUT })
+        self.insert_timer(deadline, Due::Wait(frame, ticket))
     }
 
     /// Sets a timer for a scope in this life. It may fire when that is over, and does nothing then.
     pub(crate) fn set_scope_timer(&self, scope: ScopeRef, life: u32, what: ScopeTimer, deadline: u64) -> Timer {
-        self.insert_timer(deadline, Expired { waiter: scope.as_ptr(), ticket: life.into(), arm: what as Arm })
+        self.insert_timer(deadline, Due::Scope(scope, life, what))
     }
 
     /// Scopes of plain threads have no worker of their own: the first worker keeps one timer for the earliest of their deadlines.
@@ -147,7 +144,7 @@ impl Worker {
         drop(scopes);
         if let Some(at) = earliest {
             self.outside_deadline.set(at);
-            self.insert_timer(at, Expired { waiter: ptr::null(), ticket: 0, arm: ScopeTimer::Outside as Arm });
+            self.insert_timer(at, Due::OutsideScopes);
         }
     }
 
@@ -164,8 +161,8 @@ impl Worker {
         self.watch_deadlines_after(now);
     }
 
-    fn insert_timer(&self, deadline: u64, expired: Expired) -> Timer {
-        let timer = self.timers.with(|timers| timers.insert(deadline, expired));
+    fn insert_timer(&self, deadline: u64, due: Due) -> Timer {
+        let timer = self.timers.with(|timers| timers.insert(deadline, due));
         if !self.armed.replace(true) {
             self.polled_at.set(clock::cycles());
         }

@@ -29,6 +29,7 @@ use super::scope::{NEVER, ScopeCache};
 use super::shared::{Remote, RootRef, Shared};
 use super::sleep::has_taker;
 use super::stats::WorkerStats;
+use super::timing::Due;
 use crate::driver::{Driver, Registrar};
 use crate::fiber::context::{self, Context};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, RunResult, flag};
@@ -104,7 +105,7 @@ pub(crate) struct Worker {
     pub(super) policy: OwnerCell<Policy>,
     pub(super) frames: OwnerCell<FrameCache>,
     pub(super) stacks: OwnerCell<StackCache>,
-    pub(super) timers: OwnerCell<Timers>,
+    pub(super) timers: OwnerCell<Timers<Due>>,
     pub(super) driver: OwnerCell<Driver>,
     pub(super) registrar: Registrar,
     /// When it last looked at its timers.

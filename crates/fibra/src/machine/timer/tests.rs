@@ -5,13 +5,13 @@
 use super::*;
 use crate::prim::random::Rng;
 use std::collections::BTreeMap;
-use std::ptr;
 
-fn numbered(ticket: usize) -> Expired {
-    Expired { waiter: ptr::without_provenance(ticket + 1), ticket: ticket as u64, arm: ticket as u8 }
+/// What the timers of these tests are for: a number.
+fn numbered(number: usize) -> usize {
+    number
 }
 
-impl Timers {
+impl Timers<usize> {
     /// Every invariant of the file's head, looked up one by one.
     fn check(&self) {
         let mut used = vec![false; self.slots.len()];
@@ -21,23 +21,23 @@ impl Timers {
             assert!(place == ROOT || !entry.before(self.entry(parent(place))));
             let slot = entry.slot() as usize;
             assert!(!std::mem::replace(&mut used[slot], true), "two entries of one slot");
-            assert_ne!(self.slots[slot].state, State::Free);
-            dead += (self.slots[slot].state == State::Dead) as usize;
+            assert!(!matches!(self.slots[slot].content, Content::Free { .. }));
+            dead += usize::from(self.slots[slot].is_dead());
         }
         assert_eq!(dead, self.dead);
         assert!(dead * 2 <= self.entries() || self.entries() < COMPACT_FROM);
         let mut free = self.free;
         while free != NONE {
             assert!(!std::mem::replace(&mut used[free as usize], true), "a free slot is in use");
-            assert_eq!(self.slots[free as usize].state, State::Free);
-            free = self.slots[free as usize].ticket_or_next as u32;
+            let Content::Free { next } = self.slots[free as usize].content else { panic!("not a free slot") };
+            free = next;
         }
         assert!(used.iter().all(|&used| used), "a slot is lost");
         if self.is_empty() {
             assert_eq!(self.earliest, u64::MAX);
         } else {
             assert_eq!(self.earliest, self.entry(ROOT).deadline);
-            assert_eq!(self.slots[self.entry(ROOT).slot() as usize].state, State::Set);
+            assert!(matches!(self.slots[self.entry(ROOT).slot() as usize].content, Content::Set(_)));
         }
     }
 }
@@ -49,7 +49,7 @@ fn children_share_a_cache_line_and_know_their_parent() {
         assert_eq!(first % ARITY, 0);
         assert!((first..first + ARITY).all(|child| parent(child) == place));
     }
-    let mut timers = Timers::new();
+    let mut timers = Timers::<usize>::new();
     timers.grow();
     assert_eq!(timers.lines.as_ptr() as usize % 64, 0);
 }
@@ -58,7 +58,7 @@ fn children_share_a_cache_line_and_know_their_parent() {
 /// `pops` let time pass.
 fn against_reference(seed: u64, steps: usize, span: usize, population: usize, pops: usize) {
     let mut rng = Rng::from_seed(seed);
-    let mut timers = Timers::new();
+    let mut timers = Timers::<usize>::new();
     // Among other things, the renumbering is met on the way.
     timers.next_order = u32::MAX - steps as u32 / 8;
     let mut reference: BTreeMap<(u64, u64), usize> = BTreeMap::new();
@@ -114,7 +114,7 @@ fn agrees_with_a_sorted_map() {
 
 #[test]
 fn never_early_and_equal_deadlines_in_order() {
-    let mut timers = Timers::new();
+    let mut timers = Timers::<usize>::new();
     for number in 0..1000 {
         timers.insert(10, numbered(number));
     }
@@ -128,7 +128,7 @@ fn never_early_and_equal_deadlines_in_order() {
 
 #[test]
 fn a_deadline_at_the_end_of_time_is_kept() {
-    let mut timers = Timers::new();
+    let mut timers = Timers::<usize>::new();
     let never = timers.insert(u64::MAX, numbered(0));
     timers.insert(0, numbered(1));
     assert_eq!(timers.next_deadline(), Some(0));
@@ -141,7 +141,7 @@ fn a_deadline_at_the_end_of_time_is_kept() {
 
 #[test]
 fn removing_what_has_fired_does_nothing_even_if_its_slot_is_used_again() {
-    let mut timers = Timers::new();
+    let mut timers = Timers::<usize>::new();
     timers.insert(100, numbered(0)); // So that the slots are not forgotten in between.
     let fired = timers.insert(1, numbered(1));
     assert_eq!(timers.pop_expired(1), Some(numbered(1)));
@@ -163,7 +163,7 @@ fn removing_what_has_fired_does_nothing_even_if_its_slot_is_used_again() {
 
 #[test]
 fn removed_timers_are_neither_reported_nor_returned() {
-    let mut timers = Timers::new();
+    let mut timers = Timers::<usize>::new();
     let all: Vec<_> = (0..40).map(|number| timers.insert(number as u64, numbered(number))).collect();
     // From behind: dead entries pile up below a live root, and all go when it does.
     for number in (10..20).rev() {
@@ -181,7 +181,7 @@ fn removed_timers_are_neither_reported_nor_returned() {
 
 #[test]
 fn a_million_timers_set_and_removed_leave_nothing_behind() {
-    let mut timers = Timers::new();
+    let mut timers = Timers::<usize>::new();
     for number in 0..100 {
         timers.insert(number as u64, numbered(number)); // Earlier than all that are removed: none gets to the root.
     }
@@ -201,20 +201,20 @@ fn a_million_timers_set_and_removed_leave_nothing_behind() {
 
 #[test]
 fn warm_memory_is_kept_and_large_unused_memory_given_back() {
-    let mut timers = Timers::new();
+    let mut timers = Timers::<usize>::new();
     let deadline = |number: usize| (number as u64 * 7919) % 100_003;
-    let fill = |timers: &mut Timers, count: usize| -> Vec<Timer> {
+    let fill = |timers: &mut Timers<usize>, count: usize| -> Vec<Timer> {
         (0..count).map(|number| timers.insert(deadline(number), numbered(number))).collect()
     };
-    let empty = |timers: &mut Timers, down_to: usize| {
+    let empty = |timers: &mut Timers<usize>, down_to: usize| {
         let mut last = 0;
         while timers.len() > down_to {
-            let popped = deadline(timers.pop_expired(u64::MAX).unwrap().ticket as usize);
+            let popped = deadline(timers.pop_expired(u64::MAX).unwrap());
             assert!(popped >= last);
             last = popped;
         }
     };
-    let memory = |timers: &Timers| {
+    let memory = |timers: &Timers<usize>| {
         (timers.lines.as_ptr(), timers.lines.capacity(), timers.slots.as_ptr(), timers.slots.capacity())
     };
     fill(&mut timers, 10_000);
@@ -258,10 +258,10 @@ fn warm_memory_is_kept_and_large_unused_memory_given_back() {
 fn figures() {
     for count in [1000, 100_000, 1_000_000] {
         let mut rng = Rng::from_seed(1);
-        let mut timers = Timers::new();
+        let mut timers = Timers::<usize>::new();
         for round in ["cold", "warm"] {
             let per_timer = |start: std::time::Instant| start.elapsed().as_nanos() as f64 / count as f64;
-            let fill = |timers: &mut Timers, rng: &mut Rng| -> Vec<Timer> {
+            let fill = |timers: &mut Timers<usize>, rng: &mut Rng| -> Vec<Timer> {
                 (0..count).map(|number| timers.insert(rng.next_u64() >> 1, numbered(number))).collect()
             };
             let start = std::time::Instant::now();
