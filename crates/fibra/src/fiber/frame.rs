@@ -61,7 +61,7 @@ pub(crate) mod flag {
     pub(crate) const SCOPED: u32 = 1 << 14;
     /// Scopes are open on it: whoever cancels it has to see to them too.
     pub(crate) const OPEN_SCOPES: u32 = 1 << 15;
-    /// Does not count under `max_fibers`: a root, or a helper of the runtime's own.
+    /// Does not count under `max_fibers`: there is no such cap, or it is a root, or a helper of the runtime's own.
     pub(crate) const UNCAPPED: u32 = 1 << 13;
     /// One half of a `join`, offered to whoever is free. The joining fiber outlives it and holds what it runs, so it is not counted in a
     /// root scope and runs, or is given back, even if it is cancelled before it starts.
@@ -272,6 +272,13 @@ impl Frame {
     #[inline(always)]
     pub(crate) fn has(&self, flag: u32) -> bool {
         self.flags() & flag != 0
+    }
+
+    /// Is its start and its end like that of most: a stack of the usual size, counted in the root of its run and nowhere else?
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        const ODD: u32 = flag::EXTRAS | flag::HALF | flag::TASK | flag::SCOPED | flag::DAEMON | flag::ROOT;
+        self.flags() & (ODD | flag::UNCAPPED) == flag::UNCAPPED
     }
 
     /// Sets a flag of the running fiber's own.

@@ -1,8 +1,8 @@
 //! How a finished fiber and its handle agree on who takes the result, who drops it, and who recycles the frame.
 //!
-//! One `AtomicU32` per frame. Two parties: the *fiber's side* (first the fiber on its own stack, then its worker on the
-//! scheduler's stack) and the *handle's side* (the join handle, held by one owner). Joiners are waiters that the
-//! handle's side links into the frame's list under the LOCKED bit.
+//! One `AtomicU32` per frame. Two parties: the *fiber's side* (first the fiber on its own stack, then its worker) and the *handle's side*
+//! (the join handle, held by one owner). Joiners are waiters that the handle's side links into the frame's list: through a shared handle
+//! under the LOCKED bit; if the joiner owns the handle, it is the only one, links itself without the lock and announces that in one step.
 //!
 //! ```text
 //!  fiber, own stack     publish_result ─ READY ────────────┐  the value is in the frame, the handle drops or takes it
@@ -15,8 +15,9 @@
 //!   the scheduler's stack.
 //! * The later of `finish` and `detach` recycles the frame; if that is the handle, it first waits until LOCKED is clear, since the worker
 //!   may still be walking the joiners.
-//! * A joiner is linked only while DONE is not set, under LOCKED. `finish` sets DONE only while the list is unlocked, and locks it in the
-//!   same step if it holds anybody: no joiner is overlooked, and none is linked after DONE.
+//! * The fiber's side looks at the list only if JOINERS is set when it sets DONE, and locks it in that step. JOINERS is set while DONE is
+//!   not (under LOCKED), or in a step that also sees DONE (`announce_joiner`): no joiner is overlooked, and none stays linked after DONE.
+//! * Once DONE and LOCKED are set, only `detach` changes the word, and it waits for the unlock before it goes on: so the unlock is a store.
 
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::bug::seeded_bug;
@@ -131,7 +132,23 @@ impl JoinState {
         }
     }
 
-    /// On the scheduler's stack, after the last switch out of the fiber. If somebody waits, the joiner list comes back locked.
+    /// [`finish`](Self::finish) if there is no joiner to be woken. `None`: there is one, or it is just linking itself, and nothing was
+    /// done.
+    #[inline(always)]
+    pub(crate) fn finish_unless_joined(&self, outcome: Outcome) -> Option<Finished> {
+        // Relaxed: confirmed by the compare-exchange.
+        let now = self.0.load(Ordering::Relaxed);
+        if now & (LOCKED | JOINERS) != 0 && !seeded_bug("finish_overlooks_joiner") {
+            return None;
+        }
+        // AcqRel: as in `finish`. Relaxed on failure: nothing was done.
+        let over = now | DONE | READY | outcome.to_bits();
+        self.0.compare_exchange(now, over, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        Some(if now & DETACHED != 0 { Finished::Recycle } else { Finished::LeaveToHandle })
+    }
+
+    /// After everything of the fiber is gone from its stack. If somebody waits, the joiner list comes back locked. Asked when
+    /// [`finish_unless_joined`](Self::finish_unless_joined) has found somebody.
     #[inline(always)]
     pub(crate) fn finish(&self, outcome: Outcome) -> Finished {
         let over = DONE | READY | outcome.to_bits();
@@ -150,17 +167,21 @@ impl JoinState {
                 Err(actual) => now = actual,
             }
         }
-        if now & JOINERS != 0 {
-            if seeded_bug("finish_locks_late") {
-                self.0.fetch_or(LOCKED, Ordering::AcqRel);
-            }
-            debug_assert!(now & DETACHED == 0, "a joiner keeps the handle alive");
-            Finished::WakeJoiners
-        } else if now & DETACHED != 0 {
-            Finished::Recycle
-        } else {
-            Finished::LeaveToHandle
+        if now & JOINERS == 0 {
+            return Self::finished_unjoined(now);
         }
+        if seeded_bug("finish_locks_late") {
+            self.0.fetch_or(LOCKED, Ordering::AcqRel);
+        }
+        debug_assert!(now & DETACHED == 0, "a joiner keeps the handle alive");
+        Finished::WakeJoiners
+    }
+
+    /// A joiner was there at the first look, and has left.
+    #[cold]
+    #[inline(never)]
+    fn finished_unjoined(now: u32) -> Finished {
+        if now & DETACHED != 0 { Finished::Recycle } else { Finished::LeaveToHandle }
     }
 
     #[cold]
@@ -173,6 +194,28 @@ impl JoinState {
             }
             crate::prim::thread::yield_now();
         }
+    }
+
+    /// Does somebody wait for the end, or is about to? Asked by the fiber's side, before it ends.
+    #[inline(always)]
+    pub(crate) fn is_joined(&self) -> bool {
+        // Relaxed: a hint; the step that sets DONE decides.
+        self.0.load(Ordering::Relaxed) & (LOCKED | JOINERS) != 0
+    }
+
+    /// Has it returned a value, and has the fiber's side nothing to do with the frame any more? Then the handle's owner may take the value
+    /// and recycle the frame.
+    #[inline(always)]
+    pub(crate) fn has_value(&self) -> bool {
+        // Acquire: pairs with the release in `finish`, or in `unlock_finished`.
+        self.0.load(Ordering::Acquire) == DONE | READY | ((Outcome::Value as u32) << OUTCOME_SHIFT)
+    }
+
+    /// Is it over? Then there is a [`result`](Self::result).
+    #[inline(always)]
+    pub(crate) fn is_over(&self) -> bool {
+        // Acquire: pairs with the release in `finish`.
+        self.0.load(Ordering::Acquire) & DONE != 0
     }
 
     /// Is it over, and how did it end? `Some` also means that the result may be taken (by the handle's owner).
@@ -255,7 +298,22 @@ impl JoinState {
         }
     }
 
-    /// Gives the lock back; `joiners` says whether the list holds anybody now. Only lock holders change JOINERS, so one addition does it.
+    /// The owner of the handle, who is the only one that can wait, has linked itself, without the lock. False: the fiber has ended, and its
+    /// side has not looked at the list, nor will.
+    #[inline(always)]
+    pub(crate) fn announce_joiner(&self) -> bool {
+        if seeded_bug("announce_by_store") {
+            let now = self.0.load(Ordering::Acquire);
+            self.0.store(now | JOINERS, Ordering::Release);
+            return now & DONE == 0;
+        }
+        // Release: pairs with the acquire in `finish`, which then finds the joiner in the list. Acquire: pairs with the release there. An
+        // addition, since JOINERS is not set: the processor has an instruction for it that answers what was there.
+        self.0.fetch_add(JOINERS, Ordering::AcqRel) & DONE == 0
+    }
+
+    /// Gives the lock back; `joiners` says whether the list holds anybody now. Only lock holders change JOINERS (no handle is shared and
+    /// owned at once), so one addition does it.
     #[inline]
     pub(crate) fn unlock(&self, locked: Locked, joiners: bool) {
         let before = LOCKED + if locked.had_joiners { JOINERS } else { 0 };
@@ -264,11 +322,19 @@ impl JoinState {
         self.0.fetch_add(after.wrapping_sub(before), Ordering::Release);
     }
 
-    /// The worker's unlock after it woke the joiners: its last touch of the frame. Whoever joined still had the handle when DONE was
-    /// set, so the handle is the later one and recycles.
-    pub(crate) fn unlock_finished(&self) {
+    /// The worker's unlock after it unlinked the joiners: its last touch of the frame. Whoever joined still had the handle when DONE was
+    /// set, so the handle is the later one and recycles. A plain store, which may undo a DETACHED: nobody looks at that any more.
+    #[inline(always)]
+    pub(crate) fn unlock_finished(&self, outcome: Outcome) {
         // Release: pairs with `wait_until_unlocked`.
-        self.0.fetch_and(!(LOCKED | JOINERS), Ordering::Release);
+        let order = if seeded_bug("unlock_relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        let over = DONE | READY | outcome.to_bits();
+        // loom does not know that the compare-exchange in `detach` cannot undo a store that it has not read: there it is a
+        // read-modify-write of the same order.
+        #[cfg(loom)]
+        self.0.swap(over, order);
+        #[cfg(not(loom))]
+        self.0.store(over, order);
     }
 }
 

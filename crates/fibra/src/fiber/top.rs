@@ -86,15 +86,21 @@ impl FiberTop {
     /// A new fiber moves in. What every fiber leaves behind as it found it (locals, shields, the wait record) is not touched.
     #[inline(always)]
     pub(crate) fn clean(&self) {
+        if !self.is_clean() {
+            self.reset();
+        }
+    }
+
+    /// May the next fiber move in as it is? (No panic began here either: one marks the record, and opens the stack's reserve.)
+    #[inline(always)]
+    pub(crate) fn is_clean(&self) -> bool {
         debug_assert!(
             self.locals.get().is_null()
                 && self.standing.shields.get() == 0
                 && self.standing.open.get().is_null()
                 && self.standing.polls.get() == 0
         );
-        if self.dirty.get() {
-            self.reset();
-        }
+        !self.dirty.get()
     }
 
     #[cold]

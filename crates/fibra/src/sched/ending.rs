@@ -1,8 +1,8 @@
 //! The end of a fiber, on its worker: outcome, joiners, the way back into the pool, and its count in the root.
 //!
-//! Everything here runs on the scheduler's stack, when nothing of the fiber runs any more. The order matters: DONE first, then the
-//! joiners, the count last, because it may let the runtime's owner go on. Above: `worker.rs`, whose loop calls it. Below: `root.rs`,
-//! which counts, and `wake.rs`.
+//! Everything here runs on the scheduler's stack, when nothing of the fiber runs any more. (The end of a plain fiber for which nobody
+//! waits may be made on a stack that has gone to its successor: `succession.rs`.) The order matters: DONE first, then the joiners, the
+//! count last, because it may let the runtime's owner go on. Above: `worker.rs`, whose loop calls it. Below: `root.rs`, which counts.
 
 use super::enqueue::Place;
 use super::gathering::Gathering;
@@ -10,26 +10,43 @@ use super::root::RootWaiter;
 use super::scope::{ScopeRecord, ScopeRef};
 use super::shared::RootRef;
 use super::worker::Worker;
-use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::fiber::outcome::{Finished, Outcome};
 use crate::prim::atomic::Ordering;
+use crate::wait::waker::Claimed;
 use crate::wait::word::ARM_FIRST;
 
 impl Worker {
-    /// On the scheduler's stack: nothing of the fiber runs any more.
+    /// The end of a fiber that has returned, on the scheduler's stack: nothing of the fiber runs any more.
     #[inline(always)]
-    pub(super) fn end(&self, frame: FrameRef, outcome: usize) {
-        let outcome = match outcome {
-            1 => Outcome::Value,
-            2 => Outcome::Panicked,
-            _ => Outcome::Cancelled,
-        };
+    pub(super) fn end(&self, frame: FrameRef) {
         self.unbind_stack(frame);
-        self.finish(frame, outcome);
+        if frame.is_plain() {
+            self.finish_plain(frame);
+        } else {
+            self.finish(frame, Outcome::Value);
+        }
+    }
+
+    /// The same for one that has not returned; `outcome` is the number that it suspended with.
+    pub(super) fn end_otherwise(&self, frame: FrameRef, outcome: usize) {
+        self.unbind_stack(frame);
+        self.finish(frame, if outcome == Outcome::Panicked as usize { Outcome::Panicked } else { Outcome::Cancelled });
+    }
+
+    /// [`finish`](Self::finish) of a plain fiber that has returned.
+    #[inline(always)]
+    fn finish_plain(&self, frame: FrameRef) {
+        // SAFETY: the fiber was counted in this root and has not been counted out yet.
+        let root = unsafe { RootRef::from_ptr(frame.root.get()) };
+        self.stats().ended.add(1);
+        frame.waiter.word.finish(false);
+        self.publish_end(frame, Outcome::Value);
+        self.count_end(root);
     }
 
     /// Publishes the end of a fiber that has no stack (any more): DONE, joiners, root.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn finish(&self, frame: FrameRef, outcome: Outcome) {
         let flags = frame.flags();
         // SAFETY: the fiber was counted in this root and has not been counted out yet.
@@ -43,14 +60,7 @@ impl Worker {
             self.shared.dismiss();
         }
         frame.waiter.word.finish(outcome == Outcome::Cancelled);
-        let joined = match frame.join.finish(outcome) {
-            Finished::LeaveToHandle => false,
-            Finished::Recycle => {
-                self.recycle(frame);
-                false
-            }
-            Finished::WakeJoiners => self.wake_joiners(frame),
-        };
+        let joined = self.publish_end(frame, outcome);
         // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
         if flags & flag::HALF != 0 {
             // Its joiner is the one who knows of it.
@@ -66,9 +76,49 @@ impl Worker {
         }
     }
 
-    /// True if somebody waits for this fiber: then how it ended is for him.
+    /// DONE, and what follows from it for joiners and for the frame. True if somebody waits for this fiber: then how it ended is for him.
+    #[inline(always)]
+    pub(super) fn publish_end(&self, frame: FrameRef, outcome: Outcome) -> bool {
+        let finished = match frame.join.finish_unless_joined(outcome) {
+            Some(finished) => finished,
+            None => match frame.join.finish(outcome) {
+                Finished::WakeJoiners => return self.wake_joiners(frame, outcome),
+                finished => finished,
+            },
+        };
+        if finished == Finished::Recycle {
+            self.recycle(frame);
+        }
+        false
+    }
+
+    /// True if somebody waits for this fiber: then how it ended is for him. Usually there is one joiner.
+    #[inline(always)]
+    fn wake_joiners(&self, frame: FrameRef, outcome: Outcome) -> bool {
+        // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken. (For all blocks here.)
+        let node = unsafe { frame.joiners.front() }.expect("JOINERS says that there is one");
+        // SAFETY: as above.
+        let is_last = unsafe { frame.joiners.after(node) }.is_none();
+        let Some((waiter, ticket, arm)) = node.target_if_any().filter(|_| is_last) else {
+            return self.wake_many(frame, outcome);
+        };
+        // SAFETY: as above.
+        unsafe { frame.joiners.remove(node) };
+        let claimed = Claimed::of(waiter, ticket, arm);
+        // Before the joiner goes on: it would only wait for this.
+        frame.join.unlock_finished(outcome);
+        if let Some(claimed) = claimed
+            && let Some(waker) = claimed.go_with(|fiber| self.enqueue(Frame::from_waiter(fiber), Place::Next))
+        {
+            self.call_wakers(vec![waker]);
+        }
+        true
+    }
+
+    /// The same for several, or for members of a gathering.
+    #[cold]
     #[inline(never)]
-    fn wake_joiners(&self, frame: FrameRef) -> bool {
+    fn wake_many(&self, frame: FrameRef, outcome: Outcome) -> bool {
         let mut wakers = Vec::new();
         let mut joined = false;
         // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken.
@@ -82,7 +132,7 @@ impl Worker {
                 None => joined |= unsafe { Gathering::arrive(node, &mut wakers) },
             }
         }
-        frame.join.unlock_finished();
+        frame.join.unlock_finished(outcome);
         // Wakers are user code: called after the lock, and on a fiber of their own, never on this stack.
         if !wakers.is_empty() {
             self.call_wakers(wakers);

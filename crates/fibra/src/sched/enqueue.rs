@@ -20,23 +20,9 @@ pub(crate) enum Place {
 /// thread. The caller must not touch the fiber afterwards.
 #[inline]
 pub(crate) fn enqueue(frame: FrameRef, place: Place) {
-    if frame.is_adrift() {
-        return enqueue_from_outside(frame);
-    }
     match current::worker() {
-        // Relaxed: compared only; written before the fiber was published.
-        Some(worker) if std::ptr::eq(frame.runtime.load(Ordering::Relaxed).cast(), &*worker.shared) => {
-            // Relaxed: written before the park was committed, which the claim has seen.
-            let home = frame.home.load(Ordering::Relaxed);
-            if home as usize == worker.index {
-                worker.wake_here(frame, place);
-            } else if home == NO_HOME {
-                worker.push_task(frame);
-            } else {
-                worker.shared.deliver(home as usize, frame);
-            }
-        }
-        _ => enqueue_from_outside(frame),
+        Some(worker) => worker.enqueue(frame, place),
+        None => enqueue_from_outside(frame),
     }
 }
 
@@ -50,6 +36,32 @@ fn enqueue_from_outside(frame: FrameRef) {
 }
 
 impl Worker {
+    /// [`enqueue`] on this worker's thread, of a fiber of whichever runtime.
+    #[inline(always)]
+    pub(super) fn enqueue(&self, frame: FrameRef, place: Place) {
+        // Relaxed: compared only; written before the fiber was published.
+        if frame.is_adrift() || !std::ptr::eq(frame.runtime.load(Ordering::Relaxed).cast(), &*self.shared) {
+            return enqueue_from_outside(frame);
+        }
+        // Relaxed: written before the park was committed, which the claim has seen.
+        let home = frame.home.load(Ordering::Relaxed);
+        if home as usize == self.index {
+            self.wake_here(frame, place);
+        } else {
+            self.send_away(frame, home);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_away(&self, frame: FrameRef, home: u32) {
+        if home == NO_HOME {
+            self.push_task(frame);
+        } else {
+            self.shared.deliver(home as usize, frame);
+        }
+    }
+
     /// A new fiber that must stay here: behind what is ready.
     pub(crate) fn push_local(&self, frame: FrameRef) {
         if !frame.has(flag::ROOT) {

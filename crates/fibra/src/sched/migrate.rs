@@ -58,7 +58,7 @@ impl Shared {
         let target = frame.home.load(Ordering::Relaxed) & !(ADRIFT | PARKED);
         if target == ANY_WORKER {
             let ticket = frame.waiter.word.snapshot().ticket().to_bits();
-            self.inject(Entry { frame: frame.address(), ticket });
+            self.inject(Entry::contested(frame.address(), ticket));
         } else {
             self.deliver(target as usize, frame);
         }

@@ -14,6 +14,7 @@
 //! scope.rs      scopes: who counts in one, and who is cancelled with it
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
 //! blocking.rs   the pool of threads for blocking work               sysmon.rs  the thread that looks after workers
+//! binding.rs    how a fiber comes by its stack                       succession.rs  a stack goes from a fiber to the next
 //! started.rs    the lists of started fibers
 //! readiness.rs  who waits for a socket, and where it is registered    source.rs  all of them      outside_io.rs  for plain threads
 //! strays.rs     threads for calls that nobody waits for at the end    per_process.rs  what a forked child makes anew
@@ -24,6 +25,8 @@
 //!
 //! Above: `wait`, which parks and wakes. Below: `machine` (timers), `driver`, `fiber`, `prim`.
 
+#[cfg(not(any(loom, shuttle)))]
+mod binding;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod blocking;
 #[cfg(not(any(loom, shuttle)))]
@@ -87,6 +90,8 @@ mod started;
 pub(crate) mod stats;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod strays;
+#[cfg(not(any(loom, shuttle)))]
+mod succession;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;
 #[cfg(not(any(loom, shuttle)))]

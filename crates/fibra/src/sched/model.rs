@@ -49,8 +49,7 @@ fn model_take_back_against_thief() {
             thread::spawn(move || {
                 // SAFETY: the thief is the owner of its own deque.
                 if let Steal::Stolen { first, .. } = unsafe { offered.fresh.steal_half_into(&Fresh::new(), 1) } {
-                    // `Worker::start_entry`.
-                    assert!(offered.word.start(Ticket::from_bits(first.ticket)), "its only entry, and stale");
+                    assert!(first.start(&offered.word), "its only entry, and stale");
                     offered.run();
                 }
             })
@@ -59,7 +58,7 @@ fn model_take_back_against_thief() {
         offered.closure.with_mut(|closure| unsafe { *closure = 7 });
         let ticket = offered.word.publish_spawned();
         // SAFETY: this thread is the owner of the deque.
-        unsafe { offered.fresh.push(Entry { frame: FRAME, ticket: ticket.to_bits() }) };
+        unsafe { offered.fresh.push(Entry::sole(FRAME, ticket.to_bits())) };
         // `Worker::run_next_if_newest`, then `set_running`. SAFETY: as above.
         if unsafe { take_newest(&offered.fresh, &offered.word, FRAME) } {
             offered.word.start_owned();
@@ -87,7 +86,7 @@ fn model_offer_taken_back_against_thief() {
                 // SAFETY: the thief is the owner of its own deque.
                 if let Steal::Stolen { first, .. } = unsafe { offered.fresh.steal_half_into(&Fresh::new(), 1) } {
                     // `Worker::start_entry`, some time later.
-                    if offered.word.start(Ticket::from_bits(first.ticket)) {
+                    if first.start(&offered.word) {
                         offered.run();
                         return 1;
                     }
@@ -101,7 +100,7 @@ fn model_offer_taken_back_against_thief() {
             // SAFETY: not published.
             offered.closure.with_mut(|closure| unsafe { *closure = 7 });
             let ticket = offered.word.publish_spawned();
-            let entry = Entry { frame: FRAME, ticket: ticket.to_bits() };
+            let entry = Entry::contested(FRAME, ticket.to_bits());
             // SAFETY: this thread is the owner of the deque.
             unsafe { offered.fresh.push(entry) };
             // `Worker::take_back`. SAFETY: as above.

@@ -18,12 +18,10 @@ use crate::wait::word::{State, Ticket, Word};
 /// The caller is the owner of `fresh`; `word` is the word of the fiber at `frame`, which is not recycled meanwhile.
 #[inline(always)]
 pub(super) unsafe fn take_newest(fresh: &Fresh, word: &Word, frame: usize) -> bool {
-    let now = word.snapshot();
-    if !now.is(State::Runnable) {
-        return false;
-    }
+    // What is not RUNNABLE, or pinned, is not there under this name; nor is a task, whose entries are contested.
+    let entry = Entry::sole(frame, word.snapshot().ticket().to_bits());
     // SAFETY: the caller's promise.
-    let taken = unsafe { fresh.take_newest_if(Entry { frame, ticket: now.ticket().to_bits() }) };
+    let taken = unsafe { fresh.take_newest_if(entry) };
     taken || seeded_bug("take_back_starts_stolen")
 }
 

@@ -69,7 +69,7 @@ impl Worker {
     /// Offers a half, whose frame is RUNNABLE with this ticket.
     #[inline(always)]
     pub(crate) fn offer(&self, frame: FrameRef, ticket: Ticket) {
-        self.push_spawned(frame, ticket);
+        self.push_entry(Entry::contested(frame.address(), ticket.to_bits()));
         let left = self.offers.until_look.get() - 1;
         self.offers.until_look.set(left);
         if left == 0 {
@@ -92,7 +92,7 @@ impl Worker {
     /// Takes an offer back. True: nobody has started it nor will, and the frame is in the pool again. False: it was started.
     #[inline(always)]
     pub(crate) fn take_back(&self, frame: FrameRef, ticket: Ticket) -> bool {
-        let entry = Entry { frame: frame.address(), ticket: ticket.to_bits() };
+        let entry = Entry::contested(frame.address(), ticket.to_bits());
         // SAFETY: this thread is the owner of its worker's deque; the frame was offered here.
         if unsafe { newest::withdraw_newest(&self.remote().fresh, &frame.waiter.word, entry) } {
             self.frames.with(|frames| FrameCache::give(frames, frame));

@@ -11,8 +11,9 @@
 //! 2. To drain, the owner adds UNFLUSHED for each worker, gives its unit back, sets `draining` and posts a flush to each worker. If no
 //!    worker has ever turned to this root (`used`), there is nothing to flush. A worker that turns to it later sees `draining`: it marks
 //!    `used` and then looks at `draining`, the owner sets `draining` and then looks at `used`, both with a read-modify-write on `used`.
-//! 3. A worker that handles the flush adds its difference and takes one UNFLUSHED away, in one addition. From then on it sees
-//!    `draining` (the flag was set before the flush was posted) and counts on the shared number directly.
+//! 3. A worker that handles the flush adds its difference, takes one UNFLUSHED away, in one addition, and turns away from the root. From
+//!    then on it sees `draining` (the flag was set before the flush was posted), does not turn to the root again and counts on the shared
+//!    number directly. As long as it is turned to the root it has not flushed, and may go on counting for itself.
 //! 4. Whoever brings the number to 0 wakes the owner. Differences of workers that have not flushed yet make the
 //!    number wrong, but not 0: their UNFLUSHED is still in it.
 //! 5. The owner closes the root: 0 → CLOSED. Whoever wants to count up directly does so by compare-exchange and is refused on
@@ -107,7 +108,6 @@ impl Root {
     }
 
     /// Should workers count on the shared number directly?
-    #[inline(always)]
     pub(crate) fn is_draining(&self) -> bool {
         // Acquire: pairs with the release in `begin_drain`; a worker that handled the flush certainly sees it.
         self.draining.load(Ordering::Acquire)
@@ -271,14 +271,14 @@ impl<R: Copy + Deref<Target = Root>> Tally<R> {
     }
 
     #[inline(always)]
-    fn is_turned_to(&self, root: R) -> bool {
+    pub(crate) fn is_turned_to(&self, root: R) -> bool {
         self.root.get().is_some_and(|mine| std::ptr::eq(&raw const *mine, &raw const *root))
     }
 
     /// A fiber of `root` is about to be published by this worker. False: the root is closed.
     #[inline(always)]
     pub(crate) fn count_spawn(&self, root: R, wake: impl Fn(Option<RootWaiter>)) -> bool {
-        if root.is_draining() || !(self.is_turned_to(root) || self.turn_to(root, wake)) {
+        if !(self.is_turned_to(root) || self.turn_to(root, wake)) {
             return root.try_add();
         }
         self.difference.set(self.difference.get() + 1);
@@ -288,10 +288,16 @@ impl<R: Copy + Deref<Target = Root>> Tally<R> {
     /// A fiber of `root` has ended on this worker.
     #[inline(always)]
     pub(crate) fn count_end(&self, root: R, wake: impl Fn(Option<RootWaiter>)) {
-        if root.is_draining() || !(self.is_turned_to(root) || self.turn_to(root, &wake)) {
+        if self.is_turned_to(root) || self.turn_to(root, &wake) {
+            self.count_end_here();
+        } else {
             wake(root.add(-1));
-            return;
         }
+    }
+
+    /// The same for a worker that [is turned to](Self::is_turned_to) the root.
+    #[inline(always)]
+    pub(crate) fn count_end_here(&self) {
         self.difference.set(self.difference.get() - 1);
     }
 
@@ -299,6 +305,9 @@ impl<R: Copy + Deref<Target = Root>> Tally<R> {
     #[cold]
     #[inline(never)]
     fn turn_to(&self, root: R, wake: impl Fn(Option<RootWaiter>)) -> bool {
+        if root.is_draining() {
+            return false;
+        }
         wake(self.settle());
         let entered = root.enter();
         if entered {
@@ -311,7 +320,9 @@ impl<R: Copy + Deref<Target = Root>> Tally<R> {
     #[must_use]
     pub(crate) fn flush(&self, root: R) -> Option<RootWaiter> {
         let difference = if self.is_turned_to(root) {
-            self.root.set(None);
+            if !seeded_bug("flush_stays_turned") {
+                self.root.set(None);
+            }
             self.difference.replace(0)
         } else {
             0

@@ -152,7 +152,7 @@ unsafe impl Linked for Frame {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    /// Flags every fiber starts with: HOLD_OFF if cancellation is cooperative.
+    /// Flags every fiber starts with: HOLD_OFF if cancellation is cooperative, UNCAPPED if there is no cap of fibers.
     pub(crate) base_flags: u32,
     pub(crate) remotes: Box<[Remote]>,
     pub(crate) injector: CacheLine<Injector>,
@@ -211,7 +211,8 @@ impl Shared {
         Arc::new(Self {
             sysmon: Sysmon::new(&config),
             blocking: BlockingPool::new(&config.name, config.max_blocking),
-            base_flags: if config.cooperative { flag::HOLD_OFF } else { 0 },
+            base_flags: if config.cooperative { flag::HOLD_OFF } else { 0 }
+                | if config.max_fibers.is_none() { flag::UNCAPPED } else { 0 },
             config,
             remotes: remotes.into_boxed_slice(),
             injector: CacheLine(Injector::new()),
@@ -281,6 +282,12 @@ impl Shared {
         true
     }
 
+    /// Is there a cap of fibers? (Asked by every spawn, which needs the flags anyway.)
+    #[inline(always)]
+    pub(crate) fn is_capped(&self) -> bool {
+        self.base_flags & flag::UNCAPPED == 0
+    }
+
     /// A fiber that was admitted has ended.
     #[inline(always)]
     pub(crate) fn dismiss(&self) {
@@ -301,9 +308,14 @@ impl Shared {
         reach::inject(self, entry);
     }
 
+    /// From any thread: a task that is RUNNABLE, for any worker.
+    pub(crate) fn inject_task(&self, frame: FrameRef) {
+        self.inject(Entry::contested(frame.address(), frame.waiter.word.snapshot().ticket().to_bits()));
+    }
+
     /// From any thread: a new fiber, for any worker.
     pub(crate) fn inject_spawned(&self, frame: FrameRef, ticket: Ticket) {
-        self.inject(Entry { frame: frame.address(), ticket: ticket.to_bits() });
+        self.inject(Entry::sole(frame.address(), ticket.to_bits()));
     }
 
     /// An undirected wake: some sleeping worker, if nobody is searching. True if one was woken.
@@ -419,7 +431,7 @@ impl Sent for Frame {
     }
 
     fn entry(&'static self) -> Entry {
-        Entry { frame: self.address(), ticket: self.waiter.word.snapshot().ticket().to_bits() }
+        Entry::contested(self.address(), self.waiter.word.snapshot().ticket().to_bits())
     }
 }
 

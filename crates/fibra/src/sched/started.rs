@@ -29,6 +29,23 @@ impl Worker {
         self.stats().started.add(1);
     }
 
+    /// `next` takes the place of `frame`, neither of which is in the list of a scope.
+    #[inline(always)]
+    pub(super) fn succeed_in_list(&self, frame: FrameRef, next: FrameRef) {
+        let (before, after) = (frame.prev_started.get(), frame.next_started.get());
+        next.prev_started.set(before);
+        next.next_started.set(after);
+        // SAFETY: frames live for ever; both are in this worker's list.
+        match unsafe { before.as_ref() } {
+            None => self.started.set(next),
+            Some(before) => before.next_started.set(next),
+        }
+        // SAFETY: as above.
+        if let Some(after) = unsafe { after.as_ref() } {
+            after.prev_started.set(next);
+        }
+    }
+
     /// A fiber with extras is about to be started: if it was spread, it is not on its way any more.
     #[cold]
     pub(super) fn note_arrival(&self, frame: FrameRef) {

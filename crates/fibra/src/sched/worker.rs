@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::current;
 use super::enqueue::Place;
 use super::newest;
-use super::offer::{Offers, stack_size_of};
+use super::offer::Offers;
 use super::policy::{INJECTOR_PERIOD, Pick, Policy};
 use super::queue::ready::Ready;
 use super::queue::{Entry, is_linked};
@@ -35,8 +35,7 @@ use crate::fiber::context::{self, Context};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, RunResult, flag};
 use crate::fiber::outcome::Outcome;
 use crate::fiber::slab::FrameCache;
-use crate::fiber::stack::{Stack, StackCache, StackSize};
-use crate::fiber::top::FiberTop;
+use crate::fiber::stack::{StackCache, StackSize};
 use crate::fiber::trim;
 use crate::machine::timer::Timers;
 use crate::prim::atomic::{AtomicU64, Ordering};
@@ -56,6 +55,8 @@ pub(crate) mod signal {
     pub(crate) const PENDING: usize = 2;
     /// It ended; the outcome is added.
     pub(crate) const ENDED: usize = 16;
+    /// It returned.
+    pub(crate) const RETURNED: usize = ENDED + crate::fiber::outcome::Outcome::Value as usize;
 }
 
 /// Cycles after which a busy worker looks at its timers (20 to 100 µs).
@@ -88,8 +89,8 @@ pub(crate) struct Worker {
     next: Cell<Option<FrameRef>>,
     chain: Cell<u32>,
     /// Turns until the next fair point.
-    turn: Cell<u32>,
-    ready: Ready<Frame>,
+    pub(super) turn: Cell<u32>,
+    pub(super) ready: Ready<Frame>,
     remote: NonNull<Remote>,
     pub(super) armed: Cell<bool>,
     /// When it looked at its timers, and at its driver, in cycles.
@@ -100,7 +101,7 @@ pub(crate) struct Worker {
     pub(crate) index: usize,
     /// Whether there are other workers.
     pub(super) alone: bool,
-    stack_size: StackSize,
+    pub(super) stack_size: StackSize,
     pub(crate) shared: Arc<Shared>,
     pub(super) policy: OwnerCell<Policy>,
     pub(super) frames: OwnerCell<FrameCache>,
@@ -118,7 +119,9 @@ pub(crate) struct Worker {
     pub(super) outside_deadline: Cell<u64>,
     /// Records for the next scopes.
     pub(super) scopes: OwnerCell<ScopeCache>,
-    ids: Cell<(u64, u64)>,
+    /// The next fiber id, and the end of the block that it is from.
+    next_id: Cell<u64>,
+    last_id: Cell<u64>,
     /// Fair points so far.
     rounds: Cell<u32>,
     /// Fibers it has counted and not yet told their root.
@@ -165,7 +168,8 @@ impl Worker {
             foreign: Cell::new(ptr::null()),
             outside_deadline: Cell::new(NEVER),
             scopes: OwnerCell::new(ScopeCache::new()),
-            ids: Cell::new((0, 0)),
+            next_id: Cell::new(0),
+            last_id: Cell::new(0),
             rounds: Cell::new(0),
             tally: Tally::new(),
             wakers_to_call: Cell::new(0),
@@ -238,7 +242,7 @@ impl Worker {
         if !self.remote().mail.inbox.is_empty() {
             self.read_mail();
         }
-        if self.armed.get() && clock::cycles().wrapping_sub(self.polled_at.get()) > POLL_CYCLES {
+        if self.is_poll_due() {
             self.poll();
         }
         if let Some(frame) = self.next.get() {
@@ -332,19 +336,33 @@ impl Worker {
     fn take_fresh(&self, oldest: bool) -> Option<FrameRef> {
         let fresh = &self.remote().fresh;
         loop {
-            if fresh.is_empty() {
-                return None;
-            }
             // SAFETY: this thread is the owner of its worker's deque.
             let entry = unsafe { if oldest { fresh.pop_oldest() } else { fresh.pop_newest() } }?;
             if let Some(frame) = self.start_entry(entry) {
-                // Surplus is judged here, after we took our own: the pop was the first half of the handshake with sleepers.
-                if !self.alone && has_taker(fresh, &self.shared.idle) {
-                    self.wake_for_surplus();
-                }
+                self.judge_surplus();
                 return Some(frame);
             }
         }
+    }
+
+    /// Surplus is judged after we took our own: the pop was the first half of the handshake with sleepers.
+    #[inline(always)]
+    pub(super) fn judge_surplus(&self) {
+        if !self.alone && has_taker(&self.remote().fresh, &self.shared.idle) {
+            self.wake_for_surplus();
+        }
+    }
+
+    /// Is the scheduler wanted before anything else runs: by `next`, or by what comes from outside?
+    #[inline(always)]
+    pub(super) fn is_called(&self) -> bool {
+        self.next.get().is_some() || !self.remote().mail.inbox.is_empty() || self.is_poll_due()
+    }
+
+    /// Has a bounded time passed since the last look at timers and driver, if there is anything to look at?
+    #[inline(always)]
+    fn is_poll_due(&self) -> bool {
+        self.armed.get() && clock::cycles().wrapping_sub(self.polled_at.get()) > POLL_CYCLES
     }
 
     #[cold]
@@ -360,15 +378,14 @@ impl Worker {
     pub(super) fn start_entry(&self, entry: Entry) -> Option<FrameRef> {
         // SAFETY: entries hold addresses of frames.
         let frame = unsafe { Frame::from_address(entry.frame) };
-        self.start(frame, Ticket::from_bits(entry.ticket))
+        self.start(frame, entry)
     }
 
     /// RUNNABLE → RUNNING of an unstarted fiber, with a stack. None: stale, or no stack to be had (it stays unstarted).
     #[inline(always)]
-    fn start(&self, frame: FrameRef, ticket: Ticket) -> Option<FrameRef> {
-        if !frame.waiter.word.start(ticket) {
-            self.stats().stale_entries.add(1);
-            return None;
+    fn start(&self, frame: FrameRef, entry: Entry) -> Option<FrameRef> {
+        if !entry.start(&frame.waiter.word) {
+            return self.drop_stale();
         }
         #[cfg(feature = "unstable-migration")]
         if self.take_in(frame) {
@@ -381,63 +398,11 @@ impl Worker {
         self.bind_stack(frame)
     }
 
-    /// Gives a RUNNING, stackless fiber a stack and makes this worker its home.
-    #[inline(always)]
-    pub(super) fn bind_stack(&self, frame: FrameRef) -> Option<FrameRef> {
-        let mut size = self.stack_size;
-        if frame.has(flag::EXTRAS | flag::HALF) {
-            size = stack_size_of(frame).unwrap_or(size);
-            if frame.has(flag::EXTRAS) {
-                self.note_arrival(frame);
-            }
-        }
-        let stack = match self.stacks.with(|stacks| stacks.take(size)) {
-            Ok(stack) => stack,
-            Err(error) => {
-                self.no_stack(frame, &error);
-                return None;
-            }
-        };
-        let record = stack.record();
-        // Release: the overflow report reads it from a signal handler on this thread.
-        record.owner.store(ptr::from_ref(frame).cast_mut().cast(), Ordering::Release);
-        if !stack.is_prepared() {
-            // SAFETY: a stack of ours with nothing on it; `fiber_main` never returns.
-            let context = unsafe { context::create(stack.top(), stack.limit(), fiber_main) };
-            stack.saved_context().set(context.to_bits());
-            // SAFETY: a pooled stack's word is the context that `fiber_main` suspended in, or one that has never run.
-            unsafe { stack.set_prepared(retire_context) };
-        }
-        // SAFETY: the frame is RUNNING and ours.
-        frame.context.with_mut(|slot| unsafe { *slot = Context::from_bits(stack.saved_context().get()) });
-        FiberTop::of(record).clean();
-        // Relaxed: this worker's own; a census takes it as it comes.
-        frame.home.store(self.index as u32, Ordering::Relaxed);
-        // Release: pairs with the acquire in `Frame::top`; whoever finds the stack finds its record initialised.
-        frame.stack.store(stack.into_raw().as_ptr(), Ordering::Release);
-        self.link_started(frame);
-        #[cfg(feature = "unstable-migration")]
-        self.register_wanderer(frame);
-        Some(frame)
-    }
-
-    /// Takes the stack off a fiber that does not need it any more, on the scheduler's stack.
-    #[inline(always)]
-    pub(super) fn unbind_stack(&self, frame: FrameRef) {
-        self.unlink_started(frame);
-        // Relaxed: this worker's own.
-        let top = frame.stack.swap(ptr::null_mut(), Ordering::Relaxed);
-        let top = NonNull::new(top).expect("a started fiber has a stack");
-        // SAFETY: `bind_stack` made it from a `Stack`, and nothing runs on it: we are on the scheduler's stack.
-        let stack = unsafe { Stack::from_raw(top) };
-        // Release: as in `bind_stack`.
-        stack.record().owner.store(ptr::null_mut(), Ordering::Release);
-        // SAFETY: the fiber is suspended in `fiber_main`, and the frame is ours.
-        stack.saved_context().set(frame.context.with(|slot| unsafe { *slot }).to_bits());
-        self.stacks.with(|stacks| stacks.give(stack));
-        if !self.stackless.with(|waiting| waiting.is_empty()) {
-            self.retry_stackless();
-        }
+    /// A stale entry was taken out.
+    #[cold]
+    fn drop_stale(&self) -> Option<FrameRef> {
+        self.stats().stale_entries.add(1);
+        None
     }
 
     /// Switches into a RUNNING fiber and does what has to be done when it comes back. True if it ended.
@@ -449,7 +414,8 @@ impl Worker {
         // SAFETY: the frame is RUNNING, which makes its context ours; `home` is this worker's, and this is its scheduler's stack.
         let said =
             frame.context.with_mut(|fiber| self.home.with_mut(|home| unsafe { context::resume(fiber, home, word) }));
-        self.current.set(None);
+        // SAFETY: the fiber that suspended is the current one: this one, or the last of those that its stack went to (`succession.rs`).
+        let frame = unsafe { self.current.take().unwrap_unchecked() };
         #[cfg(feature = "unstable-migration")]
         if self.let_go(frame, said) {
             return false;
@@ -469,14 +435,11 @@ impl Worker {
                 }
                 false
             }
-            signal::PENDING => {
-                self.park_task(frame);
-                false
-            }
-            ended => {
-                self.end(frame, ended - signal::ENDED);
+            signal::RETURNED => {
+                self.end(frame);
                 true
             }
+            said => self.come_back(frame, said),
         }
     }
 
@@ -485,8 +448,18 @@ impl Worker {
         (self.shared.config.may_end)(self, frame, kind)
     }
 
+    /// What follows the rarer ways of coming back to the scheduler's stack. True if it ended.
     #[cold]
     #[inline(never)]
+    fn come_back(&self, frame: FrameRef, said: usize) -> bool {
+        if said == signal::PENDING {
+            self.park_task(frame);
+            return false;
+        }
+        self.end_otherwise(frame, said - signal::ENDED);
+        true
+    }
+
     fn park_task(&self, frame: FrameRef) {
         self.unbind_stack(frame);
         // Relaxed: nobody's home.
@@ -508,13 +481,14 @@ impl Worker {
         self.push_fresh(frame);
     }
 
-    fn push_fresh(&self, frame: FrameRef) {
+    /// A task that is RUNNABLE.
+    pub(crate) fn push_fresh(&self, frame: FrameRef) {
         let ticket = frame.waiter.word.snapshot().ticket().to_bits();
-        self.push_entry(Entry { frame: frame.address(), ticket });
+        self.push_entry(Entry::contested(frame.address(), ticket));
     }
 
     #[inline(always)]
-    fn push_entry(&self, entry: Entry) {
+    pub(super) fn push_entry(&self, entry: Entry) {
         // SAFETY: this thread is the owner of its worker's deque.
         unsafe { self.remote().fresh.push(entry) };
         self.shared.sysmon.arm(&self.shared);
@@ -523,7 +497,7 @@ impl Worker {
     /// A new fiber of this worker's: stays here unless an idle worker comes for it.
     #[inline(always)]
     pub(crate) fn push_spawned(&self, frame: FrameRef, ticket: Ticket) {
-        self.push_entry(Entry { frame: frame.address(), ticket: ticket.to_bits() });
+        self.push_entry(Entry::sole(frame.address(), ticket.to_bits()));
     }
 
     #[inline(always)]
@@ -553,8 +527,7 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn run_next_if_newest(&self, frame: FrameRef) {
         // SAFETY: this thread is the owner of its worker's deque; the joiner's handle keeps the frame.
-        if !frame.has(flag::PINNED | flag::TASK)
-            && unsafe { newest::take_newest(&self.remote().fresh, &frame.waiter.word, frame.address()) }
+        if unsafe { newest::take_newest(&self.remote().fresh, &frame.waiter.word, frame.address()) }
             && let Some(displaced) = self.next.replace(Some(frame))
         {
             self.push_ready(displaced);
@@ -578,13 +551,21 @@ impl Worker {
     /// A fresh fiber id.
     #[inline(always)]
     pub(crate) fn take_id(&self) -> u64 {
-        let (mut next, mut end) = self.ids.get();
-        if next == end {
-            next = take_ids(ID_BLOCK);
-            end = next + ID_BLOCK;
+        let id = self.next_id.get();
+        if id == self.last_id.get() {
+            return self.take_id_of_new_block();
         }
-        self.ids.set((next + 1, end));
-        next
+        self.next_id.set(id + 1);
+        id
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_id_of_new_block(&self) -> u64 {
+        let id = take_ids(ID_BLOCK);
+        self.next_id.set(id + 1);
+        self.last_id.set(id + ID_BLOCK);
+        id
     }
 
     /// Gives back what this worker holds for its runtime, at its end.
@@ -638,22 +619,13 @@ impl Worker {
     }
 }
 
-/// A pooled stack loses its memory: what its context holds besides is given back.
-///
-/// # Safety
-/// `context` was saved in the record of a stack that nobody runs on, and is given up.
-unsafe fn retire_context(context: usize) {
-    // SAFETY: suspended in the loop of `fiber_main` (nothing there needs dropping), or never run; the caller gives it up.
-    unsafe { context::destroy(Context::from_bits(context)) }
-}
-
-/// The first and only function on every fiber's stack: runs one fiber after another. The word of each resume is the worker, so that
-/// nothing read from a thread-local survives on a stack that goes to another worker between two fibers.
-unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
-    let mut word = word;
+/// The first and only function on every fiber's stack: runs one fiber after another, with or without the scheduler in between
+/// (`succession.rs`). The word of each resume is the worker, so that nothing read from a thread-local survives on a stack that goes to
+/// another worker between two fibers.
+pub(super) unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
+    // SAFETY: `dispatch` passes its worker, which lives as long as its loop.
+    let mut worker: &Worker = unsafe { &*ptr::with_exposed_provenance(word) };
     loop {
-        // SAFETY: `dispatch` passes its worker, which lives as long as its loop.
-        let worker: &Worker = unsafe { &*ptr::with_exposed_provenance(word) };
         if context::OWN_THREAD {
             current::set_worker(worker);
         }
@@ -683,14 +655,22 @@ unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         };
         // It may have ended on another worker than it began on.
         #[cfg(feature = "unstable-migration")]
-        let worker = current::worker().expect("a fiber runs on a worker");
+        {
+            worker = current::worker().expect("a fiber runs on a worker");
+        }
+        if result == RunResult::Ended(Outcome::Value) && worker.hand_stack_on(frame) {
+            continue;
+        }
         let signal = match result {
             RunResult::Ended(outcome) => signal::ENDED + outcome as usize,
             RunResult::Pending => signal::PENDING,
         };
+        // Where the stack's next fiber finds it.
+        // SAFETY: a running fiber has a stack.
+        let place = unsafe { &*frame.stack.load(Ordering::Relaxed) }.context_place(); // Relaxed: this worker's own.
         // SAFETY: as in `Worker::suspend`; everything of the fiber that lived on this stack is gone.
-        word = frame
-            .context
-            .with_mut(|fiber| worker.home.with_mut(|home| unsafe { context::suspend(fiber, home, signal) }));
+        let word = worker.home.with_mut(|home| unsafe { context::suspend(place, home, signal) });
+        // SAFETY: as above.
+        worker = unsafe { &*ptr::with_exposed_provenance(word) };
     }
 }

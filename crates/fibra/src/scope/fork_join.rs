@@ -220,7 +220,7 @@ fn running<'a>() -> Option<(&'a Worker, FrameRef, &'static FiberTop)> {
 fn is_plain(worker: &Worker, joiner: FrameRef, top: &FiberTop) -> bool {
     !joiner.has(flag::NO_SUSPEND | flag::HOLD_OFF)
         && top.locals.get().is_null()
-        && worker.shared.config.max_fibers.is_none()
+        && !worker.shared.is_capped()
         && !std::thread::panicking()
 }
 
@@ -288,7 +288,7 @@ fn wait_for(joiner: FrameRef, frame: FrameRef, is_shielded: bool, has_failed: bo
             }
             is_told = true;
         }
-        let half = JoinWait::new(frame);
+        let half = JoinWait::<true>::new(frame);
         // Nobody else may end this wait. But cancellation is passed on, and for that it may interrupt it, once.
         let _ = if is_told { wait(&half, how) } else { wait_to_pass_on(&half, how) };
     }

@@ -79,20 +79,26 @@ impl<T> JoinHandle<T> {
     #[track_caller]
     #[inline]
     pub fn join(self) -> Result<T, JoinError> {
-        match self.frame.join.result() {
-            None if self.is_current() => return Err(self.error(Kind::SelfJoin)),
-            None => {
-                if self.frame.has(flag::EXTRAS)
-                    && let Some(result) = self.do_errand_or_wait(Location::caller())
-                {
-                    return self.conclude_errand(result);
-                }
-                self.wait_until(None, Location::caller());
-            }
-            Some(Outcome::Cancelled | Outcome::NotStarted) => visit_scheduler(),
-            Some(_) => {}
+        if self.frame.join.has_value() { Ok(self.take_value()) } else { self.join_slowly(Location::caller()) }
+    }
+
+    /// The join of a fiber that has not ended, or without a value, or whose worker still has its list of joiners.
+    #[inline(never)]
+    fn join_slowly(self, site: &'static Location<'static>) -> Result<T, JoinError> {
+        if self.has_ended() {
+            self.visit_if_refused();
+            return self.take_result();
         }
-        self.take_result()
+        if self.is_current() {
+            return Err(self.error(Kind::SelfJoin));
+        }
+        if self.frame.has(flag::EXTRAS)
+            && let Some(result) = self.do_errand_or_wait(site)
+        {
+            return self.conclude_errand(result);
+        }
+        self.wait_for::<true>(WaitReason::Join, None, site);
+        if self.frame.join.has_value() { Ok(self.take_value()) } else { self.take_result() }
     }
 
     /// Like [`join`](Self::join), but gives up after `timeout` and hands the handle back.
@@ -116,7 +122,7 @@ impl<T> JoinHandle<T> {
     fn join_at(self, deadline: Instant, site: &'static Location<'static>) -> Result<Result<T, JoinError>, Self> {
         match self.frame.join.result() {
             None if self.is_current() => return Ok(Err(self.error(Kind::SelfJoin))),
-            None if !self.wait_until(Some(deadline), site) => return Err(self),
+            None if !self.wait_for::<true>(WaitReason::Join, Some(deadline), site) => return Err(self),
             Some(Outcome::Cancelled | Outcome::NotStarted) => visit_scheduler(),
             _ => {}
         }
@@ -161,33 +167,37 @@ impl<T> JoinHandle<T> {
     /// Joins, come what may: a binding wait for this reason.
     pub(crate) fn join_bound(self, reason: WaitReason, site: &'static Location<'static>) -> Result<T, JoinError> {
         debug_assert!(reason.is_binding());
-        self.wait_for(reason, None, site);
+        self.wait_for::<true>(reason, None, site);
         self.take_result()
     }
 
-    #[inline(always)] // A join without a deadline pays for none.
+    #[inline(always)]
     fn wait_until(&self, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
-        self.wait_for(WaitReason::Join, deadline, site)
+        self.wait_for::<false>(WaitReason::Join, deadline, site)
     }
 
-    #[inline(always)]
-    fn wait_for(&self, reason: WaitReason, deadline: Option<Instant>, site: &'static Location<'static>) -> bool {
+    /// `SOLE`: as in [`JoinWait`].
+    #[inline(always)] // A join without a deadline pays for none.
+    fn wait_for<const SOLE: bool>(
+        &self,
+        reason: WaitReason,
+        deadline: Option<Instant>,
+        site: &'static Location<'static>,
+    ) -> bool {
         let how = Wait { reason, object: self.id().as_u64(), site, deadline: deadline.map(Instant::as_nanos) };
-        loop {
-            if self.has_ended() {
-                return true;
-            }
+        while !self.has_ended() {
             if deadline.is_none()
                 && let Some(worker) = current::worker()
             {
                 worker.run_next_if_newest(self.frame);
             }
-            match wait(&JoinWait::new(self.frame), how) {
+            match wait(&JoinWait::<SOLE>::new(self.frame), how) {
                 Ended::TimedOut => return self.has_ended(),
                 Ended::NotParked | Ended::Overtaken(_) | Ended::Completed(_) => {}
                 Ended::Cancelled => unreachable!("`wait` unwinds"),
             }
         }
+        true
     }
 
     /// What the fiber was started for, if that was not begun, and will be: see `spawn_blocking`.
@@ -245,8 +255,9 @@ impl<T> JoinHandle<T> {
     }
 
     /// [`is_finished`](Self::is_finished) for fibra's own use: it does not let others run.
+    #[inline(always)]
     pub(crate) fn has_ended(&self) -> bool {
-        self.frame.join.result().is_some()
+        self.frame.join.is_over()
     }
 
     /// Asks the fiber to end: if it is parked it is woken at once and unwinds (its destructors run), otherwise it unwinds at its next
@@ -302,8 +313,20 @@ impl<T> JoinHandle<T> {
         current::fiber().is_some_and(|frame| std::ptr::eq(frame, self.frame))
     }
 
-    /// The fiber has ended: take the result out, recycle the frame.
+    /// The usual end of a join: see [`has_value`](crate::fiber::outcome::JoinState::has_value).
     #[inline(always)]
+    fn take_value(self) -> T {
+        let frame = self.frame;
+        mem::forget(self);
+        // SAFETY: DONE, so the fiber's side is through with the frame; `publish_value` put a `T` there and nobody has taken it: only the
+        // owned handle does.
+        let value = unsafe { frame.take::<T>() };
+        recycle(frame);
+        value
+    }
+
+    /// The fiber has ended: take the result out, recycle the frame.
+    #[inline(never)]
     fn take_result(self) -> Result<T, JoinError> {
         let frame = self.frame;
         let outcome = frame.join.result().expect("asked only after the end");
@@ -437,21 +460,26 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// One joiner's wait, on its stack.
-pub(super) struct JoinWait {
+/// One joiner's wait, on its stack. `SOLE`: the joiner owns the handle, so that nobody else waits for the fiber.
+pub(super) struct JoinWait<const SOLE: bool> {
     frame: FrameRef,
     node: Node,
 }
 
-impl JoinWait {
+impl<const SOLE: bool> JoinWait<SOLE> {
     pub(super) fn new(frame: FrameRef) -> Self {
         Self { frame, node: Node::new() }
     }
 }
 
-impl Waitable for JoinWait {
+impl<const SOLE: bool> Waitable for JoinWait<SOLE> {
+    #[inline]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        publish_joiner(self.frame, &self.node, waiter, ticket, ARM_FIRST)
+        if SOLE {
+            announce_joiner(self.frame, &self.node, waiter, ticket)
+        } else {
+            publish_joiner(self.frame, &self.node, waiter, ticket, ARM_FIRST)
+        }
     }
 
     fn unpublish(&self) {
@@ -461,6 +489,22 @@ impl Waitable for JoinWait {
     fn is_settled(&self) -> bool {
         self.frame.join.result().is_some()
     }
+}
+
+/// The publication of a joiner that owns the handle. False: the fiber has ended, and nothing is linked.
+#[inline]
+fn announce_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket) -> bool {
+    debug_assert!(frame.joiners.is_empty(), "nobody else waits for a fiber whose handle is being joined");
+    node.set(waiter, ticket, ARM_FIRST);
+    // SAFETY: the list is the handle's side's alone until the announcement, and the handle is the joiner's; the node stays where it is, on
+    // the joiner's stack, until it is unlinked.
+    unsafe { frame.joiners.push_back(node) };
+    let announced = frame.join.announce_joiner();
+    if !announced {
+        // SAFETY: it has ended without looking at the list.
+        unsafe { frame.joiners.remove(node) };
+    }
+    announced
 }
 
 fn publish_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {

@@ -126,7 +126,7 @@ unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Lo
     let shared = &*worker.shared;
     let root = root_of(worker);
     let inherits = worker.current.get().is_some_and(local::has_locals);
-    if inherits || shared.is_closing() || shared.config.max_fibers.is_some() || !worker.count_spawn(root) {
+    if inherits || shared.is_closing() || shared.is_capped() || !worker.count_spawn(root) {
         // SAFETY: passed on.
         return unsafe { spawn_with(shared, root, f, site, 0, None) };
     }
@@ -215,7 +215,7 @@ unsafe fn spawn_child_thunk<F, T>(
         && flags == 0
         && ptr::eq(&*worker.shared, shared)
         && !worker.current.get().is_some_and(local::has_locals)
-        && shared.config.max_fibers.is_none()
+        && !shared.is_capped()
         && !scope.is_limited()
     {
         scope.count_spawn(Some(worker));
@@ -454,7 +454,10 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
             frame.home.store(worker.index as u32, Ordering::Relaxed);
             worker.push_local(frame);
         }
+        // A task is not to be taken by its joiner, who would run it as a fiber that has just started.
+        (Some(worker), None) if flags & flag::TASK != 0 => worker.push_fresh(frame),
         (Some(worker), None) => worker.push_spawned(frame, ticket),
+        (None, None) if flags & flag::TASK != 0 => shared.inject_task(frame),
         (None, None) => shared.inject_spawned(frame, ticket),
     }
     Ok(handle)

@@ -112,18 +112,23 @@ pub(super) unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
 /// Lets others run first.
 #[inline(always)]
 pub(super) fn yield_fiber(worker: &Worker, frame: FrameRef) {
-    if frame.has(flag::ANY_CANCEL | flag::NO_SUSPEND) {
-        before_yield(frame);
+    if frame.has(flag::ANY_CANCEL | flag::NO_SUSPEND | flag::HOLD_OFF) || std::thread::panicking() {
+        return yield_oddly(worker, frame);
+    }
+    // SAFETY: on the current fiber, whose word is RUNNING.
+    unsafe { worker.suspend(frame, signal::YIELD) };
+}
+
+/// The yield of a fiber that is cancelled, unwinds, may not suspend or holds cancellation off.
+#[cold]
+#[inline(never)]
+fn yield_oddly(worker: &Worker, frame: FrameRef) {
+    assert!(!frame.has(flag::NO_SUSPEND), "fibra: `yield_now` inside `no_suspend`");
+    if frame.has(flag::ANY_CANCEL) {
+        cancel::checkpoint();
     }
     // SAFETY: on the current fiber, whose word is RUNNING.
     unsafe { leave(worker, frame, signal::YIELD) };
-}
-
-#[cold]
-#[inline(never)]
-fn before_yield(frame: FrameRef) {
-    assert!(!frame.has(flag::NO_SUSPEND), "fibra: `yield_now` inside `no_suspend`");
-    cancel::checkpoint();
 }
 
 #[cold]

@@ -272,15 +272,19 @@ fn debug_check_edge(from: Snapshot, allowed: &[State], to: State) {
 
 #[inline(always)]
 fn check_edge(from: Snapshot, allowed: &[State], to: State) {
-    if spec_assert::enabled() && !allowed.contains(&from.state()) {
-        illegal_edge(from, to);
+    if spec_assert::enabled() {
+        check_edge_now(from, allowed, to);
     }
 }
 
+/// Out of line, so that a build that does not check pays for the question only.
 #[cold]
 #[inline(never)]
-fn illegal_edge(from: Snapshot, to: State) -> ! {
-    panic!("fibra: illegal transition of a wait word: {from:?} to {to:?} (a bug in fibra, please report it)");
+fn check_edge_now(from: Snapshot, allowed: &[State], to: State) {
+    assert!(
+        allowed.contains(&from.state()),
+        "fibra: illegal transition of a wait word: {from:?} to {to:?} (a bug in fibra, please report it)"
+    );
 }
 
 /// The word.
@@ -374,7 +378,7 @@ impl Word {
     pub(crate) fn start_owned(&self) {
         // Relaxed: the frame is this worker's alone, by the queue it came from.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        check_edge(now, &[State::Runnable], State::Running);
+        debug_check_edge(now, &[State::Runnable], State::Running);
         // Relaxed: as above; cancellers only look.
         self.set(now.with_state(State::Running).with_arm(0).with_next_ticket(), Ordering::Relaxed);
     }
@@ -384,7 +388,7 @@ impl Word {
     pub(crate) fn resume(&self) {
         // Relaxed: only this worker moves a RUNNABLE fiber of its own, and the queue it came from did the ordering.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
-        check_edge(now, &[State::Runnable], State::Running);
+        debug_check_edge(now, &[State::Runnable], State::Running);
         // Relaxed: as above; others only look at RUNNING to leave it alone.
         self.set(now.with_state(State::Running), Ordering::Relaxed);
     }

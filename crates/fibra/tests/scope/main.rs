@@ -15,12 +15,14 @@ mod join;
 mod join_halves;
 mod join_halves_contended;
 mod join_set;
+mod joins_make_progress;
 mod locals_on_threads;
 mod matrix;
 mod neighbours_unwinding;
 mod not_started;
 mod scope_ends;
 mod shields;
+mod stacks_handed_on;
 #[path = "../support/mod.rs"]
 mod support;
 mod token_trees;

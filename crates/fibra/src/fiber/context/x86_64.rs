@@ -146,6 +146,8 @@ macro_rules! keep_sanitized {
 unsafe fn switch(from: *mut Context, to: *const Context, word: usize) -> usize {
     let mut own = MaybeUninit::<SanitizedStack>::uninit();
     let own = own.as_mut_ptr();
+    // Where there is no sanitizer, the register may hold anything.
+    let kept = if size_of::<SanitizedStack>() == 0 { MaybeUninit::uninit() } else { MaybeUninit::new(own) };
     // Relaxed: see `watch_mxcsr`.
     let watch = WATCH_MXCSR.load(Ordering::Relaxed);
     let answer;
@@ -202,7 +204,7 @@ unsafe fn switch(from: *mut Context, to: *const Context, word: usize) -> usize {
             in("rsi") target.0,
             in("rdx") from,
             in("ecx") watch,
-            in("r8") own,
+            in("r8") kept,
             lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
             clobber_abi("sysv64"),
         );

@@ -67,7 +67,11 @@ impl World {
         if has_destructor && !self.join.publish_result(Outcome::Value) {
             self.drop_result();
         }
-        match self.join.finish(Outcome::Value) {
+        let finished = match self.join.finish_unless_joined(Outcome::Value) {
+            Some(finished) => finished,
+            None => self.join.finish(Outcome::Value),
+        };
+        match finished {
             Finished::LeaveToHandle => {}
             Finished::Recycle => self.recycle(),
             Finished::WakeJoiners => {
@@ -75,9 +79,19 @@ impl World {
                     *self.woken.lock() = true;
                     self.bell.notify_one();
                 }
-                self.join.unlock_finished();
+                self.join.unlock_finished(Outcome::Value);
             }
         }
+    }
+
+    /// `JoinWait::publish` of the owner of the handle.
+    fn publish_alone(&self) -> bool {
+        assert!(!self.set_joiner(true), "another joiner beside the owner of the handle");
+        let announced = self.join.announce_joiner();
+        if !announced {
+            self.set_joiner(false);
+        }
+        announced
     }
 
     /// `publish_joiner`.
@@ -106,8 +120,12 @@ impl World {
         }
     }
 
-    /// `JoinHandle::take_result`.
+    /// `JoinHandle::take_value`, or `take_result`.
     fn take(&self) {
+        if self.join.has_value() {
+            self.drop_result();
+            return self.recycle();
+        }
         assert_eq!(self.join.result(), Some(Outcome::Value));
         self.drop_result();
         self.join.wait_until_unlocked();
@@ -152,6 +170,40 @@ fn model_finish_against_join() {
             world.await_wake();
         }
         world.take();
+        fiber.join().unwrap();
+        world.assert_over(1);
+    });
+}
+
+// The same for a joiner that owns the handle, and so announces itself in one step.
+#[test]
+fn model_finish_against_join_of_the_owner() {
+    check(3, || {
+        let world = World::new();
+        let fiber = ending(&world, true);
+        if world.join.result().is_none() && world.publish_alone() {
+            world.await_wake();
+        }
+        world.take();
+        fiber.join().unwrap();
+        world.assert_over(1);
+    });
+}
+
+// The owner's join with a deadline: it leaves the list while the fiber ends.
+#[test]
+fn model_finish_against_an_owner_that_leaves() {
+    check(3, || {
+        let world = World::new();
+        let fiber = ending(&world, true);
+        if world.publish_alone() {
+            world.unpublish();
+        }
+        if world.join.result().is_some() {
+            world.take();
+        } else {
+            world.detach(true);
+        }
         fiber.join().unwrap();
         world.assert_over(1);
     });

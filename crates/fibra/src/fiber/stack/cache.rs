@@ -132,15 +132,19 @@ impl StackCache {
     }
 
     /// A stack of that size: the warmest there is, or a new one.
-    #[inline]
     pub(crate) fn take(&mut self, size: StackSize) -> Result<Stack, NoStack> {
-        if let Some(shelf) = self.shelves.get_mut(size.class())
-            && let Some(stack) = shelf.hot.pop()
-        {
-            self.reused += 1;
-            return Ok(stack);
+        match self.take_warm(size) {
+            Some(stack) => Ok(stack),
+            None => self.take_slow(size),
         }
-        self.take_slow(size)
+    }
+
+    /// The stack of that size that was given last, if it is at hand. It ran before, and so it is prepared.
+    #[inline(always)]
+    pub(crate) fn take_warm(&mut self, size: StackSize) -> Option<Stack> {
+        let stack = self.shelves.get_mut(size.class())?.hot.pop()?;
+        self.reused += 1;
+        Some(stack)
     }
 
     #[cold]
@@ -241,6 +245,12 @@ impl StackCache {
                 COLD[class].put(std::mem::take(&mut shelf.cold));
             }
         }
+    }
+
+    /// A stack went from one fiber to the next without coming by here.
+    #[inline(always)]
+    pub(crate) fn note_reuse(&mut self) {
+        self.reused += 1;
     }
 
     /// How many stacks were taken that had run a fiber before.

@@ -6,6 +6,7 @@
 //! The record costs no memory of its own: it lies on the page that the first frames of a fiber touch anyway. Picture
 //! and invariants are in `mod.rs`.
 
+use super::super::context::Context;
 use super::guard;
 use super::size::StackSize;
 use crate::prim::atomic::AtomicPtr;
@@ -58,6 +59,12 @@ impl StackTop {
     /// The whole reservation, for the overflow report.
     pub(crate) fn size(&self) -> usize {
         self.size.bytes()
+    }
+
+    /// The place of [`Stack::saved_context`], for a switch that leaves this stack to its next use.
+    #[inline(always)]
+    pub(crate) fn context_place(&self) -> *mut Context {
+        self.saved_context.as_ptr().cast()
     }
 
     /// [`USER_AREA`] bytes for the layer above, aligned to 16: zero on a fresh stack, left alone from one use to the

@@ -2,12 +2,13 @@
 //!
 //! The algorithm is that of Chase and Lev. `top` and `bottom` are positions that count up for ever (64 bits do not wrap); the items
 //! are those in `top..bottom`, item `i` in slot `i & mask` of the current buffer. The owner moves `bottom`; `top` moves by
-//! compare-exchange only, by thieves, or by the owner when it takes the oldest item or competes for the last one.
+//! compare-exchange only, by thieves, or by the owner when it takes the oldest item or the only one.
 //!
 //! Why an item is taken once:
 //! * An owner's pop first lowers `bottom` by a SeqCst swap and then looks at `top`; a thief first looks at `top`, then at `bottom`, and
 //!   then moves `top`, all SeqCst. If the owner saw a `top` below its item, any thief that reaches that item looked at
-//!   `bottom` after the swap, and saw that the item is gone. If the owner saw `top` at its item, it competes for it like a thief.
+//!   `bottom` after the swap, and saw that the item is gone. If the owner saw `top` at its item, it competes for it like a thief; and if
+//!   it saw that before it lowered `bottom`, it does so at once, and `bottom` stays.
 //! * A thief reads the two words of a slot before it moves `top`, without any lock. The words may belong to different items, or be
 //!   overwritten meanwhile, but a slot is reused only after the owner saw `top` pass it (acquire), and then the thief's
 //!   compare-exchange fails and what it read is thrown away.
@@ -23,7 +24,7 @@
 //!
 //! Publication: what the owner wrote before `push` is seen by a thief through `bottom` (release in `push`, acquire in the thief's
 //! look). As to sleepers: `push` itself is no handshake. Every successful pop is (a SeqCst read-modify-write of `bottom`, or for
-//! the oldest item of `top`), so "push, push, pop, look for sleepers" is; an empty pop makes none, and leaves no surplus.
+//! the oldest or only item of `top`), so "push, push, pop, look for sleepers" is; an empty pop makes none, and leaves no surplus.
 
 use std::fmt;
 use std::ptr;
@@ -54,6 +55,14 @@ struct OwnerSide {
     /// `bottom` when the memory of the buffers went back last.
     #[cfg(not(any(loom, shuttle)))]
     given_back: AtomicU64,
+}
+
+/// The newest item as its owner saw it: where it lies, and where the oldest one lay.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newest {
+    pub(crate) entry: Entry,
+    position: u64,
+    top: u64,
 }
 
 /// What became of an attempt to steal.
@@ -154,49 +163,73 @@ impl Fresh {
         }
     }
 
+    /// The newest item, for the owner to take with [`take`](Self::take) or to leave there.
+    ///
+    /// # Safety
+    /// The caller is the only owner thread of this deque at this time.
+    #[inline]
+    pub(crate) unsafe fn newest(&self) -> Option<Newest> {
+        // Relaxed: only the owner writes `bottom`; `top` only grows, so an old value never claims emptiness wrongly.
+        let bottom = self.owner.bottom.load(Ordering::Relaxed);
+        let top = self.top.load(Ordering::Relaxed);
+        (top < bottom).then(|| Newest { entry: self.read_owned(bottom - 1), position: bottom - 1, top })
+    }
+
+    /// Takes the newest item, which the owner has just looked at, unless a thief has been quicker.
+    ///
+    /// # Safety
+    /// The caller is the only owner thread of this deque at this time, and has not changed it since [`newest`](Self::newest).
+    #[inline]
+    pub(crate) unsafe fn take(&self, newest: Newest) -> bool {
+        let Newest { position, top, .. } = newest;
+        if top == position {
+            // The only one: taken at the thieves' end, in one step.
+            return self.take_last(position);
+        }
+        // SeqCst, and a read-modify-write: first half of the handshake with thieves (see the header), and with sleepers (see
+        // `idle.rs`).
+        let top = if seeded_bug("fresh_pop_store") {
+            self.owner.bottom.store(position, Ordering::Relaxed);
+            self.top.load(Ordering::Relaxed)
+        } else {
+            self.owner.bottom.swap(position, Ordering::SeqCst);
+            handshake_load_u64(&self.top)
+        };
+        top < position || self.take_raced(top, position)
+    }
+
+    /// Takes the only item by moving `top`.
+    #[inline]
+    fn take_last(&self, position: u64) -> bool {
+        if seeded_bug("fresh_last_unclaimed") {
+            self.top.store(position + 1, Ordering::SeqCst);
+            return true;
+        }
+        // SeqCst: like a thief's, and the first half of the handshake with sleepers. On failure nothing is taken, so Relaxed will do.
+        self.top.compare_exchange(position, position + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Thieves came as far as the item at `position` while the owner lowered `bottom` to it. What happens next happens at `top`, and
+    /// `bottom` goes back above it. A thief that sees the lowered value takes nothing; one that sees this one finds `top` equal to it.
+    #[cold]
+    #[inline(never)]
+    fn take_raced(&self, top: u64, position: u64) -> bool {
+        let taken = top == position && (seeded_bug("fresh_raced_unclaimed") || self.take_last(position));
+        // Release: a thief that reads this value must see the same as one that read it when `push` wrote it.
+        self.owner.bottom.store(position + 1, Ordering::Release);
+        taken
+    }
+
     /// Takes the newest item.
     ///
     /// # Safety
     /// The caller is the only owner thread of this deque at this time.
     #[inline]
     pub(crate) unsafe fn pop_newest(&self) -> Option<Entry> {
-        // Relaxed: only the owner writes `bottom`; `top` only grows, so an old value never claims emptiness wrongly.
-        let bottom = self.owner.bottom.load(Ordering::Relaxed);
-        if self.top.load(Ordering::Relaxed) >= bottom {
-            return None;
-        }
-        // SAFETY: the caller is the owner, and `bottom` is above 0 because it is above `top`.
-        unsafe { self.take_at(bottom - 1) }
-    }
-
-    /// Takes the item at `newest`, which is the last position before `bottom`, unless a thief has been quicker.
-    #[inline]
-    unsafe fn take_at(&self, newest: u64) -> Option<Entry> {
-        // SeqCst, and a read-modify-write: first half of the handshake with thieves (see the header), and with sleepers (see
-        // `idle.rs`).
-        let top = if seeded_bug("fresh_pop_store") {
-            self.owner.bottom.store(newest, Ordering::Relaxed);
-            self.top.load(Ordering::Relaxed)
-        } else {
-            self.owner.bottom.swap(newest, Ordering::SeqCst);
-            handshake_load_u64(&self.top)
-        };
-        if top < newest {
-            return Some(self.read_owned(newest));
-        }
-        // The last item, or none: what happens next happens at `top`, and `bottom` goes back above it. A thief that sees the
-        // lowered value takes nothing; one that sees this one finds `top` equal to it.
-        let mut won = top == newest;
-        if won && !seeded_bug("fresh_last_unclaimed") {
-            // SeqCst: like a thief's. On failure nothing is taken, so Relaxed will do.
-            won = self.top.compare_exchange(top, top + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok();
-        } else if won {
-            self.top.store(top + 1, Ordering::SeqCst);
-        }
-        let entry = won.then(|| self.read_owned(newest));
-        // Release: a thief that reads this value must see the same as one that read it when `push` wrote it.
-        self.owner.bottom.store(newest + 1, Ordering::Release);
-        entry
+        // SAFETY: passed on.
+        let newest = unsafe { self.newest()? };
+        // SAFETY: passed on; looked at just now.
+        unsafe { self.take(newest) }.then_some(newest.entry)
     }
 
     /// Takes the oldest item: the owner at the thieves' end, for fairness.
@@ -225,17 +258,17 @@ impl Fresh {
     /// The caller is the only owner thread of this deque at this time.
     #[inline]
     pub(crate) unsafe fn take_newest_if(&self, entry: Entry) -> bool {
-        // Relaxed: as in `pop_newest`.
-        let bottom = self.owner.bottom.load(Ordering::Relaxed);
-        if self.top.load(Ordering::Relaxed) >= bottom || self.read_owned(bottom - 1) != entry {
+        // SAFETY: passed on.
+        let Some(newest) = (unsafe { self.newest() }) else { return false };
+        if newest.entry != entry {
             return false;
         }
         if seeded_bug("fresh_take_back_unclaimed") {
-            self.owner.bottom.store(bottom - 1, Ordering::SeqCst);
+            self.owner.bottom.store(newest.position, Ordering::SeqCst);
             return true;
         }
-        // SAFETY: the caller is the owner, and `bottom` is above 0 because it is above `top`.
-        unsafe { self.take_at(bottom - 1) }.is_some()
+        // SAFETY: passed on; looked at just now.
+        unsafe { self.take(newest) }
     }
 
     /// Steals up to half of the items, at most `max`, oldest first: the first is returned, the others go to `mine` in the same order.

@@ -7,9 +7,9 @@
 //! | `inbox` | wakes of started fibers from other threads | anybody | its owner, all at once, in order |
 //! | `injector` | unstarted work from outside the workers | anybody | any worker, in order |
 //!
-//! Above lie `worker.rs` (the loop) and `idle.rs` (sleep and wake); below only `prim`. The queues know nothing of fibers: stealable
-//! work travels as an [`Entry`] (an address and a generation, never dereferenced here), started fibers as nodes that
-//! bring their own link ([`Linked`]). So nothing here allocates per item, and every file can be model checked alone.
+//! Above lie `worker.rs` (the loop) and `idle.rs` (sleep and wake); below only `prim` and the word. The queues know nothing of fibers:
+//! stealable work travels as an [`Entry`] (an address and a generation; the address is never dereferenced here), started fibers as nodes
+//! that bring their own link ([`Linked`]). So nothing here allocates per item, and every file can be model checked alone.
 //!
 //! Two invariants hold in all four:
 //! * What the pusher wrote before the push is seen by whoever takes the item out (release and acquire through the queue).
@@ -25,9 +25,11 @@
 //! |---|---|---|
 //! | `fresh_push_relaxed` | `push` publishes without release | `sched::queue::fresh::model::model_push_publishes` |
 //! | `fresh_pop_store` | the owner's pop lowers `bottom` by a plain store | `sched::queue::fresh::model::model_owner_pop_against_steal` |
-//! | `fresh_last_unclaimed` | the owner takes the last item without competing | `sched::queue::fresh::model::model_last_item` |
+//! | `fresh_last_unclaimed` | the owner takes the only item without competing | `sched::queue::fresh::model::model_last_item` |
+//! | `fresh_raced_unclaimed` | the owner takes a raced item unasked | `sched::queue::fresh::model::model_owner_pop_against_steal` |
 //! | `fresh_grow_forgets` | growth does not copy the oldest item | `sched::queue::fresh::model::model_growth_against_steal` |
 //! | `fresh_take_back_unclaimed` | a joiner takes back without competing | `sched::queue::fresh::model::model_take_back_against_steal` |
+//! | `offer_not_contested` | an offer is queued as if it had no rival | `sched::model::model_offer_taken_back_against_thief` |
 //! | `inbox_push_relaxed` | `push` publishes without release | `sched::queue::inbox::model::model_two_pushers_and_a_sleeping_owner` |
 //! | `inbox_wake_inverted` | the wrong push wakes the owner | `sched::queue::inbox::model::model_two_pushers_and_a_sleeping_owner` |
 //! | `injector_slot_relaxed` | a slot is filled without release | `sched::queue::injector::model::model_push_publishes` |
@@ -41,15 +43,56 @@ pub(crate) mod injector;
 pub(crate) mod ready;
 
 use crate::prim::atomic::{AtomicPtr, Ordering};
+use crate::prim::bug::seeded_bug;
+use crate::wait::word::{Ticket, Word};
 
 /// A piece of stealable work: the address of a frame and the generation it had when it was queued.
 ///
-/// Opaque here. Frames are type-stable and the generation tells a stale entry from a live one, so an entry may outlive what it
-/// names: whoever takes it out claims the pair with one compare-exchange on the frame's word and drops it if that fails.
+/// Opaque here. A *sole* entry is the only way to its frame: a queue gives it out once, so whoever takes it out has the frame. A
+/// *contested* one is not, since the frame may also be started by its ticket (the second half of a `join`, by its joiner); those of tasks
+/// are treated alike, because their start keeps the arm that they were woken with. Frames are type-stable and the generation tells a
+/// stale entry from a live one, so such an entry may outlive what it names: whoever takes it out claims the pair with one
+/// compare-exchange on the frame's word and drops it if that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub(crate) frame: usize,
+    /// The generation, and [`CONTESTED`](Self::CONTESTED).
     pub(crate) ticket: u64,
+}
+
+impl Entry {
+    /// Above the bits of every ticket.
+    const CONTESTED: u64 = 1 << 63;
+
+    #[inline(always)]
+    pub(crate) fn sole(frame: usize, ticket: u64) -> Self {
+        debug_assert!(ticket & Self::CONTESTED == 0, "a ticket has fewer bits");
+        Self { frame, ticket }
+    }
+
+    #[inline(always)]
+    pub(crate) fn contested(frame: usize, ticket: u64) -> Self {
+        debug_assert!(ticket & Self::CONTESTED == 0, "a ticket has fewer bits");
+        let mark = if seeded_bug("offer_not_contested") { 0 } else { Self::CONTESTED };
+        Self { frame, ticket: ticket | mark }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_sole(self) -> bool {
+        self.ticket & Self::CONTESTED == 0
+    }
+
+    /// RUNNABLE → RUNNING of the unstarted frame that this entry names, by the one who took it out of a queue; `word` is that frame's.
+    /// False: the entry is contested, and stale.
+    #[inline(always)]
+    pub(crate) fn start(self, word: &Word) -> bool {
+        if !self.is_sole() {
+            return word.start(Ticket::from_bits(self.ticket & !Self::CONTESTED));
+        }
+        debug_assert_eq!(word.snapshot().ticket().to_bits(), self.ticket, "a sole entry is never stale");
+        word.start_owned();
+        true
+    }
 }
 
 /// A node that brings its own link word.
