@@ -1,8 +1,8 @@
 //! The hot paths of sending and receiving, each from the call to its end: through the buffer, or from stack to stack.
 //!
-//! Above: the handles. Below: `chan` and `state`, which do everything else. A hot path is one short function: entry test, hints, lock, move the
-//! value, unlock. Whatever is not usual is a call of another function that is the last thing it does, so that it needs no stack frame of its own;
-//! the value travels in that call, and is dropped like any other if it unwinds.
+//! Above: the handles. Below: `chan` and `state`, which do everything else. A hot path is one short function: entry test, hints, lock,
+//! move the value, unlock. Whatever is not usual is a call of another function that is the last thing it does, so that it needs no stack
+//! frame of its own; the value travels in that call, and is dropped like any other if it unwinds.
 //!
 //! ```text
 //! send ─▶ entry ─▶ hints: room or a receiver? ─▶ lock ─▶ easy? push, unlock               buffered
@@ -22,7 +22,7 @@ use std::panic::Location;
 use super::chan::Chan;
 use super::error::{RecvError, SendError};
 use super::order;
-use super::state::{Peer, hint};
+use super::state::{ParkedPeer, hint};
 use super::waits;
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
@@ -92,7 +92,7 @@ impl<T> Chan<T> {
             // SAFETY: passed on.
             return unsafe { self.send_locked(value, site) };
         }
-        let Some(peer) = Peer::claim_parked(node, Outcome::Done) else {
+        let Some(peer) = ParkedPeer::claim(node, Outcome::Done) else {
             if seeded_bug("channel_send_unclaimed") {
                 // SAFETY: none: the bug.
                 unsafe { node.slot.get().cast::<T>().write(value) };
@@ -111,7 +111,7 @@ impl<T> Chan<T> {
             self.hints.store(hints & !hint::SEND, Ordering::Relaxed);
         }
         self.unlock_raw();
-        peer.go_parked();
+        peer.go();
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl<T> Chan<T> {
             // SAFETY: passed on.
             return unsafe { self.recv_locked(site) };
         }
-        let Some(peer) = Peer::claim_parked(node, Outcome::Done) else {
+        let Some(peer) = ParkedPeer::claim(node, Outcome::Done) else {
             if seeded_bug("channel_recv_unclaimed") {
                 self.unlock_raw();
                 // SAFETY: none: the bug.
@@ -231,7 +231,7 @@ impl<T> Chan<T> {
             self.hints.store(hints & !hint::RECV, Ordering::Relaxed);
         }
         self.unlock_raw();
-        peer.go_parked();
+        peer.go();
         Ok(value)
     }
 
@@ -252,19 +252,22 @@ impl<T> Chan<T> {
             }
             (not, _) => {
                 locked.unlock();
-                if not == Outcome::Closed { Err(RecvError) } else { self.recv_waiting(site) }
+                match not {
+                    Outcome::Closed => Err(RecvError),
+                    // (One that time feeds has the hint always, so it comes this way.)
+                    _ if self.is_timed() => self.recv_patiently(site),
+                    _ => self.recv_waiting(site),
+                }
             }
         }
     }
 
     #[inline(never)]
     fn recv_waiting(&self, site: Site) -> Result<T, RecvError> {
-        if self.is_timed() {
-            return self.recv_patiently(site);
-        }
+        debug_assert!(!self.is_timed(), "one that time feeds has a deadline of its own");
         let mut slot = MaybeUninit::uninit();
         // SAFETY: room for a value, which is there if DONE.
-        match unsafe { waits::recv_once(self, slot.as_mut_ptr(), None, site) } {
+        match unsafe { waits::recv_once(self, slot.as_mut_ptr(), site) } {
             Outcome::Done => {
                 self.free_if_spare();
                 // SAFETY: as above.
@@ -332,9 +335,9 @@ impl<T> Chan<T> {
     /// was done.
     ///
     /// # Safety
-    /// The lock is held. The node is prepared, linked nowhere, and stays where it is until it is unlinked.
+    /// The lock is held. What `make` makes is linked nowhere, and stays where it is until it is unlinked.
     #[inline(always)]
-    pub(super) unsafe fn link_plainly(&self, sends: bool, node: &Node) -> bool {
+    pub(super) unsafe fn link_plainly<'n>(&self, sends: bool, make: impl FnOnce() -> &'n Node) -> bool {
         let (met_by, mine) = if sends { (hint::SEND, hint::RECV) } else { (hint::RECV, hint::SEND) };
         let hints = self.hints();
         if hints & (hint::PLAIN | met_by) != hint::PLAIN {
@@ -343,7 +346,7 @@ impl<T> Chan<T> {
         // SAFETY: the lock is held.
         let state = unsafe { &*self.state.with_mut(|state| state) };
         // SAFETY: passed on.
-        unsafe { if sends { &state.senders } else { &state.receivers }.push_back(node) };
+        unsafe { if sends { &state.senders } else { &state.receivers }.push_back(make()) };
         if !seeded_bug("channel_waits_unannounced") {
             // Relaxed: see `Chan::hints`; under the lock they are exact.
             self.hints.store(hints | mine, Ordering::Relaxed);

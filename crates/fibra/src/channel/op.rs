@@ -1,8 +1,8 @@
 //! What can be asked of a channel, said once for all who ask: blocking calls, futures, arms of a select.
 //!
-//! Above: `waits`, `future` and `select::port`, which bring the waits. Beside: `state`, which does it. Each operation has three steps, all under
-//! the lock: it is tried ([`State::attempt`]); if nothing came of it, a node is linked for it ([`State::link`]); and taken out of its list again
-//! when its wait is over ([`Op::list`]).
+//! Above: `waits`, `future` and `select::port`, which bring the waits. Beside: `state`, which does it. Each operation has three steps,
+//! all under the lock: it is tried ([`State::attempt`]); if nothing came of it, a node is linked for it ([`State::link`]); and taken out
+//! of its list again when its wait is over ([`Op::list`]).
 
 use super::reason::Side;
 use super::spot::Spot;

@@ -70,35 +70,6 @@ impl Peer {
         Some(Self(claimed.marked(node.several.get())))
     }
 
-    /// The same by one compare-exchange, for a fiber that is parked, as most are. `None`: it is none; nothing was changed. (In a model it
-    /// is a thread that waits: there this is [`claim`](Self::claim).)
-    #[inline(always)]
-    #[cfg(not(any(loom, shuttle)))]
-    pub(super) fn claim_parked(node: &Node, outcome: Outcome) -> Option<Self> {
-        let (waiter, ticket, arm) = node.target();
-        let claimed = Claimed::of_parked(waiter, ticket, arm)?;
-        node.outcome.set(outcome);
-        Some(Self(claimed.marked(node.several.get())))
-    }
-    #[cfg(any(loom, shuttle))]
-    pub(super) fn claim_parked(node: &Node, outcome: Outcome) -> Option<Self> {
-        Self::claim(node, outcome)
-    }
-
-    /// Sets it going, if [`claim_parked`](Self::claim_parked) claimed it: where no lock is held and user code may run.
-    #[inline(always)]
-    #[cfg(not(any(loom, shuttle)))]
-    pub(super) fn go_parked(self) {
-        let place = self.place();
-        wake::go_parked(self.0, place);
-    }
-    #[cfg(any(loom, shuttle))]
-    pub(super) fn go_parked(self) {
-        if let Some(waker) = self.go() {
-            wake::call(waker);
-        }
-    }
-
     /// One of several arms wakes behind what is ready; the partner of a hand-over runs next.
     #[inline(always)]
     fn place(&self) -> Place {
@@ -113,6 +84,38 @@ impl Peer {
     pub(crate) fn go(self) -> Option<Waker> {
         let place = self.place();
         wake::go(self.0, place)
+    }
+}
+
+/// A [`Peer`] that is a fiber and was parked, as most are: claimed by one compare-exchange, and set going without a release. (In a model
+/// it is a thread that waits: there it is claimed and set going in the general way.)
+#[derive(Debug)]
+#[must_use = "the peer sleeps until it is set going"]
+pub(super) struct ParkedPeer(Claimed, Place);
+
+impl ParkedPeer {
+    /// Completes the wait of `node`, which is linked still. `None`: it is no such wait, or not any more; nothing was changed.
+    #[inline(always)]
+    pub(super) fn claim(node: &Node, outcome: Outcome) -> Option<Self> {
+        let (waiter, ticket, arm) = node.target();
+        let claimed = if cfg!(any(loom, shuttle)) {
+            Claimed::of(waiter, ticket, arm)?
+        } else {
+            Claimed::of_parked(waiter, ticket, arm)?
+        };
+        node.outcome.set(outcome);
+        Some(Self(claimed, if node.several.get() { Place::Tail } else { Place::Next }))
+    }
+
+    /// Sets it going: where no lock is held and user code may run.
+    #[inline(always)]
+    pub(super) fn go(self) {
+        #[cfg(not(any(loom, shuttle)))]
+        wake::go_parked(self.0, self.1);
+        #[cfg(any(loom, shuttle))]
+        if let Some(waker) = wake::go(self.0, self.1) {
+            wake::call(waker);
+        }
     }
 }
 

@@ -40,6 +40,9 @@ macro_rules! asks {
 asks! {
     Receives: Op::Recv, ChannelRecv;
     Sends: Op::Send, ChannelSend;
+    // The same, for those who wait in other ways than `hot` does: so that its own wait is the only one of its kind, and becomes part of it.
+    ReceivesPatiently: Op::Recv, ChannelRecv;
+    SendsInTime: Op::Send, ChannelSend;
     Reserves: Op::Reserve, ChannelReserve;
     WatchesSenders: Op::Gone(Side::Senders), ChannelClosed;
     WatchesReceivers: Op::Gone(Side::Receivers), ChannelClosed;
@@ -51,7 +54,7 @@ struct OpWait<'a, T, A> {
     asks: PhantomData<A>,
     /// What the operation needs; see [`State::attempt`].
     slot: *mut (),
-    /// Made by `publish`, before anything else.
+    /// Made by a `publish` that links it.
     node: Cell<MaybeUninit<Node>>,
     /// Given by a `publish` that did not park: how it ended, and the waker of the peer whose wait it completed.
     answer: Cell<MaybeUninit<(Outcome, Option<Waker>)>>,
@@ -82,6 +85,13 @@ unsafe fn once<T, A: Asks>(
 }
 
 impl<T, A: Asks> OpWait<'_, T, A> {
+    #[inline(always)]
+    fn make_node(&self, waiter: WaiterRef, ticket: Ticket) -> &Node {
+        self.node.set(MaybeUninit::new(Node::of_wait(waiter, ticket, A::OP.role(), self.slot)));
+        // SAFETY: just made.
+        unsafe { self.node() }
+    }
+
     /// # Safety
     /// It was made.
     #[inline(always)]
@@ -90,20 +100,20 @@ impl<T, A: Asks> OpWait<'_, T, A> {
         unsafe { (*self.node.as_ptr()).assume_init_ref() }
     }
 
-    /// `publish`, with a node that was made.
+    /// `publish` in the general way.
     ///
     /// # Safety
     /// The lock is held; it is free afterwards.
     #[inline(never)]
-    unsafe fn publish_locked(&self, waiter: WaiterRef) -> bool {
+    unsafe fn publish_locked(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         // SAFETY: the lock is held, and given up with the guard.
         let mut locked = unsafe { self.chan.held() };
         // SAFETY: what the operation needs, by the contract of `once`.
         let (outcome, peer) = unsafe { locked.state().attempt(A::OP, self.slot, Some(waiter)) };
         let parks = outcome == Outcome::Pending;
         if parks {
-            // SAFETY: the node was made, and stays on this stack until it is unlinked.
-            unsafe { locked.state().link(A::OP, self.node(), Spot::Back) };
+            // SAFETY: the node stays on this stack until it is unlinked.
+            unsafe { locked.state().link(A::OP, self.make_node(waiter, ticket), Spot::Back) };
         }
         let waker = locked.unlock_parking(peer);
         if !parks {
@@ -131,14 +141,14 @@ impl<T, A: Asks> OpWait<'_, T, A> {
 impl<T, A: Asks> Waitable for OpWait<'_, T, A> {
     #[inline(always)]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        self.node.set(MaybeUninit::new(Node::of_wait(waiter, ticket, A::OP.role(), self.slot)));
+        let make = || self.make_node(waiter, ticket);
         self.chan.lock_raw();
-        // SAFETY: the lock is held; the node was made, and stays on this stack until it is unlinked.
+        // SAFETY: the lock is held; the node stays on this stack until it is unlinked.
         unsafe {
             match A::OP {
-                Op::Send => self.chan.link_plainly(true, self.node()) || self.publish_locked(waiter),
-                Op::Recv => self.chan.link_plainly(false, self.node()) || self.publish_locked(waiter),
-                _ => self.publish_locked(waiter),
+                Op::Send => self.chan.link_plainly(true, make) || self.publish_locked(waiter, ticket),
+                Op::Recv => self.chan.link_plainly(false, make) || self.publish_locked(waiter, ticket),
+                _ => self.publish_locked(waiter, ticket),
             }
         }
     }
@@ -171,7 +181,12 @@ pub(super) unsafe fn send<T>(
     }
     let unsent = Unsent(value);
     // SAFETY: passed on.
-    let ended = unsafe { once(Sends, chan, value.cast(), deadline, site) };
+    let ended = unsafe {
+        match deadline {
+            None => once(Sends, chan, value.cast(), None, site),
+            Some(_) => once(SendsInTime, chan, value.cast(), deadline, site),
+        }
+    };
     // From here on nothing unwinds.
     mem::forget(unsent);
     ended
@@ -182,14 +197,9 @@ pub(super) unsafe fn send<T>(
 /// # Safety
 /// `slot` is valid for writing a `T`; one is there if the answer is `Done`.
 #[inline(always)]
-pub(super) unsafe fn recv_once<T>(
-    chan: &Chan<T>,
-    slot: *mut T,
-    deadline: Option<u64>,
-    site: &'static Location<'static>,
-) -> Outcome {
+pub(super) unsafe fn recv_once<T>(chan: &Chan<T>, slot: *mut T, site: &'static Location<'static>) -> Outcome {
     // SAFETY: passed on.
-    unsafe { once(Receives, chan, slot.cast(), deadline, site) }
+    unsafe { once(Receives, chan, slot.cast(), None, site) }
 }
 
 /// Receives into `slot`, waiting if need be.
@@ -211,7 +221,7 @@ pub(super) unsafe fn recv<T>(
             (deadline, due) => deadline.or(due),
         };
         // SAFETY: passed on.
-        match unsafe { recv_once(chan, slot, until, site) } {
+        match unsafe { once(ReceivesPatiently, chan, slot.cast(), until, site) } {
             Outcome::Retry => {}
             // (If it is due at the very deadline, it is there in time.)
             Outcome::TimedOut if due.is_some() && until == due => {

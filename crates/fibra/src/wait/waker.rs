@@ -231,8 +231,9 @@ impl Claimed {
     #[inline(always)]
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn into_fiber(self) -> WaiterRef {
-        debug_assert!(self.0.addr().get() & HELD == 0, "claimed while it was parked, so there is nothing to release");
-        self.waiter()
+        debug_assert!(self.0.addr().get() & (HELD | MARKED) == 0, "claimed while it was parked, and not marked since");
+        // SAFETY: the waiter that was claimed.
+        unsafe { WaiterRef::new(self.0) }
     }
 
     /// [`go_with`](Self::go_with) if the claim has to be released first.
