@@ -56,11 +56,13 @@ impl Parker for FiberParker<'_> {
     }
 
     #[inline(always)]
-    fn leave(self, ticket: Ticket, how: &Wait) {
+    fn leave(self, ticket: Ticket, how: &Wait, plainly: bool) {
         let top = self.frame.top().expect("a running fiber has a stack");
         top.note_wait(how.reason as u8, how.object, how.site, self.worker.cached_now());
         match how.deadline {
-            // SAFETY: on the current fiber, whose word is PARKING or claimed.
+            // SAFETY: on the current fiber, whose word is PARKING or claimed. (Nothing unwinds, and nothing is held off.)
+            None if plainly => unsafe { self.worker.suspend(self.frame, signal::PARK) },
+            // SAFETY: as above.
             None => unsafe { leave(self.worker, self.frame, signal::PARK) },
             Some(deadline) => self.leave_until(ticket, deadline),
         }

@@ -41,8 +41,8 @@ pub(crate) trait Parker: Copy {
     fn pass(self);
 
     /// Goes away, with its word PARKING and its wait published; is back with the word RUNNING, when the wait was completed or the deadline
-    /// has come. The word's arm says which.
-    fn leave(self, ticket: Ticket, how: &Wait);
+    /// has come. The word's arm says which. `plainly`: it was [plain](Self::is_plain) when it began, and so it is now.
+    fn leave(self, ticket: Ticket, how: &Wait, plainly: bool);
 
     /// The same in a wait that is not published but claimed: until its owner lets it go on.
     fn await_owner(self);
@@ -56,6 +56,18 @@ pub(crate) enum Manner {
     Watching,
     /// To be interrupted by it, where it could be delivered, although the wait is binding: the caller passes it on, and then waits on.
     PassingOn,
+}
+
+impl Manner {
+    /// What cancellation may do to such a wait, as far as the caller goes.
+    #[inline(always)]
+    fn kind(self, how: &Wait) -> WaitKind {
+        match self {
+            Manner::PassingOn => WaitKind::Revocable,
+            Manner::Watching if !how.reason.is_binding() => WaitKind::Watching,
+            Manner::Plain | Manner::Watching => how.kind(),
+        }
+    }
 }
 
 /// Waits, as what runs here. Cancellation unwinds it.
@@ -85,51 +97,61 @@ pub(crate) fn wait_to_pass_on(waitable: &impl Waitable, how: Wait) -> Ended {
     wait_here(waitable, how, Manner::PassingOn)
 }
 
-/// The wait.
+/// The wait, with its usual way in front: nothing about the waiter has to be looked at closer.
 #[inline(always)]
 pub(crate) fn wait_as<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, manner: Manner) -> Ended {
-    let word = &parker.waiter().get().word;
-    let mut kind = match manner {
-        Manner::PassingOn => WaitKind::Revocable,
-        Manner::Watching if !how.reason.is_binding() => WaitKind::Watching,
-        Manner::Plain | Manner::Watching => how.kind(),
-    };
     if !parker.is_plain() {
-        kind = parker.kind(kind, how.reason);
-        if is_cancelled_before(parker, kind, waitable) {
-            return Ended::Cancelled;
-        }
+        return wait_closely(parker, waitable, how, manner);
     }
+    park(parker, waitable, how, manner.kind(how), true)
+}
+
+/// The wait of one that is cancelled, holds cancellation off, or may not wait.
+#[cold]
+#[inline(never)]
+fn wait_closely<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, manner: Manner) -> Ended {
+    let kind = parker.kind(manner.kind(how), how.reason);
+    if is_cancelled_before(parker, kind, waitable) {
+        return Ended::Cancelled;
+    }
+    park(parker, waitable, how, kind, false)
+}
+
+/// The way from RUNNING to RUNNING, in a wait of this kind. `plainly`: see [`Parker::is_plain`].
+#[inline(always)]
+fn park<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, kind: WaitKind, plainly: bool) -> Ended {
+    let word = &parker.waiter().get().word;
     if how.deadline.is_some_and(|deadline| parker.is_over(deadline)) {
         parker.pass();
         return Ended::TimedOut;
     }
     let ticket = word.begin_park_as(kind, W::BY_NOTICE);
     if !waitable.publish(parker.waiter(), ticket) {
-        if word.abort_park() || seeded_bug("abort_unanswered") {
-            return Ended::NotParked;
-        }
-        // Cancelled meanwhile, or completed by an arm that was visible already (of several; or of a waker that was called twice).
-        parker.await_owner();
-        return Ended::Overtaken(word.snapshot().arm());
+        return call_off(parker);
     }
-    parker.leave(ticket, how);
+    parker.leave(ticket, how, plainly);
     match word.snapshot().arm() {
-        ARM_TIMEOUT => {
+        arm if arm < ARM_TIMEOUT => Ended::Completed(arm),
+        arm => {
             waitable.unpublish();
-            Ended::TimedOut
+            if arm == ARM_CANCEL { Ended::Cancelled } else { Ended::TimedOut }
         }
-        ARM_CANCEL => {
-            waitable.unpublish();
-            Ended::Cancelled
-        }
-        arm => Ended::Completed(arm),
     }
 }
 
+/// There was nothing to wait for.
+#[inline]
+fn call_off<P: Parker>(parker: P) -> Ended {
+    let word = &parker.waiter().get().word;
+    if word.abort_park() || seeded_bug("abort_unanswered") {
+        return Ended::NotParked;
+    }
+    // Cancelled meanwhile, or completed by an arm that was visible already (of several; or of a waker that was called twice).
+    parker.await_owner();
+    Ended::Overtaken(word.snapshot().arm())
+}
+
 /// A look without any order; see the header.
-#[cold]
-#[inline(never)]
 fn is_cancelled_before<P: Parker>(parker: P, kind: WaitKind, waitable: &impl Waitable) -> bool {
     // Relaxed: a hint; the flags are read again when the park is committed.
     let flags = parker.waiter().get().flags.load(Ordering::Relaxed);

@@ -35,7 +35,7 @@ impl Parker for &'static ThreadRecord {
     /// The system preempts threads: nothing to do.
     fn pass(self) {}
 
-    fn leave(self, _: Ticket, how: &Wait) {
+    fn leave(self, _: Ticket, how: &Wait, _: bool) {
         let left = || how.deadline.map(|deadline| Duration::from_nanos(here::time_left(deadline)));
         self.leave_until(left, |kind| self.is_due(kind, false));
     }

@@ -451,20 +451,35 @@ impl Word {
     #[inline(always)]
     pub(crate) fn commit_park_as(&self) -> (Commit, Snapshot) {
         // Relaxed: confirmed by the compare-exchange.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        check_edge(now, &[State::Parking], State::Parked);
+        // PARKED follows PARKING.
+        let to = Snapshot(now.0 + 1);
+        if seeded_bug("commit_by_store") {
+            self.0.store(to.0, Ordering::SeqCst);
+            return (Commit::Parked, to);
+        }
+        // SeqCst: release half pairs with the claimer (the stack is quiescent); and the first half of the handshake with a canceller: the
+        // flag is read after this (see `revoke.rs`).
+        if !now.has_wake() && self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            return (Commit::Parked, to);
+        }
+        self.commit_claimed()
+    }
+
+    /// The same for a wait that was claimed, or is claimed at this moment, by an owner that may be done with it.
+    #[cold]
+    #[inline(never)]
+    fn commit_claimed(&self) -> (Commit, Snapshot) {
+        // Relaxed: confirmed by the compare-exchange.
         let mut now = Snapshot(self.0.load(Ordering::Relaxed));
         loop {
-            check_edge(now, &[State::Parking], State::Parked);
             let (to, commit) = if now.has_wake() {
                 (Snapshot(now.0 & !(CLAIMED | WAKE)).with_state(State::Runnable), Commit::Requeue)
             } else {
                 (now.with_state(State::Parked), Commit::Parked)
             };
-            if seeded_bug("commit_by_store") {
-                self.0.store(to.0, Ordering::SeqCst);
-                return (commit, to);
-            }
-            // SeqCst: release half pairs with the claimer (the stack is quiescent), acquire half with `release` (the slot is filled);
-            // and the first half of the handshake with a canceller: the flag is read after this (see `revoke.rs`).
+            // SeqCst: as above; acquire half pairs with `release` (the slot is filled).
             match self.0.compare_exchange_weak(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return (commit, to),
                 Err(actual) => now = Snapshot(actual),

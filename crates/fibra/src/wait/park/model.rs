@@ -67,7 +67,7 @@ impl Parker for &World {
 
     fn pass(self) {}
 
-    fn leave(self, _: Ticket, _: &Wait) {
+    fn leave(self, _: Ticket, _: &Wait, _: bool) {
         self.suspend();
     }
 
