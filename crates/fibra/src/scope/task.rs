@@ -24,7 +24,7 @@ use crate::sched::scope::ScopeRef;
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::signal;
 use crate::wait::notify::Notify;
-use crate::wait::park::{self, Ended, Wait, wait, wait_or_cancelled};
+use crate::wait::park::{self, Ended, Wait, wait, wait_or_cancelled, wait_with};
 use crate::wait::reason::WaitReason;
 use crate::wait::waker::ThreadRecord;
 use crate::wait::word::WaitKind;
@@ -55,15 +55,23 @@ pub(crate) fn block_on_until<F: Future>(
     reason: WaitReason,
     site: &'static Location<'static>,
 ) -> Option<F::Output> {
-    let wait = Wait { reason, object: 0, site, deadline };
+    let how = Wait { reason, object: 0, site, deadline };
     match current::fiber() {
-        Some(frame) => poll_until_ready(future, &Notify::of_fiber(frame), wait),
-        None => ThreadRecord::with_mine(|record| poll_until_ready(future, &Notify::of_thread(record), wait)),
+        Some(frame) => poll_until_ready(future, &Notify::of_fiber(frame), how, |notify, how| wait(notify, how)),
+        None => ThreadRecord::with_mine(|record| {
+            // The very record that the waker names. (One that is lent to a thread is another one each time.)
+            poll_until_ready(future, &Notify::of_thread(record), how, |notify, how| wait_with(record, notify, how))
+        }),
     }
 }
 
 #[inline(always)]
-fn poll_until_ready<F: Future>(mut future: Pin<&mut F>, notify: &Notify<'_>, how: Wait) -> Option<F::Output> {
+fn poll_until_ready<F: Future>(
+    mut future: Pin<&mut F>,
+    notify: &Notify<'_>,
+    how: Wait,
+    wait: impl Fn(&Notify<'_>, Wait) -> Ended,
+) -> Option<F::Output> {
     let waker = notify.waker();
     let mut cx = Context::from_waker(&waker);
     loop {
@@ -170,6 +178,13 @@ struct Task<F> {
     locals: *mut (),
 }
 
+/// A task was woken during its own poll: as in `poll_until_ready`, but without a look at cancellation, which would unwind: the bare switch.
+fn let_others_run(frame: FrameRef) {
+    let worker = current::worker().expect("a task is polled on a worker");
+    // SAFETY: on the current fiber, whose word is RUNNING.
+    unsafe { worker.suspend(frame, signal::YIELD) };
+}
+
 struct TaskThunk<F>(PhantomData<F>);
 
 impl<F: Future> TaskThunk<F> {
@@ -211,10 +226,14 @@ impl<F: Future> TaskThunk<F> {
                 // Law 1: its fiber-locals need not be `Send`, so it keeps its stack and waits here, like `block_on`.
                 let site = frame.site.get().unwrap_or(Location::caller());
                 let how = Wait { reason: WaitReason::BlockOn, object: notify.object(), site, deadline: None };
-                if wait_or_cancelled(&notify, how) == Ended::Cancelled {
-                    drop_quietly(task);
-                    end_of_user_code(frame);
-                    return RunResult::Ended(crate::fiber::outcome::Outcome::Cancelled);
+                match wait_or_cancelled(&notify, how) {
+                    Ended::Cancelled => {
+                        drop_quietly(task);
+                        end_of_user_code(frame);
+                        return RunResult::Ended(crate::fiber::outcome::Outcome::Cancelled);
+                    }
+                    Ended::NotParked | Ended::Overtaken(_) => let_others_run(frame),
+                    Ended::Completed(_) | Ended::TimedOut => {}
                 }
                 continue;
             }
@@ -225,10 +244,7 @@ impl<F: Future> TaskThunk<F> {
                     end_of_user_code(frame);
                     return RunResult::Ended(crate::fiber::outcome::Outcome::Cancelled);
                 }
-                // As in `poll_until_ready`, but without a look at cancellation: the bare switch.
-                let worker = current::worker().expect("a task is polled on a worker");
-                // SAFETY: on the current fiber, whose word is RUNNING.
-                unsafe { worker.suspend(frame, signal::YIELD) };
+                let_others_run(frame);
                 continue;
             }
             // Park: back into the storage first, since another worker may poll it as soon as this one has committed. That is the worker's

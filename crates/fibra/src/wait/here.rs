@@ -28,6 +28,15 @@ pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> 
     }
 }
 
+/// Waits, as this thread, with the record that what it waits for was told of: not every time with the same one, see
+/// [`ThreadRecord::with_mine`]. Cancellation unwinds it.
+pub(crate) fn wait_with(record: &'static ThreadRecord, waitable: &impl Waitable, how: Wait) -> Ended {
+    match wait_as(record, waitable, &how, Manner::Plain) {
+        Ended::Cancelled => deliver(),
+        ended => ended,
+    }
+}
+
 #[inline(never)]
 fn wait_on_thread(waitable: &impl Waitable, how: Wait, manner: Manner) -> Ended {
     ThreadRecord::with_mine(|record| wait_as(record, waitable, &how, manner))

@@ -1,6 +1,7 @@
 //! `block_on`: any future, on a fiber or a thread; its waker may be called by anybody, at any time, any number of times.
 #![allow(clippy::disallowed_types)] // Futures written by hand, as users do.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -227,4 +228,39 @@ fn a_poll_may_block() {
         }
     }
     assert_eq!(fibra::block_on(Sleeps(0)), 5);
+}
+
+// In the destructors of its thread-locals a thread waits with a record that is lent to it, another one each time: the one that the waker
+// names is the one it sleeps with.
+#[test]
+fn a_wake_is_not_lost_on_a_thread_that_ends() {
+    let _watchdog = support::watchdog(60);
+    struct Last(Arc<Event>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            fibra::block_on(self.0.wait());
+        }
+    }
+    thread_local! {
+        static EARLY: RefCell<Option<Last>> = const { RefCell::new(None) };
+        static LATE: RefCell<Option<Last>> = const { RefCell::new(None) };
+    }
+    let events = [0; 2].map(|_| Arc::new(Event::default()));
+    let [early, late] = events.clone();
+    let thread = std::thread::spawn(move || {
+        // One registered before fibra's own thread-locals, one after.
+        EARLY.set(Some(Last(early)));
+        fibra::block_on(async {});
+        LATE.set(Some(Last(late)));
+    });
+    // In whichever order they come: each waits before it is set.
+    let mut left = events.to_vec();
+    while !left.is_empty() {
+        let at = left.iter().position(|event| event.polls.load(SeqCst) > 0);
+        match at {
+            Some(at) => left.swap_remove(at).set(),
+            None => std::thread::yield_now(),
+        }
+    }
+    thread.join().unwrap();
 }

@@ -3,7 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::support;
@@ -287,5 +288,36 @@ fn an_initialiser_that_panics_can_be_tried_again() {
     runtime.run(|| {
         assert!(catch_unwind(AssertUnwindSafe(|| TRIED.with(|value| *value))).is_err());
         assert_eq!(TRIED.with(|value| *value), 2);
+    });
+}
+
+// A task with locals of its own keeps its stack, and is polled there: if each poll asks for the next, others come in between.
+#[test]
+fn a_task_that_keeps_its_stack_and_wakes_itself_lets_others_run() {
+    let _watchdog = support::watchdog(60);
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    runtime.run(|| {
+        let (begun, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let task = fibra::spawn_future({
+            let (begun, stop) = (begun.clone(), stop.clone());
+            async move {
+                NUMBER.set(1);
+                begun.store(true, SeqCst);
+                std::future::poll_fn(|cx| {
+                    if stop.load(SeqCst) {
+                        return Poll::Ready(());
+                    }
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                })
+                .await;
+                NUMBER.get()
+            }
+        });
+        while !begun.load(SeqCst) {
+            fibra::yield_now();
+        }
+        stop.store(true, SeqCst);
+        assert_eq!(task.join().unwrap(), 1);
     });
 }
