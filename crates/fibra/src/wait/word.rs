@@ -416,9 +416,10 @@ impl Word {
         check_edge(now, &[State::Running], State::Parking);
         let arm = kind as Arm | if by_notice { BY_NOTICE } else { 0 };
         let to = Snapshot::new(State::Parking, arm, now.with_next_ticket().ticket());
-        // Relaxed: an owner learns of the ticket from the object, under whose lock it is published after this. A canceller comes by the
-        // word alone; it takes nothing from the waiter, and the handshake with it is `commit_park`'s.
-        self.set(to, Ordering::Relaxed);
+        // Relaxed in the bug. Release: pairs with a canceller's look, who comes by the word alone and then asks what the waiter has raised
+        // before this wait (BARRIER, CLEANUP; see `revoke.rs`). An owner learns of the ticket from the object, under whose lock it is
+        // published after this. The handshake with a canceller is `commit_park`'s.
+        self.set(to, if seeded_bug("begin_park_relaxed") { Ordering::Relaxed } else { Ordering::Release });
         to.ticket()
     }
 

@@ -331,6 +331,21 @@ fn model_cancel_against_park() {
     });
 }
 
+// A canceller who sees a wait sees what the waiter raised before it began: behind a barrier, the wait is not his to end.
+#[test]
+fn model_cancel_against_a_wait_behind_a_barrier() {
+    check(3, || {
+        let world = World::new();
+        let canceller = spawn(&world, World::cancel);
+        // SeqCst: as a scope raises it that is opened behind a shield.
+        world.fiber.flags.fetch_or(flag::BARRIER, Ordering::SeqCst);
+        world.word().begin_park(WaitKind::Revocable);
+        canceller.join().unwrap();
+        assert!(world.word().abort_park(), "cancelled through a shield");
+        world.assert_quiet();
+    });
+}
+
 // S4-27: cancellation and a match compete: exactly one ends the wait, and a value that was not received is still there.
 #[test]
 fn model_cancel_against_match() {
