@@ -38,7 +38,7 @@ use crate::wait::word::Ticket;
 /// Flags in `waiter.flags`.
 pub(crate) mod flag {
     pub(crate) use crate::wait::node::flag::{
-        ANY_CANCEL, BARRIER, CANCEL, CANCEL_BODY, OVERDUE, REASON_MASK, REASON_SHIFT,
+        ANY_CANCEL, BARRIER, CANCEL, CANCEL_BODY, CLEANUP, OVERDUE, REASON_MASK, REASON_SHIFT,
     };
     /// Bound to its home worker although not started: spawned local or spread, linked in an intrusive queue. Never taken by a joiner.
     pub(crate) const PINNED: u32 = 1 << 1;

@@ -32,8 +32,10 @@ pub(crate) struct Standing {
     /// In a scope that was opened by a destructor during unwinding: how many unwindings there were then. They say nothing about what
     /// happens in there.
     pub(crate) inside_unwinding: Cell<u32>,
-    /// While it is suspended with cancellation held off: by how much; see `wait::cancel`.
-    pub(crate) held_off: Cell<u32>,
+    /// How many scopes are open here that destructors opened during unwinding, one inside the other.
+    pub(crate) cleanups: Cell<u32>,
+    /// While it is suspended: does it unwind? See `wait::cancel`.
+    pub(crate) left_unwinding: Cell<bool>,
     /// Futures that it is polling, one inside the other; see `wait::notify`.
     pub(crate) polls: Cell<u32>,
 }
@@ -48,7 +50,8 @@ impl Standing {
             deliveries: Cell::new(0),
             unwinding: Cell::new(false),
             inside_unwinding: Cell::new(0),
-            held_off: Cell::new(0),
+            cleanups: Cell::new(0),
+            left_unwinding: Cell::new(false),
             polls: Cell::new(0),
         }
     }
@@ -98,6 +101,7 @@ impl FiberTop {
             self.locals.get().is_null()
                 && self.standing.shields.get() == 0
                 && self.standing.open.get().is_null()
+                && self.standing.cleanups.get() == 0
                 && self.standing.polls.get() == 0
         );
         !self.dirty.get()

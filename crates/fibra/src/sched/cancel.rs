@@ -2,7 +2,8 @@
 //! business, and which fibers are cancelled together that of `scope.rs`.
 
 use super::enqueue::{Place, enqueue};
-use crate::fiber::frame::{Frame, FrameRef};
+use crate::fiber::frame::{Frame, FrameRef, flag};
+use crate::prim::atomic::Ordering;
 use crate::wait::node::WaiterRef;
 use crate::wait::revoke;
 
@@ -41,9 +42,17 @@ pub(crate) fn interrupt_watcher(waiter: WaiterRef) {
     revoke::interrupt_watcher(waiter, enqueue_woken);
 }
 
-/// A waiter that was cancelled has had the time that is given to shields: they hold nothing off any more.
-pub(crate) fn end_shields(waiter: WaiterRef) {
-    revoke::end_shields(waiter, enqueue_woken);
+/// The body of a scope that was cancelled has had the time that is given to shields: they hold nothing off any more. `reaches`: see
+/// [`revoke::end_shields`].
+pub(crate) fn end_shields(waiter: WaiterRef, reaches: bool) {
+    revoke::end_shields(waiter, || reaches, enqueue_woken);
+}
+
+/// The same of a fiber that was cancelled.
+pub(crate) fn end_shields_of(frame: FrameRef) {
+    // Acquire: the look at the word comes before. The flag is raised before the first wait behind it, as BARRIER is: see `revoke::request`.
+    let reaches = || frame.waiter.flags.load(Ordering::Acquire) & flag::CLEANUP == 0;
+    revoke::end_shields(frame.waiter_ref(), reaches, enqueue_woken);
 }
 
 fn enqueue_woken(fiber: WaiterRef) {

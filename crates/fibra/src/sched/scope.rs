@@ -198,6 +198,8 @@ struct State {
     inner: Option<ScopeRef>,
     /// A scope that is not linked here is open inside, behind a shield: the body cannot be woken.
     barrier: bool,
+    /// How many scopes are open inside that destructors opened during unwinding: what is in there is not unwound for this one's sake.
+    cleanups: u32,
     panics: Vec<Arc<PanicSlot>>,
     unstarted: Unstarted,
     draining: bool,

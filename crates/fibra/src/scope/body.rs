@@ -175,6 +175,11 @@ impl Drop for AbortOnUnwind {
     }
 }
 
+/// From this scope outwards, on the owner of all of them.
+fn around(scope: Option<ScopeRef>) -> impl Iterator<Item = ScopeRef> {
+    std::iter::successors(scope, |scope| scope.outer.get())
+}
+
 /// An open scope, on its owner.
 struct Open<'a, 'b> {
     here: Here<'a>,
@@ -196,6 +201,7 @@ impl<'a, 'b> Open<'a, 'b> {
         let was_unwinding = here.is_unwinding();
         let outer = here.innermost();
         let shielded = hold > outer.map_or(0, |outer| outer.hold.get());
+        debug_assert!(shielded || !was_unwinding, "what unwinds holds off more than anything before");
         let deadline = options.deadline.unwrap_or(NEVER);
         let scope = ScopeRecord::open(
             shared,
@@ -213,8 +219,9 @@ impl<'a, 'b> Open<'a, 'b> {
             },
         );
         let was_inside = was_unwinding.then(|| {
-            // In here nothing unwinds yet; what is held off by it is held off by a shield instead.
-            standing.shields.set(standing.shields.get() + 1);
+            // In here nothing unwinds yet; what is held off by it is held off all the same.
+            standing.cleanups.set(standing.cleanups.get() + 1);
+            around(outer).for_each(|scope| scope.add_cleanup(true));
             here.enter_unwinding()
         });
         let open = Self {
@@ -241,12 +248,14 @@ impl<'a, 'b> Open<'a, 'b> {
             standing.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
         }
         standing.open.set(self.scope.as_ptr());
-        let raise = flag::OPEN_SCOPES | if self.shielded { flag::BARRIER } else { 0 };
+        let cleanup = if self.was_inside.is_some() { flag::CLEANUP } else { 0 };
+        let raise = flag::OPEN_SCOPES | cleanup | if self.shielded { flag::BARRIER } else { 0 };
         // SeqCst read-modify-write: a canceller of the fiber sets its flag in the same word. If he comes later he finds the scope; if he
         // came earlier his flag is seen here.
         let before = self.here.waiter.get().flags.fetch_or(raise, Ordering::SeqCst);
         self.lower = raise & !before;
-        if before & flag::CANCEL != 0
+        // Not behind a shield, this one's or that of a scope around it.
+        if before & (flag::CANCEL | flag::BARRIER) == flag::CANCEL
             && !self.shielded
             && let Some(reason) = self.here.reason()
         {
@@ -306,7 +315,8 @@ impl<'a, 'b> Open<'a, 'b> {
         }
         standing.deliveries.set(self.deliveries);
         if let Some(before) = self.was_inside {
-            standing.shields.set(standing.shields.get() - 1);
+            standing.cleanups.set(standing.cleanups.get() - 1);
+            around(outer).for_each(|scope| scope.add_cleanup(false));
             here.leave_unwinding(before);
         }
         let outer_cancelled = !self.shielded && here.is_cancelled_at_level();

@@ -26,7 +26,7 @@ use crate::fiber::local::drop_all;
 use crate::fiber::outcome::Outcome;
 use crate::fiber::top::FiberTop;
 use crate::prim::atomic::Ordering;
-use crate::sched::cancel::end_shields;
+use crate::sched::cancel::end_shields_of;
 use crate::sched::current;
 use crate::sched::offer::Offered;
 use crate::sched::scope::cancel_fiber;
@@ -284,7 +284,7 @@ fn wait_for(joiner: FrameRef, frame: FrameRef, is_shielded: bool, has_failed: bo
             let reason = here.reason().filter(|_| is_due).unwrap_or(CancelReason::OtherHalf);
             cancel_fiber(frame, reason.cause().code);
             if joiner.has(flag::OVERDUE) {
-                end_shields(frame.waiter_ref());
+                end_shields_of(frame);
             }
             is_told = true;
         }

@@ -13,9 +13,11 @@
 //!
 //! **Levels.** A fiber stands in several scopes at once: the one it is a child of, and those whose bodies it runs. A shield holds off what
 //! comes from outside of it, not the time-out of a scope that is opened inside. So each open scope remembers how much was held off
-//! when it was opened (`hold`: open shields, and one for unwinding), and is concerned if no more than that is held off now; the fiber
+//! when it was opened (`hold`: open shields, and what unwinds), and is concerned if no more than that is held off now; the fiber
 //! itself, if nothing is. Behind a shield with a scope inside, waits are revocable for the inner scope only: that is what `BARRIER` and
-//! the scopes' `barrier` tell cancellers.
+//! the scopes' `barrier` tell cancellers. Shields end when the grace of a scope is over; what unwinds holds off for as long as it does, and
+//! so counts for more than any number of shields ([`UNWINDS`]), also in a scope that a destructor opens meanwhile: `CLEANUP`, and the
+//! scopes' `cleanups`, tell that to the one who ends a grace.
 
 use std::any::Any;
 use std::panic::resume_unwind;
@@ -35,8 +37,13 @@ use crate::sched::shared::Shared;
 use crate::sched::worker::{Worker, signal};
 
 mod reason;
+#[cfg(test)]
+mod tests;
 
 pub use reason::CancelReason;
+
+/// How much an unwinding holds off: more than all the shields that could be open, which count 1 each and may end before it.
+const UNWINDS: u32 = 1 << 20;
 
 /// The payload of a quiet unwinding.
 struct Cancelled;
@@ -170,8 +177,13 @@ impl<'a> Here<'a> {
 
     /// How much holds cancellation off; see the header.
     pub(crate) fn hold(&self) -> u32 {
+        self.hold_if(self.is_unwinding())
+    }
+
+    /// The same for one of which it is known whether it unwinds.
+    fn hold_if(&self, unwinds: bool) -> u32 {
         let shields = if self.flags() & flag::OVERDUE != 0 { 0 } else { self.standing.shields.get() };
-        shields + u32::from(self.is_unwinding())
+        shields + UNWINDS * (self.standing.cleanups.get() + u32::from(unwinds))
     }
 
     /// Is cancellation only seen here, and never delivered?
@@ -244,14 +256,17 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// May it end the wait that this fiber has just parked in? Asked on its worker's own stack, where it cannot be told what unwinds: what
-    /// held cancellation off was noted when the fiber left. Nothing is settled: the wait was published.
+    /// May it end the wait that this fiber has just parked in? Asked on its worker's own stack, where it cannot be told what unwinds: that
+    /// was noted when the fiber left. Shields are counted now, because their time may have come to its end since. Nothing is settled: the
+    /// wait was published.
     pub(crate) fn may_end_parked(&self, kind: WaitKind) -> bool {
         match kind {
-            WaitKind::Shielded if self.flags() & flag::OVERDUE != 0 => self.is_due_at(0, false),
-            WaitKind::Revocable => self.is_due_at(self.standing.held_off.get(), false),
+            WaitKind::Shielded if self.flags() & flag::OVERDUE == 0 => false,
+            WaitKind::Revocable | WaitKind::Shielded => {
+                self.is_due_at(self.hold_if(self.standing.left_unwinding.get()), false)
+            }
             WaitKind::Watching => self.is_observable_unless(false),
-            WaitKind::Shielded | WaitKind::Binding => false,
+            WaitKind::Binding => false,
         }
     }
 
@@ -428,12 +443,12 @@ pub(crate) fn unwinding() -> Option<Unwinding> {
 pub(crate) unsafe fn suspend_unwinding(worker: &Worker, frame: FrameRef, signal: usize) {
     let here = Here::on(worker, frame);
     let share = here.share_of_unwindings();
-    here.standing.held_off.set(here.hold());
+    here.standing.left_unwinding.set(here.is_unwinding());
     let suspended = current::suspended_unwindings();
     suspended.set(suspended.get() + share);
     // SAFETY: passed on.
     unsafe { worker.suspend(frame, signal) };
-    here.standing.held_off.set(0);
+    here.standing.left_unwinding.set(false);
     // On the same thread: a fiber that unwinds is moved to no other.
     if share > 0 {
         suspended.set(suspended.get() - share);

@@ -39,6 +39,9 @@ pub(crate) mod flag {
     pub(crate) const ANY_CANCEL: u32 = CANCEL | CANCEL_BODY;
     /// A scope is open here that was opened while cancellation was held off: waits in there are revocable, but not for what is outside.
     pub(crate) const BARRIER: u32 = 1 << 25;
+    /// A scope is open here that a destructor opened during unwinding: what is outside must not unwind it, not even when the time for
+    /// shields is over. Raised with BARRIER.
+    pub(crate) const CLEANUP: u32 = 1 << 28;
     /// A waker of what it polls was called; see `wait::notify`.
     pub(crate) const NOTIFIED: u32 = 1 << 27;
     /// Why it was cancelled; 4 bits, written together with CANCEL.

@@ -133,12 +133,19 @@ pub(crate) fn interrupt_watcher(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRe
     }
 }
 
-/// A waiter that was cancelled has had the time that is given to shields: they hold nothing off any more.
-pub(crate) fn end_shields(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
+/// A waiter that was cancelled has had the time that is given to shields: they hold nothing off any more. `reaches` is asked if it waits:
+/// is no scope open that a destructor opened during unwinding, inside of what was cancelled? Nothing out there may unwind such a one,
+/// shields or not. It learns of it if it wants to know.
+pub(crate) fn end_shields(waiter: WaiterRef, reaches: impl FnOnce() -> bool, enqueue: impl FnOnce(WaiterRef)) {
     // SeqCst: first half of the handshake with the waiter.
     waiter.get().flags.fetch_or(flag::OVERDUE, Ordering::SeqCst);
     let seen = waiter.get().word.look_after_flag();
-    if seen.kind().is_some_and(|kind| kind != WaitKind::Binding) {
+    let may_end = match seen.kind() {
+        Some(WaitKind::Revocable | WaitKind::Shielded) => reaches(),
+        Some(WaitKind::Watching) => true,
+        Some(WaitKind::Binding) | None => false,
+    };
+    if may_end {
         end(waiter, seen, enqueue);
     }
 }

@@ -175,3 +175,102 @@ fn a_destructor_inside_a_destructor_waits_on_a_thread() {
         unwinding_in_unwinding();
     });
 }
+
+/// Waits in a scope that it opens when it is dropped, for longer than any grace here.
+struct Cleanup<'a>(&'a AtomicUsize, bool);
+
+impl Drop for Cleanup<'_> {
+    fn drop(&mut self) {
+        let clean = || {
+            fibra::sleep(40 * MOMENT);
+            fibra::shield(|| fibra::sleep(MOMENT));
+            fibra::yield_now();
+        };
+        let outcome = fibra::timeout(LONG, || if self.1 { fibra::scope(|_| clean()) } else { clean() });
+        assert!(outcome.is_ok());
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+// The end of a grace ends shields. What unwinds is not unwound again for that, or the process would be aborted, and neither is a scope
+// that is opened meanwhile.
+#[test]
+fn grace_that_ends_while_a_destructor_waits_in_a_scope_leaves_it_alone() {
+    in_child("grace_that_ends_while_a_destructor_waits_in_a_scope_leaves_it_alone", || {
+        runtime(1).run(|| {
+            for (nested, shielded) in [(false, false), (true, false), (false, true)] {
+                let cleaned = AtomicUsize::new(0);
+                let until_cancelled = || {
+                    let _cleanup = Cleanup(&cleaned, nested);
+                    fibra::sleep(LONG);
+                };
+                let waits = || {
+                    if shielded {
+                        fibra::shield(|| fibra::scope(|_| until_cancelled()));
+                    } else {
+                        until_cancelled();
+                    }
+                };
+                // The body of the scope, and a child of it.
+                let outcome = Scope::builder().timeout(MOMENT).grace(MOMENT).run(|s| {
+                    s.spawn(waits);
+                    waits();
+                });
+                assert!(outcome.is_err());
+                assert_eq!(cleaned.load(SeqCst), 2);
+            }
+        });
+    });
+}
+
+// A scope inside the destructor has a grace of its own, and that ends the shields in there.
+#[test]
+fn grace_of_a_scope_that_a_destructor_opened_ends_its_shields() {
+    in_child("grace_of_a_scope_that_a_destructor_opened_ends_its_shields", || {
+        struct Impatient<'a>(&'a AtomicBool);
+        impl Drop for Impatient<'_> {
+            fn drop(&mut self) {
+                let outcome = Scope::builder().timeout(MOMENT).grace(MOMENT).run(|s| {
+                    s.spawn(|| fibra::shield(|| fibra::sleep(LONG)));
+                    fibra::shield(|| fibra::sleep(LONG));
+                });
+                self.0.store(outcome.is_err(), SeqCst);
+            }
+        }
+        runtime(1).run(|| {
+            let ended = AtomicBool::new(false);
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                let _impatient = Impatient(&ended);
+                std::panic::resume_unwind(Box::new(()));
+            }));
+            assert!(caught.is_err() && ended.load(SeqCst));
+        });
+    });
+}
+
+// A shield holds off from what is inside, however deep, also if the cancellation came first.
+#[test]
+fn a_scope_in_a_scope_behind_a_shield_of_a_cancelled_fiber_is_not_cancelled() {
+    let _watchdog = watchdog(30);
+    runtime(1).run(|| {
+        let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
+        fibra::scope(|s| {
+            let child = s.spawn(|| {
+                fibra::shield(|| {
+                    begun.store(true, SeqCst);
+                    while !fibra::is_cancelled() {
+                        fibra::yield_now();
+                    }
+                    fibra::scope(|_| fibra::scope(|inner| inner.spawn(|| fibra::sleep(MOMENT)).join().unwrap()));
+                    done.store(true, SeqCst);
+                });
+            });
+            while !begun.load(SeqCst) {
+                fibra::yield_now();
+            }
+            child.cancel();
+            let _ = child.join();
+        });
+        assert!(done.load(SeqCst), "cancelled, for all the shield");
+    });
+}

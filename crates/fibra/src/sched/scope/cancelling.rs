@@ -168,10 +168,15 @@ impl ScopeRecord {
             state.overdue = true;
             told.add(scope, state, &Cause::from(OVERDUE));
             if let Some(body) = state.body.filter(|_| state.cause.code != 0) {
-                cancel::end_shields(body);
+                cancel::end_shields(body, state.cleanups == 0);
             }
             state.inner
         });
+    }
+
+    /// A destructor of its body opens a scope during unwinding, or has closed it: see [`State::cleanups`].
+    pub(crate) fn add_cleanup(&self, opens: bool) {
+        self.state.with(|state| if opens { state.cleanups += 1 } else { state.cleanups -= 1 });
     }
 
     /// Why the body is cancelled; code 0 if it is not.
@@ -469,7 +474,7 @@ impl Told {
         if is_cause(cause.code) {
             cancel::request(frame, cause.code);
         } else if cause.code == OVERDUE {
-            cancel::end_shields(frame.waiter_ref());
+            cancel::end_shields_of(frame);
         }
         if frame.has(flag::OPEN_SCOPES)
             && let Some(top) = frame.top()
