@@ -151,6 +151,22 @@ impl JoinState {
     /// [`finish_unless_joined`](Self::finish_unless_joined) has found somebody.
     #[inline(always)]
     pub(crate) fn finish(&self, outcome: Outcome) -> Finished {
+        // Relaxed: confirmed by the compare-exchange.
+        let now = self.0.load(Ordering::Relaxed);
+        if now & (LOCKED | JOINERS) == JOINERS && !seeded_bug("finish_locks_late") {
+            let over = now | DONE | READY | LOCKED | outcome.to_bits();
+            // AcqRel: as below. Relaxed on failure: retried.
+            if self.0.compare_exchange(now, over, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return Finished::WakeJoiners;
+            }
+        }
+        self.finish_contended(outcome)
+    }
+
+    /// [`finish`](Self::finish) while the handle's side changes the word, too.
+    #[cold]
+    #[inline(never)]
+    fn finish_contended(&self, outcome: Outcome) -> Finished {
         let over = DONE | READY | outcome.to_bits();
         // Relaxed: confirmed by the compare-exchange.
         let mut now = self.0.load(Ordering::Relaxed);
@@ -167,21 +183,17 @@ impl JoinState {
                 Err(actual) => now = actual,
             }
         }
-        if now & JOINERS == 0 {
-            return Self::finished_unjoined(now);
+        if now & JOINERS != 0 {
+            if seeded_bug("finish_locks_late") {
+                self.0.fetch_or(LOCKED, Ordering::AcqRel);
+            }
+            debug_assert!(now & DETACHED == 0, "a joiner keeps the handle alive");
+            Finished::WakeJoiners
+        } else if now & DETACHED != 0 {
+            Finished::Recycle
+        } else {
+            Finished::LeaveToHandle
         }
-        if seeded_bug("finish_locks_late") {
-            self.0.fetch_or(LOCKED, Ordering::AcqRel);
-        }
-        debug_assert!(now & DETACHED == 0, "a joiner keeps the handle alive");
-        Finished::WakeJoiners
-    }
-
-    /// A joiner was there at the first look, and has left.
-    #[cold]
-    #[inline(never)]
-    fn finished_unjoined(now: u32) -> Finished {
-        if now & DETACHED != 0 { Finished::Recycle } else { Finished::LeaveToHandle }
     }
 
     #[cold]
@@ -310,6 +322,15 @@ impl JoinState {
         // Release: pairs with the acquire in `finish`, which then finds the joiner in the list. Acquire: pairs with the release there. An
         // addition, since JOINERS is not set: the processor has an instruction for it that answers what was there.
         self.0.fetch_add(JOINERS, Ordering::AcqRel) & DONE == 0
+    }
+
+    /// The same for a fiber that has not started and cannot before the joiner has parked, on the joiner's own thread: nobody else changes the
+    /// word.
+    #[inline(always)]
+    pub(crate) fn announce_before_start(&self) {
+        // Relaxed, both: the one thread that will start the fiber.
+        debug_assert_eq!(self.0.load(Ordering::Relaxed), 0, "an unstarted fiber whose handle is owned");
+        self.0.store(JOINERS, Ordering::Relaxed);
     }
 
     /// Gives the lock back; `joiners` says whether the list holds anybody now. Only lock holders change JOINERS (no handle is shared and

@@ -523,15 +523,16 @@ impl Worker {
         }
     }
 
-    /// The joiner of `frame` is about to park: if `frame` is the newest unstarted fiber here, run it as the next switch.
+    /// The joiner of `frame` is about to park: if `frame` is the newest unstarted fiber here, run it as the next switch. True: so it is, and
+    /// nobody but this worker can start it any more.
     #[inline(always)]
-    pub(crate) fn run_next_if_newest(&self, frame: FrameRef) {
+    pub(crate) fn run_next_if_newest(&self, frame: FrameRef) -> bool {
         // SAFETY: this thread is the owner of its worker's deque; the joiner's handle keeps the frame.
-        if unsafe { newest::take_newest(&self.remote().fresh, &frame.waiter.word, frame.address()) }
-            && let Some(displaced) = self.next.replace(Some(frame))
-        {
+        let taken = unsafe { newest::take_newest(&self.remote().fresh, &frame.waiter.word, frame.address()) };
+        if taken && let Some(displaced) = self.next.replace(Some(frame)) {
             self.push_ready(displaced);
         }
+        taken
     }
 
     pub(super) fn has_local_work(&self) -> bool {
@@ -609,6 +610,24 @@ impl Worker {
         }
     }
 
+    /// Is the current fiber, which is about to start, to be run although there may be a reason against it? Marks it as cancelled if not.
+    #[cold]
+    #[inline(never)]
+    fn is_wanted(&self, frame: FrameRef, root: RootRef) -> bool {
+        let mut cancelled = root.cancelled();
+        if cancelled == 0 && frame.has(flag::DAEMON) {
+            // Daemons outlive their run for a moment, and never the runtime.
+            cancelled = match root.daemons_cancelled() {
+                0 => self.shared.daemons.daemons_cancelled(),
+                reason => reason,
+            };
+        }
+        if cancelled != 0 && !frame.has(flag::ROOT) {
+            super::cancel::request(frame, cancelled);
+        }
+        frame.flags() & (flag::CANCEL | flag::ROOT | flag::HALF) != flag::CANCEL
+    }
+
     /// Runs `f(data)` on the scheduler's stack while the current fiber waits for it: for what needs more stack than a fiber has.
     ///
     /// # Safety
@@ -634,24 +653,15 @@ pub(super) unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         // SAFETY: the root outlives its fibers.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
         // A fiber that was cancelled before it started never starts: its closure is dropped, here and not on the scheduler's stack.
-        let mut cancelled = root.cancelled();
-        if cancelled == 0 && frame.has(flag::DAEMON) {
-            // Daemons outlive their run for a moment, and never the runtime.
-            cancelled = match root.daemons_cancelled() {
-                0 => worker.shared.daemons.daemons_cancelled(),
-                reason => reason,
-            };
-        }
-        if cancelled != 0 && !frame.has(flag::ROOT) {
-            super::cancel::request(frame, cancelled);
-        }
-        let result = if frame.flags() & (flag::CANCEL | flag::ROOT | flag::HALF) == flag::CANCEL {
+        let is_wanted =
+            root.cancelled() == 0 && !frame.has(flag::CANCEL | flag::DAEMON) || worker.is_wanted(frame, root);
+        let result = if is_wanted {
             // SAFETY: RUNNING for the first time (or a task between polls): the closure is in the storage.
-            unsafe { (thunk.discard)(frame) };
-            RunResult::Ended(Outcome::Cancelled)
+            unsafe { (thunk.run)(frame) }
         } else {
             // SAFETY: as above.
-            unsafe { (thunk.run)(frame) }
+            unsafe { (thunk.discard)(frame) };
+            RunResult::Ended(Outcome::Cancelled)
         };
         // It may have ended on another worker than it began on.
         #[cfg(feature = "unstable-migration")]

@@ -81,9 +81,10 @@ where
         let first = a();
         return (first, b());
     };
-    if is_plain(worker, joiner, top) {
+    let flags = joiner.flags();
+    if is_plain(worker, flags, top) {
         // SAFETY: just asked: it runs on this worker, and nothing stands against an offer.
-        unsafe { offer(worker, joiner, top, a, b, false, site) }
+        unsafe { offer(worker, joiner, flags, top, a, b, false, site) }
     } else {
         on_terms(worker, joiner, top, a, b, site)
     }
@@ -94,9 +95,11 @@ where
 /// # Safety
 /// `joiner` is the running fiber and may park.
 #[inline(always)]
+#[allow(clippy::too_many_arguments)] // What its callers know already.
 unsafe fn offer<A, B, RA, RB>(
     worker: &Worker,
     joiner: FrameRef,
+    joiner_flags: u32,
     top: &'static FiberTop,
     a: A,
     b: B,
@@ -113,7 +116,7 @@ where
     // From here to the end `half` does not move: whoever takes the offer has its address.
     let frame = worker.take_frame();
     // It stands in the scope that its joiner is a child of, and is cancelled with it.
-    let scoped = joiner.flags() & flag::SCOPED;
+    let scoped = joiner_flags & flag::SCOPED;
     let shielded = if is_shielded { flag::HOLD_OFF } else { 0 };
     let flags = flag::HALF | flag::UNCAPPED | scoped | shielded | worker.shared.base_flags;
     // Relaxed, all: the frame is ours until it is published.
@@ -204,7 +207,7 @@ where
     }
     let _place = Place(shared);
     // SAFETY: the running fiber, and it may park.
-    unsafe { offer(worker, joiner, top, a, b, is_shielded, site) }
+    unsafe { offer(worker, joiner, joiner.flags(), top, a, b, is_shielded, site) }
 }
 
 /// The worker and the fiber that this runs on.
@@ -217,8 +220,8 @@ fn running<'a>() -> Option<(&'a Worker, FrameRef, &'static FiberTop)> {
 
 /// Nothing to be considered, as almost always?
 #[inline(always)]
-fn is_plain(worker: &Worker, joiner: FrameRef, top: &FiberTop) -> bool {
-    !joiner.has(flag::NO_SUSPEND | flag::HOLD_OFF)
+fn is_plain(worker: &Worker, joiner_flags: u32, top: &FiberTop) -> bool {
+    joiner_flags & (flag::NO_SUSPEND | flag::HOLD_OFF) == 0
         && top.locals.get().is_null()
         && !worker.shared.is_capped()
         && !std::thread::panicking()

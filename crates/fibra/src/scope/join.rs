@@ -186,12 +186,9 @@ impl<T> JoinHandle<T> {
     ) -> bool {
         let how = Wait { reason, object: self.id().as_u64(), site, deadline: deadline.map(Instant::as_nanos) };
         while !self.has_ended() {
-            if deadline.is_none()
-                && let Some(worker) = current::worker()
-            {
-                worker.run_next_if_newest(self.frame);
-            }
-            match wait(&JoinWait::<SOLE>::new(self.frame), how) {
+            let is_next =
+                deadline.is_none() && current::worker().is_some_and(|worker| worker.run_next_if_newest(self.frame));
+            match wait(&JoinWait::<SOLE> { is_next, ..JoinWait::new(self.frame) }, how) {
                 Ended::TimedOut => return self.has_ended(),
                 Ended::NotParked | Ended::Overtaken(_) | Ended::Completed(_) => {}
                 Ended::Cancelled => unreachable!("`wait` unwinds"),
@@ -464,11 +461,13 @@ impl<T> fmt::Debug for JoinHandle<T> {
 pub(super) struct JoinWait<const SOLE: bool> {
     frame: FrameRef,
     node: Node,
+    /// The fiber has not started, and this worker runs it when the joiner has parked: until then nobody but the joiner knows of it.
+    is_next: bool,
 }
 
 impl<const SOLE: bool> JoinWait<SOLE> {
     pub(super) fn new(frame: FrameRef) -> Self {
-        Self { frame, node: Node::new() }
+        Self { frame, node: Node::new(), is_next: false }
     }
 }
 
@@ -476,7 +475,7 @@ impl<const SOLE: bool> Waitable for JoinWait<SOLE> {
     #[inline]
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
         if SOLE {
-            announce_joiner(self.frame, &self.node, waiter, ticket)
+            announce_joiner(self.frame, &self.node, waiter, ticket, self.is_next)
         } else {
             publish_joiner(self.frame, &self.node, waiter, ticket, ARM_FIRST)
         }
@@ -493,12 +492,16 @@ impl<const SOLE: bool> Waitable for JoinWait<SOLE> {
 
 /// The publication of a joiner that owns the handle. False: the fiber has ended, and nothing is linked.
 #[inline]
-fn announce_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket) -> bool {
+fn announce_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket, is_next: bool) -> bool {
     debug_assert!(frame.joiners.is_empty(), "nobody else waits for a fiber whose handle is being joined");
     node.set(waiter, ticket, ARM_FIRST);
     // SAFETY: the list is the handle's side's alone until the announcement, and the handle is the joiner's; the node stays where it is, on
     // the joiner's stack, until it is unlinked.
     unsafe { frame.joiners.push_back(node) };
+    if is_next {
+        frame.join.announce_before_start();
+        return true;
+    }
     let announced = frame.join.announce_joiner();
     if !announced {
         // SAFETY: it has ended without looking at the list.
