@@ -1,10 +1,13 @@
 //! Spawning and joining in batches on two workers always comes to an end: no wake of a joiner is lost.
 //!
 //! The test runs in a process without the system monitor (`FIBRA_SYSMON=0`), whose look once a millisecond would rescue work that a lost
-//! wake has left lying: without it a lost wake is a hang, and the watchdog reports it. There is no limit on how long a repetition
-//! takes, since a loaded machine may take any time. A repetition that takes more than two seconds is *told of*: the detector prints what
-//! the runtime knows about its fibers while it lasts. The slowest one is printed with what explains it: the processor time that the
-//! process got meanwhile, how often the kernel took a processor away from one of its threads, and how often its workers slept.
+//! wake has left lying: without it a lost wake is a hang, and the watchdog reports it. There is no limit on how long a repetition takes,
+//! since a loaded machine may take any time. A repetition that takes more than two seconds is *told of*: the detector prints what the
+//! runtime knows about its fibers while it lasts. The slowest one is printed with what explains it: the processor time that the process
+//! got meanwhile and waited for, how often the kernel took a processor away from one of its threads, and how often its workers slept.
+//!
+//! One thing could still rescue a lost wake: a worker that sleeps with full caches wakes once, after a second, to give them back. Such a
+//! repetition takes a second at least, and has waited for a processor for much less than that.
 //!
 //! `FIBRA_LONG=1` goes on for a hundred seconds, and prints the five slowest.
 #![allow(clippy::disallowed_types)] // The detector must work when the runtime does not.
@@ -72,6 +75,8 @@ struct Took {
     wall: Duration,
     /// Of all threads of the process.
     cpu: Duration,
+    /// What its threads, taken together, waited for a processor while they wanted to run; zero where the kernel does not tell.
+    waited: Duration,
     /// Times the kernel took a processor away from a thread of the process that wanted to go on.
     preempted: i64,
     /// Times a worker went to sleep.
@@ -87,9 +92,16 @@ fn so_far(start: Instant) -> Took {
         assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &raw mut usage), 0);
         usage
     };
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let waited = tasks.filter_map(|task| {
+        let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        stat.split_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    let waited = Duration::from_nanos(waited.sum());
     let metrics = fibra::Handle::current().metrics();
     let sleeps = metrics.workers.iter().map(|worker| worker.sleeps).sum();
-    Took { wall: start.elapsed(), cpu: support::cpu_time(), preempted: usage.ru_nivcsw, sleeps, stolen: metrics.stolen }
+    let (wall, cpu) = (start.elapsed(), support::cpu_time());
+    Took { wall, cpu, waited, preempted: usage.ru_nivcsw, sleeps, stolen: metrics.stolen }
 }
 
 impl Took {
@@ -97,6 +109,7 @@ impl Took {
         Took {
             wall: self.wall - before.wall,
             cpu: self.cpu - before.cpu,
+            waited: self.waited.saturating_sub(before.waited),
             preempted: self.preempted - before.preempted,
             sleeps: self.sleeps - before.sleeps,
             stolen: self.stolen - before.stolen,
