@@ -170,7 +170,7 @@ impl Idler for Worker {
 
     fn pause(&self, round: &mut Round) -> Option<SearchEnd> {
         round.looks += 1;
-        if round.looks % LOOKS_PER_CLOCK == 0 {
+        if round.looks.is_multiple_of(LOOKS_PER_CLOCK) {
             round.now = clock::now();
             if self.wake_for_timers_at().is_some_and(|at| at <= round.now) {
                 self.poll();
