@@ -635,3 +635,36 @@ fn errors_give_the_value_back() {
     assert_eq!(TrySendError::from(SendError(1)), TrySendError::Disconnected(1));
     assert_eq!(SendTimeoutError::from(SendError(1)), SendTimeoutError::Disconnected(1));
 }
+
+// The partner of a hand-over runs next; one of several arms wakes behind what is ready, or a busy select would starve the others.
+#[test]
+fn a_receiver_runs_next_and_a_select_behind_what_is_ready() {
+    let _watchdog = watchdog(60);
+    for (selects, expected) in [(false, ["woken", "ready"]), (true, ["ready", "woken"])] {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        alone(|| {
+            let (tx, rx) = rendezvous::<u32>();
+            let log = |who: &'static str| {
+                let order = order.clone();
+                move || order.lock().unwrap().push(who)
+            };
+            let woken = log("woken");
+            let waits = fibra::spawn_local(move || {
+                let other = fibra::channel::never::<u32>();
+                let got = if selects {
+                    fibra::select! { recv(rx) -> got => got, recv(other) -> got => got }
+                } else {
+                    rx.recv()
+                };
+                assert_eq!(got, Ok(7));
+                woken();
+            });
+            until_parked(1);
+            let ready = fibra::spawn_local(log("ready"));
+            tx.send(7).unwrap();
+            waits.join().unwrap();
+            ready.join().unwrap();
+        });
+        assert_eq!(*order.lock().unwrap(), expected, "in a select: {selects}");
+    }
+}

@@ -513,3 +513,23 @@ fn a_panic_that_was_taken_is_no_news() {
         });
     }
 }
+
+// A child's panic cancels the body unless a join takes it first: then it does not, also for a look in passing before it blocks again.
+#[test]
+fn a_panic_that_was_joined_leaves_no_cancellation_behind() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        fibra::scope(|s| {
+            let child = s.spawn(|| -> () { std::panic::resume_unwind(Box::new("taken by its join")) });
+            // It ends while nobody waits for it, so the body is told; shielded, it has not acted on that.
+            fibra::shield(|| {
+                while !child.is_finished() {
+                    fibra::yield_now();
+                }
+            });
+            assert!(child.join().is_err());
+            assert!(fibra::select! { cancelled() => false, default => true });
+            assert!(!fibra::is_cancelled());
+        });
+    });
+}
