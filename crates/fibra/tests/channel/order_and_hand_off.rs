@@ -668,3 +668,21 @@ fn a_receiver_runs_next_and_a_select_behind_what_is_ready() {
         assert_eq!(*order.lock().unwrap(), expected, "in a select: {selects}");
     }
 }
+
+// A call that never waits counts in the budget all the same: a fiber that pushes out in a loop lets the others of its worker run.
+#[test]
+fn pushing_out_in_a_loop_lets_others_run() {
+    let _watchdog = watchdog(60);
+    alone(|| {
+        let (tx, _rx) = bounded(1);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let other = fibra::spawn_local({
+            let ran = ran.clone();
+            move || ran.store(1, SeqCst)
+        });
+        while ran.load(SeqCst) == 0 {
+            tx.force_send(7).unwrap();
+        }
+        other.join().unwrap();
+    });
+}
