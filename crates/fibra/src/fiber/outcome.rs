@@ -324,8 +324,8 @@ impl JoinState {
         self.0.fetch_add(JOINERS, Ordering::AcqRel) & DONE == 0
     }
 
-    /// The same for a fiber that has not started and cannot before the joiner has parked, on the joiner's own thread: nobody else changes the
-    /// word.
+    /// The same for a fiber that has not started and cannot before the joiner has parked, on the joiner's own thread: nobody else changes
+    /// the word.
     #[inline(always)]
     pub(crate) fn announce_before_start(&self) {
         // Relaxed, both: the one thread that will start the fiber.

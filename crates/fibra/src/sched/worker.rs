@@ -523,8 +523,8 @@ impl Worker {
         }
     }
 
-    /// The joiner of `frame` is about to park: if `frame` is the newest unstarted fiber here, run it as the next switch. True: so it is, and
-    /// nobody but this worker can start it any more.
+    /// The joiner of `frame` is about to park: if `frame` is the newest unstarted fiber here, run it as the next switch. True: so it is,
+    /// and nobody but this worker can start it any more.
     #[inline(always)]
     pub(crate) fn run_next_if_newest(&self, frame: FrameRef) -> bool {
         // SAFETY: this thread is the owner of its worker's deque; the joiner's handle keeps the frame.
