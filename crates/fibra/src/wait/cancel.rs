@@ -37,8 +37,6 @@ use crate::sched::shared::Shared;
 use crate::sched::worker::{Worker, signal};
 
 mod reason;
-#[cfg(test)]
-mod tests;
 
 pub use reason::CancelReason;
 

@@ -2,13 +2,19 @@
 // The tests that fork are not compiled for the sanitizers, and they need most of this.
 #![cfg_attr(any(fibra_asan, fibra_tsan), allow(unused_imports, dead_code))]
 
-use super::Runtime;
+use super::{Runtime, run};
+use crate::fiber::frame::flag;
 use crate::fiber::testing::passes_in_child;
 use crate::observe::report;
+use crate::prim::atomic::Ordering;
 use crate::prim::thread;
-use crate::sched::fork;
+use crate::sched::{current, fork};
+use crate::scope::fiber::shield;
+use crate::scope::nursery::scope;
 use crate::scope::{Builder, block_on, spawn};
 use crate::time::sleep;
+use crate::wait::cancel::{self, Here};
+use crate::wait::word::WaitKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -94,5 +100,37 @@ fn a_forked_child_finds_no_lock_taken() {
             holder.join().unwrap();
             use_everything();
         }
+    });
+}
+
+/// What runs here, which is a fiber.
+fn here() -> Here<'static> {
+    let worker = current::worker().expect("on a worker");
+    Here::on(worker, worker.current.get().expect("on a fiber"))
+}
+
+// The grace of a scope around the shield may end after the fiber has looked and before its park is committed; the one who ends it then
+// finds no wait, and leaves it to the worker.
+#[test]
+fn grace_that_ends_while_a_fiber_parks_in_a_scope_behind_a_shield_ends_its_wait() {
+    run(|| {
+        shield(|| {
+            scope(|_| {
+                let here = here();
+                let flags = &here.waiter.get().flags;
+                let (worker, frame) = here.fiber.expect("a fiber");
+                assert_eq!(cancel::wait_kind(worker, frame), WaitKind::Revocable);
+                // SeqCst, all: a test.
+                flags.fetch_or(flag::CANCEL, Ordering::SeqCst);
+                assert!(!here.may_end_parked(WaitKind::Revocable), "through the shield");
+                flags.fetch_or(flag::OVERDUE, Ordering::SeqCst);
+                assert!(here.may_end_parked(WaitKind::Revocable), "for ever behind a shield whose time is over");
+                // One that unwinds is not ended, whatever else there is.
+                here.standing.left_unwinding.set(true);
+                assert!(!here.may_end_parked(WaitKind::Revocable), "unwound in a destructor");
+                here.standing.left_unwinding.set(false);
+                flags.fetch_and(!(flag::CANCEL | flag::OVERDUE), Ordering::SeqCst);
+            });
+        });
     });
 }
