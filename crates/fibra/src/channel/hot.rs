@@ -27,7 +27,7 @@ use super::waits;
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 use crate::wait::node::{Node, Outcome, Role};
-use crate::wait::{entry, park};
+use crate::wait::park;
 
 /// Where a blocking call was made.
 type Site = &'static Location<'static>;
@@ -38,7 +38,7 @@ impl<T> Chan<T> {
     /// Sends, waiting if need be.
     #[inline]
     pub(super) fn send(&self, value: T, site: Site) -> Result<(), SendError<T>> {
-        if !entry::passes() {
+        if !park::passes() {
             return self.send_entering(value, site);
         }
         if self.hints() & hint::SEND == 0 {
@@ -159,7 +159,7 @@ impl<T> Chan<T> {
     /// Receives, waiting if need be.
     #[inline]
     pub(super) fn recv(&self, site: Site) -> Result<T, RecvError> {
-        if !entry::passes() {
+        if !park::passes() {
             return self.recv_entering(site);
         }
         if self.hints() & hint::RECV == 0 {

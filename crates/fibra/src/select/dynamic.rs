@@ -24,7 +24,7 @@ use crate::channel::{
 use crate::prim::atomic::AtomicU8;
 use crate::time::Instant;
 use crate::wait::node::Outcome;
-use crate::wait::{entry, is_unwinding, park};
+use crate::wait::{is_unwinding, park};
 
 /// Operations up to this many are held without allocating.
 const FEW: usize = 8;
@@ -293,7 +293,7 @@ impl<'a> Select<'a> {
         patience: Patience,
         site: &'static Location<'static>,
     ) -> Option<usize> {
-        if !entry::passes() {
+        if !park::passes() {
             match patience {
                 Patience::None => park::count_call(),
                 _ => park::entry(),

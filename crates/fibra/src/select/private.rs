@@ -14,7 +14,7 @@ use crate::channel::{Receiver, Sender};
 use crate::scope::{CancelToken, Cancelled, JoinHandle};
 use crate::sync::{LockArm, Mutex};
 use crate::time::Instant;
-use crate::wait::entry;
+use crate::wait::park;
 
 /// An expression with a guard. Variants with braces, so that temporaries in them live as long as the `let` they are in.
 #[derive(Debug)]
@@ -175,7 +175,7 @@ pub fn select<A, const N: usize>(
     ask: impl Fn(&mut A, usize, bool) -> bool,
     cases: impl for<'c> FnOnce(&'c mut A) -> [Case<'c>; N],
 ) -> Option<usize> {
-    let entered = entry::passes();
+    let entered = park::passes();
     if entered && let Some(index) = engine::try_ready(&mut Asked::<A, _, N> { arms: &mut *arms, ask }, biased) {
         return Some(index);
     }

@@ -5,7 +5,6 @@
 //! node.rs     who waits for an object: nodes and lists              (lowest floor)
 //! waker.rs    the records of threads and async waits, and unparking (lowest floor)
 //! waitable.rs what can be waited on
-//! entry.rs    the entry test of a blocking call, for hot paths
 //! revoke.rs   cancel against park, both sides                       (lowest floor)
 //! park.rs     the wait: RUNNING → PARKING → PARKED → RUNNING, written once for all who wait
 //! fiber.rs    how a fiber leaves and comes back
@@ -24,7 +23,6 @@
 mod budget;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod cancel;
-pub(crate) mod entry;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod fiber;
 #[cfg(not(any(loom, shuttle)))]
