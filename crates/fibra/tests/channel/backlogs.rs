@@ -23,14 +23,20 @@ fn is_freed(how: &str, drain: impl FnOnce(&Receiver<[u64; 4]>)) {
     drain(&rx);
     let after = resident();
     assert!(rx.is_empty());
-    // Other tests of the program take and give memory meanwhile, but not so much.
     assert!(after + (36 << 20) / 4096 < before, "{how}: {before} pages before, {after} after");
     drop(tx);
 }
 
 #[test]
 fn the_buffer_of_a_backlog_is_freed_by_whoever_receives_its_last_message() {
+    const NAME: &str = "the_buffer_of_a_backlog_is_freed_by_whoever_receives_its_last_message";
     let _watchdog = support::watchdog(120);
+    if !support::is_child(NAME) {
+        // In a process where nothing else takes and gives memory meanwhile.
+        let ended = support::rerun_self(NAME, &[]);
+        assert!(ended.status.success(), "{ended:?}");
+        return;
+    }
     fibra::run(|| {
         is_freed("recv", |rx| (0..MESSAGES).for_each(|_| _ = rx.recv().unwrap()));
         is_freed("try_recv", |rx| while rx.try_recv().is_ok() {});

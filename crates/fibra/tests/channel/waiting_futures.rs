@@ -280,6 +280,7 @@ fn refused_and_cancelled_sends_drop_once() {
 
 /// What cannot be sent between threads can still go through a channel on one.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "every fiber has thread-locals of its own there")]
 fn payloads_that_stay_on_one_thread() {
     let _watchdog = watchdog(20);
     type Ends<T> = (Sender<T>, Receiver<T>);

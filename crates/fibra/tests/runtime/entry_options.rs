@@ -15,6 +15,7 @@ fn on_this_thread() -> usize {
 }
 
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "every fiber is a thread there")]
 fn a_main_on_the_current_thread_starts_no_other() {
     const NAME: &str = "a_main_on_the_current_thread_starts_no_other";
     let _watchdog = support::watchdog(100);

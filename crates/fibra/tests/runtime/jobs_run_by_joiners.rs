@@ -90,6 +90,7 @@ fn a_job_is_not_run_on_the_stack_of_a_fiber() {
 
 /// What a job spawns belongs to the job's runtime, whatever its joiner has entered.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "a fiber's OS thread is its stack there, not its worker")]
 fn a_job_spawns_into_its_own_runtime() {
     let _watchdog = support::watchdog(60);
     let other = Runtime::builder().workers(1).name("other").build().unwrap();

@@ -90,6 +90,7 @@ fn listening_to_a_signal_without_a_thread_is_an_error() {
 }
 
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "a fiber is an OS thread there, and this process gets no more of them")]
 fn a_runtime_does_without_its_monitor() {
     // It maps what a run needs, and stays, so that the stacks of its own threads are not left for the next one.
     let another = Runtime::builder().workers(1).build().unwrap();

@@ -2,6 +2,7 @@
 //!
 //! The memory of the whole process is measured, so each test runs in a child process, where nothing else runs.
 #![cfg(not(any(fibra_asan, fibra_tsan)))] // The sanitizers keep freed memory, and their threads use time.
+#![cfg(not(fibra_context = "thread"))] // A kept stack keeps its OS thread there, and that its memory.
 
 use std::time::Duration;
 

@@ -67,6 +67,7 @@ fn tree(depth: usize, at_the_bottom: &(dyn Fn() + Sync)) {
 
 // The canceller's own stack grew with the depth of what it cancelled.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "an OS thread brings its own stack")]
 fn a_deep_tree_is_cancelled_on_a_small_stack() {
     in_child("a_deep_tree_is_cancelled_on_a_small_stack", || {
         let run = |cancel_late: bool| {
@@ -99,6 +100,7 @@ fn nest(depth: usize, at_the_bottom: &dyn Fn()) {
 }
 
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "an OS thread brings its own stack")]
 fn a_deep_nest_of_bodies_is_cancelled_on_a_small_stack() {
     in_child("a_deep_nest_of_bodies_is_cancelled_on_a_small_stack", || {
         let rt = Runtime::builder().workers(1).stack_size(64 << 10).build().unwrap();

@@ -71,6 +71,7 @@ fn use_everything() {
 // the sanitizers: their own locks and threads do not come through a fork.)
 #[cfg(not(any(fibra_asan, fibra_tsan)))]
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "a kept stack is a thread there, and a forked child has none of them")]
 fn a_forked_child_finds_no_lock_taken() {
     passes_in_child("scope::runtime::tests::a_forked_child_finds_no_lock_taken", &[], || {
         use_everything();
