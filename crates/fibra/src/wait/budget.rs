@@ -25,9 +25,9 @@ pub(crate) mod cost {
     pub(crate) const OPERATION: u32 = CALLS_PER_TURN / 16;
 }
 
-/// [`entry`] in its shortest form, for hot paths: counts the call, if a fiber runs here that has calls left and was not asked to end. False:
-/// nothing was counted, and the call has to begin with `entry` (or [`count_call`], if it never waits), out of line. So a path that calls
-/// this needs no stack frame of its own.
+/// [`entry`] in its shortest form, for hot paths: counts the call, if a fiber runs here that has calls left and was not asked to end.
+/// False: nothing was counted, and the call has to begin with `entry` (or [`count_call`], if it never waits), out of line. So a path that
+/// calls this needs no stack frame of its own.
 #[inline(always)]
 pub(crate) fn passes() -> bool {
     let Some(worker) = current::worker() else { return false };

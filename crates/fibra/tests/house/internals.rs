@@ -116,3 +116,34 @@ fn the_reader_of_orderings_reads() {
     let expected = expected.map(|(function, ordering)| (function.to_owned(), ordering));
     assert_eq!(strong_orderings(&text.join("\n")), expected);
 }
+
+/// The walks of the page: of each step the file and the function.
+fn walks(page: &str) -> Vec<Vec<(&str, &str)>> {
+    page.split("```walk\n")
+        .skip(1)
+        .map(|rest| {
+            let lines = rest.split("```").next().unwrap_or_default().lines();
+            lines
+                .map(|line| {
+                    let mut words = line.split_whitespace();
+                    (words.next().unwrap_or_default(), words.next().unwrap_or_default())
+                })
+                .collect()
+        })
+        .collect()
+}
+
+#[test]
+fn the_walks_are_in_the_code() {
+    let page = std::fs::read_to_string(repository().join("docs/internals.md")).unwrap();
+    let walks = walks(&page);
+    assert_eq!(walks.len(), 5, "the page has its walks");
+    for walk in walks {
+        assert!((3..=12).contains(&walk.len()), "a walk of {} functions: {walk:?}", walk.len());
+        for (file, function) in walk {
+            let text = std::fs::read_to_string(repository().join("crates/fibra/src").join(file)).unwrap_or_default();
+            let is_there = ["(", "<"].iter().any(|after| text.contains(&format!("fn {function}{after}")));
+            assert!(is_there, "{file} has no `{function}`");
+        }
+    }
+}
