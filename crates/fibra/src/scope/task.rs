@@ -27,7 +27,7 @@ use crate::wait::notify::Notify;
 use crate::wait::park::{self, Ended, Wait, wait, wait_or_cancelled, wait_with};
 use crate::wait::reason::WaitReason;
 use crate::wait::waker::ThreadRecord;
-use crate::wait::word::WaitKind;
+use crate::wait::word::{Notice, WaitKind};
 
 /// Runs a future to its end, here: on a fiber the fiber parks while the future is pending, on a plain thread the thread blocks.
 ///
@@ -254,7 +254,7 @@ impl<F: Future> TaskThunk<F> {
             unsafe { frame.put(task) };
             // Nothing of it stays on this stack.
             drop(notify);
-            frame.waiter.word.begin_park_as(WaitKind::Revocable, true);
+            frame.waiter.word.begin_park_as(WaitKind::Revocable, Some(Notice::Outer));
             return RunResult::Pending;
         }
     }

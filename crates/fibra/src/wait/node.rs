@@ -44,6 +44,10 @@ pub(crate) mod flag {
     pub(crate) const CLEANUP: u32 = 1 << 28;
     /// A waker of what it polls was called; see `wait::notify`.
     pub(crate) const NOTIFIED: u32 = 1 << 27;
+    /// The same of what it polls inside the poll of another future.
+    pub(crate) const NOTIFIED_INSIDE: u32 = 1 << 29;
+    /// Either.
+    pub(crate) const ANY_NOTICE: u32 = NOTIFIED | NOTIFIED_INSIDE;
     /// Why it was cancelled; 4 bits, written together with CANCEL.
     pub(crate) const REASON_SHIFT: u32 = 8;
     pub(crate) const REASON_MASK: u32 = 0xF << REASON_SHIFT;

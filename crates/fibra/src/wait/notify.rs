@@ -7,14 +7,16 @@
 //! its park is committed (`revoke.rs`, where both sides are; the same handshake as that of cancellation). What a late call can cause is
 //! one poll too many, which every future allows for.
 //!
-//! One flag serves for all polls of a fiber. One inside another (a future that calls `block_on` itself) cannot tell for whom a call was: if
-//! it has lowered the flag, it raises it when it ends, and the outer one polls once more.
+//! One inside another (a future that calls `block_on` itself) has a flag of its own, and its waits are ended by that one alone: what the
+//! outer one is told meanwhile stays for it. Those still deeper share the inner flag and cannot tell for whom a call was: one that has
+//! lowered it raises it when it ends, and the next one out polls once more.
 
 use std::cell::Cell;
 
-use super::node::{WaiterRef, flag};
+use super::node::WaiterRef;
+use super::revoke::flag_of;
 use super::waitable::Waitable;
-use super::word::Ticket;
+use super::word::{Notice, Ticket};
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 
@@ -24,15 +26,20 @@ pub(crate) struct Notify<'a> {
     waiter: WaiterRef,
     /// How many of these are open on this fiber or thread.
     open: &'a Cell<u32>,
-    /// This one has lowered the flag.
+    /// Which notices are for this one.
+    notice: Notice,
+    /// This one has lowered its flag.
     has_answered: Cell<bool>,
 }
 
 impl<'a> Notify<'a> {
     /// For the waiter that runs here; `open` is 0 where no polling is open.
     pub(crate) fn for_waiter(waiter: WaiterRef, open: &'a Cell<u32>) -> Self {
-        open.set(open.get() + 1);
-        Self { waiter, open, has_answered: Cell::new(false) }
+        let around = open.get();
+        open.set(around + 1);
+        let is_inside = around > 0 && !seeded_bug("notify_eaten_inside");
+        let notice = if is_inside { Notice::Inner } else { Notice::Outer };
+        Self { waiter, open, notice, has_answered: Cell::new(false) }
     }
 
     /// Before each poll: calls up to now are answered by it.
@@ -40,7 +47,7 @@ impl<'a> Notify<'a> {
     pub(crate) fn begin_poll(&self) {
         if self.is_called() {
             // SeqCst: acquire: what was written before the calls is seen by the poll.
-            self.waiter.get().flags.fetch_and(!flag::NOTIFIED, Ordering::SeqCst);
+            self.waiter.get().flags.fetch_and(!flag_of(self.notice), Ordering::SeqCst);
             self.has_answered.set(true);
         }
     }
@@ -49,7 +56,7 @@ impl<'a> Notify<'a> {
     #[inline(always)]
     pub(crate) fn is_called(&self) -> bool {
         // Relaxed: the waiter reads it again when its park is committed.
-        self.waiter.get().flags.load(Ordering::Relaxed) & flag::NOTIFIED != 0
+        self.waiter.get().flags.load(Ordering::Relaxed) & flag_of(self.notice) != 0
     }
 
     /// Names what is waited for in reports.
@@ -61,16 +68,21 @@ impl<'a> Notify<'a> {
 impl Drop for Notify<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.open.set(self.open.get() - 1);
-        if self.open.get() > 0 && self.has_answered.get() && !seeded_bug("notify_eaten_inside") {
+        let around = self.open.get() - 1;
+        self.open.set(around);
+        // The second around it has the same flag.
+        if around > 1 && self.has_answered.get() && !seeded_bug("notify_eaten_deep_inside") {
             // Relaxed: the waiter's own word to itself.
-            self.waiter.get().flags.fetch_or(flag::NOTIFIED, Ordering::Relaxed);
+            self.waiter.get().flags.fetch_or(flag_of(self.notice), Ordering::Relaxed);
         }
     }
 }
 
 impl Waitable for Notify<'_> {
-    const BY_NOTICE: bool = true;
+    #[inline(always)]
+    fn ended_by(&self) -> Option<Notice> {
+        Some(self.notice)
+    }
 
     #[inline(always)]
     fn publish(&self, waiter: WaiterRef, _: Ticket) -> bool {
@@ -94,6 +106,7 @@ mod glue {
     use crate::wait::node::{Waiter, WaiterRef};
     use crate::wait::revoke;
     use crate::wait::waker::ThreadRecord;
+    use crate::wait::word::Notice;
 
     impl<'a> Notify<'a> {
         /// Of the fiber that runs here.
@@ -112,15 +125,22 @@ mod glue {
         #[inline(always)]
         pub(crate) fn waker(&self) -> Waker {
             // SAFETY: the table below keeps the contract for the address of a waiter, which is good for ever.
-            unsafe { Waker::from_raw(raw(self.waiter)) }
+            unsafe { Waker::from_raw(raw(self.waiter, self.notice)) }
         }
     }
 
-    fn raw(waiter: WaiterRef) -> RawWaker {
-        RawWaker::new(waiter.as_ptr().as_ptr().cast_const().cast(), &TABLE)
+    fn raw(waiter: WaiterRef, notice: Notice) -> RawWaker {
+        let table = match notice {
+            Notice::Outer => &OUTER,
+            Notice::Inner => &INNER,
+        };
+        RawWaker::new(waiter.as_ptr().as_ptr().cast_const().cast(), table)
     }
 
-    static TABLE: RawWakerVTable = RawWakerVTable::new(|data| raw(waiter(data)), call, call, |_| ());
+    static OUTER: RawWakerVTable =
+        RawWakerVTable::new(|data| raw(waiter(data), Notice::Outer), call_outer, call_outer, |_| ());
+    static INNER: RawWakerVTable =
+        RawWakerVTable::new(|data| raw(waiter(data), Notice::Inner), call_inner, call_inner, |_| ());
 
     fn waiter(data: *const ()) -> WaiterRef {
         let waiter = NonNull::new(data.cast_mut().cast::<Waiter>()).expect("made from a waiter");
@@ -128,8 +148,16 @@ mod glue {
         unsafe { WaiterRef::new(waiter) }
     }
 
-    fn call(data: *const ()) {
-        revoke::notify(waiter(data), |fiber| enqueue(Frame::from_waiter(fiber), Place::Tail));
+    fn call_outer(data: *const ()) {
+        call(waiter(data), Notice::Outer);
+    }
+
+    fn call_inner(data: *const ()) {
+        call(waiter(data), Notice::Inner);
+    }
+
+    fn call(waiter: WaiterRef, notice: Notice) {
+        revoke::notify(waiter, notice, |fiber| enqueue(Frame::from_waiter(fiber), Place::Tail));
     }
 }
 

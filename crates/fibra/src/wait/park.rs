@@ -125,7 +125,7 @@ fn park<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, kind: WaitK
         parker.pass();
         return Ended::TimedOut;
     }
-    let ticket = word.begin_park_as(kind, W::BY_NOTICE);
+    let ticket = word.begin_park_as(kind, waitable.ended_by());
     if !waitable.publish(parker.waiter(), ticket) {
         return call_off(parker);
     }

@@ -19,7 +19,7 @@
 
 use super::node::{Waiter, WaiterRef, flag};
 use super::waker::{Claimed, complete_with};
-use super::word::{ARM_CANCEL, ARM_FIRST, Claim, Commit, Snapshot, WaitKind};
+use super::word::{ARM_CANCEL, ARM_FIRST, Claim, Commit, Notice, Snapshot, WaitKind};
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 
@@ -33,7 +33,7 @@ pub(crate) fn commit(waiter: &Waiter, is_due: impl FnOnce(WaitKind) -> bool) -> 
     let read_too_early = seeded_bug("park_reads_flag_first").then(read_flags);
     let (commit, seen) = waiter.word.commit_park_as();
     let flags = read_too_early.unwrap_or_else(read_flags);
-    if flags & (flag::ANY_CANCEL | flag::NOTIFIED) != 0 && commit == Commit::Parked {
+    if flags & (flag::ANY_CANCEL | flag::ANY_NOTICE) != 0 && commit == Commit::Parked {
         return revoke_own(waiter, seen, flags, is_due);
     }
     commit
@@ -50,7 +50,10 @@ fn revoke_own(waiter: &Waiter, seen: Snapshot, flags: u32, is_due: impl FnOnce(W
         flags & flag::ANY_CANCEL != 0 && seen.kind().is_some_and(|kind| kind != WaitKind::Binding && is_due(kind));
     let arm = if is_cancelled {
         ARM_CANCEL
-    } else if seen.is_by_notice() && flags & flag::NOTIFIED != 0 {
+    } else if [Notice::Outer, Notice::Inner]
+        .into_iter()
+        .any(|notice| flags & flag_of(notice) != 0 && seen.is_ended_by(notice))
+    {
         ARM_FIRST
     } else {
         return Commit::Parked;
@@ -62,20 +65,29 @@ fn revoke_own(waiter: &Waiter, seen: Snapshot, flags: u32, is_due: impl FnOnce(W
     }
 }
 
+/// The flag by which a waiter is told of such a notice.
+#[inline(always)]
+pub(crate) const fn flag_of(notice: Notice) -> u32 {
+    match notice {
+        Notice::Outer => flag::NOTIFIED,
+        Notice::Inner => flag::NOTIFIED_INSIDE,
+    }
+}
+
 /// A waker of `waiter` is called: ends the wait that it may be in for that, and is remembered until it polls again.
-pub(crate) fn notify(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
+pub(crate) fn notify(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(WaiterRef)) {
     let Waiter { flags, word, .. } = waiter.get();
     // SeqCst: first half of the handshake with the waiter; release: what the caller wrote is seen by the poll that lowers the flag. If it
     // was up, the call that raised it sees to the wait, or the waiter reads it.
-    if !seeded_bug("notify_unmarked") && flags.fetch_or(flag::NOTIFIED, Ordering::SeqCst) & flag::NOTIFIED != 0 {
+    if !seeded_bug("notify_unmarked") && flags.fetch_or(flag_of(notice), Ordering::SeqCst) & flag_of(notice) != 0 {
         return;
     }
     let now = word.snapshot();
-    let claimed = now.is_by_notice().then(|| Claimed::of_any(waiter, now.ticket(), ARM_FIRST)).flatten();
+    let claimed = now.is_ended_by(notice).then(|| Claimed::of_any(waiter, now.ticket(), ARM_FIRST)).flatten();
     // A load may be older than the park it is meant for: what it found wanting is asked again by a read-modify-write.
     let claimed = claimed.or_else(|| {
         let seen = if seeded_bug("notify_looks_once") { now } else { word.look_after_flag() };
-        seen.is_by_notice().then(|| Claimed::of_any(waiter, seen.ticket(), ARM_FIRST)).flatten()
+        seen.is_ended_by(notice).then(|| Claimed::of_any(waiter, seen.ticket(), ARM_FIRST)).flatten()
     });
     if let Some(claimed) = claimed {
         let waker = claimed.go_with(enqueue);

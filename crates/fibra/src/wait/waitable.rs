@@ -4,12 +4,15 @@ use std::panic::Location;
 
 use super::node::WaiterRef;
 use super::reason::WaitReason;
-use super::word::{Arm, Ticket, WaitKind};
+use super::word::{Arm, Notice, Ticket, WaitKind};
 
 /// Something one can wait on; holds its own nodes, on the stack of whoever waits.
 pub(crate) trait Waitable {
     /// Is the wait one without a node, which a notice to the waiter ends? See `wait::notify`.
-    const BY_NOTICE: bool = false;
+    #[inline(always)]
+    fn ended_by(&self) -> Option<Notice> {
+        None
+    }
     /// Makes the wait visible to completion owners. False: it is complete (or refused) already, do not wait; then nothing stays published.
     fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool;
     /// Takes it back after somebody else completed the wait. Does nothing if the owner has unlinked it already.

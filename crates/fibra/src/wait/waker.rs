@@ -321,7 +321,8 @@ mod pool {
         fn drop(&mut self) {
             debug_assert_eq!(
                 // Relaxed: the thread's own, whose scopes are all closed.
-                self.0.waiter.flags.load(crate::prim::atomic::Ordering::Relaxed) & !super::super::node::flag::NOTIFIED,
+                self.0.waiter.flags.load(crate::prim::atomic::Ordering::Relaxed)
+                    & !super::super::node::flag::ANY_NOTICE,
                 0,
                 "a thread's scopes end before it does"
             );

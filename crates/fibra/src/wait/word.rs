@@ -92,8 +92,26 @@ pub(crate) enum WaitKind {
     Watching = 3,
 }
 
-/// Beside the kind: a notice to the waiter ends the wait; see `wait::notify`.
-const BY_NOTICE: Arm = 4;
+/// Which notices end a wait without a node; see `wait::notify`. It stands beside the kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Notice {
+    /// To the outermost polling of a fiber or thread.
+    Outer = 0,
+    /// To one inside another.
+    Inner = 1,
+}
+
+impl Notice {
+    /// Where it stands in the arm of an unclaimed wait.
+    #[inline(always)]
+    const fn bit(self) -> Arm {
+        4 << self as u8
+    }
+}
+
+/// Where the kind stands there.
+const KIND_MASK: Arm = 3;
 
 /// Names one wait of one waiter. Compared for equality only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,17 +196,17 @@ impl Snapshot {
     /// What cancellation may do to the wait that it is in; `None` if it is in none, or that is claimed.
     #[inline(always)]
     pub(crate) fn kind(self) -> Option<WaitKind> {
-        self.is_waiting().then(|| match self.arm() & !BY_NOTICE {
+        self.is_waiting().then(|| match self.arm() & KIND_MASK {
             0 => WaitKind::Revocable,
             1 => WaitKind::Binding,
             2 => WaitKind::Shielded,
             _ => WaitKind::Watching,
         })
     }
-    /// In a wait that a notice ends; see `wait::notify`.
+    /// In a wait that such a notice ends?
     #[inline(always)]
-    pub(crate) fn is_by_notice(self) -> bool {
-        self.is_waiting() && self.arm() & BY_NOTICE != 0
+    pub(crate) fn is_ended_by(self, notice: Notice) -> bool {
+        self.is_waiting() && self.arm() & notice.bit() != 0
     }
 }
 
@@ -405,16 +423,16 @@ impl Word {
     /// RUNNING → PARKING with a new ticket. From here on a completion owner may claim the wait.
     #[inline(always)]
     pub(crate) fn begin_park(&self, kind: WaitKind) -> Ticket {
-        self.begin_park_as(kind, false)
+        self.begin_park_as(kind, None)
     }
 
-    /// The same; `by_notice`: a notice to the waiter ends it.
+    /// The same for a wait that such a notice ends.
     #[inline(always)]
-    pub(crate) fn begin_park_as(&self, kind: WaitKind, by_notice: bool) -> Ticket {
+    pub(crate) fn begin_park_as(&self, kind: WaitKind, notice: Option<Notice>) -> Ticket {
         // Relaxed: the waiter's own word in RUNNING, which no other changes.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         check_edge(now, &[State::Running], State::Parking);
-        let arm = kind as Arm | if by_notice { BY_NOTICE } else { 0 };
+        let arm = kind as Arm | notice.map_or(0, Notice::bit);
         let to = Snapshot::new(State::Parking, arm, now.with_next_ticket().ticket());
         // Relaxed in the bug. Release: pairs with a canceller's look, who comes by the word alone and then asks what the waiter has raised
         // before this wait (BARRIER, CLEANUP; see `revoke.rs`). An owner learns of the ticket from the object, under whose lock it is

@@ -264,3 +264,30 @@ fn a_wake_is_not_lost_on_a_thread_that_ends() {
     }
     thread.join().unwrap();
 }
+
+// A future whose poll waits for another one: what wakes the inner one does not poll the outer one again, and what wakes the outer one
+// meanwhile is not lost.
+#[test]
+fn a_future_that_waits_inside_its_poll_is_not_polled_for_that() {
+    let _watchdog = support::watchdog(60);
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let polls = runtime.run(|| {
+        let (sender, receiver) = fibra::channel::bounded(1);
+        let sending = fibra::spawn(move || {
+            (0..100).for_each(|_| fibra::yield_now());
+            sender.send(7).unwrap();
+        });
+        let mut polls = 0;
+        let mut received = std::pin::pin!(receiver.recv_async());
+        let value = fibra::block_on(poll_fn(|cx| {
+            polls += 1;
+            // Parks, and is woken.
+            fibra::block_on(async { fibra::spawn(fibra::yield_now).await }).unwrap();
+            received.as_mut().poll(cx)
+        }));
+        assert_eq!(value, Ok(7));
+        sending.join().unwrap();
+        polls
+    });
+    assert!(polls <= 3, "polled {polls} times for one message");
+}

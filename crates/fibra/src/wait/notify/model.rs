@@ -16,23 +16,24 @@ use crate::prim::sync::Arc;
 /// A future that is ready once `parts` have arrived, and its waker.
 struct World {
     record: &'static ThreadRecord,
+    notice: Notice,
     arrived: AtomicU32,
 }
 
 impl World {
     fn new() -> Arc<Self> {
-        Self::of(thread_record())
+        Self::of(thread_record(), Notice::Outer)
     }
 
-    fn of(record: &'static ThreadRecord) -> Arc<Self> {
-        Arc::new(Self { record, arrived: AtomicU32::new(0) })
+    fn of(record: &'static ThreadRecord, notice: Notice) -> Arc<Self> {
+        Arc::new(Self { record, notice, arrived: AtomicU32::new(0) })
     }
 
     /// One part arrives, then the waker is called, as often as it likes. Relaxed: the waker has to order it.
     fn arrive(&self, calls: usize) {
         self.arrived.fetch_add(1, Ordering::Relaxed);
         for _ in 0..calls {
-            revoke::notify(self.record.waiter_ref(), |_| unreachable!("a thread"));
+            revoke::notify(self.record.waiter_ref(), self.notice, |_| unreachable!("a thread"));
         }
     }
 
@@ -73,7 +74,7 @@ fn run(wakers: usize, calls: usize) {
 fn model_notify_inside_another_poll() {
     check(2, || {
         let outer = World::new();
-        let inner = World::of(outer.record);
+        let inner = World::of(outer.record, Notice::Inner);
         let wakers = [outer.clone(), inner.clone()].map(|world| thread::spawn(move || world.arrive(1)));
         let open = Cell::new(0);
         outer.block_on(1, &open, || inner.block_on(1, &open, || ()));
@@ -81,6 +82,23 @@ fn model_notify_inside_another_poll() {
             waker.join().unwrap();
         }
         assert_eq!(open.get(), 0);
+    });
+}
+
+// The same one poll further in, where the two share a flag.
+#[test]
+fn model_notify_deep_inside() {
+    check(2, || {
+        let outer = World::of(thread_record(), Notice::Inner);
+        let inner = World::of(outer.record, Notice::Inner);
+        let wakers = [outer.clone(), inner.clone()].map(|world| thread::spawn(move || world.arrive(1)));
+        // There is one around them already.
+        let open = Cell::new(1);
+        outer.block_on(1, &open, || inner.block_on(1, &open, || ()));
+        for waker in wakers {
+            waker.join().unwrap();
+        }
+        assert_eq!(open.get(), 1);
     });
 }
 
