@@ -12,7 +12,10 @@ use crate::tools::mappings_to_spare;
 use fibra::Runtime;
 
 /// Most that a parked fiber may cost, in bytes: resident memory and page tables. Where corosensei switches, a boxed record comes on top.
-const MOST: u64 = if cfg!(debug_assertions) {
+const MOST: u64 = if cfg!(all(debug_assertions, fibra_context = "corosensei")) {
+    // As below, and there every top needs the second page: 9,013 measured.
+    9300
+} else if cfg!(debug_assertions) {
     // Without optimisation calls take more stack, and the tops that are coloured deepest need a second page: 5,633 measured. What is
     // promised is measured where the suite is built with optimisation: `.ci/deep` does that.
     5800
