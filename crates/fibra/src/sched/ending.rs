@@ -21,7 +21,8 @@ impl Worker {
     #[inline(always)]
     pub(super) fn end(&self, frame: FrameRef) {
         self.unbind_stack(frame);
-        if frame.is_plain() {
+        // One that may have been on no worker is in the list of those.
+        if frame.is_plain() && !self.shared.migrates() {
             self.finish_plain(frame);
         } else {
             self.finish(frame, Outcome::Value);

@@ -260,3 +260,36 @@ fn a_thread_local_across_a_suspension_is_another_threads() {
     let by_the_compiler = forced(3).run(|| fibra::spawn(wrong_by_the_compiler).join().unwrap());
     println!("{wrong} of 1000 with a reference across the suspension, {by_the_compiler} where the compiler decides");
 }
+
+// S0-18: the list of fibers that may be on no worker, which the end of a runtime goes through, has none that has returned: their frames
+// serve fibers of others by then.
+#[test]
+fn the_end_of_a_runtime_cancels_no_daemon_of_another() {
+    const FIBERS: usize = 100;
+    let _watchdog = watchdog(60);
+    let (ended, goes_on) = (free(2), free(2));
+    // From this thread, and joined here: their frames are the next that this thread takes.
+    let returned: Vec<_> = (0..FIBERS).map(|_| ended.spawn(|| ())).collect();
+    returned.into_iter().for_each(|fiber| fiber.join().unwrap());
+    let (close, closed) = fibra::channel::bounded::<()>(1);
+    let (started, starts) = std::sync::mpsc::channel();
+    let handle = goes_on.handle();
+    let entered = handle.enter();
+    let daemons: Vec<_> = (0..FIBERS)
+        .map(|_| {
+            let (closed, started) = (closed.clone(), started.clone());
+            let wait = move || {
+                started.send(()).unwrap();
+                closed.recv().is_err()
+            };
+            fibra::Builder::new().daemon(true).spawn(wait).unwrap()
+        })
+        .collect();
+    drop(entered);
+    (0..FIBERS).for_each(|_| starts.recv().unwrap());
+    drop(ended);
+    drop(close);
+    for daemon in daemons {
+        assert!(daemon.join().expect("its own runtime goes on"), "it waited until the channel was closed");
+    }
+}
