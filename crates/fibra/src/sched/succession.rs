@@ -25,6 +25,7 @@ use crate::fiber::outcome::{Finished, Outcome};
 use crate::fiber::stack::StackTop;
 use crate::fiber::top::FiberTop;
 use crate::prim::atomic::Ordering;
+use crate::prim::bug::seeded_bug;
 
 impl Worker {
     /// Where fibers may go on elsewhere than where they began, a stack does not stay either.
@@ -107,6 +108,9 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn end_on_scheduler(&self, frame: FrameRef) {
+        if seeded_bug("successor_forgets_joiner") {
+            return;
+        }
         struct End<'a>(&'a Worker, FrameRef);
         unsafe extern "C" fn end(data: *mut ()) {
             // SAFETY: made below, and there until this returns.

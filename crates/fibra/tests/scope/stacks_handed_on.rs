@@ -33,8 +33,8 @@ fn a_batch_of_short_fibers_needs_few_stacks() {
 // S1-17: a joiner that comes at the very moment in which the fiber ends, while its stack goes to another, is woken.
 #[test]
 fn a_joiner_from_outside_meets_the_end_of_a_fiber_that_has_a_successor() {
-    const ROUNDS: usize = 1_000;
-    let _watchdog = support::watchdog(120);
+    const ROUNDS: usize = 2_000;
+    let _watchdog = support::watchdog(60);
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let about_to_return = Arc::new(AtomicUsize::new(0));
     let rounds_joined = Arc::new(AtomicUsize::new(0));
@@ -44,7 +44,6 @@ fn a_joiner_from_outside_meets_the_end_of_a_fiber_that_has_a_successor() {
         move || {
             let mut sum = 0;
             for (round, handle) in joined {
-                // A little later each time, so that some of them come in the middle of the end.
                 let mut spins = 0;
                 while about_to_return.load(SeqCst) < round {
                     spins += 1;
@@ -53,7 +52,6 @@ fn a_joiner_from_outside_meets_the_end_of_a_fiber_that_has_a_successor() {
                         std::thread::yield_now();
                     }
                 }
-                (0..round % 64).for_each(|_| std::hint::spin_loop());
                 sum += handle.join().unwrap();
                 rounds_joined.store(round, SeqCst);
             }
@@ -67,6 +65,9 @@ fn a_joiner_from_outside_meets_the_end_of_a_fiber_that_has_a_successor() {
                 let about_to_return = about_to_return.clone();
                 move || {
                     about_to_return.store(round, SeqCst);
+                    // The joiner needs a while from here to its announcement. The end comes a little later each time, so that some
+                    // announcements fall in the middle of it.
+                    (0..round % 256).for_each(|_| std::hint::spin_loop());
                     round
                 }
             });
