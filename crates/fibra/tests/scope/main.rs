@@ -15,6 +15,7 @@ mod join;
 mod join_halves;
 mod join_halves_contended;
 mod join_set;
+mod joined_at_random;
 mod joins_make_progress;
 mod locals_on_threads;
 mod matrix;
