@@ -32,14 +32,26 @@ use crate::prim::sync::Arc;
 use crate::sched::current;
 use crate::sched::shared::{MachineLoops, Shared};
 use crate::time::Instant;
-use crate::wait::notify::Notify;
+use crate::wait::notify::{self, Notify};
 use crate::wait::park::{self, Ended, Wait, wait_or_cancelled, wait_watching};
 use crate::wait::reason::WaitReason;
 
 /// Runs machines on the fiber that calls it. Cancelled, they end in order.
-fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io::Result<()> {
+fn run_on_fiber(machines: Machines, site: &'static Location<'static>) -> io::Result<()> {
     let frame = current::fiber().expect("called on a fiber");
-    let notify = Notify::of_fiber(frame);
+    let (waiter, polls) = (frame.waiter_ref(), notify::polls_of(frame));
+    if notify::is_inside(polls) {
+        run_notified(machines, site, &Notify::<true>::for_waiter(waiter, polls))
+    } else {
+        run_notified(machines, site, &Notify::<false>::for_waiter(waiter, polls))
+    }
+}
+
+fn run_notified<const INSIDE: bool>(
+    mut machines: Machines,
+    site: &'static Location<'static>,
+    notify: &Notify<'_, INSIDE>,
+) -> io::Result<()> {
     machines.set_waker(notify.waker());
     let mut rest = |machines: &Machines, rest| {
         if !machines.is_stopped() && park::is_cancelled() {
@@ -52,10 +64,10 @@ fn run_on_fiber(mut machines: Machines, site: &'static Location<'static>) -> io:
             Rest::Pending => shield(park::yield_now),
             // What it waits for now are answers to its cancellations.
             Rest::Until(until) if machines.is_stopped() => {
-                let _ = shield(|| wait_or_cancelled(&notify, how(until)));
+                let _ = shield(|| wait_or_cancelled(notify, how(until)));
             }
             Rest::Until(until) => {
-                if wait_watching(&notify, how(until)) == Ended::Cancelled {
+                if wait_watching(notify, how(until)) == Ended::Cancelled {
                     machines.stop();
                 }
             }

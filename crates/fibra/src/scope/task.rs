@@ -5,6 +5,7 @@
 //! its waker makes it stealable work again. A task that has fiber-locals which are not inherited (and so need not be `Send`) keeps its
 //! stack and its worker instead.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -23,7 +24,8 @@ use crate::sched::current;
 use crate::sched::scope::ScopeRef;
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::signal;
-use crate::wait::notify::Notify;
+use crate::wait::node::WaiterRef;
+use crate::wait::notify::{self, Notify};
 use crate::wait::park::{self, Ended, Wait, wait, wait_or_cancelled, wait_with};
 use crate::wait::reason::WaitReason;
 use crate::wait::waker::ThreadRecord;
@@ -57,20 +59,49 @@ pub(crate) fn block_on_until<F: Future>(
 ) -> Option<F::Output> {
     let how = Wait { reason, object: 0, site, deadline };
     match current::fiber() {
-        Some(frame) => poll_until_ready(future, &Notify::of_fiber(frame), how, |notify, how| wait(notify, how)),
-        None => ThreadRecord::with_mine(|record| {
-            // The very record that the waker names. (One that is lent to a thread is another one each time.)
-            poll_until_ready(future, &Notify::of_thread(record), how, |notify, how| wait_with(record, notify, how))
-        }),
+        Some(frame) => {
+            let (waiter, polls) = (frame.waiter_ref(), notify::polls_of(frame));
+            if notify::is_inside(polls) {
+                return poll_inside(future, how, waiter, polls, |notify, how| wait(notify, how));
+            }
+            let notify = Notify::<false>::for_waiter(waiter, polls);
+            poll_until_ready(future, &notify, how, |how| wait(&notify, how))
+        }
+        None => ThreadRecord::with_mine(|record| poll_on_thread(future, how, record)),
     }
 }
 
-#[inline(always)]
-fn poll_until_ready<F: Future>(
-    mut future: Pin<&mut F>,
-    notify: &Notify<'_>,
+/// [`block_on_until`] on a plain thread, with the very record that the waker names. (One that is lent is another one each time.)
+#[inline(never)]
+fn poll_on_thread<F: Future>(future: Pin<&mut F>, how: Wait, record: &'static ThreadRecord) -> Option<F::Output> {
+    let polls = notify::polls_of_thread();
+    if notify::is_inside(polls) {
+        return poll_inside(future, how, record.waiter_ref(), polls, |notify, how| wait_with(record, notify, how));
+    }
+    let notify = Notify::<false>::for_waiter(record.waiter_ref(), polls);
+    poll_until_ready(future, &notify, how, |how| wait_with(record, &notify, how))
+}
+
+/// [`block_on_until`] in the poll of another future.
+#[cold]
+#[inline(never)]
+fn poll_inside<F: Future>(
+    future: Pin<&mut F>,
     how: Wait,
-    wait: impl Fn(&Notify<'_>, Wait) -> Ended,
+    waiter: WaiterRef,
+    polls: &Cell<u32>,
+    wait: impl Fn(&Notify<'_, true>, Wait) -> Ended,
+) -> Option<F::Output> {
+    let notify = Notify::<true>::for_waiter(waiter, polls);
+    poll_until_ready(future, &notify, how, |how| wait(&notify, how))
+}
+
+#[inline(always)]
+fn poll_until_ready<F: Future, const INSIDE: bool>(
+    mut future: Pin<&mut F>,
+    notify: &Notify<'_, INSIDE>,
+    how: Wait,
+    wait: impl Fn(Wait) -> Ended,
 ) -> Option<F::Output> {
     let waker = notify.waker();
     let mut cx = Context::from_waker(&waker);
@@ -79,7 +110,7 @@ fn poll_until_ready<F: Future>(
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             return Some(output);
         }
-        let ended = wait(notify, Wait { object: notify.object(), ..how });
+        let ended = wait(Wait { object: notify.object(), ..how });
         if ended == Ended::TimedOut {
             return None;
         }
@@ -201,7 +232,7 @@ impl<F: Future> TaskThunk<F> {
         } else {
             start_of_user_code(frame);
         }
-        let notify = Notify::of_fiber(frame);
+        let notify = Notify::<false>::for_waiter(frame.waiter_ref(), notify::polls_of(frame));
         let waker = notify.waker();
         loop {
             notify.begin_poll();

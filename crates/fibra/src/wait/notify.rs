@@ -20,26 +20,32 @@ use super::word::{Notice, Ticket};
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 
-/// The polling of one future by one waiter.
+/// Is a polling that begins now inside another one, of which so many are open?
+#[inline(always)]
+pub(crate) fn is_inside(open: &Cell<u32>) -> bool {
+    open.get() > 0 && !seeded_bug("notify_eaten_inside")
+}
+
+/// The polling of one future by one waiter; `INSIDE`: in the poll of another one.
 #[derive(Debug)]
-pub(crate) struct Notify<'a> {
+pub(crate) struct Notify<'a, const INSIDE: bool> {
     waiter: WaiterRef,
     /// How many of these are open on this fiber or thread.
     open: &'a Cell<u32>,
-    /// Which notices are for this one.
-    notice: Notice,
     /// This one has lowered its flag.
     has_answered: Cell<bool>,
 }
 
-impl<'a> Notify<'a> {
-    /// For the waiter that runs here; `open` is 0 where no polling is open.
+impl<'a, const INSIDE: bool> Notify<'a, INSIDE> {
+    /// Which notices are for this one.
+    const NOTICE: Notice = if INSIDE { Notice::Inner } else { Notice::Outer };
+
+    /// For the waiter that runs here; `INSIDE` is what [`is_inside`] says of `open`.
+    #[inline(always)]
     pub(crate) fn for_waiter(waiter: WaiterRef, open: &'a Cell<u32>) -> Self {
-        let around = open.get();
-        open.set(around + 1);
-        let is_inside = around > 0 && !seeded_bug("notify_eaten_inside");
-        let notice = if is_inside { Notice::Inner } else { Notice::Outer };
-        Self { waiter, open, notice, has_answered: Cell::new(false) }
+        debug_assert_eq!(is_inside(open), INSIDE, "what is told to the outer one is not for the inner one");
+        open.set(open.get() + 1);
+        Self { waiter, open, has_answered: Cell::new(false) }
     }
 
     /// Before each poll: calls up to now are answered by it.
@@ -47,7 +53,7 @@ impl<'a> Notify<'a> {
     pub(crate) fn begin_poll(&self) {
         if self.is_called() {
             // SeqCst: acquire: what was written before the calls is seen by the poll.
-            self.waiter.get().flags.fetch_and(!flag_of(self.notice), Ordering::SeqCst);
+            self.waiter.get().flags.fetch_and(!flag_of(Self::NOTICE), Ordering::SeqCst);
             self.has_answered.set(true);
         }
     }
@@ -56,7 +62,7 @@ impl<'a> Notify<'a> {
     #[inline(always)]
     pub(crate) fn is_called(&self) -> bool {
         // Relaxed: the waiter reads it again when its park is committed.
-        self.waiter.get().flags.load(Ordering::Relaxed) & flag_of(self.notice) != 0
+        self.waiter.get().flags.load(Ordering::Relaxed) & flag_of(Self::NOTICE) != 0
     }
 
     /// Names what is waited for in reports.
@@ -65,23 +71,23 @@ impl<'a> Notify<'a> {
     }
 }
 
-impl Drop for Notify<'_> {
+impl<const INSIDE: bool> Drop for Notify<'_, INSIDE> {
     #[inline(always)]
     fn drop(&mut self) {
         let around = self.open.get() - 1;
         self.open.set(around);
         // The second around it has the same flag.
-        if around > 1 && self.has_answered.get() && !seeded_bug("notify_eaten_deep_inside") {
+        if INSIDE && around > 1 && self.has_answered.get() && !seeded_bug("notify_eaten_deep_inside") {
             // Relaxed: the waiter's own word to itself.
-            self.waiter.get().flags.fetch_or(flag_of(self.notice), Ordering::Relaxed);
+            self.waiter.get().flags.fetch_or(flag_of(Self::NOTICE), Ordering::Relaxed);
         }
     }
 }
 
-impl Waitable for Notify<'_> {
+impl<const INSIDE: bool> Waitable for Notify<'_, INSIDE> {
     #[inline(always)]
     fn ended_by(&self) -> Option<Notice> {
-        Some(self.notice)
+        Some(Self::NOTICE)
     }
 
     #[inline(always)]
@@ -92,6 +98,9 @@ impl Waitable for Notify<'_> {
 
     fn unpublish(&self) {}
 }
+
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use glue::{polls_of, polls_of_thread};
 
 #[cfg(not(any(loom, shuttle)))]
 mod glue {
@@ -105,27 +114,25 @@ mod glue {
     use crate::sched::enqueue::{Place, enqueue};
     use crate::wait::node::{Waiter, WaiterRef};
     use crate::wait::revoke;
-    use crate::wait::waker::ThreadRecord;
     use crate::wait::word::Notice;
 
-    impl<'a> Notify<'a> {
-        /// Of the fiber that runs here.
-        #[inline(always)]
-        pub(crate) fn of_fiber(frame: FrameRef) -> Self {
-            let polls: &Cell<u32> = &frame.top().expect("a running fiber has a stack").standing.polls;
-            Self::for_waiter(frame.waiter_ref(), polls)
-        }
+    /// The futures that a fiber is polling.
+    #[inline(always)]
+    pub(crate) fn polls_of<'a>(frame: FrameRef) -> &'a Cell<u32> {
+        &frame.top().expect("a running fiber has a stack").standing.polls
+    }
 
-        /// Of this thread.
-        pub(crate) fn of_thread(record: &'static ThreadRecord) -> Self {
-            Self::for_waiter(record.waiter_ref(), &current::thread_standing().polls)
-        }
+    /// Those that this thread is polling.
+    pub(crate) fn polls_of_thread<'a>() -> &'a Cell<u32> {
+        &current::thread_standing().polls
+    }
 
+    impl<const INSIDE: bool> Notify<'_, INSIDE> {
         /// The waker to poll with. It may be kept for ever.
         #[inline(always)]
         pub(crate) fn waker(&self) -> Waker {
             // SAFETY: the table below keeps the contract for the address of a waiter, which is good for ever.
-            unsafe { Waker::from_raw(raw(self.waiter, self.notice)) }
+            unsafe { Waker::from_raw(raw(self.waiter, Self::NOTICE)) }
         }
     }
 

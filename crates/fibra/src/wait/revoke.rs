@@ -17,7 +17,7 @@
 //! Lowest floor, like the word: the worker commits (`sched::worker`), and cancellers are on every floor. How a woken fiber is enqueued and
 //! whether a cancellation concerns the wait (levels, shields: `wait::cancel`) are given by the caller.
 
-use super::node::{Waiter, WaiterRef, flag};
+use super::node::{Kind, Waiter, WaiterRef, flag};
 use super::waker::{Claimed, complete_with};
 use super::word::{ARM_CANCEL, ARM_FIRST, Claim, Commit, Notice, Snapshot, WaitKind};
 use crate::prim::atomic::Ordering;
@@ -82,13 +82,21 @@ pub(crate) fn notify(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(Wai
     if !seeded_bug("notify_unmarked") && flags.fetch_or(flag_of(notice), Ordering::SeqCst) & flag_of(notice) != 0 {
         return;
     }
+    if waiter.get().kind() == Kind::Fiber && word.claim_noticed(notice, ARM_FIRST) {
+        return enqueue(waiter);
+    }
+    notify_slowly(waiter, notice, enqueue);
+}
+
+/// The rest of [`notify`] for a thread, and for a fiber that is not PARKED in such a wait, as far as a first look tells.
+#[cold]
+#[inline(never)]
+fn notify_slowly(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(WaiterRef)) {
+    let word = &waiter.get().word;
     let now = word.snapshot();
-    let claimed = now.is_ended_by(notice).then(|| Claimed::of_any(waiter, now.ticket(), ARM_FIRST)).flatten();
-    // A load may be older than the park it is meant for: what it found wanting is asked again by a read-modify-write.
-    let claimed = claimed.or_else(|| {
-        let seen = if seeded_bug("notify_looks_once") { now } else { word.look_after_flag() };
-        seen.is_ended_by(notice).then(|| Claimed::of_any(waiter, seen.ticket(), ARM_FIRST)).flatten()
-    });
+    // A load may be older than the park it is meant for: this is a read-modify-write.
+    let seen = if seeded_bug("notify_looks_once") { now } else { word.look_after_flag() };
+    let claimed = seen.is_ended_by(notice).then(|| Claimed::of_any(waiter, seen.ticket(), ARM_FIRST)).flatten();
     if let Some(claimed) = claimed {
         let waker = claimed.go_with(enqueue);
         debug_assert!(waker.is_none(), "a future's wait has a node");

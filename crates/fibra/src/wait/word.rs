@@ -552,6 +552,23 @@ impl Word {
         self.0.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
+    /// [`claim`](Self::claim) of a fiber that is PARKED in a wait which such a notice ends: as a rule it is. False: it is not that, or not
+    /// any more; the wait may be claimed all the same.
+    #[inline(always)]
+    pub(crate) fn claim_noticed(&self, notice: Notice, arm: Arm) -> bool {
+        let by = u64::from(notice.bit()) << ARM_SHIFT;
+        // Relaxed: confirmed by the compare-exchange.
+        let now = Snapshot(self.0.load(Ordering::Relaxed));
+        let to = now.with_state(State::Runnable).with_arm(arm);
+        if seeded_bug("notice_by_store") && now.is(State::Parked) {
+            self.0.store(to.0, Ordering::SeqCst);
+            return true;
+        }
+        now.0 & (STATE_MASK | CLAIMED | by) == State::Parked as u64 | by
+            // SeqCst: as in `claim`. Relaxed on failure: nothing is read.
+            && self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
     /// Ends a [`Claim::Held`]: what the owner wrote before is visible to the waiter after.
     #[inline]
     pub(crate) fn release(&self) -> Release {

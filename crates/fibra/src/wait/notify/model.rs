@@ -39,8 +39,15 @@ impl World {
 
     /// `block_on`. A plain relaxed load as poll: it is the notification that has to make it see the last part. `during` is the rest of a
     /// poll that finds too little.
-    fn block_on(&self, parts: u32, open: &Cell<u32>, mut during: impl FnMut()) {
-        let notify = Notify::for_waiter(self.record.waiter_ref(), open);
+    fn block_on(&self, parts: u32, open: &Cell<u32>, during: impl FnMut()) {
+        if is_inside(open) {
+            self.poll_with(&Notify::<true>::for_waiter(self.record.waiter_ref(), open), parts, during);
+        } else {
+            self.poll_with(&Notify::<false>::for_waiter(self.record.waiter_ref(), open), parts, during);
+        }
+    }
+
+    fn poll_with<const INSIDE: bool>(&self, notify: &Notify<'_, INSIDE>, parts: u32, mut during: impl FnMut()) {
         loop {
             notify.begin_poll();
             if self.arrived.load(Ordering::Relaxed) >= parts {
@@ -48,7 +55,7 @@ impl World {
             }
             during();
             let how = Wait { reason: WaitReason::BlockOn, object: 0, site: Location::caller(), deadline: None };
-            assert_ne!(wait_as(self.record, &notify, &how, Manner::Plain), Ended::TimedOut);
+            assert_ne!(wait_as(self.record, notify, &how, Manner::Plain), Ended::TimedOut);
         }
     }
 }
@@ -74,7 +81,8 @@ fn run(wakers: usize, calls: usize) {
 fn model_notify_inside_another_poll() {
     check(2, || {
         let outer = World::new();
-        let inner = World::of(outer.record, Notice::Inner);
+        let is_inside = is_inside(&Cell::new(1));
+        let inner = World::of(outer.record, if is_inside { Notice::Inner } else { Notice::Outer });
         let wakers = [outer.clone(), inner.clone()].map(|world| thread::spawn(move || world.arrive(1)));
         let open = Cell::new(0);
         outer.block_on(1, &open, || inner.block_on(1, &open, || ()));

@@ -16,7 +16,7 @@ use crate::prim::sync::{Arc, Condvar, Mutex};
 use crate::wait::node::{Kind, Waiter};
 use crate::wait::revoke;
 use crate::wait::waker::Claimed;
-use crate::wait::word::{ARM_FIRST, Arm, Commit, State, Word};
+use crate::wait::word::{ARM_FIRST, Arm, Commit, Notice, State, Word};
 
 /// One fiber, its worker's queue, and one object that it waits on.
 struct World {
@@ -77,9 +77,13 @@ impl Parker for &World {
 }
 
 /// What one waits on, given by how it is published.
-struct Published<F>(Cell<Option<F>>);
+struct Published<F>(Cell<Option<F>>, Option<Notice>);
 
 impl<F: FnOnce(Ticket) -> bool> Waitable for Published<F> {
+    fn ended_by(&self) -> Option<Notice> {
+        self.1
+    }
+
     fn publish(&self, _: WaiterRef, ticket: Ticket) -> bool {
         (self.0.take().expect("published once"))(ticket)
     }
@@ -141,9 +145,13 @@ impl World {
     }
 
     fn wait(&self, publish: impl FnOnce(Ticket) -> bool) -> Ended {
+        self.wait_for(publish, None)
+    }
+
+    fn wait_for(&self, publish: impl FnOnce(Ticket) -> bool, notice: Option<Notice>) -> Ended {
         let (reason, site) = (WaitReason::Join, Location::caller());
         let how = Wait { reason, object: 0, site, deadline: None };
-        wait_as(self, &Published(Cell::new(Some(publish))), &how, Manner::Plain)
+        wait_as(self, &Published(Cell::new(Some(publish)), notice), &how, Manner::Plain)
     }
 
     /// As an owner with a slot to fill does it. True if this one won.
@@ -158,6 +166,11 @@ impl World {
 
     fn cancel(&self) {
         revoke::request(self.waiter(), 1, |_| self.enqueue());
+    }
+
+    /// What a waker of the fiber does.
+    fn notify(&self) {
+        revoke::notify(self.waiter(), Notice::Outer, |_| self.enqueue());
     }
 
     /// Sends the object's one value: to the waiter if there is one, else it stays there. True if it was taken.
@@ -342,6 +355,32 @@ fn model_cancel_against_a_wait_behind_a_barrier() {
         world.word().begin_park(WaitKind::Revocable);
         canceller.join().unwrap();
         assert!(world.word().abort_park(), "cancelled through a shield");
+        world.assert_quiet();
+    });
+}
+
+// S4-30: a waker of what the fiber polls is called before, while or after it parks: the wait ends, once.
+#[test]
+fn model_notice_against_park() {
+    check(3, || {
+        let world = World::new();
+        let caller = spawn(&world, World::notify);
+        let ended = world.wait_for(|_| true, Some(Notice::Outer));
+        assert_eq!(ended, Ended::Completed(ARM_FIRST));
+        caller.join().unwrap();
+        world.assert_quiet();
+    });
+}
+
+// The same while the fiber is cancelled: one of the two ends the wait.
+#[test]
+fn model_notice_against_cancel() {
+    check(2, || {
+        let world = World::new();
+        let others = [World::notify, World::cancel].map(|other| spawn(&world, other));
+        let ended = world.wait_for(|_| true, Some(Notice::Outer));
+        assert!(matches!(ended, Ended::Completed(ARM_FIRST) | Ended::Cancelled), "{ended:?}");
+        others.into_iter().for_each(|other| other.join().unwrap());
         world.assert_quiet();
     });
 }
