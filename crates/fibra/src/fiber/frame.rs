@@ -87,7 +87,7 @@ pub(crate) struct Thunk {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RunResult {
     /// Over; the outcome is in the storage where it has one.
-    Ended(super::outcome::Outcome),
+    Ended(super::outcome::FiberEnd),
     /// A future that is not ready: its word is PARKING, its waker is published.
     Pending,
 }

@@ -32,7 +32,7 @@ const OUTCOME_SHIFT: u32 = 8;
 /// How a fiber ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Outcome {
+pub(crate) enum FiberEnd {
     /// It returned; the value is in the frame's storage.
     Value = 1,
     /// It panicked; the payload is in the frame's storage.
@@ -45,15 +45,15 @@ pub(crate) enum Outcome {
     NotStarted = 5,
 }
 
-impl Outcome {
+impl FiberEnd {
     #[cold]
     fn from_bits(bits: u32) -> Option<Self> {
         match bits >> OUTCOME_SHIFT {
-            1 => Some(Outcome::Value),
-            2 => Some(Outcome::Panicked),
-            3 => Some(Outcome::Cancelled),
-            4 => Some(Outcome::NoStack),
-            5 => Some(Outcome::NotStarted),
+            1 => Some(FiberEnd::Value),
+            2 => Some(FiberEnd::Panicked),
+            3 => Some(FiberEnd::Cancelled),
+            4 => Some(FiberEnd::NoStack),
+            5 => Some(FiberEnd::NotStarted),
             _ => None,
         }
     }
@@ -65,7 +65,7 @@ impl Outcome {
 /// What the worker must do after [`JoinState::finish`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Finished {
+pub(crate) enum Finish {
     /// The handle is still there and nobody waits: do not touch the frame again.
     LeaveToHandle,
     /// The handle is gone: recycle the frame.
@@ -77,11 +77,11 @@ pub(crate) enum Finished {
 /// What the handle must do after [`JoinState::detach`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Detached {
+pub(crate) enum Detach {
     /// The fiber's side will clean up.
     LeaveToFiber,
     /// A result is in the frame: drop it, then call `detach` again with `result_taken`.
-    TakeResult(Outcome),
+    TakeResult(FiberEnd),
     /// Everything is over and the result is gone: recycle the frame.
     Recycle,
 }
@@ -116,7 +116,7 @@ impl JoinState {
 
     /// On the fiber's stack, with a result that has a destructor in the frame. False: the handle is gone, drop it here.
     #[inline]
-    pub(crate) fn publish_result(&self, outcome: Outcome) -> bool {
+    pub(crate) fn publish_result(&self, outcome: FiberEnd) -> bool {
         // Relaxed: confirmed by the compare-exchange.
         let mut now = self.0.load(Ordering::Relaxed);
         loop {
@@ -135,7 +135,7 @@ impl JoinState {
     /// [`finish`](Self::finish) if there is no joiner to be woken. `None`: there is one, or it is just linking itself, and nothing was
     /// done.
     #[inline(always)]
-    pub(crate) fn finish_unless_joined(&self, outcome: Outcome) -> Option<Finished> {
+    pub(crate) fn finish_unless_joined(&self, outcome: FiberEnd) -> Option<Finish> {
         // Relaxed: confirmed by the compare-exchange.
         let now = self.0.load(Ordering::Relaxed);
         if now & (LOCKED | JOINERS) != 0 && !seeded_bug("finish_overlooks_joiner") {
@@ -144,20 +144,20 @@ impl JoinState {
         // AcqRel: as in `finish`. Relaxed on failure: nothing was done.
         let over = now | DONE | READY | outcome.to_bits();
         self.0.compare_exchange(now, over, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        Some(if now & DETACHED != 0 { Finished::Recycle } else { Finished::LeaveToHandle })
+        Some(if now & DETACHED != 0 { Finish::Recycle } else { Finish::LeaveToHandle })
     }
 
     /// After everything of the fiber is gone from its stack. If somebody waits, the joiner list comes back locked. Asked when
     /// [`finish_unless_joined`](Self::finish_unless_joined) has found somebody.
     #[inline(always)]
-    pub(crate) fn finish(&self, outcome: Outcome) -> Finished {
+    pub(crate) fn finish(&self, outcome: FiberEnd) -> Finish {
         // Relaxed: confirmed by the compare-exchange.
         let now = self.0.load(Ordering::Relaxed);
         if now & (LOCKED | JOINERS) == JOINERS && !seeded_bug("finish_locks_late") {
             let over = now | DONE | READY | LOCKED | outcome.to_bits();
             // AcqRel: as below. Relaxed on failure: retried.
             if self.0.compare_exchange(now, over, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return Finished::WakeJoiners;
+                return Finish::WakeJoiners;
             }
         }
         self.finish_contended(outcome)
@@ -166,7 +166,7 @@ impl JoinState {
     /// [`finish`](Self::finish) while the handle's side changes the word, too.
     #[cold]
     #[inline(never)]
-    fn finish_contended(&self, outcome: Outcome) -> Finished {
+    fn finish_contended(&self, outcome: FiberEnd) -> Finish {
         let over = DONE | READY | outcome.to_bits();
         // Relaxed: confirmed by the compare-exchange.
         let mut now = self.0.load(Ordering::Relaxed);
@@ -188,11 +188,11 @@ impl JoinState {
                 self.0.fetch_or(LOCKED, Ordering::AcqRel);
             }
             debug_assert!(now & DETACHED == 0, "a joiner keeps the handle alive");
-            Finished::WakeJoiners
+            Finish::WakeJoiners
         } else if now & DETACHED != 0 {
-            Finished::Recycle
+            Finish::Recycle
         } else {
-            Finished::LeaveToHandle
+            Finish::LeaveToHandle
         }
     }
 
@@ -220,7 +220,7 @@ impl JoinState {
     #[inline(always)]
     pub(crate) fn has_value(&self) -> bool {
         // Acquire: pairs with the release in `finish`, or in `unlock_finished`.
-        self.0.load(Ordering::Acquire) == DONE | READY | ((Outcome::Value as u32) << OUTCOME_SHIFT)
+        self.0.load(Ordering::Acquire) == DONE | READY | ((FiberEnd::Value as u32) << OUTCOME_SHIFT)
     }
 
     /// Is it over? Then there is a [`result`](Self::result).
@@ -232,36 +232,36 @@ impl JoinState {
 
     /// Is it over, and how did it end? `Some` also means that the result may be taken (by the handle's owner).
     #[inline(always)]
-    pub(crate) fn result(&self) -> Option<Outcome> {
+    pub(crate) fn result(&self) -> Option<FiberEnd> {
         // Acquire: pairs with the release in `finish`.
         let now = self.0.load(Ordering::Acquire);
         if now & DONE == 0 {
             None
-        } else if now >> OUTCOME_SHIFT == Outcome::Value as u32 {
-            Some(Outcome::Value)
+        } else if now >> OUTCOME_SHIFT == FiberEnd::Value as u32 {
+            Some(FiberEnd::Value)
         } else {
-            Outcome::from_bits(now)
+            FiberEnd::from_bits(now)
         }
     }
 
     /// The handle goes. `result_taken`: the caller knows that the result is out of the frame (or never had a destructor).
-    pub(crate) fn detach(&self, result_taken: bool) -> Detached {
+    pub(crate) fn detach(&self, result_taken: bool) -> Detach {
         // Acquire: pairs with `publish_result` and `finish`.
         let mut now = self.0.load(Ordering::Acquire);
         loop {
             if now & READY != 0
                 && !result_taken
-                && let Some(outcome) = Outcome::from_bits(now)
+                && let Some(outcome) = FiberEnd::from_bits(now)
             {
-                return Detached::TakeResult(outcome);
+                return Detach::TakeResult(outcome);
             }
             // Release: the worker that recycles comes after whatever the handle's side did with the frame. Acquire: as above.
             match self.0.compare_exchange_weak(now, now | DETACHED, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) if now & DONE != 0 => {
                     self.wait_until_unlocked();
-                    return Detached::Recycle;
+                    return Detach::Recycle;
                 }
-                Ok(_) => return Detached::LeaveToFiber,
+                Ok(_) => return Detach::LeaveToFiber,
                 Err(actual) => now = actual,
             }
         }
@@ -346,7 +346,7 @@ impl JoinState {
     /// The worker's unlock after it unlinked the joiners: its last touch of the frame. Whoever joined still had the handle when DONE was
     /// set, so the handle is the later one and recycles. A plain store, which may undo a DETACHED: nobody looks at that any more.
     #[inline(always)]
-    pub(crate) fn unlock_finished(&self, outcome: Outcome) {
+    pub(crate) fn unlock_finished(&self, outcome: FiberEnd) {
         // Release: pairs with `wait_until_unlocked`.
         let order = if seeded_bug("unlock_relaxed") { Ordering::Relaxed } else { Ordering::Release };
         let over = DONE | READY | outcome.to_bits();

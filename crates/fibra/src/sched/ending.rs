@@ -11,7 +11,7 @@ use super::scope::{ScopeRecord, ScopeRef};
 use super::shared::RootRef;
 use super::worker::Worker;
 use crate::fiber::frame::{Frame, FrameRef, flag};
-use crate::fiber::outcome::{Finished, Outcome};
+use crate::fiber::outcome::{FiberEnd, Finish};
 use crate::prim::atomic::Ordering;
 use crate::wait::waker::Claimed;
 use crate::wait::word::ARM_FIRST;
@@ -25,14 +25,17 @@ impl Worker {
         if frame.is_plain() && !self.shared.migrates() {
             self.finish_plain(frame);
         } else {
-            self.finish(frame, Outcome::Value);
+            self.finish(frame, FiberEnd::Value);
         }
     }
 
     /// The same for one that has not returned; `outcome` is the number that it suspended with.
     pub(super) fn end_otherwise(&self, frame: FrameRef, outcome: usize) {
         self.unbind_stack(frame);
-        self.finish(frame, if outcome == Outcome::Panicked as usize { Outcome::Panicked } else { Outcome::Cancelled });
+        self.finish(
+            frame,
+            if outcome == FiberEnd::Panicked as usize { FiberEnd::Panicked } else { FiberEnd::Cancelled },
+        );
     }
 
     /// [`finish`](Self::finish) of a plain fiber that has returned.
@@ -42,13 +45,13 @@ impl Worker {
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
         self.stats().ended.add(1);
         frame.waiter.word.finish(false);
-        self.publish_end(frame, Outcome::Value);
+        self.publish_end(frame, FiberEnd::Value);
         self.count_end(root);
     }
 
     /// Publishes the end of a fiber that has no stack (any more): DONE, joiners, root.
     #[inline(never)]
-    pub(super) fn finish(&self, frame: FrameRef, outcome: Outcome) {
+    pub(super) fn finish(&self, frame: FrameRef, outcome: FiberEnd) {
         let flags = frame.flags();
         // SAFETY: the fiber was counted in this root and has not been counted out yet.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
@@ -60,7 +63,7 @@ impl Worker {
         if flags & flag::UNCAPPED == 0 {
             self.shared.dismiss();
         }
-        frame.waiter.word.finish(outcome == Outcome::Cancelled);
+        frame.waiter.word.finish(outcome == FiberEnd::Cancelled);
         let joined = self.publish_end(frame, outcome);
         // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
         if flags & flag::HALF != 0 {
@@ -79,15 +82,15 @@ impl Worker {
 
     /// DONE, and what follows from it for joiners and for the frame. True if somebody waits for this fiber: then how it ended is for him.
     #[inline(always)]
-    pub(super) fn publish_end(&self, frame: FrameRef, outcome: Outcome) -> bool {
+    pub(super) fn publish_end(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
         let finished = match frame.join.finish_unless_joined(outcome) {
             Some(finished) => finished,
             None => match frame.join.finish(outcome) {
-                Finished::WakeJoiners => return self.wake_joiners(frame, outcome),
+                Finish::WakeJoiners => return self.wake_joiners(frame, outcome),
                 finished => finished,
             },
         };
-        if finished == Finished::Recycle {
+        if finished == Finish::Recycle {
             self.recycle(frame);
         }
         false
@@ -95,7 +98,7 @@ impl Worker {
 
     /// True if somebody waits for this fiber: then how it ended is for him. Usually there is one joiner.
     #[inline(always)]
-    fn wake_joiners(&self, frame: FrameRef, outcome: Outcome) -> bool {
+    fn wake_joiners(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
         // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken. (For all blocks here.)
         let node = unsafe { frame.joiners.front() }.expect("JOINERS says that there is one");
         // SAFETY: as above.
@@ -119,7 +122,7 @@ impl Worker {
     /// The same for several, or for members of a gathering.
     #[cold]
     #[inline(never)]
-    fn wake_many(&self, frame: FrameRef, outcome: Outcome) -> bool {
+    fn wake_many(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
         let mut wakers = Vec::new();
         let mut joined = false;
         // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken.
@@ -164,12 +167,12 @@ impl Worker {
 
     /// A child of a scope has ended. The record is that scope's until the child is counted out.
     #[inline(always)]
-    fn end_child(&self, root: RootRef, flags: u32, outcome: Outcome, joined: bool) {
+    fn end_child(&self, root: RootRef, flags: u32, outcome: FiberEnd, joined: bool) {
         // SAFETY: the root of a SCOPED fiber is the first field of its record, and records live for ever.
         let scope: ScopeRef = unsafe { &*root.as_ptr().cast::<ScopeRecord>() };
         match outcome {
-            Outcome::Panicked if !joined => scope.panicked(scope.life()),
-            Outcome::Cancelled => scope.note_cut_short(),
+            FiberEnd::Panicked if !joined => scope.panicked(scope.life()),
+            FiberEnd::Cancelled => scope.note_cut_short(),
             _ => {}
         }
         if flags & (flag::PINNED | flag::TASK) == 0

@@ -9,7 +9,7 @@
 use super::scope::{NotStarted, ScopeRecord};
 use super::worker::Worker;
 use crate::fiber::frame::{FrameRef, flag};
-use crate::fiber::outcome::Outcome;
+use crate::fiber::outcome::FiberEnd;
 use crate::fiber::stack::NoStack;
 use crate::prim::atomic::{AtomicBool, Ordering};
 
@@ -76,17 +76,17 @@ impl Worker {
         // SAFETY: RUNNING, never run: the closure is in the storage.
         unsafe { (thunk.discard)(frame) };
         let child = frame.flags() & (flag::SCOPED | flag::HALF) == flag::SCOPED;
-        self.finish(frame, if child { fail_scope(frame) } else { Outcome::NoStack });
+        self.finish(frame, if child { fail_scope(frame) } else { FiberEnd::NoStack });
     }
 }
 
 /// The child of a scope is given up: the scope fails, unless somebody joins it.
-fn fail_scope(frame: FrameRef) -> Outcome {
+fn fail_scope(frame: FrameRef) -> FiberEnd {
     // SAFETY: the caller has looked at the flag that `of` asks for; the storage is empty since the closure was dropped, and ours.
     unsafe { frame.put(ScopeRecord::of(frame).not_started(0)) };
-    if !frame.join.publish_result(Outcome::NotStarted) {
+    if !frame.join.publish_result(FiberEnd::NotStarted) {
         // SAFETY: just put there, and the handle is gone.
         unsafe { frame.take::<NotStarted>() }.nobody_joins();
     }
-    Outcome::NotStarted
+    FiberEnd::NotStarted
 }

@@ -21,7 +21,7 @@ use super::policy::Pick;
 use super::shared::RootRef;
 use super::worker::Worker;
 use crate::fiber::frame::{Frame, FrameRef};
-use crate::fiber::outcome::{Finished, Outcome};
+use crate::fiber::outcome::{FiberEnd, Finish};
 use crate::fiber::stack::StackTop;
 use crate::fiber::top::FiberTop;
 use crate::prim::atomic::Ordering;
@@ -96,8 +96,8 @@ impl Worker {
     fn end_here(&self, frame: FrameRef) {
         self.stats().ended.add(1);
         frame.waiter.word.finish(false);
-        match frame.join.finish_unless_joined(Outcome::Value) {
-            Some(Finished::Recycle) => self.recycle(frame),
+        match frame.join.finish_unless_joined(FiberEnd::Value) {
+            Some(Finish::Recycle) => self.recycle(frame),
             Some(_) => {}
             None => self.end_on_scheduler(frame),
         }
@@ -115,7 +115,7 @@ impl Worker {
         unsafe extern "C" fn end(data: *mut ()) {
             // SAFETY: made below, and there until this returns.
             let End(worker, frame) = unsafe { &*data.cast::<End<'_>>() };
-            worker.publish_end(frame, Outcome::Value);
+            worker.publish_end(frame, FiberEnd::Value);
         }
         let successor = self.current.take();
         // SAFETY: on the stack of the current fiber; `end` neither unwinds nor suspends.

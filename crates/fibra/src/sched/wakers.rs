@@ -6,7 +6,7 @@ use std::task::Waker;
 use super::worker::Worker;
 use crate::fiber::frame::{Frame, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
-use crate::fiber::outcome::Outcome;
+use crate::fiber::outcome::FiberEnd;
 use crate::prim::atomic::Ordering;
 use crate::wait::waker::call_all;
 
@@ -16,7 +16,7 @@ unsafe fn call(frame: &Frame) -> RunResult {
     // SAFETY: `Worker::call_wakers` put them there, and this is the one run of this fiber.
     call_all(unsafe { frame.take::<Vec<Waker>>() });
     drop_locals(frame);
-    RunResult::Ended(Outcome::Value)
+    RunResult::Ended(FiberEnd::Value)
 }
 
 unsafe fn call_anyway(frame: &Frame) {

@@ -33,7 +33,7 @@ use super::timing::Due;
 use crate::driver::{Driver, Registrar};
 use crate::fiber::context::{self, Context};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, RunResult, flag};
-use crate::fiber::outcome::Outcome;
+use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab::FrameCache;
 use crate::fiber::stack::{StackCache, StackSize};
 use crate::fiber::trim;
@@ -56,7 +56,7 @@ pub(crate) mod signal {
     /// It ended; the outcome is added.
     pub(crate) const ENDED: usize = 16;
     /// It returned.
-    pub(crate) const RETURNED: usize = ENDED + crate::fiber::outcome::Outcome::Value as usize;
+    pub(crate) const RETURNED: usize = ENDED + crate::fiber::outcome::FiberEnd::Value as usize;
 }
 
 /// Cycles after which a busy worker looks at its timers (20 to 100 µs).
@@ -661,14 +661,14 @@ pub(super) unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         } else {
             // SAFETY: as above.
             unsafe { (thunk.discard)(frame) };
-            RunResult::Ended(Outcome::Cancelled)
+            RunResult::Ended(FiberEnd::Cancelled)
         };
         // It may have ended on another worker than it began on.
         #[cfg(feature = "unstable-migration")]
         {
             worker = current::worker().expect("a fiber runs on a worker");
         }
-        if result == RunResult::Ended(Outcome::Value) && worker.hand_stack_on(frame) {
+        if result == RunResult::Ended(FiberEnd::Value) && worker.hand_stack_on(frame) {
             continue;
         }
         let signal = match result {

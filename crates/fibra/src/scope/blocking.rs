@@ -6,14 +6,13 @@
 //! `spawn_blocking` starts a fiber that makes such a call. The function stays where its joiner can reach it ([`Unbegun`]) until a thread of
 //! the pool begins with it: a job of the pool that joins another one would otherwise wait for a thread which, in a full pool, is its own.
 
-use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::join::JoinHandle;
+use super::join::{Caught, JoinHandle};
 use super::spawn::{no_runtime, root_of, spawn_or_none_with};
 use crate::fiber::frame::{Errand, Extras};
 use crate::prim::atomic::{AtomicBool, Ordering};
@@ -190,9 +189,9 @@ where
 
     unsafe fn run_here(&self, result: *mut ()) -> bool {
         let Some(f) = self.begin() else { return false };
-        let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(f));
+        let outcome: Caught<T> = catch_unwind(AssertUnwindSafe(f));
         // SAFETY: the caller's promise; the fiber returns what `f` does.
-        unsafe { result.cast::<Outcome<T>>().write(outcome) };
+        unsafe { result.cast::<Caught<T>>().write(outcome) };
         true
     }
 }
@@ -233,15 +232,13 @@ impl<F> std::fmt::Debug for Unbegun<F> {
     }
 }
 
-type Outcome<T> = Result<T, Box<dyn Any + Send>>;
-
 #[repr(C)]
 struct BlockingJob<F, T> {
     job: Job,
     shared: Arc<Shared>,
     /// Until it is run; dropped with the job otherwise (revoked, or never submitted because the wait was refused).
     closure: UnsafeCell<Option<F>>,
-    result: UnsafeCell<Option<Outcome<T>>>,
+    result: UnsafeCell<Option<Caught<T>>>,
     /// Does the pool know of it? The fiber's own note.
     submitted: Cell<bool>,
     state: SpinLock<JobState>,

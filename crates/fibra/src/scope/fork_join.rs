@@ -23,7 +23,7 @@ use super::local;
 use super::spawn::{drop_quietly, end_of_user_code};
 use crate::fiber::frame::{Frame, FrameRef, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
-use crate::fiber::outcome::Outcome;
+use crate::fiber::outcome::FiberEnd;
 use crate::fiber::top::FiberTop;
 use crate::prim::atomic::Ordering;
 use crate::sched::cancel::end_shields_of;
@@ -298,7 +298,7 @@ fn wait_for(joiner: FrameRef, frame: FrameRef, is_shielded: bool, has_failed: bo
     std::mem::forget(no_way_out);
     // A half that was cancelled from elsewhere, with the scope of both, takes its joiner along: there is no value to go on with.
     if !is_told
-        && frame.join.result() == Some(Outcome::Cancelled)
+        && frame.join.result() == Some(FiberEnd::Cancelled)
         && let Some(reason) = CancelReason::of(frame)
     {
         cancel_fiber(joiner, reason.cause().code);
@@ -345,7 +345,7 @@ impl<B: FnOnce() -> RB, RB> Half<B, RB> {
         count_start();
         if frame.flags() & (flag::CANCEL | flag::HOLD_OFF) == flag::CANCEL {
             // The joiner runs it, if it has to be run.
-            return RunResult::Ended(Outcome::Value);
+            return RunResult::Ended(FiberEnd::Value);
         }
         // SAFETY: `offer` put it there; it waits until this fiber has ended, so the half is there, and RUNNING makes it ours till then.
         let half = unsafe { &*frame.take::<Offered>().half.cast::<Self>() };
@@ -354,9 +354,9 @@ impl<B: FnOnce() -> RB, RB> Half<B, RB> {
         let result = catch_unwind(AssertUnwindSafe(b));
         end_of_user_code(frame);
         let (end, outcome) = match result {
-            Ok(value) => (End::Returned(value), Outcome::Value),
-            Err(payload) if is_cancellation(&*payload) => (End::Unwound(payload), Outcome::Cancelled),
-            Err(payload) => (End::Unwound(payload), Outcome::Panicked),
+            Ok(value) => (End::Returned(value), FiberEnd::Value),
+            Err(payload) if is_cancellation(&*payload) => (End::Unwound(payload), FiberEnd::Cancelled),
+            Err(payload) => (End::Unwound(payload), FiberEnd::Panicked),
         };
         // SAFETY: the joiner reads it only after the end of this fiber.
         unsafe { *half.end.get() = ManuallyDrop::new(end) };

@@ -20,7 +20,7 @@ use super::blocking::{LOOK, is_pool_stuck, would_rather_wait};
 use super::spawn::Panic;
 use crate::fiber::frame::{Errand, Frame, FrameRef, flag};
 use crate::fiber::id::FiberId;
-use crate::fiber::outcome::{Detached, Outcome};
+use crate::fiber::outcome::{Detach, FiberEnd};
 use crate::fiber::slab;
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
@@ -58,8 +58,8 @@ pub struct JoinHandle<T> {
     _result: PhantomData<T>,
 }
 
-/// What came of a function that a joiner has called itself.
-pub(super) type ErrandResult<T> = Result<T, Box<dyn Any + Send>>;
+/// What came of a function that was called with its panics caught: by a thread of the blocking pool, or by a joiner itself.
+pub(super) type Caught<T> = Result<T, Box<dyn Any + Send>>;
 
 // SAFETY: the handle moves a `T` from the fiber to whoever joins it, and is otherwise a reference to atomics.
 unsafe impl<T: Send> Send for JoinHandle<T> {}
@@ -123,7 +123,7 @@ impl<T> JoinHandle<T> {
         match self.frame.join.result() {
             None if self.is_current() => return Ok(Err(self.error(Kind::SelfJoin))),
             None if !self.wait_for::<true>(WaitReason::Join, Some(deadline), site) => return Err(self),
-            Some(Outcome::Cancelled | Outcome::NotStarted) => visit_scheduler(),
+            Some(FiberEnd::Cancelled | FiberEnd::NotStarted) => visit_scheduler(),
             _ => {}
         }
         Ok(self.take_result())
@@ -210,9 +210,9 @@ impl<T> JoinHandle<T> {
     }
 
     /// Does that here, if this is a thread that may.
-    pub(super) fn do_errand(&self) -> Option<ErrandResult<T>> {
+    pub(super) fn do_errand(&self) -> Option<Caught<T>> {
         let errand = self.errand().filter(|errand| errand.is_fit_here())?;
-        let mut result = MaybeUninit::<ErrandResult<T>>::uninit();
+        let mut result = MaybeUninit::<Caught<T>>::uninit();
         // SAFETY: fit; a place for just that, since `T` is what the fiber returns.
         let done = unsafe { errand.run_here(result.as_mut_ptr().cast()) };
         // SAFETY: written, it says.
@@ -223,7 +223,7 @@ impl<T> JoinHandle<T> {
     /// thread as long as there is hope for one.
     #[cold]
     #[inline(never)]
-    fn do_errand_or_wait(&self, site: &'static Location<'static>) -> Option<ErrandResult<T>> {
+    fn do_errand_or_wait(&self, site: &'static Location<'static>) -> Option<Caught<T>> {
         while self.errand()?.is_fit_here() && would_rather_wait() && !is_pool_stuck() {
             if self.wait_until(Some(Instant::after(LOOK)), site) {
                 return None;
@@ -234,7 +234,7 @@ impl<T> JoinHandle<T> {
 
     /// The end of a join whose fiber has nothing left to do: it ends by itself, and need not wait for a thread to tell it so.
     #[cold]
-    pub(super) fn conclude_errand(self, result: ErrandResult<T>) -> Result<T, JoinError> {
+    pub(super) fn conclude_errand(self, result: Caught<T>) -> Result<T, JoinError> {
         self.cancel();
         result.map_err(|payload| {
             if is_cancellation(&*payload) {
@@ -296,14 +296,14 @@ impl<T> JoinHandle<T> {
 
     /// Before a result is taken that was there already; see [`visit_scheduler`].
     pub(super) fn visit_if_refused(&self) {
-        if let Some(Outcome::Cancelled | Outcome::NotStarted) = self.frame.join.result() {
+        if let Some(FiberEnd::Cancelled | FiberEnd::NotStarted) = self.frame.join.result() {
             visit_scheduler();
         }
     }
 
     /// Did it end with a panic?
     pub(super) fn has_panicked(&self) -> bool {
-        self.frame.join.result() == Some(Outcome::Panicked)
+        self.frame.join.result() == Some(FiberEnd::Panicked)
     }
 
     fn is_current(&self) -> bool {
@@ -330,12 +330,12 @@ impl<T> JoinHandle<T> {
         let result = match outcome {
             // SAFETY: DONE, so the fiber's side is through with the storage; `publish_value` put a `T` there and nobody has taken it:
             // only the owned handle does.
-            Outcome::Value => Ok(unsafe { frame.take::<T>() }),
+            FiberEnd::Value => Ok(unsafe { frame.take::<T>() }),
             // SAFETY: as above, `publish_panic`.
-            Outcome::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take::<Panic>() }.payload()))),
-            Outcome::Cancelled => Err(self.error(Kind::Cancelled(CancelReason::of(frame)))),
-            Outcome::NoStack => Err(self.error(Kind::NoStack)),
-            Outcome::NotStarted => {
+            FiberEnd::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take::<Panic>() }.payload()))),
+            FiberEnd::Cancelled => Err(self.error(Kind::Cancelled(CancelReason::of(frame)))),
+            FiberEnd::NoStack => Err(self.error(Kind::NoStack)),
+            FiberEnd::NotStarted => {
                 // SAFETY: as above; `refused_child` or `stackless` put it there.
                 unsafe { frame.take::<NotStarted>() }.take();
                 // One that was refused has a reason, one without a stack has none.
@@ -390,11 +390,11 @@ impl<T> Drop for JoinHandle<T> {
         let mut taken = false;
         loop {
             match self.frame.join.detach(taken) {
-                Detached::LeaveToFiber => return,
-                Detached::Recycle => return recycle(self.frame),
-                Detached::TakeResult(outcome) => {
+                Detach::LeaveToFiber => return,
+                Detach::Recycle => return recycle(self.frame),
+                Detach::TakeResult(outcome) => {
                     match outcome {
-                        Outcome::Value if Frame::must_be_taken::<T>() => {
+                        FiberEnd::Value if Frame::must_be_taken::<T>() => {
                             // SAFETY: READY: the value is in the frame and the handle's to drop; `detach` says so once.
                             let value = unsafe { self.frame.take::<T>() };
                             // The frame must not be lost if the value's destructor panics: that panic is the caller's, after we are done.
@@ -402,11 +402,11 @@ impl<T> Drop for JoinHandle<T> {
                             drop(value);
                             return;
                         }
-                        Outcome::Panicked => {
+                        FiberEnd::Panicked => {
                             // SAFETY: as above.
                             unsafe { self.frame.take::<Panic>() }.nobody_is_told();
                         }
-                        Outcome::NotStarted => {
+                        FiberEnd::NotStarted => {
                             // SAFETY: as above.
                             unsafe { self.frame.take::<NotStarted>() }.nobody_joins();
                         }
@@ -426,7 +426,7 @@ struct TakesNothing<'a, T>(&'a JoinHandle<T>);
 impl<T> Drop for TakesNothing<'_, T> {
     fn drop(&mut self) {
         let frame = self.0.frame;
-        if frame.join.result() == Some(Outcome::Panicked) && frame.has(flag::SCOPED) {
+        if frame.join.result() == Some(FiberEnd::Panicked) && frame.has(flag::SCOPED) {
             // SAFETY: DONE, `publish_panic` put it there; it is taken by the owned handle only, and that is borrowed here.
             unsafe {
                 frame.look_at::<Panic, _>(|panic| {
@@ -444,7 +444,7 @@ struct DetachOnDrop(FrameRef);
 
 impl Drop for DetachOnDrop {
     fn drop(&mut self) {
-        if self.0.join.detach(true) == Detached::Recycle {
+        if self.0.join.detach(true) == Detach::Recycle {
             recycle(self.0);
         }
     }

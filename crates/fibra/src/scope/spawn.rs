@@ -14,7 +14,7 @@ use super::join::JoinHandle;
 use super::local;
 use crate::fiber::frame::{Extras, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
-use crate::fiber::outcome::Outcome;
+use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::discard_payload;
@@ -515,7 +515,7 @@ fn never_started<T>(
     let started = frame.waiter.word.start(ticket);
     debug_assert!(started);
     frame.waiter.word.finish(true);
-    let outcome = if lost.is_some() { Outcome::NotStarted } else { Outcome::Cancelled };
+    let outcome = if lost.is_some() { FiberEnd::NotStarted } else { FiberEnd::Cancelled };
     if let Some(lost) = lost {
         // SAFETY: the frame is ours, and its storage empty.
         unsafe { frame.put(lost) };
@@ -569,7 +569,7 @@ impl<F: FnOnce() -> Option<T>, T> ClosureOrNone<F, T> {
         match result {
             // SAFETY: the closure is gone from the storage, which is this fiber's.
             Ok(Some(value)) => unsafe { publish_value(frame, value) },
-            Ok(None) => RunResult::Ended(Outcome::Cancelled),
+            Ok(None) => RunResult::Ended(FiberEnd::Cancelled),
             // SAFETY: as above.
             Err(payload) => unsafe { publish_panic(frame, payload) },
         }
@@ -612,13 +612,13 @@ pub(crate) fn drop_quietly<V>(value: V) {
 pub(crate) unsafe fn publish_value<T>(frame: &Frame, value: T) -> RunResult {
     // SAFETY: the caller's promise.
     unsafe { frame.put(value) };
-    if Frame::must_be_taken::<T>() && !frame.join.publish_result(Outcome::Value) {
+    if Frame::must_be_taken::<T>() && !frame.join.publish_result(FiberEnd::Value) {
         // SAFETY: just put there, and the handle is gone.
         drop_quietly(unsafe { frame.take::<T>() });
         // Its destructor may have used fiber-locals once more.
         end_of_user_code(frame);
     }
-    RunResult::Ended(Outcome::Value)
+    RunResult::Ended(FiberEnd::Value)
 }
 
 /// # Safety
@@ -627,7 +627,7 @@ pub(crate) unsafe fn publish_value<T>(frame: &Frame, value: T) -> RunResult {
 #[inline(never)]
 pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any + Send>) -> RunResult {
     if is_cancellation(&*payload) {
-        return RunResult::Ended(Outcome::Cancelled);
+        return RunResult::Ended(FiberEnd::Cancelled);
     }
     // SAFETY: frames live for ever, and this is the running fiber's.
     let shared = unsafe { Shared::of(&*ptr::from_ref(frame)) };
@@ -639,13 +639,13 @@ pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any
     };
     // SAFETY: the caller's promise.
     unsafe { frame.put(panic) };
-    if !frame.join.publish_result(Outcome::Panicked) {
+    if !frame.join.publish_result(FiberEnd::Panicked) {
         // SAFETY: just put there, and the handle is gone.
         unsafe { frame.take::<Panic>() }.nobody_is_told();
         // As in `publish_value`.
         end_of_user_code(frame);
     }
-    RunResult::Ended(Outcome::Panicked)
+    RunResult::Ended(FiberEnd::Panicked)
 }
 
 /// What a fiber leaves in its frame if it panics.

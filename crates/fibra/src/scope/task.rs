@@ -261,7 +261,7 @@ impl<F: Future> TaskThunk<F> {
                     Ended::Cancelled => {
                         drop_quietly(task);
                         end_of_user_code(frame);
-                        return RunResult::Ended(crate::fiber::outcome::Outcome::Cancelled);
+                        return RunResult::Ended(crate::fiber::outcome::FiberEnd::Cancelled);
                     }
                     Ended::NotParked | Ended::Overtaken(_) => let_others_run(frame),
                     Ended::Completed(_) | Ended::TimedOut => {}
@@ -273,7 +273,7 @@ impl<F: Future> TaskThunk<F> {
                 if frame.has(flag::ANY_CANCEL) {
                     drop_quietly(task);
                     end_of_user_code(frame);
-                    return RunResult::Ended(crate::fiber::outcome::Outcome::Cancelled);
+                    return RunResult::Ended(crate::fiber::outcome::FiberEnd::Cancelled);
                 }
                 let_others_run(frame);
                 continue;

@@ -64,22 +64,22 @@ impl World {
     /// The fiber's end: `publish_value`, then `Worker::finish`.
     fn end(&self, has_destructor: bool) {
         self.set_result(7);
-        if has_destructor && !self.join.publish_result(Outcome::Value) {
+        if has_destructor && !self.join.publish_result(FiberEnd::Value) {
             self.drop_result();
         }
-        let finished = match self.join.finish_unless_joined(Outcome::Value) {
+        let finished = match self.join.finish_unless_joined(FiberEnd::Value) {
             Some(finished) => finished,
-            None => self.join.finish(Outcome::Value),
+            None => self.join.finish(FiberEnd::Value),
         };
         match finished {
-            Finished::LeaveToHandle => {}
-            Finished::Recycle => self.recycle(),
-            Finished::WakeJoiners => {
+            Finish::LeaveToHandle => {}
+            Finish::Recycle => self.recycle(),
+            Finish::WakeJoiners => {
                 while self.set_joiner(false) {
                     *self.woken.lock() = true;
                     self.bell.notify_one();
                 }
-                self.join.unlock_finished(Outcome::Value);
+                self.join.unlock_finished(FiberEnd::Value);
             }
         }
     }
@@ -126,7 +126,7 @@ impl World {
             self.drop_result();
             return self.recycle();
         }
-        assert_eq!(self.join.result(), Some(Outcome::Value));
+        assert_eq!(self.join.result(), Some(FiberEnd::Value));
         self.drop_result();
         self.join.wait_until_unlocked();
         self.recycle();
@@ -137,9 +137,9 @@ impl World {
         let mut taken = false;
         loop {
             match self.join.detach(taken) {
-                Detached::LeaveToFiber => return,
-                Detached::Recycle => return self.recycle(),
-                Detached::TakeResult(_) => {
+                Detach::LeaveToFiber => return,
+                Detach::Recycle => return self.recycle(),
+                Detach::TakeResult(_) => {
                     if has_destructor {
                         self.drop_result();
                     }
