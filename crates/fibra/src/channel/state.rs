@@ -28,7 +28,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use super::reason::CloseReason;
+use super::reason::{CloseReason, Side};
 use super::ring::Ring;
 use super::spot::Spot;
 use super::timed::Timed;
@@ -325,9 +325,14 @@ impl<T> State<T> {
 
     #[cold]
     unsafe fn take_nothing(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Try {
-        if let Some(value) = self.timed.as_mut().and_then(|timed| timed.take_due()) {
+        if let Some(timed) = self.timed.as_mut()
+            && let Some(value) = timed.take_due()
+        {
             // SAFETY: the contract of `take`.
             unsafe { slot.write(value) };
+            if timed.is_spent() {
+                self.close(Side::Senders, &CloseReason::Dropped, false);
+            }
             return (Outcome::Done, None);
         }
         (if self.is_exhausted_for(me) { Outcome::Closed } else { Outcome::Pending }, None)

@@ -44,6 +44,11 @@ impl<T> Timed<T> {
         self.next != u64::MAX && self.next <= clock::now()
     }
 
+    /// Is there nothing to come any more? After the value of an [`after`] was taken. (One that is never due has yet to come.)
+    pub(super) fn is_spent(&self) -> bool {
+        self.next == u64::MAX && self.period == 0
+    }
+
     /// The value, if its time has come. Ticks that nobody took are not made up for: the next one is a whole period away from the last
     /// that was due.
     pub(super) fn take_due(&mut self) -> Option<T> {
@@ -163,7 +168,8 @@ fn timed(next: Instant, period: Duration) -> Receiver<Instant> {
     Receiver::only(Chan::timed(Timed { next: next.as_nanos(), period, make: |due| due }))
 }
 
-/// A receiver that yields one value, the moment it was due, after `duration`; nothing before and nothing after.
+/// A receiver that yields one value, the moment it was due, after `duration`. Then it is closed: whoever takes the value ends the channel,
+/// for all clones of the receiver. (An arm of a loop that is to fire once only needs a guard: receiving the end is always ready.)
 ///
 /// ```
 /// use fibra::channel::{after, bounded};
@@ -175,6 +181,7 @@ fn timed(next: Instant, period: Duration) -> Receiver<Instant> {
 ///     recv(rx) -> _ => unreachable!("nobody sends"),
 ///     recv(timeout) -> due => assert!(due.is_ok()),
 /// }
+/// assert!(timeout.recv().is_err()); // there was only one
 /// ```
 #[must_use]
 pub fn after(duration: Duration) -> Receiver<Instant> {

@@ -226,12 +226,11 @@ pub(super) unsafe fn recv<T>(
             // (If it is due at the very deadline, it is there in time.)
             Outcome::TimedOut if due.is_some() && until == due => {
                 // SAFETY: nobody else knows the slot: the wait is over.
-                if unsafe { chan.try_take(slot) } == Outcome::Done {
-                    return Outcome::Done;
-                }
-                // Somebody else took it.
-                if deadline == due {
-                    return Outcome::TimedOut;
+                match unsafe { chan.try_take(slot) } {
+                    // Somebody else took it: a tick, and there will be others.
+                    Outcome::Pending if deadline == due => return Outcome::TimedOut,
+                    Outcome::Pending => {}
+                    ended => return ended,
                 }
             }
             ended => {

@@ -12,8 +12,9 @@ use std::time::Duration;
 use crate::support::{eventually, watchdog};
 use crate::tools::turns;
 use fibra::channel::{
-    Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError, after, bounded, rendezvous, tick, unbounded,
+    Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError, after, at, bounded, rendezvous, tick, unbounded,
 };
+use fibra::time::Instant;
 use fibra::{Runtime, select};
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -219,10 +220,8 @@ fn time_feeds_receivers() {
         let mut end = None;
         while end.is_none() || beats < 3 {
             select! {
-                recv(once) -> due => {
-                    assert!(end.is_none(), "once");
-                    end = due.ok();
-                }
+                // It is closed once it has fired, so it is to be looked at no more.
+                recv(once) -> due, if end.is_none() => end = Some(due.unwrap()),
                 recv(beat) -> due => {
                     let due = due.unwrap();
                     assert!(last.is_none_or(|last| due - last >= SHORT));
@@ -231,9 +230,43 @@ fn time_feeds_receivers() {
                 }
             }
         }
-        assert_eq!(once.try_recv(), Err(TryRecvError::Empty));
-        assert_eq!(once.recv_timeout(SHORT), Err(RecvTimeoutError::Timeout), "nothing comes after it");
     });
+}
+
+// S0-92: who has taken the value of `after` has ended it: for every form of receiving, for select, and for those who wait on a clone.
+#[test]
+fn after_is_closed_once_it_was_taken() {
+    let _watchdog = watchdog(60);
+    let take_the_only_one = || {
+        let once = after(SHORT);
+        assert_eq!(once.try_recv(), Err(TryRecvError::Empty), "not yet");
+        let waiting: Vec<_> = (0..4)
+            .map(|number| {
+                let once = once.clone();
+                fibra::spawn(move || match number {
+                    0 => once.recv().is_ok(),
+                    1 => once.recv_timeout(LONG).is_ok(),
+                    2 => fibra::block_on(once.recv_async()).is_ok(),
+                    _ => select! { recv(once) -> due => due.is_ok() },
+                })
+            })
+            .collect();
+        // All of them end, and one of them with the value.
+        let lucky = waiting.into_iter().filter_map(|fiber| fiber.join().unwrap().then_some(())).count();
+        assert_eq!(lucky, 1);
+        assert_eq!(once.try_recv(), Err(TryRecvError::Disconnected));
+        assert_eq!(once.recv_timeout(SHORT), Err(RecvTimeoutError::Disconnected));
+        assert_eq!(select! { recv(once) -> due => due }, Err(RecvError));
+        assert_eq!(once.iter().count(), 0);
+        assert!(once.is_closed() && once.closed().is_orderly());
+    };
+    fibra::run(take_the_only_one);
+    Runtime::current_thread().unwrap().run(take_the_only_one);
+    // One that is due and was not taken is there, and one that is never due does not end.
+    let due = at(Instant::now());
+    assert!(!due.is_closed() && due.recv().is_ok() && due.recv().is_err());
+    let never_due = after(Duration::MAX);
+    assert_eq!(never_due.recv_timeout(SHORT), Err(RecvTimeoutError::Timeout));
 }
 
 // S0-95: dropped, they leave nothing behind: no fiber, also none that was to call a future, and no timer that holds up the end.

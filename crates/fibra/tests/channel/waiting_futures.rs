@@ -205,7 +205,7 @@ fn a_timed_future_that_changes_hands_is_called() {
     }
 }
 
-/// Several who wait for one moment: one gets it, the others go on waiting; a ticker serves them all in turn.
+/// Several who wait for one moment: one gets it, for the others it is at its end; a ticker serves them all in turn.
 #[test]
 fn timed_receivers_with_clones() {
     let _watchdog = watchdog(30);

@@ -3,9 +3,11 @@
 //!
 //! A test names a line in a comment: its id, a list of ids, or a range with two dots between the first and the last. Only
 //! comments in test code count (files below `tests/`, `mod tests`, `mod model`, `#[cfg(test)]`), and not those of this file.
+//!
+//! `cargo test -p fibra --test house spec_table -- --nocapture` prints how many lines of each section are shown, excepted and not due.
 #![cfg(not(any(fibra_asan, fibra_tsan)))] // Reads files: once is enough.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::source::{self, Source};
 
@@ -119,14 +121,70 @@ fn named_in_tests(sources: &[Source]) -> BTreeMap<Id, String> {
     named
 }
 
+/// The lines of which `docs/spec-exceptions.md` says that their promise differs from that of the older design: the ids at the beginning of
+/// the points of its list.
+fn changed(text: &str) -> Vec<Id> {
+    let points = text.lines().filter_map(|line| line.strip_prefix("* "));
+    points.flat_map(|point| ids_in(point.split(": ").next().unwrap_or_default())).collect()
+}
+
+/// Where a line stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// A test names it.
+    Shown,
+    /// It is in the table of exceptions.
+    Excepted,
+    /// Its section is not finished, and no test names it.
+    NotDue,
+    /// None of these: `disagreements` says so.
+    Open,
+}
+
+fn standing(id: &Id, section: &str, excused: &[Id], named: &BTreeMap<Id, String>) -> Standing {
+    let finished = || {
+        let single = FINISHED_LINES.iter().flat_map(|range| ids_in(range)).any(|line| line == *id);
+        single || FINISHED_SECTIONS.contains(&section)
+    };
+    if named.contains_key(id) {
+        Standing::Shown
+    } else if excused.contains(id) {
+        Standing::Excepted
+    } else if finished() {
+        Standing::Open
+    } else {
+        Standing::NotDue
+    }
+}
+
+/// Lines per section and standing, the sections in the order of the specification.
+fn table(spec: &BTreeMap<Id, String>, excused: &[Id], named: &BTreeMap<Id, String>) -> String {
+    let mut rows: Vec<(&str, [usize; 4])> = Vec::new();
+    for (id, section) in spec {
+        if rows.last().is_none_or(|(last, _)| last != section) {
+            rows.push((section, [0; 4]));
+        }
+        let (_, counts) = rows.last_mut().expect("just pushed");
+        counts[standing(id, section, excused, named) as usize] += 1;
+    }
+    let total = rows.iter().fold([0; 4], |sum: [usize; 4], (_, row)| std::array::from_fn(|i| sum[i] + row[i]));
+    rows.push(("all", total));
+    let mut text =
+        format!("{:<8}{:>7}{:>7}{:>10}{:>9}{:>6}\n", "section", "lines", "shown", "excepted", "not due", "open");
+    for (section, counts) in rows {
+        let [shown, excepted, not_due, open] = counts;
+        let lines: usize = counts.iter().sum();
+        text += &format!("{section:<8}{lines:>7}{shown:>7}{excepted:>10}{not_due:>9}{open:>6}\n");
+    }
+    text
+}
+
 /// Everything that does not fit together, in words.
 fn disagreements(spec: &BTreeMap<Id, String>, excused: &[Id], named: &BTreeMap<Id, String>) -> Vec<String> {
     let mut found = Vec::new();
-    let single: BTreeSet<Id> = FINISHED_LINES.iter().flat_map(|range| ids_in(range)).collect();
     let mut open: Vec<(&str, Vec<&str>)> = Vec::new();
     for (id, section) in spec {
-        let finished = FINISHED_SECTIONS.contains(&section.as_str()) || single.contains(id);
-        if !finished || named.contains_key(id) || excused.contains(id) {
+        if standing(id, section, excused, named) != Standing::Open {
             continue;
         }
         match open.last_mut() {
@@ -169,8 +227,28 @@ fn every_finished_line_is_tested_or_excused() {
         assert!(spec.values().any(|other| other == section), "no section {section} in docs/spec.md");
     }
     let named = named_in_tests(&source::all_sources());
-    let found = disagreements(&spec, &exceptions(&read("docs/spec-exceptions.md")), &named);
+    let explained = read("docs/spec-exceptions.md");
+    let found = disagreements(&spec, &exceptions(&explained), &named);
     assert!(found.is_empty(), "{}\n", found.join("\n"));
+    let changed = changed(&explained);
+    assert!(!changed.is_empty(), "docs/spec-exceptions.md lists the promises that were changed");
+    for id in changed {
+        assert!(spec.contains_key(&id), "docs/spec-exceptions.md: {} is not in docs/spec.md", id.text);
+    }
+}
+
+/// Prints the table (with `--nocapture`), and checks that it has every line once.
+#[test]
+fn spec_table() {
+    let spec = specification(&read("docs/spec.md"));
+    let named = named_in_tests(&source::all_sources());
+    let table = table(&spec, &exceptions(&read("docs/spec-exceptions.md")), &named);
+    println!("\n{table}");
+    let last: Vec<usize> =
+        table.lines().last().unwrap().split_whitespace().skip(1).map(|n| n.parse().unwrap()).collect();
+    assert_eq!(last[0], spec.len());
+    assert_eq!(last[1..].iter().sum::<usize>(), spec.len());
+    assert_eq!(last[4], 0, "open lines: every_finished_line_is_tested_or_excused names them");
 }
 
 #[test]
@@ -211,6 +289,13 @@ fn disagreements_are_found() {
     assert!(check("| S0-02 | a reason | later |", &["S0-01", "S0-02"]).contains("is tested at t.rs:1"));
     assert!(check("", &["S0-01", "S0-02", "S0-77"]).contains("names S0-77"));
     assert!(check("| S0-66 | a reason | later |", &["S0-01", "S0-02"]).contains("S0-66 is not in"));
+    let table = table(&spec, &exceptions("| S0-02 | a reason | later |"), &[place("S0-01")].into());
+    let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
+    assert_eq!(
+        rows,
+        [["S0.1", "2", "1", "1", "0", "0"], ["S2.1", "1", "0", "0", "1", "0"], ["all", "3", "1", "1", "1", "0"]]
+    );
+    assert_eq!(changed("* S0-01, S0-02: less, see S0-03\n- S0-04: no\n"), [Id::of("S0", 1), Id::of("S0", 2)]);
 }
 
 #[test]
