@@ -20,7 +20,7 @@ use super::mesh::{Mesh, discard};
 use super::node::{ABANDONED, CANCELLED, MachineRef, NodeRef, UNREACHABLE};
 use super::op::{Cancel, Done, Op};
 use super::pool::OpPool;
-use super::port::{Chain, Message};
+use super::port::{Message, Messages};
 use crate::prim::sync::Arc;
 
 /// The thread number of a source that is no loop. No mesh has it.
@@ -130,7 +130,7 @@ impl Mailbox {
     fn open(&self, id: u64) -> Option<Done> {
         let mut found = None;
         // SAFETY: what is in the mail was given up for it, and is taken out once.
-        for message in unsafe { Chain::new(self.0.mail.take_all()) } {
+        for message in unsafe { Messages::new(self.0.mail.take_all()) } {
             if let Message::Completion(mut done) = message {
                 done.owned.arrive();
                 if done.id().0 == id {
@@ -179,7 +179,7 @@ impl<D: Send + 'static> Call<D> {
         request.owned.submit(mailbox.0.clone());
         let link = Message::from(request).into_link();
         // SAFETY: the request was given up for its link.
-        if unsafe { target.send(link, link) }.is_err() {
+        if unsafe { target.send(link) }.is_err() {
             // SAFETY: the link was not taken: it is ours as before.
             let message = unsafe { Message::from_link(link) };
             // Answered and dropped, it goes home: that is here.
@@ -246,7 +246,7 @@ impl<D> Drop for Call<D> {
             node.set_cancel_to(*to);
             let link = Message::from(Cancel { node }).into_link();
             // SAFETY: the cancellation was given up for its link.
-            if unsafe { target.send(link, link) }.is_err() {
+            if unsafe { target.send(link) }.is_err() {
                 // SAFETY: the link was not taken. Dropped, it is acknowledged.
                 drop(unsafe { Message::from_link(link) });
             }
@@ -323,7 +323,7 @@ pub(crate) fn attach(mesh: &Mesh, index: usize, build: Build) -> MachineRef {
     let link = Message::from(request).into_link();
     let post = mesh.post(to.thread).expect("numbered a moment ago");
     // SAFETY: the request was given up for its link.
-    if unsafe { post.send(link, link) }.is_err() {
+    if unsafe { post.send(link) }.is_err() {
         // SAFETY: the link was not taken.
         super::routing::unreachable_now(unsafe { Message::from_link(link) });
     }

@@ -1,98 +1,49 @@
 //! The mail of one event loop: where other threads put operations for it. Many senders, one owner, intrusive, lock-free.
 //!
 //! Above: `node` (an operation that is dropped goes home by mail), `event_loop` (takes everything out once per round, and sleeps only
-//! when
-//! there is nothing). Below: `prim`, and `driver` for the kick.
+//! when there is nothing). Below: `prim`, and `driver` for the kick.
 //!
-//! A stack of links that the owner takes whole with one swap and turns round, so that what one sender put in stays in order. A sender
-//! puts a
-//! whole chain in with one compare-exchange: that is how an outbox is emptied.
+//! A queue of many producers and one owner (`prim::mpsc`, which says why nothing is lost and nothing waits), and whether the owner sleeps.
 //!
 //! Invariants:
 //! * a link in the mail belongs to the mail: its sender does not touch it again;
-//! * only the sender that found the mail empty may have to wake the owner: whatever is put in behind it leaves together with it;
-//! * once closed, the mail takes nothing any more: a sender is told so and still has its chain, which ends with `oldest` as before.
+//! * once closed, the mail takes nothing any more: a sender is told so and still has what it sent.
 
 use std::fmt;
 #[cfg(not(any(loom, shuttle)))]
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
+use std::ptr::NonNull;
 
 use super::node::Link;
 use crate::prim::CacheLine;
-use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
-
-/// The end of the mail: what `head` is when nothing can be put in any more. No link has an odd address.
-fn closed() -> *mut Link {
-    ptr::without_provenance_mut(1)
-}
-
-/// The owner is gone; the chain is still the sender's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Closed;
+use crate::prim::mpsc::{Batch, Chain, Closed, Mpsc};
 
 pub(super) struct Mail {
-    /// The newest link, null, or [`closed`].
-    head: CacheLine<AtomicPtr<Link>>,
+    links: CacheLine<Mpsc<Link>>,
     /// The owner is asleep, or about to be.
     asleep: AtomicBool,
 }
 
 impl Mail {
     pub(super) fn new() -> Self {
-        Self { head: CacheLine(AtomicPtr::new(ptr::null_mut())), asleep: AtomicBool::new(false) }
+        Self { links: CacheLine(Mpsc::new()), asleep: AtomicBool::new(false) }
     }
 
-    /// Puts a chain in: `newest` leads by its links to `oldest`. True: the owner sleeps and must be kicked, by this sender.
-    ///
-    /// # Safety
-    /// The links are in no list, and valid until the owner has taken them out. On success the caller does not touch them again.
-    pub(super) unsafe fn put(&self, newest: *mut Link, oldest: *mut Link) -> Result<bool, Closed> {
-        // Relaxed: only a first guess for the compare-exchange.
-        let mut head = self.head.load(Ordering::Relaxed);
-        loop {
-            if head == closed() {
-                if !seeded_bug("mail_closed_mid_chain") {
-                    // A try that failed has hung the chain before somebody else's: it ends where it ended.
-                    // SAFETY: the chain is still ours, as the caller promises.
-                    unsafe { &*oldest }.set_next(ptr::null_mut());
-                }
-                return Err(Closed);
-            }
-            // SAFETY: the chain is still ours, as the caller promises.
-            unsafe { &*oldest }.set_next(head);
-            // Its release half pairs with the acquire in `take_all` and `close`. SeqCst: the first half of the handshake with
-            // `may_sleep`. Relaxed on failure: a new guess.
-            match self.head.compare_exchange_weak(head, newest, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return Ok(head.is_null() && self.wake()),
-                Err(now) => head = now,
-            }
-        }
+    /// Takes everything out, oldest first. Only the owner calls this.
+    pub(super) fn take_all(&self) -> Batch<Link> {
+        self.links.take_all()
     }
 
-    /// Takes everything out, oldest first, as a chain that ends with null. Only the owner calls this.
-    pub(super) fn take_all(&self) -> *mut Link {
-        // Relaxed: a hint; whoever sleeps on "empty" has asked `may_sleep`.
-        let head = self.head.load(Ordering::Relaxed);
-        if head.is_null() || head == closed() {
-            return ptr::null_mut();
-        }
-        // Acquire: pairs with the release of every `put` since the last time.
-        reverse(self.head.swap(ptr::null_mut(), Ordering::Acquire))
-    }
-
-    /// Lets nothing in any more, and takes out what is there, as [`Mail::take_all`] does.
-    pub(super) fn close(&self) -> *mut Link {
-        // AcqRel: acquire pairs with every `put`; release is for those who find it closed.
-        let head = self.head.swap(closed(), Ordering::AcqRel);
-        if head == closed() { ptr::null_mut() } else { reverse(head) }
+    /// Lets nothing in any more, and takes out what is there, oldest first. Only the owner calls this.
+    pub(super) fn close(&self) -> Batch<Link> {
+        self.links.close()
     }
 
     /// A look for the hot path; may miss what is just being put in.
     pub(super) fn is_empty(&self) -> bool {
-        // Relaxed: a hint.
-        self.head.load(Ordering::Relaxed).is_null()
+        self.links.is_empty()
     }
 
     /// The owner says that it is about to sleep. True: there is nothing, and whoever puts something in now will kick.
@@ -101,12 +52,11 @@ impl Mail {
             // SeqCst: first half of the handshake; the senders' compare-exchange is theirs.
             self.asleep.swap(true, Ordering::SeqCst);
         }
-        // SeqCst: second half. A read-modify-write that changes nothing, because loom reads a plain SeqCst load as an acquire load.
-        let empty = self.head.compare_exchange(ptr::null_mut(), ptr::null_mut(), Ordering::SeqCst, Ordering::SeqCst);
+        let empty = self.links.is_empty_handshake();
         if seeded_bug("mail_sleeps_blindly") {
             self.asleep.swap(true, Ordering::SeqCst);
         }
-        empty.is_ok()
+        empty
     }
 
     /// The owner's sleep: `rest` is told whether it may block, and comes back when it was kicked, or for a reason of its own.
@@ -127,20 +77,6 @@ impl Mail {
         // SeqCst: second half of the handshake with `may_sleep`.
         self.asleep.swap(false, Ordering::SeqCst)
     }
-}
-
-/// Turns round a chain that is the caller's alone.
-pub(super) fn reverse(newest: *mut Link) -> *mut Link {
-    let (mut done, mut link) = (ptr::null_mut(), newest);
-    while !link.is_null() {
-        // SAFETY: the link was in the mail or an outbox, so it is valid by the promise made at `put`; it is the caller's alone now.
-        let here = unsafe { &*link };
-        let next = here.next();
-        here.set_next(done);
-        done = link;
-        link = next;
-    }
-    done
 }
 
 impl fmt::Debug for Mail {
@@ -197,16 +133,29 @@ impl Post {
         }
     }
 
-    /// Puts a chain in and wakes the loop if need be.
+    /// Puts a link in and wakes the loop if need be.
     ///
     /// # Safety
-    /// As for [`Mail::put`].
-    pub(super) unsafe fn send(&self, newest: *mut Link, oldest: *mut Link) -> Result<(), Closed> {
+    /// The link is in no list, and valid until the owner has taken it out. On success the caller does not touch it again.
+    pub(super) unsafe fn send(&self, link: NonNull<Link>) -> Result<(), Closed> {
         // SAFETY: the caller's promise.
-        if unsafe { self.mail.put(newest, oldest) }? {
+        unsafe { self.mail.links.push(link) }.map(|was_empty| self.sent(was_empty))
+    }
+
+    /// Puts a chain in, which is not empty, and wakes the loop if need be.
+    ///
+    /// # Safety
+    /// As for [`Post::send`], for each link of the chain.
+    pub(super) unsafe fn send_chain(&self, chain: &mut Chain<Link>) -> Result<(), Closed> {
+        // SAFETY: the caller's promise.
+        unsafe { self.mail.links.push_chain(chain) }.map(|was_empty| self.sent(was_empty))
+    }
+
+    /// Whatever was put in behind something else leaves together with it: only who found the mail empty may have to kick.
+    fn sent(&self, was_empty: bool) {
+        if was_empty && self.mail.wake() {
             self.kick();
         }
-        Ok(())
     }
 
     /// One more handle by which something can happen from outside.
@@ -301,17 +250,17 @@ mod tests {
         request.owned.submit(post.clone());
         let link = Message::from(request).into_link();
         // SAFETY: the request was given up for its link.
-        assert!(unsafe { post.send(link, link) }.is_ok());
+        assert!(unsafe { post.send(link) }.is_ok());
     }
 
     /// The numbers in a chain; after the first, one more is sent.
-    fn numbers(mut link: *mut Link, mut meanwhile: impl FnMut()) -> Vec<u32> {
+    fn numbers(links: Batch<Link>, mut meanwhile: impl FnMut()) -> Vec<u32> {
         let mut numbers = Vec::new();
-        while !link.is_null() {
+        for link in links {
             // SAFETY: taken out of the mail, once.
-            let (next, message) = unsafe { ((*link).next(), Message::from_link(link)) };
-            link = next;
-            let Message::Submission(mut request) = message else { panic!("the kind travels with it") };
+            let Message::Submission(mut request) = (unsafe { Message::from_link(link) }) else {
+                panic!("the kind travels with it")
+            };
             numbers.push(*request.data::<u32>().unwrap());
             request.owned.answer(0);
             request.owned.arrive();

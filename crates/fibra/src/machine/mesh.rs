@@ -11,7 +11,7 @@
 use std::fmt;
 
 use super::mail::Post;
-use super::port::Chain;
+use super::port::Messages;
 use super::routing::unreachable_now;
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::sync::Arc;
@@ -143,5 +143,5 @@ impl fmt::Debug for Stopper {
 /// Closes the mail of a loop. What is in it ends or goes home.
 pub(super) fn discard(post: &Post) {
     // SAFETY: what is in the mail was given up for it, and is taken out once.
-    unsafe { Chain::new(post.mail.close()) }.for_each(unreachable_now);
+    unsafe { Messages::new(post.mail.close()) }.for_each(unreachable_now);
 }

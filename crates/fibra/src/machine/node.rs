@@ -35,6 +35,7 @@ use crate::prim::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::discard_payload;
+use crate::prim::linked::Linked;
 use crate::prim::sync::Arc;
 
 /// The result of an operation that was cancelled.
@@ -96,6 +97,17 @@ pub(super) enum LinkKind {
     Note,
 }
 
+impl LinkKind {
+    /// Where in a node that link is.
+    fn offset(self) -> usize {
+        match self {
+            Self::Main => offset_of!(Node, main),
+            Self::Cancel => offset_of!(Node, cancel),
+            Self::Note => offset_of!(Node, note),
+        }
+    }
+}
+
 /// A place in a list. Only who holds the node in that role touches it.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -108,30 +120,23 @@ impl Link {
         Self { next: AtomicPtr::new(ptr::null_mut()), kind }
     }
 
-    pub(super) fn next(&self) -> *mut Link {
-        // Relaxed: the list's holder alone touches it; lists change hands through the mail, which orders.
-        self.next.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_next(&self, next: *mut Link) {
-        // Relaxed: as above.
-        self.next.store(next, Ordering::Relaxed);
-    }
-
     /// The node that a link is part of, and in which role.
     ///
     /// # Safety
     /// The link is part of a living node.
-    pub(super) unsafe fn node(link: *mut Link) -> (NonNull<Node>, LinkKind) {
+    pub(super) unsafe fn node(link: NonNull<Link>) -> (NonNull<Node>, LinkKind) {
         // SAFETY: it is alive.
-        let kind = unsafe { (*link).kind };
-        let offset = match kind {
-            LinkKind::Main => offset_of!(Node, main),
-            LinkKind::Cancel => offset_of!(Node, cancel),
-            LinkKind::Note => offset_of!(Node, note),
-        };
+        let kind = unsafe { link.as_ref() }.kind;
         // SAFETY: the link lies that far inside a node, and its pointer was made from the node's.
-        (unsafe { NonNull::new_unchecked(link.byte_sub(offset).cast()) }, kind)
+        (unsafe { link.byte_sub(kind.offset()).cast() }, kind)
+    }
+}
+
+// SAFETY: one cell, null in a new link; a role of a node is in one list at a time.
+unsafe impl Linked for Link {
+    #[inline(always)]
+    fn link(&self) -> &AtomicPtr<Link> {
+        &self.next
     }
 }
 
@@ -203,16 +208,9 @@ impl Node {
     }
 
     /// The link of a node in one of its roles. The pointer may be used for the whole node.
-    pub(super) fn link(node: NonNull<Node>, kind: LinkKind) -> *mut Link {
-        let node = node.as_ptr();
-        // SAFETY: computes addresses inside the node, which is alive: nodes live as long as anybody has a pointer to one.
-        unsafe {
-            match kind {
-                LinkKind::Main => &raw mut (*node).main,
-                LinkKind::Cancel => &raw mut (*node).cancel,
-                LinkKind::Note => &raw mut (*node).note,
-            }
-        }
+    pub(super) fn link(node: NonNull<Node>, kind: LinkKind) -> NonNull<Link> {
+        // SAFETY: an address inside the node, which is alive: nodes live as long as anybody has a pointer to one.
+        unsafe { node.byte_add(kind.offset()).cast() }
     }
 
     fn flag(&self, flag: u32) -> bool {
@@ -405,7 +403,7 @@ impl Drop for Owned {
             let home = self.node().home.with(|home| unsafe { (*home).clone() });
             let link = Node::link(self.0, LinkKind::Main);
             // SAFETY: owned, so in no queue; on success it is the mail's.
-            if home.is_some_and(|home| unsafe { home.send(link, link) }.is_ok()) {
+            if home.is_some_and(|home| unsafe { home.send(link) }.is_ok()) {
                 return;
             }
         }
@@ -499,7 +497,7 @@ impl NodeRef {
         let link = Node::link(self.clone().into_raw(), LinkKind::Note);
         // SAFETY: `home` is not changed while there are references. The mark makes the link ours.
         let sent =
-            self.node().home.with(|home| unsafe { (*home).as_ref().is_some_and(|home| home.send(link, link).is_ok()) });
+            self.node().home.with(|home| unsafe { (*home).as_ref().is_some_and(|home| home.send(link).is_ok()) });
         if !sent {
             // SAFETY: the reference that was made for the link and did not go with it.
             drop(unsafe { Self::from_raw(self.0) });

@@ -11,11 +11,12 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use super::node::{Link, LinkKind, Node, Owned};
 use super::op::Op;
-use crate::prim::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicUsize, Ordering};
+use crate::prim::mpsc::{Batch, Chain, Mpsc};
 use crate::prim::sync::Arc;
 
 /// How many ids a pool takes at once from the process-wide supply. One of a single operation, as every call has, takes one: calls
@@ -58,7 +59,7 @@ pub(super) struct PoolMemory {
     /// Drops what is in the data of a node.
     empty: fn(&mut (dyn Any + Send)),
     /// Nodes that came back, newest first.
-    returned: AtomicPtr<Link>,
+    returned: Mpsc<Link>,
     free: AtomicUsize,
 }
 
@@ -78,17 +79,8 @@ impl PoolMemory {
         let link = Node::link(node, LinkKind::Main);
         // Relaxed: for people and for tests; the memory itself is ordered by `returned`.
         self.free.fetch_add(1, Ordering::Relaxed);
-        // Relaxed: a first guess.
-        let mut head = self.returned.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: the node is ours until the exchange succeeds.
-            unsafe { &*link }.set_next(head);
-            // Release: pairs with the acquire in `OpPool::take`. Relaxed on failure: a new guess.
-            match self.returned.compare_exchange_weak(head, link, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
+        // SAFETY: the caller's promise: the node is in no list, and its memory is the pool's. Nobody sleeps until one comes back.
+        let _ = unsafe { self.returned.push(link) };
     }
 }
 
@@ -113,7 +105,7 @@ impl fmt::Debug for PoolMemory {
 pub struct OpPool<D> {
     memory: Arc<PoolMemory>,
     /// Free nodes that only this pool knows.
-    private: *mut Link,
+    private: Batch<Link>,
     ids: Range<u64>,
     _data: std::marker::PhantomData<D>,
 }
@@ -135,18 +127,16 @@ impl<D: Send + 'static> OpPool<D> {
                 let taken = data.downcast_mut::<Option<D>>().and_then(Option::take);
                 drop(taken);
             },
-            returned: AtomicPtr::new(ptr::null_mut()),
+            returned: Mpsc::new(),
             free: AtomicUsize::new(capacity),
         };
         let memory = Arc::new(memory);
-        let mut private = ptr::null_mut();
+        let mut private = Chain::new();
         for node in memory.nodes.iter().rev() {
-            let link = Node::link(NonNull::from(node), LinkKind::Main);
             // SAFETY: a free node of a pool that nobody else knows yet.
-            unsafe { &*link }.set_next(private);
-            private = link;
+            unsafe { private.push(Node::link(NonNull::from(node), LinkKind::Main)) };
         }
-        Self { memory, private, ids: 0..0, _data: std::marker::PhantomData }
+        Self { memory, private: private.take_newest_first(), ids: 0..0, _data: std::marker::PhantomData }
     }
 
     /// Takes an operation out. It has an id of its own, and is a root of its own trace until [`Op::caused_by`] says otherwise.
@@ -154,17 +144,16 @@ impl<D: Send + 'static> OpPool<D> {
     /// # Errors
     /// All operations are in use: the data comes back.
     pub fn take(&mut self, opcode: u32, data: D) -> Result<Op<D>, Exhausted<D>> {
-        if self.private.is_null() {
-            // Acquire: pairs with the release in `give_back`. All at once, so that there is no ABA.
-            self.private = self.memory.returned.swap(ptr::null_mut(), Ordering::Acquire);
-        }
-        if self.private.is_null() {
-            return Err(Exhausted(data));
-        }
-        let link = self.private;
-        // SAFETY: in the private list, so a free node of this pool.
-        self.private = unsafe { &*link }.next();
-        // SAFETY: as above.
+        let link = match self.private.next() {
+            Some(link) => link,
+            None => {
+                // Any of those that came back will do; the newest is the warmest.
+                self.private = self.memory.returned.take_newest_first();
+                let Some(link) = self.private.next() else { return Err(Exhausted(data)) };
+                link
+            }
+        };
+        // SAFETY: out of the private list, so a free node of this pool.
         let (node, _) = unsafe { Link::node(link) };
         // Relaxed: see `give_back`.
         self.memory.free.fetch_sub(1, Ordering::Relaxed);

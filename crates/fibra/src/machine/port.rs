@@ -13,30 +13,32 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr;
+use std::ptr::NonNull;
 use std::rc::Rc;
 
 use super::machine::Child;
 use super::node::{Link, LinkKind, MachineRef, Node, NodeRef, Owned, State};
 use super::op::{Cancel, Done, Notice, Op, OpId, Request, Timestamp};
 use super::routing::Routing;
+use crate::prim::fifo::Fifo;
+use crate::prim::mpsc::Batch;
 
 /// What can be in a queue. Sealed.
 pub trait Queued: sealed::Linkable {}
 
 mod sealed {
-    use super::{Cancel, Done, Link, LinkKind, Node, NodeRef, Notice, Owned, Request};
+    use super::{Cancel, Done, Link, LinkKind, Node, NodeRef, NonNull, Notice, Owned, Request};
 
     /// Gives up a handle for the link of its node in the role that the handle stands for, and back.
     pub trait Linkable: Sized {
         #[doc(hidden)]
         #[allow(private_interfaces)]
-        fn into_link(self) -> *mut Link;
+        fn into_link(self) -> NonNull<Link>;
         /// # Safety
         /// The link came from `into_link` of the same type, and this is the only time that it is taken back.
         #[doc(hidden)]
         #[allow(private_interfaces)]
-        unsafe fn from_link(link: *mut Link) -> Self;
+        unsafe fn from_link(link: NonNull<Link>) -> Self;
         /// Out of the queue for good, into the hands of a machine.
         #[doc(hidden)]
         fn opened(&self) -> bool {
@@ -51,10 +53,10 @@ mod sealed {
         ($handle:ident { $field:ident: $right:ident } as $kind:ident $(, $own:item)*) => {
             #[allow(private_interfaces)]
             impl Linkable for $handle {
-                fn into_link(self) -> *mut Link {
+                fn into_link(self) -> NonNull<Link> {
                     Node::link(self.$field.into_raw(), LinkKind::$kind)
                 }
-                unsafe fn from_link(link: *mut Link) -> Self {
+                unsafe fn from_link(link: NonNull<Link>) -> Self {
                     // SAFETY: the caller's promise: a living node, whose right was given up for the link.
                     let (node, kind) = unsafe { Link::node(link) };
                     debug_assert_eq!(kind, LinkKind::$kind);
@@ -106,39 +108,25 @@ use sealed::Linkable;
 
 /// A list through the operations in it: first in, first out.
 pub struct Queue<T: Queued> {
-    first: *mut Link,
-    last: *mut Link,
+    list: Fifo<Link>,
     length: usize,
     _items: PhantomData<T>,
 }
 
 impl<T: Queued> Queue<T> {
     pub(super) fn new() -> Self {
-        Self { first: ptr::null_mut(), last: ptr::null_mut(), length: 0, _items: PhantomData }
+        Self { list: Fifo::new(), length: 0, _items: PhantomData }
     }
 
     pub(super) fn push(&mut self, item: T) {
-        let link = item.into_link();
         // SAFETY: the item was given up for its link, which is the queue's now.
-        unsafe { &*link }.set_next(ptr::null_mut());
-        if self.first.is_null() {
-            self.first = link;
-        } else {
-            // SAFETY: in the queue.
-            unsafe { &*self.last }.set_next(link);
-        }
-        self.last = link;
+        unsafe { self.list.push_back(item.into_link()) };
         self.length += 1;
     }
 
     /// Takes the oldest out, on the way to somewhere else.
     pub(super) fn take(&mut self) -> Option<T> {
-        if self.first.is_null() {
-            return None;
-        }
-        let link = self.first;
-        // SAFETY: in the queue.
-        self.first = unsafe { &*link }.next();
+        let link = self.list.pop_front()?;
         self.length -= 1;
         // SAFETY: put in by `push`, and out of the queue now.
         Some(unsafe { T::from_link(link) })
@@ -161,7 +149,7 @@ impl<T: Queued> Queue<T> {
 
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
-        self.first.is_null()
+        self.list.is_empty()
     }
 
     /// Moves what `is_theirs` says to another queue. Both keep their order.
@@ -261,7 +249,7 @@ pub enum Message {
 }
 
 impl Message {
-    pub(super) fn into_link(self) -> *mut Link {
+    pub(super) fn into_link(self) -> NonNull<Link> {
         match self {
             Self::Submission(request) => request.into_link(),
             Self::Cancellation(cancel) => cancel.into_link(),
@@ -274,7 +262,7 @@ impl Message {
     ///
     /// # Safety
     /// The link came from [`Message::into_link`] or from a node's own ring or drop, and this is the only time that it is taken back.
-    pub(super) unsafe fn from_link(link: *mut Link) -> Self {
+    pub(super) unsafe fn from_link(link: NonNull<Link>) -> Self {
         // SAFETY: the caller's promise.
         let (_, kind) = unsafe { Link::node(link) };
         match kind {
@@ -294,29 +282,22 @@ impl Message {
     }
 }
 
-/// A chain of messages that came out of somebody's mail, or could not get in; to be taken one by one, oldest first.
-pub(super) struct Chain(*mut Link);
+/// Messages that came out of somebody's mail, or could not get in; to be taken one by one, oldest first.
+pub(super) struct Messages(Batch<Link>);
 
-impl Chain {
+impl Messages {
     /// # Safety
-    /// Each link of the chain came from [`Message::into_link`] or from a node's own ring or drop, and belongs to the caller, who gives it
-    /// up.
-    pub(super) unsafe fn new(oldest: *mut Link) -> Self {
-        Self(oldest)
+    /// Each link came from [`Message::into_link`] or from a node's own ring or drop, and belongs to the caller, who gives it up.
+    pub(super) unsafe fn new(links: Batch<Link>) -> Self {
+        Self(links)
     }
 }
 
-impl Iterator for Chain {
+impl Iterator for Messages {
     type Item = Message;
     fn next(&mut self) -> Option<Message> {
-        let link = self.0;
-        if link.is_null() {
-            return None;
-        }
-        // SAFETY: the chain is ours (see `new`), so the link is part of a living node.
-        self.0 = unsafe { &*link }.next();
-        // SAFETY: out of the chain now, and taken back this once.
-        Some(unsafe { Message::from_link(link) })
+        // SAFETY: the links are ours (see `new`), and each is taken back once.
+        self.0.next().map(|link| unsafe { Message::from_link(link) })
     }
 }
 

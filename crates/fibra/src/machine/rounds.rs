@@ -33,7 +33,7 @@ use super::machine::Machine;
 use super::mesh::{Seat, discard};
 use super::node::{CANCELLED, MachineRef, NOWHERE, UNREACHABLE};
 use super::op::{Cancel, Done, Notice, OP_TIMER, Request, Timestamp};
-use super::port::{Chain, Message, Port, Ports, Queue};
+use super::port::{Message, Messages, Port, Ports, Queue};
 use super::routing::{APP, Mark, Owner, PLATFORM, Routing, unreachable_now};
 use super::table::Table;
 use crate::prim::{clock, discard_payload};
@@ -192,7 +192,7 @@ impl Machines {
     /// Phase 3. Bounded: what is sent meanwhile is for the next round.
     fn open_mail(&mut self) {
         // SAFETY: what is in the mail was given up for it, and is taken out once.
-        unsafe { Chain::new(self.routing.post.mail.take_all()) }.for_each(|message| self.route(message));
+        unsafe { Messages::new(self.routing.post.mail.take_all()) }.for_each(|message| self.route(message));
     }
 
     fn route_orphans(&mut self) {

@@ -13,16 +13,16 @@
 //! * a machine is in a list of marks at most once, and lists are first in, first out.
 
 use std::cell::{Cell, RefCell};
-use std::ptr;
 use std::rc::Rc;
 
-use super::mail::{Post, reverse};
+use super::mail::Post;
 use super::mesh::Mesh;
 use super::node::{Link, MachineRef, NodeRef, Owned, UNREACHABLE};
 use super::op::{Cancel, OP_TIMER, OpId, Request, Timestamp};
-use super::port::{Chain, Message, NotInFlight, Queue};
+use super::port::{Message, Messages, NotInFlight, Queue};
 use super::table::Table;
 use super::timer::{Timer, Timers};
+use crate::prim::mpsc::Chain;
 use crate::prim::sync::Arc;
 
 /// The roots' own numbers.
@@ -96,47 +96,32 @@ struct Marks {
     spare: Vec<u32>,
 }
 
-/// What is to leave for one other loop: a chain, newest first, that goes out with one compare-exchange and at most one kick.
+/// What is to leave for one other loop: it goes out with one compare-exchange and at most one kick.
 #[derive(Debug)]
-pub(super) struct Outbox {
-    newest: *mut Link,
-    oldest: *mut Link,
-}
+pub(super) struct Outbox(Chain<Link>);
 
 impl Outbox {
     fn new() -> Self {
-        Self { newest: ptr::null_mut(), oldest: ptr::null_mut() }
+        Self(Chain::new())
     }
 
     fn push(&mut self, message: Message) {
-        let link = message.into_link();
         // SAFETY: the message was given up for its link, which is the outbox's now.
-        unsafe { &*link }.set_next(self.newest);
-        self.newest = link;
-        if self.oldest.is_null() {
-            self.oldest = link;
-        }
+        unsafe { self.0.push(message.into_link()) };
     }
 
     /// Sends everything. If that loop is gone, its operations are answered with [`UNREACHABLE`].
     fn flush(&mut self, to: &Post) {
-        if self.newest.is_null() {
-            return;
-        }
         // SAFETY: the chain is the outbox's own.
-        if unsafe { to.send(self.newest, self.oldest) }.is_ok() {
-            (self.newest, self.oldest) = (ptr::null_mut(), ptr::null_mut());
-        } else {
+        if !self.0.is_empty() && unsafe { to.send_chain(&mut self.0) }.is_err() {
             self.discard();
         }
     }
 
     /// Oldest first, as it would have arrived.
     fn discard(&mut self) {
-        let oldest = reverse(std::mem::replace(&mut self.newest, ptr::null_mut()));
-        self.oldest = ptr::null_mut();
         // SAFETY: put in by `push`, and out of the outbox now.
-        unsafe { Chain::new(oldest) }.for_each(unreachable_now);
+        unsafe { Messages::new(self.0.take_all()) }.for_each(unreachable_now);
     }
 }
 

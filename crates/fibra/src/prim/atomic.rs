@@ -35,3 +35,13 @@ pub(crate) fn handshake_load_u32(target: &AtomicU32) -> u32 {
     #[cfg(not(loom))]
     target.load(Ordering::SeqCst)
 }
+
+/// Whether a pointer is `value`, as the second half of such a handshake.
+#[inline(always)]
+pub(crate) fn handshake_is<T>(target: &AtomicPtr<T>, value: *mut T) -> bool {
+    // A read-modify-write that changes nothing, as above.
+    #[cfg(loom)]
+    return target.compare_exchange(value, value, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    #[cfg(not(loom))]
+    return target.load(Ordering::SeqCst) == value;
+}

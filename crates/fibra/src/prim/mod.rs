@@ -11,8 +11,11 @@ pub(crate) mod atomic;
 pub(crate) mod bug;
 pub(crate) mod cell;
 pub(crate) mod clock;
+pub(crate) mod fifo;
+pub(crate) mod linked;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;
+pub(crate) mod mpsc;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod panics;
 pub(crate) mod random;

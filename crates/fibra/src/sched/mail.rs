@@ -15,8 +15,7 @@ impl Worker {
     #[inline(never)]
     pub(super) fn read_mail(&self) {
         let mail = &self.remote().mail;
-        // SAFETY: this thread is the owner of its worker's inbox.
-        for frame in unsafe { mail.inbox.take_all() } {
+        for frame in mail.inbox.take_all() {
             // SAFETY: frames live for ever.
             let frame: FrameRef = unsafe { frame.as_ref() };
             // Relaxed: this worker wrote it.

@@ -11,26 +11,30 @@
 use std::ptr::NonNull;
 
 use super::idle::Idle;
+use super::queue::Entry;
 use super::queue::fresh::Fresh;
-use super::queue::inbox::Inbox;
 use super::queue::injector::Injector;
-use super::queue::{Entry, Linked};
 use super::visitors::Visitors;
+use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::prim::bug::seeded_bug;
+use crate::prim::linked::Linked;
+use crate::prim::mpsc::Mpsc;
 use crate::prim::sync::Mutex;
 
 /// What arrives at a worker from outside; looked at on every turn, so the two things to look at share a line.
 #[derive(Debug)]
 pub(crate) struct Mail<F, C> {
-    pub(crate) inbox: Inbox<F>,
+    /// Fibers that live there and that others have woken, or sent. Never closed: fibers are woken as long as there are any.
+    /// On a line of its own: other threads write it, the owner looks at it all the time.
+    pub(crate) inbox: CacheLine<Mpsc<F>>,
     pub(crate) has_commands: AtomicBool,
     commands: Mutex<Vec<C>>,
 }
 
 impl<F: Linked, C> Mail<F, C> {
     pub(crate) fn new() -> Self {
-        Self { inbox: Inbox::new(), has_commands: AtomicBool::new(false), commands: Mutex::new(Vec::new()) }
+        Self { inbox: CacheLine(Mpsc::new()), has_commands: AtomicBool::new(false), commands: Mutex::new(Vec::new()) }
     }
 
     fn put(&self, command: C) {
@@ -87,8 +91,9 @@ pub(crate) trait Reach {
 /// The fiber is RUNNABLE and in nobody else's hands, so that its link is free. The caller does not touch it afterwards.
 pub(crate) unsafe fn deliver<R: Reach>(runtime: &R, worker: usize, fiber: &'static R::Fiber) {
     // SAFETY: the caller's promise; it lives for ever.
-    let was_empty = unsafe { runtime.mail(worker).inbox.push(NonNull::from(fiber)) };
-    if was_empty {
+    let pushed = unsafe { runtime.mail(worker).inbox.push(NonNull::from(fiber)) };
+    debug_assert!(pushed.is_ok(), "an inbox is never closed");
+    if pushed == Ok(true) {
         wake(runtime, worker);
     }
 }

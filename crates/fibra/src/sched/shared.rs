@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::blocking::BlockingPool;
 use super::idle::Idle;
+use super::queue::Entry;
 use super::queue::fresh::Fresh;
 use super::queue::injector::Injector;
-use super::queue::{Entry, Linked};
 use super::reach::{self, Mail, Reach, Sent};
 use super::root::Root;
 use super::scope::{Cause, ScopeRef, Told};
@@ -24,6 +24,7 @@ use crate::fiber::stack::StackSize;
 use crate::machine::mesh::Mesh;
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::prim::linked::Linked;
 use crate::prim::sync::Mutex;
 use crate::wait::word::{Ticket, WaitKind};
 

@@ -22,8 +22,7 @@ use super::enqueue::Place;
 use super::newest;
 use super::offer::Offers;
 use super::policy::{INJECTOR_PERIOD, Pick, Policy};
-use super::queue::ready::Ready;
-use super::queue::{Entry, is_linked};
+use super::queue::Entry;
 use super::root::Tally;
 use super::scope::{NEVER, ScopeCache};
 use super::shared::{Remote, RootRef, Shared};
@@ -41,6 +40,8 @@ use crate::machine::timer::Timers;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::{OwnerCell, UnsafeCell};
+use crate::prim::fifo::Fifo;
+use crate::prim::linked::is_linked;
 use crate::prim::{clock, panics, prefetch};
 use crate::wait::revoke;
 use crate::wait::word::{Commit, State, Ticket, WaitKind};
@@ -90,7 +91,7 @@ pub(crate) struct Worker {
     chain: Cell<u32>,
     /// Turns until the next fair point.
     pub(super) turn: Cell<u32>,
-    pub(super) ready: Ready<Frame>,
+    pub(super) ready: Fifo<Frame>,
     remote: NonNull<Remote>,
     pub(super) armed: Cell<bool>,
     /// When it looked at its timers, and at its driver, in cycles.
@@ -147,7 +148,7 @@ impl Worker {
             next: Cell::new(None),
             chain: Cell::new(0),
             turn: Cell::new(INJECTOR_PERIOD),
-            ready: Ready::new(),
+            ready: Fifo::new(),
             remote,
             armed: Cell::new(false),
             polled_at: Cell::new(0),

@@ -3,13 +3,14 @@
 //! one round over the others, its fibers a link. A lost wake is a deadlock, which the checker reports.
 
 use super::super::idle::driver::Driver;
+use super::super::queue::Entry;
 use super::super::queue::injector::Injector;
-use super::super::queue::{Entry, Linked};
 use super::super::reach::{self, Mail, Sent};
 use super::super::visitors::Visitors;
 use super::*;
 use crate::prim::atomic::{AtomicBool, AtomicPtr, Ordering};
 use crate::prim::cell::UnsafeCell;
+use crate::prim::linked::Linked;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
 use crate::wait::word::{Claim, Commit, Release, WaitKind, Word};
@@ -195,8 +196,7 @@ impl Player {
         let mail = self.world.mail(self.index);
         let mut arrived = (0, 0);
         loop {
-            // SAFETY: this thread is the owner of its inbox.
-            arrived.0 += unsafe { mail.inbox.take_all() }.count();
+            arrived.0 += mail.inbox.take_all().count();
             arrived.1 += mail.take_commands().len();
             if arrived == (fibers, commands) {
                 return;

@@ -1,7 +1,9 @@
-//! The started fibers of one worker that can run: a plain intrusive FIFO without atomics in the sense of hardware.
+//! A plain intrusive list of one owner, first in, first out, without atomics in the sense of hardware.
 //!
-//! Only the owner touches it, so `Ready` is neither `Send` nor `Sync`. The link cell of a node is atomic because the inbox and the
-//! free lists share it; here it is read and written Relaxed, which costs what a plain access costs.
+//! Above: `ready` of a worker (the started fibers that can run there) and the queues of a machine's ports. Below: [`Linked`].
+//!
+//! Only the owner touches it, so `Fifo` is neither `Send` nor `Sync`. The link cell of a node is atomic because other lists share it
+//! ([`mpsc`](super::mpsc)); here it is read and written Relaxed, which costs what a plain access costs.
 //!
 //! Invariants: `head` is null exactly if `tail` is null; every node in the list has a link that is not null
 //! (the last one [`end_of_list`]); a node that was taken out has a null link.
@@ -10,15 +12,15 @@ use std::cell::Cell;
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-use super::{Linked, end_of_list};
-use crate::prim::atomic::Ordering;
+use super::atomic::Ordering;
+use super::linked::{Linked, end_of_list};
 
-pub(crate) struct Ready<T> {
+pub(crate) struct Fifo<T> {
     head: Cell<*mut T>,
     tail: Cell<*mut T>,
 }
 
-impl<T: Linked> Ready<T> {
+impl<T: Linked> Fifo<T> {
     pub(crate) const fn new() -> Self {
         Self { head: Cell::new(ptr::null_mut()), tail: Cell::new(ptr::null_mut()) }
     }
@@ -74,15 +76,15 @@ impl<T: Linked> Ready<T> {
     }
 }
 
-impl<T> fmt::Debug for Ready<T> {
+impl<T> fmt::Debug for Fifo<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ready").field("is_empty", &self.head.get().is_null()).finish_non_exhaustive()
+        f.debug_struct("Fifo").field("is_empty", &self.head.get().is_null()).finish_non_exhaustive()
     }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use super::super::is_linked;
+    use super::super::linked::is_linked;
     use super::*;
     use crate::prim::atomic::AtomicPtr;
 
@@ -103,12 +105,12 @@ mod tests {
         (0..count).map(|value| Box::new(Node { link: AtomicPtr::new(ptr::null_mut()), value })).collect()
     }
 
-    fn push(list: &Ready<Node>, node: &Node) {
+    fn push(list: &Fifo<Node>, node: &Node) {
         // SAFETY: the nodes of these tests outlive the list, and those pushed are in no list.
         unsafe { list.push_back(NonNull::from(node)) }
     }
 
-    fn pop(list: &Ready<Node>) -> Option<u32> {
+    fn pop(list: &Fifo<Node>) -> Option<u32> {
         // SAFETY: the nodes of these tests outlive the list.
         list.pop_front().map(|node| unsafe { node.as_ref() }.value)
     }
@@ -117,7 +119,7 @@ mod tests {
     #[test]
     fn first_in_first_out() {
         let nodes = nodes(5);
-        let list = Ready::new();
+        let list = Fifo::new();
         assert!(list.is_empty() && pop(&list).is_none() && list.front().is_none());
         for node in &nodes[..3] {
             push(&list, node);
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn membership_is_testable() {
         let nodes = nodes(2);
-        let list = Ready::new();
+        let list = Fifo::new();
         assert!(!is_linked(&*nodes[0]));
         push(&list, &nodes[0]);
         assert!(is_linked(&*nodes[0]), "the only node, hence the last, is linked too");
@@ -151,7 +153,7 @@ mod tests {
     #[should_panic(expected = "queued twice")]
     fn inserting_twice_is_found() {
         let nodes = nodes(1);
-        let list = Ready::new();
+        let list = Fifo::new();
         push(&list, &nodes[0]);
         push(&list, &nodes[0]);
     }
