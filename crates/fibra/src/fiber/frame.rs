@@ -32,43 +32,9 @@ use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering}
 use crate::prim::cell::UnsafeCell;
 use crate::prim::prefetch;
 use crate::prim::sync::Mutex;
+pub(crate) use crate::wait::flags::{FlagSet, flag};
 use crate::wait::node::{Kind, WaitList, Waiter, WaiterRef};
 use crate::wait::word::Ticket;
-
-/// Flags in `waiter.flags`.
-pub(crate) mod flag {
-    pub(crate) use crate::wait::node::flag::{
-        ANY_CANCEL, BARRIER, CANCEL, CANCEL_BODY, CLEANUP, OVERDUE, REASON_MASK, REASON_SHIFT,
-    };
-    /// Bound to its home worker although not started: spawned local or spread, linked in an intrusive queue. Never taken by a joiner.
-    pub(crate) const PINNED: u32 = 1 << 1;
-    /// Does not hold up `run`.
-    pub(crate) const DAEMON: u32 = 1 << 2;
-    /// A future: owns no stack between polls and is stealable each time.
-    pub(crate) const TASK: u32 = 1 << 3;
-    /// The root fiber of a `run`: not counted in its own root scope.
-    pub(crate) const ROOT: u32 = 1 << 4;
-    /// Dropping its handle cancels it.
-    pub(crate) const CANCEL_ON_DROP: u32 = 1 << 5;
-    /// A `no_suspend` is open: it must not leave its worker.
-    pub(crate) const NO_SUSPEND: u32 = 1 << 6;
-    /// Cancellation may have to wait: a `shield` is open, it unwinds already, or its runtime cancels cooperatively. `wait::cancel`
-    /// looks closer.
-    pub(crate) const HOLD_OFF: u32 = 1 << 7;
-    /// It has extras (a name, a stack size): saves looking for them on another cache line.
-    pub(crate) const EXTRAS: u32 = 1 << 12;
-    /// Child of a scope: `root` is that of a `sched::scope::ScopeRecord`, and it counts there.
-    pub(crate) const SCOPED: u32 = 1 << 14;
-    /// Scopes are open on it: whoever cancels it has to see to them too.
-    pub(crate) const OPEN_SCOPES: u32 = 1 << 15;
-    /// Does not count under `max_fibers`: there is no such cap, or it is a root, or a helper of the runtime's own.
-    pub(crate) const UNCAPPED: u32 = 1 << 13;
-    /// One half of a `join`, offered to whoever is free. The joining fiber outlives it and holds what it runs, so it is not counted in a
-    /// root scope and runs, or is given back, even if it is cancelled before it starts.
-    pub(crate) const HALF: u32 = 1 << 16;
-    /// It calls wakers for its worker; see `sched::wakers`.
-    pub(crate) const CALLS_WAKERS: u32 = 1 << 17;
-}
 
 /// Bytes of closure or result that fit without a box.
 pub(crate) const INLINE_BYTES: usize = 64;
@@ -262,35 +228,33 @@ impl Frame {
         false
     }
 
+    /// Its flags, at a look; see [`Flags::look`](crate::wait::flags::Flags::look).
     #[inline(always)]
-    pub(crate) fn flags(&self) -> u32 {
-        // Relaxed: a hint on entry to a blocking call, or a bit that never changes after the spawn; the handshake with cancellation reads
-        // the flag again after the word (`wait::revoke`).
-        self.waiter.flags.load(Ordering::Relaxed)
+    pub(crate) fn flags(&self) -> FlagSet {
+        self.waiter.flags.look()
     }
 
     #[inline(always)]
-    pub(crate) fn has(&self, flag: u32) -> bool {
-        self.flags() & flag != 0
+    pub(crate) fn has(&self, any: FlagSet) -> bool {
+        self.waiter.flags.has(any)
     }
 
     /// Is its start and its end like that of most: a stack of the usual size, counted in the root of its run and nowhere else?
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        const ODD: u32 = flag::EXTRAS | flag::HALF | flag::TASK | flag::SCOPED | flag::DAEMON | flag::ROOT;
-        self.flags() & (ODD | flag::UNCAPPED) == flag::UNCAPPED
+        const ODD: FlagSet =
+            flag::EXTRAS.and(flag::HALF).and(flag::TASK).and(flag::SCOPED).and(flag::DAEMON).and(flag::ROOT);
+        self.flags().among(ODD | flag::UNCAPPED) == flag::UNCAPPED
     }
 
     /// Sets a flag of the running fiber's own.
-    pub(crate) fn raise(&self, flag: u32) {
-        // Relaxed: the fiber's own flags; a read-modify-write because cancellation shares the word.
-        self.waiter.flags.fetch_or(flag, Ordering::Relaxed);
+    pub(crate) fn raise(&self, flags: FlagSet) {
+        self.waiter.flags.raise(flags);
     }
 
     /// Clears a flag of the running fiber's own.
-    pub(crate) fn lower(&self, flag: u32) {
-        // Relaxed: as in `raise`.
-        self.waiter.flags.fetch_and(!flag, Ordering::Relaxed);
+    pub(crate) fn lower(&self, flags: FlagSet) {
+        self.waiter.flags.lower(flags);
     }
 
     /// True if a `T` is kept in the storage itself, false if it is boxed.

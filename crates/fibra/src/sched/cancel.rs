@@ -3,7 +3,6 @@
 
 use super::enqueue::{Place, enqueue};
 use crate::fiber::frame::{Frame, FrameRef, flag};
-use crate::prim::atomic::Ordering;
 use crate::wait::node::WaiterRef;
 use crate::wait::revoke;
 
@@ -50,8 +49,8 @@ pub(crate) fn end_shields(waiter: WaiterRef, reaches: bool) {
 
 /// The same of a fiber that was cancelled.
 pub(crate) fn end_shields_of(frame: FrameRef) {
-    // Acquire: the look at the word comes before. The flag is raised before the first wait behind it, as BARRIER is: see `revoke::request`.
-    let reaches = || frame.waiter.flags.load(Ordering::Acquire) & flag::CLEANUP == 0;
+    // The look at the word comes before. The flag is raised before the first wait behind it, as BARRIER is: see `revoke::request`.
+    let reaches = || !frame.waiter.flags.look_after_word().has(flag::CLEANUP);
     revoke::end_shields(frame.waiter_ref(), reaches, enqueue_woken);
 }
 

@@ -10,7 +10,7 @@ use super::root::RootWaiter;
 use super::scope::{ScopeRecord, ScopeRef};
 use super::shared::RootRef;
 use super::worker::Worker;
-use crate::fiber::frame::{Frame, FrameRef, flag};
+use crate::fiber::frame::{FlagSet, Frame, FrameRef, flag};
 use crate::fiber::outcome::{FiberEnd, Finish};
 use crate::prim::atomic::Ordering;
 use crate::wait::waker::Claimed;
@@ -55,25 +55,25 @@ impl Worker {
         let flags = frame.flags();
         // SAFETY: the fiber was counted in this root and has not been counted out yet.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
-        if flags & flag::TASK != 0 || self.shared.migrates() {
+        if flags.has(flag::TASK) || self.shared.migrates() {
             // Relaxed: the id of a live fiber does not change.
             self.shared.tasks.lock().remove(&frame.id.load(Ordering::Relaxed));
         }
         self.stats().ended.add(1);
-        if flags & flag::UNCAPPED == 0 {
+        if !flags.has(flag::UNCAPPED) {
             self.shared.dismiss();
         }
         frame.waiter.word.finish(outcome == FiberEnd::Cancelled);
         let joined = self.publish_end(frame, outcome);
         // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
-        if flags & flag::HALF != 0 {
+        if flags.has(flag::HALF) {
             // Its joiner is the one who knows of it.
-        } else if flags & (flag::DAEMON | flag::ROOT | flag::SCOPED) == 0 {
+        } else if !flags.has(flag::DAEMON | flag::ROOT | flag::SCOPED) {
             self.count_end(root);
-        } else if flags & flag::SCOPED != 0 {
+        } else if flags.has(flag::SCOPED) {
             self.end_child(root, flags, outcome, joined);
-        } else if flags & flag::DAEMON != 0 {
-            if flags & flag::CALLS_WAKERS != 0 {
+        } else if flags.has(flag::DAEMON) {
+            if flags.has(flag::CALLS_WAKERS) {
                 self.wakers_to_call.set(self.wakers_to_call.get() - 1);
             }
             self.end_daemon(root);
@@ -167,7 +167,7 @@ impl Worker {
 
     /// A child of a scope has ended. The record is that scope's until the child is counted out.
     #[inline(always)]
-    fn end_child(&self, root: RootRef, flags: u32, outcome: FiberEnd, joined: bool) {
+    fn end_child(&self, root: RootRef, flags: FlagSet, outcome: FiberEnd, joined: bool) {
         // SAFETY: the root of a SCOPED fiber is the first field of its record, and records live for ever.
         let scope: ScopeRef = unsafe { &*root.as_ptr().cast::<ScopeRecord>() };
         match outcome {
@@ -175,7 +175,7 @@ impl Worker {
             FiberEnd::Cancelled => scope.note_cut_short(),
             _ => {}
         }
-        if flags & (flag::PINNED | flag::TASK) == 0
+        if !flags.has(flag::PINNED | flag::TASK)
             && let Some(next) = scope.next_in_turn()
         {
             let ticket = next.waiter.word.snapshot().ticket();

@@ -19,7 +19,7 @@ use super::timing::ScopeTimer;
 use super::visitors::Visitors;
 use super::worker::Worker;
 use crate::driver::Kicker;
-use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
+use crate::fiber::frame::{FlagSet, Frame, FrameRef, NO_HOME, flag};
 use crate::fiber::stack::StackSize;
 use crate::machine::mesh::Mesh;
 use crate::prim::CacheLine;
@@ -154,7 +154,7 @@ unsafe impl Linked for Frame {
 pub(crate) struct Shared {
     pub(crate) config: Config,
     /// Flags every fiber starts with: HOLD_OFF if cancellation is cooperative, UNCAPPED if there is no cap of fibers.
-    pub(crate) base_flags: u32,
+    pub(crate) base_flags: FlagSet,
     pub(crate) remotes: Box<[Remote]>,
     pub(crate) injector: CacheLine<Injector>,
     pub(crate) idle: CacheLine<Idle>,
@@ -212,8 +212,8 @@ impl Shared {
         Arc::new(Self {
             sysmon: Sysmon::new(&config),
             blocking: BlockingPool::new(&config.name, config.max_blocking),
-            base_flags: if config.cooperative { flag::HOLD_OFF } else { 0 }
-                | if config.max_fibers.is_none() { flag::UNCAPPED } else { 0 },
+            base_flags: flag::HOLD_OFF.only_if(config.cooperative)
+                | flag::UNCAPPED.only_if(config.max_fibers.is_none()),
             config,
             remotes: remotes.into_boxed_slice(),
             injector: CacheLine(Injector::new()),
@@ -286,7 +286,7 @@ impl Shared {
     /// Is there a cap of fibers? (Asked by every spawn, which needs the flags anyway.)
     #[inline(always)]
     pub(crate) fn is_capped(&self) -> bool {
-        self.base_flags & flag::UNCAPPED == 0
+        !self.base_flags.has(flag::UNCAPPED)
     }
 
     /// A fiber that was admitted has ended.

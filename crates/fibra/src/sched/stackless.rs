@@ -75,7 +75,7 @@ impl Worker {
         // There is no stack to drop the closure on but this one; a destructor that blocks here panics, and that is caught.
         // SAFETY: RUNNING, never run: the closure is in the storage.
         unsafe { (thunk.discard)(frame) };
-        let child = frame.flags() & (flag::SCOPED | flag::HALF) == flag::SCOPED;
+        let child = frame.flags().among(flag::SCOPED | flag::HALF) == flag::SCOPED;
         self.finish(frame, if child { fail_scope(frame) } else { FiberEnd::NoStack });
     }
 }

@@ -51,7 +51,7 @@ impl Worker {
         self.shared.root.add_user();
         let flags = flag::PINNED | flag::DAEMON | flag::UNCAPPED | flag::CALLS_WAKERS | self.shared.base_flags;
         // Relaxed, all: the frame is ours until it is queued here.
-        frame.waiter.flags.store(flags, Ordering::Relaxed);
+        frame.waiter.flags.start_with(flags);
         frame.home.store(self.index as u32, Ordering::Relaxed);
         frame.id.store(self.take_id(), Ordering::Relaxed);
         // Relaxed, like the others.

@@ -626,7 +626,7 @@ impl Worker {
         if cancelled != 0 && !frame.has(flag::ROOT) {
             super::cancel::request(frame, cancelled);
         }
-        frame.flags() & (flag::CANCEL | flag::ROOT | flag::HALF) != flag::CANCEL
+        frame.flags().among(flag::CANCEL | flag::ROOT | flag::HALF) != flag::CANCEL
     }
 
     /// Runs `f(data)` on the scheduler's stack while the current fiber waits for it: for what needs more stack than a fiber has.

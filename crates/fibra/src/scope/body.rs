@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::root::Empty;
 use super::spawn::{drop_quietly, no_runtime, root_of};
 use super::token::CancelToken;
-use crate::fiber::frame::flag;
+use crate::fiber::frame::{FlagSet, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::clock;
 use crate::sched::cancel::code;
@@ -190,7 +190,7 @@ struct Open<'a, 'b> {
     /// If this is a destructor during unwinding: what [`Here::enter_unwinding`] gave.
     was_inside: Option<u32>,
     deliveries: u32,
-    lower: u32,
+    lower: FlagSet,
     timer: Option<(usize, crate::machine::timer::Timer)>,
 }
 
@@ -231,7 +231,7 @@ impl<'a, 'b> Open<'a, 'b> {
             shielded,
             was_inside,
             deliveries: standing.deliveries.replace(0),
-            lower: 0,
+            lower: flag::NONE,
             timer: None,
         };
         open.begin(outer.is_none(), deadline)
@@ -248,14 +248,14 @@ impl<'a, 'b> Open<'a, 'b> {
             standing.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
         }
         standing.open.set(self.scope.as_ptr());
-        let cleanup = if self.was_inside.is_some() { flag::CLEANUP } else { 0 };
-        let raise = flag::OPEN_SCOPES | cleanup | if self.shielded { flag::BARRIER } else { 0 };
-        // SeqCst read-modify-write: a canceller of the fiber sets its flag in the same word. If he comes later he finds the scope; if he
-        // came earlier his flag is seen here.
-        let before = self.here.waiter.get().flags.fetch_or(raise, Ordering::SeqCst);
-        self.lower = raise & !before;
+        let cleanup = flag::CLEANUP.only_if(self.was_inside.is_some());
+        let raise = flag::OPEN_SCOPES | cleanup | flag::BARRIER.only_if(self.shielded);
+        // A canceller of the fiber sets its flag in the same word. If he comes later he finds the scope; if he came earlier his flag is
+        // seen here.
+        let before = self.here.waiter.get().flags.announce(raise);
+        self.lower = raise.without(before);
         // Not behind a shield, this one's or that of a scope around it.
-        if before & (flag::CANCEL | flag::BARRIER) == flag::CANCEL
+        if before.among(flag::CANCEL | flag::BARRIER) == flag::CANCEL
             && !self.shielded
             && let Some(reason) = self.here.reason()
         {
@@ -305,9 +305,9 @@ impl<'a, 'b> Open<'a, 'b> {
             standing.outermost.store(std::ptr::null_mut(), Ordering::Release);
         }
         let closed = scope.close();
-        // Relaxed: the owner's own flags; whoever comes from them to the scope finds it closed, under its lock.
-        here.waiter.get().flags.fetch_and(!self.lower, Ordering::Relaxed);
-        if here.flags() & flag::CANCEL_BODY != 0 {
+        // The owner's own flags; whoever comes from them to the scope finds it closed, under its lock.
+        here.waiter.get().flags.lower(self.lower);
+        if here.flags().has(flag::CANCEL_BODY) {
             here.lower_body_flag();
         }
         if closed.overdue {

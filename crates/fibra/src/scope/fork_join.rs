@@ -21,7 +21,7 @@ use super::fiber::shield;
 use super::join::JoinWait;
 use super::local;
 use super::spawn::{drop_quietly, end_of_user_code};
-use crate::fiber::frame::{Frame, FrameRef, RunResult, Thunk, flag};
+use crate::fiber::frame::{FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::FiberEnd;
 use crate::fiber::top::FiberTop;
@@ -99,7 +99,7 @@ where
 unsafe fn offer<A, B, RA, RB>(
     worker: &Worker,
     joiner: FrameRef,
-    joiner_flags: u32,
+    joiner_flags: FlagSet,
     top: &'static FiberTop,
     a: A,
     b: B,
@@ -116,11 +116,11 @@ where
     // From here to the end `half` does not move: whoever takes the offer has its address.
     let frame = worker.take_frame();
     // It stands in the scope that its joiner is a child of, and is cancelled with it.
-    let scoped = joiner_flags & flag::SCOPED;
-    let shielded = if is_shielded { flag::HOLD_OFF } else { 0 };
+    let scoped = joiner_flags.among(flag::SCOPED);
+    let shielded = flag::HOLD_OFF.only_if(is_shielded);
     let flags = flag::HALF | flag::UNCAPPED | scoped | shielded | worker.shared.base_flags;
     // Relaxed, all: the frame is ours until it is published.
-    frame.waiter.flags.store(flags, Ordering::Relaxed);
+    frame.waiter.flags.start_with(flags);
     frame.id.store(worker.take_id(), Ordering::Relaxed);
     frame.runtime.store(ptr::from_ref(&*worker.shared).cast_mut().cast(), Ordering::Relaxed);
     frame.root.set(joiner.root.get());
@@ -220,8 +220,8 @@ fn running<'a>() -> Option<(&'a Worker, FrameRef, &'static FiberTop)> {
 
 /// Nothing to be considered, as almost always?
 #[inline(always)]
-fn is_plain(worker: &Worker, joiner_flags: u32, top: &FiberTop) -> bool {
-    joiner_flags & (flag::NO_SUSPEND | flag::HOLD_OFF) == 0
+fn is_plain(worker: &Worker, joiner_flags: FlagSet, top: &FiberTop) -> bool {
+    !joiner_flags.has(flag::NO_SUSPEND | flag::HOLD_OFF)
         && top.locals.get().is_null()
         && !worker.shared.is_capped()
         && !std::thread::panicking()
@@ -282,7 +282,7 @@ fn wait_for(joiner: FrameRef, frame: FrameRef, is_shielded: bool, has_failed: bo
     while frame.join.result().is_none() {
         let here = Here::new().expect("a fiber waits for its half");
         // What may not be delivered here is told to a half that is shielded as well: there it is only seen.
-        let is_due = here.flags() & flag::ANY_CANCEL != 0 && (here.is_due() || is_shielded && here.is_observable());
+        let is_due = here.flags().has(flag::ANY_CANCEL) && (here.is_due() || is_shielded && here.is_observable());
         if !is_told && (is_due || has_failed) {
             let reason = here.reason().filter(|_| is_due).unwrap_or(CancelReason::OtherHalf);
             cancel_fiber(frame, reason.cause().code);
@@ -343,7 +343,7 @@ impl<B: FnOnce() -> RB, RB> Half<B, RB> {
     /// Somebody took the offer: this is now a fiber. On its stack.
     unsafe fn run(frame: &Frame) -> RunResult {
         count_start();
-        if frame.flags() & (flag::CANCEL | flag::HOLD_OFF) == flag::CANCEL {
+        if frame.flags().among(flag::CANCEL | flag::HOLD_OFF) == flag::CANCEL {
             // The joiner runs it, if it has to be run.
             return RunResult::Ended(FiberEnd::Value);
         }

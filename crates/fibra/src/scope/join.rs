@@ -22,7 +22,6 @@ use crate::fiber::frame::{Errand, Frame, FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::outcome::{Detach, FiberEnd};
 use crate::fiber::slab;
-use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 use crate::sched::cancel::code;
 use crate::sched::current;
@@ -268,8 +267,8 @@ impl<T> JoinHandle<T> {
     /// From now on, dropping this handle cancels the fiber instead of letting it go on.
     #[must_use = "it is the handle that is returned which cancels when it is dropped"]
     pub fn cancel_on_drop(self) -> Self {
-        // Relaxed: read by this handle's own drop.
-        self.frame.waiter.flags.fetch_or(flag::CANCEL_ON_DROP, Ordering::Relaxed);
+        // Read by this handle's own drop.
+        self.frame.raise(flag::CANCEL_ON_DROP);
         self
     }
 

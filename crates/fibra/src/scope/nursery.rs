@@ -18,7 +18,7 @@ use super::join::JoinHandle;
 use super::spawn::{RefusedBecause, drop_quietly, spawn_child, spawn_child_or_none, try_spawn_child};
 use super::task::spawn_future_in;
 use super::token::CancelToken;
-use crate::fiber::frame::{Extras, Frame, flag};
+use crate::fiber::frame::{Extras, FlagSet, Frame, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
 use crate::sched::cancel::code;
@@ -323,7 +323,7 @@ impl<'scope> Scope<'scope, '_> {
     {
         // SAFETY: `Send`, and `'scope` does not end before the child has: `body::run` waits for it. Whoever has a `&'scope self` is in the
         // scope, so it is open.
-        unsafe { self.start(f, site, 0) }
+        unsafe { self.start(f, site, flag::NONE) }
     }
 
     /// Starts a child that stays on this worker, so that the closure need not be `Send`.
@@ -392,7 +392,7 @@ impl<'scope> Scope<'scope, '_> {
         &'scope self,
         f: F,
         site: &'static Location<'static>,
-        flags: u32,
+        flags: FlagSet,
     ) -> JoinHandle<T> {
         if const { Frame::fits::<F>() } {
             // SAFETY: the caller's promise; the scope is open.
@@ -558,7 +558,7 @@ impl<'scope, 'env, E: Send + 'static> TryScope<'scope, 'env, E> {
         U: Send + 'scope,
     {
         // SAFETY: as in `Scope::spawn`.
-        unsafe { self.start(f, Location::caller(), 0) }
+        unsafe { self.start(f, Location::caller(), flag::NONE) }
     }
 
     /// Starts a child that may fail and stays on this worker; see [`Scope::spawn_local`].
@@ -582,7 +582,7 @@ impl<'scope, 'env, E: Send + 'static> TryScope<'scope, 'env, E> {
         &'scope self,
         f: F,
         site: &'static Location<'static>,
-        flags: u32,
+        flags: FlagSet,
     ) -> JoinHandle<U> {
         /// Closures have no name to ask by.
         const fn fits<F>(_: &F) -> bool {

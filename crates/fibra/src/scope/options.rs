@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::join::JoinHandle;
 use super::spawn::{RefusedBecause, no_runtime, root_of, try_spawn};
-use crate::fiber::frame::{Extras, flag};
+use crate::fiber::frame::{Extras, FlagSet, flag};
 use crate::fiber::stack::StackSize;
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::sched::current;
@@ -77,9 +77,9 @@ impl Builder {
     {
         let site = Location::caller();
         match current::worker() {
-            Some(worker) => self.spawn_in(&worker.shared, root_of(worker), f, site, 0),
+            Some(worker) => self.spawn_in(&worker.shared, root_of(worker), f, site, flag::NONE),
             None => match current::runtime() {
-                Some(shared) => self.spawn_in(&shared, shared.root, f, site, 0),
+                Some(shared) => self.spawn_in(&shared, shared.root, f, site, flag::NONE),
                 None => no_runtime("Builder::spawn"),
             },
         }
@@ -166,7 +166,7 @@ impl Builder {
         root: RootRef,
         f: F,
         site: &'static Location<'static>,
-        mut flags: u32,
+        mut flags: FlagSet,
     ) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + 'static,

@@ -181,7 +181,7 @@ impl Runtime {
         T: Send + 'static,
     {
         // SAFETY: `Send` and `'static`.
-        unsafe { spawn_with(&self.shared, self.shared.root, f, Location::caller(), 0, None) }
+        unsafe { spawn_with(&self.shared, self.shared.root, f, Location::caller(), flag::NONE, None) }
     }
 
     /// A handle that can be given to other threads and outlives the runtime.
@@ -548,7 +548,7 @@ impl Handle {
         T: Send + 'static,
     {
         // SAFETY: `Send` and `'static`.
-        unsafe { spawn_with(&self.shared, self.shared.root, f, Location::caller(), 0, None) }
+        unsafe { spawn_with(&self.shared, self.shared.root, f, Location::caller(), flag::NONE, None) }
     }
 
     /// Starts what `builder` describes on this runtime.
@@ -561,7 +561,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        builder.spawn_in(&self.shared, self.shared.root, f, Location::caller(), 0)
+        builder.spawn_in(&self.shared, self.shared.root, f, Location::caller(), flag::NONE)
     }
 
     /// A scope whose children run on this runtime; see [`scope`](crate::scope()). The body runs where this is called, on any thread.

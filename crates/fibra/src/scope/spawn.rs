@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::fiber::shield;
 use super::join::JoinHandle;
 use super::local;
-use crate::fiber::frame::{Extras, Frame, FrameRef, RunResult, Thunk, flag};
+use crate::fiber::frame::{Extras, FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab;
@@ -54,7 +54,7 @@ where
         Some(worker) => unsafe { spawn_on(worker, f, site) },
         None => match current::runtime() {
             // SAFETY: as above.
-            Some(shared) => unsafe { spawn_with(&shared, shared.root, f, site, 0, None) },
+            Some(shared) => unsafe { spawn_with(&shared, shared.root, f, site, flag::NONE, None) },
             None => no_runtime("spawn"),
         },
     }
@@ -128,11 +128,11 @@ unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Lo
     let inherits = worker.current.get().is_some_and(local::has_locals);
     if inherits || shared.is_closing() || shared.is_capped() || !worker.count_spawn(root) {
         // SAFETY: passed on.
-        return unsafe { spawn_with(shared, root, f, site, 0, None) };
+        return unsafe { spawn_with(shared, root, f, site, flag::NONE, None) };
     }
     let frame = worker.take_frame();
     // SAFETY: a fresh frame.
-    unsafe { fill(frame, shared, root, worker.take_id(), f, Closure::<F, T>::THUNK, site, 0) };
+    unsafe { fill(frame, shared, root, worker.take_id(), f, Closure::<F, T>::THUNK, site, flag::NONE) };
     worker.stats().spawned.add(1);
     let ticket = frame.waiter.word.publish_spawned();
     worker.push_spawned(frame, ticket);
@@ -173,7 +173,7 @@ pub(crate) unsafe fn spawn_child<F: FnOnce() -> T, T>(
     scope: ScopeRef,
     f: F,
     site: &'static Location<'static>,
-    flags: u32,
+    flags: FlagSet,
 ) -> JoinHandle<T> {
     // SAFETY: passed on; the thunk is the one for `F`.
     unsafe { spawn_child_thunk(scope, f, Closure::<F, T>::THUNK, site, flags) }
@@ -187,7 +187,7 @@ pub(crate) unsafe fn spawn_child_or_none<F: FnOnce() -> Option<T>, T>(
     scope: ScopeRef,
     f: F,
     site: &'static Location<'static>,
-    flags: u32,
+    flags: FlagSet,
 ) -> JoinHandle<T> {
     // SAFETY: passed on; the thunk is the one for `F`.
     unsafe { spawn_child_thunk(scope, f, ClosureOrNone::<F, T>::THUNK, site, flags) }
@@ -201,7 +201,7 @@ unsafe fn spawn_child_thunk<F, T>(
     f: F,
     thunk: &'static Thunk,
     site: &'static Location<'static>,
-    flags: u32,
+    flags: FlagSet,
 ) -> JoinHandle<T> {
     // SAFETY: the scope is open.
     let shared = unsafe { scope.shared() };
@@ -212,7 +212,7 @@ unsafe fn spawn_child_thunk<F, T>(
         return refused(shared, site, cause);
     }
     if let Some(worker) = current::worker()
-        && flags == 0
+        && flags.is_empty()
         && ptr::eq(&*worker.shared, shared)
         && !worker.current.get().is_some_and(local::has_locals)
         && !shared.is_capped()
@@ -247,10 +247,10 @@ unsafe fn fill<F>(
     f: F,
     thunk: &'static Thunk,
     site: &'static Location<'static>,
-    flags: u32,
+    flags: FlagSet,
 ) {
     // Relaxed, all: the frame is ours until it is published.
-    frame.waiter.flags.store(flags | shared.base_flags, Ordering::Relaxed);
+    frame.waiter.flags.start_with(flags | shared.base_flags);
     frame.id.store(id, Ordering::Relaxed);
     frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
     frame.root.set(root.as_ptr());
@@ -270,7 +270,7 @@ pub(crate) unsafe fn spawn_with<F: FnOnce() -> T, T>(
     root: RootRef,
     f: F,
     site: &'static Location<'static>,
-    flags: u32,
+    flags: FlagSet,
     extras: Option<Extras>,
 ) -> JoinHandle<T> {
     // SAFETY: passed on; the thunk is the one for `F`.
@@ -289,7 +289,7 @@ pub(crate) unsafe fn spawn_or_none_with<F: FnOnce() -> Option<T>, T>(
     extras: Extras,
 ) -> JoinHandle<T> {
     // SAFETY: passed on; the thunk is the one for `F`.
-    unsafe { spawn_thunk_with(shared, root, f, ClosureOrNone::<F, T>::THUNK, site, 0, Some(extras)) }
+    unsafe { spawn_thunk_with(shared, root, f, ClosureOrNone::<F, T>::THUNK, site, flag::NONE, Some(extras)) }
 }
 
 /// # Safety
@@ -300,7 +300,7 @@ unsafe fn spawn_thunk_with<F, T>(
     f: F,
     thunk: &'static Thunk,
     site: &'static Location<'static>,
-    flags: u32,
+    flags: FlagSet,
     extras: Option<Extras>,
 ) -> JoinHandle<T> {
     // SAFETY: passed on.
@@ -345,7 +345,7 @@ pub(crate) unsafe fn try_spawn<F: FnOnce() -> T, T>(
     root: RootRef,
     f: F,
     site: &'static Location<'static>,
-    flags: u32,
+    flags: FlagSet,
     extras: Option<Extras>,
     spread_to: Option<usize>,
 ) -> Result<JoinHandle<T>, Refused<F>> {
@@ -362,22 +362,22 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     f: F,
     thunk: &'static Thunk,
     site: &'static Location<'static>,
-    mut flags: u32,
+    mut flags: FlagSet,
     mut extras: Option<Extras>,
     spread_to: Option<usize>,
 ) -> Result<JoinHandle<T>, Refused<F>> {
     let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
     let parent = worker.and_then(|worker| worker.current.get());
     // Whoever is in a scope goes on: shutdown cancels him, and waits until he has ended.
-    let closing = flags & (flag::ROOT | flag::SCOPED) == 0 && shared.is_closing();
-    if closing || flags & flag::ROOT == 0 && shared.fork_epoch != crate::sched::fork::epoch() {
+    let closing = !flags.has(flag::ROOT | flag::SCOPED) && shared.is_closing();
+    if closing || !flags.has(flag::ROOT) && shared.fork_epoch != crate::sched::fork::epoch() {
         return Err(Refused { reason: RefusedBecause::ShuttingDown, f });
     }
     // Before anything is counted: cloning what the child inherits is user code, and may panic.
     if let Some(inherited) = parent.map(local::inherited).filter(|inherited| !inherited.is_empty()) {
         *extras.get_or_insert_default().inherited.lock() = Some(inherited);
     }
-    if flags & (flag::ROOT | flag::UNCAPPED) != 0 {
+    if flags.has(flag::ROOT | flag::UNCAPPED) {
         // A full runtime can still be run, and above all be shut down.
         flags |= flag::UNCAPPED;
     } else if !shared.admit() {
@@ -385,15 +385,15 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     }
     // SAFETY: with SCOPED, the root is a scope's.
     let scope = unsafe { scope_of(root, flags) };
-    let counted = if flags & flag::ROOT != 0 {
+    let counted = if flags.has(flag::ROOT) {
         true
     } else if let Some(scope) = scope {
         scope.count_spawn(worker);
-        if flags & flag::TASK != 0 {
+        if flags.has(flag::TASK) {
             scope.note_task();
         }
         true
-    } else if flags & flag::DAEMON != 0 {
+    } else if flags.has(flag::DAEMON) {
         root.add_user();
         let counted = shared.daemons.try_add();
         if !counted {
@@ -423,7 +423,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         frame.set_extras(extras);
     }
     let handle = JoinHandle::new(frame);
-    if flags & flag::TASK != 0 {
+    if flags.has(flag::TASK) {
         shared.tasks.lock().insert(id, frame);
         // Relaxed: a gauge; taken back by whoever starts it.
         shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
@@ -437,7 +437,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     }
     let ticket = frame.waiter.word.publish_spawned();
     if let Some(scope) = scope
-        && flags & (flag::PINNED | flag::TASK) == 0
+        && !flags.has(flag::PINNED | flag::TASK)
         && scope.hold_back(frame)
     {
         return Ok(handle);
@@ -449,15 +449,15 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
             shared.remotes[target].coming.fetch_add(1, Ordering::Relaxed);
             shared.deliver(target, frame);
         }
-        (Some(worker), None) if flags & flag::PINNED != 0 => {
+        (Some(worker), None) if flags.has(flag::PINNED) => {
             // Relaxed: this worker's own.
             frame.home.store(worker.index as u32, Ordering::Relaxed);
             worker.push_local(frame);
         }
         // A task is not to be taken by its joiner, who would run it as a fiber that has just started.
-        (Some(worker), None) if flags & flag::TASK != 0 => worker.push_fresh(frame),
+        (Some(worker), None) if flags.has(flag::TASK) => worker.push_fresh(frame),
         (Some(worker), None) => worker.push_spawned(frame, ticket),
-        (None, None) if flags & flag::TASK != 0 => shared.inject_task(frame),
+        (None, None) if flags.has(flag::TASK) => shared.inject_task(frame),
         (None, None) => shared.inject_spawned(frame, ticket),
     }
     Ok(handle)
@@ -467,9 +467,9 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
 ///
 /// # Safety
 /// If `flags` has SCOPED, the root is that of a scope.
-unsafe fn scope_of(root: RootRef, flags: u32) -> Option<ScopeRef> {
+unsafe fn scope_of(root: RootRef, flags: FlagSet) -> Option<ScopeRef> {
     // SAFETY: the root of a child is the first field of its scope's record, and records live for ever.
-    (flags & flag::SCOPED != 0).then(|| unsafe { &*root.as_ptr().cast::<ScopeRecord>() })
+    (flags.has(flag::SCOPED)).then(|| unsafe { &*root.as_ptr().cast::<ScopeRecord>() })
 }
 
 /// A handle of something that was never started: it has ended already, cancelled.
@@ -487,7 +487,7 @@ pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reas
 pub(crate) unsafe fn refused_in<T>(
     shared: &Shared,
     root: RootRef,
-    flags: u32,
+    flags: FlagSet,
     site: &'static Location<'static>,
     reason: RefusedBecause,
 ) -> JoinHandle<T> {
@@ -505,7 +505,7 @@ fn never_started<T>(
 ) -> JoinHandle<T> {
     let frame = slab::take_shared();
     // Relaxed, all: the frame is ours until the handle is given out.
-    frame.waiter.flags.store(flag::CANCEL | (reason << flag::REASON_SHIFT), Ordering::Relaxed);
+    frame.waiter.flags.start_cancelled(reason);
     frame.id.store(take_ids(1), Ordering::Relaxed);
     frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
     frame.site.set(site);

@@ -19,7 +19,7 @@ use super::spawn::{
     Refused, drop_quietly, end_of_user_code, no_runtime, publish_panic, publish_value, refused, refused_in, root_of,
     start_of_user_code, try_spawn_thunk,
 };
-use crate::fiber::frame::{Frame, FrameRef, RunResult, Thunk, flag};
+use crate::fiber::frame::{FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::sched::current;
 use crate::sched::scope::ScopeRef;
 use crate::sched::shared::{RootRef, Shared};
@@ -183,7 +183,7 @@ unsafe fn start_task<F: Future>(
     root: RootRef,
     future: F,
     site: &'static Location<'static>,
-    flags: u32,
+    flags: FlagSet,
 ) -> JoinHandle<F::Output> {
     let task = Box::new(Task { future: Some(Box::pin(future)), is_begun: false, locals: ptr::null_mut() });
     // SAFETY: the caller's promise; the thunk is the one for what is put into the frame.

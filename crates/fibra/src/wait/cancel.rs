@@ -25,7 +25,7 @@ use std::panic::resume_unwind;
 use super::node::WaiterRef;
 use super::waker::ThreadRecord;
 use super::word::WaitKind;
-use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::frame::{FlagSet, FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::top::{FiberTop, Standing};
 use crate::prim::atomic::{AtomicBool, Ordering};
@@ -96,9 +96,8 @@ impl<'a> Here<'a> {
     }
 
     #[inline(always)]
-    pub(crate) fn flags(&self) -> u32 {
-        // Relaxed: a hint; the handshake with cancellation reads the flags again after the word.
-        self.waiter.get().flags.load(Ordering::Relaxed)
+    pub(crate) fn flags(&self) -> FlagSet {
+        self.waiter.get().flags.look()
     }
 
     /// Does it unwind? In a scope that a destructor opened meanwhile: does anything unwind that began in there?
@@ -180,7 +179,7 @@ impl<'a> Here<'a> {
 
     /// The same for one of which it is known whether it unwinds.
     fn hold_if(&self, unwinds: bool) -> u32 {
-        let shields = if self.flags() & flag::OVERDUE != 0 { 0 } else { self.standing.shields.get() };
+        let shields = if self.flags().has(flag::OVERDUE) { 0 } else { self.standing.shields.get() };
         shields + UNWINDS * (self.standing.cleanups.get() + u32::from(unwinds))
     }
 
@@ -259,7 +258,7 @@ impl<'a> Here<'a> {
     /// wait was published.
     pub(crate) fn may_end_parked(&self, kind: WaitKind) -> bool {
         match kind {
-            WaitKind::Shielded if self.flags() & flag::OVERDUE == 0 => false,
+            WaitKind::Shielded if !self.flags().has(flag::OVERDUE) => false,
             WaitKind::Revocable | WaitKind::Shielded => {
                 self.is_due_at(self.hold_if(self.standing.left_unwinding.get()), false)
             }
@@ -271,10 +270,10 @@ impl<'a> Here<'a> {
     /// Is there a cancellation that may be delivered where this much holds it off?
     fn is_due_at(&self, hold: u32, settled: bool) -> bool {
         let flags = self.flags();
-        if flags & flag::CANCEL != 0 && hold == 0 {
+        if flags.has(flag::CANCEL) && hold == 0 {
             return true;
         }
-        if flags & flag::CANCEL_BODY == 0 {
+        if !flags.has(flag::CANCEL_BODY) {
             return false;
         }
         if self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.is_body_cancelled(settled))
@@ -294,31 +293,30 @@ impl<'a> Here<'a> {
     /// As [`is_due_unless`](Self::is_due_unless).
     #[cold]
     pub(crate) fn is_observable_unless(&self, settled: bool) -> bool {
-        self.flags() & flag::CANCEL != 0 || self.open_scopes().any(|scope| scope.is_body_cancelled(settled))
+        self.flags().has(flag::CANCEL) || self.open_scopes().any(|scope| scope.is_body_cancelled(settled))
     }
 
     /// A scope is closed, or was not cancelled after all: keeps the flag only if one that is open says so.
     pub(crate) fn lower_body_flag(&self) {
         let flags = &self.waiter.get().flags;
-        // SeqCst read-modify-write: whoever cancels a scope marks it and then sets the flag; we lower it and then look, each under the
-        // scope's lock. So one that we do not see here sets the flag after this.
-        flags.fetch_and(!flag::CANCEL_BODY, Ordering::SeqCst);
+        // Whoever cancels a scope marks it and then announces the flag; we lower it and then look, each under the scope's lock. So one that
+        // we do not see here sets the flag after this.
+        flags.retract(flag::CANCEL_BODY);
         if self.open_scopes().any(|scope| scope.body_cause().code != 0 || scope.has_told_failure()) {
-            flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
+            flags.announce(flag::CANCEL_BODY);
         }
     }
 
     /// A scope whose shields had their time is closed; the same for that flag, which a child also has with the scope that it is in.
     pub(crate) fn lower_overdue_flag(&self) {
         let flags = &self.waiter.get().flags;
-        // SeqCst: as above.
-        flags.fetch_and(!flag::OVERDUE, Ordering::SeqCst);
+        // In this order: as above.
+        flags.retract(flag::OVERDUE);
         // SAFETY: the flag is what `of` asks for; the scope is open while this child runs.
         let parent =
             self.fiber.filter(|(_, frame)| frame.has(flag::SCOPED)).map(|(_, frame)| unsafe { ScopeRecord::of(frame) });
         if parent.is_some_and(ScopeRecord::are_children_overdue) || self.open_scopes().any(ScopeRecord::is_overdue) {
-            // SeqCst: as above.
-            flags.fetch_or(flag::OVERDUE, Ordering::SeqCst);
+            flags.announce(flag::OVERDUE);
         }
     }
 
@@ -327,8 +325,8 @@ impl<'a> Here<'a> {
     pub(crate) fn is_cancelled(&self) -> bool {
         self.check_deadlines();
         let flags = self.flags();
-        flags & flag::CANCEL != 0
-            || flags & flag::CANCEL_BODY != 0 && self.open_scopes().any(|scope| scope.body_cause().code != 0)
+        flags.has(flag::CANCEL)
+            || flags.has(flag::CANCEL_BODY) && self.open_scopes().any(|scope| scope.body_cause().code != 0)
     }
 
     /// The same, but only by what is not held off here: what unwinds goes on to there.
@@ -337,7 +335,7 @@ impl<'a> Here<'a> {
             return false;
         }
         let hold = self.hold();
-        self.flags() & flag::CANCEL != 0 && hold == 0
+        self.flags().has(flag::CANCEL) && hold == 0
             || self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.body_cause().code != 0)
     }
 
@@ -423,7 +421,7 @@ pub(crate) fn unwinding() -> Option<Unwinding> {
     }
     let Some(here) = Here::new() else { return Some(Unwinding::Panicked(FiberId::NONE)) };
     // A fiber that was told to end and then panicked on its way counts as cancelled.
-    let delivered = here.standing.deliveries.get() > 0 && here.flags() & flag::ANY_CANCEL != 0;
+    let delivered = here.standing.deliveries.get() > 0 && here.flags().has(flag::ANY_CANCEL);
     if here.share_of_unwindings() == 0 {
         return None;
     }
@@ -473,7 +471,7 @@ pub(crate) fn checkpoint_unless(settled: bool) {
     if here.nearest_deadline() != NEVER {
         here.check_deadlines();
     }
-    if here.flags() & flag::ANY_CANCEL != 0 && here.is_due_unless(settled) {
+    if here.flags().has(flag::ANY_CANCEL) && here.is_due_unless(settled) {
         deliver();
     }
 }

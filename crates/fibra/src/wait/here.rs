@@ -69,7 +69,7 @@ pub(super) fn time_left(deadline: u64) -> u64 {
 
 /// Is what runs here cancelled, whether that may be delivered or not? The answer of a look in passing.
 pub(crate) fn is_cancelled() -> bool {
-    Here::new().is_some_and(|here| here.flags() & flag::ANY_CANCEL != 0 && here.is_observable())
+    Here::new().is_some_and(|here| here.flags().has(flag::ANY_CANCEL) && here.is_observable())
 }
 
 /// Lets others run first. On a plain thread this is the system's yield.

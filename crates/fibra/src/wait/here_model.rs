@@ -4,14 +4,14 @@
 
 use std::panic::Location;
 
-use super::node::{WaiterRef, flag};
+use super::flags::flag;
+use super::node::WaiterRef;
 use super::park::{Manner, wait_as};
 use super::reason::WaitReason;
 use super::revoke;
 use super::waitable::{Ended, Wait, Waitable};
 use super::waker::ThreadRecord;
 use super::word::{State, Ticket, WaitKind};
-use crate::prim::atomic::Ordering;
 
 #[cfg(loom)]
 loom::thread_local! {
@@ -75,8 +75,7 @@ pub(crate) fn wait_with(
 
 /// Only cancellation makes a difference here.
 pub(super) fn is_thread_plain(record: &'static ThreadRecord) -> bool {
-    // Relaxed: a hint, as in the product.
-    record.waiter_ref().get().flags.load(Ordering::Relaxed) & flag::ANY_CANCEL == 0
+    !record.waiter_ref().get().flags.has(flag::ANY_CANCEL)
 }
 
 /// Models have no shields.

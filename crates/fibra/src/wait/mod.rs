@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! word.rs     the state machine: one AtomicU64 per waiter          (lowest floor: `fiber` and `sched` name it too)
+//! flags.rs    what a waiter is told and notes about itself: named bits (lowest floor)
 //! node.rs     who waits for an object: nodes and lists              (lowest floor)
 //! waker.rs    the records of threads and async waits, and unparking (lowest floor)
 //! waitable.rs what can be waited on
@@ -25,6 +26,7 @@ mod budget;
 pub(crate) mod cancel;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod fiber;
+pub(crate) mod flags;
 #[cfg(not(any(loom, shuttle)))]
 mod here;
 #[cfg(any(loom, shuttle))]

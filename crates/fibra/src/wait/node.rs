@@ -12,8 +12,8 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
+use super::flags::Flags;
 use super::word::{ARM_FIRST, Arm, Ticket, Word};
-use crate::prim::atomic::AtomicU32;
 
 /// What kind of thing waits: decides how it is set going again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,50 +27,23 @@ pub(crate) enum Kind {
     Task = 2,
 }
 
-/// Flags in [`Waiter::flags`] that have a meaning for every kind of waiter. What else is kept there is the record's owner's.
-pub(crate) mod flag {
-    /// Cancellation was requested, for good. Set with a SeqCst read-modify-write, before the canceller looks at the word.
-    pub(crate) const CANCEL: u32 = 1;
-    /// Cancellation was requested of a scope whose body runs here, and of nothing beyond it; set in the same way.
-    pub(crate) const CANCEL_BODY: u32 = 1 << 24;
-    /// Whoever was cancelled has had the time that its scope gives to shields: they hold nothing off any more.
-    pub(crate) const OVERDUE: u32 = 1 << 26;
-    /// Either: whoever waits looks closer.
-    pub(crate) const ANY_CANCEL: u32 = CANCEL | CANCEL_BODY;
-    /// A scope is open here that was opened while cancellation was held off: waits in there are revocable, but not for what is outside.
-    pub(crate) const BARRIER: u32 = 1 << 25;
-    /// A scope is open here that a destructor opened during unwinding: what is outside must not unwind it, not even when the time for
-    /// shields is over. Raised with BARRIER.
-    pub(crate) const CLEANUP: u32 = 1 << 28;
-    /// A waker of what it polls was called; see `wait::notify`.
-    pub(crate) const NOTIFIED: u32 = 1 << 27;
-    /// The same of what it polls inside the poll of another future.
-    pub(crate) const NOTIFIED_INSIDE: u32 = 1 << 29;
-    /// Either.
-    pub(crate) const ANY_NOTICE: u32 = NOTIFIED | NOTIFIED_INSIDE;
-    /// Why it was cancelled; 4 bits, written together with CANCEL.
-    pub(crate) const REASON_SHIFT: u32 = 8;
-    pub(crate) const REASON_MASK: u32 = 0xF << REASON_SHIFT;
-}
-
 /// The head of every waiter: the word, and the flags that go with it. `repr(C)`, so that it can be the first field of a frame or a record.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Waiter {
     pub(crate) word: Word,
     kind: Kind,
-    /// The cancel flag and what else the owner of the record keeps there; see `fiber::frame`.
-    pub(crate) flags: AtomicU32,
+    pub(crate) flags: Flags,
 }
 
 impl Waiter {
     #[cfg(not(loom))]
     pub(crate) const fn new(kind: Kind) -> Self {
-        Self { word: Word::new(), kind, flags: AtomicU32::new(0) }
+        Self { word: Word::new(), kind, flags: Flags::new() }
     }
     #[cfg(loom)]
     pub(crate) fn new(kind: Kind) -> Self {
-        Self { word: Word::new(), kind, flags: AtomicU32::new(0) }
+        Self { word: Word::new(), kind, flags: Flags::new() }
     }
     #[inline(always)]
     pub(crate) fn kind(&self) -> Kind {

@@ -17,7 +17,6 @@ use super::node::WaiterRef;
 use super::revoke::flag_of;
 use super::waitable::Waitable;
 use super::word::{Notice, Ticket};
-use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 
 /// Is a polling that begins now inside another one, of which so many are open?
@@ -52,8 +51,8 @@ impl<'a, const INSIDE: bool> Notify<'a, INSIDE> {
     #[inline(always)]
     pub(crate) fn begin_poll(&self) {
         if self.is_called() {
-            // SeqCst: acquire: what was written before the calls is seen by the poll.
-            self.waiter.get().flags.fetch_and(!flag_of(Self::NOTICE), Ordering::SeqCst);
+            // What was written before the calls is seen by the poll.
+            self.waiter.get().flags.retract(flag_of(Self::NOTICE));
             self.has_answered.set(true);
         }
     }
@@ -61,8 +60,7 @@ impl<'a, const INSIDE: bool> Notify<'a, INSIDE> {
     /// Was there a call since the last poll began?
     #[inline(always)]
     pub(crate) fn is_called(&self) -> bool {
-        // Relaxed: the waiter reads it again when its park is committed.
-        self.waiter.get().flags.load(Ordering::Relaxed) & flag_of(Self::NOTICE) != 0
+        self.waiter.get().flags.has(flag_of(Self::NOTICE))
     }
 
     /// Names what is waited for in reports.
@@ -78,8 +76,8 @@ impl<const INSIDE: bool> Drop for Notify<'_, INSIDE> {
         self.open.set(around);
         // The second around it has the same flag.
         if INSIDE && around > 1 && self.has_answered.get() && !seeded_bug("notify_eaten_deep_inside") {
-            // Relaxed: the waiter's own word to itself.
-            self.waiter.get().flags.fetch_or(flag_of(Self::NOTICE), Ordering::Relaxed);
+            // The waiter's own word to itself.
+            self.waiter.get().flags.raise(flag_of(Self::NOTICE));
         }
     }
 }

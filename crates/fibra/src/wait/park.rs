@@ -10,12 +10,12 @@
 //! Cancellation is looked at before the wait begins, and after the park is committed; from then on the canceller claims the wait like any
 //! owner. It is never looked at on the way out of a completed wait. No user code runs between PARKING and the switch.
 
+use super::flags::flag;
 pub(crate) use super::here::*;
-use super::node::{WaiterRef, flag};
+use super::node::WaiterRef;
 use super::reason::WaitReason;
 pub(crate) use super::waitable::{Ended, Wait, Waitable};
 use super::word::{ARM_CANCEL, ARM_TIMEOUT, Ticket, WaitKind};
-use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 
 /// One who waits.
@@ -153,9 +153,8 @@ fn call_off<P: Parker>(parker: P) -> Ended {
 
 /// A look without any order; see the header.
 fn is_cancelled_before<P: Parker>(parker: P, kind: WaitKind, waitable: &impl Waitable) -> bool {
-    // Relaxed: a hint; the flags are read again when the park is committed.
-    let flags = parker.waiter().get().flags.load(Ordering::Relaxed);
-    kind != WaitKind::Binding && flags & flag::ANY_CANCEL != 0 && parker.is_due(kind, waitable.is_settled())
+    let flags = &parker.waiter().get().flags;
+    kind != WaitKind::Binding && flags.has(flag::ANY_CANCEL) && parker.is_due(kind, waitable.is_settled())
 }
 
 #[cfg(all(test, any(loom, shuttle)))]

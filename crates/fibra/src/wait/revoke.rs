@@ -17,23 +17,21 @@
 //! Lowest floor, like the word: the worker commits (`sched::worker`), and cancellers are on every floor. How a woken fiber is enqueued and
 //! whether a cancellation concerns the wait (levels, shields: `wait::cancel`) are given by the caller.
 
-use super::node::{Kind, Waiter, WaiterRef, flag};
+use super::flags::{FlagSet, flag};
+use super::node::{Kind, Waiter, WaiterRef};
 use super::waker::{Claimed, complete_with};
 use super::word::{ARM_CANCEL, ARM_FIRST, Claim, Commit, Notice, Snapshot, WaitKind};
-use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
 
 /// The waiter has left its stack: its park becomes visible as PARKED. Called by a fiber's worker on its own stack, and by a thread itself.
 /// `Requeue`: it was woken meanwhile, or is cancelled, and is RUNNABLE. `is_due` is asked if a cancel flag is up: may that end this wait?
 #[inline(always)]
 pub(crate) fn commit(waiter: &Waiter, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {
-    // SeqCst: second half of the handshake. Of the two read-modify-writes of the word, the canceller's and this commit, one is first in
-    // the one order of all such accesses. If it is the canceller's, its flag was raised before, and this load comes after.
-    let read_flags = || waiter.flags.load(Ordering::SeqCst);
+    let read_flags = || waiter.flags.look_after_commit();
     let read_too_early = seeded_bug("park_reads_flag_first").then(read_flags);
     let (commit, seen) = waiter.word.commit_park_as();
     let flags = read_too_early.unwrap_or_else(read_flags);
-    if flags & (flag::ANY_CANCEL | flag::ANY_NOTICE) != 0 && commit == Commit::Parked {
+    if flags.has(flag::ANY_CANCEL | flag::ANY_NOTICE) && commit == Commit::Parked {
         return revoke_own(waiter, seen, flags, is_due);
     }
     commit
@@ -42,17 +40,17 @@ pub(crate) fn commit(waiter: &Waiter, is_due: impl FnOnce(WaitKind) -> bool) -> 
 /// A flag came up while this wait began. `seen` names the wait: another life may have begun since the commit, whose ticket is another one.
 #[cold]
 #[inline(never)]
-fn revoke_own(waiter: &Waiter, seen: Snapshot, flags: u32, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {
+fn revoke_own(waiter: &Waiter, seen: Snapshot, flags: FlagSet, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {
     if seeded_bug("commit_ignores_flag") {
         return Commit::Parked;
     }
     let is_cancelled =
-        flags & flag::ANY_CANCEL != 0 && seen.kind().is_some_and(|kind| kind != WaitKind::Binding && is_due(kind));
+        flags.has(flag::ANY_CANCEL) && seen.kind().is_some_and(|kind| kind != WaitKind::Binding && is_due(kind));
     let arm = if is_cancelled {
         ARM_CANCEL
     } else if [Notice::Outer, Notice::Inner]
         .into_iter()
-        .any(|notice| flags & flag_of(notice) != 0 && seen.is_ended_by(notice))
+        .any(|notice| flags.has(flag_of(notice)) && seen.is_ended_by(notice))
     {
         ARM_FIRST
     } else {
@@ -67,7 +65,7 @@ fn revoke_own(waiter: &Waiter, seen: Snapshot, flags: u32, is_due: impl FnOnce(W
 
 /// The flag by which a waiter is told of such a notice.
 #[inline(always)]
-pub(crate) const fn flag_of(notice: Notice) -> u32 {
+pub(crate) const fn flag_of(notice: Notice) -> FlagSet {
     match notice {
         Notice::Outer => flag::NOTIFIED,
         Notice::Inner => flag::NOTIFIED_INSIDE,
@@ -77,9 +75,9 @@ pub(crate) const fn flag_of(notice: Notice) -> u32 {
 /// A waker of `waiter` is called: ends the wait that it may be in for that, and is remembered until it polls again.
 pub(crate) fn notify(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(WaiterRef)) {
     let Waiter { flags, word, .. } = waiter.get();
-    // SeqCst: first half of the handshake with the waiter; release: what the caller wrote is seen by the poll that lowers the flag. If it
-    // was up, the call that raised it sees to the wait, or the waiter reads it.
-    if !seeded_bug("notify_unmarked") && flags.fetch_or(flag_of(notice), Ordering::SeqCst) & flag_of(notice) != 0 {
+    // First half of the handshake with the waiter; what the caller wrote is seen by the poll that lowers the flag. If it was up, the call
+    // that raised it sees to the wait, or the waiter reads it.
+    if !seeded_bug("notify_unmarked") && flags.announce(flag_of(notice)).has(flag_of(notice)) {
         return;
     }
     if waiter.get().kind() == Kind::Fiber && word.claim_noticed(notice, ARM_FIRST) {
@@ -108,24 +106,14 @@ fn notify_slowly(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(WaiterR
 pub(crate) fn request(waiter: WaiterRef, reason: u32, enqueue: impl FnOnce(WaiterRef)) -> bool {
     let Waiter { flags, word, .. } = waiter.get();
     let seen_too_early = seeded_bug("request_looks_first").then(|| word.look_after_flag());
-    // Relaxed: confirmed by the compare-exchange.
-    let mut now = flags.load(Ordering::Relaxed);
-    loop {
-        if now & flag::CANCEL != 0 {
-            return false;
-        }
-        let to = (now & !flag::REASON_MASK) | (reason << flag::REASON_SHIFT) | flag::CANCEL;
-        // SeqCst: first half of the handshake with the waiter. The reason is published with the flag, in one step.
-        match flags.compare_exchange_weak(now, to, Ordering::SeqCst, Ordering::Relaxed) {
-            Ok(_) => break,
-            Err(actual) => now = actual,
-        }
+    // First half of the handshake with the waiter.
+    if !flags.request_cancel(reason) {
+        return false;
     }
     let seen = seen_too_early.unwrap_or_else(|| word.look_after_flag());
     // Not if it is in a scope of its own behind a shield, unless it wants to know: it will see the flag when it comes out. The barrier is
     // raised before the first wait behind it, so a canceller that sees such a wait sees the barrier after it.
-    // Acquire, by the look before: see above.
-    let is_behind = flags.load(Ordering::Acquire) & flag::BARRIER != 0;
+    let is_behind = flags.look_after_word().has(flag::BARRIER);
     let may_end = match seen.kind() {
         Some(WaitKind::Revocable) => !is_behind,
         Some(WaitKind::Watching) => true,
@@ -157,8 +145,8 @@ pub(crate) fn interrupt_watcher(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRe
 /// is no scope open that a destructor opened during unwinding, inside of what was cancelled? Nothing out there may unwind such a one,
 /// shields or not. It learns of it if it wants to know.
 pub(crate) fn end_shields(waiter: WaiterRef, reaches: impl FnOnce() -> bool, enqueue: impl FnOnce(WaiterRef)) {
-    // SeqCst: first half of the handshake with the waiter.
-    waiter.get().flags.fetch_or(flag::OVERDUE, Ordering::SeqCst);
+    // First half of the handshake with the waiter.
+    waiter.get().flags.announce(flag::OVERDUE);
     let seen = waiter.get().word.look_after_flag();
     let may_end = match seen.kind() {
         Some(WaitKind::Revocable | WaitKind::Shielded) => reaches(),

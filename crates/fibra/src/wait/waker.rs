@@ -319,11 +319,8 @@ mod pool {
 
     impl Drop for Mine {
         fn drop(&mut self) {
-            debug_assert_eq!(
-                // Relaxed: the thread's own, whose scopes are all closed.
-                self.0.waiter.flags.load(crate::prim::atomic::Ordering::Relaxed)
-                    & !super::super::node::flag::ANY_NOTICE,
-                0,
+            debug_assert!(
+                self.0.waiter.flags.look().without(super::super::flags::flag::ANY_NOTICE).is_empty(),
                 "a thread's scopes end before it does"
             );
             self.0.waiter.word.recycle();

@@ -74,8 +74,8 @@ impl ScopeRecord {
         if state.cause.code == 0 {
             state.cause = cause.clone();
         }
-        // SeqCst read-modify-write: the canceller's first half of the handshake with a parker; `interrupt` is the second.
-        body.get().flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
+        // The canceller's first half of the handshake with a parker; `interrupt` is the second.
+        body.get().flags.announce(flag::CANCEL_BODY);
         if state.barrier {
             // It is behind a shield; unless it waits there for just this.
             cancel::interrupt_watcher(body);
@@ -240,8 +240,8 @@ impl ScopeRecord {
                 if state.over {
                     return Verdict::Cancel(code, Reach::Children);
                 }
-                // SeqCst: as in `cancel_one`.
-                body.get().flags.fetch_or(flag::CANCEL_BODY, Ordering::SeqCst);
+                // As in `cancel_one`.
+                body.get().flags.announce(flag::CANCEL_BODY);
                 let seen = body.get().word.look_after_flag();
                 if seen.is(word::State::Parking) && !seen.is_claimed() && looks < LOOKS {
                     Verdict::LookAgain

@@ -6,7 +6,6 @@ use super::{Runtime, run};
 use crate::fiber::frame::flag;
 use crate::fiber::testing::passes_in_child;
 use crate::observe::report;
-use crate::prim::atomic::Ordering;
 use crate::prim::thread;
 use crate::sched::{current, fork};
 use crate::scope::fiber::shield;
@@ -122,15 +121,15 @@ fn grace_that_ends_while_a_fiber_parks_in_a_scope_behind_a_shield_ends_its_wait(
                 let (worker, frame) = here.fiber.expect("a fiber");
                 assert_eq!(cancel::wait_kind(worker, frame), WaitKind::Revocable);
                 // SeqCst, all: a test.
-                flags.fetch_or(flag::CANCEL, Ordering::SeqCst);
+                flags.announce(flag::CANCEL);
                 assert!(!here.may_end_parked(WaitKind::Revocable), "through the shield");
-                flags.fetch_or(flag::OVERDUE, Ordering::SeqCst);
+                flags.announce(flag::OVERDUE);
                 assert!(here.may_end_parked(WaitKind::Revocable), "for ever behind a shield whose time is over");
                 // One that unwinds is not ended, whatever else there is.
                 here.standing.left_unwinding.set(true);
                 assert!(!here.may_end_parked(WaitKind::Revocable), "unwound in a destructor");
                 here.standing.left_unwinding.set(false);
-                flags.fetch_and(!(flag::CANCEL | flag::OVERDUE), Ordering::SeqCst);
+                flags.retract(flag::CANCEL | flag::OVERDUE);
             });
         });
     });

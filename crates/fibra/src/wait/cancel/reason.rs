@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::frame::FrameRef;
 use crate::sched::cancel::code;
 use crate::sched::scope::Cause;
 
@@ -84,11 +84,7 @@ impl CancelReason {
 
     /// The reason in a frame's flags, if it is cancelled. The words of a custom one are in its scope, and only known while that is open.
     pub(crate) fn of(frame: FrameRef) -> Option<Self> {
-        let flags = frame.flags();
-        if flags & flag::CANCEL == 0 {
-            return None;
-        }
-        Self::of_cause(Cause::from((flags & flag::REASON_MASK) >> flag::REASON_SHIFT))
+        Self::of_cause(Cause::from(frame.flags().cancel_reason()?))
     }
 }
 

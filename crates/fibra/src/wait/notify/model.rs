@@ -9,7 +9,7 @@ use super::super::waker::ThreadRecord;
 use super::super::waker::model::thread_record;
 use super::super::word::State;
 use super::*;
-use crate::prim::atomic::AtomicU32;
+use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
 

@@ -49,8 +49,7 @@ impl Parker for &World {
     }
 
     fn is_plain(self) -> bool {
-        // Relaxed: a hint, as in the product.
-        self.fiber.flags.load(Ordering::Relaxed) & flag::ANY_CANCEL == 0
+        !self.fiber.flags.has(flag::ANY_CANCEL)
     }
 
     fn kind(self, asked: WaitKind, _: WaitReason) -> WaitKind {
@@ -350,8 +349,8 @@ fn model_cancel_against_a_wait_behind_a_barrier() {
     check(3, || {
         let world = World::new();
         let canceller = spawn(&world, World::cancel);
-        // SeqCst: as a scope raises it that is opened behind a shield.
-        world.fiber.flags.fetch_or(flag::BARRIER, Ordering::SeqCst);
+        // As a scope raises it that is opened behind a shield.
+        world.fiber.flags.announce(flag::BARRIER);
         world.word().begin_park(WaitKind::Revocable);
         canceller.join().unwrap();
         assert!(world.word().abort_park(), "cancelled through a shield");

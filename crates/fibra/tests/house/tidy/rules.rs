@@ -53,6 +53,7 @@ pub(crate) const LOWEST: &[(&str, &[&str], &str)] = &[
         &["fiber", "sched"],
         "the state word is part of every frame, and the worker commits and resumes by it",
     ),
+    ("wait::flags", &["fiber", "sched"], "the flags are part of every frame"),
     ("wait::node", &["fiber", "sched"], "frames begin with a waiter, and enqueueing a woken fiber starts from one"),
     ("wait::revoke", &["sched"], "the worker commits a park, and cancellers are on every floor"),
     (
