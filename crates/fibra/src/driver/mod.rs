@@ -25,6 +25,8 @@ mod interest;
 pub(crate) mod signal;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod socket;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod transfer;
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use epoll::{Registrar, WeakRegistrar};

@@ -59,14 +59,14 @@ union RawAddress {
     unix: libc::sockaddr_un,
 }
 
-struct Address {
+pub(super) struct Address {
     raw: RawAddress,
-    len: usize,
-    family: c_int,
+    pub(super) len: usize,
+    pub(super) family: c_int,
 }
 
 impl Address {
-    fn of(address: &SocketAddr) -> Self {
+    pub(super) fn of(address: &SocketAddr) -> Self {
         match address {
             SocketAddr::V4(v4) => {
                 let raw = libc::sockaddr_in {
@@ -91,7 +91,7 @@ impl Address {
     }
 
     /// Of a Unix socket: a path, or a name in the abstract namespace.
-    fn of_unix(name: &[u8], is_abstract: bool) -> io::Result<Self> {
+    pub(super) fn of_unix(name: &[u8], is_abstract: bool) -> io::Result<Self> {
         // SAFETY: a structure of numbers, for which zeroes are valid.
         let mut raw: libc::sockaddr_un = unsafe { mem::zeroed() };
         let refused = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -110,12 +110,12 @@ impl Address {
         Ok(Self { raw: RawAddress { unix: raw }, len, family: libc::AF_UNIX })
     }
 
-    fn as_ptr(&self) -> *const libc::sockaddr {
+    pub(super) fn as_ptr(&self) -> *const libc::sockaddr {
         (&raw const self.raw).cast()
     }
 }
 
-fn new_socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
+pub(super) fn new_socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
     // SAFETY: the call takes no pointers.
     let descriptor = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
     if descriptor < 0 {

@@ -2,6 +2,7 @@
 //!
 //! Above: `scope::machines`, which gives it `run`. Below: `rounds`, which does the work; `driver`, in which a plain thread sleeps.
 
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
@@ -9,9 +10,14 @@ use std::marker::PhantomData;
 use super::machine::Machine;
 use super::mail::Bell;
 use super::mesh::{Seat, Stopper};
+use super::platform::{Platform, Reactor};
 use super::rounds::{Machines, Rest};
 use super::routing::{APP, PLATFORM};
 use crate::driver::{Driver, Timeout};
+use crate::prim::clock;
+
+/// Cycles after which a loop that never rests looks at its driver (about 100 µs), if anything is registered there.
+const BUSY_CYCLES: u64 = 400_000;
 
 /// An event loop that was not started yet. It stays on its thread.
 ///
@@ -41,7 +47,8 @@ impl EventLoop {
         self
     }
 
-    /// The machine that serves the app, and outlives it. What it submits without a destination goes to the app.
+    /// The machine that serves the app, and outlives it: [`Platform`], unless this says otherwise. What it submits without a
+    /// destination goes to the app.
     pub fn platform(mut self, machine: impl Machine) -> Self {
         self.machines[PLATFORM as usize] = Some(Box::new(machine));
         self
@@ -56,6 +63,8 @@ impl EventLoop {
     pub(crate) fn into_machines(self) -> Machines {
         let mut machines = Machines::new(self.seat, false);
         for (root, machine) in [APP, PLATFORM].into_iter().zip(self.machines) {
+            // An app that is not there leaves its place empty; a platform is always there.
+            let machine = machine.or_else(|| (root == PLATFORM).then(|| Box::new(Platform::new()) as Box<dyn Machine>));
             if let Some(machine) = machine {
                 machines.add(root, machine);
             }
@@ -65,16 +74,35 @@ impl EventLoop {
 
     /// Runs on a plain thread, which sleeps in a driver of its own.
     pub(crate) fn run_on_thread(self) -> io::Result<()> {
-        let mut driver = Driver::new()?;
+        let driver = Driver::new()?;
+        let (registrar, reactor) = (driver.registrar(), Reactor::new(driver.registrar()));
         let mut machines = self.into_machines();
         machines.set_bell(Bell::Driver(driver.kicker()));
-        let mut rest = |machines: &Machines, rest| match rest {
-            // A wait of no time. The driver has nothing but kicks to report, and what they were for is pending.
-            Rest::Pending => Ok(machines.now()),
-            Rest::Until(Some(next)) => driver.wait(Timeout::Until(next)),
-            Rest::Until(None) => driver.wait(Timeout::Forever),
+        machines.set_reactor(reactor.clone());
+        let (driver, looked_at) = (RefCell::new(driver), Cell::new(clock::cycles()));
+        let mut rest = |machines: &Machines, rest| {
+            let timeout = match rest {
+                // A wait of no time, which need not be asked for each time. Kicks are no matter: what they were for is pending.
+                Rest::Pending if !registrar.is_in_use() => return Ok(machines.now()),
+                Rest::Pending if clock::cycles().wrapping_sub(looked_at.get()) < BUSY_CYCLES => {
+                    return Ok(machines.now());
+                }
+                Rest::Pending => Timeout::Until(0),
+                Rest::Until(Some(next)) => Timeout::Until(next),
+                Rest::Until(None) => Timeout::Forever,
+            };
+            let now = driver.borrow_mut().wait(timeout);
+            looked_at.set(clock::cycles());
+            now
         };
-        machines.run(&mut rest, &mut Machines::work)
+        let mut work = |machines: &mut Machines, now| {
+            // Not in `rest`: there the loop counts as asleep, and would be kicked awake.
+            while let Some(completion) = driver.borrow_mut().next_completion() {
+                reactor.deliver(completion);
+            }
+            machines.work(now);
+        };
+        machines.run(&mut rest, &mut work)
     }
 }
 

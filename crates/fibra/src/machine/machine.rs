@@ -116,8 +116,11 @@ impl<M: Machine> Child<M> {
         ports.input.cancellations.part(&mut self.port_in.cancellations, |cancel| mine(cancel.destination()));
         ports.input.completions.part(&mut self.port_in.completions, |done| mine(done.source()));
         ports.input.notifications.part(&mut self.port_in.notifications, |notice| mine(notice.source()));
-        let is_signalled = self.routing.state.borrow().is_signalled(self.id);
-        if std::mem::replace(&mut self.begun, true) && self.port_in.is_empty() && !is_signalled {
+        let is_called = {
+            let state = self.routing.state.borrow();
+            state.is_signalled(self.id) || state.is_stirred(self.id)
+        };
+        if std::mem::replace(&mut self.begun, true) && self.port_in.is_empty() && !is_called {
             return;
         }
         self.routing.state.borrow_mut().before_tick(self.id);

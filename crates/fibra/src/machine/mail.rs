@@ -180,6 +180,11 @@ impl Post {
     pub(super) fn stop(&self) {
         // SeqCst: before the look at `asleep`; pairs with `may_sleep` and then `is_stopped`.
         self.stop.swap(true, Ordering::SeqCst);
+        self.rouse();
+    }
+
+    /// Something has come for the loop by another way than the mail.
+    pub(super) fn rouse(&self) {
         if self.mail.wake() {
             self.kick();
         }

@@ -14,6 +14,7 @@
 //! | change one's mind | [`Ports::cancel`]; the target gets a [`Cancel`] |
 //! | be told again and again | [`Op::standing`], [`Ports::ring`], [`Doorbell`], [`Notice`]; [`ring`](ring()), [`channel`](channel()) |
 //! | let time pass | [`OP_TIMER`] |
+//! | read, write, accept, connect, receive | [`platform`]: a ready-made [`Platform`] |
 //! | build of parts | [`Ports::child`], [`Child`] |
 //! | run beside fibers | [`Runtime::attach`](crate::Runtime::attach), [`MachineRef::call`], [`Caller`] |
 //!
@@ -52,6 +53,8 @@ pub(crate) mod mesh;
 mod model;
 mod node;
 mod op;
+#[cfg(not(any(loom, shuttle)))]
+pub mod platform;
 mod pool;
 #[cfg(not(any(loom, shuttle)))]
 mod port;
@@ -75,6 +78,10 @@ pub use self::{
     mesh::{Seat, Stopper},
     node::{ABANDONED, CANCELLED, MachineRef, UNREACHABLE},
     op::{Cancel, Done, Doorbell, Notice, OP_TIMER, Op, OpId, Request, Timestamp, TraceId},
+    platform::{
+        OP_ACCEPT, OP_CLOSE, OP_CONNECT, OP_READ, OP_RECEIVE, OP_RECV_FROM, OP_SEND_TO, OP_WATCH, OP_WRITE,
+        OP_WRITE_ALL, Platform,
+    },
     pool::{Exhausted, OpPool, PoolGauge},
     port::{Message, NotInFlight, Port, Ports, Queue, Queued},
     ring::{Overflow, RingReader, RingStats, RingWriter, channel, ring},

@@ -38,12 +38,12 @@ use crate::prim::discard_payload;
 use crate::prim::linked::Linked;
 use crate::prim::sync::Arc;
 
-/// The result of an operation that was cancelled.
+/// The result of an operation that was cancelled: minus `ECANCELED`.
 pub const CANCELLED: i32 = -125;
-/// The result of an operation whose target dropped it, or died, without an answer.
-pub const ABANDONED: i32 = -32;
-/// The result of an operation whose destination does not exist (any more).
-pub const UNREACHABLE: i32 = -113;
+/// The result of an operation whose target dropped it, or died, without an answer. No error of the system has this number.
+pub const ABANDONED: i32 = -5000;
+/// The result of an operation whose destination does not exist (any more). No error of the system has this number.
+pub const UNREACHABLE: i32 = -6000;
 
 /// A machine somewhere in the mesh: which loop, and which machine there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -176,6 +176,8 @@ pub(super) struct Node {
     note: Link,
     refs: AtomicU32,
     flags: AtomicU32,
+    /// Where the target keeps it, for its own use; see [`Owned::set_place`].
+    place: AtomicU32,
     /// Where the cancellation goes; [`NOWHERE`] until its loop knows. Belongs to whoever holds the cancellation.
     cancel_to: AtomicU64,
     fixed: UnsafeCell<Fixed>,
@@ -198,6 +200,7 @@ impl Node {
             note: Link::new(LinkKind::Note),
             refs: AtomicU32::new(0),
             flags: AtomicU32::new(0),
+            place: AtomicU32::new(0),
             cancel_to: AtomicU64::new(NOWHERE),
             fixed: UnsafeCell::new(fixed),
             moving: UnsafeCell::new(moving),
@@ -353,6 +356,13 @@ impl Owned {
         self.node().set_flag(ANSWERED);
     }
 
+    /// The target notes where it keeps the operation, so that its cancellation finds it there without a search.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn set_place(&self, place: u32) {
+        // Relaxed: read by the same target, which compares ids; anything else is a wrong guess.
+        self.node().place.store(place, Ordering::Relaxed);
+    }
+
     /// It has come home.
     pub(super) fn arrive(&mut self) {
         self.moved(|moving| moving.state = State::Home);
@@ -466,6 +476,13 @@ impl NodeRef {
 
     pub(super) fn is_acknowledged(&self) -> bool {
         self.node().flag(ACKNOWLEDGED)
+    }
+
+    /// Where the target said that it keeps the operation; anything, if it did not.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn place(&self) -> u32 {
+        // Relaxed: see `set_place`.
+        self.node().place.load(Ordering::Relaxed)
     }
 
     pub(super) fn cancel_to(&self) -> u64 {

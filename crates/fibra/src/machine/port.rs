@@ -356,7 +356,7 @@ impl Ports<'_> {
     /// Submits an operation: it will come back exactly once, in `input.completions`.
     ///
     /// # Panics
-    /// If it has no [destination](Op::to) and this is a machine on a worker of a runtime, where there is no default.
+    /// If it has no [destination](Op::to) and there is no default: for the platform of a worker, which has no app.
     pub fn submit<D: Send + 'static>(&mut self, op: Op<D>) -> OpId {
         let mut request = op.into_request();
         let me = self.me();

@@ -33,6 +33,7 @@ use super::machine::Machine;
 use super::mesh::{Seat, discard};
 use super::node::{CANCELLED, MachineRef, NOWHERE, UNREACHABLE};
 use super::op::{Cancel, Done, Notice, OP_TIMER, Request, Timestamp};
+use super::platform::{Platform, Reactor};
 use super::port::{Message, Messages, Port, Ports, Queue};
 use super::routing::{APP, Mark, Owner, PLATFORM, Routing, unreachable_now};
 use super::table::Table;
@@ -102,6 +103,11 @@ impl Machines {
     /// What ends its sleep.
     pub(super) fn set_bell(&self, bell: super::mail::Bell) {
         self.routing.post.set_bell(bell);
+    }
+
+    /// The descriptors of the driver in which it sleeps.
+    pub(crate) fn set_reactor(&self, reactor: Rc<Reactor>) {
+        self.routing.set_reactor(reactor);
     }
 
     /// The same for a fiber.
@@ -285,9 +291,9 @@ impl Machines {
         if request.opcode() == OP_TIMER && source.thread == here {
             return self.set_timer(request);
         }
-        let destination = request.destination().unwrap_or_else(|| match source.machine {
-            APP => MachineRef::platform(source.thread),
-            PLATFORM => MachineRef::app(source.thread),
+        let destination = request.destination().unwrap_or_else(|| match (source.machine, self.owner) {
+            (APP, _) | (_, Owner::Worker) => MachineRef::platform(source.thread),
+            (PLATFORM, _) => MachineRef::app(source.thread),
             _ => unreachable!("checked when it was put out"),
         });
         request.set_destination(destination);
@@ -306,9 +312,19 @@ impl Machines {
                 None => return,
             },
         };
+        if self.owner == Owner::Worker && destination.machine == PLATFORM && !self.is_stopped() {
+            self.have_platform();
+        }
         match self.machine(destination.machine) {
             Some(port) => port.submissions.push(request),
             None => self.answer(request, UNREACHABLE),
+        }
+    }
+
+    /// The machines of a worker get their platform when they need it.
+    fn have_platform(&mut self) {
+        if self.roots.get(u64::from(PLATFORM)).is_none() {
+            self.add(PLATFORM, Box::new(Platform::new()));
         }
     }
 

@@ -12,13 +12,14 @@
 //! * a machine is in `machines` until it is gone *and* nothing of its own is in flight; numbers are not used again;
 //! * a machine is in a list of marks at most once, and lists are first in, first out.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use super::mail::Post;
 use super::mesh::Mesh;
 use super::node::{Link, MachineRef, NodeRef, Owned, UNREACHABLE};
 use super::op::{Cancel, OP_TIMER, OpId, Request, Timestamp};
+use super::platform::Reactor;
 use super::port::{Message, Messages, NotInFlight, Queue};
 use super::table::Table;
 use super::timer::{Timer, Timers};
@@ -61,6 +62,8 @@ struct Registered {
     child_signalled: bool,
     /// How many machines below are `unseen`.
     unseen_below: usize,
+    /// Something came for it, or for a machine below, that is in no queue.
+    stirred: bool,
 }
 
 impl Registered {
@@ -75,6 +78,7 @@ impl Registered {
             marked: [false; 2],
             child_signalled: false,
             unseen_below: 0,
+            stirred: false,
         }
     }
 }
@@ -186,8 +190,13 @@ impl State {
     /// A machine is about to be ticked.
     pub(super) fn before_tick(&mut self, machine: u32) {
         if let Some(registered) = self.machines.get_mut(machine as u64) {
-            registered.child_signalled = false;
+            (registered.child_signalled, registered.stirred) = (false, false);
         }
+    }
+
+    /// Something came for it that is in no queue.
+    pub(super) fn is_stirred(&self, machine: u32) -> bool {
+        self.machines.get(machine as u64).is_some_and(|registered| registered.stirred)
     }
 
     /// A machine below has signalled since the last tick, and its parent has not looked since: this one is called once more for it. Once:
@@ -235,6 +244,8 @@ pub(super) struct Routing {
     owner: Owner,
     pub(super) state: RefCell<State>,
     now: Cell<u64>,
+    /// Of the driver in which this loop sleeps.
+    reactor: OnceCell<Rc<Reactor>>,
 }
 
 impl Routing {
@@ -248,11 +259,34 @@ impl Routing {
             outboxes: mesh.posts().iter().map(|_| Outbox::new()).collect(),
             leaving: Vec::new(),
         };
-        Self { post, mesh, owner, state: RefCell::new(state), now: Cell::new(0) }
+        Self { post, mesh, owner, state: RefCell::new(state), now: Cell::new(0), reactor: OnceCell::new() }
     }
 
     pub(super) fn thread(&self) -> u32 {
         self.post.thread
+    }
+
+    /// Once, before the first round.
+    pub(super) fn set_reactor(&self, reactor: Rc<Reactor>) {
+        let _ = self.reactor.set(reactor);
+    }
+
+    pub(super) fn reactor(&self) -> Rc<Reactor> {
+        self.reactor.get().expect("a loop that runs has a driver").clone()
+    }
+
+    /// Something came for a machine that is in no queue: it is ticked in the next round, and whoever is above it.
+    pub(super) fn stir(&self, machine: u32) {
+        let Some(root) = self.root_of(machine) else { return };
+        {
+            let state = &mut *self.state.borrow_mut();
+            if let Some(registered) = state.machines.get_mut(machine as u64) {
+                registered.stirred = true;
+            }
+            state.above(machine, |above| above.stirred = true);
+            state.mark(Mark::Input, root);
+        }
+        self.post.rouse();
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -381,21 +415,19 @@ impl Routing {
     pub(super) fn check_destination(&self, machine: u32, request: &Request) {
         let source = request.source().expect("submitted by somebody");
         let is_root = self.root_of(machine) == Some(machine);
-        let has_default = self.owner == Owner::Thread && matches!(source.machine, APP | PLATFORM);
+        // On a worker every root has one: the worker's platform. But it has no app.
+        let has_default = match self.owner {
+            Owner::Thread => matches!(source.machine, APP | PLATFORM),
+            Owner::Worker => source.machine == machine && machine != PLATFORM,
+        };
         if !is_root || has_default || request.opcode() == OP_TIMER {
             return;
         }
         let (id, opcode, source) = (request.id(), request.opcode(), source.machine);
-        match self.owner {
-            Owner::Worker if source == machine => panic!(
-                "fibra: operation {id} (opcode {opcode}) of machine {source} has no destination: there is no default \
-                 on a worker; use Op::to"
-            ),
-            _ => panic!(
-                "fibra: operation {id} (opcode {opcode}) of child machine {source} has no destination: there is no \
-                 default for children; use Op::to, or Request::set_destination in the parent that forwards it"
-            ),
-        }
+        panic!(
+            "fibra: operation {id} (opcode {opcode}) of child machine {source} has no destination: there is no \
+             default for children; use Op::to, or Request::set_destination in the parent that forwards it"
+        )
     }
 
     /// An operation leaves its initiator.

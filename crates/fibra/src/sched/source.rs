@@ -6,9 +6,11 @@
 //! * Sources are in a slab that is never freed: a completion carries index and generation, and finds the source or another life of it.
 //! * Who waits on a worker is registered with that worker's driver; who waits elsewhere, with that of `outside_io`.
 //! * A worker that ends sets going whoever is registered with its driver.
+//! * Descriptors of machines have keys of their own (a bit says so), and a table of their own: `machine::platform::Reactor`.
 
 use std::io;
 use std::os::fd::RawFd;
+use std::rc::Rc;
 use std::task::Waker;
 
 use super::current;
@@ -18,6 +20,7 @@ use super::readiness::{Linked, LockedSource, Place};
 use super::worker::Worker;
 use crate::driver::{Completion, Interest, Key, Registrar, Timeout, WeakRegistrar};
 use crate::fiber::frame::Frame;
+use crate::machine::platform::Reactor;
 use crate::prim::atomic::{AtomicPtr, Ordering};
 use crate::prim::clock;
 use crate::prim::sync::{Mutex, MutexGuard};
@@ -136,9 +139,20 @@ impl Worker {
     pub(super) fn deliver_completions(&self) {
         let mut owed = Vec::new();
         while let Some(completion) = self.driver.with(|driver| driver.next_completion()) {
-            deliver(completion, &mut owed);
+            if !Reactor::is_for_machines(&completion) {
+                deliver(completion, &mut owed);
+            } else if let Some(reactor) = self.reactor.get() {
+                // Without user code: who runs the machines is set going.
+                reactor.deliver(completion);
+            }
         }
         self.call_wakers(owed);
+    }
+
+    /// What the machines on this worker know of their descriptors, which are registered with its driver.
+    pub(crate) fn reactor(&self) -> Rc<Reactor> {
+        self.arm_driver();
+        self.reactor.get_or_init(|| Reactor::new(self.registrar.clone())).clone()
     }
 
     /// At its end: whoever is registered here would wait for ever.

@@ -36,6 +36,7 @@ use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab::FrameCache;
 use crate::fiber::stack::{StackCache, StackSize};
 use crate::fiber::trim;
+use crate::machine::platform::Reactor;
 use crate::machine::timer::Timers;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
@@ -110,6 +111,8 @@ pub(crate) struct Worker {
     pub(super) timers: OwnerCell<Timers<Due>>,
     pub(super) driver: OwnerCell<Driver>,
     pub(super) registrar: Registrar,
+    /// What its machines know of their descriptors, if there are machines.
+    pub(super) reactor: std::cell::OnceCell<std::rc::Rc<Reactor>>,
     /// When it last looked at its timers.
     pub(super) fired_at: Cell<u64>,
     /// Started fibers that live here, but for those in the lists of scopes.
@@ -163,6 +166,7 @@ impl Worker {
             stacks: OwnerCell::new(StackCache::new()),
             timers: OwnerCell::new(Timers::new()),
             registrar: driver.registrar(),
+            reactor: Default::default(),
             driver: OwnerCell::new(driver),
             fired_at: Cell::new(0),
             started: Cell::new(ptr::null()),

@@ -53,6 +53,7 @@ fn run_notified<const INSIDE: bool>(
     notify: &Notify<'_, INSIDE>,
 ) -> io::Result<()> {
     machines.set_waker(notify.waker());
+    machines.set_reactor(current::worker().expect("a fiber has a worker").reactor());
     let mut rest = |machines: &Machines, rest| {
         if !machines.is_stopped() && park::is_cancelled() {
             machines.stop();

@@ -8,6 +8,7 @@ mod basics;
 mod beside_fibers;
 mod mesh;
 mod odd_moments;
+mod platform_streams;
 mod spec;
 #[path = "../support/mod.rs"]
 mod support;

@@ -226,18 +226,24 @@ fn data_that_panics_on_its_way_home() {
     assert!(held.call_timeout(0, (), Duration::from_millis(1)).is_err_and(|error| error.is_timed_out()));
 }
 
-// S3-71: on a worker, a machine that forgets the destination ends alone, not with all others of the worker.
+// S3-71: on a worker, a machine whose child has forgotten the destination ends alone, not with all others of the worker.
 #[test]
 fn no_destination_on_a_worker_ends_one_machine() {
     let _watchdog = support::watchdog(60);
     let rt = runtime(1);
     let double = rt.attach(doubling());
-    let mut pool = OpPool::with_capacity(1);
-    let bad = rt.attach(Tick(move |_, ports: &mut Ports<'_>| {
-        while let Some(_request) = ports.input.submissions.pop() {
-            ports.submit(pool.take(9, ()).unwrap());
-        }
-    }));
+    let bad = rt.attach_with(|| {
+        Tick(move |now, ports: &mut Ports<'_>| {
+            while let Some(_request) = ports.input.submissions.pop() {
+                let mut pool = OpPool::with_capacity(1);
+                let mut child = ports.child(Tick(move |_, ports: &mut Ports<'_>| {
+                    ports.submit(pool.take(9, ()).unwrap());
+                }));
+                child.tick(now, ports);
+                child.forward_all(ports);
+            }
+        })
+    });
     rt.run(move || {
         assert_eq!(bad.call(0, 1).unwrap_err(), CallError::Abandoned(1));
         assert_eq!(double.call(0, 2).expect("the others go on").result, 4);
