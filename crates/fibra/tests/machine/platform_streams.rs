@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support;
 use fibra::machine::platform::{self, Accepted, Address, Buffers, Io, Readiness, Socket, outcome};
@@ -361,9 +361,7 @@ fn the_one_wait_hears_of_data_and_of_time() {
             }
         }
     });
-    let start = Instant::now();
     EventLoop::new().app(app).run().unwrap();
-    assert!(start.elapsed() < far);
 }
 
 // S3-106, S3-105: accepting for as long as it lasts; what the ring refuses is closed; ended by cancellation, with one completion.
