@@ -465,19 +465,6 @@ impl<T> Locked<'_, T> {
         }
     }
 
-    /// Unlocks where no user code may run, because the caller is PARKING, and sets `peer` going: its waker is returned, to be called after
-    /// PARKING; other wakers are called soon, by somebody else.
-    #[must_use]
-    #[inline(always)]
-    pub(crate) fn unlock_parking(self, peer: Option<Peer>) -> Option<Waker> {
-        let wakers = self.unlock_owing();
-        let waker = peer.and_then(Peer::go);
-        if !wakers.is_empty() {
-            wake::call_soon(wakers);
-        }
-        waker
-    }
-
     /// Unlocks where no user code may run, and returns the wakers that are to be called: by [`wake::call_soon`], when no lock is held.
     /// (What a policy drops is dropped before anybody parks.)
     #[inline(always)]
@@ -537,6 +524,3 @@ impl<T> fmt::Debug for Chan<T> {
         debug.field("closed", &closed).finish_non_exhaustive()
     }
 }
-
-/// The waker of the peer whose wait a `publish` completed, to be called after PARKING.
-pub(crate) type AfterPark = std::cell::Cell<Option<Waker>>;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::task::{Context, Poll};
 
 use super::chan::Chan;
@@ -20,17 +20,24 @@ use super::receiver::Receiver;
 use super::sender::{Permit, Sender};
 use super::spot::Spot;
 use super::timed::Alarm;
+use super::waits::{Asks, Called, ChanOp};
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
-use crate::wait::node::{Node, Outcome, Role, WaiterRef};
+use crate::wait::node::Outcome;
 use crate::wait::park;
-use crate::wait::task::{Published, TaskWait};
-use crate::wait::wake;
-use crate::wait::word::{ARM_FIRST, Ticket};
+use crate::wait::task::TaskWait;
 
-fn prepare(node: &Node, waiter: WaiterRef, ticket: Ticket, role: Role) {
-    node.set(waiter, ticket, ARM_FIRST);
-    node.role.set(role);
+/// An operation that needs no slot, or whose slot plays no part: its wait is only taken back.
+fn without_slot<T, A: Asks>(chan: &Chan<T>, asks: A) -> ChanOp<'_, Chan<T>, A> {
+    // SAFETY: as said; whoever publishes one that needs a slot has made it by himself.
+    unsafe { ChanOp::new(chan, asks, ptr::null_mut()) }
+}
+
+/// Lets those behind have what somebody was called for who is gone.
+fn settle<T>(chan: &Chan<T>) {
+    let mut locked = chan.lock();
+    locked.state().settle();
+    locked.unlock();
 }
 
 // ---- Receiving ------------------------------------------------------------------------------------------------------------
@@ -52,11 +59,9 @@ impl<'a, T> RecvFuture<'a, T> {
     /// Ends the wait of the last poll. True: it was notified.
     fn withdraw(&mut self, passes_on: bool) -> bool {
         let chan = self.receiver.chan();
-        let notified = self.wait.withdraw(|node| chan.unlink(|state| &state.receivers, node, false)).is_some();
+        let notified = self.wait.withdraw(&without_slot(chan, Op::Recv)) != Outcome::Pending;
         if notified && passes_on && !seeded_bug("channel_call_not_passed_on") {
-            let mut locked = chan.lock();
-            locked.state().settle();
-            locked.unlock();
+            settle(chan);
         }
         notified
     }
@@ -84,35 +89,20 @@ impl<T> Future for RecvFuture<'_, T> {
                 Alarm::set(&mut this.alarm, due, cx.waker());
             }
             let mut slot = MaybeUninit::<T>::uninit();
-            let (mut tried, mut peers_waker) = (Outcome::Pending, None);
-            let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
-                let mut locked = chan.lock();
-                // SAFETY: the slot is ours, and empty.
-                let (taken, peer) = unsafe { locked.state().take(slot.as_mut_ptr(), Some(waiter)) };
-                tried = taken;
-                let pending = tried == Outcome::Pending;
-                if pending {
-                    prepare(node, waiter, ticket, Role::Notify);
-                    // SAFETY: under the lock; the node lies in a record that is never freed.
-                    unsafe { locked.state().link_receiver(node, if first { Spot::Front } else { Spot::Back }) };
-                }
-                peers_waker = locked.unlock_parking(peer);
-                pending
-            });
-            if let Some(waker) = peers_waker {
-                wake::call(waker);
-            }
-            match published {
+            let asks = Called(Op::Recv, if first { Spot::Front } else { Spot::Back });
+            // SAFETY: the slot is ours, and empty; nobody fills it but this very call.
+            let operation = unsafe { ChanOp::new(chan, asks, slot.as_mut_ptr().cast()) };
+            match this.wait.publish(cx.waker(), &operation) {
                 // Whoever came too late for the alarm may have come too late for the moment too.
-                Published::Pending if due.is_some_and(|due| due <= clock::now()) => first = this.withdraw(false),
-                Published::Pending => return Poll::Pending,
-                Published::Completed => first = this.withdraw(false),
-                Published::Refused if tried == Outcome::Done => {
+                Outcome::Pending if due.is_some_and(|due| due <= clock::now()) => first = this.withdraw(false),
+                Outcome::Pending => return Poll::Pending,
+                Outcome::Retry => first = this.withdraw(false),
+                Outcome::Done => {
                     chan.free_if_spare();
-                    // SAFETY: `take` wrote it.
+                    // SAFETY: it was written.
                     return Poll::Ready(Ok(unsafe { slot.assume_init() }));
                 }
-                Published::Refused => return Poll::Ready(Err(RecvError)),
+                _ => return Poll::Ready(Err(RecvError)),
             }
         }
     }
@@ -192,13 +182,7 @@ impl<'a, T> SendFuture<'a, T> {
 
     /// Ends the wait of the last poll and says what came of it.
     fn withdraw(&mut self) -> Outcome {
-        let chan = self.sender.chan();
-        let mut ended = Outcome::Pending;
-        let completed = self.wait.withdraw(|node| {
-            ended = node.outcome.get();
-            chan.unlink(|state| &state.senders, node, false);
-        });
-        let ended = if completed.is_some() { ended } else { Outcome::Pending };
+        let ended = self.wait.withdraw(&without_slot(self.sender.chan(), Op::Send));
         if ended == Outcome::Done {
             self.value.forget();
         }
@@ -238,39 +222,16 @@ impl<T> Future for SendFuture<'_, T> {
                 }
             }
             let value = this.value.boxed();
-            let (mut tried, mut peers_waker) = (Outcome::Pending, None);
-            let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
-                let mut locked = chan.lock();
-                // SAFETY: the value is ours, and the channel's if DONE.
-                let mut offered = unsafe { locked.state().offer(value, Some(waiter)) };
-                if offered.0 == Outcome::Retry {
-                    locked.state().make_room();
-                    // SAFETY: as above.
-                    offered = unsafe { locked.state().offer(value, Some(waiter)) };
+            // SAFETY: the value is ours, and the channel's if DONE; it lies in a box that nobody frees before the wait is over.
+            let operation = unsafe { ChanOp::new(chan, Op::Send, value.cast()) };
+            ended = match this.wait.publish(cx.waker(), &operation) {
+                Outcome::Pending => return Poll::Pending,
+                Outcome::Retry => this.withdraw(),
+                Outcome::Done => {
+                    this.value.forget();
+                    Outcome::Done
                 }
-                tried = offered.0;
-                let pending = tried == Outcome::Pending;
-                if pending {
-                    prepare(node, waiter, ticket, Role::Take);
-                    node.slot.set(value.cast());
-                    node.outcome.set(Outcome::Pending);
-                    // SAFETY: under the lock; the node lies in a record that is never freed, the value in a box that nobody frees before
-                    // the wait is over.
-                    unsafe { locked.state().link_sender(node, Spot::Back) };
-                }
-                peers_waker = locked.unlock_parking(offered.1);
-                pending
-            });
-            if tried == Outcome::Done {
-                this.value.forget();
-            }
-            if let Some(waker) = peers_waker {
-                wake::call(waker);
-            }
-            ended = match published {
-                Published::Pending => return Poll::Pending,
-                Published::Completed => this.withdraw(),
-                Published::Refused => tried,
+                not => not,
             };
         }
     }
@@ -300,18 +261,11 @@ impl<'a, T> ReserveFuture<'a, T> {
     /// Ends the wait of the last poll. True: it was invited.
     fn withdraw(&mut self, passes_on: bool) -> bool {
         let chan = self.sender.chan();
-        let mut ended = Outcome::Pending;
-        let completed = self.wait.withdraw(|node| {
-            ended = node.outcome.get();
-            chan.unlink(|state| &state.senders, node, false);
-        });
-        let notified = completed.is_some();
-        if notified && passes_on {
-            let mut locked = chan.lock();
-            locked.state().settle();
-            locked.unlock();
+        let ended = self.wait.withdraw(&without_slot(chan, Op::Reserve));
+        if ended != Outcome::Pending && passes_on {
+            settle(chan);
         }
-        notified && ended == Outcome::Invited
+        ended == Outcome::Invited
     }
 }
 
@@ -329,25 +283,12 @@ impl<'a, T> Future for ReserveFuture<'a, T> {
         }
         let mut invited = this.withdraw(false);
         loop {
-            let mut reserved = Outcome::Pending;
-            let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
-                let mut locked = chan.lock();
-                let state = locked.state();
-                reserved = if invited { state.reserve_invited(waiter) } else { state.reserve(Some(waiter)) };
-                let pending = reserved == Outcome::Pending;
-                if pending {
-                    prepare(node, waiter, ticket, Role::Notify);
-                    // SAFETY: under the lock; the node lies in a record that is never freed.
-                    unsafe { locked.state().link_sender(node, Spot::Back) };
-                }
-                let _nobody = locked.unlock_parking(None);
-                pending
-            });
-            match (published, reserved) {
-                (Published::Pending, _) => return Poll::Pending,
-                (Published::Completed, _) => invited = this.withdraw(false),
-                (Published::Refused, Outcome::Done) => return Poll::Ready(Ok(Permit::new(this.sender))),
-                (Published::Refused, _) => return Poll::Ready(Err(SendError(()))),
+            let op = if invited { Op::ReserveInvited } else { Op::Reserve };
+            match this.wait.publish(cx.waker(), &without_slot(chan, Called(op, Spot::Back))) {
+                Outcome::Pending => return Poll::Pending,
+                Outcome::Retry => invited = this.withdraw(false),
+                Outcome::Done => return Poll::Ready(Ok(Permit::new(this.sender))),
+                _ => return Poll::Ready(Err(SendError(()))),
             }
         }
     }
@@ -374,9 +315,13 @@ impl<'a, T> ClosedFuture<'a, T> {
         Self { chan, side, wait: TaskWait::default() }
     }
 
+    fn operation(&self) -> ChanOp<'a, Chan<T>, Called> {
+        without_slot(self.chan, Called(Op::Gone(self.side), Spot::Back))
+    }
+
     fn withdraw(&mut self) {
-        let (chan, side) = (self.chan, self.side);
-        self.wait.withdraw(|node| chan.unlink(Op::Gone(side).list(), node, false));
+        let operation = self.operation();
+        let _ended = self.wait.withdraw(&operation);
     }
 }
 
@@ -386,25 +331,13 @@ impl<T> Future for ClosedFuture<'_, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CloseReason> {
         let this = &mut *self;
         this.withdraw();
-        let (chan, op) = (this.chan, Op::Gone(this.side));
-        let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
-            let mut locked = chan.lock();
-            let state = locked.state();
-            let pending = !state.has(op.hint());
-            if pending {
-                prepare(node, waiter, ticket, Role::Notify);
-                // SAFETY: under the lock; the node lies in a record that is never freed.
-                unsafe { state.link(op, node, Spot::Back) };
-            }
-            let _nobody = locked.unlock_parking(None);
-            pending
-        });
-        match published {
-            Published::Pending => return Poll::Pending,
-            Published::Completed => this.withdraw(),
-            Published::Refused => {}
+        let operation = this.operation();
+        match this.wait.publish(cx.waker(), &operation) {
+            Outcome::Pending => return Poll::Pending,
+            Outcome::Retry => this.withdraw(),
+            _ => {}
         }
-        Poll::Ready(chan.gone(this.side).expect("it is gone"))
+        Poll::Ready(this.chan.gone(this.side).expect("it is gone"))
     }
 }
 

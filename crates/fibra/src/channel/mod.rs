@@ -44,7 +44,8 @@
 //! ```text
 //! sender.rs receiver.rs   the handles                future.rs   the async forms
 //! hot.rs                  send and recv where nothing is out of the ordinary
-//! waits.rs                the blocking forms         timed.rs    after, at, tick, never
+//! waits.rs                operations, as things to wait on; the blocking forms         timed.rs    after, at, tick, never
+//! any.rs                  a channel without the type of its values
 //! chan.rs                 lock, hints, counted sides
 //! ring.rs                 the buffer
 //! state.rs                who waits, what is buffered, how a value finds its way
@@ -54,6 +55,7 @@
 //! order.rs                the order of locks, checked in debug builds
 //! ```
 
+pub(crate) mod any;
 pub(crate) mod chan;
 mod error;
 mod future;

@@ -1,6 +1,6 @@
 //! What can be asked of a channel, said once for all who ask: blocking calls, futures, arms of a select.
 //!
-//! Above: `waits`, `future` and `select::port`, which bring the waits. Beside: `state`, which does it. Each operation has three steps,
+//! Above: `waits`, which brings the waits. Beside: `state`, which does it. Each operation has three steps,
 //! all under the lock: it is tried ([`State::attempt`]); if nothing came of it, a node is linked for it ([`State::link`]); and taken out
 //! of its list again when its wait is over ([`Op::list`]).
 
@@ -19,6 +19,8 @@ pub(crate) enum Op {
     Send,
     /// Reserve a place, to send later.
     Reserve,
+    /// The same as one who was invited; see [`State::reserve_invited`].
+    ReserveInvited,
     /// Know that receiving is worth a try.
     ReadyRecv,
     /// Know that sending is worth a try.
@@ -33,7 +35,7 @@ impl Op {
         match self {
             Op::Recv => Role::Fill,
             Op::Send => Role::Take,
-            Op::Reserve => Role::Grant,
+            Op::Reserve | Op::ReserveInvited => Role::Grant,
             Op::ReadyRecv | Op::ReadySend | Op::Gone(_) => Role::Observe,
         }
     }
@@ -42,7 +44,7 @@ impl Op {
     pub(crate) fn asked(self) -> Op {
         match self {
             Op::Recv => Op::ReadyRecv,
-            Op::Send | Op::Reserve => Op::ReadySend,
+            Op::Send | Op::Reserve | Op::ReserveInvited => Op::ReadySend,
             other => other,
         }
     }
@@ -59,7 +61,7 @@ impl Op {
     pub(crate) fn hint(self) -> u8 {
         match self {
             Op::Recv | Op::ReadyRecv => hint::RECV,
-            Op::Send | Op::Reserve | Op::ReadySend => hint::SEND,
+            Op::Send | Op::Reserve | Op::ReserveInvited | Op::ReadySend => hint::SEND,
             Op::Gone(Side::Senders) => hint::SENDERS_GONE,
             Op::Gone(Side::Receivers) => hint::RECEIVERS_GONE,
         }
@@ -69,7 +71,7 @@ impl Op {
     pub(crate) fn list<T>(self) -> fn(&State<T>) -> &WaitList {
         match self {
             Op::Recv | Op::ReadyRecv => |state| &state.receivers,
-            Op::Send | Op::Reserve | Op::ReadySend => |state| &state.senders,
+            Op::Send | Op::Reserve | Op::ReserveInvited | Op::ReadySend => |state| &state.senders,
             Op::Gone(Side::Senders) => |state| &state.receiver_watch,
             Op::Gone(Side::Receivers) => |state| &state.sender_watch,
         }
@@ -95,6 +97,7 @@ impl<T> State<T> {
                 }
             },
             Op::Reserve => (self.reserve(me), None),
+            Op::ReserveInvited => (self.reserve_invited(me), None),
             Op::ReadyRecv => ready(self.is_ready_to_take(me), Outcome::Retry),
             Op::ReadySend => ready(self.is_ready_to_offer(me), Outcome::Retry),
             Op::Gone(_) => ready(self.has(op.hint()), Outcome::Done),
@@ -115,7 +118,7 @@ impl<T> State<T> {
             Op::Recv | Op::ReadyRecv => self.invite(),
             // SAFETY: the contract: a `T`, which is forgotten by its owner if DONE.
             Op::Send => return unsafe { self.offer_or_leave(slot.cast()) },
-            Op::Reserve | Op::ReadySend | Op::Gone(_) => {}
+            Op::Reserve | Op::ReserveInvited | Op::ReadySend | Op::Gone(_) => {}
         }
         tried
     }
@@ -129,7 +132,7 @@ impl<T> State<T> {
         unsafe {
             match op {
                 Op::Recv | Op::ReadyRecv => self.link_receiver(node, spot),
-                Op::Send | Op::Reserve | Op::ReadySend => self.link_sender(node, spot),
+                Op::Send | Op::Reserve | Op::ReserveInvited | Op::ReadySend => self.link_sender(node, spot),
                 Op::Gone(_) => spot.link(op.list()(self), node),
             }
         }

@@ -223,8 +223,8 @@ impl<T> State<T> {
     }
 
     /// Reserves a place, as one who was invited.
-    pub(crate) fn reserve_invited(&mut self, me: WaiterRef) -> Outcome {
-        match self.reserve(Some(me)) {
+    pub(crate) fn reserve_invited(&mut self, me: Option<WaiterRef>) -> Outcome {
+        match self.reserve(me) {
             Outcome::Pending if self.may_invite() => {
                 self.promise(true);
                 Outcome::Done

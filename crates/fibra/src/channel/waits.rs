@@ -1,63 +1,216 @@
-//! The waits of a channel, each with its node on the waiting stack: sending, receiving, reserving, watching the other side. What these are,
-//! `op` says; here is how one waits for them.
+//! The operations of a channel as things to wait on ([`ChanOp`]), and the blocking calls: sending, receiving, reserving, watching the other
+//! side. What these are, `op` says; here is how one waits for them.
 //!
 //! A wait looks again under the lock when it publishes itself, so a blocking operation may come straight here. What `publish` did stands,
 //! even if cancellation claimed the wait meanwhile: it then comes at the next one.
 
-use std::cell::Cell;
-use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::panic::Location;
 use std::ptr;
 use std::task::Waker;
 
+use super::any::AnyChan;
 use super::chan::Chan;
 use super::op::Op;
 use super::reason::Side;
 use super::spot::Spot;
-use super::state::hint;
-use crate::wait::node::{Node, Outcome, WaiterRef};
-use crate::wait::park::{Ended, Wait, Waitable, wait};
+use super::state::{Peer, Try, hint};
+use crate::wait::node::{Node, Outcome, Role, WaiterRef};
+use crate::wait::park::{Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
+use crate::wait::waitable::Published;
 use crate::wait::wake;
-use crate::wait::word::Ticket;
 
-/// Which operation is waited for: a type, so that each has its own short code.
-trait Asks {
-    const OP: Op;
-    const REASON: WaitReason;
+/// Which operation is waited for, and how: a type of its own for each blocking call, so that each has its own short code; a value for a
+/// select, and for a future.
+pub(crate) trait Asks: Copy {
+    /// A fiber or thread that waits for this alone: then the simplest way to link its node is tried first.
+    const ALONE: bool = false;
+    fn op(self) -> Op;
+    fn role(self) -> Role {
+        self.op().role()
+    }
+    fn spot(self) -> Spot {
+        Spot::Back
+    }
+}
+
+impl Asks for Op {
+    fn op(self) -> Op {
+        self
+    }
+}
+
+/// The operation of a future that is called and does it when it is polled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Called(pub(super) Op, pub(super) Spot);
+
+impl Asks for Called {
+    fn op(self) -> Op {
+        self.0
+    }
+    fn role(self) -> Role {
+        Role::Notify
+    }
+    fn spot(self) -> Spot {
+        self.1
+    }
 }
 
 macro_rules! asks {
-    ($($name:ident: $op:expr, $reason:ident;)+) => {$(
+    ($($name:ident: $op:expr;)+) => {$(
+        #[derive(Clone, Copy)]
         struct $name;
         impl Asks for $name {
-            const OP: Op = $op;
-            const REASON: WaitReason = WaitReason::$reason;
+            const ALONE: bool = true;
+            #[inline(always)]
+            fn op(self) -> Op {
+                $op
+            }
         }
     )+};
 }
 asks! {
-    Receives: Op::Recv, ChannelRecv;
-    Sends: Op::Send, ChannelSend;
+    Receives: Op::Recv;
+    Sends: Op::Send;
     // The same, for those who wait in other ways than `hot` does: so that its own wait is the only one of its kind, and becomes part of it.
-    ReceivesPatiently: Op::Recv, ChannelRecv;
-    SendsInTime: Op::Send, ChannelSend;
-    Reserves: Op::Reserve, ChannelReserve;
-    WatchesSenders: Op::Gone(Side::Senders), ChannelClosed;
-    WatchesReceivers: Op::Gone(Side::Receivers), ChannelClosed;
+    ReceivesPatiently: Op::Recv;
+    SendsInTime: Op::Send;
+    Reserves: Op::Reserve;
+    WatchesSenders: Op::Gone(Side::Senders);
+    WatchesReceivers: Op::Gone(Side::Receivers);
 }
 
-/// A wait for one operation. Nothing of it is written before it is needed: a wait is begun often, and its parts are written once.
-struct OpWait<'a, T, A> {
-    chan: &'a Chan<T>,
-    asks: PhantomData<A>,
-    /// What the operation needs; see [`State::attempt`].
+/// One operation on a channel, as something to wait on.
+///
+/// A select takes it apart: it locks all its channels, in the order of their ids, looks again, links all its nodes and unlocks, so that
+/// of two selects that meet one finds the other parked. For that there are the methods with `held` in their name, called by whoever holds
+/// the channel's lock; [`publish`](Waitable::publish) is the same for one channel.
+pub(crate) struct ChanOp<'a, C: ?Sized, A> {
+    chan: &'a C,
+    asks: A,
+    /// What the operation needs; see [`State::attempt`](super::state::State::attempt).
     slot: *mut (),
-    /// Made by a `publish` that links it.
-    node: Cell<MaybeUninit<Node>>,
-    /// Given by a `publish` that did not park: how it ended, and the waker of the peer whose wait it completed.
-    answer: Cell<MaybeUninit<(Outcome, Option<Waker>)>>,
+}
+
+impl<'a, C: AnyChan + ?Sized, A: Asks> ChanOp<'a, C, A> {
+    /// # Safety
+    /// For as long as it lives, `slot` is what the operation needs: room for a value, or a value, of the channel's type. If it ends as
+    /// `Done`, its owner acts on it: a value was written, or moved away.
+    #[inline(always)]
+    pub(crate) unsafe fn new(chan: &'a C, asks: A, slot: *mut ()) -> Self {
+        Self { chan, asks, slot }
+    }
+
+    pub(crate) fn chan(&self) -> &'a C {
+        self.chan
+    }
+
+    pub(crate) fn op(&self) -> Op {
+        self.asks.op()
+    }
+
+    /// The last try of one who does not wait; see [`AnyChan::try_last`].
+    pub(crate) fn try_last(&self) -> Outcome {
+        // SAFETY: the contract of `new`.
+        unsafe { self.chan.try_last(self.op(), self.slot) }
+    }
+
+    /// Writes into a node what it is linked for.
+    #[inline(always)]
+    fn prepare(&self, node: &Node) {
+        node.role.set(self.asks.role());
+        node.slot.set(self.slot);
+    }
+
+    /// One try, as `me`.
+    ///
+    /// # Safety
+    /// The lock is held.
+    #[inline(always)]
+    pub(crate) unsafe fn try_held(&self, me: WaiterRef) -> Try {
+        // SAFETY: passed on, and the contract of `new`.
+        unsafe { self.chan.try_held(self.op(), self.slot, me) }
+    }
+
+    /// Links a node for it.
+    ///
+    /// # Safety
+    /// The lock is held; the node is linked nowhere and stays where it is until it is unlinked.
+    pub(crate) unsafe fn link_held(&self, node: &Node, spot: Spot) {
+        self.prepare(node);
+        // SAFETY: passed on.
+        unsafe { self.chan.link_held(self.op(), node, spot) };
+    }
+
+    /// Takes a node out again that was linked under this very lock.
+    ///
+    /// # Safety
+    /// The lock is held.
+    pub(crate) unsafe fn unlink_held(&self, node: &Node) {
+        // SAFETY: passed on.
+        unsafe { self.chan.unlink_held(self.op(), node) };
+    }
+
+    /// `publish` in the general way.
+    ///
+    /// # Safety
+    /// The lock is held; it is free afterwards. The node is prepared, linked nowhere, and stays where it is until it is unlinked.
+    #[inline(never)]
+    unsafe fn publish_locked(&self, node: &Node) -> Published {
+        // SAFETY: the lock is held until the last of these, and all of it is passed on.
+        unsafe {
+            let (outcome, peer) = self.try_held(node.target().0);
+            if outcome == Outcome::Pending {
+                self.chan.link_held(self.op(), node, self.asks.spot());
+            }
+            (outcome, unlock_parking(self.chan, peer))
+        }
+    }
+}
+
+/// Unlocks where no user code may run, because the caller is PARKING, and sets `peer` going: its waker is returned, to be called after
+/// PARKING; other wakers are called soon, by somebody else.
+///
+/// # Safety
+/// The lock is held, and not used afterwards.
+#[must_use]
+#[inline(always)]
+unsafe fn unlock_parking<C: AnyChan + ?Sized>(chan: &C, peer: Option<Peer>) -> Option<Waker> {
+    // SAFETY: passed on.
+    let wakers = unsafe { chan.unlock_held() };
+    let waker = peer.and_then(Peer::go);
+    if !wakers.is_empty() {
+        wake::call_soon(wakers);
+    }
+    waker
+}
+
+impl<C: AnyChan + ?Sized, A: Asks> Waitable for ChanOp<'_, C, A> {
+    #[inline]
+    fn try_now(&self) -> Outcome {
+        // SAFETY: the contract of `new`.
+        unsafe { self.chan.try_now(self.op(), self.slot) }
+    }
+
+    #[inline(always)]
+    fn publish(&self, node: &Node) -> Published {
+        self.prepare(node);
+        self.chan.lock_it();
+        // SAFETY: the lock is held; the node stays where it is until it is unlinked (the trait's contract).
+        unsafe {
+            let is_linked = match self.op() {
+                Op::Send if A::ALONE => self.chan.link_plainly(true, node),
+                Op::Recv if A::ALONE => self.chan.link_plainly(false, node),
+                _ => false,
+            };
+            if is_linked { (Outcome::Pending, None) } else { self.publish_locked(node) }
+        }
+    }
+
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
+        self.chan.unlink(self.op(), node);
+    }
 }
 
 /// Does the operation, in one wait: `Retry` if that was in vain. It looks first, under the lock.
@@ -66,97 +219,16 @@ struct OpWait<'a, T, A> {
 /// `slot` is what the operation needs: room for a `T`, or a `T`, which is the channel's if the answer is `Done`.
 #[inline(always)]
 unsafe fn once<T, A: Asks>(
-    _: A,
+    asks: A,
+    reason: WaitReason,
     chan: &Chan<T>,
     slot: *mut (),
     deadline: Option<u64>,
     site: &'static Location<'static>,
 ) -> Outcome {
-    let (node, answer) = (Cell::new(MaybeUninit::uninit()), Cell::new(MaybeUninit::uninit()));
-    let op_wait = OpWait { chan, asks: PhantomData::<A>, slot, node, answer };
-    match wait(&op_wait, Wait { reason: A::REASON, object: chan.id(), site, deadline }) {
-        // SAFETY: it was published.
-        Ended::Completed(_) => unsafe { op_wait.node() }.outcome.get(),
-        Ended::TimedOut => Outcome::TimedOut,
-        // SAFETY: `publish` said that there is nothing to wait for, and gave its answer.
-        Ended::NotParked | Ended::Overtaken(_) => unsafe { op_wait.conclude() },
-        Ended::Cancelled => unreachable!("`wait` unwinds"),
-    }
-}
-
-impl<T, A: Asks> OpWait<'_, T, A> {
-    #[inline(always)]
-    fn make_node(&self, waiter: WaiterRef, ticket: Ticket) -> &Node {
-        self.node.set(MaybeUninit::new(Node::of_wait(waiter, ticket, A::OP.role(), self.slot)));
-        // SAFETY: just made.
-        unsafe { self.node() }
-    }
-
-    /// # Safety
-    /// It was made.
-    #[inline(always)]
-    unsafe fn node(&self) -> &Node {
-        // SAFETY: the contract; it is written once, before any reference to it is there.
-        unsafe { (*self.node.as_ptr()).assume_init_ref() }
-    }
-
-    /// `publish` in the general way.
-    ///
-    /// # Safety
-    /// The lock is held; it is free afterwards.
-    #[inline(never)]
-    unsafe fn publish_locked(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        // SAFETY: the lock is held, and given up with the guard.
-        let mut locked = unsafe { self.chan.held() };
-        // SAFETY: what the operation needs, by the contract of `once`.
-        let (outcome, peer) = unsafe { locked.state().attempt(A::OP, self.slot, Some(waiter)) };
-        let parks = outcome == Outcome::Pending;
-        if parks {
-            // SAFETY: the node stays on this stack until it is unlinked.
-            unsafe { locked.state().link(A::OP, self.make_node(waiter, ticket), Spot::Back) };
-        }
-        let waker = locked.unlock_parking(peer);
-        if !parks {
-            self.answer.set(MaybeUninit::new((outcome, waker)));
-        }
-        parks
-    }
-
-    /// The answer of a `publish` that did not park, after PARKING.
-    ///
-    /// # Safety
-    /// It was given, and is taken once.
-    #[cold]
-    #[inline(never)]
-    unsafe fn conclude(&self) -> Outcome {
-        // SAFETY: the contract.
-        let (outcome, waker) = unsafe { self.answer.replace(MaybeUninit::uninit()).assume_init() };
-        if let Some(waker) = waker {
-            wake::call(waker);
-        }
-        outcome
-    }
-}
-
-impl<T, A: Asks> Waitable for OpWait<'_, T, A> {
-    #[inline(always)]
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        let make = || self.make_node(waiter, ticket);
-        self.chan.lock_raw();
-        // SAFETY: the lock is held; the node stays on this stack until it is unlinked.
-        unsafe {
-            match A::OP {
-                Op::Send => self.chan.link_plainly(true, make) || self.publish_locked(waiter, ticket),
-                Op::Recv => self.chan.link_plainly(false, make) || self.publish_locked(waiter, ticket),
-                _ => self.publish_locked(waiter, ticket),
-            }
-        }
-    }
-
-    fn unpublish(&self) {
-        // SAFETY: it was published.
-        self.chan.unlink(A::OP.list(), unsafe { self.node() }, false);
-    }
+    // SAFETY: passed on.
+    let operation = unsafe { ChanOp::new(chan, asks, slot) };
+    wait(&operation, Wait { reason, object: chan.id(), site, deadline })
 }
 
 /// Sends the value at `value`, waiting if need be.
@@ -183,8 +255,8 @@ pub(super) unsafe fn send<T>(
     // SAFETY: passed on.
     let ended = unsafe {
         match deadline {
-            None => once(Sends, chan, value.cast(), None, site),
-            Some(_) => once(SendsInTime, chan, value.cast(), deadline, site),
+            None => once(Sends, WaitReason::ChannelSend, chan, value.cast(), None, site),
+            Some(_) => once(SendsInTime, WaitReason::ChannelSend, chan, value.cast(), deadline, site),
         }
     };
     // From here on nothing unwinds.
@@ -199,7 +271,7 @@ pub(super) unsafe fn send<T>(
 #[inline(always)]
 pub(super) unsafe fn recv_once<T>(chan: &Chan<T>, slot: *mut T, site: &'static Location<'static>) -> Outcome {
     // SAFETY: passed on.
-    unsafe { once(Receives, chan, slot.cast(), None, site) }
+    unsafe { once(Receives, WaitReason::ChannelRecv, chan, slot.cast(), None, site) }
 }
 
 /// Receives into `slot`, waiting if need be.
@@ -221,7 +293,7 @@ pub(super) unsafe fn recv<T>(
             (deadline, due) => deadline.or(due),
         };
         // SAFETY: passed on.
-        match unsafe { once(ReceivesPatiently, chan, slot.cast(), until, site) } {
+        match unsafe { once(ReceivesPatiently, WaitReason::ChannelRecv, chan, slot.cast(), until, site) } {
             Outcome::Retry => {}
             // (If it is due at the very deadline, it is there in time.)
             Outcome::TimedOut if due.is_some() && until == due => {
@@ -244,7 +316,7 @@ pub(super) unsafe fn recv<T>(
 /// Reserves a place, waiting if need be.
 pub(super) fn reserve<T>(chan: &Chan<T>, deadline: Option<u64>, site: &'static Location<'static>) -> Outcome {
     // SAFETY: this operation has no slot.
-    unsafe { once(Reserves, chan, ptr::null_mut(), deadline, site) }
+    unsafe { once(Reserves, WaitReason::ChannelReserve, chan, ptr::null_mut(), deadline, site) }
 }
 
 /// Waits until `side` is gone.
@@ -252,8 +324,8 @@ pub(super) fn gone<T>(chan: &Chan<T>, side: Side, site: &'static Location<'stati
     // SAFETY: these operations have no slot.
     let _done = unsafe {
         match side {
-            Side::Senders => once(WatchesSenders, chan, ptr::null_mut(), None, site),
-            Side::Receivers => once(WatchesReceivers, chan, ptr::null_mut(), None, site),
+            Side::Senders => once(WatchesSenders, WaitReason::ChannelClosed, chan, ptr::null_mut(), None, site),
+            Side::Receivers => once(WatchesReceivers, WaitReason::ChannelClosed, chan, ptr::null_mut(), None, site),
         }
     };
 }

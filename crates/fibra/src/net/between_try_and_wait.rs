@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::prim::thread;
 use crate::scope::{Runtime, block_on};
 use crate::wait::io::{Ask, Direction, Io, Limit};
+use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
 
 /// An attempt that, the first time, is in vain, and lets what it waits for come and be reported before it says so.
@@ -45,7 +46,8 @@ fn registered() -> (Io<UnixStream>, UnixStream) {
     let (here, there) = UnixStream::pair().unwrap();
     here.set_nonblocking(true).unwrap();
     let io = Io::new(here);
-    io.register(Direction::Read).unwrap();
+    let readiness = io.readiness(Direction::Read, io.reports(Direction::Read));
+    assert_eq!(readiness.end_try(), Outcome::Pending, "registered");
     (io, there)
 }
 

@@ -6,12 +6,12 @@ use std::panic::Location;
 use std::time::Duration;
 
 use super::addr::{ToSocketAddrs, first_of};
-use super::arm::{AcceptArm, Listening, Watched};
+use super::arm::{AcceptArm, Listening};
 use super::socket::{Backoff, Socket, like_std, until};
 use super::stream::TcpStream;
 use crate::driver::socket;
 use crate::time::Instant;
-use crate::wait::io::Limit;
+use crate::wait::io::{Direction, Limit, Readiness};
 
 /// The longest pause of `incoming` while there are no descriptors to be had.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -199,9 +199,11 @@ fn accept_now(listener: &std::net::TcpListener) -> io::Result<(TcpStream, Socket
 impl Listening for TcpListener {
     type Accepted = (TcpStream, SocketAddr);
 
-    fn watched(&self) -> &dyn Watched {
-        &self.socket.io
+    fn readiness(&self) -> Readiness<'_> {
+        let io = &self.socket.io;
+        io.readiness(Direction::Read, io.reports(Direction::Read))
     }
+
     fn accept_if_any(&self) -> io::Result<Self::Accepted> {
         self.socket.io.try_now(accept_now)
     }

@@ -13,13 +13,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::arm::{AcceptArm, Listening, Watched};
+use super::arm::{AcceptArm, Listening};
 use super::listener::accept_patiently;
 use super::socket::{Backoff, Socket, like_std, reads_and_writes, timeouts_and_readiness, until, zero_timeout};
 use super::split::{UnixReadHalf, UnixWriteHalf};
 use crate::driver::socket;
 use crate::time::Instant;
-use crate::wait::io::Limit;
+use crate::wait::io::{Direction, Limit, Readiness};
 use crate::wait::park;
 
 /// The longest pause between two tries to connect to a listener whose queue is full.
@@ -136,9 +136,11 @@ fn accept_now(listener: &std::os::unix::net::UnixListener) -> io::Result<(UnixSt
 impl Listening for UnixListener {
     type Accepted = (UnixStream, SocketAddr);
 
-    fn watched(&self) -> &dyn Watched {
-        &self.socket.io
+    fn readiness(&self) -> Readiness<'_> {
+        let io = &self.socket.io;
+        io.readiness(Direction::Read, io.reports(Direction::Read))
     }
+
     fn accept_if_any(&self) -> io::Result<Self::Accepted> {
         self.socket.io.try_now(accept_now)
     }

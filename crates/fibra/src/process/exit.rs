@@ -4,7 +4,7 @@
 //! is opened by the first wait. How it exited is asked of std, which takes the process out of the system's table; until then its number is
 //! its own.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,12 +15,12 @@ use std::time::Duration;
 use crate::driver::file::{await_exit, open_process};
 use crate::prim::sync::Mutex;
 use crate::sched::strays;
-use crate::select::case::{Case, Single};
+use crate::select::case::Case;
 use crate::select::{Arm, sealed};
-use crate::wait::io::{Ask, Direction, Io, Limit, Seen};
-use crate::wait::node::{Node, Outcome, WaiterRef};
+use crate::wait::io::{Ask, Direction, Io, Limit, Readiness};
+use crate::wait::node::{Node, Outcome};
 use crate::wait::reason::WaitReason;
-use crate::wait::word::{Arm as ArmNumber, Ticket};
+use crate::wait::waitable::{Published, Waitable};
 use std::sync::OnceLock;
 use std::task::Waker;
 
@@ -110,53 +110,61 @@ pub struct ExitArm<'a> {
 struct Offer<'a> {
     exit: &'a Exit,
     site: &'static Location<'static>,
-    /// What had been reported before the last try.
-    seen: Cell<Option<Seen>>,
+    /// Of what tells of the exit, once that is open.
+    readiness: OnceCell<Readiness<'a>>,
     status: RefCell<Option<io::Result<ExitStatus>>>,
 }
 
-impl Offer<'_> {
-    /// True: it went wrong, and the arm has won by that.
-    fn note(&self, done: io::Result<()>) -> bool {
-        done.map_err(|error| *self.status.borrow_mut() = Some(Err(error))).is_err()
+impl<'a> Offer<'a> {
+    fn readiness(&self) -> io::Result<&Readiness<'a>> {
+        let tells = self.exit.tells()?;
+        Ok(self.readiness.get_or_init(|| tells.readiness(Direction::Read, tells.reports(Direction::Read))))
+    }
+
+    /// It is over, with this.
+    fn end(&self, status: io::Result<ExitStatus>) -> Outcome {
+        *self.status.borrow_mut() = Some(status);
+        Outcome::Done
+    }
+
+    /// After something was done with the readiness: if it went wrong, the arm has won by that.
+    fn unless_failed(&self, readiness: &Readiness<'_>, outcome: Outcome) -> Outcome {
+        readiness.take_error().map_or(outcome, |error| self.end(Err(error)))
     }
 }
 
-impl Single for Offer<'_> {
-    fn try_complete(&self) -> bool {
+/// The exit: what is waited for is the readiness of the descriptor that tells of it, what is tried is to ask for the status.
+impl Waitable for Offer<'_> {
+    fn try_now(&self) -> Outcome {
         if self.status.borrow().is_some() {
-            return true;
+            return Outcome::Done;
         }
-        if let Ok(tells) = self.exit.tells() {
-            self.seen.set(Some(tells.reports(Direction::Read)));
+        let readiness = self.readiness();
+        if let Ok(readiness) = readiness {
+            readiness.begin_try();
         }
-        match self.exit.has_exited() {
-            // Registers already now, when no locks are held.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.note(self.exit.tells().and_then(|tells| tells.register(Direction::Read)))
+        match (self.exit.has_exited(), readiness) {
+            (Err(error), Ok(readiness)) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.unless_failed(readiness, readiness.end_try())
             }
-            done => {
-                *self.status.borrow_mut() = Some(done);
-                true
-            }
+            (Err(error), Err(unopened)) if error.kind() == io::ErrorKind::WouldBlock => self.end(Err(unopened)),
+            (done, _) => self.end(done),
         }
     }
 
-    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: ArmNumber) -> bool {
-        let link = |tells: &Io<OwnedFd>| {
-            // Without a try there is nothing to compare with: then what is reported from now on counts.
-            let seen = self.seen.get().unwrap_or_else(|| tells.reports(Direction::Read));
-            tells.link(Direction::Read, seen, node, (waiter, ticket, arm))
-        };
+    fn publish(&self, node: &Node) -> Published {
         if self.status.borrow().is_some() {
-            return false;
+            return (Outcome::Done, None);
         }
-        self.exit.tells().and_then(link).unwrap_or_else(|error| !self.note(Err(error)))
+        match self.readiness() {
+            Ok(readiness) => (self.unless_failed(readiness, readiness.publish(node).0), None),
+            Err(error) => (self.end(Err(error)), None),
+        }
     }
 
-    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
-        if let Some(tells) = self.exit.tells.get() {
-            tells.unlink(Direction::Read, node);
+    fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>) {
+        if let Some(readiness) = self.readiness.get() {
+            readiness.unpublish(node, owed);
         }
     }
 }
@@ -164,14 +172,14 @@ impl Single for Offer<'_> {
 impl<'a> ExitArm<'a> {
     #[track_caller]
     pub(super) fn new(exit: &'a Exit) -> Self {
-        let offer = Offer { exit, site: Location::caller(), seen: Cell::new(None), status: RefCell::new(None) };
+        let offer = Offer { exit, site: Location::caller(), readiness: OnceCell::new(), status: RefCell::new(None) };
         Self { offer, told: Cell::new(Outcome::Pending) }
     }
 }
 
 impl sealed::Sealed for ExitArm<'_> {
     fn case(&mut self) -> Case<'_> {
-        Case::single(&self.offer, &self.told)
+        Case::object(&self.offer, &self.told)
     }
 }
 
@@ -208,7 +216,7 @@ mod tests {
         await_exit(exit.process);
         let arm_that_failed = |exit: &Exit| {
             let mut arm = ExitArm::new(exit);
-            assert!(arm.offer.note(Err(io::Error::from_raw_os_error(libc::ESRCH))));
+            assert_eq!(arm.offer.end(Err(io::Error::from_raw_os_error(libc::ESRCH))), Outcome::Done);
             arm.finish()
         };
         assert_eq!(exit.try_wait().unwrap().unwrap().code(), Some(3));

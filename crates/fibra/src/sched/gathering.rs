@@ -18,9 +18,8 @@ use std::task::Waker;
 use super::enqueue::{Place, enqueue};
 use crate::fiber::frame::Frame;
 use crate::prim::spin::SpinLock;
-use crate::wait::node::{Node, WaitList, WaiterRef};
+use crate::wait::node::{Node, WaitList};
 use crate::wait::waker::Claimed;
-use crate::wait::word::{Arm, Ticket};
 
 /// See the header.
 #[derive(Debug)]
@@ -86,12 +85,11 @@ impl Gathering {
     }
 
     /// Links the node of one who waits. False: somebody has ended.
-    pub(crate) fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
+    pub(crate) fn publish(&self, node: &Node) -> bool {
         self.0.with(|state| {
             if !state.ended.is_empty() {
                 return false;
             }
-            node.set(waiter, ticket, arm);
             // SAFETY: under the lock of the list; the node stays where it is until it is unlinked.
             unsafe { state.waiters.push_back(node) };
             true

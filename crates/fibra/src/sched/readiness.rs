@@ -45,7 +45,6 @@ use crate::prim::bug::seeded_bug;
 use crate::prim::spin::{Locked, SpinLock};
 use crate::wait::node::{Node, Outcome, WaitList, WaiterRef};
 use crate::wait::waker::Claimed;
-use crate::wait::word::{Arm, Ticket};
 
 /// A driver, as a place to be registered at.
 pub(crate) trait Place: Sized {
@@ -95,7 +94,7 @@ const NOT_DRAINED: u64 = u64::MAX;
 /// What became of linking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Linked {
+pub(crate) enum Linkage {
     /// Something was reported since the try: nothing is linked, try again.
     Stale,
     /// The driver was a home.
@@ -304,28 +303,19 @@ impl<D: Place> Source<D> {
     }
 
     /// Links a wait after a try that was in vain, registered with this driver. It stays where it is until it is unlinked.
-    pub(super) fn link_with(
-        &self,
-        here: &D,
-        direction: Direction,
-        seen: Seen,
-        node: &Node,
-        wait: (WaiterRef, Ticket, Arm),
-    ) -> io::Result<Linked> {
+    pub(super) fn link_with(&self, here: &D, direction: Direction, seen: Seen, node: &Node) -> io::Result<Linkage> {
         self.state.with(|state| {
             // Relaxed: it changes under the lock.
             let now = self.reports[direction as usize].load(Ordering::Relaxed);
             if now != seen.0 && !seeded_bug("source_links_blindly") {
-                return Ok(Linked::Stale);
+                return Ok(Linkage::Stale);
             }
             let is_new = state.settle(self.index, direction, here)?;
-            node.set(wait.0, wait.1, wait.2);
-            node.outcome.set(Outcome::Pending);
             node.slot.set(here.own_id().cast_mut());
             // SAFETY: under the lock of the list; the node is not linked, and stays where it is until it is unlinked (this function's
             // contract, which waits, selects and futures keep: they unlink before they return, or lie in a record that is never freed).
             unsafe { state.side(direction).waiting.push_back(node) };
-            Ok(if is_new { Linked::Registered } else { Linked::AtHome })
+            Ok(if is_new { Linkage::Registered } else { Linkage::AtHome })
         })
     }
 

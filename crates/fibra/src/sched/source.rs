@@ -16,7 +16,7 @@ use std::task::Waker;
 use super::current;
 use super::enqueue::{Place as Queue, enqueue};
 pub(crate) use super::readiness::{Direction, Seen};
-use super::readiness::{Linked, LockedSource, Place};
+use super::readiness::{Linkage, LockedSource, Place};
 use super::worker::Worker;
 use crate::driver::{Completion, Interest, Key, Registrar, Timeout, WeakRegistrar};
 use crate::fiber::frame::Frame;
@@ -26,7 +26,6 @@ use crate::prim::clock;
 use crate::prim::sync::{Mutex, MutexGuard};
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::waker::call_all;
-use crate::wait::word::{Arm, Ticket};
 
 /// The source of one socket.
 pub(crate) type Source = super::readiness::Source<Registrar>;
@@ -78,16 +77,10 @@ impl Source {
 
     /// Links a wait after a try that was in vain, registered with the driver of whoever runs here. It stays where it is until it is
     /// unlinked. False: something was reported since the try; nothing is linked.
-    pub(crate) fn link(
-        &self,
-        direction: Direction,
-        seen: Seen,
-        node: &Node,
-        wait: (WaiterRef, Ticket, Arm),
-    ) -> io::Result<bool> {
+    pub(crate) fn link(&self, direction: Direction, seen: Seen, node: &Node) -> io::Result<bool> {
         with_registrar(|registrar| {
-            let linked = self.link_with(registrar, direction, seen, node, wait)?;
-            Ok((linked == Linked::Registered, linked != Linked::Stale))
+            let linked = self.link_with(registrar, direction, seen, node)?;
+            Ok((linked == Linkage::Registered, linked != Linkage::Stale))
         })
     }
 }

@@ -10,6 +10,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use super::join::{Caught, JoinHandle};
@@ -25,9 +26,10 @@ use crate::sched::shared::Shared;
 use crate::sched::wake;
 use crate::time::Instant;
 use crate::wait::cancel;
-use crate::wait::node::WaiterRef;
-use crate::wait::park::{self, Ended, Wait, Waitable, wait, wait_or_cancelled};
+use crate::wait::node::{Node, WaiterRef};
+use crate::wait::park::{self, Outcome, Wait, Waitable, wait, wait_or_cancelled};
 use crate::wait::reason::WaitReason;
+use crate::wait::waitable::{Published, linked_or};
 use crate::wait::word::{ARM_FIRST, Ticket};
 
 /// Runs `f` on a thread of the blocking pool while this fiber waits: for system calls, C libraries, std locks and long computations, which
@@ -74,18 +76,19 @@ where
         closure: UnsafeCell::new(Some(f)),
         result: UnsafeCell::new(None),
         submitted: Cell::new(false),
-        state: SpinLock::new(JobState { finished: false, waiter: None, refused: false }),
+        state: SpinLock::new(JobState { finished: false, waiter: None }),
     };
     // From here to the end `job` does not move: the pool has its address.
     let object = std::ptr::from_ref(&job).addr() as u64;
     let queued = Wait { reason: WaitReason::BlockingQueued, object, site, deadline: None };
     match wait_or_cancelled(&Submit(&job), queued) {
-        Ended::Cancelled if job.take_back() => {
+        Outcome::Cancelled if job.take_back() => {
             // Nobody will run it: the closure goes with it.
             drop(job);
             cancel::deliver();
         }
-        Ended::NotParked | Ended::Overtaken(_) if job.state.with(|state| state.refused) => {
+        // The pool could not take it.
+        Outcome::Closed => {
             said_once();
             // SAFETY: the pool has not taken it: the closure is still there and ours.
             let f = unsafe { (*job.closure.get()).take() };
@@ -247,8 +250,6 @@ struct BlockingJob<F, T> {
 struct JobState {
     finished: bool,
     waiter: Option<(WaiterRef, Ticket)>,
-    /// The pool could not take it.
-    refused: bool,
 }
 
 // SAFETY: handed from the fiber to one thread of the pool and back: closure and result are `Send` (bounds of `blocking`), and each side
@@ -301,36 +302,36 @@ impl<F: FnOnce() -> T, T> BlockingJob<F, T> {
 struct Submit<'a, F, T>(&'a BlockingJob<F, T>);
 
 impl<F: FnOnce() -> T, T> Waitable for Submit<'_, F, T> {
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+    fn publish(&self, node: &Node) -> Published {
+        let (waiter, ticket, _) = node.target();
         self.0.state.with(|state| state.waiter = Some((waiter, ticket)));
         // SAFETY: the job stays on the waiting stack until it has finished or was revoked (`blocking`).
         let submitted = unsafe { self.0.shared.blocking.submit(self.0.address()) };
         self.0.submitted.set(submitted.is_ok());
         if submitted.is_err() {
-            self.0.state.with(|state| {
-                state.waiter = None;
-                state.refused = true;
-            });
+            self.0.state.with(|state| state.waiter = None);
         }
-        submitted.is_ok()
+        linked_or(submitted.is_ok(), Outcome::Closed)
     }
 
     // The caller takes the job back itself: it has to know whether that worked.
-    fn unpublish(&self) {}
+    fn unpublish(&self, _: &Node, _: &mut Vec<Waker>) {}
 }
 
 /// The wait of a job that has started.
 struct Rest<'a, F, T>(&'a BlockingJob<F, T>);
 
 impl<F: FnOnce() -> T, T> Waitable for Rest<'_, F, T> {
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        self.0.state.with(|state| {
+    fn publish(&self, node: &Node) -> Published {
+        let (waiter, ticket, _) = node.target();
+        let waits = self.0.state.with(|state| {
             state.waiter = Some((waiter, ticket));
             !state.finished
-        })
+        });
+        linked_or(waits, Outcome::Done)
     }
 
-    fn unpublish(&self) {
+    fn unpublish(&self, _: &Node, _: &mut Vec<Waker>) {
         self.0.state.with(|state| state.waiter = None);
     }
 }

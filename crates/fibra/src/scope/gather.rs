@@ -8,18 +8,18 @@
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::task::Waker;
 
 use super::blocking::{LOOK, is_pool_stuck};
 use super::join::{JoinError, JoinHandle};
 use crate::prim::FirstPanic;
 use crate::sched::gathering::Gathering;
-use crate::select::case::Single;
 use crate::time::Instant;
-use crate::wait::node::{Node, WaiterRef};
-use crate::wait::park::{self, Ended, Wait, Waitable, wait};
+use crate::wait::node::{Node, Outcome};
+use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
+use crate::wait::waitable::{Published, linked_or};
 use crate::wait::wake::call_all;
-use crate::wait::word::{ARM_FIRST, Arm, Ticket};
 
 /// Members in the first chunk; each further one is twice as large, up to the last number.
 const FIRST_CHUNK: usize = 8;
@@ -212,27 +212,12 @@ impl<T> Gather<T> {
         let deadline = deadline.filter(|deadline| *deadline != Instant::FAR_FUTURE).map(Instant::as_nanos);
         let object = Arc::as_ptr(&self.gathering).addr() as u64;
         let how = Wait { reason: WaitReason::JoinNext, object, site, deadline };
-        loop {
-            if let Some(first) = self.first() {
-                first.visit_if_refused();
-                return true;
-            }
-            if self.len == 0 {
-                return false;
-            }
-            if wait(&GatherWait { gathering: &self.gathering, node: Node::new() }, how) == Ended::TimedOut {
-                return self.has_ended();
-            }
+        let _ended = park::complete(self, how);
+        let first = self.first();
+        if let Some(first) = first {
+            first.visit_if_refused();
         }
-    }
-
-    /// Links the node of one who waits. False: there is nothing to wait for.
-    pub(crate) fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
-        self.len > 0 && self.gathering.publish(node, waiter, ticket, arm)
-    }
-
-    pub(crate) fn unpublish(&self, node: &Node) {
-        self.gathering.unpublish(node);
+        first.is_some()
     }
 }
 
@@ -253,38 +238,18 @@ impl<T> Drop for Gather<T> {
     }
 }
 
-/// The wait for the next one, on the stack.
-struct GatherWait<'a> {
-    gathering: &'a Gathering,
-    node: Node,
-}
-
-impl Waitable for GatherWait<'_> {
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        self.gathering.publish(&self.node, waiter, ticket, ARM_FIRST)
+/// That one has ended, or that there is none, as something to wait on.
+impl<T> Waitable for Gather<T> {
+    fn try_now(&self) -> Outcome {
+        if self.len == 0 || self.has_ended() { Outcome::Done } else { Outcome::Pending }
     }
 
-    fn unpublish(&self) {
-        self.gathering.unpublish(&self.node);
+    fn publish(&self, node: &Node) -> Published {
+        linked_or(self.len > 0 && self.gathering.publish(node), Outcome::Retry)
     }
 
-    fn is_settled(&self) -> bool {
-        self.gathering.first().is_some()
-    }
-}
-
-/// That one has ended, or that there is none, as an arm of a select.
-impl<T> Single for Gather<T> {
-    fn try_complete(&self) -> bool {
-        self.len == 0 || self.has_ended()
-    }
-
-    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
-        Gather::publish(self, node, waiter, ticket, arm)
-    }
-
-    fn unpublish(&self, node: &Node, _owed: &mut Vec<std::task::Waker>) {
-        Gather::unpublish(self, node);
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
+        self.gathering.unpublish(node);
     }
 
     fn is_settled(&self) -> bool {

@@ -26,14 +26,13 @@ use crate::prim::bug::seeded_bug;
 use crate::sched::cancel::code;
 use crate::sched::current;
 use crate::sched::scope::{NotStarted, cancel_fiber};
-use crate::select::case::Single;
 use crate::time::Instant;
 use crate::wait::cancel::{CancelReason, is_cancellation, pass_on};
-use crate::wait::node::{Node, WaiterRef};
-use crate::wait::park::{self, Ended, Wait, Waitable, wait};
+use crate::wait::node::{Node, Outcome};
+use crate::wait::park::{self, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
-use crate::wait::task::{Published, TaskWait};
-use crate::wait::word::{ARM_FIRST, Arm, Ticket};
+use crate::wait::task::TaskWait;
+use crate::wait::waitable::{Published, linked_or};
 pub use error::JoinError;
 use error::Kind;
 
@@ -187,10 +186,8 @@ impl<T> JoinHandle<T> {
         while !self.has_ended() {
             let is_next =
                 deadline.is_none() && current::worker().is_some_and(|worker| worker.run_next_if_newest(self.frame));
-            match wait(&JoinWait::<SOLE> { is_next, ..JoinWait::new(self.frame) }, how) {
-                Ended::TimedOut => return self.has_ended(),
-                Ended::NotParked | Ended::Overtaken(_) | Ended::Completed(_) => {}
-                Ended::Cancelled => unreachable!("`wait` unwinds"),
+            if wait(&JoinWait::<SOLE> { frame: self.frame, is_next }, how) == Outcome::TimedOut {
+                return self.has_ended();
             }
         }
         true
@@ -283,9 +280,14 @@ impl<T> JoinHandle<T> {
         unsafe { self.frame.extras() }.and_then(|extras| extras.name.as_deref())
     }
 
+    /// Its end, as something to wait on, beside others who may.
+    pub(crate) fn end(&self) -> JoinWait<false> {
+        JoinWait::new(self.frame)
+    }
+
     /// Makes a gathering's node a member for this fiber: it is brought there when the fiber has ended. False: it has already.
     pub(super) fn gather(&self, node: &Node) -> bool {
-        link_joiner(self.frame, node, || {})
+        link_joiner(self.frame, node)
     }
 
     /// Takes such a node back. When this returns, it is not in the fiber's list: the gathering may have it.
@@ -306,7 +308,7 @@ impl<T> JoinHandle<T> {
     }
 
     fn is_current(&self) -> bool {
-        current::fiber().is_some_and(|frame| std::ptr::eq(frame, self.frame))
+        is_current(self.frame)
     }
 
     /// The usual end of a join: see [`has_value`](crate::fiber::outcome::JoinState::has_value).
@@ -456,44 +458,49 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// One joiner's wait, on its stack. `SOLE`: the joiner owns the handle, so that nobody else waits for the fiber.
-pub(super) struct JoinWait<const SOLE: bool> {
+fn is_current(fiber: FrameRef) -> bool {
+    current::fiber().is_some_and(|frame| std::ptr::eq(frame, fiber))
+}
+
+/// The end of a fiber, as something to wait on. `SOLE`: the waiter owns the handle, so that nobody else waits for the fiber.
+pub(crate) struct JoinWait<const SOLE: bool> {
     frame: FrameRef,
-    node: Node,
     /// The fiber has not started, and this worker runs it when the joiner has parked: until then nobody but the joiner knows of it.
     is_next: bool,
 }
 
 impl<const SOLE: bool> JoinWait<SOLE> {
     pub(super) fn new(frame: FrameRef) -> Self {
-        Self { frame, node: Node::new(), is_next: false }
+        Self { frame, is_next: false }
     }
 }
 
 impl<const SOLE: bool> Waitable for JoinWait<SOLE> {
-    #[inline]
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        if SOLE {
-            announce_joiner(self.frame, &self.node, waiter, ticket, self.is_next)
-        } else {
-            publish_joiner(self.frame, &self.node, waiter, ticket, ARM_FIRST)
-        }
+    /// (One's own end is there at once: joining oneself is an error, not a wait.)
+    fn try_now(&self) -> Outcome {
+        if self.is_settled() || is_current(self.frame) { Outcome::Done } else { Outcome::Pending }
     }
 
-    fn unpublish(&self) {
-        unpublish_joiner(self.frame, &self.node);
+    #[inline]
+    fn publish(&self, node: &Node) -> Published {
+        let is_linked =
+            if SOLE { announce_joiner(self.frame, node, self.is_next) } else { link_joiner(self.frame, node) };
+        linked_or(is_linked, Outcome::Done)
+    }
+
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
+        unpublish_joiner(self.frame, node);
     }
 
     fn is_settled(&self) -> bool {
-        self.frame.join.result().is_some()
+        self.frame.join.is_over()
     }
 }
 
 /// The publication of a joiner that owns the handle. False: the fiber has ended, and nothing is linked.
 #[inline]
-fn announce_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket, is_next: bool) -> bool {
+fn announce_joiner(frame: FrameRef, node: &Node, is_next: bool) -> bool {
     debug_assert!(frame.joiners.is_empty(), "nobody else waits for a fiber whose handle is being joined");
-    node.set(waiter, ticket, ARM_FIRST);
     // SAFETY: the list is the handle's side's alone until the announcement, and the handle is the joiner's; the node stays where it is, on
     // the joiner's stack, until it is unlinked.
     unsafe { frame.joiners.push_back(node) };
@@ -509,14 +516,9 @@ fn announce_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Tick
     announced
 }
 
-fn publish_joiner(frame: FrameRef, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
-    link_joiner(frame, node, || node.set(waiter, ticket, arm))
-}
-
 /// False: the fiber has ended, and nothing is linked.
-fn link_joiner(frame: FrameRef, node: &Node, prepare: impl FnOnce()) -> bool {
+fn link_joiner(frame: FrameRef, node: &Node) -> bool {
     let Some(locked) = frame.join.lock() else { return false };
-    prepare();
     // SAFETY: under the lock of the list; the node stays where it is (a waiting stack, a record, a set of handles) until it is unlinked.
     unsafe { frame.joiners.push_back(node) };
     frame.join.unlock(locked, true);
@@ -533,25 +535,6 @@ fn unpublish_joiner(frame: FrameRef, node: &Node) {
         // The worker that ended the fiber unlinks every node before it unlocks for the last time; the node must not go before that.
         None if seeded_bug("joiner_leaves_early") => {}
         None => frame.join.wait_until_unlocked(),
-    }
-}
-
-/// The end of a fiber, as an arm of a select. One's own end is there at once: joining oneself is an error, not a wait.
-impl<T> Single for JoinHandle<T> {
-    fn try_complete(&self) -> bool {
-        self.has_ended() || self.is_current()
-    }
-
-    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
-        publish_joiner(self.frame, node, waiter, ticket, arm)
-    }
-
-    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
-        unpublish_joiner(self.frame, node);
-    }
-
-    fn is_settled(&self) -> bool {
-        self.has_ended()
     }
 }
 
@@ -577,7 +560,7 @@ impl<T> JoinFuture<T> {
     /// Ends the wait that the last poll published.
     fn withdraw(&mut self) {
         if let Some(handle) = &self.handle {
-            self.wait.withdraw(|node| unpublish_joiner(handle.frame, node));
+            let _ended = self.wait.withdraw(&handle.end());
         }
     }
 }
@@ -593,14 +576,10 @@ impl<T> Future for JoinFuture<T> {
             return Poll::Ready(Err(handle.error(Kind::SelfJoin)));
         }
         if !handle.has_ended() {
-            let frame = handle.frame;
-            match this
-                .wait
-                .publish(cx.waker(), |node, waiter, ticket| publish_joiner(frame, node, waiter, ticket, ARM_FIRST))
-            {
-                Published::Pending => return Poll::Pending,
-                Published::Completed => this.withdraw(),
-                Published::Refused => {}
+            match this.wait.publish(cx.waker(), &handle.end()) {
+                Outcome::Pending => return Poll::Pending,
+                Outcome::Retry => this.withdraw(),
+                _ => {}
             }
         }
         let handle = this.handle.take().expect("present above");

@@ -24,8 +24,7 @@ use crate::select::case::Case;
 use crate::time::Instant;
 use crate::wait::node::Outcome;
 use crate::wait::park;
-use crate::wait::task::{Published, TaskWait};
-use crate::wait::word::ARM_FIRST;
+use crate::wait::task::TaskWait;
 
 /// Fibers whose results are taken in the order in which they end.
 ///
@@ -406,14 +405,13 @@ pub struct JoinNext<'a, T> {
 impl<T> JoinNext<'_, T> {
     /// Ends the wait that the last poll published.
     fn withdraw(&mut self) {
-        let members = &*self.members;
-        self.wait.withdraw(|node| members.unpublish(node));
+        let _ended = self.wait.withdraw(&*self.members);
     }
 }
 
 impl<T> sealed::Sealed for JoinNext<'_, T> {
     fn case(&mut self) -> Case<'_> {
-        Case::single(&*self.members, &self.told)
+        Case::object(&*self.members, &self.told)
     }
 }
 
@@ -439,9 +437,7 @@ impl<T> Future for JoinNext<'_, T> {
             }
             self.withdraw();
             let this = &mut *self;
-            let members = &*this.members;
-            let publish = |node: &'static _, waiter, ticket| members.publish(node, waiter, ticket, ARM_FIRST);
-            if this.wait.publish(cx.waker(), publish) == Published::Pending {
+            if this.wait.publish(cx.waker(), &*this.members) == Outcome::Pending {
                 return Poll::Pending;
             }
         }

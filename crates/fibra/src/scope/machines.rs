@@ -33,7 +33,7 @@ use crate::sched::current;
 use crate::sched::shared::{MachineLoops, Shared};
 use crate::time::Instant;
 use crate::wait::notify::{self, Notify};
-use crate::wait::park::{self, Ended, Wait, wait_or_cancelled, wait_watching};
+use crate::wait::park::{self, Outcome, Wait, wait_or_cancelled, wait_watching};
 use crate::wait::reason::WaitReason;
 
 /// Runs machines on the fiber that calls it. Cancelled, they end in order.
@@ -68,7 +68,7 @@ fn run_notified<const INSIDE: bool>(
                 let _ = shield(|| wait_or_cancelled(notify, how(until)));
             }
             Rest::Until(until) => {
-                if wait_watching(notify, how(until)) == Ended::Cancelled {
+                if wait_watching(notify, how(until)) == Outcome::Cancelled {
                     machines.stop();
                 }
             }

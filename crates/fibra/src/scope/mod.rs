@@ -32,6 +32,7 @@ pub use combine::{any, join_all, par_map, race, try_join_all};
 pub use config::{Cancellation, RuntimeBuilder};
 pub use fiber::{Fiber, cancel_reason, checkpoint, current, is_cancelled, no_suspend, shield, yield_now};
 pub use fork_join::join;
+pub(crate) use join::JoinWait;
 pub use join::{JoinError, JoinFuture, JoinHandle};
 pub use join_set::{JoinNext, JoinSet};
 pub use local::FiberLocal;

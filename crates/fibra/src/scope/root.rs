@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::observe::report;
@@ -10,10 +11,10 @@ use crate::sched::root::Root;
 use crate::sched::shared::{Command, RootRef, Shared};
 use crate::time::Instant;
 use crate::wait::cancel::CancelReason;
-use crate::wait::node::WaiterRef;
-use crate::wait::park::{Ended, Wait, Waitable, wait};
+use crate::wait::node::Node;
+use crate::wait::park::{Outcome, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
-use crate::wait::word::Ticket;
+use crate::wait::waitable::{Published, linked_or};
 
 /// After so long it is said whom a run waits for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -22,10 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Empty<'a>(pub(super) &'a Root);
 
 impl Waitable for Empty<'_> {
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        self.0.publish((waiter, ticket))
+    fn publish(&self, node: &Node) -> Published {
+        let (waiter, ticket, _) = node.target();
+        linked_or(self.0.publish((waiter, ticket)), Outcome::Done)
     }
-    fn unpublish(&self) {
+
+    fn unpublish(&self, _: &Node, _: &mut Vec<Waker>) {
         self.0.unpublish();
     }
 }
@@ -100,7 +103,7 @@ fn await_empty(
             (one, other) => one.or(other),
         };
         let how = Wait { reason, object: 0, site, deadline: until.map(Instant::as_nanos) };
-        if wait(&Empty(&root), how) == Ended::TimedOut {
+        if wait(&Empty(&root), how) == Outcome::TimedOut {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return false;
             }

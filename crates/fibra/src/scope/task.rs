@@ -26,7 +26,7 @@ use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::signal;
 use crate::wait::node::WaiterRef;
 use crate::wait::notify::{self, Notify};
-use crate::wait::park::{self, Ended, Wait, wait, wait_or_cancelled, wait_with};
+use crate::wait::park::{self, Outcome, Wait, wait, wait_or_cancelled, wait_with};
 use crate::wait::reason::WaitReason;
 use crate::wait::waker::ThreadRecord;
 use crate::wait::word::{Notice, WaitKind};
@@ -90,7 +90,7 @@ fn poll_inside<F: Future>(
     how: Wait,
     waiter: WaiterRef,
     polls: &Cell<u32>,
-    wait: impl Fn(&Notify<'_, true>, Wait) -> Ended,
+    wait: impl Fn(&Notify<'_, true>, Wait) -> Outcome,
 ) -> Option<F::Output> {
     let notify = Notify::<true>::for_waiter(waiter, polls);
     poll_until_ready(future, &notify, how, |how| wait(&notify, how))
@@ -101,7 +101,7 @@ fn poll_until_ready<F: Future, const INSIDE: bool>(
     mut future: Pin<&mut F>,
     notify: &Notify<'_, INSIDE>,
     how: Wait,
-    wait: impl Fn(Wait) -> Ended,
+    wait: impl Fn(Wait) -> Outcome,
 ) -> Option<F::Output> {
     let waker = notify.waker();
     let mut cx = Context::from_waker(&waker);
@@ -111,11 +111,11 @@ fn poll_until_ready<F: Future, const INSIDE: bool>(
             return Some(output);
         }
         let ended = wait(Wait { object: notify.object(), ..how });
-        if ended == Ended::TimedOut {
+        if ended == Outcome::TimedOut {
             return None;
         }
         // Woken during its own poll: it wants to go on, but others of this worker come first, or it could keep them waiting for ever.
-        if matches!(ended, Ended::NotParked | Ended::Overtaken(_)) && current::fiber().is_some() {
+        if ended == Outcome::Retry && current::fiber().is_some() {
             park::yield_now();
         }
     }
@@ -258,13 +258,13 @@ impl<F: Future> TaskThunk<F> {
                 let site = frame.site.get().unwrap_or(Location::caller());
                 let how = Wait { reason: WaitReason::BlockOn, object: notify.object(), site, deadline: None };
                 match wait_or_cancelled(&notify, how) {
-                    Ended::Cancelled => {
+                    Outcome::Cancelled => {
                         drop_quietly(task);
                         end_of_user_code(frame);
                         return RunResult::Ended(crate::fiber::outcome::FiberEnd::Cancelled);
                     }
-                    Ended::NotParked | Ended::Overtaken(_) => let_others_run(frame),
-                    Ended::Completed(_) | Ended::TimedOut => {}
+                    Outcome::Retry => let_others_run(frame),
+                    _ => {}
                 }
                 continue;
             }

@@ -21,16 +21,16 @@ use std::time::Duration;
 use crate::prim::spin::SpinLock;
 use crate::sched::scope::{Cause, InLife, Listener, Reach, ScopeRef, cancel_all};
 use crate::select::arm::{Arm, sealed};
-use crate::select::case::{Case, Single};
+use crate::select::case::Case;
 use crate::time::Instant;
 use crate::wait::cancel::CancelReason;
-use crate::wait::node::{Node, Outcome, WaitList, WaiterRef};
-use crate::wait::park::{self, Ended, Wait, Waitable, wait};
+use crate::wait::node::{Node, Outcome, WaitList};
+use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
-use crate::wait::task::{Published, TaskWait};
+use crate::wait::task::TaskWait;
+use crate::wait::waitable::{Published, linked_or};
 use crate::wait::wake::{self, Place};
 use crate::wait::waker::Claimed;
-use crate::wait::word::{self, ARM_FIRST, Ticket};
 
 /// Says that something should end: cancelled once, seen by everybody who has a clone.
 ///
@@ -195,14 +195,8 @@ impl CancelToken {
         let object = Arc::as_ptr(&self.0).addr() as u64;
         let deadline = deadline.filter(|deadline| *deadline != Instant::FAR_FUTURE).map(Instant::as_nanos);
         let how = Wait { reason: WaitReason::TokenCancelled, object, site, deadline };
-        loop {
-            if let Some(reason) = self.why() {
-                return Some(reason);
-            }
-            if wait(&TokenWait { token: &self.0, node: Node::new() }, how) == Ended::TimedOut {
-                return self.why();
-            }
-        }
+        let _ended = park::complete(&*self.0, how);
+        self.why()
     }
 
     /// Its cancellation, as an arm of [`select!`](crate::select), or to be awaited.
@@ -285,23 +279,6 @@ impl Token {
             Some((std::mem::take(&mut state.scopes), std::mem::take(&mut state.children), wakers))
         })
     }
-
-    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: word::Arm) -> bool {
-        self.state.with(|state| {
-            if state.cause.is_some() {
-                return false;
-            }
-            node.set(waiter, ticket, arm);
-            // SAFETY: under the lock of the list; the node stays where it is until it is unlinked.
-            unsafe { state.waiters.push_back(node) };
-            true
-        })
-    }
-
-    fn unpublish(&self, node: &Node) {
-        // SAFETY: under the lock of the list.
-        self.state.with(|state| unsafe { state.waiters.remove(node) });
-    }
 }
 
 /// The last clone leaves its parent, and perhaps was what kept that: one after the other up the chain, since that may be long.
@@ -320,31 +297,26 @@ impl Drop for Token {
     }
 }
 
-impl Single for Token {
-    fn try_complete(&self) -> bool {
-        self.is_cancelled()
+impl Waitable for Token {
+    fn try_now(&self) -> Outcome {
+        if self.is_cancelled() { Outcome::Done } else { Outcome::Pending }
     }
 
-    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: word::Arm) -> bool {
-        Token::publish(self, node, waiter, ticket, arm)
+    fn publish(&self, node: &Node) -> Published {
+        let is_linked = self.state.with(|state| {
+            let waits = state.cause.is_none();
+            if waits {
+                // SAFETY: under the lock of the list; the node stays where it is until it is unlinked.
+                unsafe { state.waiters.push_back(node) };
+            }
+            waits
+        });
+        linked_or(is_linked, Outcome::Retry)
     }
 
     fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
-        Token::unpublish(self, node);
-    }
-}
-
-struct TokenWait<'a> {
-    token: &'a Token,
-    node: Node,
-}
-
-impl Waitable for TokenWait<'_> {
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        self.token.publish(&self.node, waiter, ticket, ARM_FIRST)
-    }
-    fn unpublish(&self) {
-        self.token.unpublish(&self.node);
+        // SAFETY: under the lock of the list.
+        self.state.with(|state| unsafe { state.waiters.remove(node) });
     }
 }
 
@@ -362,14 +334,13 @@ impl Cancelled<'_> {
     }
 
     fn withdraw(&mut self) {
-        let token = self.token;
-        self.wait.withdraw(|node| token.unpublish(node));
+        let _ended = self.wait.withdraw(&**self.token);
     }
 }
 
 impl sealed::Sealed for Cancelled<'_> {
     fn case(&mut self) -> Case<'_> {
-        Case::single(&**self.token, &self.told)
+        Case::object(&**self.token, &self.told)
     }
 }
 
@@ -394,8 +365,7 @@ impl Future for Cancelled<'_> {
             }
             self.withdraw();
             let token = self.token;
-            let publish = |node: &'static Node, waiter, ticket| token.publish(node, waiter, ticket, ARM_FIRST);
-            if self.wait.publish(cx.waker(), publish) == Published::Pending {
+            if self.wait.publish(cx.waker(), &**token) == Outcome::Pending {
                 return Poll::Pending;
             }
         }

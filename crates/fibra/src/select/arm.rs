@@ -86,7 +86,7 @@ impl<T> sealed::Sealed for RecvArm<'_, T> {
     fn case(&mut self) -> Case<'_> {
         drop_received(self);
         // SAFETY: the slot is room for a `T`, borrowed for as long as the case lives; if DONE, `finish` or the destructor reads it.
-        unsafe { Case::port(self.chan, self.chan.hint_word(), Op::Recv, self.slot.as_mut_ptr().cast(), &self.told) }
+        unsafe { Case::channel(self.chan, self.chan.hint_word(), Op::Recv, self.slot.as_mut_ptr().cast(), &self.told) }
     }
 
     #[inline(always)]
@@ -159,7 +159,7 @@ impl<T> sealed::Sealed for SendArm<'_, T> {
             lost();
         }
         // SAFETY: the slot holds a `T`, borrowed for as long as the case lives; if DONE, it is not touched again.
-        unsafe { Case::port(self.chan, self.chan.hint_word(), Op::Send, (&raw mut *self.value).cast(), &self.told) }
+        unsafe { Case::channel(self.chan, self.chan.hint_word(), Op::Send, (&raw mut *self.value).cast(), &self.told) }
     }
 
     #[inline(always)]
@@ -229,7 +229,7 @@ impl<T> sealed::Sealed for SendFromArm<'_, T> {
             lost();
         }
         // SAFETY: the contract of `new`.
-        unsafe { Case::port(self.chan, self.chan.hint_word(), Op::Send, self.place.cast_mut().cast(), &self.told) }
+        unsafe { Case::channel(self.chan, self.chan.hint_word(), Op::Send, self.place.cast_mut().cast(), &self.told) }
     }
 
     #[inline(always)]
@@ -281,7 +281,9 @@ impl<'a, T> ClosedArm<'a, T> {
 impl<T> sealed::Sealed for ClosedArm<'_, T> {
     fn case(&mut self) -> Case<'_> {
         // SAFETY: this operation has no slot.
-        unsafe { Case::port(self.chan, self.chan.hint_word(), Op::Gone(self.side), std::ptr::null_mut(), &self.told) }
+        unsafe {
+            Case::channel(self.chan, self.chan.hint_word(), Op::Gone(self.side), std::ptr::null_mut(), &self.told)
+        }
     }
 }
 

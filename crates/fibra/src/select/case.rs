@@ -1,35 +1,15 @@
 //! One arm of a select as the engine sees it: what to try, what to link where, and a cell that tells its owner what became of it.
 
 use std::cell::Cell;
-use std::task::Waker;
 use std::time::Duration;
 
-use super::port::Port;
+use crate::channel::any::AnyChan;
 use crate::channel::op::Op;
+use crate::channel::waits::ChanOp;
 use crate::prim::atomic::AtomicU8;
-use crate::wait::node::{Node, Outcome, WaiterRef};
-use crate::wait::park;
+use crate::wait::node::{Node, Outcome};
+use crate::wait::park::{self, Waitable};
 use crate::wait::wake;
-use crate::wait::word::{Arm, Ticket};
-
-/// Something that is not a channel: it completes waits, but never meets another waiter half way (a fiber that ends, an event, a lock).
-pub(crate) trait Single {
-    /// Completes it if that is possible now.
-    fn try_complete(&self) -> bool;
-    /// Links the node. False: it looks as if `try_complete` would succeed; nothing is linked.
-    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool;
-    /// Takes the node out again, if it is still there. That may let others go on: their wakers are `owed`, to be called by whoever holds
-    /// no lock and is not PARKING.
-    fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>);
-    /// An owner has completed it. False: it was called, came, and found nothing; it waits on, beside the others.
-    fn is_won(&self) -> bool {
-        true
-    }
-    /// As [`Waitable::is_settled`](park::Waitable::is_settled).
-    fn is_settled(&self) -> bool {
-        false
-    }
-}
 
 /// See the header. Built by the arms of this crate only.
 pub struct Case<'a> {
@@ -43,14 +23,14 @@ pub struct Case<'a> {
 pub(super) enum Kind<'a> {
     /// Its guard is false.
     Off,
-    Port {
-        port: &'a dyn Port,
-        op: Op,
-        slot: *mut (),
-        /// Of the port, for a look without a call.
+    /// It may meet another waiter half way, and is locked together with the others of its kind.
+    Channel {
+        operation: ChanOp<'a, dyn AnyChan + 'a, Op>,
+        /// Of the channel, for a look without a call.
         hints: &'a AtomicU8,
     },
-    Single(&'a dyn Single),
+    /// Anything else: it completes waits, but never meets another waiter half way (a fiber that ends, an event, a lock).
+    Object(&'a dyn Waitable),
     /// Whatever runs here is cancelled: taken instead of unwinding.
     Cancelled,
     /// After this long, counted from the moment the select begins to wait.
@@ -77,23 +57,25 @@ impl<'a> Case<'a> {
         Self::new(Kind::Off, None)
     }
 
-    /// `hints` are the port's: given by whoever knows the channel's type, so that making a case takes no call.
+    /// `hints` are the channel's: given by whoever knows its type, so that making a case takes no call.
     ///
     /// # Safety
     /// For as long as the case lives, `slot` is what the operation needs: room for a value, or a value, of the channel's type; and
     /// if `told` says DONE afterwards, its owner acts on it (a value was written, or moved away).
-    pub(super) unsafe fn port(
-        port: &'a dyn Port,
+    pub(super) unsafe fn channel(
+        chan: &'a dyn AnyChan,
         hints: &'a AtomicU8,
         op: Op,
         slot: *mut (),
         told: &'a Cell<Outcome>,
     ) -> Self {
-        Self::new(Kind::Port { port, op, slot, hints }, Some(told))
+        // SAFETY: passed on.
+        let operation = unsafe { ChanOp::new(chan, op, slot) };
+        Self::new(Kind::Channel { operation, hints }, Some(told))
     }
 
-    pub(crate) fn single(single: &'a dyn Single, told: &'a Cell<Outcome>) -> Self {
-        Self::new(Kind::Single(single), Some(told))
+    pub(crate) fn object(object: &'a dyn Waitable, told: &'a Cell<Outcome>) -> Self {
+        Self::new(Kind::Object(object), Some(told))
     }
 
     pub(super) fn cancelled(told: &'a Cell<Outcome>) -> Self {
@@ -108,8 +90,8 @@ impl<'a> Case<'a> {
     #[inline(always)]
     pub(super) fn may_be_ready(&self, now: Option<u64>) -> bool {
         match &self.kind {
-            Kind::Port { hints, op, .. } => op.may_be_ready(hints),
-            Kind::Single(_) => true,
+            Kind::Channel { operation, hints } => operation.op().may_be_ready(hints),
+            Kind::Object(_) => true,
             Kind::Cancelled => park::is_cancelled(),
             Kind::After(duration) => duration.is_zero(),
             Kind::At(due) => now.is_some_and(|now| *due <= now),
@@ -117,15 +99,23 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// What it waits for by a node, if it does.
+    #[inline]
+    fn waitable(&self) -> Option<&dyn Waitable> {
+        match &self.kind {
+            Kind::Channel { operation, .. } => Some(operation),
+            Kind::Object(object) => Some(*object),
+            Kind::Off | Kind::Cancelled | Kind::After(_) | Kind::At(_) => None,
+        }
+    }
+
     /// One try.
     #[inline]
     pub(super) fn try_now(&self, now: Option<u64>) -> Outcome {
-        let done = |is_done| if is_done { Outcome::Done } else { Outcome::Pending };
-        match &self.kind {
-            // SAFETY: the contract of `Case::port`.
-            Kind::Port { port, op, slot, .. } => unsafe { port.try_now(*op, *slot) },
-            Kind::Single(single) => done(single.try_complete()),
-            _ => done(self.may_be_ready(now)),
+        match self.waitable() {
+            Some(waitable) => waitable.try_now(),
+            None if self.may_be_ready(now) => Outcome::Done,
+            None => Outcome::Pending,
         }
     }
 
@@ -134,11 +124,10 @@ impl<'a> Case<'a> {
         self.tell(self.try_now(now))
     }
 
-    /// The last try of one who does not wait; see [`Port::try_last`].
+    /// The last try of one who does not wait; see [`AnyChan::try_last`].
     pub(super) fn try_last(&self) -> Outcome {
         match &self.kind {
-            // SAFETY: the contract of `Case::port`.
-            Kind::Port { port, op, slot, .. } => unsafe { port.try_last(*op, *slot) },
+            Kind::Channel { operation, .. } => operation.try_last(),
             _ => self.try_now(None),
         }
     }
@@ -151,21 +140,28 @@ impl<'a> Case<'a> {
         outcome != Outcome::Pending
     }
 
-    /// As [`Single::is_settled`].
+    /// An owner has completed it: what came of it. (What owners do not write is that it is done.)
+    pub(super) fn outcome(&self) -> Outcome {
+        match self.waitable() {
+            Some(waitable) if !waitable.is_won() => Outcome::Retry,
+            _ => match self.node().outcome.get() {
+                Outcome::Pending => Outcome::Done,
+                noted => noted,
+            },
+        }
+    }
+
+    /// As [`Waitable::is_settled`].
     pub(super) fn is_settled(&self) -> bool {
-        matches!(&self.kind, Kind::Single(single) if single.is_settled())
+        self.waitable().is_some_and(|waitable| waitable.is_settled())
     }
 
     /// Takes its node out of wherever it is linked.
     pub(super) fn unlink(&self) {
-        match &self.kind {
-            Kind::Port { port, op, .. } => port.unlink(*op, self.node()),
-            Kind::Single(single) => {
-                let mut owed = Vec::new();
-                single.unpublish(self.node(), &mut owed);
-                wake::call_all(owed);
-            }
-            _ => {}
+        if let Some(waitable) = self.waitable() {
+            let mut owed = Vec::new();
+            waitable.unpublish(self.node(), &mut owed);
+            wake::call_all(owed);
         }
     }
 }
@@ -174,8 +170,8 @@ impl std::fmt::Debug for Case<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.kind {
             Kind::Off => "Off",
-            Kind::Port { .. } => "Port",
-            Kind::Single(_) => "Single",
+            Kind::Channel { .. } => "Channel",
+            Kind::Object(_) => "Object",
             Kind::Cancelled => "Cancelled",
             Kind::After(_) | Kind::At(_) => "Time",
         })

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::case::Case;
 use super::engine::{self, Candidates, LastCandidates, Patience};
-use super::port::Port;
+use crate::channel::any::AnyChan;
 use crate::channel::op::Op;
 use crate::channel::{
     ReadyTimeoutError, Receiver, RecvError, SelectTimeoutError, SendError, Sender, TryReadyError, TrySelectError,
@@ -67,7 +67,7 @@ unsafe impl Sync for Select<'_> {}
 /// One operation.
 #[derive(Clone, Copy)]
 struct Entry<'a> {
-    port: &'a dyn Port,
+    port: &'a dyn AnyChan,
     op: Op,
     /// Of the port, for a look without a call.
     hints: &'a AtomicU8,
@@ -320,7 +320,7 @@ impl<'a> Select<'a> {
                 let op = if trial.asks { entry.op.asked() } else { entry.op };
                 // SAFETY: the room is large enough for every operation of the set, and only the one that completes is written; to ask
                 // takes none. It outlives the cases.
-                unsafe { Case::port(entry.port, entry.hints, op, trial.slot, trial.told) }
+                unsafe { Case::channel(entry.port, entry.hints, op, trial.slot, trial.told) }
             },
             |cases| engine::wait_for(cases, self.biased, patience, site),
         )
@@ -373,7 +373,7 @@ enum Stage {
 /// Dropping it instead panics, as in crossbeam-channel; what was received goes back into the channel before that.
 #[must_use = "a selected operation has to be completed"]
 pub struct SelectedOperation<'a> {
-    port: &'a dyn Port,
+    port: &'a dyn AnyChan,
     is_recv: bool,
     index: usize,
     stage: Stage,
@@ -429,7 +429,7 @@ impl SelectedOperation<'_> {
 
     /// By id: ids are never reused, so the same id is the same channel, and with it the same type of values.
     #[track_caller]
-    fn check(&mut self, right_kind: bool, port: &dyn Port, what: &str) {
+    fn check(&mut self, right_kind: bool, port: &dyn AnyChan, what: &str) {
         if !right_kind || self.port.order() != port.order() {
             let index = self.index;
             self.undo();

@@ -7,8 +7,10 @@
 //! wait, and the others find it claimed. After waking, the nodes of the losers are taken out before the caller goes on (S0-57).
 //!
 //! Two selects that meet hold all their locks while they look and link, so one of them finds the other parked. Cases that are no
-//! channels ([`Single`](super::case::Single)) are linked last, while the locks are held: if one of them turns out to be ready,
+//! channels ([`Kind::Object`]) are linked last, while the locks are held: if one of them turns out to be ready,
 //! everything is taken back and tried again, unless another one has completed the wait meanwhile.
+//!
+//! A single operation is the same with one case: its type is known, it has one lock and one node, and needs none of this (`wait::park`).
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -16,15 +18,15 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::case::{Case, Kind};
-use super::port::Port;
-use crate::channel::chan::AfterPark;
+use crate::channel::any::AnyChan;
 use crate::channel::spot::Spot;
-use crate::channel::state::Peer;
+use crate::channel::state::{Peer, Try};
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
-use crate::wait::node::{Outcome, WaiterRef};
-use crate::wait::park::{self, Ended, Wait, Waitable};
+use crate::wait::node::{Node, Outcome, WaiterRef};
+use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
+use crate::wait::waitable::Published;
 use crate::wait::wake;
 use crate::wait::word::{Arm, Ticket};
 
@@ -54,43 +56,43 @@ pub(crate) enum Patience {
 
 /// The channels of the cases, each once, in the order of their ids.
 enum Locks<'a> {
-    Few([Option<&'a dyn Port>; FEW], usize),
-    Many(Vec<&'a dyn Port>),
+    Few([Option<&'a dyn AnyChan>; FEW], usize),
+    Many(Vec<&'a dyn AnyChan>),
 }
 
 impl<'a> Locks<'a> {
     fn of(cases: &[Case<'a>]) -> Self {
-        let ports = || {
+        let chans = || {
             cases.iter().filter_map(|case| match &case.kind {
-                Kind::Port { port, .. } => Some(*port),
+                Kind::Channel { operation, .. } => Some(operation.chan()),
                 _ => None,
             })
         };
         let (mut few, mut count) = ([None; FEW], 0);
-        for port in ports() {
-            let id = port.order();
+        for chan in chans() {
+            let id = chan.order();
             let at =
-                few[..count].partition_point(|held: &Option<&dyn Port>| held.is_some_and(|held| held.order() < id));
+                few[..count].partition_point(|held: &Option<&dyn AnyChan>| held.is_some_and(|held| held.order() < id));
             if at < count && few[at].is_some_and(|held| held.order() == id) {
                 continue;
             }
             if count == FEW {
-                let mut many: Vec<_> = ports().collect();
-                many.sort_unstable_by_key(|port| port.order());
-                many.dedup_by_key(|port| port.order());
+                let mut many: Vec<_> = chans().collect();
+                many.sort_unstable_by_key(|chan| chan.order());
+                many.dedup_by_key(|chan| chan.order());
                 return Self::Many(many);
             }
             few[at..=count].rotate_right(1);
-            few[at] = Some(port);
+            few[at] = Some(chan);
             count += 1;
         }
         Self::Few(few, count)
     }
 
-    fn each(&self, mut f: impl FnMut(&'a dyn Port)) {
+    fn each(&self, mut f: impl FnMut(&'a dyn AnyChan)) {
         match self {
-            Self::Few(few, count) => few[..*count].iter().flatten().for_each(|port| f(*port)),
-            Self::Many(many) => many.iter().for_each(|port| f(*port)),
+            Self::Few(few, count) => few[..*count].iter().flatten().for_each(|chan| f(*chan)),
+            Self::Many(many) => many.iter().for_each(|chan| f(*chan)),
         }
     }
 }
@@ -101,11 +103,8 @@ struct Parking<'c, 'a> {
     locks: &'c Locks<'a>,
     biased: bool,
     start: usize,
-    /// Completed in `publish`: which, how, and whom to set going.
+    /// Completed in `publish`: which, and how.
     won: Cell<Option<(usize, Outcome)>>,
-    peer: Cell<Option<Peer>>,
-    /// The waker of that peer, to be called after PARKING.
-    waker: AfterPark,
 }
 
 fn arm_of(index: usize) -> Arm {
@@ -113,25 +112,27 @@ fn arm_of(index: usize) -> Arm {
 }
 
 impl Waitable for Parking<'_, '_> {
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        self.locks.each(|port| port.lock_it());
+    /// The cases have nodes of their own; `node` names the wait. `Retry`: an object looks ready.
+    fn publish(&self, node: &Node) -> Published {
+        let (waiter, ticket, _) = node.target();
+        self.locks.each(|chan| chan.lock_it());
         let mut owed = Vec::new();
-        let parks = !self.complete_held(waiter) && self.link_held(waiter, ticket, &mut owed);
+        let (published, peer) = match self.complete_held(waiter) {
+            (Outcome::Pending, _) if self.link_held(waiter, ticket, &mut owed) => (Outcome::Pending, None),
+            (Outcome::Pending, _) => (Outcome::Retry, None),
+            completed => completed,
+        };
         // SAFETY: all of them were locked above.
-        self.locks.each(|port| owed.append(&mut unsafe { port.unlock_held() }));
-        if let Some(peer) = self.peer.take()
-            && !seeded_bug("select_peer_left")
-        {
-            self.waker.set(peer.go());
-        }
+        self.locks.each(|chan| owed.append(&mut unsafe { chan.unlock_held() }));
+        let waker = peer.filter(|_| !seeded_bug("select_peer_left")).and_then(Peer::go);
         // On a plain thread this is user code: only now that all locks are free.
         if !owed.is_empty() {
             wake::call_soon(owed);
         }
-        parks
+        (published, waker)
     }
 
-    fn unpublish(&self) {
+    fn unpublish(&self, _: &Node, _: &mut Vec<Waker>) {
         self.cases.iter().for_each(Case::unlink);
     }
 
@@ -142,51 +143,48 @@ impl Waitable for Parking<'_, '_> {
 
 impl Parking<'_, '_> {
     /// Looks again, with everything locked.
-    fn complete_held(&self, me: WaiterRef) -> bool {
+    fn complete_held(&self, me: WaiterRef) -> Try {
         let count = self.cases.len();
         for turn in 0..count {
             let index = (self.start + turn) % count;
-            if let Kind::Port { port, op, slot, .. } = &self.cases[index].kind
-                // SAFETY: the contract of `Case::port`, and the lock is held.
-                && let (outcome, peer) = unsafe { port.try_held(*op, *slot, me) }
+            if let Kind::Channel { operation, .. } = &self.cases[index].kind
+                // SAFETY: the lock is held.
+                && let (outcome, peer) = unsafe { operation.try_held(me) }
                 && outcome != Outcome::Pending
             {
                 self.won.set(Some((index, outcome)));
-                self.peer.set(peer);
-                return true;
+                return (outcome, peer);
             }
         }
-        false
+        (Outcome::Pending, None)
     }
 
-    /// Links a node for every case. False: a single is ready, and nothing stays linked.
+    /// Links a node for every case. False: an object is ready, and nothing stays linked.
     fn link_held(&self, waiter: WaiterRef, ticket: Ticket, owed: &mut Vec<Waker>) -> bool {
         // Whoever comes to a channel meets the first of its nodes: of several arms on one channel, each is that with the same chance.
         let spot = if self.biased { Spot::Back } else { Spot::Shuffled(choose) };
         for (index, case) in self.cases.iter().enumerate() {
-            if let Kind::Port { port, op, slot, .. } = &case.kind {
-                case.node().set(waiter, ticket, arm_of(index));
-                case.node().role.set(op.role());
-                case.node().several.set(true);
-                case.node().slot.set(*slot);
-                case.node().outcome.set(Outcome::Pending);
+            case.node().set(waiter, ticket, arm_of(index));
+            case.node().several.set(true);
+            case.node().outcome.set(Outcome::Pending);
+            if let Kind::Channel { operation, .. } = &case.kind {
                 // SAFETY: the lock is held; the cases stay where they are until the select is over, which unlinks them.
-                unsafe { port.link_held(*op, case.node(), spot) };
+                unsafe { operation.link_held(case.node(), spot) };
             }
         }
         for (index, case) in self.cases.iter().enumerate() {
-            if let Kind::Single(single) = &case.kind
-                && !single.publish(case.node(), waiter, ticket, arm_of(index))
+            if let Kind::Object(object) = &case.kind
+                && object.publish(case.node()).0 != Outcome::Pending
             {
                 for linked in &self.cases[..index] {
-                    if let Kind::Single(single) = &linked.kind {
-                        single.unpublish(linked.node(), owed);
+                    if let Kind::Object(object) = &linked.kind {
+                        object.unpublish(linked.node(), owed);
                     }
                 }
                 for linked in self.cases {
-                    if let Kind::Port { port, op, .. } = &linked.kind {
+                    if let Kind::Channel { operation, .. } = &linked.kind {
                         // SAFETY: the lock is held.
-                        unsafe { port.unlink_held(*op, linked.node()) };
+                        unsafe { operation.unlink_held(linked.node()) };
                     }
                 }
                 return false;
@@ -200,11 +198,12 @@ impl Parking<'_, '_> {
         if arm < ARM_MANY {
             return arm as usize;
         }
-        // Only the one who claimed the wait has written an outcome; some singles write none.
+        // Only the one who claimed the wait has written an outcome; some objects write none.
         let many = || self.cases.iter().enumerate().skip(ARM_MANY as usize);
         let by_outcome = many().find(|(_, case)| case.node().outcome.get() != Outcome::Pending);
-        let single = || many().find(|(_, case)| matches!(&case.kind, Kind::Single(single) if single.try_complete()));
-        by_outcome.or_else(single).expect("somebody completed this wait").0
+        let is_done = |case: &Case<'_>| matches!(case.kind, Kind::Object(_)) && case.try_now(None) != Outcome::Pending;
+        let by_trying = || many().find(|(_, case)| is_done(case));
+        by_outcome.or_else(by_trying).expect("somebody completed this wait").0
     }
 }
 
@@ -229,7 +228,7 @@ pub(super) trait Candidates {
 
 /// Candidates of one who does not wait, in the end.
 pub(super) trait LastCandidates: Candidates {
-    /// Completes it if it is ready; see [`Port::try_last`].
+    /// Completes it if it is ready; see [`AnyChan::try_last`].
     fn complete_last(&mut self, index: usize) -> bool;
 }
 
@@ -392,7 +391,7 @@ pub(super) fn wait_for(
     loop {
         let due = cases.iter().filter_map(|case| match &case.kind {
             Kind::At(due) => Some(*due),
-            Kind::Port { port, .. } => port.due(),
+            Kind::Channel { operation, .. } => operation.chan().due(),
             _ => None,
         });
         // The end of time never comes.
@@ -402,51 +401,23 @@ pub(super) fn wait_for(
             "fibra: a select without anything to wait for: every guard is false, and there is no default"
         );
         let start = if biased { 0 } else { choose(cases.len()) };
-        let parking = Parking {
-            cases,
-            locks: &locks,
-            biased,
-            start,
-            won: Cell::new(None),
-            peer: Cell::new(None),
-            waker: Cell::new(None),
-        };
+        let parking = Parking { cases, locks: &locks, biased, start, won: Cell::new(None) };
         let how = Wait { reason: WaitReason::Select, object: 0, site, deadline };
-        let ended = match watching {
-            Some(_) => park::wait_watching(&parking, how),
-            None => park::wait(&parking, how),
-        };
-        let (index, outcome) = match ended {
-            Ended::NotParked => match parking.won.get() {
-                Some(won) => won,
-                // A single that looks ready.
-                None => (cases.len(), Outcome::Retry),
-            },
+        let ended = park::wait_for_any(&parking, how, watching.is_some());
+        let (index, outcome) = match (ended, parking.won.get()) {
             // If it was completed here, that stands; an owner that came before us can only have been cancellation, which comes later.
-            Ended::Overtaken(arm) => match parking.won.get() {
-                Some(won) => won,
-                None if arm <= ARM_MANY => {
-                    let index = parking.winner(arm);
-                    (index, told(&cases[index]))
-                }
-                None => (cases.len(), Outcome::Retry),
-            },
-            Ended::Completed(arm) => {
+            (_, Some(won)) => won,
+            ((Outcome::Cancelled, _), None) => (watching.expect("asked to watch"), Outcome::Done),
+            ((ended, Some(arm)), None) if arm <= ARM_MANY => {
                 let index = parking.winner(arm);
-                for (other, case) in cases.iter().enumerate() {
-                    // (One of many that was found by trying may be linked still.)
-                    if other != index || arm == ARM_MANY {
-                        case.unlink();
-                    }
-                }
-                (index, told(&cases[index]))
+                // (If it did not park, nothing is linked. One of many that was found by trying may be linked still.)
+                let is_loser = |other| ended != Outcome::Retry && (other != index || arm == ARM_MANY);
+                cases.iter().enumerate().filter(|(other, _)| is_loser(*other)).for_each(|(_, case)| case.unlink());
+                (index, cases[index].outcome())
             }
-            Ended::TimedOut => (cases.len(), Outcome::Retry),
-            Ended::Cancelled => (watching.expect("`wait` unwinds"), Outcome::Done),
+            // An object looks ready, or time is up.
+            (_, None) => (cases.len(), Outcome::Retry),
         };
-        if let Some(waker) = parking.waker.take() {
-            wake::call(waker);
-        }
         if let Some(case) = cases.get(index)
             && (outcome != Outcome::Retry || is_only_asking(case))
         {
@@ -464,18 +435,8 @@ pub(super) fn wait_for(
     }
 }
 
-/// What an owner wrote. Most singles write nothing: that they completed the wait is all there is to say, unless it was in vain.
-fn told(case: &Case<'_>) -> Outcome {
-    match (&case.kind, case.node().outcome.get()) {
-        (Kind::Single(_), Outcome::Closed) => Outcome::Closed,
-        (Kind::Single(single), _) if !single.is_won() => Outcome::Retry,
-        (Kind::Single(_), _) => Outcome::Done,
-        (_, told) => told,
-    }
-}
-
 /// For one who only wants to know, a call is an answer.
 fn is_only_asking(case: &Case<'_>) -> bool {
     use crate::channel::op::Op;
-    matches!(case.kind, Kind::Port { op: Op::ReadyRecv | Op::ReadySend, .. })
+    matches!(&case.kind, Kind::Channel { operation, .. } if matches!(operation.op(), Op::ReadyRecv | Op::ReadySend))
 }

@@ -4,26 +4,26 @@ use std::cell::Cell;
 use std::fmt;
 
 use super::arm::{Arm, sealed};
-use super::case::{Case, Single};
-use crate::scope::JoinHandle;
+use super::case::Case;
+use crate::scope::{JoinHandle, JoinWait};
 use crate::wait::node::Outcome;
 
 /// Waits for a fiber to end; takes nothing. (`select!` then joins it, which does not wait any more.)
 pub struct JoinArm<'a, T> {
     handle: &'a JoinHandle<T>,
+    end: JoinWait<false>,
     told: Cell<Outcome>,
 }
 
 impl<'a, T> JoinArm<'a, T> {
     pub(super) fn new(handle: &'a JoinHandle<T>) -> Self {
-        Self { handle, told: Cell::new(Outcome::Pending) }
+        Self { handle, end: handle.end(), told: Cell::new(Outcome::Pending) }
     }
 }
 
 impl<T> sealed::Sealed for JoinArm<'_, T> {
     fn case(&mut self) -> Case<'_> {
-        let single: &dyn Single = self.handle;
-        Case::single(single, &self.told)
+        Case::object(&self.end, &self.told)
     }
 }
 

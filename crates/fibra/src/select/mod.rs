@@ -7,7 +7,6 @@
 //! macros.rs   `select!`, `select_biased!`
 //! engine.rs   the two passes
 //! case.rs     an arm as the engine sees it
-//! port.rs     a channel as the engine sees it
 //! ```
 
 pub(crate) mod arm;
@@ -21,7 +20,6 @@ mod join;
 pub(crate) mod macros;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;
-mod port;
 #[cfg(not(any(loom, shuttle)))]
 #[doc(hidden)]
 pub mod private;

@@ -43,7 +43,7 @@ impl<'a> Arms<'a> {
 pub(crate) fn ready(receiver: &Receiver<u32>) {
     let (chan, told) = (receiver.chan(), Cell::new(Outcome::Pending));
     // SAFETY: this operation has no slot.
-    let case = unsafe { Case::port(chan, chan.hint_word(), Op::ReadyRecv, std::ptr::null_mut(), &told) };
+    let case = unsafe { Case::channel(chan, chan.hint_word(), Op::ReadyRecv, std::ptr::null_mut(), &told) };
     engine::run(&mut [case], false, Patience::Endless, Location::caller()).expect("it is ready");
 }
 

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::task::Waker;
 
 use super::arm::{Arm, sealed};
-use super::case::{Case, Single};
+use super::case::Case;
 use crate::sched::scope::ScopeRef;
 use crate::wait::cancel::{CancelReason, Here};
-use crate::wait::node::{Node, Outcome, WaiterRef};
-use crate::wait::word::{self, Ticket};
+use crate::wait::node::{Node, Outcome};
+use crate::wait::waitable::{Published, Waitable, linked_or};
 
 /// Taken when this fiber, or a scope around, is cancelled; instead of unwinding.
 #[derive(Debug)]
@@ -57,13 +57,15 @@ impl DrainingArm {
     }
 }
 
-impl Single for Watched {
-    fn try_complete(&self) -> bool {
-        self.0.is_some_and(|(scope, life)| scope.life() == life && scope.is_draining())
+impl Waitable for Watched {
+    fn try_now(&self) -> Outcome {
+        let is_draining = self.0.is_some_and(|(scope, life)| scope.life() == life && scope.is_draining());
+        if is_draining { Outcome::Done } else { Outcome::Pending }
     }
 
-    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: word::Arm) -> bool {
-        self.0.is_none_or(|(scope, life)| scope.watch(life, node, waiter, ticket, arm))
+    fn publish(&self, node: &Node) -> Published {
+        let (waiter, ticket, arm) = node.target();
+        linked_or(self.0.is_none_or(|(scope, life)| scope.watch(life, node, waiter, ticket, arm)), Outcome::Retry)
     }
 
     fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
@@ -75,7 +77,7 @@ impl Single for Watched {
 
 impl sealed::Sealed for DrainingArm {
     fn case(&mut self) -> Case<'_> {
-        Case::single(&self.watched, &self.told)
+        Case::object(&self.watched, &self.told)
     }
 }
 

@@ -7,9 +7,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::gate;
-use super::turns::{Left, MOST, State, TurnTask, Turns};
+use super::turns::{MOST, State, TurnTask, Turns};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
+use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
@@ -57,14 +58,6 @@ impl fmt::Debug for BarrierWaitResult {
     }
 }
 
-/// What coming to the barrier led to.
-enum Came {
-    /// We are the last: go.
-    Last,
-    /// Wait until this turn is over.
-    Turn(u16),
-}
-
 impl Barrier {
     /// A barrier for groups of `size`. A group of 0 is like one of 1, as in std: nobody ever waits.
     ///
@@ -83,7 +76,8 @@ impl Barrier {
         Self { turns: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }), size: size as u32 }
     }
 
-    fn come(&self) -> Came {
+    /// Comes to the barrier. `Some`: wait until this turn is over; `None`: we are the last, go.
+    fn come(&self) -> Option<u16> {
         let came = self.turns.change(|state| {
             let here = state.first + 1;
             Some(if here >= self.size {
@@ -94,7 +88,7 @@ impl Barrier {
         });
         // It always changes; the count is back at zero for the last one only.
         let (Ok(state) | Err(state)) = came;
-        if state.first == 0 { Came::Last } else { Came::Turn(state.turn) }
+        (state.first != 0).then_some(state.turn)
     }
 
     /// Gives up waiting in this turn. False: it is over, and we were one of the group.
@@ -110,21 +104,17 @@ impl Barrier {
     fn wait_until(&self, deadline: Option<u64>, site: &'static Location<'static>) -> Option<BarrierWaitResult> {
         // Before it is counted.
         park::entry();
-        let turn = match self.come() {
-            Came::Last => return Some(BarrierWaitResult(true)),
-            Came::Turn(turn) => turn,
-        };
-        match self.turns.wait(turn, WaitReason::BarrierWait, deadline, site) {
-            Ok(()) => Some(BarrierWaitResult(false)),
-            Err(left) => {
-                let gone = self.go(turn);
-                match left {
-                    Left::Cancelled => gate::deliver(),
-                    // The last one came in this very moment, and counted us.
-                    Left::TimedOut => (!gone).then_some(BarrierWaitResult(false)),
-                }
-            }
+        let Some(turn) = self.come() else { return Some(BarrierWaitResult(true)) };
+        let ended = self.turns.wait(turn, WaitReason::BarrierWait, deadline, site);
+        if ended == Outcome::Done {
+            return Some(BarrierWaitResult(false));
         }
+        let gone = self.go(turn);
+        if ended == Outcome::Cancelled {
+            gate::deliver();
+        }
+        // Time was up. Or else the last one came in this very moment, and counted us.
+        (!gone).then_some(BarrierWaitResult(false))
     }
 
     /// Waits until everybody has come.
@@ -180,8 +170,8 @@ impl Future for BarrierFuture<'_> {
         let turn = match this.turn {
             Some(turn) => turn,
             None => match this.barrier.come() {
-                Came::Last => return Poll::Ready(BarrierWaitResult(true)),
-                Came::Turn(turn) => *this.turn.insert(turn),
+                None => return Poll::Ready(BarrierWaitResult(true)),
+                Some(turn) => *this.turn.insert(turn),
             },
         };
         this.task.poll(&this.barrier.turns, || turn, cx).map(|()| {

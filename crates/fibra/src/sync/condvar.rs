@@ -9,13 +9,14 @@ use std::cell::Cell;
 use std::panic::Location;
 use std::time::Duration;
 
-use super::gate::{Ask, Gate, Rules, Waited};
+use super::gate::{Ask, Gate, Rules};
 use super::mutex::raw::{RawMutex, Why};
 use super::mutex::{MutexGuard, cancelled};
 use super::owner;
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
+use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
 
 /// Locks it again, whatever happens. (It cannot fail where a wait has just been possible.)
@@ -24,7 +25,7 @@ fn relock(raw: &RawMutex, site: &'static Location<'static>) {
     let me = owner::me();
     if !raw.try_lock(me) {
         let why = Why { reason: WaitReason::CondvarRelock, site, deadline: None };
-        assert!(raw.lock_slow(me, why).is_ok(), "fibra: a binding wait without a deadline was ended");
+        assert!(raw.lock_slow(me, why) == Outcome::Done, "fibra: a binding wait without a deadline was ended");
     }
 }
 
@@ -297,8 +298,8 @@ impl Condvar {
     ) -> bool {
         let deadline = deadline.map(|deadline| deadline.as_nanos());
         match self.wait_or_cancelled(MutexGuard::mutex(guard).raw(), deadline, site) {
-            Waited::Cancelled => cancelled(),
-            waited => waited != Waited::TimedOut,
+            Outcome::Cancelled => cancelled(),
+            waited => waited != Outcome::TimedOut,
         }
     }
 
@@ -308,7 +309,7 @@ impl Condvar {
         raw: &RawMutex,
         deadline: Option<u64>,
         site: &'static Location<'static>,
-    ) -> Waited {
+    ) -> Outcome {
         let released = Cell::new(false);
         let ask = Ask {
             want: NOT_NUMBERED,
@@ -327,7 +328,7 @@ impl Condvar {
                 raw.unlock_parking();
             }
         });
-        if waited == Waited::TimedOut && !released.replace(true) {
+        if waited == Outcome::TimedOut && !released.replace(true) {
             // Time was up before it began. Somebody who asks again and again must let others have the mutex all the same.
             raw.unlock();
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use super::turns::{Left, State, TurnArm, TurnFuture, Turns};
+use super::turns::{State, TurnArm, TurnFuture, Turns, in_time};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
 use crate::wait::park;
@@ -82,7 +82,7 @@ impl Event {
     pub(crate) fn wait_as(&self, reason: WaitReason, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
         let state = self.turns.state();
-        state.open || Left::in_time(self.turns.wait(state.turn, reason, deadline, site))
+        state.open || in_time(self.turns.wait(state.turn, reason, deadline, site))
     }
 
     /// Waits until it is set.

@@ -29,14 +29,13 @@ use std::task::{Context, Poll, Waker};
 
 use crate::prim::bug::seeded_bug;
 use crate::prim::spin::SpinLock;
-use crate::select::case::Single;
-use crate::wait::node::{Node, Outcome, Role, WaitList, WaiterRef};
-use crate::wait::park::{self, Ended, Wait, Waitable};
+use crate::wait::node::{Node, Outcome, Role, WaitList};
+use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
-use crate::wait::task::{Published, TaskWait};
+use crate::wait::task::TaskWait;
+use crate::wait::waitable::Published;
 use crate::wait::wake::{self, Place};
 use crate::wait::waker::Claimed;
-use crate::wait::word::{ARM_FIRST, Arm, Ticket};
 
 /// How many are set going between two looks at the queue. (In models few wait, and all of this is to be seen.)
 const ROUND: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
@@ -60,26 +59,20 @@ impl Who {
             _ => Self::Waiter,
         }
     }
-}
 
-/// What was done for the head of the queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use]
-pub(crate) enum Served {
-    /// It has to wait on.
-    NotYet,
-    /// It has what it wants.
-    Granted,
-    /// It may try for itself.
-    Called,
-    /// It can never have it, and need not wait: see [`Rules::refuses`].
-    Refused,
+    fn role(self) -> Role {
+        match self {
+            Self::Waiter => Role::Either,
+            Self::Arm => Role::Grant,
+            Self::Task => Role::Notify,
+        }
+    }
 }
 
 /// What the gate guards. The state is one atomic word (or behaves like one): fast paths work on it without the lock. All methods
 /// are called under the gate's lock. What somebody wants is a number of the object's own.
 pub(crate) trait Rules {
-    /// A newcomer may take what is to be had although others wait.
+    /// A newcomer may take what is to be had although others wait: [`grant`](Self::grant) alone decides, and needs no lock.
     const BARGES: bool = false;
     /// Calling one async waiter does not keep those behind it from being served.
     const CALLS_ALL: bool = false;
@@ -107,13 +100,13 @@ pub(crate) trait Rules {
         want
     }
 
-    /// Serves the head of the queue.
+    /// Serves the head of the queue: `Done`, it has what it wants; `Retry`, it is called and may try for itself; `Pending`, it waits on.
     #[inline(always)]
-    fn serve(&self, want: usize, who: Who) -> Served {
+    fn serve(&self, want: usize, who: Who) -> Outcome {
         match who {
-            Who::Task if self.is_grantable(want) => Served::Called,
-            Who::Waiter | Who::Arm if self.grant(want) => Served::Granted,
-            _ => Served::NotYet,
+            Who::Task if self.is_grantable(want) => Outcome::Retry,
+            Who::Waiter | Who::Arm if self.grant(want) => Outcome::Done,
+            _ => Outcome::Pending,
         }
     }
     /// The head was called and is gone: nobody will try.
@@ -132,31 +125,6 @@ pub(crate) struct Ask {
     pub(crate) site: &'static Location<'static>,
     /// On fibra's clock; `u64::MAX` never comes.
     pub(crate) deadline: Option<u64>,
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use]
-pub(crate) enum Waited {
-    Granted,
-    /// Try again. Only from rules with a [`Rules::serve`] of their own.
-    Called,
-    TimedOut,
-    /// The caller gives back what it has, and delivers it.
-    Cancelled,
-    /// It was in vain. Only from rules that [refuse](Rules::refuses).
-    Refused,
-}
-
-impl Waited {
-    /// What was noted in the node of a wait that was completed.
-    fn of(noted: Outcome) -> Self {
-        match noted {
-            Outcome::Done => Self::Granted,
-            Outcome::Closed => Self::Refused,
-            _ => Self::Called,
-        }
-    }
 }
 
 /// See the header.
@@ -200,9 +168,12 @@ impl<R> Gate<R> {
 }
 
 impl<R: Rules> Gate<R> {
-    /// Takes it for a newcomer if it can be had now, under the lock: for objects without a fast path, and for the arms of a select.
+    /// Takes it for a newcomer if it can be had now: for objects without a fast path, and for the arms of a select.
     pub(crate) fn try_now(&self, want: usize) -> bool {
-        self.queue.with(|queue| (R::BARGES || queue.is_empty()) && self.rules.grant(want))
+        if R::BARGES {
+            return self.rules.grant(want);
+        }
+        self.queue.with(|queue| queue.is_empty() && self.rules.grant(want))
     }
 
     /// Runs `f` under the lock, and then settles: for changes that have to be of one piece with the queue. Also says how many were
@@ -258,18 +229,18 @@ impl<R: Rules> Gate<R> {
 
     /// Serves the head of the queue; if it has to wait on, another arm of the same select right behind it.
     #[inline(always)]
-    fn serve_head<'q>(&self, queue: &'q WaitList) -> Option<(&'q Node, Served)> {
+    fn serve_head<'q>(&self, queue: &'q WaitList) -> Option<(&'q Node, Outcome)> {
         // SAFETY: under the lock, which the caller holds.
         let head: &Node = unsafe { queue.front() }?;
         let mut node = head;
         loop {
             let (want, who) = (node.slot.get().addr(), Who::of(node));
             let served = match self.rules.refuses(want) {
-                true if who == Who::Task => Served::Called,
-                true => Served::Refused,
+                true if who == Who::Task => Outcome::Retry,
+                true => Outcome::Closed,
                 false => self.rules.serve(want, who),
             };
-            if served != Served::NotYet {
+            if served != Outcome::Pending {
                 return Some((node, served));
             }
             // SAFETY: as above.
@@ -294,18 +265,14 @@ impl<R: Rules> Gate<R> {
             let Some(claimed) = Claimed::of(waiter, ticket, arm) else {
                 // Its wait was ended by somebody else. What was taken for it goes to the next.
                 match served {
-                    Served::Called => self.rules.uncall(want),
-                    Served::Granted if !seeded_bug("gate_grant_to_nobody") => self.rules.revoke(want),
+                    Outcome::Retry => self.rules.uncall(want),
+                    Outcome::Done if !seeded_bug("gate_grant_to_nobody") => self.rules.revoke(want),
                     _ => {}
                 }
                 continue;
             };
-            node.outcome.set(match served {
-                Served::Granted => Outcome::Done,
-                Served::Refused if seeded_bug("gate_refused_as_granted") => Outcome::Done,
-                Served::Refused => Outcome::Closed,
-                Served::Called | Served::NotYet => Outcome::Retry,
-            });
+            let refused_as_granted = seeded_bug("gate_refused_as_granted") && served == Outcome::Closed;
+            node.outcome.set(if refused_as_granted { Outcome::Done } else { served });
             round.claimed[round.count] = Some(claimed);
             round.count += 1;
             if who == Who::Task && !R::CALLS_ALL {
@@ -318,10 +285,10 @@ impl<R: Rules> Gate<R> {
         round
     }
 
-    /// Under the lock: takes it, or links the node. True: linked; otherwise it is noted in the node whether it was had. (`takes`: false
-    /// for a select, which tries later.)
-    fn enter(&self, queue: &WaitList, node: &Node, first: bool, takes: bool) -> bool {
+    /// Under the lock: takes it, or links the node (`Pending`). An arm of a select takes nothing: it may try (`Retry`).
+    fn enter(&self, queue: &WaitList, node: &Node, first: bool) -> Outcome {
         let want = node.slot.get().addr();
+        let takes = Who::of(node) != Who::Arm;
         if !seeded_bug("gate_flag_after_try") {
             self.rules.set_waiting(true);
         }
@@ -330,19 +297,19 @@ impl<R: Rules> Gate<R> {
             && Self::may_try(queue, node, first)
             && if takes { self.rules.grant(want) } else { self.rules.is_grantable(want) };
         if had || refused {
-            if takes {
-                node.outcome.set(if had { Outcome::Done } else { Outcome::Closed });
-            }
             if queue.is_empty() {
                 self.rules.set_waiting(false);
             }
-            return false;
+            return match had {
+                _ if !takes => Outcome::Retry,
+                true => Outcome::Done,
+                false => Outcome::Closed,
+            };
         }
         if seeded_bug("gate_flag_after_try") {
             self.rules.set_waiting(true);
         }
         node.slot.set(ptr::without_provenance_mut(self.rules.enlist(want)));
-        node.outcome.set(Outcome::Pending);
         // SAFETY: under the lock; whoever waits leaves the node where it is until it is unlinked.
         unsafe {
             match queue.front() {
@@ -355,7 +322,7 @@ impl<R: Rules> Gate<R> {
                 _ => queue.push_front(node),
             }
         }
-        true
+        Outcome::Pending
     }
 
     /// Takes the node of a wait that somebody else has ended out of the queue, if it is still there; then those behind it may have what
@@ -373,35 +340,40 @@ impl<R: Rules> Gate<R> {
 
     // ---- Fibers and threads ---------------------------------------------------------------------------------------------
 
-    /// Waits, trying once more under the lock before it parks. Cancellation unwinds.
-    pub(crate) fn wait(&self, ask: Ask) -> Waited {
+    /// Waits, trying once more under the lock before it parks: `Done`, it has what it wanted; `Closed`, the rules [refuse](Rules::refuses);
+    /// `Retry`, it was called (only by rules with a [`Rules::serve`] of their own); or `TimedOut`. Cancellation unwinds.
+    pub(crate) fn wait(&self, ask: Ask) -> Outcome {
         match self.wait_or_cancelled(ask) {
-            Waited::Cancelled => deliver(),
-            waited => waited,
+            Outcome::Cancelled => deliver(),
+            ended => ended,
         }
     }
 
     /// Like `wait`, for callers that have something to give back before they unwind.
-    pub(crate) fn wait_or_cancelled(&self, ask: Ask) -> Waited {
-        self.wait_after(ask, || {})
+    pub(crate) fn wait_or_cancelled(&self, ask: Ask) -> Outcome {
+        self.wait_with(ask, None)
     }
 
     /// Like `wait_or_cancelled`; `then` is called when the wait is visible, before it parks: no user code, no waiting in there. It is not
     /// called if the wait was over before it began.
-    pub(crate) fn wait_after(&self, ask: Ask, then: impl Fn()) -> Waited {
-        let wait = GateWait { gate: self, node: Node::new(), ask, then };
+    pub(crate) fn wait_after(&self, ask: Ask, then: impl Fn()) -> Outcome {
+        self.wait_with(ask, Some(&then))
+    }
+
+    fn wait_with(&self, ask: Ask, then: Option<&dyn Fn()>) -> Outcome {
+        let wait = GateWait { gate: self, want: ask.want, first: ask.first, who: Who::Waiter, then };
         let deadline = ask.deadline.filter(|deadline| *deadline != u64::MAX);
         let how = Wait { reason: ask.reason, object: ask.object, site: ask.site, deadline };
-        match park::wait_or_cancelled(&wait, how) {
-            // What `publish` took is ours, even if cancellation claimed the wait meanwhile: it comes at the next one.
-            Ended::NotParked | Ended::Overtaken(_) | Ended::Completed(_) => Waited::of(wait.node.outcome.get()),
-            Ended::TimedOut => Waited::TimedOut,
-            Ended::Cancelled => Waited::Cancelled,
-        }
+        park::wait_or_cancelled(&wait, how)
+    }
+
+    /// Wanting something, as an arm of a select. If it wins, what it wanted was taken for it.
+    pub(crate) fn arm(&self, want: usize) -> GateWait<'_, R> {
+        GateWait { gate: self, want, first: false, who: Who::Arm, then: None }
     }
 }
 
-/// Unwinds after [`Waited::Cancelled`].
+/// Unwinds after [`Outcome::Cancelled`].
 pub(crate) fn deliver() -> ! {
     #[cfg(not(any(loom, shuttle)))]
     crate::wait::cancel::deliver();
@@ -409,36 +381,41 @@ pub(crate) fn deliver() -> ! {
     std::panic::resume_unwind(Box::new(park::CancelledInModel));
 }
 
-/// One wait of a fiber or a thread; on its stack.
-struct GateWait<'a, R, F> {
+/// Wanting something of a gate, as something to wait on: by a fiber or thread, a future, or an arm of a select.
+pub(crate) struct GateWait<'a, R> {
     gate: &'a Gate<R>,
-    node: Node,
-    ask: Ask,
-    then: F,
+    want: usize,
+    first: bool,
+    who: Who,
+    /// See [`Gate::wait_after`].
+    then: Option<&'a dyn Fn()>,
 }
 
-impl<R: Rules, F: Fn()> Waitable for GateWait<'_, R, F> {
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        prepare(&self.node, waiter, ticket, ARM_FIRST, Who::Waiter, self.ask.want);
-        let linked = self.gate.queue.with(|queue| self.gate.enter(queue, &self.node, self.ask.first, true));
-        (self.then)();
-        linked
-    }
-
-    fn unpublish(&self) {
-        let round = self.gate.depart(&self.node);
-        self.gate.finish(round, wake::call);
+impl<R> GateWait<'_, R> {
+    pub(crate) fn want(&self) -> usize {
+        self.want
     }
 }
 
-fn prepare(node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm, who: Who, want: usize) {
-    node.set(waiter, ticket, arm);
-    node.role.set(match who {
-        Who::Waiter => Role::Either,
-        Who::Arm => Role::Grant,
-        Who::Task => Role::Notify,
-    });
-    node.slot.set(ptr::without_provenance_mut(want));
+impl<R: Rules> Waitable for GateWait<'_, R> {
+    fn try_now(&self) -> Outcome {
+        if self.gate.try_now(self.want) { Outcome::Done } else { Outcome::Pending }
+    }
+
+    fn publish(&self, node: &Node) -> Published {
+        node.role.set(self.who.role());
+        node.slot.set(ptr::without_provenance_mut(self.want));
+        let entered = self.gate.queue.with(|queue| self.gate.enter(queue, node, self.first));
+        if let Some(then) = self.then {
+            then();
+        }
+        (entered, None)
+    }
+
+    fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>) {
+        let round = self.gate.depart(node);
+        self.gate.finish(round, |waker| owed.push(waker));
+    }
 }
 
 // ---- Async waiters ----------------------------------------------------------------------------------------------------------
@@ -477,21 +454,15 @@ impl GateTask {
             }
             // (Not `then_some`: that would make one, and drop it.)
             let call = called.then(|| Call(gate));
-            let mut had = false;
-            let published = self.0.publish(cx.waker(), |node, waiter, ticket| {
-                prepare(node, waiter, ticket, ARM_FIRST, Who::Task, want);
-                let linked = gate.queue.with(|queue| gate.enter(queue, node, called, true));
-                had = !linked && node.outcome.get() == Outcome::Done;
-                linked
-            });
-            if published != Published::Refused {
+            let published = self.0.publish(cx.waker(), &wanted(gate, want, called));
+            if matches!(published, Outcome::Pending | Outcome::Retry) {
                 // It is the head again, and those behind it wait for it.
                 std::mem::forget(call);
             }
             match published {
-                Published::Pending => return Poll::Pending,
-                Published::Completed => {}
-                Published::Refused => return Poll::Ready(had),
+                Outcome::Pending => return Poll::Pending,
+                Outcome::Retry => {}
+                had => return Poll::Ready(had == Outcome::Done),
             }
         }
     }
@@ -507,36 +478,13 @@ impl GateTask {
 
     /// Ends the wait that the last poll published. True: it was called.
     fn withdraw<R: Rules>(&mut self, gate: &Gate<R>) -> bool {
-        let called = self.0.withdraw(|node| {
-            let round = gate.depart(node);
-            gate.finish(round, wake::call);
-        });
-        called.is_some()
+        self.0.withdraw(&wanted(gate, 0, false)) != Outcome::Pending
     }
 }
 
-// ---- Arms of a select ---------------------------------------------------------------------------------------------------------
-
-/// Wanting something of a gate, as an arm of a select. Whoever wins has it.
-pub(crate) struct GateArm<'a, R> {
-    pub(crate) gate: &'a Gate<R>,
-    pub(crate) want: usize,
-}
-
-impl<R: Rules> Single for GateArm<'_, R> {
-    fn try_complete(&self) -> bool {
-        self.gate.try_now(self.want)
-    }
-
-    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
-        prepare(node, waiter, ticket, arm, Who::Arm, self.want);
-        self.gate.queue.with(|queue| self.gate.enter(queue, node, false, false))
-    }
-
-    fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>) {
-        let round = self.gate.depart(node);
-        self.gate.finish(round, |waker| owed.push(waker));
-    }
+/// The wait of a future; what it wants plays no part in taking it back.
+fn wanted<R>(gate: &Gate<R>, want: usize, first: bool) -> GateWait<'_, R> {
+    GateWait { gate, want, first, who: Who::Task, then: None }
 }
 
 impl<R: fmt::Debug> fmt::Debug for Gate<R> {

@@ -10,12 +10,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::gate::{Ask, Gate, GateTask, Rules, Waited};
+use super::gate::{Ask, Gate, GateTask, Rules};
 use super::owner;
-use super::turns::{Left, State, TurnFuture, Turns};
+use super::turns::{State, TurnFuture, Turns, in_time};
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
+use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
@@ -203,7 +204,7 @@ impl Once {
                 deadline: None,
             };
             match self.gate.wait(ask) {
-                Waited::Granted => {}
+                Outcome::Done => {}
                 other => unreachable!("{other:?} without a deadline, from `wait`, of a waiter that is served"),
             }
         }
@@ -258,7 +259,7 @@ impl Once {
     fn wait_until(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
         let state = self.done.state();
-        state.open || Left::in_time(self.done.wait(state.turn, WaitReason::OnceWait, deadline, site))
+        state.open || in_time(self.done.wait(state.turn, WaitReason::OnceWait, deadline, site))
     }
 
     /// Waits until it has been done, as a future.

@@ -13,6 +13,7 @@ use super::mutex::cancelled;
 use super::mutex::raw::{RawMutex, Why};
 use super::owner;
 use crate::prim::atomic::{AtomicU64, Ordering};
+use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
@@ -81,7 +82,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
                 return self.guard();
             }
             let why = Why { reason: WaitReason::ReentrantLock, site: Location::caller(), deadline: None };
-            if self.raw.lock_slow(me, why).is_err() {
+            if self.raw.lock_slow(me, why) != Outcome::Done {
                 cancelled();
             }
         }

@@ -12,10 +12,11 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::gate::{Ask, Gate, Rules, Waited};
+use super::gate::{Ask, Gate, Rules};
 use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
+use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
@@ -228,14 +229,14 @@ impl Semaphore {
         };
         loop {
             match self.gate.wait(ask) {
-                Waited::Granted => return Ok(()),
-                Waited::TimedOut => return Err(AcquireTimeoutError::TimedOut),
-                Waited::Refused => match self.refusal(want) {
+                Outcome::Done => return Ok(()),
+                Outcome::TimedOut => return Err(AcquireTimeoutError::TimedOut),
+                Outcome::Closed => match self.refusal(want) {
                     Some(error) => return Err(error.into()),
                     // There are enough again: it waits on, where it was.
                     None => ask.first = true,
                 },
-                Waited::Called | Waited::Cancelled => unreachable!("waiters are served; `wait` unwinds"),
+                other => unreachable!("{other:?}: waiters are served, and `wait` unwinds"),
             }
         }
     }

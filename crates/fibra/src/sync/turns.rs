@@ -10,7 +10,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::gate::{self, Ask, Gate, GateArm, GateTask, Rules, Waited};
+use super::gate::{self, Ask, Gate, GateTask, GateWait, Rules};
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::select::case::Case;
@@ -140,7 +140,7 @@ impl Turns {
         }
     }
 
-    /// Waits until it is open, or until `turn` is over. `Err`: how it was left instead.
+    /// Waits until it is open, or until `turn` is over: `Done`, `TimedOut` or `Cancelled`.
     #[cold]
     pub(super) fn wait(
         &self,
@@ -148,39 +148,23 @@ impl Turns {
         reason: WaitReason,
         deadline: Option<u64>,
         site: &'static Location<'static>,
-    ) -> Result<(), Left> {
+    ) -> Outcome {
         let object = std::ptr::from_ref(self).addr() as u64;
         let ask = Ask { want: turn.into(), first: false, reason, object, site, deadline };
-        match self.gate.wait_or_cancelled(ask) {
-            Waited::Granted => Ok(()),
-            Waited::TimedOut => Err(Left::TimedOut),
-            Waited::Cancelled => Err(Left::Cancelled),
-            Waited::Called | Waited::Refused => unreachable!("waiters are served"),
-        }
+        self.gate.wait_or_cancelled(ask)
     }
 
     pub(super) fn arm(&self) -> TurnArm<'_> {
         let want = self.state().turn.into();
-        TurnArm { single: GateArm { gate: &self.gate, want }, told: Cell::new(Outcome::Pending) }
+        TurnArm { wait: self.gate.arm(want), told: Cell::new(Outcome::Pending) }
     }
 }
 
-/// Why a wait ended before its time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Left {
-    TimedOut,
-    /// The caller gives back what it has, and unwinds.
-    Cancelled,
-}
-
-impl Left {
-    /// False: time was up. Cancellation unwinds.
-    pub(super) fn in_time(ended: Result<(), Self>) -> bool {
-        match ended {
-            Ok(()) => true,
-            Err(Self::TimedOut) => false,
-            Err(Self::Cancelled) => gate::deliver(),
-        }
+/// Did such a wait end with what it was for? False: time was up. Cancellation unwinds.
+pub(super) fn in_time(ended: Outcome) -> bool {
+    match ended {
+        Outcome::Cancelled => gate::deliver(),
+        ended => ended == Outcome::Done,
     }
 }
 
@@ -246,13 +230,13 @@ impl fmt::Debug for TurnFuture<'_> {
 /// Waiting until it is open, as an arm of a select; see [`Event::waiting`](super::Event::waiting) and
 /// [`WaitGroup::waiting`](super::WaitGroup::waiting).
 pub struct TurnArm<'a> {
-    single: GateArm<'a, TurnRules>,
+    wait: GateWait<'a, TurnRules>,
     told: Cell<Outcome>,
 }
 
 impl sealed::Sealed for TurnArm<'_> {
     fn case(&mut self) -> Case<'_> {
-        Case::single(&self.single, &self.told)
+        Case::object(&self.wait, &self.told)
     }
 }
 

@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::turns::{Left, MOST, State, TurnArm, TurnFuture, Turns};
+use super::turns::{MOST, State, TurnArm, TurnFuture, Turns, in_time};
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::time::Instant;
 use crate::wait::park;
@@ -109,7 +109,7 @@ impl WaitGroup {
         park::entry();
         self.resign();
         let state = self.turns.state();
-        state.open || Left::in_time(self.turns.wait(state.turn, WaitReason::WaitGroupWait, deadline, site))
+        state.open || in_time(self.turns.wait(state.turn, WaitReason::WaitGroupWait, deadline, site))
     }
 
     /// Waits until everything is done and no other handle stands for something unfinished.

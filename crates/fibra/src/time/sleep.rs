@@ -1,22 +1,24 @@
 //! Sleeping: a wait that only its deadline ends.
 
 use std::panic::Location;
+use std::task::Waker;
 use std::time::Duration;
 
 use super::Instant;
-use crate::wait::node::WaiterRef;
-use crate::wait::park::{self, Wait, Waitable};
+use crate::wait::node::Node;
+use crate::wait::park::{self, Outcome, Wait, Waitable};
 use crate::wait::reason::WaitReason;
-use crate::wait::word::Ticket;
+use crate::wait::waitable::Published;
 
 /// Nothing to publish: the timer is the only owner, besides cancellation.
 struct Nothing;
 
 impl Waitable for Nothing {
-    fn publish(&self, _waiter: WaiterRef, _ticket: Ticket) -> bool {
-        true
+    fn publish(&self, _: &Node) -> Published {
+        (Outcome::Pending, None)
     }
-    fn unpublish(&self) {}
+
+    fn unpublish(&self, _: &Node, _: &mut Vec<Waker>) {}
 }
 
 /// Sleeps for at least `duration`: the fiber, not its worker. A plain thread sleeps as a whole. `Duration::ZERO` is a yield.

@@ -6,17 +6,18 @@ pub(crate) use super::budget::*;
 pub(crate) use super::cancel::deliver;
 use super::cancel::{self, Here};
 use super::fiber::{FiberParker, yield_fiber};
+use super::node::Outcome;
 use super::park::{Manner, wait_as};
-use super::waitable::{Ended, Wait, Waitable};
+use super::waitable::{Wait, Waitable};
 use super::waker::ThreadRecord;
-use super::word::WaitKind;
+use super::word::{Arm, WaitKind};
 use crate::fiber::frame::flag;
 use crate::prim::clock;
 use crate::sched::current;
 
 /// Waits, as what runs here.
 #[inline(always)]
-pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> Ended {
+pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
     match current::worker() {
         None => wait_on_thread(waitable, how, manner),
         Some(worker) => match worker.current.get() {
@@ -30,15 +31,15 @@ pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> 
 
 /// Waits, as this thread, with the record that what it waits for was told of: not every time with the same one, see
 /// [`ThreadRecord::with_mine`]. Cancellation unwinds it.
-pub(crate) fn wait_with(record: &'static ThreadRecord, waitable: &impl Waitable, how: Wait) -> Ended {
-    match wait_as(record, waitable, &how, Manner::Plain) {
-        Ended::Cancelled => deliver(),
+pub(crate) fn wait_with(record: &'static ThreadRecord, waitable: &impl Waitable, how: Wait) -> Outcome {
+    match wait_as(record, waitable, &how, Manner::Plain).0 {
+        Outcome::Cancelled => deliver(),
         ended => ended,
     }
 }
 
 #[inline(never)]
-fn wait_on_thread(waitable: &impl Waitable, how: Wait, manner: Manner) -> Ended {
+fn wait_on_thread(waitable: &impl Waitable, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
     ThreadRecord::with_mine(|record| wait_as(record, waitable, &how, manner))
 }
 

@@ -3,15 +3,16 @@
 //! owner that claims it. No step of the protocol is here: those are `park.rs`, `revoke.rs` and `thread.rs`, as they ship.
 
 use std::panic::Location;
+use std::task::Waker;
 
 use super::flags::flag;
-use super::node::WaiterRef;
+use super::node::{Node, Outcome, WaiterRef};
 use super::park::{Manner, wait_as};
 use super::reason::WaitReason;
 use super::revoke;
-use super::waitable::{Ended, Wait, Waitable};
+use super::waitable::{Published, Wait, Waitable, linked_or};
 use super::waker::ThreadRecord;
-use super::word::{State, Ticket, WaitKind};
+use super::word::{Arm, State, WaitKind};
 
 #[cfg(loom)]
 loom::thread_local! {
@@ -41,7 +42,7 @@ pub(crate) fn cancel(waiter: WaiterRef) {
 }
 
 /// Waits, as the model's thread that runs here.
-pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> Ended {
+pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
     let mine = MINE.with(|record| *record);
     // One that is used while it is about to park (a waker that waits) takes another. Type-stable for the rest of the model, like every
     // record.
@@ -49,28 +50,28 @@ pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> 
     wait_as(record, waitable, &how, manner)
 }
 
-/// Waits on what two functions publish and take back, as the thread of this record.
+/// Waits on what two functions publish and take back, as the thread of this record. `publish` says whether there is something to wait for.
 pub(crate) fn wait_with(
     record: &'static ThreadRecord,
-    publish: impl Fn(WaiterRef, Ticket) -> bool,
-    unpublish: impl Fn(),
+    publish: impl Fn(&Node) -> bool,
+    unpublish: impl Fn(&Node),
     reason: WaitReason,
     deadline: Option<u64>,
-) -> Ended {
+) -> Outcome {
     struct Functions<P, U>(P, U);
 
-    impl<P: Fn(WaiterRef, Ticket) -> bool, U: Fn()> Waitable for Functions<P, U> {
-        fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-            self.0(waiter, ticket)
+    impl<P: Fn(&Node) -> bool, U: Fn(&Node)> Waitable for Functions<P, U> {
+        fn publish(&self, node: &Node) -> Published {
+            linked_or(self.0(node), Outcome::Retry)
         }
 
-        fn unpublish(&self) {
-            self.1();
+        fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
+            self.1(node);
         }
     }
 
     let how = Wait { reason, object: 0, site: Location::caller(), deadline };
-    wait_as(record, &Functions(publish, unpublish), &how, Manner::Plain)
+    wait_as(record, &Functions(publish, unpublish), &how, Manner::Plain).0
 }
 
 /// Only cancellation makes a difference here.

@@ -23,17 +23,18 @@
 
 mod future;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::panic::Location;
+use std::task::Waker;
 use std::time::Duration;
 
 use super::cancel::Here;
-use super::node::{Node, WaiterRef};
-use super::park::{self, Ended, Wait, Waitable};
+use super::node::{Node, Outcome};
+use super::park::{self, Wait, Waitable};
 use super::reason::WaitReason;
-use super::word::{ARM_FIRST, Arm, Ticket};
+use super::waitable::Published;
 use crate::driver::{Timeout, socket};
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
@@ -174,20 +175,10 @@ impl<S: AsFd> Io<S> {
         if current::worker().is_none() && !may_be_cancelled() {
             return self.poll(ask, deadline);
         }
-        let readiness = Readiness {
-            source: self.source.0,
-            direction: ask.direction,
-            seen,
-            node: Node::new(),
-            error: Cell::new(None),
-        };
+        let readiness = self.readiness(ask.direction, seen);
         let object = self.inner.as_fd().as_raw_fd() as u64;
         let ended = park::wait(&readiness, Wait { reason: ask.reason, object, site: ask.site, deadline });
-        match ended {
-            Ended::TimedOut => Ok(false),
-            Ended::NotParked | Ended::Overtaken(_) => readiness.error.take().map_or(Ok(true), Err),
-            Ended::Completed(_) | Ended::Cancelled => Ok(true),
-        }
+        readiness.take_error().map_or(Ok(ended != Outcome::TimedOut), Err)
     }
 
     fn poll(&self, ask: Ask, deadline: Option<u64>) -> io::Result<bool> {
@@ -210,30 +201,17 @@ impl<S: AsFd> Io<S> {
         socket::poll(self.inner.as_fd(), direction.interest(), Timeout::Until(0))
     }
 
-    /// Registers a direction beforehand, so that [`link`](Self::link) need not ask the kernel.
-    pub(crate) fn register(&self, direction: Direction) -> io::Result<()> {
-        self.source.0.register(direction)
-    }
-
     /// What has been reported so far: to be asked before a try.
     #[inline(always)]
     pub(crate) fn reports(&self, direction: Direction) -> Seen {
         self.source.0.reports(direction)
     }
 
-    /// Links a node of a select; see `select::case::Single`, whose `publish` and `unpublish` these are.
-    pub(crate) fn link(
-        &self,
-        direction: Direction,
-        seen: Seen,
-        node: &Node,
-        wait: (WaiterRef, Ticket, Arm),
-    ) -> io::Result<bool> {
-        self.source.0.link(direction, seen, node, wait)
-    }
-
-    pub(crate) fn unlink(&self, direction: Direction, node: &Node) {
-        self.source.0.unlink(direction, node);
+    /// One direction of it, as something to wait on. So much had been reported before the last try; if there was none, what is reported
+    /// from now on counts.
+    pub(crate) fn readiness(&self, direction: Direction, seen: Seen) -> Readiness<'_> {
+        let (source, descriptor) = (self.source.0, self.inner.as_fd());
+        Readiness { source, descriptor, direction, seen: Cell::new(seen), error: RefCell::new(None) }
     }
 }
 
@@ -276,26 +254,77 @@ fn timed_out() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the operation took longer than its time-out")
 }
 
-/// One direction of a socket, as something to wait on.
-struct Readiness {
+/// One direction of a socket, as something to wait on: for an operation that was tried in vain, its future, or an arm of a select.
+#[derive(Debug)]
+pub(crate) struct Readiness<'a> {
     source: &'static Source,
+    descriptor: BorrowedFd<'a>,
     direction: Direction,
-    seen: Seen,
-    node: Node,
-    /// Why it could not be registered.
-    error: Cell<Option<io::Error>>,
+    /// What had been reported before the last try.
+    seen: Cell<Seen>,
+    /// Why it cannot be waited for: then there is nothing to wait for.
+    error: RefCell<Option<io::Error>>,
 }
 
-impl Waitable for Readiness {
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
-        self.source.link(self.direction, self.seen, &self.node, (waiter, ticket, ARM_FIRST)).unwrap_or_else(|error| {
-            self.error.set(Some(error));
-            false
-        })
+impl Readiness<'_> {
+    pub(crate) fn direction(&self) -> Direction {
+        self.direction
     }
 
-    fn unpublish(&self) {
-        self.source.unlink(self.direction, &self.node);
+    /// A try begins.
+    pub(crate) fn begin_try(&self) {
+        self.seen.set(self.source.reports(self.direction));
+    }
+
+    /// The try was in vain: registers already now, when no locks are held.
+    pub(crate) fn end_try(&self) -> Outcome {
+        self.source.register(self.direction).map_or_else(|error| self.fail(error), |()| Outcome::Pending)
+    }
+
+    /// It cannot be waited for: that is how it ends.
+    fn fail(&self, error: io::Error) -> Outcome {
+        *self.error.borrow_mut() = Some(error);
+        Outcome::Done
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.error.borrow().is_some()
+    }
+
+    pub(crate) fn take_error(&self) -> Option<io::Error> {
+        self.error.take()
+    }
+}
+
+/// That trying is worth it; or that it cannot be waited for, see [`Readiness::take_error`].
+impl Waitable for Readiness<'_> {
+    fn try_now(&self) -> Outcome {
+        if self.has_failed() {
+            return Outcome::Done;
+        }
+        self.begin_try();
+        match socket::poll(self.descriptor, self.direction.interest(), Timeout::Until(0)) {
+            Ok(true) => Outcome::Done,
+            Ok(false) => self.end_try(),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// `Retry`: something was reported since the try.
+    fn publish(&self, node: &Node) -> Published {
+        if self.has_failed() {
+            return (Outcome::Done, None);
+        }
+        let published = match self.source.link(self.direction, self.seen.get(), node) {
+            Ok(true) => Outcome::Pending,
+            Ok(false) => Outcome::Retry,
+            Err(error) => self.fail(error),
+        };
+        (published, None)
+    }
+
+    fn unpublish(&self, node: &Node, _: &mut Vec<Waker>) {
+        self.source.unlink(self.direction, node);
     }
 }
 
@@ -311,26 +340,20 @@ mod tests {
         let (here, mut there) = UnixStream::pair().unwrap();
         let io = Io::new(here);
         let wait = |seen: Seen, limit: Duration| {
-            let readiness = Readiness {
-                source: io.source.0,
-                direction: Direction::Read,
-                seen,
-                node: Node::new(),
-                error: Cell::new(None),
-            };
+            let readiness = io.readiness(Direction::Read, seen);
             let deadline = Some(clock::now() + limit.as_nanos() as u64);
             let site = Location::caller();
             park::wait(&readiness, Wait { reason: WaitReason::NetRead, object: 0, site, deadline })
         };
         let seen = io.reports(Direction::Read);
-        assert_eq!(wait(seen, Duration::from_millis(1)), Ended::TimedOut);
+        assert_eq!(wait(seen, Duration::from_millis(1)), Outcome::TimedOut);
         there.write_all(b"x").unwrap();
         while io.reports(Direction::Read) == seen {
             std::thread::yield_now();
         }
-        assert_eq!(wait(seen, Duration::from_secs(20)), Ended::NotParked);
+        assert_eq!(wait(seen, Duration::from_secs(20)), Outcome::Retry);
         let seen = io.reports(Direction::Read);
         there.write_all(b"y").unwrap();
-        assert_ne!(wait(seen, Duration::from_secs(20)), Ended::TimedOut);
+        assert_ne!(wait(seen, Duration::from_secs(20)), Outcome::TimedOut);
     }
 }

@@ -95,15 +95,16 @@ pub(crate) enum Role {
     Observe,
 }
 
-/// How an operation ended, or that it has not: what each try answers, and what the one who completes a wait notes in its node.
+/// How an operation ended, or that it has not: what each try and each wait answers, and what the one who completes a wait notes in its
+/// node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Outcome {
     /// Nothing came of it yet.
     Pending,
-    /// What it was for has happened: the value moved, the place is reserved, the other side is gone.
+    /// What it was for has happened: the value moved, the place is reserved, the lock is held, the fiber has ended, the other side is gone.
     Done,
-    /// It cannot happen any more, and nothing moved: the channel is closed.
+    /// It cannot happen any more, and nothing moved: the channel is closed, the semaphore refuses.
     Closed,
     /// Nothing moved: try again, it may work now.
     Retry,
@@ -111,10 +112,13 @@ pub(crate) enum Outcome {
     Invited,
     /// Time was up first, and nothing moved.
     TimedOut,
+    /// Cancellation came first, and nothing moved. The caller gives back what it has, and unwinds.
+    Cancelled,
 }
 
 /// One entry in one object's list: "this wait, and which arm of it you are". What `slot` means is the object's: where a
-/// value is put or taken, or what is asked for. `outcome` is written between claim and release.
+/// value is put or taken, or what is asked for. `outcome` is written between claim and release, by owners that have more to say than that
+/// the wait is over.
 #[derive(Debug)]
 pub(crate) struct Node {
     prev: Cell<*const Node>,
@@ -149,17 +153,22 @@ impl Node {
         }
     }
 
-    /// The node of a wait with one arm.
+    /// The node of a wait with one arm. That it was completed is all that most owners have to say: so it is noted beforehand.
     #[inline(always)]
-    pub(crate) const fn of_wait(waiter: WaiterRef, ticket: Ticket, role: Role, slot: *mut ()) -> Self {
+    pub(crate) const fn of_wait(waiter: WaiterRef, ticket: Ticket) -> Self {
         Self {
             waiter: Cell::new(Some(waiter)),
             ticket: Cell::new(ticket),
             arm: Cell::new(ARM_FIRST),
-            role: Cell::new(role),
-            slot: Cell::new(slot),
+            outcome: Cell::new(Outcome::Done),
             ..Self::new()
         }
+    }
+
+    /// The same for a node that is used again.
+    pub(crate) fn begin(&self, waiter: WaiterRef, ticket: Ticket) {
+        self.set(waiter, ticket, ARM_FIRST);
+        self.outcome.set(Outcome::Done);
     }
 
     /// Says for which wait this node stands. Called before linking.

@@ -12,11 +12,12 @@
 //! lowered it raises it when it ends, and the next one out polls once more.
 
 use std::cell::Cell;
+use std::task::Waker;
 
-use super::node::WaiterRef;
+use super::node::{Node, Outcome, WaiterRef};
 use super::revoke::flag_of;
-use super::waitable::Waitable;
-use super::word::{Notice, Ticket};
+use super::waitable::{Published, Waitable, linked_or};
+use super::word::Notice;
 use crate::prim::bug::seeded_bug;
 
 /// Is a polling that begins now inside another one, of which so many are open?
@@ -88,13 +89,15 @@ impl<const INSIDE: bool> Waitable for Notify<'_, INSIDE> {
         Some(Self::NOTICE)
     }
 
+    /// `Retry`: it was called already.
     #[inline(always)]
-    fn publish(&self, waiter: WaiterRef, _: Ticket) -> bool {
-        debug_assert_eq!(waiter, self.waiter, "a future is awaited by the one who polls it");
-        !self.is_called()
+    fn publish(&self, node: &Node) -> Published {
+        debug_assert!(node.is_of(Some(self.waiter)), "a future is awaited by the one who polls it");
+        linked_or(!self.is_called(), Outcome::Retry)
     }
 
-    fn unpublish(&self) {}
+    #[inline(always)]
+    fn unpublish(&self, _: &Node, _: &mut Vec<Waker>) {}
 }
 
 #[cfg(not(any(loom, shuttle)))]

@@ -6,16 +6,21 @@
 //!     └──── abort_park ─────────┘  publish said "nothing to wait for"
 //! ```
 //!
-//! A [`Parker`] supplies how it leaves and comes back, and what of shields and scopes it has around it (`fiber.rs`, `thread.rs`).
-//! Cancellation is looked at before the wait begins, and after the park is committed; from then on the canceller claims the wait like any
-//! owner. It is never looked at on the way out of a completed wait. No user code runs between PARKING and the switch.
+//! The waiter brings the node, which lies on its stack; the [`Waitable`] links it. A [`Parker`] supplies how it leaves and comes back, and
+//! what of shields and scopes it has around it (`fiber.rs`, `thread.rs`). Cancellation is looked at before the wait begins, and after the
+//! park is committed; from then on the canceller claims the wait like any owner. It is never looked at on the way out of a completed
+//! wait. No user code runs between PARKING and the switch.
+
+use std::task::Waker;
 
 use super::flags::flag;
 pub(crate) use super::here::*;
-use super::node::WaiterRef;
+pub(crate) use super::node::Outcome;
+use super::node::{Node, WaiterRef};
 use super::reason::WaitReason;
-pub(crate) use super::waitable::{Ended, Wait, Waitable};
-use super::word::{ARM_CANCEL, ARM_TIMEOUT, Ticket, WaitKind};
+pub(crate) use super::waitable::{Wait, Waitable};
+use super::waker::{call, call_all};
+use super::word::{ARM_CANCEL, ARM_TIMEOUT, Arm, Ticket, WaitKind};
 use crate::prim::bug::seeded_bug;
 
 /// One who waits.
@@ -70,36 +75,69 @@ impl Manner {
     }
 }
 
-/// Waits, as what runs here. Cancellation unwinds it.
+/// Waits, as what runs here, and says how that ended: as `publish` said, if that found nothing to wait for; as the owner noted who
+/// completed it; or `TimedOut`. Cancellation unwinds.
 #[inline]
-pub(crate) fn wait(waitable: &impl Waitable, how: Wait) -> Ended {
+pub(crate) fn wait(waitable: &impl Waitable, how: Wait) -> Outcome {
     match wait_or_cancelled(waitable, how) {
-        Ended::Cancelled => deliver(),
+        Outcome::Cancelled => deliver(),
         ended => ended,
     }
 }
 
-/// Waits, but returns [`Ended::Cancelled`] instead of unwinding: for callers that have something to take back first.
+/// Waits, but returns [`Outcome::Cancelled`] instead of unwinding: for callers that have something to take back first.
 #[inline]
-pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Ended {
-    wait_here(waitable, how, Manner::Plain)
+pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Outcome {
+    wait_here(waitable, how, Manner::Plain).0
 }
 
 /// The same for a caller that wants to know of cancellation as such, also where it is held off and would not be delivered.
-pub(crate) fn wait_watching(waitable: &impl Waitable, how: Wait) -> Ended {
-    wait_here(waitable, how, Manner::Watching)
+pub(crate) fn wait_watching(waitable: &impl Waitable, how: Wait) -> Outcome {
+    wait_here(waitable, how, Manner::Watching).0
 }
 
-/// A binding wait that cancellation interrupts all the same, where it could be delivered, with [`Ended::Cancelled`]: for a caller that
+/// A binding wait that cancellation interrupts all the same, where it could be delivered, with [`Outcome::Cancelled`]: for a caller that
 /// passes it on to the one it waits for, and then waits on, without this.
-pub(crate) fn wait_to_pass_on(waitable: &impl Waitable, how: Wait) -> Ended {
+pub(crate) fn wait_to_pass_on(waitable: &impl Waitable, how: Wait) -> Outcome {
     debug_assert!(how.reason.is_binding(), "a revocable wait is interrupted anyway");
-    wait_here(waitable, how, Manner::PassingOn)
+    wait_here(waitable, how, Manner::PassingOn).0
+}
+
+/// The wait of a select, which also says as which arm an owner completed it, if one did: that may be so although `publish` found nothing to
+/// wait for, since some arms were visible by then. `watching`: it has an arm for cancellation, which then ends the wait as
+/// [`Outcome::Cancelled`]; otherwise cancellation unwinds.
+pub(crate) fn wait_for_any(waitable: &impl Waitable, how: Wait, watching: bool) -> (Outcome, Option<Arm>) {
+    match wait_here(waitable, how, if watching { Manner::Watching } else { Manner::Plain }) {
+        (Outcome::Cancelled, _) if !watching => deliver(),
+        ended => ended,
+    }
+}
+
+/// A single operation, which is a select of one: tries, waits, and tries again, until it is completed or time is up (then it has tried once
+/// more). Cancellation unwinds. Operations with a faster way in front, or whose `publish` tries, have loops of their own.
+pub(crate) fn complete(waitable: &impl Waitable, how: Wait) -> Outcome {
+    loop {
+        match waitable.try_now() {
+            Outcome::Pending => {}
+            done => return done,
+        }
+        if wait(waitable, how) == Outcome::TimedOut {
+            return match waitable.try_now() {
+                Outcome::Pending => Outcome::TimedOut,
+                done => done,
+            };
+        }
+    }
 }
 
 /// The wait, with its usual way in front: nothing about the waiter has to be looked at closer.
 #[inline(always)]
-pub(crate) fn wait_as<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, manner: Manner) -> Ended {
+pub(crate) fn wait_as<P: Parker, W: Waitable>(
+    parker: P,
+    waitable: &W,
+    how: &Wait,
+    manner: Manner,
+) -> (Outcome, Option<Arm>) {
     if !parker.is_plain() {
         return wait_closely(parker, waitable, how, manner);
     }
@@ -109,46 +147,70 @@ pub(crate) fn wait_as<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wai
 /// The wait of one that is cancelled, holds cancellation off, or may not wait.
 #[cold]
 #[inline(never)]
-fn wait_closely<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, manner: Manner) -> Ended {
+fn wait_closely<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, manner: Manner) -> (Outcome, Option<Arm>) {
     let kind = parker.kind(manner.kind(how), how.reason);
     if is_cancelled_before(parker, kind, waitable) {
-        return Ended::Cancelled;
+        return (Outcome::Cancelled, None);
     }
     park(parker, waitable, how, kind, false)
 }
 
-/// The way from RUNNING to RUNNING, in a wait of this kind. `plainly`: see [`Parker::is_plain`].
+/// The way from RUNNING to RUNNING, in a wait of this kind. `plainly`: see [`Parker::is_plain`]. The node of the wait lies here, on the
+/// waiter's stack.
 #[inline(always)]
-fn park<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, kind: WaitKind, plainly: bool) -> Ended {
+fn park<P: Parker, W: Waitable>(
+    parker: P,
+    waitable: &W,
+    how: &Wait,
+    kind: WaitKind,
+    plainly: bool,
+) -> (Outcome, Option<Arm>) {
     let word = &parker.waiter().get().word;
     if how.deadline.is_some_and(|deadline| parker.is_over(deadline)) {
         parker.pass();
-        return Ended::TimedOut;
+        return (Outcome::TimedOut, None);
     }
     let ticket = word.begin_park_as(kind, waitable.ended_by());
-    if !waitable.publish(parker.waiter(), ticket) {
-        return call_off(parker);
+    let node = Node::of_wait(parker.waiter(), ticket);
+    match waitable.publish(&node) {
+        (Outcome::Pending, _) => {}
+        (done, waker) => return (done, call_off(parker, waker)),
     }
     parker.leave(ticket, how, plainly);
     match word.snapshot().arm() {
-        arm if arm < ARM_TIMEOUT => Ended::Completed(arm),
+        arm if arm < ARM_TIMEOUT => (node.outcome.get(), Some(arm)),
         arm => {
-            waitable.unpublish();
-            if arm == ARM_CANCEL { Ended::Cancelled } else { Ended::TimedOut }
+            take_back(waitable, &node);
+            (if arm == ARM_CANCEL { Outcome::Cancelled } else { Outcome::TimedOut }, None)
         }
     }
 }
 
-/// There was nothing to wait for.
+/// There was nothing to wait for. What `publish` did stands, even if an owner has completed the wait in the moment in which it was visible:
+/// cancellation, which then comes at the next wait; another arm of a select, whose number is returned; or a waker that was called twice.
 #[inline]
-fn call_off<P: Parker>(parker: P) -> Ended {
+fn call_off<P: Parker>(parker: P, waker: Option<Waker>) -> Option<Arm> {
     let word = &parker.waiter().get().word;
-    if word.abort_park() || seeded_bug("abort_unanswered") {
-        return Ended::NotParked;
+    let arm = if word.abort_park() || seeded_bug("abort_unanswered") {
+        None
+    } else {
+        parker.await_owner();
+        Some(word.snapshot().arm())
+    };
+    if let Some(waker) = waker {
+        call(waker);
     }
-    // Cancelled meanwhile, or completed by an arm that was visible already (of several; or of a waker that was called twice).
-    parker.await_owner();
-    Ended::Overtaken(word.snapshot().arm())
+    arm
+}
+
+/// Something else has ended the wait.
+#[inline(always)] // What has no node is compiled without one.
+fn take_back<W: Waitable>(waitable: &W, node: &Node) {
+    let mut owed = Vec::new();
+    waitable.unpublish(node, &mut owed);
+    if !owed.is_empty() {
+        call_all(owed);
+    }
 }
 
 /// A look without any order; see the header.

@@ -7,27 +7,16 @@
 
 use std::task::Waker;
 
-use super::node::{Node, WaiterRef};
-use super::waker::TaskRecord;
-use super::word::{Arm, Commit, Ticket};
+use super::node::Outcome;
+use super::waitable::Waitable;
+use super::waker::{TaskRecord, call, call_all};
+use super::word::Commit;
 use crate::prim::bug::seeded_bug;
 
 /// The wait of a future, if one is published.
 #[derive(Debug, Default)]
 pub(crate) struct TaskWait {
     record: Option<&'static TaskRecord>,
-}
-
-/// What [`TaskWait::publish`] came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use]
-pub(crate) enum Published {
-    /// Whoever completes the wait calls the waker.
-    Pending,
-    /// The object said that there is nothing to wait for.
-    Refused,
-    /// Completed in this very moment, and nobody has called the waker for it: withdraw, and look again.
-    Completed,
 }
 
 impl TaskWait {
@@ -50,50 +39,53 @@ impl TaskWait {
         record.waiter().word.snapshot().is_waiting()
     }
 
-    /// Ends the wait that the last poll published, whichever way it went. `unlink` takes the node out of its list, if it is still linked.
-    /// `Some`: an owner had completed it, as this arm.
-    pub(crate) fn withdraw(&mut self, unlink: impl FnOnce(&Node)) -> Option<Arm> {
-        let record = self.record.take()?;
+    /// Ends the wait that the last poll published, whichever way it went. What an owner noted who had completed it; `Pending`: nobody
+    /// had, or there was none.
+    pub(crate) fn withdraw(&mut self, waitable: &impl Waitable) -> Outcome {
+        let Some(record) = self.record.take() else { return Outcome::Pending };
         let word = &record.waiter().word;
-        let completed = if word.take_back() {
-            None
+        let ended = if word.take_back() {
+            Outcome::Pending
         } else {
             // Claimed: the owner unlinks the node and releases in a moment.
             while word.snapshot().is_claimed() && !seeded_bug("withdraw_impatient") {
                 crate::prim::thread::yield_now();
             }
-            let arm = word.snapshot().arm();
             word.resume();
-            Some(arm)
+            record.node.outcome.get()
         };
-        unlink(&record.node);
+        let mut owed = Vec::new();
+        waitable.unpublish(&record.node, &mut owed);
         record.give();
-        completed
+        call_all(owed);
+        ended
     }
 
-    /// Publishes a wait: `publish` links the node, or says that there is nothing to wait for. No wait is published before this.
-    pub(crate) fn publish(
-        &mut self,
-        waker: &Waker,
-        publish: impl FnOnce(&'static Node, WaiterRef, Ticket) -> bool,
-    ) -> Published {
+    /// Publishes a wait. `Pending`: whoever completes it calls the waker. `Retry`: it was completed in this very moment and nobody has
+    /// called the waker for it, or there may be something now; withdraw, and look again. Anything else: there is nothing to wait for, and
+    /// this came of it. No wait is published before this.
+    pub(crate) fn publish(&mut self, waker: &Waker, waitable: &impl Waitable) -> Outcome {
         debug_assert!(self.record.is_none(), "one wait at a time");
         // User code: before the record is taken, lest it be lost if this panics.
         let waker = waker.clone();
         let record = TaskRecord::take();
         record.set_waker(Some(waker));
-        let ticket = record.begin();
-        if publish(&record.node, record.waiter_ref(), ticket) {
+        record.node.begin(record.waiter_ref(), record.begin());
+        let (published, peer) = waitable.publish(&record.node);
+        if published == Outcome::Pending {
             self.record = Some(record);
             return match record.waiter().word.commit_park() {
-                Commit::Parked => Published::Pending,
-                Commit::Requeue => Published::Completed,
+                Commit::Parked => Outcome::Pending,
+                Commit::Requeue => Outcome::Retry,
             };
         }
         let aborted = record.waiter().word.abort_park();
         debug_assert!(aborted, "nobody knows of a wait that was not published");
         record.give();
-        Published::Refused
+        if let Some(waker) = peer {
+            call(waker);
+        }
+        published
     }
 }
 

@@ -1,27 +1,67 @@
-//! What can be waited on, and how a wait is described and ends: the words `park` and everything above it share.
+//! What can be waited on, and how a wait is described: the words that `park`, `task` and `select` share.
+//!
+//! One trait, [`Waitable`]. A fiber or a thread waits for one such thing (`park`), a future for one (`task`), a select for several, each as
+//! one of its arms (`select::engine`). All three bring the node, which names the wait; the object links it into its own list, under its
+//! own lock. How all of it ends is one enum, [`Outcome`].
 
 use std::panic::Location;
+use std::task::Waker;
 
-use super::node::WaiterRef;
+use super::node::{Node, Outcome};
 use super::reason::WaitReason;
-use super::word::{Arm, Notice, Ticket, WaitKind};
+use super::word::{Notice, WaitKind};
 
-/// Something one can wait on; holds its own nodes, on the stack of whoever waits.
+/// What a [`publish`](Waitable::publish) came to, and the waker of a peer whose wait it completed: user code, to be called by the waiter
+/// when PARKING is over.
+pub(crate) type Published = (Outcome, Option<Waker>);
+
+/// Something one can wait on: the end of a fiber, a token, a lock, a socket, one operation on a channel. Each implements this once, for
+/// blocking calls, futures and arms of a select alike. A blocking call names the type, so that its wait is compiled for it; a select has
+/// `dyn Waitable`.
+///
+/// A select needs more of an operation on a channel: it locks all its channels before it looks, so that two selects that meet find each
+/// other. Nothing else is ever locked that way, so there is no second trait for it: it is said of the one type that it is true of,
+/// `channel::waits::ChanOp`, in methods with `held` in their name.
 pub(crate) trait Waitable {
-    /// Is the wait one without a node, which a notice to the waiter ends? See `wait::notify`.
-    #[inline(always)]
-    fn ended_by(&self) -> Option<Notice> {
-        None
+    /// Completes it if that is possible now, without waiting; `Pending` if it is not. (What is never tried, but only waited for, has none.)
+    fn try_now(&self) -> Outcome {
+        Outcome::Pending
     }
-    /// Makes the wait visible to completion owners. False: it is complete (or refused) already, do not wait; then nothing stays published.
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool;
-    /// Takes it back after somebody else completed the wait. Does nothing if the owner has unlinked it already.
-    fn unpublish(&self);
+
+    /// Makes the wait visible to those who complete it: links `node`, which names the wait. `Pending`: it is linked; its owner leaves it
+    /// where it is until it was completed or [taken back](Self::unpublish). Anything else: there is nothing to wait for, this came of it,
+    /// and nothing stays linked. `Retry`: [`try_now`](Self::try_now) may complete it, or the caller may.
+    ///
+    /// An arm of a select completes nothing here, but says `Retry`: another arm may be completed in the same moment. No user code runs in
+    /// here.
+    fn publish(&self, node: &Node) -> Published;
+
+    /// Takes the node out again after something else has ended the wait; does nothing if the one who completed it has unlinked it. That may
+    /// let others go on: their wakers are `owed`, to be called by whoever holds no lock and is not PARKING.
+    fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>);
+
+    /// An owner has completed it, as an arm of a select. False: it was called, came, and found nothing; it waits on, beside the others.
+    fn is_won(&self) -> bool {
+        true
+    }
+
     /// Has what is waited for happened, for good? Asked by one who is about to be cancelled because a child has panicked: he may be about
     /// to join that child.
     fn is_settled(&self) -> bool {
         false
     }
+
+    /// Is the wait one without a node, which a notice to the waiter ends? See `wait::notify`.
+    #[inline(always)]
+    fn ended_by(&self) -> Option<Notice> {
+        None
+    }
+}
+
+/// The answer of a `publish` that either links the node or finds that there is nothing to wait for, and says no more than `otherwise`.
+#[inline(always)]
+pub(crate) fn linked_or(is_linked: bool, otherwise: Outcome) -> Published {
+    (if is_linked { Outcome::Pending } else { otherwise }, None)
 }
 
 /// How a wait goes about it.
@@ -41,21 +81,4 @@ impl Wait {
     pub(crate) fn kind(&self) -> WaitKind {
         if self.reason.is_binding() { WaitKind::Binding } else { WaitKind::Revocable }
     }
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use]
-pub(crate) enum Ended {
-    /// `publish` said that there is nothing to wait for.
-    NotParked,
-    /// It said so, but the wait had been visible for a moment and an owner completed it as this arm (cancellation, for one, which
-    /// then comes at the next wait). What `publish` did stands; whether the arm counts too is for the caller to say.
-    Overtaken(Arm),
-    /// An owner completed it as this arm.
-    Completed(Arm),
-    /// The deadline came first.
-    TimedOut,
-    /// Cancellation came first. Only returned by [`wait_or_cancelled`]; [`wait`] unwinds instead.
-    Cancelled,
 }

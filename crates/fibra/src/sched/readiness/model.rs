@@ -5,8 +5,7 @@ use super::*;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
 use crate::wait::waker::ThreadRecord;
-use crate::wait::waker::model::{Ended, WaitReason, cancel, wait_with};
-use crate::wait::word::ARM_FIRST;
+use crate::wait::waker::model::{WaitReason, cancel, wait_with};
 
 /// The drivers of a model.
 const DRIVERS: usize = 2;
@@ -123,16 +122,19 @@ impl Model {
     }
 
     /// One wait with that driver.
-    fn wait(&self, record: &'static ThreadRecord, number: usize, seen: Seen) -> Ended {
-        let node = Node::new();
-        let publish = |waiter, ticket| {
-            let wait = (waiter, ticket, ARM_FIRST);
-            self.source.link_with(&self.driver(number), Direction::Read, seen, &node, wait).unwrap() != Linked::Stale
+    fn wait(&self, record: &'static ThreadRecord, number: usize, seen: Seen) -> Outcome {
+        let used = std::cell::Cell::new(std::ptr::null());
+        let publish = |node: &Node| {
+            used.set(std::ptr::from_ref(node));
+            self.source.link_with(&self.driver(number), Direction::Read, seen, node).unwrap() != Linkage::Stale
         };
-        let unpublish = || self.source.unlink(Direction::Read, &node);
+        let unpublish = |node: &Node| self.source.unlink(Direction::Read, node);
         let ended = wait_with(record, publish, unpublish, WaitReason::NetRead, None);
-        // The node is about to go: nobody may have it.
-        assert!(!self.source.state.with(|state| state.side(Direction::Read).has_node(&node)), "a node is left behind");
+        // The node is gone: nobody may have it.
+        assert!(
+            !self.source.state.with(|state| state.side(Direction::Read).has_node(used.get())),
+            "a node is left behind"
+        );
         ended
     }
 
@@ -142,7 +144,7 @@ impl Model {
         while wanted > 0 {
             let seen = self.source.reports(Direction::Read);
             match self.kernel.read() {
-                0 => assert_ne!(self.wait(record, number, seen), Ended::Cancelled),
+                0 => assert_ne!(self.wait(record, number, seen), Outcome::Cancelled),
                 len => wanted -= len,
             }
         }
@@ -150,7 +152,7 @@ impl Model {
 }
 
 impl Side<Fake> {
-    fn has_node(&self, node: &Node) -> bool {
+    fn has_node(&self, node: *const Node) -> bool {
         // SAFETY: the caller has the side by reference, hence the lock.
         let mut at = unsafe { self.waiting.front() };
         while let Some(now) = at {
@@ -240,7 +242,7 @@ fn model_a_short_read_is_the_last() {
                 }
             };
             // (What it is told of it reads whether the count says so or not, as `wait_and_retry` does.)
-            assert_ne!(model.wait(record, 0, seen), Ended::Cancelled);
+            assert_ne!(model.wait(record, 0, seen), Outcome::Cancelled);
             let seen = model.source.reports(Direction::Read);
             let len = model.kernel.read();
             wanted -= len;
@@ -315,7 +317,7 @@ fn model_a_driver_ends() {
             let is_home =
                 model.source.state.with(|state| state.side(Direction::Read).is_home(model.driver(0).own_id()));
             number = if is_home { number } else { 1 };
-            assert_ne!(model.wait(record, number, seen), Ended::Cancelled);
+            assert_ne!(model.wait(record, number, seen), Outcome::Cancelled);
             number = 1;
         }
         ending.join().unwrap();

@@ -4,6 +4,7 @@
 use super::*;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
+use crate::wait::node::Node;
 use crate::wait::waker::model::{WaitReason, complete, thread_record, wait_with};
 
 type R = &'static Root;
@@ -91,8 +92,11 @@ impl World {
     fn close(&self) {
         let record = thread_record();
         let closed = self.root.close_when_empty(|| {
-            let publish = |waiter, ticket| self.root.publish((waiter, ticket));
-            let _ = wait_with(record, publish, || self.root.unpublish(), WaitReason::RunEnd, None);
+            let publish = |node: &Node| {
+                let (waiter, ticket, _) = node.target();
+                self.root.publish((waiter, ticket))
+            };
+            let _ = wait_with(record, publish, |_| self.root.unpublish(), WaitReason::RunEnd, None);
             true
         });
         assert!(closed, "it does not give up");

@@ -38,9 +38,9 @@ fn gate(permits: usize) -> Arc<Gate<Permits>> {
     Arc::new(Gate::new(Permits(AtomicUsize::new(permits * ONE))))
 }
 
-fn acquire(gate: &Gate<Permits>, want: usize, deadline: Option<u64>) -> Waited {
+fn acquire(gate: &Gate<Permits>, want: usize, deadline: Option<u64>) -> Outcome {
     if gate.rules().change(|word| if word & WAITING == 0 { word.checked_sub(want * ONE) } else { None }).is_some() {
-        return Waited::Granted;
+        return Outcome::Done;
     }
     let (reason, site) = (WaitReason::MutexLock, Location::caller());
     gate.wait_or_cancelled(Ask { want, first: false, reason, object: 0, site, deadline })
@@ -63,11 +63,11 @@ fn model_gate_departure_of_the_head() {
         let gate = gate(1);
         let other = gate.clone();
         let small = thread::spawn(move || {
-            assert_eq!(acquire(&other, 1, None), Waited::Granted);
+            assert_eq!(acquire(&other, 1, None), Outcome::Done);
             release(&other, 1);
         });
         // Two there never are.
-        assert_eq!(acquire(&gate, 2, Some(1)), Waited::TimedOut);
+        assert_eq!(acquire(&gate, 2, Some(1)), Outcome::TimedOut);
         small.join().unwrap();
         assert_eq!(left(&gate), ONE, "all is back, and nobody waits");
     });
@@ -80,7 +80,7 @@ fn model_gate_cancel_of_the_head() {
         let gate = gate(1);
         let (small_gate, giver_gate, me) = (gate.clone(), gate.clone(), park::me());
         let small = thread::spawn(move || {
-            assert_eq!(acquire(&small_gate, 1, None), Waited::Granted);
+            assert_eq!(acquire(&small_gate, 1, None), Outcome::Done);
             release(&small_gate, 1);
         });
         let giver = thread::spawn(move || {
@@ -88,8 +88,8 @@ fn model_gate_cancel_of_the_head() {
             park::cancel(me);
         });
         match acquire(&gate, 2, None) {
-            Waited::Granted => release(&gate, 2),
-            waited => assert_eq!(waited, Waited::Cancelled),
+            Outcome::Done => release(&gate, 2),
+            waited => assert_eq!(waited, Outcome::Cancelled),
         }
         small.join().unwrap();
         giver.join().unwrap();
@@ -105,7 +105,7 @@ fn model_gate_release_for_two() {
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 let gate = gate.clone();
-                thread::spawn(move || assert_eq!(acquire(&gate, 1, None), Waited::Granted))
+                thread::spawn(move || assert_eq!(acquire(&gate, 1, None), Outcome::Done))
             })
             .collect();
         release(&gate, 2);

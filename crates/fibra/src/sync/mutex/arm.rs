@@ -4,44 +4,20 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
 
+use super::raw::MutexRules;
 use super::{Mutex, MutexGuard};
-use crate::select::case::{Case, Single};
+use crate::select::case::Case;
 use crate::select::{Arm, sealed};
-use crate::sync::gate::GateArm;
-use crate::sync::owner::{self, SOMEBODY};
-use crate::wait::node::{Node, Outcome, WaiterRef};
-use crate::wait::word::{Arm as ArmNumber, Ticket};
-use std::task::Waker;
+use crate::sync::gate::GateWait;
+use crate::sync::owner;
+use crate::wait::node::Outcome;
 
 /// Locking, as an arm; see [`Mutex::locking`]. If it wins and nobody asks for the guard, the mutex is unlocked again.
 pub struct LockArm<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
-    wants: Wants<'a>,
+    wait: GateWait<'a, MutexRules>,
     told: Cell<Outcome>,
     site: &'static Location<'static>,
-}
-
-/// What the engine sees of it.
-struct Wants<'a>(&'a super::RawMutex);
-
-impl Wants<'_> {
-    fn arm(&self) -> GateArm<'_, super::raw::MutexRules> {
-        // An arm is handed the lock whenever it is the head: since when it waits plays no part.
-        GateArm { gate: self.0.gate(), want: 0 }
-    }
-}
-
-impl Single for Wants<'_> {
-    fn try_complete(&self) -> bool {
-        // Without the gate's lock.
-        self.0.try_lock(SOMEBODY)
-    }
-    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: ArmNumber) -> bool {
-        self.arm().publish(node, waiter, ticket, arm)
-    }
-    fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>) {
-        self.arm().unpublish(node, owed);
-    }
 }
 
 impl<T: ?Sized> Mutex<T> {
@@ -59,7 +35,7 @@ impl<T: ?Sized> Mutex<T> {
     /// ```
     #[track_caller]
     pub fn locking(&self) -> LockArm<'_, T> {
-        LockArm { mutex: self, wants: Wants(&self.raw), told: Cell::new(Outcome::Pending), site: Location::caller() }
+        LockArm { mutex: self, wait: self.raw.arm(), told: Cell::new(Outcome::Pending), site: Location::caller() }
     }
 }
 
@@ -77,7 +53,7 @@ impl<T: ?Sized> sealed::Sealed for LockArm<'_, T> {
         }
         // The others are not worth waiting for: whoever holds this one in a select over it has made a mistake.
         self.mutex.refuse_own(owner::me(), self.site);
-        Case::single(&self.wants, &self.told)
+        Case::object(&self.wait, &self.told)
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use super::owner;
 use crate::time::Instant;
+use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
@@ -28,7 +29,7 @@ pub(super) mod raw;
 pub use arm::LockArm;
 pub use future::LockFuture;
 pub use guard::{AsyncMutexGuard, MappedMutexGuard, MutexGuard};
-use raw::{NotLocked, RawMutex, Why};
+use raw::{RawMutex, Why};
 
 /// Time for models, which have none: either nobody has waited for long, or everybody has.
 #[cfg(any(loom, shuttle))]
@@ -242,9 +243,9 @@ impl<T: ?Sized> Mutex<T> {
             self.refuse_own(me, site);
             let deadline = Some(deadline().as_nanos());
             match self.raw.lock_slow(me, Why { reason: WaitReason::MutexLock, site, deadline }) {
-                Ok(()) => {}
-                Err(NotLocked::TimedOut) => return None,
-                Err(NotLocked::Cancelled) => cancelled(),
+                Outcome::Done => {}
+                Outcome::TimedOut => return None,
+                _ => cancelled(),
             }
         }
         // SAFETY: just locked, by us.
@@ -257,9 +258,9 @@ impl<T: ?Sized> Mutex<T> {
     pub(super) fn wait_for(&self, me: usize, reason: WaitReason, site: &'static Location<'static>) {
         self.refuse_own(me, site);
         match self.raw.lock_slow(me, Why { reason, site, deadline: None }) {
-            Ok(()) => {}
-            Err(NotLocked::TimedOut) => unreachable!("there is no deadline"),
-            Err(NotLocked::Cancelled) => cancelled(),
+            Outcome::Done => {}
+            Outcome::TimedOut => unreachable!("there is no deadline"),
+            _ => cancelled(),
         }
     }
 

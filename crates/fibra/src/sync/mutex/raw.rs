@@ -22,8 +22,9 @@ use std::panic::Location;
 use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
-use crate::sync::gate::{Ask, Gate, GateTask, Rules, Served, Waited, Who};
+use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules, Who};
 use crate::sync::owner::{self, FREE_BITS, SOMEBODY};
+use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 use crate::wait::wake;
@@ -112,7 +113,7 @@ impl Rules for MutexRules {
         });
     }
 
-    fn serve(&self, want: usize, who: Who) -> Served {
+    fn serve(&self, want: usize, who: Who) -> Outcome {
         let grants = match who {
             Who::Arm => true,
             Who::Task => false,
@@ -131,9 +132,9 @@ impl Rules for MutexRules {
             self.handed.store(now(), Ordering::Relaxed);
         }
         match served {
-            None => Served::NotYet,
-            Some(_) if grants => Served::Granted,
-            Some(_) => Served::Called,
+            None => Outcome::Pending,
+            Some(_) if grants => Outcome::Done,
+            Some(_) => Outcome::Retry,
         }
     }
 
@@ -148,13 +149,6 @@ pub(crate) struct Why {
     pub(crate) reason: WaitReason,
     pub(crate) site: &'static Location<'static>,
     pub(crate) deadline: Option<u64>,
-}
-
-/// Why a lock was not had.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NotLocked {
-    TimedOut,
-    Cancelled,
 }
 
 /// See the header.
@@ -180,6 +174,12 @@ impl RawMutex {
 
     pub(crate) fn gate(&self) -> &Gate<MutexRules> {
         &self.gate
+    }
+
+    /// Locking it, as an arm of a select: for an owner without a name. (It is handed the lock whenever it is the head: since when it waits
+    /// plays no part.)
+    pub(super) fn arm(&self) -> GateWait<'_, MutexRules> {
+        self.gate.arm(0)
     }
 
     /// Names it in reports.
@@ -228,11 +228,11 @@ impl RawMutex {
         }
     }
 
-    /// Waits for it.
+    /// Waits for it: `Done`, `TimedOut` or `Cancelled`.
     #[inline(never)]
-    pub(crate) fn lock_slow(&self, me: usize, why: Why) -> Result<(), NotLocked> {
+    pub(crate) fn lock_slow(&self, me: usize, why: Why) -> Outcome {
         if self.spin(me) {
-            return Ok(());
+            return Outcome::Done;
         }
         let mut ask = Ask {
             want: now() as usize,
@@ -244,13 +244,13 @@ impl RawMutex {
         };
         loop {
             match self.gate.wait_or_cancelled(ask) {
-                Waited::Granted => {
+                Outcome::Done => {
                     self.adopt(me);
-                    return Ok(());
+                    return Outcome::Done;
                 }
-                Waited::Called => {
+                Outcome::Retry => {
                     if self.barge(me, CALLED) {
-                        return Ok(());
+                        return Outcome::Done;
                     }
                     // Too late. Before the node is linked again: an unlock from now on has to look for somebody to call.
                     self.gate.rules().uncall(0);
@@ -261,7 +261,7 @@ impl RawMutex {
                     if ask.first && !seeded_bug("mutex_call_not_passed_on") {
                         self.gate.settle();
                     }
-                    return Err(if not == Waited::TimedOut { NotLocked::TimedOut } else { NotLocked::Cancelled });
+                    return not;
                 }
             }
         }

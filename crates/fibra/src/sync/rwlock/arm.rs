@@ -8,7 +8,7 @@ use super::raw::{RwRules, want};
 use super::{RwLock, raw};
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
-use crate::sync::gate::GateArm;
+use crate::sync::gate::GateWait;
 use crate::sync::owner;
 use crate::wait::node::Outcome;
 
@@ -17,13 +17,13 @@ macro_rules! arm {
         $(#[$doc])*
         pub struct $arm<'a, T: ?Sized> {
             lock: &'a RwLock<T>,
-            single: GateArm<'a, RwRules>,
+            wait: GateWait<'a, RwRules>,
             told: Cell<Outcome>,
         }
 
         impl<'a, T: ?Sized> $arm<'a, T> {
             pub(super) fn new(lock: &'a RwLock<T>) -> Self {
-                Self { lock, single: GateArm { gate: lock.raw.gate(), want: $want }, told: Cell::new(Outcome::Pending) }
+                Self { lock, wait: lock.raw.gate().arm($want), told: Cell::new(Outcome::Pending) }
             }
 
             /// Lets go of what was won and not asked for.
@@ -38,7 +38,7 @@ macro_rules! arm {
             fn case(&mut self) -> Case<'_> {
                 self.clear();
                 self.lock.raw.refuse_arm($want);
-                Case::single(&self.single, &self.told)
+                Case::object(&self.wait, &self.told)
             }
         }
 

@@ -19,8 +19,9 @@ use std::task::{Context, Poll};
 
 use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
-use crate::sync::gate::{Ask, Gate, GateTask, Rules, Waited};
+use crate::sync::gate::{Ask, Gate, GateTask, Rules};
 use crate::sync::owner;
+use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
 
 const WAITING: usize = 1;
@@ -254,9 +255,9 @@ impl RawRwLock {
             deadline,
         };
         match self.gate.wait(ask) {
-            Waited::Granted => true,
-            Waited::TimedOut => false,
-            Waited::Called | Waited::Refused | Waited::Cancelled => unreachable!("waiters are served; `wait` unwinds"),
+            Outcome::Done => true,
+            Outcome::TimedOut => false,
+            other => unreachable!("{other:?}: waiters are served, and `wait` unwinds"),
         }
     }
 

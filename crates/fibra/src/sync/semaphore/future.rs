@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use super::{AcquireError, Permit, Permits, Semaphore};
-use crate::select::case::{Case, Single};
+use crate::select::case::Case;
 use crate::select::{Arm, sealed};
-use crate::sync::gate::{GateArm, GateTask};
-use crate::wait::node::{Node, Outcome, WaiterRef};
-use crate::wait::word::{Arm as ArmNumber, Ticket};
+use crate::sync::gate::{GateTask, GateWait};
+use crate::wait::node::{Node, Outcome};
+use crate::wait::waitable::{Published, Waitable};
 
 /// The future of [`Semaphore::acquire_async`].
 #[must_use = "futures do nothing unless polled"]
@@ -71,41 +71,42 @@ pub struct AcquireArm<'a> {
 /// What the engine sees of it.
 struct Wants<'a> {
     semaphore: &'a Semaphore,
-    arm: GateArm<'a, Permits>,
-    /// It was completed without waiting, and in vain.
-    refused: Cell<bool>,
+    wait: GateWait<'a, Permits>,
 }
 
-impl Single for Wants<'_> {
-    fn try_complete(&self) -> bool {
-        let want = self.arm.want;
-        self.refused.set(self.semaphore.refusal(want).is_some());
-        self.refused.get() || want == 0 || self.arm.try_complete()
+/// The gate's, but for what never waits: one who is refused, and one who wants nothing.
+impl Waitable for Wants<'_> {
+    fn try_now(&self) -> Outcome {
+        match self.wait.want() {
+            want if self.semaphore.refusal(want).is_some() => Outcome::Closed,
+            0 => Outcome::Done,
+            _ => self.wait.try_now(),
+        }
     }
-    fn publish(&self, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: ArmNumber) -> bool {
-        self.arm.publish(node, waiter, ticket, arm)
+
+    fn publish(&self, node: &Node) -> Published {
+        self.wait.publish(node)
     }
+
     fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>) {
-        self.arm.unpublish(node, owed);
+        self.wait.unpublish(node, owed);
     }
 }
 
 impl<'a> AcquireArm<'a> {
     pub(super) fn new(semaphore: &'a Semaphore, count: usize) -> Self {
-        let arm = GateArm { gate: &semaphore.gate, want: count };
-        Self { wants: Wants { semaphore, arm, refused: Cell::new(false) }, told: Cell::new(Outcome::Pending) }
+        Self { wants: Wants { semaphore, wait: semaphore.gate.arm(count) }, told: Cell::new(Outcome::Pending) }
     }
 
-    /// Forgets whether it has won. `Some(true)`: it had, and the permits are taken for it; `Some(false)`: it had, in vain.
-    fn take(&self) -> Option<bool> {
-        let (told, refused) = (self.told.replace(Outcome::Pending), self.wants.refused.take());
-        (told != Outcome::Pending).then_some(told == Outcome::Done && !refused)
+    /// Forgets whether it has won: `Done`, the permits are taken for it; `Closed`, it has won in vain.
+    fn take(&self) -> Outcome {
+        self.told.replace(Outcome::Pending)
     }
 
     /// Gives back what was won and not asked for.
     fn clear(&self) {
-        if self.take() == Some(true) {
-            self.wants.semaphore.give(self.wants.arm.want);
+        if self.take() == Outcome::Done {
+            self.wants.semaphore.give(self.wants.wait.want());
         }
     }
 }
@@ -113,7 +114,7 @@ impl<'a> AcquireArm<'a> {
 impl sealed::Sealed for AcquireArm<'_> {
     fn case(&mut self) -> Case<'_> {
         self.clear();
-        Case::single(&self.wants, &self.told)
+        Case::object(&self.wants, &self.told)
     }
 }
 
@@ -121,11 +122,12 @@ impl<'a> Arm for AcquireArm<'a> {
     type Output = Result<Permit<'a>, AcquireError>;
 
     fn finish(&mut self) -> Self::Output {
-        let (semaphore, count) = (self.wants.semaphore, self.wants.arm.want);
-        match self.take().expect("fibra: the result of an arm that did not win") {
-            true => Ok(Permit { semaphore, count }),
+        let (semaphore, count) = (self.wants.semaphore, self.wants.wait.want());
+        match self.take() {
+            Outcome::Done => Ok(Permit { semaphore, count }),
+            Outcome::Pending => panic!("fibra: the result of an arm that did not win"),
             // There may be enough again by now, but there were not when it was turned away.
-            false => Err(semaphore
+            _ => Err(semaphore
                 .refusal(count)
                 .unwrap_or_else(|| AcquireError::TooMany { wanted: count, total: count.saturating_sub(1) })),
         }
@@ -140,6 +142,6 @@ impl Drop for AcquireArm<'_> {
 
 impl fmt::Debug for AcquireArm<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireArm").field("count", &self.wants.arm.want).finish_non_exhaustive()
+        f.debug_struct("AcquireArm").field("count", &self.wants.wait.want()).finish_non_exhaustive()
     }
 }

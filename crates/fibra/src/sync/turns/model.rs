@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
-use crate::select::case::Single;
 use crate::sync::{Barrier, Event, WaitGroup};
-use crate::wait::park;
+use crate::wait::node::Outcome;
+use crate::wait::park::{self, Waitable};
 
 // Setting against two that wait: both go.
 #[test]
@@ -47,7 +47,7 @@ fn model_event_reset_leaves_nobody_behind() {
         let polled = waiting.as_mut().poll(&mut cx);
         other.join().unwrap();
         assert!(polled.is_ready() || waiting.as_mut().poll(&mut cx) == Poll::Ready(()));
-        assert!(looked.single.try_complete(), "it was set since");
+        assert!(looked.wait.try_now() == Outcome::Done, "it was set since");
     });
 }
 

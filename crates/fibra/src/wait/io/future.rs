@@ -15,9 +15,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::{Direction, Io, Seen, noting_short};
+use crate::wait::node::Outcome;
 use crate::wait::park;
-use crate::wait::task::{Published, TaskWait};
-use crate::wait::word::ARM_FIRST;
+use crate::wait::task::TaskWait;
 
 /// See the header.
 #[must_use = "futures do nothing unless polled"]
@@ -58,8 +58,9 @@ impl<S: AsFd> Io<S> {
 impl<S: AsFd, F> Operation<'_, S, F> {
     /// Ends the wait of the last poll.
     fn withdraw(&mut self) {
-        let (source, direction) = (self.io.source.0, self.direction);
-        self.wait.withdraw(|node| source.unlink(direction, node));
+        if self.wait.is_published() {
+            let _ended = self.wait.withdraw(&self.io.readiness(self.direction, self.io.reports(self.direction)));
+        }
     }
 
     /// One that never has to wait would keep its task's neighbours from running: every so often it lets them.
@@ -87,23 +88,14 @@ impl<S: AsFd, T, F: FnMut(&S) -> io::Result<T> + Unpin> Future for Operation<'_,
                     Err(seen) => seen,
                 },
             };
-            let (io, direction) = (this.io, this.direction);
-            let mut error = None;
-            let published = this.wait.publish(cx.waker(), |node, waiter, ticket| {
-                io.link(direction, seen, node, (waiter, ticket, ARM_FIRST)).unwrap_or_else(|refused| {
-                    error = Some(refused);
-                    false
-                })
-            });
-            match published {
-                Published::Pending => return Poll::Pending,
-                Published::Completed => this.withdraw(),
-                Published::Refused => {
-                    if let Some(error) = error {
-                        return Poll::Ready(Err(error));
-                    }
-                }
+            let readiness = this.io.readiness(this.direction, seen);
+            if this.wait.publish(cx.waker(), &readiness) == Outcome::Pending {
+                return Poll::Pending;
             }
+            if let Some(error) = readiness.take_error() {
+                return Poll::Ready(Err(error));
+            }
+            this.withdraw();
         }
     }
 }

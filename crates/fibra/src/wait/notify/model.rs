@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::super::park::{Ended, Manner, Wait, wait_as};
+use super::super::park::{Manner, Wait, wait_as};
 use super::super::reason::WaitReason;
 use super::super::revoke;
 use super::super::waker::ThreadRecord;
@@ -55,7 +55,7 @@ impl World {
             }
             during();
             let how = Wait { reason: WaitReason::BlockOn, object: 0, site: Location::caller(), deadline: None };
-            assert_ne!(wait_as(self.record, notify, &how, Manner::Plain), Ended::TimedOut);
+            assert_ne!(wait_as(self.record, notify, &how, Manner::Plain).0, Outcome::TimedOut);
         }
     }
 }

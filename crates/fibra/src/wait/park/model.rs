@@ -15,8 +15,9 @@ use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
 use crate::wait::node::{Kind, Waiter};
 use crate::wait::revoke;
+use crate::wait::waitable::{Published, linked_or};
 use crate::wait::waker::Claimed;
-use crate::wait::word::{ARM_FIRST, Arm, Commit, Notice, State, Word};
+use crate::wait::word::{ARM_FIRST, Commit, Notice, State, Word};
 
 /// One fiber, its worker's queue, and one object that it waits on.
 struct World {
@@ -76,18 +77,18 @@ impl Parker for &World {
 }
 
 /// What one waits on, given by how it is published.
-struct Published<F>(Cell<Option<F>>, Option<Notice>);
+struct PublishedBy<F>(Cell<Option<F>>, Option<Notice>);
 
-impl<F: FnOnce(Ticket) -> bool> Waitable for Published<F> {
+impl<F: FnOnce(Ticket) -> bool> Waitable for PublishedBy<F> {
     fn ended_by(&self) -> Option<Notice> {
         self.1
     }
 
-    fn publish(&self, _: WaiterRef, ticket: Ticket) -> bool {
-        (self.0.take().expect("published once"))(ticket)
+    fn publish(&self, node: &Node) -> Published {
+        linked_or((self.0.take().expect("published once"))(node.target().1), Outcome::Retry)
     }
 
-    fn unpublish(&self) {}
+    fn unpublish(&self, _: &Node, _: &mut Vec<Waker>) {}
 }
 
 impl World {
@@ -143,14 +144,14 @@ impl World {
         self.touch_stack();
     }
 
-    fn wait(&self, publish: impl FnOnce(Ticket) -> bool) -> Ended {
+    fn wait(&self, publish: impl FnOnce(Ticket) -> bool) -> (Outcome, Option<Arm>) {
         self.wait_for(publish, None)
     }
 
-    fn wait_for(&self, publish: impl FnOnce(Ticket) -> bool, notice: Option<Notice>) -> Ended {
+    fn wait_for(&self, publish: impl FnOnce(Ticket) -> bool, notice: Option<Notice>) -> (Outcome, Option<Arm>) {
         let (reason, site) = (WaitReason::Join, Location::caller());
         let how = Wait { reason, object: 0, site, deadline: None };
-        wait_as(self, &Published(Cell::new(Some(publish)), notice), &how, Manner::Plain)
+        wait_as(self, &PublishedBy(Cell::new(Some(publish)), notice), &how, Manner::Plain)
     }
 
     /// As an owner with a slot to fill does it. True if this one won.
@@ -185,7 +186,7 @@ impl World {
     }
 
     /// Receives it, or is cancelled.
-    fn receive(&self) -> Result<u32, Ended> {
+    fn receive(&self) -> Result<u32, Outcome> {
         let mut found = None;
         let ended = self.wait(|ticket| {
             let mut object = self.object.lock();
@@ -197,16 +198,13 @@ impl World {
         });
         match ended {
             // What `publish` did stands; cancellation comes at the next wait.
-            Ended::NotParked | Ended::Overtaken(ARM_CANCEL) => Ok(found.expect("publish found it")),
-            Ended::Completed(arm) => {
-                assert_eq!(arm, ARM_FIRST);
-                Ok(self.take_slot())
-            }
-            Ended::Cancelled => {
+            (Outcome::Retry, None | Some(ARM_CANCEL)) => Ok(found.expect("publish found it")),
+            (Outcome::Done, Some(ARM_FIRST)) => Ok(self.take_slot()),
+            (Outcome::Cancelled, None) => {
                 self.object.lock().waiting = None;
-                Err(ended)
+                Err(Outcome::Cancelled)
             }
-            Ended::TimedOut | Ended::Overtaken(_) => panic!("{ended:?}"),
+            _ => panic!("{ended:?}"),
         }
     }
 
@@ -252,7 +250,7 @@ fn model_park_against_two_owners() {
             owners.extend([1u8, 2].map(|arm| spawn(&world, move |world| world.complete(ticket, arm, u32::from(arm)))));
             true
         });
-        let Ended::Completed(arm) = ended else { panic!("{ended:?}") };
+        let (Outcome::Done, Some(arm)) = ended else { panic!("{ended:?}") };
         assert_eq!(world.take_slot(), u32::from(arm), "the slot is the winner's");
         let won: Vec<bool> = owners.into_iter().map(|owner| owner.join().unwrap()).collect();
         assert_eq!(won, [arm == 1, arm == 2]);
@@ -272,7 +270,7 @@ fn model_stale_ticket_after_recycling() {
             world.complete(ticket, 1, 1);
             true
         });
-        let Ended::Completed(first) = ended else { panic!("{ended:?}") };
+        let (Outcome::Done, Some(first)) = ended else { panic!("{ended:?}") };
         world.word().finish(false);
         world.word().recycle();
         // The next life: started, and waiting for its own owner.
@@ -299,7 +297,7 @@ fn model_stale_ticket_after_the_memory_went_back() {
             world.complete(ticket, 1, 1);
             true
         });
-        let Ended::Completed(first) = ended else { panic!("{ended:?}") };
+        let (Outcome::Done, Some(first)) = ended else { panic!("{ended:?}") };
         world.word().finish(false);
         world.word().recycle();
         let floor = world.word().snapshot().ticket();
@@ -337,7 +335,7 @@ fn model_cancel_against_park() {
         let world = World::new();
         let canceller = spawn(&world, World::cancel);
         // Nobody else will ever complete it.
-        assert_eq!(world.wait(|_| true), Ended::Cancelled);
+        assert_eq!(world.wait(|_| true), (Outcome::Cancelled, None));
         canceller.join().unwrap();
         world.assert_quiet();
     });
@@ -365,7 +363,7 @@ fn model_notice_against_park() {
         let world = World::new();
         let caller = spawn(&world, World::notify);
         let ended = world.wait_for(|_| true, Some(Notice::Outer));
-        assert_eq!(ended, Ended::Completed(ARM_FIRST));
+        assert_eq!(ended, (Outcome::Done, Some(ARM_FIRST)));
         caller.join().unwrap();
         world.assert_quiet();
     });
@@ -378,7 +376,7 @@ fn model_notice_against_cancel() {
         let world = World::new();
         let others = [World::notify, World::cancel].map(|other| spawn(&world, other));
         let ended = world.wait_for(|_| true, Some(Notice::Outer));
-        assert!(matches!(ended, Ended::Completed(ARM_FIRST) | Ended::Cancelled), "{ended:?}");
+        assert!(matches!(ended, (Outcome::Done, Some(ARM_FIRST)) | (Outcome::Cancelled, None)), "{ended:?}");
         others.into_iter().for_each(|other| other.join().unwrap());
         world.assert_quiet();
     });
@@ -397,7 +395,7 @@ fn model_cancel_against_match() {
         let left = world.object.lock().value;
         match received {
             Ok(value) => assert_eq!((value, left), (7, None)),
-            Err(ended) => assert_eq!((ended, matched, left), (Ended::Cancelled, false, Some(7)), "a value was lost"),
+            Err(ended) => assert_eq!((ended, matched, left), (Outcome::Cancelled, false, Some(7)), "a value was lost"),
         }
         world.assert_quiet();
     });

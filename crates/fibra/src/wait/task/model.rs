@@ -7,8 +7,10 @@ use super::*;
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Mutex};
+use crate::wait::node::{Node, WaiterRef};
+use crate::wait::waitable::{Published, linked_or};
 use crate::wait::waker::Claimed;
-use crate::wait::word::{ARM_FIRST, State};
+use crate::wait::word::{ARM_FIRST, State, Ticket};
 
 /// A waker that counts its calls.
 #[derive(Default)]
@@ -41,23 +43,32 @@ impl Source {
     }
 }
 
-/// One poll, up to the point where the wait is published. True: pending.
-fn poll(source: &Source, wait: &mut TaskWait, calls: &StdArc<Calls>) -> bool {
-    let published = wait.publish(&Waker::from(calls.clone()), |_, waiter, ticket| {
-        let mut state = source.state.lock();
+impl Waitable for Source {
+    fn publish(&self, node: &Node) -> Published {
+        let (waiter, ticket, _) = node.target();
+        let mut state = self.state.lock();
         if !state.1 {
             state.0 = Some((waiter, ticket));
         }
-        !state.1
-    });
-    if published == Published::Completed {
+        linked_or(!state.1, Outcome::Done)
+    }
+
+    fn unpublish(&self, _: &Node, _: &mut Vec<Waker>) {
+        self.state.lock().0 = None;
+    }
+}
+
+/// One poll, up to the point where the wait is published. True: pending.
+fn poll(source: &Source, wait: &mut TaskWait, calls: &StdArc<Calls>) -> bool {
+    let published = wait.publish(&Waker::from(calls.clone()), source);
+    if published == Outcome::Retry {
         withdraw(source, wait);
     }
-    published == Published::Pending
+    published == Outcome::Pending
 }
 
 fn withdraw(source: &Source, wait: &mut TaskWait) {
-    wait.withdraw(|_| source.state.lock().0 = None);
+    let _ended = wait.withdraw(source);
 }
 
 fn finishing(source: &Arc<Source>) -> thread::JoinHandle<()> {

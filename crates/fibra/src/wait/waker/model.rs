@@ -1,7 +1,7 @@
 //! Models of a thread that waits: the wait of `park.rs` with the parker of `thread.rs`.
 
 // What models on lower floors need too.
-pub(crate) use super::super::park::{Ended, cancel, wait_with};
+pub(crate) use super::super::park::{Outcome, cancel, wait_with};
 pub(crate) use super::super::reason::WaitReason;
 use super::super::word::ARM_FIRST;
 use super::*;
@@ -32,7 +32,8 @@ unsafe impl Sync for Event {}
 unsafe impl Send for Event {}
 
 impl Event {
-    fn publish(&self, waiter: WaiterRef, ticket: Ticket) -> bool {
+    fn publish(&self, node: &Node) -> bool {
+        let (waiter, ticket, _) = node.target();
         let mut state = self.state.lock();
         if !state.1 {
             state.0 = Some((waiter, ticket));
@@ -40,9 +41,8 @@ impl Event {
         !state.1
     }
 
-    fn wait(&self, record: &'static ThreadRecord, reason: WaitReason, deadline: Option<u64>) -> Ended {
-        let publish = |waiter, ticket| self.publish(waiter, ticket);
-        wait_with(record, publish, || self.state.lock().0 = None, reason, deadline)
+    fn wait(&self, record: &'static ThreadRecord, reason: WaitReason, deadline: Option<u64>) -> Outcome {
+        wait_with(record, |node| self.publish(node), |_| self.state.lock().0 = None, reason, deadline)
     }
 
     fn happen(&self) {
@@ -74,7 +74,7 @@ fn model_thread_is_woken() {
             thread::spawn(move || events.iter().for_each(|event| event.happen()))
         };
         for event in &events {
-            assert_ne!(event.wait(record, WaitReason::Join, None), Ended::TimedOut);
+            assert_ne!(event.wait(record, WaitReason::Join, None), Outcome::TimedOut);
             assert_eq!(event.read(), 7);
         }
         owner.join().unwrap();
@@ -92,9 +92,9 @@ fn model_thread_timeout_against_claim() {
             let event = event.clone();
             thread::spawn(move || event.happen())
         };
-        if event.wait(record, WaitReason::Join, Some(1)) == Ended::TimedOut {
+        if event.wait(record, WaitReason::Join, Some(1)) == Outcome::TimedOut {
             // Then it is waited for once more, without a limit.
-            assert_ne!(event.wait(record, WaitReason::Join, None), Ended::TimedOut);
+            assert_ne!(event.wait(record, WaitReason::Join, None), Outcome::TimedOut);
         }
         assert_eq!(event.read(), 7);
         owner.join().unwrap();
@@ -113,7 +113,7 @@ fn model_thread_spurious_call() {
             let event = event.clone();
             thread::spawn(move || event.happen())
         };
-        assert_ne!(event.wait(record, WaitReason::Join, None), Ended::TimedOut);
+        assert_ne!(event.wait(record, WaitReason::Join, None), Outcome::TimedOut);
         assert_eq!(event.read(), 7);
         owner.join().unwrap();
         spurious.join().unwrap();
@@ -132,10 +132,10 @@ fn model_thread_cancelled_against_claim() {
             thread::spawn(move || event.happen())
         };
         let ended = event.wait(record, WaitReason::Join, None);
-        if ended == Ended::Cancelled {
+        if ended == Outcome::Cancelled {
             // It stays cancelled: only a binding wait is left to it.
             let ended = event.wait(record, WaitReason::ScopeEnd, None);
-            assert!(matches!(ended, Ended::NotParked | Ended::Completed(_)), "{ended:?}");
+            assert!(matches!(ended, Outcome::Retry | Outcome::Done), "{ended:?}");
         }
         assert_eq!(event.read(), 7);
         owner.join().unwrap();
@@ -152,7 +152,7 @@ fn model_thread_cancellation_is_not_slept_through() {
         let event = Event::default();
         let canceller = thread::spawn(move || cancel(record.waiter_ref()));
         let ended = event.wait(record, WaitReason::Join, None);
-        assert_eq!(ended, Ended::Cancelled);
+        assert_eq!(ended, Outcome::Cancelled);
         canceller.join().unwrap();
     });
 }

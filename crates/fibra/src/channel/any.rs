@@ -1,15 +1,19 @@
-//! A channel as a select sees it: without the type of its values, which travel by pointer between slots that know it.
+//! A channel without the type of its values, which travel by pointer between slots that know it: what a select has, whose channels carry
+//! values of several types.
+//!
+//! Above: `waits`, whose operations are on any channel, and through them `select`. Below: `chan`. For one who names the channel's type this
+//! is no more than other names of what `chan`, `hot` and `op` do.
 
 use std::task::Waker;
 
-use crate::channel::chan::{Chan, Locked};
-use crate::channel::op::Op;
-use crate::channel::spot::Spot;
-use crate::channel::state::Try;
+use super::chan::{Chan, Locked};
+use super::op::Op;
+use super::spot::Spot;
+use super::state::Try;
 use crate::wait::node::{Node, Outcome, WaiterRef};
 
 /// See the header. All methods with `held` in their name are called by whoever holds the lock.
-pub(crate) trait Port {
+pub(crate) trait AnyChan {
     /// The lock order.
     fn order(&self) -> u64;
     /// When time feeds it: when the next value is due.
@@ -33,6 +37,13 @@ pub(crate) trait Port {
     /// # Safety
     /// As [`try_now`](Self::try_now), and the lock is held.
     unsafe fn try_held(&self, op: Op, slot: *mut (), me: WaiterRef) -> Try;
+
+    /// Links a prepared node to send or to receive, and unlocks, if that is as simple as can be; see `hot`. False: it is not, and nothing
+    /// was done.
+    ///
+    /// # Safety
+    /// As [`link_held`](Self::link_held).
+    unsafe fn link_plainly(&self, sends: bool, node: &Node) -> bool;
 
     /// Links a prepared node for the operation.
     ///
@@ -65,7 +76,7 @@ pub(crate) trait Port {
     fn give_back(&self);
 }
 
-impl<T> Port for Chan<T> {
+impl<T> AnyChan for Chan<T> {
     fn order(&self) -> u64 {
         self.id()
     }
@@ -74,6 +85,7 @@ impl<T> Port for Chan<T> {
         if self.is_timed() { self.timed_deadline() } else { None }
     }
 
+    #[inline(always)]
     fn lock_it(&self) {
         self.lock_raw();
     }
@@ -102,6 +114,7 @@ impl<T> Port for Chan<T> {
         outcome
     }
 
+    #[inline]
     unsafe fn try_held(&self, op: Op, slot: *mut (), me: WaiterRef) -> Try {
         // SAFETY: the lock is held by the caller; the guard is forgotten, so it stays so.
         let mut locked = std::mem::ManuallyDrop::new(unsafe { self.held() });
@@ -109,6 +122,13 @@ impl<T> Port for Chan<T> {
         unsafe { locked.state().attempt(op, slot, Some(me)) }
     }
 
+    #[inline(always)]
+    unsafe fn link_plainly(&self, sends: bool, node: &Node) -> bool {
+        // SAFETY: passed on.
+        unsafe { Chan::link_plainly(self, sends, || node) }
+    }
+
+    #[inline]
     unsafe fn link_held(&self, op: Op, node: &Node, spot: Spot) {
         // SAFETY: as in `try_held`.
         let mut locked = std::mem::ManuallyDrop::new(unsafe { self.held() });
@@ -123,6 +143,7 @@ impl<T> Port for Chan<T> {
         unsafe { op.list()(locked.state()).remove(node) };
     }
 
+    #[inline]
     unsafe fn unlock_held(&self) -> Vec<Waker> {
         // SAFETY: the lock is held by the caller, who gives it up.
         let locked: Locked<'_, T> = unsafe { self.held() };
