@@ -342,11 +342,8 @@ impl std::ops::Deref for Counted<'_> {
 
 /// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile.
 pub(crate) fn census(mut look: impl FnMut(Counted<'_>)) {
-    let chunks = super::slab::chunks();
     let _census = CENSUS.lock();
-    for chunk in chunks {
-        chunk.iter().for_each(|frame| look(Counted(frame)));
-    }
+    super::slab::all().for_each(|frame| look(Counted(frame)));
 }
 
 impl Frame {

@@ -37,7 +37,7 @@ pub(crate) static CENSUS: crate::prim::sync::Mutex<()> = crate::prim::sync::Mute
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) struct Locks {
     _census: crate::prim::sync::MutexGuard<'static, ()>,
-    _slab: slab::SlabLock,
+    _slab: slab::FreeFrames,
     _stacks: stack::Locks,
 }
 

@@ -1,9 +1,11 @@
 //! The slab of frames: where free ones lie, for the whole process, and how their memory goes back after a flood.
 //!
-//! Above: workers take frames through a [`FrameCache`] each, other threads straight from here; `trim` calls [`trim`]. Below: the allocator.
+//! Above: workers take frames through a [`FrameCache`] each, other threads straight from here; `trim` calls [`trim`]. Below: `prim::slab`,
+//! where frames lie like all records that are never freed.
 //!
-//! Frames are made in chunks, which are never freed. But the pages of a *block* (so many frames as fill whole pages: 64 in three of 4 KiB)
-//! go back to the system when all frames of the block have been free for a while, and come again, as zeros, when one is touched.
+//! What frames have of their own: there are so many of them after a flood that the pages of a *block* (so many frames as fill whole
+//! pages: 64 in three of 4 KiB) go back to the system when all frames of the block have been free for a while, and come again, as zeros,
+//! when one is touched. Until then the block lies aside.
 //!
 //! # Why that is allowed
 //!
@@ -21,23 +23,17 @@
 //! Which blocks: at each look, of the frames that nobody needed since the last look, and never so many that fewer than [`RESERVE`] stay.
 //! Free frames in blocks where another frame is in use stay as they are.
 
-use std::alloc::Layout;
 use std::ptr;
 
 use super::frame::{Frame, FrameRef};
 use super::stack::{discard, page_size};
 use super::trim;
-use crate::prim::sync::{Mutex, MutexGuard};
+use crate::prim::atomic::{AtomicUsize, Ordering};
+use crate::prim::slab::{CHUNKS, Cache, Free, Record, Slab};
 use crate::wait::word::Ticket;
 
 /// Frames made at once when the slab is empty; more where a block is larger.
 const CHUNK: usize = 512;
-/// Frames a cache takes from the depot, or gives back to it, at once.
-const BATCH: usize = 128;
-/// Frames a cache keeps before it gives a batch back.
-const CACHE_LIMIT: usize = 4 * BATCH;
-/// Frames that a worker which rests keeps for itself.
-const REST: usize = 64;
 /// Free frames that always keep their memory: 400 KiB.
 const RESERVE: usize = 2048;
 /// So many more free frames than at a look that found no free block, and another look may be worth it.
@@ -52,93 +48,88 @@ fn block_frames() -> usize {
 }
 const _: () = assert!(size_of::<Frame>() == 3 * 64);
 
-/// The slab. See the header.
-#[derive(Debug)]
-pub(super) struct Slab {
-    free: Vec<FrameRef>,
-    /// Every chunk ever made, for the census.
-    chunks: Vec<&'static [Frame]>,
-    /// Free blocks without memory.
-    without: Vec<Block>,
-    /// The fewest free frames there were since the last look.
-    idle: usize,
-    /// The free frames at the last look that found more of them than are kept but no block to give back, or 0.
-    scattered: usize,
-}
-
 /// A block whose memory went back.
 #[derive(Debug)]
-struct Block {
+pub(crate) struct Block {
     frames: &'static [Frame],
     /// The highest ticket that a frame of it has given out.
     floor: Ticket,
 }
 
-static SLAB: Mutex<Slab> =
-    Mutex::new(Slab { free: Vec::new(), chunks: Vec::new(), without: Vec::new(), idle: 0, scattered: 0 });
+static FRAMES: Slab<Frame> = Slab::new();
+/// The free frames at the last look that found more of them than are kept but no block to give back, or 0. Written and read under the lock
+/// of the slab.
+static SCATTERED: AtomicUsize = AtomicUsize::new(0);
 
-pub(super) type SlabLock = MutexGuard<'static, Slab>;
+/// One worker's free frames.
+pub(crate) type FrameCache = Cache<Frame>;
+
+impl Record for Frame {
+    /// At least one block, whatever the page.
+    const FIRST: usize = 1024;
+    const BATCH: usize = 128;
+    const KEPT: usize = 4 * Self::BATCH;
+    const REST: usize = 64;
+    type Aside = Block;
+
+    #[inline(always)]
+    fn slab() -> &'static Slab<Self> {
+        &FRAMES
+    }
+
+    fn make(_: u32) -> Self {
+        Frame::new()
+    }
+
+    fn step() -> usize {
+        CHUNK.max(block_frames())
+    }
+
+    /// So that blocks are whole pages.
+    fn alignment() -> usize {
+        page_size()
+    }
+
+    fn recall(Block { frames, floor }: Block) -> &'static [Frame] {
+        frames.iter().for_each(|frame| frame.revive(floor));
+        frames
+    }
+
+    fn gave(slab: FreeFrames) {
+        let is_fat = is_shelf_fat(&slab);
+        drop(slab);
+        if is_fat {
+            trim::want();
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(&'static self) {
+        Frame::prefetch(self);
+    }
+}
+
+pub(super) type FreeFrames = Free<Frame>;
 
 /// For a fork, over which nobody may be inside.
-pub(super) fn lock_slab() -> SlabLock {
-    SLAB.lock()
+pub(super) fn lock_slab() -> FreeFrames {
+    FRAMES.lock()
 }
 
-/// Every chunk ever made.
-pub(super) fn chunks() -> Vec<&'static [Frame]> {
-    SLAB.lock().chunks.clone()
+/// Every frame ever made, free ones included.
+pub(super) fn all() -> impl Iterator<Item = FrameRef> {
+    FRAMES.all()
 }
 
-impl Slab {
-    fn take(&mut self) -> FrameRef {
-        if self.free.is_empty() {
-            self.refill();
-        }
-        let frame = self.free.pop().expect("the slab was just filled");
-        self.idle = self.idle.min(self.free.len());
-        frame
-    }
-
-    fn refill(&mut self) {
-        let frames = match self.without.pop() {
-            Some(Block { frames, floor }) => {
-                frames.iter().for_each(|frame| frame.revive(floor));
-                frames
-            }
-            None => {
-                let chunk = new_chunk();
-                self.chunks.push(chunk);
-                chunk
-            }
-        };
-        self.free.extend(frames.iter().rev());
-    }
-
-    /// Is there so much that a look at it is worth while?
-    fn is_fat(&self) -> bool {
-        self.free.len() > 2 * RESERVE && self.free.len() > self.scattered + NEXT_LOOK
-    }
-}
-
-/// A chunk of new frames at the start of a page, so that its blocks are whole pages.
-fn new_chunk() -> &'static [Frame] {
-    let count = CHUNK.max(block_frames());
-    let layout = Layout::array::<Frame>(count).and_then(|layout| layout.align_to(page_size()));
-    let layout = layout.expect("a chunk is a few pages");
-    // SAFETY: the layout has a size; each frame is written before anybody has it, and the memory is never freed.
-    unsafe {
-        let first = std::alloc::alloc(layout).cast::<Frame>();
-        if first.is_null() {
-            std::alloc::handle_alloc_error(layout);
-        }
-        (0..count).for_each(|index| first.add(index).write(Frame::new()));
-        std::slice::from_raw_parts(first, count)
-    }
+/// Is there so much that a look at it is worth while?
+fn is_shelf_fat(slab: &FreeFrames) -> bool {
+    // Relaxed: under the lock.
+    slab.records.len() > 2 * RESERVE && slab.records.len() > SCATTERED.load(Ordering::Relaxed) + NEXT_LOOK
 }
 
 /// Is there memory of frames to give back?
 pub(super) fn is_fat() -> bool {
-    SLAB.lock().is_fat()
+    is_shelf_fat(&FRAMES.lock())
 }
 
 /// Gives back the memory of free blocks that nobody has needed since the last call; the first call only begins to watch. Answers how
@@ -170,14 +161,15 @@ pub(super) fn trim() -> usize {
     // SAFETY: whole pages of free frames that only this function has; why their words may go is in the header.
     unsafe { discard(memory.iter().copied()) };
     let kept = whole.len() + scattered.len();
-    let mut slab = SLAB.lock();
+    let mut slab = FRAMES.lock();
     // Those of blocks that are in use anyway are taken first.
     whole.append(scattered);
-    whole.append(&mut slab.free);
-    slab.free = std::mem::take(whole);
-    slab.idle = slab.free.len();
-    slab.scattered = if given.is_empty() { kept } else { 0 };
-    slab.without.append(given);
+    whole.append(&mut slab.records);
+    slab.records = std::mem::take(whole);
+    slab.idle = slab.records.len();
+    // Relaxed: under the lock.
+    SCATTERED.store(if given.is_empty() { kept } else { 0 }, Ordering::Relaxed);
+    slab.aside.append(given);
     count - kept
 }
 
@@ -195,117 +187,37 @@ struct Workshop {
 
 /// Takes the free frames out of the slab, and says how many may go; `None` if there are not enough, or no memory to find out which.
 fn begin_to_trim() -> Option<(Workshop, usize)> {
-    let (free, made) = {
-        let slab = SLAB.lock();
-        (slab.free.len() + TRIM_SLACK, slab.chunks.len() + TRIM_SLACK)
-    };
+    let free = FRAMES.lock().records.len() + TRIM_SLACK;
     let mut work = Workshop::default();
     // `frames` is what others put their frames into meanwhile.
     work.frames.try_reserve_exact(TRIM_SLACK).ok()?;
-    work.chunks.try_reserve_exact(made).ok()?;
+    work.chunks.try_reserve_exact(CHUNKS).ok()?;
     work.scattered.try_reserve_exact(free).ok()?;
     work.whole.try_reserve_exact(free + TRIM_SLACK).ok()?;
     work.given.try_reserve_exact(free / block_frames()).ok()?;
     work.memory.try_reserve_exact(free / block_frames()).ok()?;
-    let mut slab = SLAB.lock();
-    let spare = slab.idle.min(slab.free.len()).saturating_sub(RESERVE);
-    slab.idle = slab.free.len();
-    if spare < block_frames() || slab.free.len() > free || slab.chunks.len() > made {
+    let mut slab = FRAMES.lock();
+    let spare = slab.idle.min(slab.records.len()).saturating_sub(RESERVE);
+    slab.idle = slab.records.len();
+    if spare < block_frames() || slab.records.len() > free {
         return None;
     }
-    slab.without.try_reserve(spare / block_frames()).ok()?;
-    work.chunks.extend_from_slice(&slab.chunks);
-    std::mem::swap(&mut slab.free, &mut work.frames);
+    slab.aside.try_reserve(spare / block_frames()).ok()?;
+    work.chunks.extend(FRAMES.made_chunks());
+    std::mem::swap(&mut slab.records, &mut work.frames);
     Some((work, spare))
-}
-
-/// One owner's free frames: no atomics on take and give.
-#[derive(Debug, Default)]
-pub(crate) struct FrameCache {
-    free: Vec<FrameRef>,
-}
-
-impl FrameCache {
-    pub(crate) const fn new() -> Self {
-        Self { free: Vec::new() }
-    }
-
-    /// A frame in INIT.
-    #[inline(always)]
-    pub(crate) fn take(&mut self) -> FrameRef {
-        match self.free.pop() {
-            Some(frame) => {
-                if let Some(next) = self.free.last() {
-                    next.prefetch();
-                }
-                frame
-            }
-            None => self.refill(),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn refill(&mut self) -> FrameRef {
-        if self.free.capacity() == 0 {
-            self.free.reserve_exact(CACHE_LIMIT + BATCH);
-        }
-        let mut slab = SLAB.lock();
-        let frame = slab.take();
-        let keep = slab.free.len().saturating_sub(BATCH);
-        self.free.extend(slab.free.drain(keep..));
-        slab.idle = slab.idle.min(keep);
-        frame
-    }
-
-    /// Takes a frame back. Its word must be in INIT, and nobody may refer to it but by stale tickets.
-    #[inline(always)]
-    pub(crate) fn give(&mut self, frame: FrameRef) {
-        if self.free.len() >= CACHE_LIMIT {
-            self.spill(BATCH);
-        }
-        self.free.push(frame);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn spill(&mut self, count: usize) {
-        let keep = self.free.len() - count.min(self.free.len());
-        let mut slab = SLAB.lock();
-        slab.free.extend(self.free.drain(keep..));
-        let is_fat = slab.is_fat();
-        drop(slab);
-        if is_fat {
-            trim::want();
-        }
-    }
-
-    /// Does it hold more than a worker that rests needs?
-    pub(crate) fn is_fat(&self) -> bool {
-        self.free.len() > 2 * REST
-    }
-
-    /// Gives back what a worker that rests does not need.
-    pub(crate) fn shed(&mut self) {
-        self.spill(self.free.len().saturating_sub(REST));
-    }
-
-    /// Gives everything back, when the owner ends.
-    pub(crate) fn flush(&mut self) {
-        self.spill(usize::MAX);
-    }
 }
 
 /// For threads that are no workers: straight from and to the slab.
 pub(crate) fn take_shared() -> FrameRef {
-    SLAB.lock().take()
+    FRAMES.take()
 }
 
 /// See [`take_shared`].
 pub(crate) fn give_shared(frame: FrameRef) {
-    let mut slab = SLAB.lock();
-    slab.free.push(frame);
-    let is_fat = slab.is_fat();
+    let mut slab = FRAMES.lock();
+    slab.records.push(frame);
+    let is_fat = is_shelf_fat(&slab);
     drop(slab);
     if is_fat {
         trim::want();

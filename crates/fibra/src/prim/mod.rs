@@ -19,6 +19,8 @@ pub(crate) mod mpsc;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod panics;
 pub(crate) mod random;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod slab;
 pub(crate) mod spin;
 pub(crate) mod sync;
 pub(crate) mod thread;

@@ -10,8 +10,8 @@
 //!
 //! ```text
 //! SETUP     below: one-time preparations, so that no `Once` is half done
-//! SLAB      sched::scope
-//! CENSUS    fiber            SLAB     fiber::slab
+//! ROOTS     sched::shared    SCOPES   sched::scope
+//! CENSUS    fiber            FRAMES   fiber::slab
 //! ARENAS    stack::arena     WARM, COLD, OWN    stack::cache
 //! THREADS, TASKS             wait::waker
 //! OUTSIDE   outside_io       SOURCES  source, and the lock of each source
@@ -22,9 +22,12 @@
 //!
 //! Above: `launch` and `scope`. Below: `fiber` and `wait::waker`, which lend their locks.
 
+use super::root::Root;
+use super::scope::ScopeRecord;
 use crate::fiber;
 use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::prim::cell::UnsafeCell;
+use crate::prim::slab::Free;
 use crate::prim::sync::{Mutex, MutexGuard};
 use crate::wait::waker;
 
@@ -34,7 +37,8 @@ static SETUP: Mutex<()> = Mutex::new(());
 /// Every lock of the process.
 struct Locks {
     _setup: MutexGuard<'static, ()>,
-    _scope: super::scope::SlabLock,
+    _roots: Free<Root>,
+    _scopes: Free<ScopeRecord>,
     _fiber: fiber::Locks,
     _waker: waker::Locks,
     _outside: super::outside_io::OutsideLock,
@@ -46,7 +50,8 @@ impl Locks {
         // Fields are evaluated in the order written here: the order of the header.
         Self {
             _setup: SETUP.lock(),
-            _scope: super::scope::lock_slab(),
+            _roots: super::shared::lock_roots(),
+            _scopes: super::scope::lock_slab(),
             _fiber: fiber::Locks::take(),
             _waker: waker::Locks::take(),
             _outside: super::outside_io::OutsideLock::take(),

@@ -19,9 +19,9 @@
 //! 5. The owner closes the root: 0 → CLOSED. Whoever wants to count up directly does so by compare-exchange and is refused on
 //!    a closed root.
 //!
-//! Roots belong to their runtime and are recycled, never freed before it: a worker that brought the number to 0 still looks for the waiter
-//! when the owner may already be gone. At worst it wakes the owner of the next `run` once in vain. Daemons do not count in `pending`, but
-//! keep the root from being recycled.
+//! Roots are recycled and never freed (`prim::slab`), and serve one runtime as long as it lives: a worker that brought the number to 0
+//! still looks for the waiter when the owner may already be gone. At worst it wakes the owner of the next `run` once in vain. Daemons do
+//! not count in `pending`, but keep the root from being recycled.
 
 use std::cell::Cell;
 use std::ops::Deref;

@@ -16,8 +16,9 @@
 //! cancellation is held off (inside `shield`, or by a destructor during unwinding) is linked to nothing: what happens outside does not
 //! concern it, but it can be cancelled itself. The level at which this happens is `hold`; see `wait::cancel`.
 //!
-//! Records are process-wide, recycled and never freed: a token, a timer or a worker that ended the last child may look at one that serves
-//! another scope by then. `life` tells; it is compared under the lock of `state`, which is also held while a scope is closed.
+//! Records are process-wide, recycled and never freed (`prim::slab`): a token, a timer or a worker that ended the last child may look at
+//! one that serves another scope by then. `life` tells; it is compared under the lock of `state`, which is also held while a scope is
+//! closed.
 //!
 //! Locks are taken from the outside in, hand over hand: whoever has one locks the next inside before it lets go. Under the lock no user
 //! code runs; commands to workers are posted after it, and a *visit* keeps the runtime there until then. However deep the tree of
@@ -35,8 +36,9 @@ use super::shared::{RootRef, Shared};
 use super::worker::Worker;
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME};
 use crate::prim::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::prim::slab::{Cache, Free, Never, Record, Slab};
 use crate::prim::spin::SpinLock;
-use crate::prim::sync::{Mutex, MutexGuard};
+use crate::prim::sync::Mutex;
 use crate::wait::node::{WaitList, WaiterRef};
 
 mod cancelling;
@@ -255,24 +257,29 @@ pub(crate) struct Closed {
     pub(crate) overdue: bool,
 }
 
-static SLAB: Mutex<Vec<ScopeRef>> = Mutex::new(Vec::new());
+static SCOPES: Slab<ScopeRecord> = Slab::new();
 
-pub(crate) type SlabLock = MutexGuard<'static, Vec<ScopeRef>>;
+impl Record for ScopeRecord {
+    const FIRST: usize = 8;
+    type Aside = Never;
+    fn slab() -> &'static Slab<Self> {
+        &SCOPES
+    }
+    fn make(_: u32) -> Self {
+        Self::new()
+    }
+    fn recall(aside: Never) -> &'static [Self] {
+        match aside {}
+    }
+}
 
 /// For a fork, over which nobody may be inside.
-pub(crate) fn lock_slab() -> SlabLock {
-    SLAB.lock()
+pub(super) fn lock_slab() -> Free<ScopeRecord> {
+    SCOPES.lock()
 }
 
 /// Free records of one worker.
-pub(super) type ScopeCache = Vec<ScopeRef>;
-/// Records that a worker keeps.
-const CACHED: usize = 64;
-
-/// A worker ends: what it kept serves others.
-pub(super) fn flush_cache(cache: &mut ScopeCache) {
-    SLAB.lock().append(cache);
-}
+pub(super) type ScopeCache = Cache<ScopeRecord>;
 
 /// What the owner says when it opens a scope.
 pub(crate) struct Opening {
@@ -358,8 +365,7 @@ impl ScopeRecord {
     /// Opens a scope whose children run on `shared`.
     pub(crate) fn open(shared: &Shared, run: RootRef, how: &Opening) -> ScopeRef {
         let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
-        let cached = worker.and_then(|worker| worker.scopes.with(Vec::pop));
-        let record = cached.unwrap_or_else(|| SLAB.lock().pop().unwrap_or_else(|| Box::leak(Box::new(Self::new()))));
+        let record = worker.map_or_else(|| SCOPES.take(), |worker| worker.scopes.with(ScopeCache::take));
         record.root.reset();
         record.shared.set(shared);
         record.run.set(Some(run));
@@ -451,17 +457,9 @@ impl ScopeRecord {
     /// Back into the pool, after [`close`](Self::close).
     pub(crate) fn recycle(&'static self) {
         debug_assert!(self.started.get().is_null() && self.local.get() == 0);
-        let kept = current::worker().is_some_and(|worker| {
-            worker.scopes.with(|cache| {
-                let keep = cache.len() < CACHED;
-                if keep {
-                    cache.push(self);
-                }
-                keep
-            })
-        });
-        if !kept {
-            SLAB.lock().push(self);
+        match current::worker() {
+            Some(worker) => worker.scopes.with(|cache| cache.give(self)),
+            None => SCOPES.give(self),
         }
     }
 

@@ -25,6 +25,7 @@ use crate::machine::mesh::Mesh;
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::prim::linked::Linked;
+use crate::prim::slab::{Free, Never, Record, Slab};
 use crate::prim::sync::Mutex;
 use crate::wait::word::{Ticket, WaitKind};
 
@@ -102,16 +103,38 @@ impl std::ops::Deref for RootRef {
     type Target = Root;
     #[inline(always)]
     fn deref(&self) -> &Root {
-        // SAFETY: boxes in `RootPool::all` are never freed before the runtime, and whoever holds a `RootRef` keeps the runtime alive.
+        // SAFETY: roots lie in slabs, as they are or as the first field of a scope's record, and are never freed.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// All roots ever made by this runtime, and the free ones.
+/// The roots of runs, of the whole process.
+static ROOTS: Slab<Root> = Slab::new();
+
+impl Record for Root {
+    const FIRST: usize = 16;
+    type Aside = Never;
+    fn slab() -> &'static Slab<Self> {
+        &ROOTS
+    }
+    fn make(_: u32) -> Self {
+        Self::new()
+    }
+    fn recall(aside: Never) -> &'static [Self] {
+        match aside {}
+    }
+}
+
+/// For a fork, over which nobody may be inside.
+pub(super) fn lock_roots() -> Free<Root> {
+    ROOTS.lock()
+}
+
+/// All roots that this runtime has taken, and the free ones of these. They serve no other runtime before this one is gone: a worker that is
+/// late with a command may still look at one.
 #[derive(Debug, Default)]
 struct RootPool {
-    #[allow(clippy::vec_box)] // The boxes are pointed to: they must not move when the vector grows.
-    all: Vec<Box<Root>>,
+    all: Vec<RootRef>,
     free: Vec<RootRef>,
 }
 
@@ -206,8 +229,8 @@ impl MachineLoops {
 impl Shared {
     pub(crate) fn new(config: Config, remotes: Vec<Remote>) -> Arc<Self> {
         let mut roots = RootPool::default();
-        let root = roots.make();
-        let daemons = roots.make();
+        let root = roots.take();
+        let daemons = roots.take();
         let workers = remotes.len();
         Arc::new(Self {
             sysmon: Sysmon::new(&config),
@@ -249,12 +272,13 @@ impl Shared {
 
     pub(crate) fn take_root(&self) -> RootRef {
         let mut roots = self.roots.lock();
-        let root = match roots.free.pop() {
-            Some(root) => root,
-            None => roots.make(),
-        };
-        root.reset();
-        root
+        match roots.free.pop() {
+            Some(root) => {
+                root.reset();
+                root
+            }
+            None => roots.take(),
+        }
     }
 
     /// The owner or a daemon is done with a root; recycles it if that was the last.
@@ -437,10 +461,18 @@ impl Sent for Frame {
 }
 
 impl RootPool {
-    fn make(&mut self) -> RootRef {
-        let root = Box::new(Root::new());
-        let root_ref = RootRef(NonNull::from(&*root));
+    /// One more root, in a new life.
+    fn take(&mut self) -> RootRef {
+        let root = RootRef(NonNull::from(ROOTS.take()));
+        root.reset();
         self.all.push(root);
-        root_ref
+        root
+    }
+}
+
+impl Drop for RootPool {
+    fn drop(&mut self) {
+        // SAFETY: taken out of the slab by `take`, so they live for ever; the runtime is gone, and with it whoever knew them.
+        self.all.drain(..).for_each(|root| ROOTS.give(unsafe { root.0.as_ref() }));
     }
 }

@@ -3,7 +3,8 @@
 //! Above: `wait::io`, which links waits, and the worker's loop, which brings what its driver has fetched. Below: `readiness`, the protocol
 //! of one source, which says why no edge is lost; `driver`.
 //!
-//! * Sources are in a slab that is never freed: a completion carries index and generation, and finds the source or another life of it.
+//! * Sources are in a slab that is never freed (`prim::slab`): a completion carries index and generation, and finds the source or another
+//!   life of it.
 //! * Who waits on a worker is registered with that worker's driver; who waits elsewhere, with that of `outside_io`.
 //! * A worker that ends sets going whoever is registered with its driver.
 //! * Descriptors of machines have keys of their own (a bit says so), and a table of their own: `machine::platform::Reactor`.
@@ -21,9 +22,8 @@ use super::worker::Worker;
 use crate::driver::{Completion, Interest, Key, Registrar, Timeout, WeakRegistrar};
 use crate::fiber::frame::Frame;
 use crate::machine::platform::Reactor;
-use crate::prim::atomic::{AtomicPtr, Ordering};
 use crate::prim::clock;
-use crate::prim::sync::{Mutex, MutexGuard};
+use crate::prim::slab::{Free, Never, Record, Slab};
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::waker::call_all;
 
@@ -59,7 +59,7 @@ fn set_going(fiber: WaiterRef) {
 impl Source {
     /// A source for an open descriptor, which is closed after the source.
     pub(crate) fn open(descriptor: RawFd) -> &'static Source {
-        let source = Slab::take();
+        let source = SOURCES.take();
         source.begin(descriptor);
         source
     }
@@ -67,7 +67,7 @@ impl Source {
     /// Ends the registrations and gives the source back. Nobody may use it after this.
     pub(crate) fn close(&'static self) {
         call_all(self.end(set_going));
-        SOURCES.lock().free.push(self);
+        SOURCES.give(self);
     }
 
     /// Registers a direction with the driver of whoever runs here, unless it is already.
@@ -102,7 +102,7 @@ fn with_registrar<T>(f: impl FnOnce(&Registrar) -> io::Result<(bool, T)>) -> io:
 
 /// What a driver has to report, to those who wait for it. Wakers of async waits come back, to be called where user code may run.
 pub(crate) fn deliver(completion: Completion, owed: &mut Vec<Waker>) {
-    if let Some(source) = Slab::find(completion.key.index) {
+    if let Some(source) = SOURCES.find(completion.key.index) {
         source.report(completion, owed, set_going);
     }
 }
@@ -154,8 +154,7 @@ impl Worker {
             return;
         }
         let mut owed = Vec::new();
-        let all = SOURCES.lock().all();
-        for source in all {
+        for source in SOURCES.all() {
             source.abandon(&self.registrar, &mut owed, set_going);
         }
         call_all(owed);
@@ -164,84 +163,40 @@ impl Worker {
 
 // ---- The slab ---------------------------------------------------------------------------------------------------------------
 
-/// Sources of the first chunk; each chunk is twice as large as the one before.
-const FIRST_CHUNK: u32 = 64;
-/// Enough for half of all indices, which is more descriptors than a process can have.
-const CHUNKS: usize = 25;
+/// Looked into without a lock by every completion. Of the whole process: sockets are shared by its runtimes and its threads.
+static SOURCES: Slab<Source> = Slab::new();
 
-/// The chunks, never freed: looked into without a lock by every completion.
-static TABLE: [AtomicPtr<Source>; CHUNKS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS];
-/// The sources that are free. Of the whole process: sockets are shared by its runtimes and its threads.
-static SOURCES: Mutex<Slab> = Mutex::new(Slab { free: Vec::new(), chunks: 0 });
-
-struct Slab {
-    free: Vec<&'static Source>,
-    chunks: usize,
+impl Record for Source {
+    const FIRST: usize = 64;
+    type Aside = Never;
+    fn slab() -> &'static Slab<Self> {
+        &SOURCES
+    }
+    fn make(number: u32) -> Self {
+        Source::new(number)
+    }
+    fn recall(aside: Never) -> &'static [Self] {
+        match aside {}
+    }
 }
 
 /// Held over a fork; see `fork`. All sources too: a child may use a socket that another thread was using.
 pub(super) struct SlabLock {
     each: Vec<LockedSource<'static, Registrar>>,
-    _sources: MutexGuard<'static, Slab>,
+    _sources: Free<Source>,
 }
 
 impl SlabLock {
     pub(super) fn take() -> Self {
         let sources = SOURCES.lock();
-        let mut each = Vec::with_capacity(sources.len() as usize);
-        each.extend(sources.all().map(Source::lock));
+        let mut each = Vec::with_capacity(SOURCES.made());
+        each.extend(SOURCES.all().map(Source::lock));
         Self { each, _sources: sources }
     }
 
     /// In the child.
     pub(super) fn forget_waits(&mut self) {
         self.each.iter_mut().for_each(LockedSource::forget_waits);
-    }
-}
-
-impl Slab {
-    fn take() -> &'static Source {
-        let mut slab = SOURCES.lock();
-        match slab.free.pop() {
-            Some(source) => source,
-            None => slab.grow(),
-        }
-    }
-
-    fn grow(&mut self) -> &'static Source {
-        let (first, len) = (self.len(), FIRST_CHUNK << self.chunks);
-        let chunk: &'static mut [Source] = Box::leak((first..first + len).map(Source::new).collect());
-        let start = chunk.as_mut_ptr();
-        // Lowest index last, so that it is taken first.
-        self.free.extend(chunk.iter().rev());
-        // Release: pairs with the acquire in `find`; whoever finds it finds it made.
-        TABLE[self.chunks].store(start, Ordering::Release);
-        self.chunks += 1;
-        self.free.pop().expect("a chunk was added")
-    }
-
-    /// How many sources there are.
-    fn len(&self) -> u32 {
-        FIRST_CHUNK * ((1 << self.chunks) - 1)
-    }
-
-    /// Every source there is, free ones too.
-    fn all(&self) -> impl Iterator<Item = &'static Source> + use<> {
-        (0..self.len()).filter_map(Slab::find)
-    }
-
-    /// The source with this index. None: no driver has made such a key.
-    fn find(index: u32) -> Option<&'static Source> {
-        let chunk = (index / FIRST_CHUNK + 1).ilog2();
-        // Acquire: pairs with the release in `grow`.
-        let start = TABLE.get(chunk as usize)?.load(Ordering::Acquire);
-        if start.is_null() {
-            return None;
-        }
-        let offset = index - FIRST_CHUNK * ((1 << chunk) - 1);
-        // SAFETY: chunk `n` has `FIRST_CHUNK << n` sources, from index `FIRST_CHUNK * (2^n - 1)` on, and `chunk` is the one of this index;
-        // chunks are leaked, and shared only.
-        Some(unsafe { &*start.add(offset as usize) })
     }
 }
 
@@ -255,12 +210,12 @@ mod tests {
 
     #[test]
     fn every_index_is_found() {
-        let taken: Vec<_> = (0..300).map(|_| Slab::take()).collect();
+        let taken: Vec<_> = (0..300).map(|_| SOURCES.take()).collect();
         for source in &taken {
-            assert!(std::ptr::eq(Slab::find(source.index).unwrap(), *source));
+            assert!(std::ptr::eq(SOURCES.find(source.index).unwrap(), *source));
         }
-        SOURCES.lock().free.extend(taken);
-        assert!(Slab::find(u32::MAX).is_none() && Slab::find(u32::MAX - 1).is_none());
+        taken.into_iter().for_each(|source| SOURCES.give(source));
+        assert!(SOURCES.find(u32::MAX).is_none() && SOURCES.find(u32::MAX - 1).is_none());
     }
 
     fn keys(driver: &mut Driver) -> Vec<(u32, Interest)> {

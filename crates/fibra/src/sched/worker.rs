@@ -580,7 +580,7 @@ impl Worker {
         self.wake_root_owner(self.tally.settle());
         self.stacks.with(StackCache::flush);
         self.frames.with(FrameCache::flush);
-        self.scopes.with(super::scope::flush_cache);
+        self.scopes.with(ScopeCache::flush);
         trim::see_to_it();
     }
 

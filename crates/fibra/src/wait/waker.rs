@@ -289,15 +289,43 @@ pub(crate) use pool::Locks;
 #[cfg(not(any(loom, shuttle)))]
 mod pool {
     use super::{State, TaskRecord, ThreadRecord, drop_waker};
-    use crate::prim::sync::{Mutex, MutexGuard};
+    use crate::prim::slab::{Free, Never, Record, Slab};
 
-    static THREADS: Mutex<Vec<&'static ThreadRecord>> = Mutex::new(Vec::new());
-    static TASKS: Mutex<Vec<&'static TaskRecord>> = Mutex::new(Vec::new());
+    static THREADS: Slab<ThreadRecord> = Slab::new();
+    static TASKS: Slab<TaskRecord> = Slab::new();
+
+    impl Record for ThreadRecord {
+        const FIRST: usize = 16;
+        type Aside = Never;
+        fn slab() -> &'static Slab<Self> {
+            &THREADS
+        }
+        fn make(_: u32) -> Self {
+            Self::new()
+        }
+        fn recall(aside: Never) -> &'static [Self] {
+            match aside {}
+        }
+    }
+
+    impl Record for TaskRecord {
+        const FIRST: usize = 16;
+        type Aside = Never;
+        fn slab() -> &'static Slab<Self> {
+            &TASKS
+        }
+        fn make(_: u32) -> Self {
+            Self::new()
+        }
+        fn recall(aside: Never) -> &'static [Self] {
+            match aside {}
+        }
+    }
 
     /// Both locks, held over a fork: see `sched::fork`.
     pub(crate) struct Locks {
-        _threads: MutexGuard<'static, Vec<&'static ThreadRecord>>,
-        _tasks: MutexGuard<'static, Vec<&'static TaskRecord>>,
+        _threads: Free<ThreadRecord>,
+        _tasks: Free<TaskRecord>,
     }
 
     impl Locks {
@@ -311,7 +339,7 @@ mod pool {
 
     impl Mine {
         fn take() -> Self {
-            let record = THREADS.lock().pop().unwrap_or_else(|| Box::leak(Box::new(ThreadRecord::new())));
+            let record = THREADS.take();
             record.waiter.word.adopt();
             Self(record)
         }
@@ -324,7 +352,7 @@ mod pool {
                 "a thread's scopes end before it does"
             );
             self.0.waiter.word.recycle();
-            THREADS.lock().push(self.0);
+            THREADS.give(self.0);
         }
     }
 
@@ -354,7 +382,7 @@ mod pool {
     impl TaskRecord {
         /// A record for one async wait.
         pub(crate) fn take() -> &'static TaskRecord {
-            let record = TASKS.lock().pop().unwrap_or_else(|| Box::leak(Box::new(TaskRecord::new())));
+            let record = TASKS.take();
             record.waiter.word.adopt();
             record
         }
@@ -363,14 +391,15 @@ mod pool {
         pub(crate) fn give(&'static self) {
             let waker = self.waker.lock().take();
             self.waiter.word.recycle();
-            TASKS.lock().push(self);
+            TASKS.give(self);
             drop_waker(waker);
         }
 
-        /// How many wait for their next use.
+        /// How many are in use.
         #[cfg(test)]
-        pub(crate) fn pooled() -> usize {
-            TASKS.lock().len()
+        pub(crate) fn in_use() -> usize {
+            let free = TASKS.lock();
+            TASKS.made() - free.records.len()
         }
     }
 }

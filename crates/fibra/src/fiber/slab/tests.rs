@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fiber::testing::passes_in_child;
-use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::prim::atomic::AtomicBool;
 use crate::wait::word::{Claim, Commit, State, WaitKind};
 
 /// A life of a frame up to a wait, which is over at the end: what a stale waker of it holds.
@@ -32,16 +32,16 @@ fn frames_give_out_no_ticket_twice_when_their_memory_went_back() {
         // The longest life of each block is another one's.
         let stale: Vec<Ticket> =
             frames.iter().enumerate().map(|(index, frame)| live(frame, index as u64 % 97)).collect();
-        frames.iter().for_each(|frame| SLAB.lock().free.push(frame));
+        frames.iter().for_each(|frame| FRAMES.give(frame));
         assert!(is_fat());
         assert_eq!(trim(), 0, "the first look only begins to watch");
         let given = trim();
         assert!(given > COUNT - 2 * RESERVE && given <= COUNT, "{given}");
         assert!(!is_fat());
         let memory = |frame: FrameRef| frame.waiter.word.snapshot();
-        let without: Vec<usize> = SLAB
+        let without: Vec<usize> = FRAMES
             .lock()
-            .without
+            .aside
             .iter()
             .flat_map(|block| block.frames)
             .map(|frame| ptr::from_ref(frame).addr())
@@ -83,21 +83,21 @@ fn frames_give_out_no_ticket_twice_when_their_memory_went_back() {
 fn blocks_with_a_frame_in_use_are_left_alone() {
     passes_in_child("fiber::slab::tests::blocks_with_a_frame_in_use_are_left_alone", &[], || {
         let chunks: Vec<FrameRef> = (0..20 * CHUNK).map(|_| take_shared()).collect();
-        let every: Vec<FrameRef> = super::chunks().iter().flat_map(|chunk| chunk.iter()).collect();
+        let every: Vec<FrameRef> = FRAMES.all().collect();
         assert_eq!(every.len(), chunks.len());
         let mut used = Vec::new();
         for (index, frame) in every.iter().enumerate() {
             if index % block_frames() == 7 {
                 used.push(*frame);
             } else {
-                SLAB.lock().free.push(frame);
+                FRAMES.give(frame);
             }
         }
         assert!(is_fat());
         assert_eq!((trim(), trim()), (0, 0));
         assert!(!is_fat(), "and nobody looks again");
-        used.iter().for_each(|frame| SLAB.lock().free.push(frame));
-        SLAB.lock().scattered = 0;
+        used.iter().for_each(|frame| FRAMES.give(frame));
+        SCATTERED.store(0, Ordering::Relaxed); // Relaxed: nobody else is here.
         assert!(trim() > chunks.len() - 2 * RESERVE);
     });
 }
@@ -124,7 +124,7 @@ fn stale_wakers_change_nothing_while_memory_goes_and_comes() {
                 });
             }
             for _ in 0..20 {
-                frames.iter().for_each(|frame| SLAB.lock().free.push(frame));
+                frames.iter().for_each(|frame| FRAMES.give(frame));
                 trim();
                 assert!(trim() > 0);
                 frames = (0..COUNT).map(|_| take_shared()).collect();

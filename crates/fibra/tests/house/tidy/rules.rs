@@ -489,7 +489,7 @@ pub(crate) fn seeded_bugs(sources: &[Source], list: &str) -> Vec<Problem> {
 
 /// A lock that the whole process shares is taken over a fork: `sched/fork.rs` names it. Looks at all files at once.
 pub(crate) fn process_wide_locks(sources: &[Source]) -> Vec<Problem> {
-    const LOCKS: &[&str] = &["Mutex<", "RwLock<", "SpinLock<", "RawSpin", "Depot<"];
+    const LOCKS: &[&str] = &["Mutex<", "RwLock<", "SpinLock<", "RawSpin", "Depot<", "Slab<"];
     let fork = sources.iter().find(|source| source.in_library() == Some("sched/fork.rs"));
     let named = |name: &str| {
         let words = |text: &str| text.split(|c: char| !is_name(&c.to_string())).any(|word| word == name);
