@@ -27,9 +27,10 @@ use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::task::TaskWait;
 
-/// An operation that needs no slot, or whose slot plays no part: its wait is only taken back.
+/// An operation that needs no slot. (To take a wait back that had one, that is one too which only asks: its nodes are in the same list.)
 fn without_slot<T, A: Asks>(chan: &Chan<T>, asks: A) -> ChanOp<'_, Chan<T>, A> {
-    // SAFETY: as said; whoever publishes one that needs a slot has made it by himself.
+    assert!(!matches!(asks.op(), Op::Recv | Op::Send), "these need one");
+    // SAFETY: the others need none.
     unsafe { ChanOp::new(chan, asks, ptr::null_mut()) }
 }
 
@@ -59,7 +60,7 @@ impl<'a, T> RecvFuture<'a, T> {
     /// Ends the wait of the last poll. True: it was notified.
     fn withdraw(&mut self, passes_on: bool) -> bool {
         let chan = self.receiver.chan();
-        let notified = self.wait.withdraw(&without_slot(chan, Op::Recv)) != Outcome::Pending;
+        let notified = self.wait.withdraw(&without_slot(chan, Op::Recv.asked())) != Outcome::Pending;
         if notified && passes_on && !seeded_bug("channel_call_not_passed_on") {
             settle(chan);
         }
@@ -182,7 +183,7 @@ impl<'a, T> SendFuture<'a, T> {
 
     /// Ends the wait of the last poll and says what came of it.
     fn withdraw(&mut self) -> Outcome {
-        let ended = self.wait.withdraw(&without_slot(self.sender.chan(), Op::Send));
+        let ended = self.wait.withdraw(&without_slot(self.sender.chan(), Op::Send.asked()));
         if ended == Outcome::Done {
             self.value.forget();
         }
