@@ -95,6 +95,7 @@
 //! the `fibra` command, whose tour starts a million fibers.
 #![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
 
+mod cancel;
 pub mod channel;
 mod driver;
 mod fiber;
@@ -125,6 +126,7 @@ mod wait;
 
 #[cfg(not(any(loom, shuttle)))]
 mod public {
+    pub use crate::cancel::reason::CancelReason;
     pub use crate::observe::metrics::{Metrics, WorkerMetrics};
     pub use crate::scope::{
         Builder, CancelToken, Cancellation, Cancelled, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError,
@@ -134,7 +136,7 @@ mod public {
         spawn_blocking, spawn_future, spawn_local, timeout, try_join_all, try_scope, yield_now,
     };
     pub use crate::time::{RetryPolicy, retry, retry_async, retry_with, sleep, sleep_until};
-    pub use crate::wait::cancel::{CancelReason, is_cancellation};
+    pub use crate::wait::cancel::is_cancellation;
     pub use crate::wait::reason::WaitReason;
 
     /// The entry of a program that runs on a fiber.

@@ -2,32 +2,14 @@
 //! business, and which fibers are cancelled together that of `scope.rs`.
 
 use super::enqueue::{Place, enqueue};
+use crate::cancel::reason::ReasonKind;
 use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::wait::node::WaiterRef;
 use crate::wait::revoke;
 
-/// Why a fiber or a scope is cancelled, as a number that fits into a fiber's flags; `wait::cancel::CancelReason` for people.
-pub(crate) mod code {
-    pub(crate) const HANDLE: u32 = 1;
-    pub(crate) const SHUTDOWN: u32 = 2;
-    pub(crate) const ROOT_FAILED: u32 = 3;
-    pub(crate) const RUN_ENDED: u32 = 4;
-    pub(crate) const FULL: u32 = 5;
-    pub(crate) const SCOPE: u32 = 6;
-    pub(crate) const TIMED_OUT: u32 = 7;
-    pub(crate) const PANICKED: u32 = 8;
-    pub(crate) const FAILED: u32 = 9;
-    pub(crate) const TOKEN: u32 = 10;
-    pub(crate) const DRAINED: u32 = 11;
-    pub(crate) const OTHER_HALF: u32 = 12;
-    pub(crate) const NOT_STARTED: u32 = 13;
-    /// Somebody's own words, which the scope keeps.
-    pub(crate) const CUSTOM: u32 = 15;
-}
-
-/// Requests cancellation of a fiber for `reason` (not 0). False if it was requested before: the first reason stays. Scopes that are open
+/// Requests cancellation of a fiber for `reason`. False if it was requested before: the first reason stays. Scopes that are open
 /// on it are the caller's to see to: `scope::cancel_fiber`.
-pub(crate) fn request(frame: FrameRef, reason: u32) -> bool {
+pub(crate) fn request(frame: FrameRef, reason: ReasonKind) -> bool {
     revoke::request(frame.waiter_ref(), reason, enqueue_woken)
 }
 

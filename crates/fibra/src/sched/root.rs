@@ -26,6 +26,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
+use crate::cancel::reason::ReasonKind;
 use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::spin::SpinLock;
@@ -47,10 +48,10 @@ pub(crate) struct Root {
     draining: AtomicBool,
     /// Has anything ever been counted by a worker? If not, there is nothing to flush.
     used: AtomicBool,
-    /// Why everything in it is cancelled; 0 if it is not. Unstarted fibers look here when they start.
-    cancel: AtomicU32,
-    /// Why its daemons are cancelled; 0 if they are not.
-    cancel_daemons: AtomicU32,
+    /// Why everything in it is cancelled, if it is. Unstarted fibers look here when they start.
+    cancel: CancelMark,
+    /// Why its daemons are cancelled, if they are.
+    cancel_daemons: CancelMark,
     waiter: SpinLock<Option<RootWaiter>>,
     /// How often it was recycled: tells commands of a life that is over.
     life: AtomicU32,
@@ -65,8 +66,8 @@ impl Root {
             pending: AtomicI64::new(1),
             draining: AtomicBool::new(false),
             used: AtomicBool::new(false),
-            cancel: AtomicU32::new(0),
-            cancel_daemons: AtomicU32::new(0),
+            cancel: CancelMark::new(),
+            cancel_daemons: CancelMark::new(),
             waiter: SpinLock::new(None),
             life: AtomicU32::new(0),
             users: AtomicI64::new(1),
@@ -79,9 +80,9 @@ impl Root {
         self.pending.store(1, Ordering::Relaxed);
         self.draining.store(false, Ordering::Relaxed);
         self.used.store(false, Ordering::Relaxed);
+        self.cancel.clear();
+        self.cancel_daemons.clear();
         // Relaxed, like the others.
-        self.cancel.store(0, Ordering::Relaxed);
-        self.cancel_daemons.store(0, Ordering::Relaxed);
         self.users.store(1, Ordering::Relaxed);
         // Relaxed: see `life`.
         self.life.fetch_add(1, Ordering::Relaxed);
@@ -231,30 +232,67 @@ impl Root {
     }
 
     /// Cancels everything that starts in it from now on; the caller posts the rest to the workers. False if it was cancelled before.
-    pub(crate) fn cancel(&self, reason: u32) -> bool {
-        debug_assert!(reason != 0);
-        // SeqCst: set before the workers are asked to cancel what has started; a fiber that starts later sees it.
-        self.cancel.compare_exchange(0, reason, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    pub(crate) fn cancel(&self, reason: ReasonKind) -> bool {
+        self.cancel.set(reason)
     }
 
-    /// Cancels every daemon that starts in it from now on; the caller posts the rest to the workers.
-    pub(crate) fn cancel_daemons(&self, reason: u32) {
-        debug_assert!(reason != 0);
-        // SeqCst: as in `cancel`; the first reason stays.
-        let _ = self.cancel_daemons.compare_exchange(0, reason, Ordering::SeqCst, Ordering::Relaxed);
+    /// Cancels every daemon that starts in it from now on; the caller posts the rest to the workers. The first reason stays.
+    pub(crate) fn cancel_daemons(&self, reason: ReasonKind) {
+        self.cancel_daemons.set(reason);
     }
 
-    /// Why its daemons are cancelled, or 0.
-    pub(crate) fn daemons_cancelled(&self) -> u32 {
-        // Acquire: pairs with `cancel_daemons`.
-        self.cancel_daemons.load(Ordering::Acquire)
+    /// Why its daemons are cancelled, if they are.
+    pub(crate) fn daemons_cancelled(&self) -> Option<ReasonKind> {
+        self.cancel_daemons.get()
     }
 
-    /// Why it is cancelled, or 0.
+    /// Why it is cancelled, if it is.
     #[inline(always)]
-    pub(crate) fn cancelled(&self) -> u32 {
-        // Acquire: pairs with `cancel`.
-        self.cancel.load(Ordering::Acquire)
+    pub(crate) fn cancelled(&self) -> Option<ReasonKind> {
+        self.cancel.get()
+    }
+
+    /// Is it cancelled?
+    #[inline(always)]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_set()
+    }
+}
+
+/// Why something is cancelled, if it is: the bits of the reason, or 0.
+#[derive(Debug)]
+struct CancelMark(AtomicU32);
+
+impl CancelMark {
+    fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    fn clear(&self) {
+        // Relaxed: see `Root::reset`.
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// False if it was set before: the first reason stays.
+    fn set(&self, reason: ReasonKind) -> bool {
+        // SeqCst: set before the workers are asked to cancel what has started; a fiber that starts later sees it.
+        self.0.compare_exchange(0, reason.to_bits(), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn bits(&self) -> u32 {
+        // Acquire: pairs with `set`.
+        self.0.load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn is_set(&self) -> bool {
+        self.bits() != 0
+    }
+
+    #[inline(always)]
+    fn get(&self) -> Option<ReasonKind> {
+        ReasonKind::from_bits(self.bits())
     }
 }
 

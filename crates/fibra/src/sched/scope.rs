@@ -29,11 +29,11 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Arc;
 
-use super::cancel;
 use super::current;
 use super::root::{Root, RootWaiter};
 use super::shared::{RootRef, Shared};
 use super::worker::Worker;
+use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME};
 use crate::prim::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::prim::slab::{Cache, Free, Never, Record, Slab};
@@ -93,19 +93,43 @@ unsafe impl Send for ScopeRecord {}
 /// What becomes of a scope, told to whoever wants to know (its token).
 pub(crate) trait Listener: Send + Sync {
     /// It was cancelled; called once, with no lock held. Scopes that are to be cancelled with it are added to `more`.
-    fn cancelled(&self, cause: &Cause, more: &mut Vec<InLife>);
+    fn cancelled(&self, reason: &CancelReason, more: &mut Vec<InLife>);
 }
 
-/// Why a scope is cancelled: a number that fits into a fiber's flags (see `wait::cancel`), and perhaps somebody's words.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Cause {
-    pub(crate) code: u32,
-    pub(crate) text: Option<Arc<str>>,
+/// What is told to a scope and to all that is inside it. `R`: the reason, with its words or without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order<R = CancelReason> {
+    /// Be cancelled, for this reason.
+    Cancel(R),
+    /// Come to an end by yourself.
+    Drain,
+    /// You were cancelled before, and the time for shields is over.
+    EndShields,
 }
 
-impl From<u32> for Cause {
-    fn from(code: u32) -> Self {
-        Self { code, text: None }
+impl Order {
+    /// The same for a command to a worker, which has no place for words.
+    fn without_words(&self) -> Order<ReasonKind> {
+        match self {
+            Self::Cancel(reason) => Order::Cancel(reason.kind()),
+            Self::Drain => Order::Drain,
+            Self::EndShields => Order::EndShields,
+        }
+    }
+}
+
+impl Order<ReasonKind> {
+    /// The words of a custom reason are in the one that `kept` gives.
+    pub(super) fn with_words(self, kept: impl FnOnce() -> Option<CancelReason>) -> Order {
+        match self {
+            Self::Cancel(kind) => {
+                let kept = if kind == ReasonKind::Custom { kept() } else { None };
+                let kept = kept.filter(|reason| reason.kind() == ReasonKind::Custom);
+                Order::Cancel(kept.unwrap_or_else(|| kind.without_words()))
+            }
+            Self::Drain => Order::Drain,
+            Self::EndShields => Order::EndShields,
+        }
     }
 }
 
@@ -173,8 +197,8 @@ impl NotStarted {
 pub(crate) struct Unstarted {
     /// Those that were not joined.
     pub(crate) untaken: usize,
-    /// Why: the code of the first, 0 if no stack could be had for it.
-    pub(crate) code: u32,
+    /// Why the first was refused; `None` if no stack could be had for it.
+    pub(crate) refused: Option<ReasonKind>,
     /// The handle of one is gone, so that it will not be joined: the scope fails.
     told: bool,
     /// All, joined or not.
@@ -193,10 +217,10 @@ struct State {
     body: Option<WaiterRef>,
     /// The body has returned or unwound: nobody will join the children any more.
     over: bool,
-    /// Why the body is cancelled; 0 if it is not.
-    cause: Cause,
+    /// Why the body is cancelled, if it is.
+    reason: Option<CancelReason>,
     /// Why the children are cancelled, if they are.
-    children_cause: Cause,
+    children_reason: Option<CancelReason>,
     inner: Option<ScopeRef>,
     /// A scope that is not linked here is open inside, behind a shield: the body cannot be woken.
     barrier: bool,
@@ -217,20 +241,20 @@ struct State {
 
 impl State {
     /// Why the scope fails, if nobody joins those of its children that have failed.
-    fn untaken_failure(&self) -> Option<u32> {
+    fn untaken_failure(&self) -> Option<CancelReason> {
         let panicked = self.panics.iter().any(|panic| panic.is_there());
         Self::failure(panicked, self.unstarted.untaken > 0)
     }
 
     /// The same of those that nobody is about to join.
-    fn told_failure(&self) -> Option<u32> {
+    fn told_failure(&self) -> Option<CancelReason> {
         let panicked = self.panics.iter().any(|panic| panic.is_told());
         Self::failure(panicked, self.unstarted.told && self.unstarted.untaken > 0)
     }
 
-    fn failure(panicked: bool, not_started: bool) -> Option<u32> {
-        let not_started = not_started.then_some(cancel::code::NOT_STARTED);
-        if panicked { Some(cancel::code::PANICKED) } else { not_started }
+    fn failure(panicked: bool, not_started: bool) -> Option<CancelReason> {
+        let not_started = not_started.then_some(CancelReason::NotStarted);
+        if panicked { Some(CancelReason::Panicked) } else { not_started }
     }
 }
 
@@ -248,7 +272,7 @@ pub(crate) enum Reach {
 /// What a scope left behind.
 pub(crate) struct Closed {
     /// Why the body was cancelled, if it was.
-    pub(crate) cause: Cause,
+    pub(crate) reason: Option<CancelReason>,
     /// Panics of children, in the order in which they came, also those that were taken by a join.
     pub(crate) panics: Vec<Arc<PanicSlot>>,
     /// Children that never ran.
@@ -402,10 +426,10 @@ impl ScopeRecord {
     fn inherit(&'static self, outer: &State) {
         self.state.with(|state| {
             state.draining = outer.draining;
-            if outer.cause.code != 0 {
-                state.cause = outer.cause.clone();
-                state.children_cause = outer.cause.clone();
-                self.root.cancel(outer.cause.code);
+            if let Some(reason) = &outer.reason {
+                state.reason = Some(reason.clone());
+                state.children_reason = Some(reason.clone());
+                self.root.cancel(reason.kind());
             }
         });
     }
@@ -423,8 +447,8 @@ impl ScopeRecord {
             state.over = true;
             state.untaken_failure()
         });
-        if let Some(code) = failure.filter(|_| !self.isolate.get()) {
-            self.cancel(self.life(), &Cause::from(code), Reach::Children);
+        if let Some(reason) = failure.filter(|_| !self.isolate.get()) {
+            self.cancel(self.life(), &reason, Reach::Children);
         }
     }
 
@@ -446,9 +470,9 @@ impl ScopeRecord {
         let (closed, listener) = self.state.with(|state| {
             let state = std::mem::take(state);
             debug_assert!(state.watchers.0.is_none_or(|list| list.is_empty()), "a child watches a scope that is over");
-            let overdue = state.overdue && state.cause.code != 0;
-            let State { cause, panics, unstarted, listener, .. } = state;
-            (Closed { cause, panics, unstarted, overdue }, listener)
+            let overdue = state.overdue && state.reason.is_some();
+            let State { reason, panics, unstarted, listener, .. } = state;
+            (Closed { reason, panics, unstarted, overdue }, listener)
         });
         drop(listener);
         closed
@@ -511,7 +535,7 @@ impl ScopeRecord {
         }
         self.state.with(|state| {
             // Those that are cancelled end as soon as they start.
-            if state.running < state.limit || state.children_cause.code != 0 {
+            if state.running < state.limit || state.children_reason.is_some() {
                 state.running += 1;
                 return false;
             }
@@ -536,7 +560,7 @@ impl ScopeRecord {
 
     /// A child was ended, or not started, because of cancellation.
     pub(crate) fn note_cut_short(&self) {
-        if self.root.cancelled() != 0 {
+        if self.root.is_cancelled() {
             // Relaxed: the child's end, which is counted after this, orders it for the owner; so does whatever tells him of a spawn.
             self.cut_short.store(true, Ordering::Relaxed);
         }
@@ -545,17 +569,17 @@ impl ScopeRecord {
     /// Asked by the owner, when all have ended: was the scope cancelled from outside, and are there children that did not come to their end
     /// because of it? Not those that it had cancelled before by itself: they were not wanted any more.
     pub(crate) fn was_cut_short(&self) -> bool {
-        let by_itself = [0, cancel::code::PANICKED, cancel::code::NOT_STARTED, cancel::code::FAILED];
-        let from_outside = !by_itself.contains(&self.body_cause().code);
+        use CancelReason::{Failed, NotStarted, Panicked, Scope};
+        let from_outside = !matches!(self.body_reason(), None | Some(Panicked | NotStarted | Failed));
         // Relaxed: see above.
-        from_outside && self.children_cause().code != cancel::code::SCOPE && self.cut_short.load(Ordering::Relaxed)
+        from_outside && self.children_reason() != Some(Scope) && self.cut_short.load(Ordering::Relaxed)
     }
 
     /// The same: are there such children because another one had panicked? Then it is no success, even if that panic was taken by one who
     /// joined it afterwards.
     pub(crate) fn was_cut_short_by_panic(&self) -> bool {
         // Relaxed: see above.
-        self.children_cause().code == cancel::code::PANICKED && self.cut_short.load(Ordering::Relaxed)
+        self.children_reason() == Some(CancelReason::Panicked) && self.cut_short.load(Ordering::Relaxed)
     }
 
     /// The list that a started child is in, on this worker.

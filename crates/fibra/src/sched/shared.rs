@@ -11,13 +11,14 @@ use super::queue::fresh::Fresh;
 use super::queue::injector::Injector;
 use super::reach::{self, Mail, Reach, Sent};
 use super::root::Root;
-use super::scope::{Cause, ScopeRef, Told};
+use super::scope::{Order, ScopeRef, Told};
 use super::stall::StallConfig;
 use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
 use super::timing::ScopeTimer;
 use super::visitors::Visitors;
 use super::worker::Worker;
+use crate::cancel::reason::ReasonKind;
 use crate::driver::Kicker;
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, NO_HOME, flag};
 use crate::fiber::stack::StackSize;
@@ -59,9 +60,9 @@ pub(crate) enum Command {
     /// Add your difference for this root to its number.
     Flush(RootRef),
     /// Cancel the started fibers of this root in this life (of all roots, if none is given); only daemons, if so said.
-    Cancel { root: Option<(RootRef, u32)>, daemons_only: bool, reason: u32 },
-    /// Cancel the started children of this scope in this life; cause 0: tell the scopes that they have opened to drain.
-    Scope { scope: ScopeRef, life: u32, cause: u32 },
+    Cancel { root: Option<(RootRef, u32)>, daemons_only: bool, reason: ReasonKind },
+    /// Tell this to the started children of this scope in this life, and to the scopes that they have opened.
+    Scope { scope: ScopeRef, life: u32, order: Order<ReasonKind> },
     /// Set a timer for this scope in this life.
     ScopeTimer { scope: ScopeRef, life: u32, what: ScopeTimer, at: u64 },
     /// A plain thread has opened a scope with a deadline.
@@ -361,22 +362,22 @@ impl Shared {
     }
 
     /// Cancels the daemons of `root`, or all: what has started now, what has not when it does.
-    pub(crate) fn cancel_daemons(&self, root: Option<RootRef>, reason: u32) {
+    pub(crate) fn cancel_daemons(&self, root: Option<RootRef>, reason: ReasonKind) {
         root.unwrap_or(self.daemons).cancel_daemons(reason);
         self.cancel_started(root, true, reason);
     }
 
     /// Cancels everything started in `root` (or everywhere), eagerly. What has not started sees the root's flag when it does.
-    pub(crate) fn cancel_started(&self, root: Option<RootRef>, daemons_only: bool, reason: u32) {
+    pub(crate) fn cancel_started(&self, root: Option<RootRef>, daemons_only: bool, reason: ReasonKind) {
         // Nobody waits until the workers have read it: by then the root may serve another run.
         let life = root.map(|root| (root, root.life()));
         self.post_all(Command::Cancel { root: life, daemons_only, reason });
         // Tasks live on no worker between polls. A task leaves this map before its frame is recycled, so under the lock all are alive.
-        let (mut told, cause) = (Told::default(), Cause::from(reason));
+        let (mut told, reason) = (Told::default(), reason.without_words());
         for frame in self.tasks.lock().values() {
             let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
             if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
-                told.fiber(frame, &cause);
+                told.fiber(frame, &reason);
             }
         }
         // Without the lock: what they have opened may have tasks, too.

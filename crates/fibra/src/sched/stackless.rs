@@ -83,7 +83,7 @@ impl Worker {
 /// The child of a scope is given up: the scope fails, unless somebody joins it.
 fn fail_scope(frame: FrameRef) -> FiberEnd {
     // SAFETY: the caller has looked at the flag that `of` asks for; the storage is empty since the closure was dropped, and ours.
-    unsafe { frame.put(ScopeRecord::of(frame).not_started(0)) };
+    unsafe { frame.put(ScopeRecord::of(frame).not_started(None)) };
     if !frame.join.publish_result(FiberEnd::NotStarted) {
         // SAFETY: just put there, and the handle is gone.
         unsafe { frame.take::<NotStarted>() }.nobody_joins();

@@ -5,9 +5,9 @@
 
 use std::ptr;
 
-use super::cancel::code;
-use super::scope::{Cause, NEVER, Reach, ScopeRef};
+use super::scope::{NEVER, Reach, ScopeRef};
 use super::worker::{DRIVER_CYCLES, Worker};
+use crate::cancel::reason::CancelReason;
 use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;
 use crate::fiber::stack::StackTop;
@@ -55,8 +55,8 @@ impl ScopeTimer {
     /// On any thread.
     pub(crate) fn fire(self, scope: ScopeRef, life: u32) {
         match self {
-            Self::Deadline => scope.cancel(life, &Cause::from(code::TIMED_OUT), Reach::All),
-            Self::Drained => scope.cancel(life, &Cause::from(code::DRAINED), Reach::Children),
+            Self::Deadline => scope.cancel(life, &CancelReason::TimedOut, Reach::All),
+            Self::Drained => scope.cancel(life, &CancelReason::Drained, Reach::Children),
             Self::Grace => scope.end_grace(life),
         }
     }

@@ -619,16 +619,14 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn is_wanted(&self, frame: FrameRef, root: RootRef) -> bool {
-        let mut cancelled = root.cancelled();
-        if cancelled == 0 && frame.has(flag::DAEMON) {
+        let mut reason = root.cancelled();
+        if reason.is_none() && frame.has(flag::DAEMON) {
             // Daemons outlive their run for a moment, and never the runtime.
-            cancelled = match root.daemons_cancelled() {
-                0 => self.shared.daemons.daemons_cancelled(),
-                reason => reason,
-            };
+            reason = root.daemons_cancelled().or_else(|| self.shared.daemons.daemons_cancelled());
         }
-        if cancelled != 0 && !frame.has(flag::ROOT) {
-            super::cancel::request(frame, cancelled);
+        if let Some(reason) = reason.filter(|_| !frame.has(flag::ROOT)) {
+            // It runs, so there is no wait to be ended.
+            frame.waiter.flags.request_cancel(reason);
         }
         frame.flags().among(flag::CANCEL | flag::ROOT | flag::HALF) != flag::CANCEL
     }
@@ -659,7 +657,7 @@ pub(super) unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
         // A fiber that was cancelled before it started never starts: its closure is dropped, here and not on the scheduler's stack.
         let is_wanted =
-            root.cancelled() == 0 && !frame.has(flag::CANCEL | flag::DAEMON) || worker.is_wanted(frame, root);
+            !root.is_cancelled() && !frame.has(flag::CANCEL | flag::DAEMON) || worker.is_wanted(frame, root);
         let result = if is_wanted {
             // SAFETY: RUNNING for the first time (or a task between polls): the closure is in the storage.
             unsafe { (thunk.run)(frame) }

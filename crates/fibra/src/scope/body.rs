@@ -13,17 +13,17 @@ use std::sync::Arc;
 use super::root::Empty;
 use super::spawn::{drop_quietly, no_runtime, root_of};
 use super::token::CancelToken;
+use crate::cancel::reason::CancelReason;
 use crate::fiber::frame::{FlagSet, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::clock;
-use crate::sched::cancel::code;
 use crate::sched::current;
 use crate::sched::enqueue::Place;
-use crate::sched::scope::{Cause, Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef, Unstarted};
+use crate::sched::scope::{Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef, Unstarted};
 use crate::sched::shared::{Command, OutsideScope, Shared};
 use crate::sched::timing::ScopeTimer;
 use crate::sched::wake;
-use crate::wait::cancel::{self, CancelReason, Here, is_cancellation};
+use crate::wait::cancel::{self, Here, is_cancellation};
 use crate::wait::park::{Wait, wait};
 use crate::wait::reason::WaitReason;
 use crate::wait::word::{ARM_FIRST, State};
@@ -45,7 +45,7 @@ pub(crate) struct Options {
 pub(crate) struct Finished<T> {
     pub(crate) result: Result<T, Box<dyn Any + Send>>,
     /// Why the body was cancelled, if it was.
-    pub(crate) cause: Cause,
+    pub(crate) reason: Option<CancelReason>,
     pub(crate) panics: Vec<Arc<PanicSlot>>,
     /// Children that never ran.
     pub(crate) unstarted: Unstarted,
@@ -111,13 +111,13 @@ pub(crate) fn run<T>(
                 let (scope, life, shielded) = (open.scope, open.scope.life(), open.shielded);
                 shared.outside_scopes.lock().push(OutsideScope { scope, life, shielded });
                 if shared.is_closing() && !shielded {
-                    open.cancel(code::SHUTDOWN);
+                    open.cancel(&CancelReason::Shutdown);
                 }
                 if options.deadline.is_some() {
                     shared.post(0, Command::OutsideDeadline);
                 }
             } else {
-                open.cancel(code::SHUTDOWN);
+                open.cancel(&CancelReason::Shutdown);
             }
             (Some(Outsider { shared, counted }), open)
         }
@@ -137,8 +137,7 @@ pub(crate) fn run<T>(
             Err(payload) if is_cancellation(&**payload) => here.reason(),
             _ => None,
         };
-        let cause = reason.map_or(Cause::from(code::FAILED), CancelReason::cause);
-        scope.cancel(scope.life(), &cause, Reach::Children);
+        scope.cancel(scope.life(), &reason.unwrap_or(CancelReason::Failed), Reach::Children);
     }
     scope.body_is_over();
     scope.begin_drain();
@@ -159,8 +158,8 @@ pub(crate) fn run<T>(
     if cut_short {
         drop_quietly(std::mem::replace(&mut result, Err(cancel::payload())));
     }
-    let Closed { cause, panics, unstarted, .. } = closed;
-    Finished { result, cause, panics, unstarted, child_panicked_first, cut_short_by_panic, outer_cancelled }
+    let Closed { reason, panics, unstarted, .. } = closed;
+    Finished { result, reason, panics, unstarted, child_panicked_first, cut_short_by_panic, outer_cancelled }
 }
 
 /// Nothing may unwind between the end of a body and the end of its children.
@@ -259,14 +258,14 @@ impl<'a, 'b> Open<'a, 'b> {
             && !self.shielded
             && let Some(reason) = self.here.reason()
         {
-            self.scope.cancel(self.scope.life(), &reason.cause(), Reach::All);
+            self.cancel(&reason);
         }
         for token in &self.options.tokens {
             token.subscribe(self.scope, self.scope.life());
         }
         if deadline != NEVER {
             if deadline <= clock::now() {
-                self.cancel(code::TIMED_OUT);
+                self.cancel(&CancelReason::TimedOut);
             } else if let Some((worker, _)) = self.here.fiber {
                 let timer = worker.set_scope_timer(self.scope, self.scope.life(), ScopeTimer::Deadline, deadline);
                 self.timer = Some((worker.index, timer));
@@ -275,8 +274,8 @@ impl<'a, 'b> Open<'a, 'b> {
         self
     }
 
-    fn cancel(&self, code: u32) {
-        self.scope.cancel(self.scope.life(), &Cause::from(code), Reach::All);
+    fn cancel(&self, reason: &CancelReason) {
+        self.scope.cancel(self.scope.life(), reason, Reach::All);
     }
 
     /// Whatever unwound in there has arrived.

@@ -6,10 +6,10 @@ use std::panic::Location;
 use std::time::Duration;
 
 use super::body::Options;
-use super::nursery::{self, Scope, TryEnded, TryScope};
+use super::nursery::{self, NoValue, Scope, TryEnded, TryScope};
 use super::token::CancelToken;
-use crate::sched::cancel::code;
-use crate::sched::scope::{Cause, NEVER};
+use crate::cancel::reason::CancelReason;
+use crate::sched::scope::NEVER;
 use crate::time::Instant;
 use crate::wait::cancel::Here;
 
@@ -129,7 +129,7 @@ impl ScopeBuilder {
         nursery::try_run(&self.options, "Scope::builder().try_run", Location::caller(), f).map_err(
             |ended| match ended {
                 TryEnded::Failed(first, others) => TryScopeError::Failed { first, others },
-                TryEnded::Cancelled(cause) => match ScopeError::of(&cause) {
+                TryEnded::NoValue(why) => match ScopeError::of(&why) {
                     ScopeError::TimedOut => TryScopeError::TimedOut,
                     ScopeError::Cancelled => TryScopeError::Cancelled,
                     ScopeError::NotStarted => TryScopeError::NotStarted,
@@ -154,12 +154,12 @@ pub enum ScopeError {
 
 impl ScopeError {
     #[track_caller]
-    fn of(cause: &Cause) -> Self {
-        match cause.code {
-            code::TIMED_OUT => Self::TimedOut,
-            code::PANICKED => nursery::panic_was_taken(),
-            code::NOT_STARTED => Self::NotStarted,
-            _ => Self::Cancelled,
+    fn of(why: &NoValue) -> Self {
+        match why {
+            NoValue::Cancelled(CancelReason::TimedOut) => Self::TimedOut,
+            NoValue::Cancelled(CancelReason::Panicked) => nursery::panic_was_taken(),
+            NoValue::Cancelled(CancelReason::NotStarted) | NoValue::NotStarted(_) => Self::NotStarted,
+            NoValue::Cancelled(_) => Self::Cancelled,
         }
     }
 }
@@ -299,8 +299,8 @@ where
     let builder = ScopeBuilder::new().deadline(deadline);
     match nursery::run(&builder.options, "timeout", Location::caller(), |_| f()) {
         Ok(value) => Ok(value),
-        Err(cause) if cause.code == code::TIMED_OUT => Err(TimedOut(())),
-        Err(cause) => nursery::unwind_for(&cause),
+        Err(NoValue::Cancelled(CancelReason::TimedOut)) => Err(TimedOut(())),
+        Err(why) => nursery::unwind_for(&why),
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::cancel::reason::CancelReason;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::top::{FiberTop, Standing};
 use crate::sched::current as running;
-use crate::wait::cancel::{self, CancelReason, Here};
+use crate::wait::cancel::{self, Here};
 use crate::wait::park;
 
 /// The fiber that called [`current`].

@@ -21,6 +21,7 @@ use super::fiber::shield;
 use super::join::JoinWait;
 use super::local;
 use super::spawn::{drop_quietly, end_of_user_code};
+use crate::cancel::reason::CancelReason;
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::FiberEnd;
@@ -32,7 +33,7 @@ use crate::sched::offer::Offered;
 use crate::sched::scope::cancel_fiber;
 use crate::sched::shared::Shared;
 use crate::sched::worker::Worker;
-use crate::wait::cancel::{CancelReason, Here, is_cancellation, pass_on};
+use crate::wait::cancel::{Here, is_cancellation, pass_on, reason_of};
 use crate::wait::park::{Wait, wait, wait_to_pass_on};
 use crate::wait::reason::WaitReason;
 
@@ -285,7 +286,7 @@ fn wait_for(joiner: FrameRef, frame: FrameRef, is_shielded: bool, has_failed: bo
         let is_due = here.flags().has(flag::ANY_CANCEL) && (here.is_due() || is_shielded && here.is_observable());
         if !is_told && (is_due || has_failed) {
             let reason = here.reason().filter(|_| is_due).unwrap_or(CancelReason::OtherHalf);
-            cancel_fiber(frame, reason.cause().code);
+            cancel_fiber(frame, &reason);
             if joiner.has(flag::OVERDUE) {
                 end_shields_of(frame);
             }
@@ -299,9 +300,9 @@ fn wait_for(joiner: FrameRef, frame: FrameRef, is_shielded: bool, has_failed: bo
     // A half that was cancelled from elsewhere, with the scope of both, takes its joiner along: there is no value to go on with.
     if !is_told
         && frame.join.result() == Some(FiberEnd::Cancelled)
-        && let Some(reason) = CancelReason::of(frame)
+        && let Some(reason) = reason_of(frame)
     {
-        cancel_fiber(joiner, reason.cause().code);
+        cancel_fiber(joiner, &reason);
     }
     frame.join.wait_until_unlocked();
     current::worker().expect("a fiber runs on a worker").recycle(frame);

@@ -18,16 +18,16 @@ use std::time::Duration;
 
 use super::blocking::{LOOK, is_pool_stuck, would_rather_wait};
 use super::spawn::Panic;
+use crate::cancel::reason::CancelReason;
 use crate::fiber::frame::{Errand, Frame, FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::outcome::{Detach, FiberEnd};
 use crate::fiber::slab;
 use crate::prim::bug::seeded_bug;
-use crate::sched::cancel::code;
 use crate::sched::current;
 use crate::sched::scope::{NotStarted, cancel_fiber};
 use crate::time::Instant;
-use crate::wait::cancel::{CancelReason, is_cancellation, pass_on};
+use crate::wait::cancel::{is_cancellation, pass_on, reason_of};
 use crate::wait::node::{Node, Outcome};
 use crate::wait::park::{self, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
@@ -257,7 +257,7 @@ impl<T> JoinHandle<T> {
     /// blocking call. Returns without waiting for that. Does nothing to a fiber that has ended.
     pub fn cancel(&self) {
         if !self.has_ended() {
-            cancel_fiber(self.frame, code::HANDLE);
+            cancel_fiber(self.frame, &CancelReason::Handle);
         }
     }
 
@@ -334,13 +334,13 @@ impl<T> JoinHandle<T> {
             FiberEnd::Value => Ok(unsafe { frame.take::<T>() }),
             // SAFETY: as above, `publish_panic`.
             FiberEnd::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take::<Panic>() }.payload()))),
-            FiberEnd::Cancelled => Err(self.error(Kind::Cancelled(CancelReason::of(frame)))),
+            FiberEnd::Cancelled => Err(self.error(Kind::Cancelled(reason_of(frame)))),
             FiberEnd::NoStack => Err(self.error(Kind::NoStack)),
             FiberEnd::NotStarted => {
                 // SAFETY: as above; `refused_child` or `stackless` put it there.
                 unsafe { frame.take::<NotStarted>() }.take();
                 // One that was refused has a reason, one without a stack has none.
-                let reason = CancelReason::of(frame);
+                let reason = reason_of(frame);
                 Err(self.error(reason.map_or(Kind::NoStack, |reason| Kind::Cancelled(Some(reason)))))
             }
         };

@@ -18,12 +18,12 @@ use super::join::JoinHandle;
 use super::spawn::{RefusedBecause, drop_quietly, spawn_child, spawn_child_or_none, try_spawn_child};
 use super::task::spawn_future_in;
 use super::token::CancelToken;
+use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::frame::{Extras, FlagSet, Frame, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
-use crate::sched::cancel::code;
 use crate::sched::current;
-use crate::sched::scope::{Cause, Reach, ScopeRef, Unstarted};
+use crate::sched::scope::{Reach, ScopeRef, Unstarted};
 use crate::sched::shared::Shared;
 use crate::sched::timing::ScopeTimer;
 use crate::time::Instant;
@@ -107,17 +107,18 @@ where
             drop_quietly(others);
             Err(first)
         }
-        Err(TryEnded::Cancelled(cause)) => unwind_for(&cause),
+        Err(TryEnded::NoValue(why)) => unwind_for(&why),
     }
 }
 
 /// The body was unwound because its own scope was cancelled, and there is nothing to return: unwinding goes on.
 #[track_caller]
-pub(crate) fn unwind_for(cause: &Cause) -> ! {
-    match cause.code {
-        code::PANICKED => panic_was_taken(),
-        code::NOT_STARTED => panic!("fibra: {}", not_started_text(cause)),
-        _ => {}
+pub(crate) fn unwind_for(why: &NoValue) -> ! {
+    match why {
+        NoValue::Cancelled(CancelReason::Panicked) => panic_was_taken(),
+        NoValue::Cancelled(CancelReason::NotStarted) => panic!("fibra: a fiber of this scope could not be started"),
+        NoValue::NotStarted(text) => panic!("fibra: {text}"),
+        NoValue::Cancelled(_) => {}
     }
     if let Some(here) = Here::new() {
         here.standing.deliveries.set(here.standing.deliveries.get() + 1);
@@ -133,27 +134,36 @@ pub(crate) fn panic_was_taken() -> ! {
 }
 
 /// Children that never ran, and that nobody has joined, fail their scope. The text says how many and why.
-fn failed_to_start(unstarted: Unstarted) -> Cause {
-    let Unstarted { untaken, code: why, .. } = unstarted;
+fn failed_to_start(unstarted: Unstarted) -> NoValue {
+    let Unstarted { untaken, refused, .. } = unstarted;
     let who = if untaken == 1 { "a fiber".to_owned() } else { format!("{untaken} fibers") };
-    let why = match why {
-        code::FULL => {
+    let why = match refused {
+        Some(ReasonKind::Full) => {
             "as many were alive as Runtime::builder().max_fibers() allows. Raise it, start fewer at once, or join the \
              handles, which say so"
         }
-        code::SHUTDOWN => "the runtime cannot start any in a process that was forked from its own",
+        Some(ReasonKind::Shutdown) => "the runtime cannot start any in a process that was forked from its own",
         _ => "no stack could be had: raise vm.max_map_count, or run fewer fibers at once",
     };
-    let text = format!("{who} of this scope could not be started: {why}");
-    Cause { code: code::NOT_STARTED, text: Some(text.into()) }
+    NoValue::NotStarted(format!("{who} of this scope could not be started: {why}"))
 }
 
-fn not_started_text(cause: &Cause) -> &str {
-    cause.text.as_deref().unwrap_or("a fiber of this scope could not be started")
+/// Why a body that was run to its end, or unwound, gave no value.
+#[derive(Debug)]
+pub(crate) enum NoValue {
+    /// It was unwound because its own scope was cancelled.
+    Cancelled(CancelReason),
+    /// Children could not be started: how many, and why.
+    NotStarted(String),
 }
 
 /// Runs a body that cannot fail. Err: it was unwound because its own scope was cancelled.
-pub(crate) fn run<'env, F, T>(options: &Options, what: &str, site: &'static Location<'static>, f: F) -> Result<T, Cause>
+pub(crate) fn run<'env, F, T>(
+    options: &Options,
+    what: &str,
+    site: &'static Location<'static>,
+    f: F,
+) -> Result<T, NoValue>
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
@@ -167,8 +177,8 @@ where
 pub(crate) enum TryEnded<E> {
     /// The first error, and the others.
     Failed(E, Vec<E>),
-    /// It was unwound because its own scope was cancelled.
-    Cancelled(Cause),
+    /// No error: see there.
+    NoValue(NoValue),
 }
 
 pub(crate) fn try_run<'env, F, T, E>(
@@ -202,13 +212,13 @@ where
     }
     match concluded {
         Ok(value) => Ok(value.expect("without an error there is a value")),
-        Err(cause) => Err(TryEnded::Cancelled(cause)),
+        Err(why) => Err(TryEnded::NoValue(why)),
     }
 }
 
 /// What comes of a scope that is over: its value, the cause for which its body was cancelled, or a panic or cancellation that goes on.
-fn conclude<T>(finished: Finished<T>, options: &Options) -> Result<T, Cause> {
-    let Finished { result, cause, panics, unstarted, child_panicked_first, cut_short_by_panic, outer_cancelled } =
+fn conclude<T>(finished: Finished<T>, options: &Options) -> Result<T, NoValue> {
+    let Finished { result, reason, panics, unstarted, child_panicked_first, cut_short_by_panic, outer_cancelled } =
         finished;
     let mut untaken: Vec<Box<dyn Any + Send>> = panics.iter().filter_map(|panic| panic.take()).collect();
     drop(panics);
@@ -232,8 +242,10 @@ fn conclude<T>(finished: Finished<T>, options: &Options) -> Result<T, Cause> {
         (Err(payload), first) if is_cancellation(&*payload) => match first {
             Some(first) => cancel::pass_on(first),
             None if lost && !outer_cancelled => Err(failed_to_start(unstarted)),
-            None if cause.code != 0 && !outer_cancelled => Err(cause),
-            None => cancel::pass_on(payload),
+            None => match reason {
+                Some(reason) if !outer_cancelled => Err(NoValue::Cancelled(reason)),
+                _ => cancel::pass_on(payload),
+            },
         },
         (Err(payload), Some(first)) if child_panicked_first => {
             count_untold(vec![payload]);
@@ -446,7 +458,7 @@ impl<'scope> Scope<'scope, '_> {
     /// });
     /// ```
     pub fn cancel(&self) {
-        self.record.cancel(self.record.life(), &Cause::from(code::SCOPE), Reach::Children);
+        self.record.cancel(self.record.life(), &CancelReason::Scope, Reach::Children);
     }
 
     /// Have the children been cancelled, by whomever?
@@ -456,7 +468,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     fn has_cancelled(&self) -> bool {
-        self.record.root.cancelled() != 0
+        self.record.root.is_cancelled()
     }
 
     /// A token that is cancelled with the scope, and cancels it, body and children, when it is cancelled itself.
@@ -615,7 +627,7 @@ impl<'scope, 'env, E: Send + 'static> TryScope<'scope, 'env, E> {
     pub fn fail(&self, error: E) {
         self.errors.lock().push(error);
         let record = self.scope.record;
-        record.cancel(record.life(), &Cause::from(code::FAILED), Reach::All);
+        record.cancel(record.life(), &CancelReason::Failed, Reach::All);
     }
 }
 

@@ -6,11 +6,11 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::cancel::reason::ReasonKind;
 use crate::observe::report;
 use crate::sched::root::Root;
 use crate::sched::shared::{Command, RootRef, Shared};
 use crate::time::Instant;
-use crate::wait::cancel::CancelReason;
 use crate::wait::node::Node;
 use crate::wait::park::{Outcome, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
@@ -49,14 +49,14 @@ pub(crate) fn run_root<T>(
         Err(_) => true,
     };
     if failed {
-        cancel_root(shared, root, CancelReason::RootFailed);
+        cancel_root(shared, root, ReasonKind::RootFailed);
     }
     let deadline = leak_timeout.map(Instant::after);
     if drain(shared, root, WaitReason::RunEnd, site, deadline).is_ok() {
         return result;
     }
     let leaked = report::fibers_of(shared);
-    cancel_root(shared, root, CancelReason::RootFailed);
+    cancel_root(shared, root, ReasonKind::RootFailed);
     await_empty(shared, root, WaitReason::RunEnd, site, None).expect("without a deadline it waits for ever");
     result.and_then(|_| {
         let waited = leak_timeout.unwrap_or_default();
@@ -67,10 +67,9 @@ pub(crate) fn run_root<T>(
 }
 
 /// Cancels everything in a root: what has started now, what has not when it does.
-pub(crate) fn cancel_root(shared: &Shared, root: RootRef, reason: CancelReason) {
-    let code = reason.cause().code;
-    if root.cancel(code) {
-        shared.cancel_started(Some(root), false, code);
+pub(crate) fn cancel_root(shared: &Shared, root: RootRef, reason: ReasonKind) {
+    if root.cancel(reason) {
+        shared.cancel_started(Some(root), false, reason);
     }
 }
 

@@ -13,20 +13,20 @@ use super::join::JoinHandle;
 use super::options::Builder;
 use super::root::{cancel_root, drain, run_root};
 use super::spawn::{spawn_with, try_spawn};
+use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::frame::{Extras, flag};
 use crate::fiber::stack::StackSize;
 use crate::observe::metrics::Metrics;
 use crate::observe::report;
 use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
-use crate::sched::cancel::code;
 use crate::sched::launch::{self, Launched, Threads, run_worker};
-use crate::sched::scope::{Cause, Reach};
+use crate::sched::scope::Reach;
 use crate::sched::shared::Shared;
 use crate::sched::worker::Worker;
 use crate::sched::{current, fork};
 use crate::time::Instant;
-use crate::wait::cancel::{self, CancelReason, Here, is_cancellation};
+use crate::wait::cancel::{self, Here, is_cancellation};
 use crate::wait::reason::WaitReason;
 
 /// A runtime: some workers, and the fibers that live on them. Several may exist in one process.
@@ -137,7 +137,7 @@ impl Runtime {
             }
             Some(lease) => self.drive(lease, body, site, root),
         };
-        shared.cancel_daemons(Some(root), code::RUN_ENDED);
+        shared.cancel_daemons(Some(root), ReasonKind::RunEnded);
         shared.release_root(root);
         match result {
             Ok(Ok(value)) => value,
@@ -312,10 +312,10 @@ impl Runtime {
 
 /// Steps 2 and 3 of shutdown: cancel, and wait until everything has ended.
 fn wind_down(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
-    cancel_root(shared, shared.root, CancelReason::Shutdown);
+    cancel_root(shared, shared.root, ReasonKind::Shutdown);
     let outside = shared.outside_scopes.lock().clone();
     for open in outside.into_iter().filter(|open| !open.shielded) {
-        open.scope.cancel(open.life, &Cause::from(code::SHUTDOWN), Reach::All);
+        open.scope.cancel(open.life, &CancelReason::Shutdown, Reach::All);
     }
     drain(shared, shared.root, WaitReason::RunEnd, site, deadline)?;
     end_daemons(shared, site, deadline)
@@ -323,7 +323,7 @@ fn wind_down(shared: &Shared, site: &'static Location<'static>, deadline: Option
 
 /// Cancels the daemons and waits for them.
 fn end_daemons(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
-    shared.cancel_daemons(None, code::SHUTDOWN);
+    shared.cancel_daemons(None, ReasonKind::Shutdown);
     drain(shared, shared.daemons, WaitReason::RuntimeEnd, site, deadline)
 }
 

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use super::fiber::shield;
 use super::join::JoinHandle;
 use super::local;
+use crate::cancel::reason::ReasonKind;
 use crate::fiber::frame::{Extras, FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::discard_payload;
-use crate::sched::cancel::code;
 use crate::sched::current;
 use crate::sched::scope::{NotStarted, PanicSlot, ScopeRecord, ScopeRef};
 use crate::sched::shared::{RootRef, Shared};
@@ -152,11 +152,10 @@ pub(crate) unsafe fn try_spawn_child<F: FnOnce() -> T, T>(
 ) -> Result<JoinHandle<T>, RefusedBecause> {
     // SAFETY: the scope is open.
     let shared = unsafe { scope.shared() };
-    let cause = scope.root.cancelled();
-    if cause != 0 {
+    if let Some(reason) = scope.root.cancelled() {
         scope.note_cut_short();
         drop(f);
-        return Ok(refused(shared, site, cause));
+        return Ok(refused(shared, site, reason));
     }
     // SAFETY: passed on.
     let spawned = unsafe { try_spawn(shared, scope.root_ref(), f, site, flag::SCOPED, Some(extras), spread_to) };
@@ -205,11 +204,10 @@ unsafe fn spawn_child_thunk<F, T>(
 ) -> JoinHandle<T> {
     // SAFETY: the scope is open.
     let shared = unsafe { scope.shared() };
-    let cause = scope.root.cancelled();
-    if cause != 0 {
+    if let Some(reason) = scope.root.cancelled() {
         scope.note_cut_short();
         drop(f);
-        return refused(shared, site, cause);
+        return refused(shared, site, reason);
     }
     if let Some(worker) = current::worker()
         && flags.is_empty()
@@ -330,10 +328,10 @@ pub(crate) enum RefusedBecause {
 }
 
 impl RefusedBecause {
-    pub(crate) fn code(self) -> u32 {
+    pub(crate) fn reason(self) -> ReasonKind {
         match self {
-            RefusedBecause::ShuttingDown => code::SHUTDOWN,
-            RefusedBecause::Full => code::FULL,
+            RefusedBecause::ShuttingDown => ReasonKind::Shutdown,
+            RefusedBecause::Full => ReasonKind::Full,
         }
     }
 }
@@ -474,7 +472,7 @@ unsafe fn scope_of(root: RootRef, flags: FlagSet) -> Option<ScopeRef> {
 
 /// A handle of something that was never started: it has ended already, cancelled.
 #[cold]
-pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reason: u32) -> JoinHandle<T> {
+pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reason: ReasonKind) -> JoinHandle<T> {
     never_started(shared, site, reason, None)
 }
 
@@ -493,14 +491,14 @@ pub(crate) unsafe fn refused_in<T>(
 ) -> JoinHandle<T> {
     // SAFETY: passed on.
     let scope = unsafe { scope_of(root, flags) };
-    let lost = scope.map(|scope| scope.not_started(reason.code()));
-    never_started(shared, site, reason.code(), lost)
+    let lost = scope.map(|scope| scope.not_started(Some(reason.reason())));
+    never_started(shared, site, reason.reason(), lost)
 }
 
 fn never_started<T>(
     shared: &Shared,
     site: &'static Location<'static>,
-    reason: u32,
+    reason: ReasonKind,
     lost: Option<NotStarted>,
 ) -> JoinHandle<T> {
     let frame = slab::take_shared();

@@ -167,11 +167,11 @@ pub(crate) unsafe fn spawn_future_in<F: Future>(
     let shared = unsafe { scope.shared() };
     match scope.root.cancelled() {
         // SAFETY: the caller's promise.
-        0 => unsafe { start_task(shared, scope.root_ref(), future, site, flag::TASK | flag::SCOPED) },
-        cause => {
+        None => unsafe { start_task(shared, scope.root_ref(), future, site, flag::TASK | flag::SCOPED) },
+        Some(reason) => {
             scope.note_cut_short();
             drop(future);
-            refused(shared, site, cause)
+            refused(shared, site, reason)
         }
     }
 }

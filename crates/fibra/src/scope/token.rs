@@ -18,12 +18,12 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::cancel::reason::CancelReason;
 use crate::prim::spin::SpinLock;
-use crate::sched::scope::{Cause, InLife, Listener, Reach, ScopeRef, cancel_all};
+use crate::sched::scope::{InLife, Listener, Reach, ScopeRef, cancel_all};
 use crate::select::arm::{Arm, sealed};
 use crate::select::case::Case;
 use crate::time::Instant;
-use crate::wait::cancel::CancelReason;
 use crate::wait::node::{Node, Outcome, WaitList};
 use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
@@ -60,7 +60,7 @@ struct Token {
 }
 
 struct State {
-    cause: Option<Cause>,
+    reason: Option<CancelReason>,
     waiters: WaitList,
     /// Set once, when the child is made.
     parent: Option<Arc<Token>>,
@@ -96,15 +96,15 @@ impl CancelToken {
     #[must_use]
     pub fn child(&self) -> Self {
         let child = Token::new();
-        let cause = self.0.state.with(|state| {
-            if state.cause.is_none() {
+        let reason = self.0.state.with(|state| {
+            if state.reason.is_none() {
                 state.children.insert(Arc::as_ptr(&child).addr(), Arc::downgrade(&child));
             }
-            state.cause.clone()
+            state.reason.clone()
         });
-        child.state.with(|state| match cause {
+        child.state.with(|state| match reason {
             // It needs nobody to tell it.
-            Some(cause) => state.cause = Some(cause),
+            Some(reason) => state.reason = Some(reason),
             // Perhaps it was cancelled since, through the parent; then this does no harm.
             None => state.parent = Some(self.0.clone()),
         });
@@ -124,22 +124,22 @@ impl CancelToken {
     /// assert_eq!(token.reason().unwrap().to_string(), "the client has gone");
     /// ```
     pub fn cancel_with(&self, reason: impl Into<CancelReason>) {
-        let cause = reason.into().cause();
+        let reason = reason.into();
         let mut scopes = Vec::new();
-        let wakers = self.cancel_for(&cause, None, &mut scopes);
-        cancel_all(&scopes, &cause);
+        let wakers = self.cancel_for(&reason, None, &mut scopes);
+        cancel_all(&scopes, &reason);
         wake::call_where_fit(wakers);
     }
 
     /// Cancels it and its children. The scopes that are to be cancelled with them, but for the one that says so, are added to `scopes`;
     /// wakers to be called are returned.
     #[must_use]
-    fn cancel_for(&self, cause: &Cause, by: Option<InLife>, scopes: &mut Vec<InLife>) -> Vec<Waker> {
+    fn cancel_for(&self, reason: &CancelReason, by: Option<InLife>, scopes: &mut Vec<InLife>) -> Vec<Waker> {
         let is_by = |scope: ScopeRef, life| by.is_some_and(|(by, its)| std::ptr::eq(by, scope) && its == life);
         let mut tokens = vec![self.0.clone()];
         let mut all_wakers = Vec::new();
         while let Some(token) = tokens.pop() {
-            let Some((tied, children, mut wakers)) = token.cancel(cause) else { continue };
+            let Some((tied, children, mut wakers)) = token.cancel(reason) else { continue };
             all_wakers.append(&mut wakers);
             scopes.extend(tied.into_values().filter(|(scope, life)| !is_by(scope, *life)));
             tokens.extend(children.values().filter_map(Weak::upgrade));
@@ -160,7 +160,7 @@ impl CancelToken {
     }
 
     fn why(&self) -> Option<CancelReason> {
-        self.0.state.with(|state| state.cause.clone()).and_then(CancelReason::of_cause)
+        self.0.state.with(|state| state.reason.clone())
     }
 
     /// Waits until it is cancelled, and says why.
@@ -206,14 +206,14 @@ impl CancelToken {
 
     /// Cancels this scope, in this life, with the token.
     pub(crate) fn subscribe(&self, scope: ScopeRef, life: u32) {
-        let cause = self.0.state.with(|state| {
-            if state.cause.is_none() {
+        let reason = self.0.state.with(|state| {
+            if state.reason.is_none() {
                 state.scopes.insert(scope.as_ptr().addr(), (scope, life));
             }
-            state.cause.clone()
+            state.reason.clone()
         });
-        if let Some(cause) = cause {
-            scope.cancel(life, &cause, Reach::All);
+        if let Some(reason) = reason {
+            scope.cancel(life, &reason, Reach::All);
         }
     }
 
@@ -227,8 +227,8 @@ impl CancelToken {
         let by = (scope, scope.life());
         token.subscribe(scope, by.1);
         let listener = Arc::new(ScopesToken { token: Arc::downgrade(&token.0), by });
-        if let Err(cause) = scope.set_listener(listener) {
-            let wakers = token.cancel_for(&cause, Some(by), &mut Vec::new());
+        if let Err(reason) = scope.set_listener(listener) {
+            let wakers = token.cancel_for(&reason, Some(by), &mut Vec::new());
             debug_assert!(wakers.is_empty(), "nobody has the token yet");
         }
         token
@@ -242,9 +242,9 @@ struct ScopesToken {
 }
 
 impl Listener for ScopesToken {
-    fn cancelled(&self, cause: &Cause, more: &mut Vec<InLife>) {
+    fn cancelled(&self, reason: &CancelReason, more: &mut Vec<InLife>) {
         if let Some(token) = self.token.upgrade() {
-            wake::call_where_fit(CancelToken(token).cancel_for(cause, Some(self.by), more));
+            wake::call_where_fit(CancelToken(token).cancel_for(reason, Some(self.by), more));
         }
     }
 }
@@ -254,21 +254,21 @@ type Tied = (BTreeMap<usize, InLife>, BTreeMap<usize, Weak<Token>>, Vec<Waker>);
 impl Token {
     fn new() -> Arc<Self> {
         let (waiters, children, scopes) = (WaitList::new(), BTreeMap::new(), BTreeMap::new());
-        Arc::new(Self { state: SpinLock::new(State { cause: None, waiters, parent: None, children, scopes }) })
+        Arc::new(Self { state: SpinLock::new(State { reason: None, waiters, parent: None, children, scopes }) })
     }
 
     fn is_cancelled(&self) -> bool {
-        self.state.with(|state| state.cause.is_some())
+        self.state.with(|state| state.reason.is_some())
     }
 
     /// `None` if it was before.
-    fn cancel(&self, cause: &Cause) -> Option<Tied> {
+    fn cancel(&self, reason: &CancelReason) -> Option<Tied> {
         self.state.with(|state| {
-            if state.cause.is_some() {
+            if state.reason.is_some() {
                 return None;
             }
             // X-23: the reason and that it is cancelled are one.
-            state.cause = Some(cause.clone());
+            state.reason = Some(reason.clone());
             let mut wakers = Vec::new();
             // SAFETY: under the lock of the list.
             while let Some((waiter, ticket, arm)) = unsafe { state.waiters.pop_front() } {
@@ -304,7 +304,7 @@ impl Waitable for Token {
 
     fn publish(&self, node: &Node) -> Published {
         let is_linked = self.state.with(|state| {
-            let waits = state.cause.is_none();
+            let waits = state.reason.is_none();
             if waits {
                 // SAFETY: under the lock of the list; the node stays where it is until it is unlinked.
                 unsafe { state.waiters.push_back(node) };

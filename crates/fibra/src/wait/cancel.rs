@@ -25,20 +25,16 @@ use std::panic::resume_unwind;
 use super::node::WaiterRef;
 use super::waker::ThreadRecord;
 use super::word::WaitKind;
+use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::frame::{FlagSet, FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::top::{FiberTop, Standing};
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::prim::{clock, panics};
-use crate::sched::cancel::code;
 use crate::sched::current;
-use crate::sched::scope::{Cause, NEVER, Reach, ScopeRecord, ScopeRef};
+use crate::sched::scope::{NEVER, Reach, ScopeRecord, ScopeRef};
 use crate::sched::shared::Shared;
 use crate::sched::worker::{Worker, signal};
-
-mod reason;
-
-pub use reason::CancelReason;
 
 /// How much an unwinding holds off: more than all the shields that could be open, which count 1 each and may end before it.
 const UNWINDS: u32 = 1 << 20;
@@ -302,7 +298,7 @@ impl<'a> Here<'a> {
         // Whoever cancels a scope marks it and then announces the flag; we lower it and then look, each under the scope's lock. So one that
         // we do not see here sets the flag after this.
         flags.retract(flag::CANCEL_BODY);
-        if self.open_scopes().any(|scope| scope.body_cause().code != 0 || scope.has_told_failure()) {
+        if self.open_scopes().any(|scope| scope.has_body_reason() || scope.has_told_failure()) {
             flags.announce(flag::CANCEL_BODY);
         }
     }
@@ -326,7 +322,7 @@ impl<'a> Here<'a> {
         self.check_deadlines();
         let flags = self.flags();
         flags.has(flag::CANCEL)
-            || flags.has(flag::CANCEL_BODY) && self.open_scopes().any(|scope| scope.body_cause().code != 0)
+            || flags.has(flag::CANCEL_BODY) && self.open_scopes().any(|scope| scope.has_body_reason())
     }
 
     /// The same, but only by what is not held off here: what unwinds goes on to there.
@@ -336,22 +332,20 @@ impl<'a> Here<'a> {
         }
         let hold = self.hold();
         self.flags().has(flag::CANCEL) && hold == 0
-            || self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.body_cause().code != 0)
+            || self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.has_body_reason())
     }
 
     /// Why, if it is: the outermost first, since that is where unwinding ends.
     pub(crate) fn reason(&self) -> Option<CancelReason> {
         if let Some((_, frame)) = self.fiber
-            && let Some(reason) = CancelReason::of(frame)
+            && let Some(reason) = reason_of(frame)
         {
             // SAFETY: the flag is what `of` asks for; the scope is open while this child runs.
             let scope = frame.has(flag::SCOPED).then(|| unsafe { ScopeRecord::of(frame) });
-            let cause = scope.map(|scope| scope.children_cause()).filter(|cause| cause.text.is_some());
-            return if reason == CancelReason::Token { cause.and_then(CancelReason::of_cause) } else { None }
-                .or(Some(reason));
+            let words = scope.filter(|_| reason == CancelReason::Token).and_then(ScopeRecord::children_reason);
+            return words.filter(|words| matches!(words, CancelReason::Custom(_))).or(Some(reason));
         }
-        let causes: Vec<Cause> = self.open_scopes().map(|scope| scope.body_cause()).collect();
-        causes.into_iter().rev().find_map(CancelReason::of_cause)
+        self.open_scopes().filter_map(ScopeRecord::body_reason).last()
     }
 
     /// Cancels the scopes around whose deadlines have come.
@@ -359,7 +353,7 @@ impl<'a> Here<'a> {
         if self.nearest_deadline() != NEVER && self.nearest_deadline() <= clock::now() {
             for scope in self.open_scopes() {
                 if scope.own_deadline.get() <= clock::now() {
-                    scope.cancel(scope.life(), &Cause::from(code::TIMED_OUT), Reach::All);
+                    scope.cancel(scope.life(), &CancelReason::TimedOut, Reach::All);
                 }
             }
         }
@@ -377,6 +371,11 @@ impl<'a> Here<'a> {
             None => self.standing.unwinding.set(true),
         }
     }
+}
+
+/// Why a fiber is cancelled, if it is. The words of a custom reason are in its scope, and only known while that is open.
+pub(crate) fn reason_of(frame: FrameRef) -> Option<CancelReason> {
+    frame.flags().cancel_reason().map(ReasonKind::without_words)
 }
 
 /// What may end a wait of the running fiber that begins now. Asked if HOLD_OFF is set or somebody on this thread unwinds, which say that

@@ -25,6 +25,7 @@
 
 use std::ops::{BitOr, BitOrAssign};
 
+use crate::cancel::reason::ReasonKind;
 use crate::prim::atomic::{AtomicU32, Ordering};
 
 /// Some of the flags: a value.
@@ -91,7 +92,7 @@ pub(crate) mod flag {
     pub(crate) const CALLS_WAKERS: FlagSet = FlagSet(1 << 17);
 }
 
-/// Where the reason of a cancellation is: 4 bits, written together with CANCEL.
+/// Where the reason of a cancellation is: the 4 bits of its kind, written together with CANCEL.
 const REASON_SHIFT: u32 = 8;
 const REASON_MASK: u32 = 0xF << REASON_SHIFT;
 
@@ -132,13 +133,13 @@ impl FlagSet {
     }
 
     /// CANCEL, for this reason.
-    const fn cancelled_for(reason: u32) -> Self {
-        Self(flag::CANCEL.0 | (reason << REASON_SHIFT))
+    const fn cancelled_for(reason: ReasonKind) -> Self {
+        Self(flag::CANCEL.0 | (reason.to_bits() << REASON_SHIFT))
     }
 
     /// Why it is cancelled, if CANCEL is in it.
-    pub(crate) const fn cancel_reason(self) -> Option<u32> {
-        if self.has(flag::CANCEL) { Some((self.0 & REASON_MASK) >> REASON_SHIFT) } else { None }
+    pub(crate) const fn cancel_reason(self) -> Option<ReasonKind> {
+        if self.has(flag::CANCEL) { ReasonKind::from_bits((self.0 & REASON_MASK) >> REASON_SHIFT) } else { None }
     }
 }
 
@@ -217,7 +218,7 @@ impl Flags {
     }
 
     /// A new life begins that is cancelled already, for this reason: it will never run.
-    pub(crate) fn start_cancelled(&self, reason: u32) {
+    pub(crate) fn start_cancelled(&self, reason: ReasonKind) {
         self.start_with(FlagSet::cancelled_for(reason));
     }
 
@@ -253,7 +254,7 @@ impl Flags {
     }
 
     /// Raises CANCEL for this reason. False if it was up: the first reason stays.
-    pub(crate) fn request_cancel(&self, reason: u32) -> bool {
+    pub(crate) fn request_cancel(&self, reason: ReasonKind) -> bool {
         // Relaxed: confirmed by the compare-exchange.
         let mut now = self.0.load(Ordering::Relaxed);
         loop {

@@ -13,6 +13,7 @@ use super::revoke;
 use super::waitable::{Published, Wait, Waitable, linked_or};
 use super::waker::ThreadRecord;
 use super::word::{Arm, State, WaitKind};
+use crate::cancel::reason::ReasonKind;
 
 #[cfg(loom)]
 loom::thread_local! {
@@ -38,7 +39,7 @@ pub(crate) fn me() -> WaiterRef {
 
 /// Cancels the thread whose [`me`] this is.
 pub(crate) fn cancel(waiter: WaiterRef) {
-    revoke::request(waiter, 1, |_| unreachable!("a thread"));
+    revoke::request(waiter, ReasonKind::Handle, |_| unreachable!("a thread"));
 }
 
 /// Waits, as the model's thread that runs here.

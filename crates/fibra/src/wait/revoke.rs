@@ -21,6 +21,7 @@ use super::flags::{FlagSet, flag};
 use super::node::{Kind, Waiter, WaiterRef};
 use super::waker::{Claimed, complete_with};
 use super::word::{ARM_CANCEL, ARM_FIRST, Claim, Commit, Notice, Snapshot, WaitKind};
+use crate::cancel::reason::ReasonKind;
 use crate::prim::bug::seeded_bug;
 
 /// The waiter has left its stack: its park becomes visible as PARKED. Called by a fiber's worker on its own stack, and by a thread itself.
@@ -101,9 +102,9 @@ fn notify_slowly(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(WaiterR
     }
 }
 
-/// Requests cancellation for `reason` (not 0). False if it was requested before: the first reason stays. `enqueue` is given the fiber whose
+/// Requests cancellation for `reason`. False if it was requested before: the first reason stays. `enqueue` is given the fiber whose
 /// wait this ends.
-pub(crate) fn request(waiter: WaiterRef, reason: u32, enqueue: impl FnOnce(WaiterRef)) -> bool {
+pub(crate) fn request(waiter: WaiterRef, reason: ReasonKind, enqueue: impl FnOnce(WaiterRef)) -> bool {
     let Waiter { flags, word, .. } = waiter.get();
     let seen_too_early = seeded_bug("request_looks_first").then(|| word.look_after_flag());
     // First half of the handshake with the waiter.

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 /// The layers that the table covers, and the file above them that takes part in their protocols.
-const COVERED: [&str; 8] = ["prim", "wait", "fiber", "machine", "sched", "scope", "channel", "select"];
+const COVERED: [&str; 9] = ["prim", "wait", "cancel", "fiber", "machine", "sched", "scope", "channel", "select"];
 const STRONG: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 
 fn repository() -> PathBuf {

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::{Cause, InLife, Listener, NEVER, NotStarted, PanicSlot, Reach, ScopeRecord, ScopeRef, State};
+use super::{InLife, Listener, NEVER, NotStarted, Order, PanicSlot, Reach, ScopeRecord, ScopeRef, State};
+use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::CENSUS;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::top::Standing;
@@ -21,59 +22,54 @@ use crate::sched::{cancel, current, wake};
 use crate::wait::node::{Node, WaitList, WaiterRef};
 use crate::wait::word::{self, Arm, Ticket};
 
-/// Instead of a cause: not cancelled, but told to drain.
-const DRAIN: u32 = 0;
-/// Instead of a cause: cancelled before, and the time for shields is over.
-const OVERDUE: u32 = 32;
-
 /// How often one looks at an owner that is about to wait, before that counts as waiting. (It takes a moment; but on a plain thread a waker
 /// may be called meanwhile, which may be what is looking.)
 const LOOKS: usize = 1000;
 
-fn is_cause(code: u32) -> bool {
-    code != DRAIN && code != OVERDUE
-}
-
 /// What a child's failure comes to.
 enum Verdict {
     Nothing,
-    Cancel(u32, Reach),
+    Cancel(CancelReason, Reach),
     /// The owner is about to wait, perhaps for this very child.
     LookAgain,
 }
 
 impl ScopeRecord {
-    /// Cancels it, if this life of it is still going on. The first cause stays.
-    pub(crate) fn cancel(&'static self, life: u32, cause: &Cause, reach: Reach) {
+    /// Cancels it, if this life of it is still going on. The first reason stays.
+    pub(crate) fn cancel(&'static self, life: u32, reason: &CancelReason, reach: Reach) {
         let mut told = Told::default();
-        self.cancel_into(life, cause, reach, &mut told);
+        self.cancel_into(life, reason, reach, &mut told);
         told.tell();
     }
 
-    fn cancel_into(&'static self, life: u32, cause: &Cause, reach: Reach, told: &mut Told) {
+    fn cancel_into(&'static self, life: u32, reason: &CancelReason, reach: Reach, told: &mut Told) {
         let mut held = self.state.lock();
         if held.with(|state| self.life() == life && state.body.is_some()) {
-            self.cancel_held(held, cause, reach, told);
+            self.cancel_held(held, reason, reach, told);
         }
     }
 
-    fn cancel_held(&'static self, held: Locked<'_, State>, cause: &Cause, reach: Reach, told: &mut Told) {
-        self.inwards(held, |scope, state| scope.cancel_one(state, cause, reach, told));
+    fn cancel_held(&'static self, held: Locked<'_, State>, reason: &CancelReason, reach: Reach, told: &mut Told) {
+        self.inwards(held, |scope, state| scope.cancel_one(state, reason, reach, told));
     }
 
     /// Cancels one, and says which scope inside comes next.
-    fn cancel_one(&'static self, state: &mut State, cause: &Cause, reach: Reach, told: &mut Told) -> Option<ScopeRef> {
+    fn cancel_one(
+        &'static self,
+        state: &mut State,
+        reason: &CancelReason,
+        reach: Reach,
+        told: &mut Told,
+    ) -> Option<ScopeRef> {
         let body = state.body?;
-        if self.root.cancel(cause.code) {
-            state.children_cause = cause.clone();
-            told.add(self, state, cause);
+        if self.root.cancel(reason.kind()) {
+            state.children_reason = Some(reason.clone());
+            told.add(self, state, Order::Cancel(reason.clone()));
         }
         if reach == Reach::Children {
             return None;
         }
-        if state.cause.code == 0 {
-            state.cause = cause.clone();
-        }
+        state.reason.get_or_insert_with(|| reason.clone());
         // The canceller's first half of the handshake with a parker; `interrupt` is the second.
         body.get().flags.announce(flag::CANCEL_BODY);
         if state.barrier {
@@ -104,14 +100,17 @@ impl ScopeRecord {
     ///
     /// Unless it need not wait (`settled`): then it may be about to take that very panic.
     pub(crate) fn is_body_cancelled(&'static self, settled: bool) -> bool {
-        let (cancelled, failure) = self.state.with(|state| {
+        let (is_cancelled, failure) = self.state.with(|state| {
             let failure = if settled || self.isolate.get() { None } else { state.told_failure() };
-            (state.cause.code != 0, failure)
+            (state.reason.is_some(), failure)
         });
-        if let Some(code) = failure.filter(|_| !cancelled) {
-            self.cancel(self.life(), &Cause::from(code), Reach::All);
+        match failure {
+            Some(reason) if !is_cancelled => {
+                self.cancel(self.life(), &reason, Reach::All);
+                true
+            }
+            _ => is_cancelled,
         }
-        cancelled || failure.is_some()
     }
 
     /// On the owner: has a child panicked whose panic nobody has taken?
@@ -124,14 +123,14 @@ impl ScopeRecord {
         !self.isolate.get() && self.state.with(|state| state.told_failure().is_some())
     }
 
-    /// A child could not be started, for this reason: 0 if there is no stack for it. The caller is in the scope, or ends the child. The
+    /// A child could not be started, for this reason: none if there is no stack for it. The caller is in the scope, or ends the child. The
     /// handle may yet be joined: it tells the scope if it was not.
     #[cold]
-    pub(crate) fn not_started(&'static self, code: u32) -> NotStarted {
+    pub(crate) fn not_started(&'static self, refused: Option<ReasonKind>) -> NotStarted {
         self.state.with(|state| {
             let unstarted = &mut state.unstarted;
             if unstarted.total == 0 {
-                unstarted.code = code;
+                unstarted.refused = refused;
             }
             unstarted.total += 1;
             unstarted.untaken += 1;
@@ -155,7 +154,7 @@ impl ScopeRecord {
     pub(crate) fn end_grace(&'static self, life: u32) {
         let mut told = Told::default();
         let mut held = self.state.lock();
-        if held.with(|state| self.life() == life && state.body.is_some() && self.root.cancelled() != 0) {
+        if held.with(|state| self.life() == life && state.body.is_some() && self.root.is_cancelled()) {
             self.end_grace_held(held, &mut told);
         } else {
             drop(held);
@@ -166,8 +165,8 @@ impl ScopeRecord {
     fn end_grace_held(&'static self, held: Locked<'_, State>, told: &mut Told) {
         self.inwards(held, |scope, state| {
             state.overdue = true;
-            told.add(scope, state, &Cause::from(OVERDUE));
-            if let Some(body) = state.body.filter(|_| state.cause.code != 0) {
+            told.add(scope, state, Order::EndShields);
+            if let Some(body) = state.body.filter(|_| state.reason.is_some()) {
                 cancel::end_shields(body, state.cleanups == 0);
             }
             state.inner
@@ -179,14 +178,19 @@ impl ScopeRecord {
         self.state.with(|state| if opens { state.cleanups += 1 } else { state.cleanups -= 1 });
     }
 
-    /// Why the body is cancelled; code 0 if it is not.
-    pub(crate) fn body_cause(&self) -> Cause {
-        self.state.with(|state| state.cause.clone())
+    /// Why the body is cancelled, if it is.
+    pub(crate) fn body_reason(&self) -> Option<CancelReason> {
+        self.state.with(|state| state.reason.clone())
+    }
+
+    /// Is the body cancelled?
+    pub(crate) fn has_body_reason(&self) -> bool {
+        self.state.with(|state| state.reason.is_some())
     }
 
     /// Have shields had their time in here?
     pub(crate) fn is_overdue(&self) -> bool {
-        self.state.with(|state| state.overdue && state.cause.code != 0)
+        self.state.with(|state| state.overdue && state.reason.is_some())
     }
 
     /// And for the children?
@@ -194,9 +198,9 @@ impl ScopeRecord {
         self.state.with(|state| state.overdue)
     }
 
-    /// Why the children are cancelled; code 0 if they are not.
-    pub(crate) fn children_cause(&self) -> Cause {
-        self.state.with(|state| state.children_cause.clone())
+    /// Why the children are cancelled, if they are.
+    pub(crate) fn children_reason(&self) -> Option<CancelReason> {
+        self.state.with(|state| state.children_reason.clone())
     }
 
     /// A child is about to end with a panic; the payload is kept for its handle and for the scope.
@@ -233,28 +237,28 @@ impl ScopeRecord {
                     panic.tell();
                 }
                 state.unstarted.told |= not_started;
-                let Some(code) = state.told_failure() else {
+                let Some(reason) = state.told_failure() else {
                     // Somebody has joined it meanwhile.
                     return Verdict::Nothing;
                 };
                 if state.over {
-                    return Verdict::Cancel(code, Reach::Children);
+                    return Verdict::Cancel(reason, Reach::Children);
                 }
                 // As in `cancel_one`.
                 body.get().flags.announce(flag::CANCEL_BODY);
                 let seen = body.get().word.look_after_flag();
                 if seen.is(word::State::Parking) && !seen.is_claimed() && looks < LOOKS {
                     Verdict::LookAgain
-                } else if let Some(code) = state.told_failure().filter(|_| seen.is_waiting()) {
+                } else if let Some(reason) = state.told_failure().filter(|_| seen.is_waiting()) {
                     // Still there: whoever joined it before he began this wait has taken it, and that is seen now.
-                    Verdict::Cancel(code, Reach::All)
+                    Verdict::Cancel(reason, Reach::All)
                 } else {
                     Verdict::Nothing
                 }
             });
             match verdict {
-                Verdict::Cancel(code, reach) => {
-                    self.cancel_held(held, &Cause::from(code), reach, &mut told);
+                Verdict::Cancel(reason, reach) => {
+                    self.cancel_held(held, &reason, reach, &mut told);
                     break;
                 }
                 Verdict::Nothing => break,
@@ -270,7 +274,7 @@ impl ScopeRecord {
     /// On any thread, after the scope was marked: cancels the children that have started. It may be over by now, and its record serve
     /// another scope: nothing is read from it that is not atomic, and nothing done to a child before `life` is compared.
     fn cancel_children(&'static self, entry: &Entry, shared: &Shared, told: &mut Told) {
-        let (life, cause) = (entry.life, &entry.cause);
+        let (life, order) = (entry.life, &entry.order);
         // SeqCst: second half of the handshake with `list_on`; `Root::cancel` was the first.
         let holders = handshake_load_u64(&self.holders);
         let here = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared)).map(|worker| worker.index);
@@ -279,22 +283,23 @@ impl ScopeRecord {
                 continue;
             }
             match current::worker() {
-                Some(worker) if here == Some(index) => told.children_here(worker, self, life, cause),
-                _ => shared.post(index, Command::Scope { scope: self, life, cause: cause.code }),
+                Some(worker) if here == Some(index) => told.children_here(worker, self, life, order),
+                _ => shared.post(index, Command::Scope { scope: self, life, order: order.without_words() }),
             }
         }
+        let Order::Cancel(reason) = order else { return };
         // SeqCst read-modify-write: as above.
-        if is_cause(cause.code) && self.has_tasks.fetch_or(false, Ordering::SeqCst) {
+        if self.has_tasks.fetch_or(false, Ordering::SeqCst) {
             let tasks = shared.tasks.lock();
             // A task leaves this map before its frame is recycled, so under the lock all are alive. If one of the next life is in it, that
             // life is seen here.
             let here = tasks.values().filter(|_| self.life() == life);
             for frame in here.filter(|frame| frame.root.get() == self.as_ptr()) {
-                told.fiber(frame, cause);
+                told.fiber(frame, reason);
             }
         }
         // Those that wait for their turn start now, and end at once.
-        if is_cause(cause.code) && entry.limited {
+        if entry.limited {
             let waiting = self.state.with(|state| {
                 if self.life() != life {
                     return VecDeque::new();
@@ -335,7 +340,7 @@ impl ScopeRecord {
             if std::mem::replace(&mut state.draining, true) {
                 return None;
             }
-            told.add(scope, state, &Cause::from(DRAIN));
+            told.add(scope, state, Order::Drain);
             if let Some(list) = &state.watchers.0 {
                 // SAFETY: under the lock of the list.
                 while let Some((waiter, ticket, arm)) = unsafe { list.pop_front() } {
@@ -376,11 +381,11 @@ impl ScopeRecord {
         });
     }
 
-    /// Sets the one who is told when the scope is cancelled. Err: it is cancelled already, for this cause.
-    pub(crate) fn set_listener(&self, listener: Arc<dyn Listener>) -> Result<(), Cause> {
+    /// Sets the one who is told when the scope is cancelled. Err: it is cancelled already, for this reason.
+    pub(crate) fn set_listener(&self, listener: Arc<dyn Listener>) -> Result<(), CancelReason> {
         self.state.with(|state| {
-            if state.children_cause.code != 0 {
-                return Err(state.children_cause.clone());
+            if let Some(reason) = &state.children_reason {
+                return Err(reason.clone());
             }
             state.listener = Some(listener);
             Ok(())
@@ -396,7 +401,7 @@ impl ScopeRecord {
 #[must_use = "nobody is told before `tell`"]
 pub(crate) struct Told {
     scopes: VecDeque<Entry>,
-    listeners: VecDeque<(Arc<dyn Listener>, Cause)>,
+    listeners: VecDeque<(Arc<dyn Listener>, CancelReason)>,
 }
 
 /// A scope whose children have to be told, and what was read from it under its lock.
@@ -407,15 +412,20 @@ struct Entry {
     home: u32,
     grace: u64,
     limited: bool,
-    cause: Cause,
+    order: Order,
 }
 
 impl Told {
     /// Under the lock of the scope.
-    fn add(&mut self, scope: ScopeRef, state: &State, cause: &Cause) {
+    fn add(&mut self, scope: ScopeRef, state: &State, order: Order) {
         // SAFETY: the lock is held, so the scope stays open.
         let shared = unsafe { scope.shared() };
         shared.visitors.enter();
+        if let Order::Cancel(reason) = &order
+            && let Some(listener) = &state.listener
+        {
+            self.listeners.push_back((listener.clone(), reason.clone()));
+        }
         self.scopes.push_back(Entry {
             scope,
             life: scope.life(),
@@ -423,13 +433,8 @@ impl Told {
             home: scope.home(),
             grace: scope.grace.get(),
             limited: scope.limited.get(),
-            cause: cause.clone(),
+            order,
         });
-        if is_cause(cause.code)
-            && let Some(listener) = &state.listener
-        {
-            self.listeners.push_back((listener.clone(), cause.clone()));
-        }
     }
 
     /// With no lock held.
@@ -438,24 +443,24 @@ impl Told {
             while let Some(entry) = self.scopes.pop_front() {
                 // SAFETY: the visit keeps it there.
                 let shared = unsafe { entry.shared.as_ref() };
-                if is_cause(entry.cause.code) && entry.grace != NEVER {
+                if matches!(entry.order, Order::Cancel(_)) && entry.grace != NEVER {
                     let at = clock::now().saturating_add(entry.grace);
                     entry.scope.set_timer(shared, entry.life, ScopeTimer::Grace, at);
                 }
                 entry.scope.cancel_children(&entry, shared, &mut self);
                 shared.visitors.leave();
             }
-            let Some((listener, cause)) = self.listeners.pop_front() else { return };
+            let Some((listener, reason)) = self.listeners.pop_front() else { return };
             let mut more = Vec::new();
-            listener.cancelled(&cause, &mut more);
+            listener.cancelled(&reason, &mut more);
             for (scope, life) in more {
-                scope.cancel_into(life, &cause, Reach::All, &mut self);
+                scope.cancel_into(life, &reason, Reach::All, &mut self);
             }
         }
     }
 
     /// On this worker: the children of a scope that have started here, and the scopes that they have opened.
-    pub(in crate::sched) fn children_here(&mut self, worker: &Worker, scope: ScopeRef, life: u32, cause: &Cause) {
+    pub(in crate::sched) fn children_here(&mut self, worker: &Worker, scope: ScopeRef, life: u32, order: &Order) {
         if scope.life() != life {
             return;
         }
@@ -464,64 +469,64 @@ impl Told {
         while let Some(frame) = unsafe { at.as_ref() } {
             at = frame.next_started.get();
             if frame.root.get() == scope.as_ptr() {
-                self.fiber_here(frame, cause);
+                self.fiber_here(frame, order);
             }
         }
     }
 
     /// Cancels (or drains, or ends the grace of) a started fiber of the worker that this runs on.
-    pub(in crate::sched) fn fiber_here(&mut self, frame: FrameRef, cause: &Cause) {
-        if is_cause(cause.code) {
-            cancel::request(frame, cause.code);
-        } else if cause.code == OVERDUE {
-            cancel::end_shields_of(frame);
+    pub(in crate::sched) fn fiber_here(&mut self, frame: FrameRef, order: &Order) {
+        match order {
+            Order::Cancel(reason) => _ = cancel::request(frame, reason.kind()),
+            Order::Drain => {}
+            Order::EndShields => cancel::end_shields_of(frame),
         }
         if frame.has(flag::OPEN_SCOPES)
             && let Some(top) = frame.top()
         {
-            self.open_scopes(frame, outermost(&top.standing), cause);
+            self.open_scopes(frame, outermost(&top.standing), order);
         }
     }
 
     /// Cancels a fiber and the scopes that are open on it, from anywhere. The caller keeps the frame from being recycled.
-    pub(in crate::sched) fn fiber(&mut self, frame: FrameRef, cause: &Cause) {
-        cancel::request(frame, cause.code);
+    pub(in crate::sched) fn fiber(&mut self, frame: FrameRef, reason: &CancelReason) {
+        cancel::request(frame, reason.kind());
         if frame.has(flag::OPEN_SCOPES) {
             // The stack may be another fiber's by the time it is looked at, but it does not go away during a census.
             let census = CENSUS.lock();
             let scope = frame.top().and_then(|top| outermost(&top.standing));
             drop(census);
-            self.open_scopes(frame, scope, cause);
+            self.open_scopes(frame, scope, &Order::Cancel(reason.clone()));
         }
     }
 
-    fn open_scopes(&mut self, frame: FrameRef, outermost: Option<ScopeRef>, cause: &Cause) {
+    fn open_scopes(&mut self, frame: FrameRef, outermost: Option<ScopeRef>, order: &Order) {
         let Some(scope) = outermost else { return };
         let mut held = scope.state.lock();
         // Perhaps it was closed meanwhile, and serves somebody else.
         if held.with(|state| state.body != Some(frame.waiter_ref())) {
             return;
         }
-        match cause.code {
-            DRAIN => scope.drain_held(held, self),
-            OVERDUE => scope.end_grace_held(held, self),
-            _ => scope.cancel_held(held, cause, Reach::All, self),
+        match order {
+            Order::Cancel(reason) => scope.cancel_held(held, reason, Reach::All, self),
+            Order::Drain => scope.drain_held(held, self),
+            Order::EndShields => scope.end_grace_held(held, self),
         }
     }
 }
 
 /// Cancels a fiber and the scopes that are open on it. The caller keeps the frame from being recycled, and holds no lock.
-pub(crate) fn cancel_fiber(frame: FrameRef, cause: u32) {
+pub(crate) fn cancel_fiber(frame: FrameRef, reason: &CancelReason) {
     let mut told = Told::default();
-    told.fiber(frame, &Cause::from(cause));
+    told.fiber(frame, reason);
     told.tell();
 }
 
 /// Cancels these scopes, each if it is still in this life.
-pub(crate) fn cancel_all(scopes: &[InLife], cause: &Cause) {
+pub(crate) fn cancel_all(scopes: &[InLife], reason: &CancelReason) {
     let mut told = Told::default();
     for (scope, life) in scopes {
-        scope.cancel_into(*life, cause, Reach::All, &mut told);
+        scope.cancel_into(*life, reason, Reach::All, &mut told);
     }
     told.tell();
 }

@@ -40,6 +40,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["machine"],
     &["sched"],
     &["wait"],
+    &["cancel"],
     &["channel", "select", "sync", "time", "scope"],
     &["actor", "stream", "net", "fs", "process", "signal", "io"],
     &["observe", "sim"],
@@ -60,6 +61,11 @@ pub(crate) const LOWEST: &[(&str, &[&str], &str)] = &[
         "wait::waker",
         &["sched"],
         "completing a wait must be able to set any kind of waiter going: fibers, threads and tasks",
+    ),
+    (
+        "cancel::reason",
+        &["sched", "wait"],
+        "a reason is an enumeration: flags keep its kind, and the records of scopes and roots why they are cancelled",
     ),
     (
         "time::instant",
