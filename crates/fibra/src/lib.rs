@@ -81,6 +81,7 @@
 //! channel  select    what one waits on: values, and several things at once;
 //! sync               locks and their kin;
 //! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals
+//! cancel             who is to stop, and how: levels of scopes, shields, delivery
 //! ───── wait ─────   the waist: every wait and every wake goes through here
 //! sched              workers, queues, who sleeps and who is woken, the blocking pool, shutdown
 //! machine  driver    timers, event loops of machines; the one place where a worker blocks in the kernel
@@ -126,6 +127,7 @@ mod wait;
 
 #[cfg(not(any(loom, shuttle)))]
 mod public {
+    pub use crate::cancel::is_cancellation;
     pub use crate::cancel::reason::CancelReason;
     pub use crate::observe::metrics::{Metrics, WorkerMetrics};
     pub use crate::scope::{
@@ -136,7 +138,6 @@ mod public {
         spawn_blocking, spawn_future, spawn_local, timeout, try_join_all, try_scope, yield_now,
     };
     pub use crate::time::{RetryPolicy, retry, retry_async, retry_with, sleep, sleep_until};
-    pub use crate::wait::cancel::is_cancellation;
     pub use crate::wait::reason::WaitReason;
 
     /// The entry of a program that runs on a fiber.

@@ -14,13 +14,14 @@ use super::reason::{CloseReason, Side};
 use super::ring::Ring;
 use super::state::{Aftermath, Closing, Overflow, Peer, State, hint};
 use super::timed::Timed;
+use crate::cancel::is_unwinding;
 use crate::prim::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::spin::RawSpin;
 use crate::prim::{FirstPanic, discard_payload};
 use crate::wait::node::{Node, Outcome, WaitList};
-use crate::wait::{is_unwinding, wake};
+use crate::wait::wake;
 
 /// Buffers up to this many bytes are allocated with the channel; larger ones grow as they fill.
 const EAGER_BYTES: usize = 4096;

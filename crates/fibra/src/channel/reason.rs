@@ -45,7 +45,7 @@ impl CloseReason {
     /// Why the handle that is being dropped here goes.
     #[cfg(not(any(loom, shuttle)))]
     pub(super) fn of_drop() -> Self {
-        use crate::wait::cancel::{Unwinding, unwinding};
+        use crate::cancel::{Unwinding, unwinding};
         match unwinding() {
             None => Self::Dropped,
             Some(Unwinding::Cancelled) => Self::Cancelled,

@@ -106,10 +106,10 @@ pub(crate) fn drop_all(frame: &Frame, top: &FiberTop) {
 #[cold]
 #[inline(never)]
 fn drop_all_slow(frame: &Frame, top: &FiberTop) {
-    top.standing.shields.set(top.standing.shields.get() + 1);
+    top.cancel.shields.set(top.cancel.shields.get() + 1);
     frame.raise(flag::HOLD_OFF);
     drop_values(&top.locals);
-    top.standing.shields.set(top.standing.shields.get() - 1);
+    top.cancel.shields.set(top.cancel.shields.get() - 1);
 }
 
 /// Drops the values of the map that `locals` points to, the one that was set last first, and then the map. Destructors find the

@@ -1,4 +1,4 @@
-//! What a started fiber keeps at the top of its stack: status, wait record, fiber-locals, and how cancellation stands with it.
+//! What a started fiber keeps at the top of its stack: status, wait record, fiber-locals, and its cancellation state.
 //!
 //! The page is touched anyway, so this costs no memory. Everything a report reads from another thread is atomic and
 //! Relaxed: a report is a picture of a moving thing. The rest belongs to the fiber itself and to its worker.
@@ -15,11 +15,10 @@ use crate::prim::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 /// Longest status text, in bytes (S0-10).
 pub(crate) const STATUS_BYTES: usize = 31;
 
-/// How cancellation stands with whatever runs somewhere: a fiber, or a plain thread (`sched::current`). Its own business, but for
-/// `outermost`.
+/// Cancellation state of one fiber or plain thread (`sched::current`). Its own business, but for `outermost`.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Standing {
+pub(crate) struct CancelState {
     /// The innermost scope whose body runs here, and the outermost; `sched::scope` knows the type. Null if there is none.
     pub(crate) open: Cell<*const ()>,
     pub(crate) outermost: AtomicPtr<()>,
@@ -27,20 +26,18 @@ pub(crate) struct Standing {
     pub(crate) shields: Cell<u32>,
     /// How often cancellation was delivered here.
     pub(crate) deliveries: Cell<u32>,
-    /// Set when a panic or our own unwinding starts here. Asked only where `prim::panics` cannot count; see `wait::cancel`.
+    /// Set when a panic or our own unwinding starts here. Asked only where `prim::panics` cannot count; see `cancel`.
     pub(crate) unwinding: Cell<bool>,
     /// In a scope that was opened by a destructor during unwinding: how many unwindings there were then. They say nothing about what
     /// happens in there.
     pub(crate) inside_unwinding: Cell<u32>,
     /// How many scopes are open here that destructors opened during unwinding, one inside the other.
     pub(crate) cleanups: Cell<u32>,
-    /// While it is suspended: does it unwind? See `wait::cancel`.
+    /// While it is suspended: does it unwind? See `cancel`.
     pub(crate) left_unwinding: Cell<bool>,
-    /// Futures that it is polling, one inside the other; see `wait::notify`.
-    pub(crate) polls: Cell<u32>,
 }
 
-impl Standing {
+impl CancelState {
     /// Of one that nobody has ever cancelled.
     pub(crate) const fn new() -> Self {
         Self {
@@ -52,7 +49,6 @@ impl Standing {
             inside_unwinding: Cell::new(0),
             cleanups: Cell::new(0),
             left_unwinding: Cell::new(false),
-            polls: Cell::new(0),
         }
     }
 }
@@ -70,7 +66,9 @@ pub(crate) struct FiberTop {
     since: AtomicU64,
     /// Fiber-locals; `fiber::local` knows the type.
     pub(crate) locals: Cell<*mut ()>,
-    pub(crate) standing: Standing,
+    pub(crate) cancel: CancelState,
+    /// Futures that it is polling, one inside the other; see `wait::notify`.
+    pub(crate) polls: Cell<u32>,
     /// Something here has to be cleared before the next fiber moves in.
     pub(crate) dirty: Cell<bool>,
 }
@@ -99,10 +97,10 @@ impl FiberTop {
     pub(crate) fn is_clean(&self) -> bool {
         debug_assert!(
             self.locals.get().is_null()
-                && self.standing.shields.get() == 0
-                && self.standing.open.get().is_null()
-                && self.standing.cleanups.get() == 0
-                && self.standing.polls.get() == 0
+                && self.cancel.shields.get() == 0
+                && self.cancel.open.get().is_null()
+                && self.cancel.cleanups.get() == 0
+                && self.polls.get() == 0
         );
         !self.dirty.get()
     }
@@ -112,8 +110,8 @@ impl FiberTop {
         // Relaxed, all: see the header.
         self.status_len.store(0, Ordering::Relaxed);
         self.reason.store(0, Ordering::Relaxed);
-        self.standing.unwinding.set(false);
-        self.standing.deliveries.set(0);
+        self.cancel.unwinding.set(false);
+        self.cancel.deliveries.set(0);
         self.dirty.set(false);
     }
 

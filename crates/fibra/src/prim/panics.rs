@@ -1,13 +1,13 @@
 //! How many panics are unwinding on this thread: the number behind `thread::panicking()`, which says only whether there is one.
 //!
 //! Fibers that wait in destructors leave their panics on the thread's count, so for their neighbours the answer is yes all the time, and
-//! whether a neighbour unwinds itself, or has caught its panic, cannot be learned from it. From the number it can (`wait::cancel`).
+//! whether a neighbour unwinds itself, or has caught its panic, cannot be learned from it. From the number it can (`cancel::unwinding`).
 //!
 //! std gives the number to nobody. It keeps it in a thread-local, so it is looked for there, once per process: of the words in the
 //! thread-local memory of every loaded module, the one that goes up by one when an unwinding begins, by another one when a second
 //! begins inside the first, and down again as they are caught. `dl_iterate_phdr` says where that memory is. It is only ever read, and on
 //! each further thread the place is tried out before it is believed. If there is not exactly one such word (another std, another way to
-//! keep thread-locals), [`count`] says None, and `wait::cancel` has to guess. See docs/decisions/0040.
+//! keep thread-locals), [`count`] says None, and `cancel::unwinding` has to guess. See docs/decisions/0040.
 //!
 //! Nothing is tried out inside a panic hook: std does not count an unwinding that begins there, but takes its end off the number.
 

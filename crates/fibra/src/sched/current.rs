@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::shared::Shared;
 use super::worker::Worker;
 use crate::fiber::frame::FrameRef;
-use crate::fiber::top::Standing;
+use crate::fiber::top::CancelState;
 use crate::prim::random::Rng;
 
 thread_local! {
@@ -20,25 +20,25 @@ thread_local! {
     static ENTERED: RefCell<Vec<Arc<Shared>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How cancellation stands with this thread, where it runs no fibers.
-pub(crate) fn thread_standing<'a>() -> &'a Standing {
+/// Cancellation state of this thread, where it runs no fibers.
+pub(crate) fn thread_cancel_state<'a>() -> &'a CancelState {
     thread_local! {
-        static STANDING: Standing = const { Standing::new() };
+        static STATE: CancelState = const { CancelState::new() };
     }
     // SAFETY: it has no destructor, so it is there until the thread ends, and is used by code that runs on this thread.
-    STANDING.with(|standing| unsafe { &*ptr::from_ref(standing) })
+    STATE.with(|state| unsafe { &*ptr::from_ref(state) })
 }
 
 /// The unwindings on this thread that are not of what runs here: those of suspended fibers, of whichever runtime (each is inside a
 /// destructor), and those below the loops that run here. The thread's and not a worker's, as std's count is: a current-thread runtime
-/// leaves its fibers behind when a `run` is over. See `wait::cancel`.
+/// leaves its fibers behind when a `run` is over. See `cancel`.
 #[cfg_attr(not(feature = "unstable-migration"), inline(always))]
 #[cfg_attr(feature = "unstable-migration", inline(never))]
 pub(crate) fn suspended_unwindings<'a>() -> &'a Cell<u32> {
     thread_local! {
         static SUSPENDED: Cell<u32> = const { Cell::new(0) };
     }
-    // SAFETY: as in `thread_standing`; what unwinds is never moved to another thread.
+    // SAFETY: as in `thread_cancel_state`; what unwinds is never moved to another thread.
     SUSPENDED.with(|suspended| unsafe { &*ptr::from_ref(suspended) })
 }
 

@@ -171,7 +171,7 @@ impl Worker {
         // SAFETY: the root of a SCOPED fiber is the first field of its record, and records live for ever.
         let scope: ScopeRef = unsafe { &*root.as_ptr().cast::<ScopeRecord>() };
         match outcome {
-            FiberEnd::Panicked if !joined => scope.panicked(scope.life()),
+            FiberEnd::Panicked if !joined => self.rules().child_failed(scope, scope.life(), false),
             FiberEnd::Cancelled => scope.note_cut_short(),
             _ => {}
         }

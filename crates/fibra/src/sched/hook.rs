@@ -1,7 +1,7 @@
 //! The panic hook of fibers: runs on the worker's stack, and says which fiber panicked.
 //!
 //! A hook that prints a backtrace needs more stack than a small fiber has left, so all of it is done on the scheduler's stack; the
-//! fiber waits for it, under `no_suspend`. The hook also notes on the fiber that it unwinds (see `wait::cancel`), and opens the
+//! fiber waits for it, under `no_suspend`. The hook also notes on the fiber that it unwinds (see `cancel`), and opens the
 //! reserve below the stack if the panic began near its end.
 //!
 //! std's own hook would name the worker's thread, which is `main` for fibers of any name. So if that is the one that was there before, the
@@ -42,12 +42,12 @@ fn is_same(one: &Hook, other: &Hook) -> bool {
 
 fn hook(before: &Hook, is_stds: bool, info: &PanicHookInfo<'_>) {
     let Some(worker) = current::worker() else {
-        current::thread_standing().unwinding.set(true);
+        current::thread_cancel_state().unwinding.set(true);
         return before(info);
     };
     let Some(frame) = worker.current.get() else { return before(info) };
     let Some(top) = frame.top() else { return before(info) };
-    top.standing.unwinding.set(true);
+    top.cancel.unwinding.set(true);
     top.dirty.set(true);
     frame.raise(flag::HOLD_OFF);
     crate::fiber::overflow_reserve(frame);

@@ -2,10 +2,9 @@
 //!
 //! Above: `worker.rs`, which reads it when there is some. Below: the inbox, and `shared.rs`, where others post.
 
-use super::scope::{Order, Told};
 use super::shared::Command;
 use super::worker::Worker;
-use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::frame::FrameRef;
 use crate::prim::atomic::Ordering;
 
 impl Worker {
@@ -40,25 +39,9 @@ impl Worker {
             }
             Command::Cancel { root: Some((root, life)), .. } if root.life() != life => {}
             Command::Cancel { root, daemons_only, reason } => {
-                let (mut told, order) = (Told::default(), Order::Cancel(reason.without_words()));
-                let mut at = self.started.get();
-                // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
-                while let Some(frame) = unsafe { at.as_ref() } {
-                    at = frame.next_started.get();
-                    let same_root = root.is_none_or(|(root, _)| frame.root.get() == root.as_ptr());
-                    if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
-                        told.fiber_here(frame, &order);
-                    }
-                }
-                told.tell();
+                self.rules().cancel_started(self, root.map(|(root, _)| root), daemons_only, reason);
             }
-            Command::Scope { scope, life, order } => {
-                // The words of a custom reason are kept by the scope. In another life they are somebody else's, and nobody is told.
-                let order = order.with_words(|| scope.children_reason());
-                let mut told = Told::default();
-                told.children_here(self, scope, life, &order);
-                told.tell();
-            }
+            Command::Scope { scope, life, order } => self.rules().tell_children(self, scope, life, order),
             Command::ScopeTimer { scope, life, what, at } => {
                 self.set_scope_timer(scope, life, what, at);
             }

@@ -30,8 +30,6 @@ mod binding;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod blocking;
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) mod cancel;
-#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod current;
 #[cfg(not(any(loom, shuttle)))]
 mod describe;
@@ -43,6 +41,8 @@ pub(crate) mod enqueue;
 pub(crate) mod fork;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod gathering;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod here;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod hook;
 pub(crate) mod idle;
@@ -69,6 +69,8 @@ pub(crate) mod readiness;
 #[cfg(not(any(loom, shuttle)))]
 mod rest;
 pub(crate) mod root;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod rules;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod scope;
 #[cfg(not(any(loom, shuttle)))]

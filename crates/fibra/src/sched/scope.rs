@@ -1,4 +1,4 @@
-//! Scopes as the scheduler sees them: who counts in one, who is cancelled with it, and when it is over.
+//! Scopes as the scheduler sees them: who counts in one, what cancellation keeps of it, and when it is over.
 //!
 //! A scope is opened by a fiber or a plain thread, its *owner*, which runs the scope's *body*. Its children are fibers whose `root` is the
 //! scope's. Three things are kept here:
@@ -12,9 +12,9 @@
 //!   scope and what is inside it, so the mark goes when the scope does.
 //!
 //! Who is inside: scopes that the body opens are linked from the outside in (`inner`), children that open scopes have the outermost of
-//! them in their `Standing`. So whoever cancels a scope reaches everything below it at once. A scope that is opened while
+//! them in their `CancelState`. So whoever cancels a scope reaches everything below it at once. A scope that is opened while
 //! cancellation is held off (inside `shield`, or by a destructor during unwinding) is linked to nothing: what happens outside does not
-//! concern it, but it can be cancelled itself. The level at which this happens is `hold`; see `wait::cancel`.
+//! concern it, but it can be cancelled itself. The level at which this happens is `hold`; see `cancel`.
 //!
 //! Records are process-wide, recycled and never freed (`prim::slab`): a token, a timer or a worker that ended the last child may look at
 //! one that serves another scope by then. `life` tells; it is compared under the lock of `state`, which is also held while a scope is
@@ -22,7 +22,7 @@
 //!
 //! Locks are taken from the outside in, hand over hand: whoever has one locks the next inside before it lets go. Under the lock no user
 //! code runs; commands to workers are posted after it, and a *visit* keeps the runtime there until then. However deep the tree of
-//! scopes is, the stack of whoever cancels it does not grow with it: what is still to be told is in a list (`Told`).
+//! scopes is, the stack of whoever cancels it does not grow with it: what is still to be told is in a list (`cancel::telling`).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -31,7 +31,8 @@ use std::sync::Arc;
 
 use super::current;
 use super::root::{Root, RootWaiter};
-use super::shared::{RootRef, Shared};
+use super::shared::{Command, RootRef, Shared};
+use super::timing::ScopeTimer;
 use super::worker::Worker;
 use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME};
@@ -40,10 +41,6 @@ use crate::prim::slab::{Cache, Free, Never, Record, Slab};
 use crate::prim::spin::SpinLock;
 use crate::prim::sync::Mutex;
 use crate::wait::node::{WaitList, WaiterRef};
-
-mod cancelling;
-
-pub(crate) use cancelling::{Told, cancel_all, cancel_fiber};
 
 /// A scope, by address: valid for ever, but perhaps in another life.
 pub(crate) type ScopeRef = &'static ScopeRecord;
@@ -70,19 +67,19 @@ pub(crate) struct ScopeRecord {
     pub(crate) deadline: Cell<u64>,
     pub(crate) own_deadline: Cell<u64>,
     pub(crate) isolate: Cell<bool>,
-    limited: Cell<bool>,
+    pub(crate) limited: Cell<bool>,
     /// How long shields hold after it was cancelled, in nanoseconds.
-    grace: Cell<u64>,
+    pub(crate) grace: Cell<u64>,
     // Touched by the home worker only.
     local: Cell<i64>,
     pub(super) started: Cell<*const Frame>,
 
     /// Workers other than `home` on which children have started, one bit each (modulo 64).
-    holders: AtomicU64,
-    has_tasks: AtomicBool,
+    pub(crate) holders: AtomicU64,
+    pub(crate) has_tasks: AtomicBool,
     /// A child was ended, or not started at all, because the scope is cancelled.
     cut_short: AtomicBool,
-    state: SpinLock<State>,
+    pub(crate) state: SpinLock<State>,
 }
 
 // SAFETY: what is in cells is written while nobody else knows of the scope, or touched by the home worker only; see the fields.
@@ -107,40 +104,14 @@ pub(crate) enum Order<R = CancelReason> {
     EndShields,
 }
 
-impl Order {
-    /// The same for a command to a worker, which has no place for words.
-    fn without_words(&self) -> Order<ReasonKind> {
-        match self {
-            Self::Cancel(reason) => Order::Cancel(reason.kind()),
-            Self::Drain => Order::Drain,
-            Self::EndShields => Order::EndShields,
-        }
-    }
-}
-
-impl Order<ReasonKind> {
-    /// The words of a custom reason are in the one that `kept` gives.
-    pub(super) fn with_words(self, kept: impl FnOnce() -> Option<CancelReason>) -> Order {
-        match self {
-            Self::Cancel(kind) => {
-                let kept = if kind == ReasonKind::Custom { kept() } else { None };
-                let kept = kept.filter(|reason| reason.kind() == ReasonKind::Custom);
-                Order::Cancel(kept.unwrap_or_else(|| kind.without_words()))
-            }
-            Self::Drain => Order::Drain,
-            Self::EndShields => Order::EndShields,
-        }
-    }
-}
-
 /// What a child panicked with: for its handle, which may take it, and for its scope, which passes on what nobody took.
 #[derive(Debug)]
 pub(crate) struct PanicSlot {
     payload: Mutex<Option<Box<dyn std::any::Any + Send>>>,
     /// The child has ended, and nobody was waiting for that: the owner decides what comes of it. Before, a join may be under way.
     told: AtomicBool,
-    scope: ScopeRef,
-    life: u32,
+    pub(crate) scope: ScopeRef,
+    pub(crate) life: u32,
 }
 
 impl PanicSlot {
@@ -149,12 +120,12 @@ impl PanicSlot {
         self.payload.lock().take()
     }
 
-    fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.payload.lock().is_some()
     }
 
     /// Under the lock of the scope.
-    fn tell(&self) {
+    pub(crate) fn tell(&self) {
         // Relaxed: guarded by that lock.
         self.told.store(true, Ordering::Relaxed);
     }
@@ -164,31 +135,19 @@ impl PanicSlot {
         // Relaxed: as above.
         self.told.load(Ordering::Relaxed) && self.is_there()
     }
-
-    /// The handle is gone, and did not take it.
-    pub(crate) fn nobody_joins(&self) {
-        if self.is_there() {
-            self.scope.panicked(self.life);
-        }
-    }
 }
 
 /// A child that never ran, in the storage of its frame: for its handle, which may take it; otherwise the scope fails.
 #[derive(Debug)]
 pub(crate) struct NotStarted {
-    scope: ScopeRef,
-    life: u32,
+    pub(crate) scope: ScopeRef,
+    pub(crate) life: u32,
 }
 
 impl NotStarted {
     /// Somebody has joined it, and knows now.
     pub(crate) fn take(self) {
         self.scope.take_unstarted(self.life);
-    }
-
-    /// The handle is gone.
-    pub(crate) fn nobody_joins(self) {
-        self.scope.child_failed(self.life, true);
     }
 }
 
@@ -200,7 +159,7 @@ pub(crate) struct Unstarted {
     /// Why the first was refused; `None` if no stack could be had for it.
     pub(crate) refused: Option<ReasonKind>,
     /// The handle of one is gone, so that it will not be joined: the scope fails.
-    told: bool,
+    pub(crate) told: bool,
     /// All, joined or not.
     total: usize,
 }
@@ -211,43 +170,44 @@ impl std::fmt::Debug for ScopeRecord {
     }
 }
 
+/// What the lock of a scope guards.
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     /// The owner; `None` if the scope is closed.
-    body: Option<WaiterRef>,
+    pub(crate) body: Option<WaiterRef>,
     /// The body has returned or unwound: nobody will join the children any more.
-    over: bool,
+    pub(crate) over: bool,
     /// Why the body is cancelled, if it is.
-    reason: Option<CancelReason>,
+    pub(crate) reason: Option<CancelReason>,
     /// Why the children are cancelled, if they are.
-    children_reason: Option<CancelReason>,
-    inner: Option<ScopeRef>,
+    pub(crate) children_reason: Option<CancelReason>,
+    pub(crate) inner: Option<ScopeRef>,
     /// A scope that is not linked here is open inside, behind a shield: the body cannot be woken.
-    barrier: bool,
+    pub(crate) barrier: bool,
     /// How many scopes are open inside that destructors opened during unwinding: what is in there is not unwound for this one's sake.
-    cleanups: u32,
-    panics: Vec<Arc<PanicSlot>>,
-    unstarted: Unstarted,
-    draining: bool,
+    pub(crate) cleanups: u32,
+    pub(crate) panics: Vec<Arc<PanicSlot>>,
+    pub(crate) unstarted: Unstarted,
+    pub(crate) draining: bool,
     /// Shields have had their time.
-    overdue: bool,
-    watchers: Watchers,
-    listener: Option<Arc<dyn Listener>>,
+    pub(crate) overdue: bool,
+    pub(crate) watchers: Watchers,
+    pub(crate) listener: Option<Arc<dyn Listener>>,
     /// How many children may run at once, how many do, and who waits for his turn.
-    limit: usize,
-    running: usize,
-    waiting: VecDeque<FrameRef>,
+    pub(crate) limit: usize,
+    pub(crate) running: usize,
+    pub(crate) waiting: VecDeque<FrameRef>,
 }
 
 impl State {
     /// Why the scope fails, if nobody joins those of its children that have failed.
-    fn untaken_failure(&self) -> Option<CancelReason> {
+    pub(crate) fn untaken_failure(&self) -> Option<CancelReason> {
         let panicked = self.panics.iter().any(|panic| panic.is_there());
         Self::failure(panicked, self.unstarted.untaken > 0)
     }
 
     /// The same of those that nobody is about to join.
-    fn told_failure(&self) -> Option<CancelReason> {
+    pub(crate) fn told_failure(&self) -> Option<CancelReason> {
         let panicked = self.panics.iter().any(|panic| panic.is_told());
         Self::failure(panicked, self.unstarted.told && self.unstarted.untaken > 0)
     }
@@ -258,8 +218,9 @@ impl State {
     }
 }
 
+/// Who waits for the scope to be drained.
 #[derive(Default)]
-struct Watchers(Option<WaitList>);
+pub(crate) struct Watchers(pub(crate) Option<WaitList>);
 
 /// What is cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -353,7 +314,7 @@ impl ScopeRecord {
         unsafe { &*frame.root.get().cast::<ScopeRecord>() }
     }
 
-    /// Behind `Standing::open` and its relatives.
+    /// Behind `CancelState::open` and its relatives.
     pub(crate) fn from_ptr(scope: *const ()) -> Option<ScopeRef> {
         // SAFETY: only addresses of records are kept there, and records live for ever.
         unsafe { scope.cast::<ScopeRecord>().as_ref() }
@@ -441,17 +402,6 @@ impl ScopeRecord {
         }
     }
 
-    /// The body is over. From now on a child's panic is nobody's but the scope's, and so is one that was not started.
-    pub(crate) fn body_is_over(&'static self) {
-        let failure = self.state.with(|state| {
-            state.over = true;
-            state.untaken_failure()
-        });
-        if let Some(reason) = failure.filter(|_| !self.isolate.get()) {
-            self.cancel(self.life(), &reason, Reach::Children);
-        }
-    }
-
     /// The owner's difference is added, its unit given back; from now on everybody counts on the shared number.
     pub(crate) fn begin_drain(&self) {
         self.root.begin_direct(self.local.replace(0));
@@ -490,7 +440,7 @@ impl ScopeRecord {
     // ---- counting
 
     #[inline(always)]
-    fn home(&self) -> u32 {
+    pub(crate) fn home(&self) -> u32 {
         // Relaxed: whoever is in the scope came to know of it after it was written; see the field.
         self.home.load(Ordering::Relaxed)
     }
@@ -558,6 +508,72 @@ impl ScopeRecord {
         })
     }
 
+    // ---- why it is cancelled, and children that failed
+
+    /// Why the body is cancelled, if it is.
+    pub(crate) fn body_reason(&self) -> Option<CancelReason> {
+        self.state.with(|state| state.reason.clone())
+    }
+
+    /// Is the body cancelled?
+    pub(crate) fn has_body_reason(&self) -> bool {
+        self.state.with(|state| state.reason.is_some())
+    }
+
+    /// Why the children are cancelled, if they are.
+    pub(crate) fn children_reason(&self) -> Option<CancelReason> {
+        self.state.with(|state| state.children_reason.clone())
+    }
+
+    /// On the owner: has a child panicked whose panic nobody has taken?
+    pub(crate) fn has_untaken_panic(&self) -> bool {
+        !self.isolate.get() && self.state.with(|state| state.panics.iter().any(|panic| panic.is_there()))
+    }
+
+    /// On the owner: has a child failed (panicked, or not been started) whose end nobody was waiting for?
+    pub(crate) fn has_told_failure(&self) -> bool {
+        !self.isolate.get() && self.state.with(|state| state.told_failure().is_some())
+    }
+
+    /// A child could not be started, for this reason: none if there is no stack for it. The caller is in the scope, or ends the child. The
+    /// handle may yet be joined: it tells the scope if it was not.
+    #[cold]
+    pub(crate) fn not_started(&'static self, refused: Option<ReasonKind>) -> NotStarted {
+        self.state.with(|state| {
+            let unstarted = &mut state.unstarted;
+            if unstarted.total == 0 {
+                unstarted.refused = refused;
+            }
+            unstarted.total += 1;
+            unstarted.untaken += 1;
+        });
+        NotStarted { scope: self, life: self.life() }
+    }
+
+    /// Somebody has joined a child that was not started.
+    fn take_unstarted(&self, life: u32) {
+        self.state.with(|state| {
+            // In another life there is nothing to take: the scope is over, and has said so itself. If only its body is over then it has
+            // failed, and children were cancelled for that.
+            if self.life() == life && state.body.is_some() && !state.over {
+                state.unstarted.untaken -= 1;
+            }
+        });
+    }
+
+    /// A child is about to end with a panic; the payload is kept for its handle and for the scope.
+    pub(crate) fn keep_panic(&'static self, payload: Box<dyn std::any::Any + Send>) -> Arc<PanicSlot> {
+        let (payload, told) = (Mutex::new(Some(payload)), AtomicBool::new(false));
+        let slot = Arc::new(PanicSlot { payload, told, scope: self, life: self.life() });
+        self.state.with(|state| state.panics.push(slot.clone()));
+        slot
+    }
+
+    /// How many children have panicked so far, or could not be started.
+    pub(crate) fn panics(&self) -> usize {
+        self.state.with(|state| state.panics.len() + state.unstarted.total)
+    }
+
     /// A child was ended, or not started, because of cancellation.
     pub(crate) fn note_cut_short(&self) {
         if self.root.is_cancelled() {
@@ -583,7 +599,7 @@ impl ScopeRecord {
     }
 
     /// The list that a started child is in, on this worker.
-    pub(super) fn list_on<'a>(&'static self, worker: &'a Worker) -> &'a Cell<*const Frame> {
+    pub(crate) fn list_on<'a>(&'static self, worker: &'a Worker) -> &'a Cell<*const Frame> {
         if worker.index as u32 == self.home() {
             return &self.started;
         }
@@ -600,5 +616,13 @@ impl ScopeRecord {
     pub(crate) fn note_task(&self) {
         // SeqCst: as in `list_on`; tasks are looked for in the runtime's list.
         self.has_tasks.swap(true, Ordering::SeqCst);
+    }
+
+    /// From any thread; `shared` is its runtime, kept there by the caller. It is not taken back: in another life it does nothing.
+    pub(crate) fn set_timer(&'static self, shared: &Shared, life: u32, what: ScopeTimer, at: u64) {
+        match current::worker() {
+            Some(worker) if ptr::eq(&*worker.shared, shared) => _ = worker.set_scope_timer(self, life, what, at),
+            _ => shared.post(0, Command::ScopeTimer { scope: self, life, what, at }),
+        }
     }
 }

@@ -11,13 +11,13 @@ use super::queue::fresh::Fresh;
 use super::queue::injector::Injector;
 use super::reach::{self, Mail, Reach, Sent};
 use super::root::Root;
-use super::scope::{Order, ScopeRef, Told};
+use super::rules::CancelRules;
+use super::scope::{Order, ScopeRef};
 use super::stall::StallConfig;
 use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
 use super::timing::ScopeTimer;
 use super::visitors::Visitors;
-use super::worker::Worker;
 use crate::cancel::reason::ReasonKind;
 use crate::driver::Kicker;
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, NO_HOME, flag};
@@ -28,7 +28,7 @@ use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64
 use crate::prim::linked::Linked;
 use crate::prim::slab::{Free, Never, Record, Slab};
 use crate::prim::sync::Mutex;
-use crate::wait::word::{Ticket, WaitKind};
+use crate::wait::word::Ticket;
 
 /// What the builder settled.
 #[derive(Debug, Clone)]
@@ -46,9 +46,8 @@ pub(crate) struct Config {
     pub(crate) stall: Option<StallConfig>,
     /// Cancellation is observed, never delivered (the only way with `panic = "abort"`).
     pub(crate) cooperative: bool,
-    /// May the cancellation behind a fiber's flags end the wait of this kind that it has just parked in? Shields and scopes decide, and
-    /// those are on a higher floor.
-    pub(crate) may_end: fn(&Worker, FrameRef, WaitKind) -> bool,
+    /// Who answers for cancellation, which is on a higher floor.
+    pub(crate) rules: &'static dyn CancelRules,
     pub(crate) seed: Option<u64>,
     #[cfg(feature = "unstable-migration")]
     pub(crate) migration: super::migrate::Migration,
@@ -359,29 +358,6 @@ impl Shared {
         for worker in 0..self.remotes.len() {
             self.post(worker, command);
         }
-    }
-
-    /// Cancels the daemons of `root`, or all: what has started now, what has not when it does.
-    pub(crate) fn cancel_daemons(&self, root: Option<RootRef>, reason: ReasonKind) {
-        root.unwrap_or(self.daemons).cancel_daemons(reason);
-        self.cancel_started(root, true, reason);
-    }
-
-    /// Cancels everything started in `root` (or everywhere), eagerly. What has not started sees the root's flag when it does.
-    pub(crate) fn cancel_started(&self, root: Option<RootRef>, daemons_only: bool, reason: ReasonKind) {
-        // Nobody waits until the workers have read it: by then the root may serve another run.
-        let life = root.map(|root| (root, root.life()));
-        self.post_all(Command::Cancel { root: life, daemons_only, reason });
-        // Tasks live on no worker between polls. A task leaves this map before its frame is recycled, so under the lock all are alive.
-        let (mut told, reason) = (Told::default(), reason.without_words());
-        for frame in self.tasks.lock().values() {
-            let same_root = root.is_none_or(|root| frame.root.get() == root.as_ptr());
-            if same_root && (!daemons_only || frame.has(flag::DAEMON)) {
-                told.fiber(frame, &reason);
-            }
-        }
-        // Without the lock: what they have opened may have tasks, too.
-        told.tell();
     }
 
     /// May started fibers of this runtime move? A constant without the feature.

@@ -6,6 +6,7 @@
 //! nobody is going to give a stack back: the oldest such fiber ends with `NoStack`, which may let its joiner go on. For the root
 //! fiber of a `run` that joiner is `run` itself, which panics with the reason.
 
+use super::rules::CancelRules;
 use super::scope::{NotStarted, ScopeRecord};
 use super::worker::Worker;
 use crate::fiber::frame::{FrameRef, flag};
@@ -76,17 +77,18 @@ impl Worker {
         // SAFETY: RUNNING, never run: the closure is in the storage.
         unsafe { (thunk.discard)(frame) };
         let child = frame.flags().among(flag::SCOPED | flag::HALF) == flag::SCOPED;
-        self.finish(frame, if child { fail_scope(frame) } else { FiberEnd::NoStack });
+        self.finish(frame, if child { fail_scope(frame, self.rules()) } else { FiberEnd::NoStack });
     }
 }
 
 /// The child of a scope is given up: the scope fails, unless somebody joins it.
-fn fail_scope(frame: FrameRef) -> FiberEnd {
+fn fail_scope(frame: FrameRef, rules: &dyn CancelRules) -> FiberEnd {
     // SAFETY: the caller has looked at the flag that `of` asks for; the storage is empty since the closure was dropped, and ours.
     unsafe { frame.put(ScopeRecord::of(frame).not_started(None)) };
     if !frame.join.publish_result(FiberEnd::NotStarted) {
         // SAFETY: just put there, and the handle is gone.
-        unsafe { frame.take::<NotStarted>() }.nobody_joins();
+        let lost = unsafe { frame.take::<NotStarted>() };
+        rules.child_failed(lost.scope, lost.life, true);
     }
     FiberEnd::NotStarted
 }

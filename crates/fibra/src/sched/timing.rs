@@ -5,9 +5,8 @@
 
 use std::ptr;
 
-use super::scope::{NEVER, Reach, ScopeRef};
+use super::scope::{NEVER, ScopeRef};
 use super::worker::{DRIVER_CYCLES, Worker};
-use crate::cancel::reason::CancelReason;
 use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;
 use crate::fiber::stack::StackTop;
@@ -49,17 +48,6 @@ pub(crate) enum ScopeTimer {
     Drained,
     /// It was cancelled, and shields have had their time.
     Grace,
-}
-
-impl ScopeTimer {
-    /// On any thread.
-    pub(crate) fn fire(self, scope: ScopeRef, life: u32) {
-        match self {
-            Self::Deadline => scope.cancel(life, &CancelReason::TimedOut, Reach::All),
-            Self::Drained => scope.cancel(life, &CancelReason::Drained, Reach::Children),
-            Self::Grace => scope.end_grace(life),
-        }
-    }
 }
 
 impl Worker {
@@ -112,7 +100,7 @@ impl Worker {
             for due in others {
                 match due {
                     Due::Wait(..) => unreachable!("in the batch"),
-                    Due::Scope(scope, life, timer) => timer.fire(scope, life),
+                    Due::Scope(scope, life, timer) => self.rules().fire(timer, scope, life),
                     Due::OutsideScopes => self.end_outside_deadlines(now),
                 }
             }
@@ -153,7 +141,7 @@ impl Worker {
         let due: Vec<_> = scopes.iter().filter(|open| open.scope.own_deadline.get() <= now).copied().collect();
         drop(scopes);
         for open in due {
-            ScopeTimer::Deadline.fire(open.scope, open.life);
+            self.rules().fire(ScopeTimer::Deadline, open.scope, open.life);
         }
         if self.outside_deadline.get() <= now {
             self.outside_deadline.set(NEVER);

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::current;
 use super::enqueue::Place;
+use super::here::Here;
 use super::newest;
 use super::offer::Offers;
 use super::policy::{INJECTOR_PERIOD, Pick, Policy};
@@ -116,9 +117,9 @@ pub(crate) struct Worker {
     /// When it last looked at its timers.
     pub(super) fired_at: Cell<u64>,
     /// Started fibers that live here, but for those in the lists of scopes.
-    pub(super) started: Cell<*const Frame>,
+    pub(crate) started: Cell<*const Frame>,
     /// Those that are children of scopes whose body lives elsewhere.
-    pub(super) foreign: Cell<*const Frame>,
+    pub(crate) foreign: Cell<*const Frame>,
     /// The earliest deadline of a plain thread's scope that a timer is set for.
     pub(super) outside_deadline: Cell<u64>,
     /// Records for the next scopes.
@@ -450,7 +451,7 @@ impl Worker {
 
     /// A cancel flag came up while this fiber parked: may that end its wait? Decided on the floor of shields and scopes.
     fn may_end(&self, frame: FrameRef, kind: WaitKind) -> bool {
-        (self.shared.config.may_end)(self, frame, kind)
+        self.rules().may_end_parked(Here::on(self, frame), kind)
     }
 
     /// What follows the rarer ways of coming back to the scheduler's stack. True if it ended.

@@ -8,10 +8,10 @@ use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
+use crate::cancel;
 use crate::prim::sync::Mutex;
 use crate::sched::strays;
 use crate::sync::Event;
-use crate::wait::cancel;
 use crate::wait::reason::WaitReason;
 
 /// Where the result is left.

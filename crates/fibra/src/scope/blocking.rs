@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::join::{Caught, JoinHandle};
 use super::spawn::{no_runtime, root_of, spawn_or_none_with};
+use crate::cancel;
 use crate::fiber::frame::{Errand, Extras};
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::prim::spin::SpinLock;
@@ -25,7 +26,6 @@ use crate::sched::enqueue::Place;
 use crate::sched::shared::Shared;
 use crate::sched::wake;
 use crate::time::Instant;
-use crate::wait::cancel;
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::park::{self, Outcome, Wait, Waitable, wait, wait_or_cancelled};
 use crate::wait::reason::WaitReason;
@@ -210,7 +210,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// On a thread of a pool: is there a reason to leave to another thread what this one waits for? A scope of this one is open: if it is
 /// cancelled then a wait ends, and a function would not. Or much of the stack is in use.
 pub(super) fn would_rather_wait() -> bool {
-    !current::thread_standing().open.get().is_null() || stack_in_use() > STACK_FOR_JOINERS
+    !current::thread_cancel_state().open.get().is_null() || stack_in_use() > STACK_FOR_JOINERS
 }
 
 /// The same: will no other thread do it? Jobs are queued, and not one was begun between two looks.

@@ -4,7 +4,7 @@
 //! caught, and not cancellation, which the last wait does not take part in; should anything else unwind out of there, the process is
 //! aborted, because the children may borrow from this very stack.
 //!
-//! Above: `nursery.rs`, which decides what comes of it. Below: `sched::scope`, the record; `wait::cancel`, which says where we stand.
+//! Above: `nursery.rs`, which decides what comes of it. Below: `sched::scope`, the record; `cancel`, which says where we stand.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -14,16 +14,17 @@ use super::root::Empty;
 use super::spawn::{drop_quietly, no_runtime, root_of};
 use super::token::CancelToken;
 use crate::cancel::reason::CancelReason;
+use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{FlagSet, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::clock;
 use crate::sched::current;
 use crate::sched::enqueue::Place;
+use crate::sched::here::Here;
 use crate::sched::scope::{Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef, Unstarted};
 use crate::sched::shared::{Command, OutsideScope, Shared};
 use crate::sched::timing::ScopeTimer;
 use crate::sched::wake;
-use crate::wait::cancel::{self, Here, is_cancellation};
 use crate::wait::park::{Wait, wait};
 use crate::wait::reason::WaitReason;
 use crate::wait::word::{ARM_FIRST, State};
@@ -195,7 +196,7 @@ struct Open<'a, 'b> {
 
 impl<'a, 'b> Open<'a, 'b> {
     fn new(here: Here<'a>, shared: &Shared, run: crate::sched::shared::RootRef, options: &'b Options) -> Self {
-        let standing = here.standing;
+        let state = here.state;
         let hold = here.hold();
         let was_unwinding = here.is_unwinding();
         let outer = here.innermost();
@@ -219,7 +220,7 @@ impl<'a, 'b> Open<'a, 'b> {
         );
         let was_inside = was_unwinding.then(|| {
             // In here nothing unwinds yet; what is held off by it is held off all the same.
-            standing.cleanups.set(standing.cleanups.get() + 1);
+            state.cleanups.set(state.cleanups.get() + 1);
             around(outer).for_each(|scope| scope.add_cleanup(true));
             here.enter_unwinding()
         });
@@ -229,7 +230,7 @@ impl<'a, 'b> Open<'a, 'b> {
             options,
             shielded,
             was_inside,
-            deliveries: standing.deliveries.replace(0),
+            deliveries: state.deliveries.replace(0),
             lower: flag::NONE,
             timer: None,
         };
@@ -237,16 +238,16 @@ impl<'a, 'b> Open<'a, 'b> {
     }
 
     fn begin(mut self, is_outermost: bool, deadline: u64) -> Self {
-        let standing = self.here.standing;
+        let state = self.here.state;
         // Nobody outside finds one that is opened behind a shield: what happens to the fiber does not concern it, nor what is opened in it.
         if is_outermost && !self.shielded {
             if let Some(parent) = self.here.scope() {
                 self.scope.inherit_draining(parent);
             }
             // Release: pairs with the acquire in `sched::scope`, from which a canceller comes to the scope.
-            standing.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
+            state.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
         }
-        standing.open.set(self.scope.as_ptr());
+        state.open.set(self.scope.as_ptr());
         let cleanup = flag::CLEANUP.only_if(self.was_inside.is_some());
         let raise = flag::OPEN_SCOPES | cleanup | flag::BARRIER.only_if(self.shielded);
         // A canceller of the fiber sets its flag in the same word. If he comes later he finds the scope; if he came earlier his flag is
@@ -281,14 +282,14 @@ impl<'a, 'b> Open<'a, 'b> {
     /// Whatever unwound in there has arrived.
     fn body_has_ended(&self, unwound: bool) {
         if unwound {
-            self.here.standing.unwinding.set(false);
+            self.here.state.unwinding.set(false);
         }
     }
 
     /// True: what is around is cancelled as well, and concerned.
     fn close(self) -> (Closed, bool) {
         let (here, scope) = (self.here, self.scope);
-        let standing = here.standing;
+        let state = here.state;
         for token in &self.options.tokens {
             token.unsubscribe(scope);
         }
@@ -298,10 +299,10 @@ impl<'a, 'b> Open<'a, 'b> {
             worker.remove_timer(timer);
         }
         let outer = scope.outer.get();
-        standing.open.set(outer.map_or(std::ptr::null(), ScopeRecord::as_ptr));
+        state.open.set(outer.map_or(std::ptr::null(), ScopeRecord::as_ptr));
         if outer.is_none() {
             // Release: as when it was opened.
-            standing.outermost.store(std::ptr::null_mut(), Ordering::Release);
+            state.outermost.store(std::ptr::null_mut(), Ordering::Release);
         }
         let closed = scope.close();
         // The owner's own flags; whoever comes from them to the scope finds it closed, under its lock.
@@ -312,9 +313,9 @@ impl<'a, 'b> Open<'a, 'b> {
         if closed.overdue {
             here.lower_overdue_flag();
         }
-        standing.deliveries.set(self.deliveries);
+        state.deliveries.set(self.deliveries);
         if let Some(before) = self.was_inside {
-            standing.cleanups.set(standing.cleanups.get() - 1);
+            state.cleanups.set(state.cleanups.get() - 1);
             around(outer).for_each(|scope| scope.add_cleanup(false));
             here.leave_unwinding(before);
         }

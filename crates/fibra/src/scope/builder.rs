@@ -9,9 +9,9 @@ use super::body::Options;
 use super::nursery::{self, NoValue, Scope, TryEnded, TryScope};
 use super::token::CancelToken;
 use crate::cancel::reason::CancelReason;
+use crate::sched::here::Here;
 use crate::sched::scope::NEVER;
 use crate::time::Instant;
-use crate::wait::cancel::Here;
 
 /// A scope with choices; see [`Scope::builder`].
 ///

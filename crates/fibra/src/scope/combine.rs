@@ -12,8 +12,8 @@ use super::body::Options;
 use super::gather::Gather;
 use super::join::{JoinError, JoinHandle};
 use super::nursery::{self, Scope, unwind_for};
+use crate::cancel;
 use crate::prim::atomic::{AtomicUsize, Ordering};
-use crate::wait::cancel;
 
 /// Runs the closures at once, each on a fiber of its own, and returns what they returned, in the order of the iterator.
 ///

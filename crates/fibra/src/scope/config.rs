@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::options::check_name;
 use super::runtime::Runtime;
+use crate::cancel::Rules;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
 use crate::observe::report;
@@ -15,7 +16,6 @@ use crate::sched::launch::{Launched, launch, prepare_process};
 use crate::sched::migrate::Migration;
 use crate::sched::shared::Config;
 use crate::sched::stall::{STALL_MILLIS, StallConfig};
-use crate::wait::fiber::may_end_parked;
 use crate::wait::word::enable_spec_assert;
 
 /// Most workers a runtime may have.
@@ -246,7 +246,7 @@ impl RuntimeBuilder {
             sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
             stall,
             cooperative: self.cancellation == Cancellation::Cooperative,
-            may_end: may_end_parked,
+            rules: &Rules,
             seed,
             #[cfg(feature = "unstable-migration")]
             migration: if workers > 1 { self.migration } else { Migration::Off },

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::cancel::reason::CancelReason;
+use crate::cancel::{self, Shield};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::id::FiberId;
-use crate::fiber::top::{FiberTop, Standing};
+use crate::fiber::top::FiberTop;
 use crate::sched::current as running;
-use crate::wait::cancel::{self, Here};
+use crate::sched::here::Here;
 use crate::wait::park;
 
 /// The fiber that called [`current`].
@@ -131,20 +132,7 @@ pub fn checkpoint() {
 /// });
 /// ```
 pub fn shield<T>(f: impl FnOnce() -> T) -> T {
-    /// Closes the shield, also when `f` panics.
-    struct Shield<'a>(&'a Standing);
-    impl Drop for Shield<'_> {
-        fn drop(&mut self) {
-            self.0.shields.set(self.0.shields.get() - 1);
-        }
-    }
-    let _open = Here::new().map(|here| {
-        here.standing.shields.set(here.standing.shields.get() + 1);
-        if let Some((_, frame)) = here.fiber {
-            frame.raise(flag::HOLD_OFF);
-        }
-        Shield(here.standing)
-    });
+    let _open = Shield::open();
     f()
 }
 

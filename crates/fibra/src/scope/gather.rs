@@ -234,7 +234,7 @@ impl<T> Drop for Gather<T> {
         let chunks: Vec<Box<[Member<T>]>> = std::mem::take(&mut self.chunks).into_iter().map(boxed).collect();
         let mut panics = FirstPanic::default();
         panics.drop_each(chunks.into_iter().flatten());
-        panics.go_on(crate::wait::is_unwinding);
+        panics.go_on(crate::cancel::is_unwinding);
     }
 }
 

@@ -6,11 +6,11 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::spawn::drop_quietly;
+use crate::cancel;
 use crate::fiber::frame::FrameRef;
 use crate::fiber::local::{CloneValue, Inherited, LocalMap, drop_values};
 use crate::fiber::top::FiberTop;
 use crate::sched::current;
-use crate::wait::cancel;
 
 /// Declares fiber-locals.
 ///

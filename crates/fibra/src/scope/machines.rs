@@ -99,7 +99,7 @@ impl EventLoop {
             None => self.run_on_thread(),
             Some(_) => {
                 let result = run_on_fiber(self.into_machines(), Location::caller());
-                crate::wait::cancel::checkpoint();
+                crate::cancel::checkpoint();
                 result
             }
         }

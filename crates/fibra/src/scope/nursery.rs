@@ -19,15 +19,16 @@ use super::spawn::{RefusedBecause, drop_quietly, spawn_child, spawn_child_or_non
 use super::task::spawn_future_in;
 use super::token::CancelToken;
 use crate::cancel::reason::{CancelReason, ReasonKind};
+use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{Extras, FlagSet, Frame, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
 use crate::sched::current;
+use crate::sched::here::Here;
 use crate::sched::scope::{Reach, ScopeRef, Unstarted};
 use crate::sched::shared::Shared;
 use crate::sched::timing::ScopeTimer;
 use crate::time::Instant;
-use crate::wait::cancel::{self, Here, is_cancellation};
 use crate::wait::park;
 
 /// Runs `f` with a scope to start fibers in, which may borrow from outside of it, and waits until they have all ended.
@@ -121,7 +122,7 @@ pub(crate) fn unwind_for(why: &NoValue) -> ! {
         NoValue::Cancelled(_) => {}
     }
     if let Some(here) = Here::new() {
-        here.standing.deliveries.set(here.standing.deliveries.get() + 1);
+        here.state.deliveries.set(here.state.deliveries.get() + 1);
         here.begin_unwinding();
     }
     cancel::unwind_quietly()

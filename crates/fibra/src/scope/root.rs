@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::cancel::cancel_started;
 use crate::cancel::reason::ReasonKind;
 use crate::observe::report;
 use crate::sched::root::Root;
@@ -69,7 +70,7 @@ pub(crate) fn run_root<T>(
 /// Cancels everything in a root: what has started now, what has not when it does.
 pub(crate) fn cancel_root(shared: &Shared, root: RootRef, reason: ReasonKind) {
     if root.cancel(reason) {
-        shared.cancel_started(Some(root), false, reason);
+        cancel_started(shared, Some(root), false, reason);
     }
 }
 

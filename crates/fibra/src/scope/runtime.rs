@@ -14,19 +14,20 @@ use super::options::Builder;
 use super::root::{cancel_root, drain, run_root};
 use super::spawn::{spawn_with, try_spawn};
 use crate::cancel::reason::{CancelReason, ReasonKind};
+use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{Extras, flag};
 use crate::fiber::stack::StackSize;
 use crate::observe::metrics::Metrics;
 use crate::observe::report;
 use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
+use crate::sched::here::Here;
 use crate::sched::launch::{self, Launched, Threads, run_worker};
 use crate::sched::scope::Reach;
 use crate::sched::shared::Shared;
 use crate::sched::worker::Worker;
 use crate::sched::{current, fork};
 use crate::time::Instant;
-use crate::wait::cancel::{self, Here, is_cancellation};
 use crate::wait::reason::WaitReason;
 
 /// A runtime: some workers, and the fibers that live on them. Several may exist in one process.
@@ -137,7 +138,7 @@ impl Runtime {
             }
             Some(lease) => self.drive(lease, body, site, root),
         };
-        shared.cancel_daemons(Some(root), ReasonKind::RunEnded);
+        cancel::cancel_daemons(shared, Some(root), ReasonKind::RunEnded);
         shared.release_root(root);
         match result {
             Ok(Ok(value)) => value,
@@ -323,7 +324,7 @@ fn wind_down(shared: &Shared, site: &'static Location<'static>, deadline: Option
 
 /// Cancels the daemons and waits for them.
 fn end_daemons(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
-    shared.cancel_daemons(None, ReasonKind::Shutdown);
+    cancel::cancel_daemons(shared, None, ReasonKind::Shutdown);
     drain(shared, shared.daemons, WaitReason::RuntimeEnd, site, deadline)
 }
 

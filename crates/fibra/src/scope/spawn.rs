@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::fiber::shield;
 use super::join::JoinHandle;
 use super::local;
+use crate::cancel::is_cancellation;
 use crate::cancel::reason::ReasonKind;
 use crate::fiber::frame::{Extras, FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
@@ -23,7 +24,6 @@ use crate::sched::current;
 use crate::sched::scope::{NotStarted, PanicSlot, ScopeRecord, ScopeRef};
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::{Worker, take_ids};
-use crate::wait::cancel::is_cancellation;
 
 /// Starts a fiber. It belongs to the root scope: `run` returns only after it has ended, whether or not it is joined.
 ///
@@ -591,7 +591,7 @@ pub(crate) fn start_of_user_code(frame: &Frame) {
 /// What the user's code left behind on this fiber goes before its result is published.
 pub(crate) fn end_of_user_code(frame: &Frame) {
     if let Some(top) = frame.top() {
-        top.standing.unwinding.set(false);
+        top.cancel.unwinding.set(false);
         drop_all(frame, top);
     }
 }

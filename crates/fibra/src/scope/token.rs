@@ -18,9 +18,10 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::cancel::cancel_all;
 use crate::cancel::reason::CancelReason;
 use crate::prim::spin::SpinLock;
-use crate::sched::scope::{InLife, Listener, Reach, ScopeRef, cancel_all};
+use crate::sched::scope::{InLife, Listener, Reach, ScopeRef};
 use crate::select::arm::{Arm, sealed};
 use crate::select::case::Case;
 use crate::time::Instant;

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::case::Case;
 use super::engine::{self, Candidates, LastCandidates, Patience};
+use crate::cancel::is_unwinding;
 use crate::channel::any::AnyChan;
 use crate::channel::op::Op;
 use crate::channel::{
@@ -24,7 +25,7 @@ use crate::channel::{
 use crate::prim::atomic::AtomicU8;
 use crate::time::Instant;
 use crate::wait::node::Outcome;
-use crate::wait::{is_unwinding, park};
+use crate::wait::park;
 
 /// Operations up to this many are held without allocating.
 const FEW: usize = 8;

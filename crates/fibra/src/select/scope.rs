@@ -6,8 +6,8 @@ use std::task::Waker;
 use super::arm::{Arm, sealed};
 use super::case::Case;
 use crate::cancel::reason::CancelReason;
+use crate::sched::here::Here;
 use crate::sched::scope::ScopeRef;
-use crate::wait::cancel::Here;
 use crate::wait::node::{Node, Outcome};
 use crate::wait::waitable::{Published, Waitable, linked_or};
 

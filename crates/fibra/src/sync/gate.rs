@@ -376,7 +376,7 @@ impl<R: Rules> Gate<R> {
 /// Unwinds after [`Outcome::Cancelled`].
 pub(crate) fn deliver() -> ! {
     #[cfg(not(any(loom, shuttle)))]
-    crate::wait::cancel::deliver();
+    crate::cancel::deliver();
     #[cfg(any(loom, shuttle))]
     std::panic::resume_unwind(Box::new(park::CancelledInModel));
 }

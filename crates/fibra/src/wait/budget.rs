@@ -7,12 +7,12 @@
 
 use std::task::Context;
 
-use super::cancel;
 use super::fiber::leave;
 use super::word::State;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::panics;
 use crate::sched::current;
+use crate::sched::here::Here;
 use crate::sched::worker::{CALLS_PER_TURN, Worker, signal};
 
 /// What a call takes from the budget (see the header).
@@ -72,10 +72,28 @@ fn enter(cost: u32, unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bo
             let Some(frame) = worker.current.get() else { return };
             spend(worker, frame, cost);
             if frame.has(flag::ANY_CANCEL) && unwinds() {
-                cancel::checkpoint_unless(settled());
+                checkpoint_unless(settled());
             }
         }
-        None => cancel::thread_entry_unless(unwinds, settled),
+        None => thread_entry_unless(unwinds, settled),
+    }
+}
+
+/// On entry to a blocking call of a plain thread. Nobody cancels a thread, but the scopes whose bodies it runs.
+#[inline(always)]
+pub(super) fn thread_entry_unless(unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bool) {
+    if !current::thread_cancel_state().open.get().is_null() && unwinds() {
+        checkpoint_unless(settled());
+    }
+}
+
+/// Unwinds if what runs here is cancelled and may be unwound. `settled`: see [`Waitable::is_settled`].
+#[inline(never)]
+fn checkpoint_unless(settled: bool) {
+    if let Some(here) = Here::new()
+        && let Some(rules) = here.rules()
+    {
+        rules.checkpoint(here, settled);
     }
 }
 

@@ -1,9 +1,9 @@
 //! How a fiber waits: [`Parker`] for fibers, and the only place from which a fiber leaves its stack (law 3).
 //!
-//! A fiber suspends to its worker, which commits the park on its own stack and asks [`may_end_parked`] if a cancel flag came up meanwhile.
+//! A fiber suspends to its worker, which commits the park on its own stack, and asks the rules of cancellation if a cancel flag came up
+//! meanwhile.
 //! A deadline is a timer of that worker, which claims the wait like any owner.
 
-use super::cancel::{self, Here};
 use super::node::WaiterRef;
 use super::park::Parker;
 use super::reason::WaitReason;
@@ -11,6 +11,7 @@ use super::waitable::Wait;
 use super::word::{ARM_TIMEOUT, Ticket, WaitKind};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::clock;
+use crate::sched::here::Here;
 use crate::sched::worker::{Worker, signal};
 
 /// The fiber that runs, and its worker.
@@ -38,11 +39,11 @@ impl Parker for FiberParker<'_> {
         }
         // A shield, or a fiber of this thread that unwinds: only then is anything held off.
         let may_hold_off = self.frame.has(flag::HOLD_OFF) || std::thread::panicking();
-        if asked == WaitKind::Revocable && may_hold_off { cancel::wait_kind(self.worker, self.frame) } else { asked }
+        if asked == WaitKind::Revocable && may_hold_off { self.worker.rules().wait_kind(self.here()) } else { asked }
     }
 
     fn is_due(self, kind: WaitKind, settled: bool) -> bool {
-        Here::on(self.worker, self.frame).may_end(kind, settled)
+        self.worker.rules().may_end(self.here(), kind, settled)
     }
 
     #[inline(always)]
@@ -76,7 +77,11 @@ impl Parker for FiberParker<'_> {
     }
 }
 
-impl FiberParker<'_> {
+impl<'a> FiberParker<'a> {
+    fn here(self) -> Here<'a> {
+        Here::on(self.worker, self.frame)
+    }
+
     /// Leaves, with a timer that may claim the wait.
     #[inline(never)]
     fn leave_until(self, ticket: Ticket, deadline: u64) {
@@ -90,25 +95,34 @@ impl FiberParker<'_> {
     }
 }
 
-/// On a worker's own stack, about a fiber of its own that has just parked: may the cancellation behind its flags end this wait?
-pub(crate) fn may_end_parked(worker: &Worker, frame: FrameRef, kind: WaitKind) -> bool {
-    Here::on(worker, frame).may_end_parked(kind)
-}
-
 /// Suspends the current fiber; see [`Worker::suspend`].
 ///
 /// # Safety
 /// As there.
 #[inline(always)]
-pub(super) unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
+pub(crate) unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
     // A fiber that unwinds without the hook has no flag yet, and its neighbours must know of it all the same.
     if frame.has(flag::HOLD_OFF) || std::thread::panicking() {
         // SAFETY: passed on.
-        unsafe { cancel::suspend_unwinding(worker, frame, signal) };
+        unsafe { leave_unwinding(worker, frame, signal) };
     } else {
         // SAFETY: passed on.
         unsafe { worker.suspend(frame, signal) };
     }
+}
+
+/// The same of one that may be unwinding (it is inside a destructor), or holds cancellation off.
+///
+/// # Safety
+/// As there.
+#[cold]
+#[inline(never)]
+unsafe fn leave_unwinding(worker: &Worker, frame: FrameRef, signal: usize) {
+    let (rules, here) = (worker.rules(), Here::on(worker, frame));
+    let share = rules.leaves(here);
+    // SAFETY: passed on.
+    unsafe { worker.suspend(frame, signal) };
+    rules.is_back(here, share);
 }
 
 /// Lets others run first.
@@ -127,7 +141,7 @@ pub(super) fn yield_fiber(worker: &Worker, frame: FrameRef) {
 fn yield_oddly(worker: &Worker, frame: FrameRef) {
     assert!(!frame.has(flag::NO_SUSPEND), "fibra: `yield_now` inside `no_suspend`");
     if frame.has(flag::ANY_CANCEL) {
-        cancel::checkpoint();
+        worker.rules().checkpoint(Here::on(worker, frame), false);
     }
     // SAFETY: on the current fiber, whose word is RUNNING.
     unsafe { leave(worker, frame, signal::YIELD) };

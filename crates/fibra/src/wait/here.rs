@@ -3,8 +3,6 @@
 //! Models have neither workers nor scopes: for them `here_model.rs` takes the place of this file. It holds no step of the protocol.
 
 pub(crate) use super::budget::*;
-pub(crate) use super::cancel::deliver;
-use super::cancel::{self, Here};
 use super::fiber::{FiberParker, yield_fiber};
 use super::node::Outcome;
 use super::park::{Manner, wait_as};
@@ -14,6 +12,15 @@ use super::word::{Arm, WaitKind};
 use crate::fiber::frame::flag;
 use crate::prim::clock;
 use crate::sched::current;
+use crate::sched::here::Here;
+
+/// Unwinds what runs here, which is cancelled and may be unwound.
+#[cold]
+#[inline(never)]
+pub(crate) fn deliver() -> ! {
+    let here = Here::new().expect("only fibers, and threads in a scope, are cancelled");
+    here.rules().expect("a thread is cancelled with a scope").deliver(here)
+}
 
 /// Waits, as what runs here.
 #[inline(always)]
@@ -50,12 +57,14 @@ pub(super) fn is_thread_plain(record: &'static ThreadRecord) -> bool {
 
 /// What cancellation may do to a revocable wait of this thread that begins now.
 pub(super) fn thread_wait_kind(record: &'static ThreadRecord) -> WaitKind {
-    cancel::thread_wait_kind(record)
+    let here = Here::on_thread(record);
+    here.rules().map_or(WaitKind::Revocable, |rules| rules.wait_kind(here))
 }
 
 /// May the cancellation behind this thread's flags end such a wait?
 pub(super) fn may_end_on_thread(record: &'static ThreadRecord, kind: WaitKind, settled: bool) -> bool {
-    Here::on_thread(record).may_end(kind, settled)
+    let here = Here::on_thread(record);
+    here.rules().is_some_and(|rules| rules.may_end(here, kind, settled))
 }
 
 /// Has this deadline come?
@@ -70,7 +79,9 @@ pub(super) fn time_left(deadline: u64) -> u64 {
 
 /// Is what runs here cancelled, whether that may be delivered or not? The answer of a look in passing.
 pub(crate) fn is_cancelled() -> bool {
-    Here::new().is_some_and(|here| here.flags().has(flag::ANY_CANCEL) && here.is_observable())
+    Here::new().is_some_and(|here| {
+        here.flags().has(flag::ANY_CANCEL) && here.rules().is_some_and(|rules| rules.is_observable(here))
+    })
 }
 
 /// Lets others run first. On a plain thread this is the system's yield.
@@ -82,7 +93,7 @@ pub(crate) fn yield_now() {
             None => panic!("fibra: yield_now on a worker's own stack"),
         },
         None => {
-            cancel::thread_entry_unless(|| true, || false);
+            thread_entry_unless(|| true, || false);
             crate::prim::thread::yield_now();
         }
     }

@@ -30,7 +30,6 @@ use std::panic::Location;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::cancel::Here;
 use super::node::{Node, Outcome};
 use super::park::{self, Wait, Waitable};
 use super::reason::WaitReason;
@@ -39,6 +38,7 @@ use crate::driver::{Timeout, socket};
 use crate::prim::bug::seeded_bug;
 use crate::prim::clock;
 use crate::sched::current;
+use crate::sched::here::Here;
 use crate::sched::source::Source;
 pub(crate) use crate::sched::source::{Direction, Seen};
 

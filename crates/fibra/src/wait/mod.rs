@@ -14,7 +14,6 @@
 //! budget.rs   calls that need not wait let others run all the same
 //! wake.rs     setting a claimed waiter going
 //! task.rs     the wait of a future
-//! cancel.rs   how a cancelled fiber unwinds
 //! notify.rs   waits without a node: futures that are polled by a fiber, a thread or the scheduler
 //! io.rs       waiting for a descriptor: the loop around every operation on a socket, and its async form
 //! reason.rs   why something waits
@@ -22,8 +21,6 @@
 
 #[cfg(not(any(loom, shuttle)))]
 mod budget;
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) mod cancel;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod fiber;
 pub(crate) mod flags;
@@ -45,11 +42,3 @@ pub(crate) mod waitable;
 pub(crate) mod wake;
 pub(crate) mod waker;
 pub(crate) mod word;
-
-/// Is whatever runs here being unwound, so that a panic that leaves a destructor would be the second one, and abort?
-pub(crate) fn is_unwinding() -> bool {
-    #[cfg(not(any(loom, shuttle)))]
-    return cancel::unwinding().is_some();
-    #[cfg(any(loom, shuttle))]
-    std::thread::panicking()
-}

@@ -111,7 +111,6 @@ mod glue {
 
     use super::Notify;
     use crate::fiber::frame::{Frame, FrameRef};
-    use crate::sched::current;
     use crate::sched::enqueue::{Place, enqueue};
     use crate::wait::node::{Waiter, WaiterRef};
     use crate::wait::revoke;
@@ -120,12 +119,16 @@ mod glue {
     /// The futures that a fiber is polling.
     #[inline(always)]
     pub(crate) fn polls_of<'a>(frame: FrameRef) -> &'a Cell<u32> {
-        &frame.top().expect("a running fiber has a stack").standing.polls
+        &frame.top().expect("a running fiber has a stack").polls
     }
 
     /// Those that this thread is polling.
     pub(crate) fn polls_of_thread<'a>() -> &'a Cell<u32> {
-        &current::thread_standing().polls
+        thread_local! {
+            static POLLS: Cell<u32> = const { Cell::new(0) };
+        }
+        // SAFETY: it has no destructor, so it is there until the thread ends, and is used by code that runs on this thread.
+        POLLS.with(|polls| unsafe { &*std::ptr::from_ref(polls) })
     }
 
     impl<const INSIDE: bool> Notify<'_, INSIDE> {

@@ -15,7 +15,7 @@
 //! through the queues.)
 //!
 //! Lowest floor, like the word: the worker commits (`sched::worker`), and cancellers are on every floor. How a woken fiber is enqueued and
-//! whether a cancellation concerns the wait (levels, shields: `wait::cancel`) are given by the caller.
+//! whether a cancellation concerns the wait (levels, shields: `cancel`) are given by the caller.
 
 use super::flags::{FlagSet, flag};
 use super::node::{Kind, Waiter, WaiterRef};

@@ -4,10 +4,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::cancel::pass_on;
 use crate::cancel::reason::CancelReason;
 use crate::fiber::id::FiberId;
 use crate::prim::sync::Mutex;
-use crate::wait::cancel::pass_on;
 
 /// Why joining a fiber gave no value.
 pub struct JoinError(Box<Inner>);

@@ -7,12 +7,12 @@ use crate::fiber::frame::flag;
 use crate::fiber::testing::passes_in_child;
 use crate::observe::report;
 use crate::prim::thread;
+use crate::sched::here::Here;
 use crate::sched::{current, fork};
 use crate::scope::fiber::shield;
 use crate::scope::nursery::scope;
 use crate::scope::{Builder, block_on, spawn};
 use crate::time::sleep;
-use crate::wait::cancel::{self, Here};
 use crate::wait::word::WaitKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
@@ -118,17 +118,17 @@ fn grace_that_ends_while_a_fiber_parks_in_a_scope_behind_a_shield_ends_its_wait(
             scope(|_| {
                 let here = here();
                 let flags = &here.waiter.get().flags;
-                let (worker, frame) = here.fiber.expect("a fiber");
-                assert_eq!(cancel::wait_kind(worker, frame), WaitKind::Revocable);
+                let (worker, _) = here.fiber.expect("a fiber");
+                assert_eq!(worker.rules().wait_kind(here), WaitKind::Revocable);
                 // SeqCst, all: a test.
                 flags.announce(flag::CANCEL);
                 assert!(!here.may_end_parked(WaitKind::Revocable), "through the shield");
                 flags.announce(flag::OVERDUE);
                 assert!(here.may_end_parked(WaitKind::Revocable), "for ever behind a shield whose time is over");
                 // One that unwinds is not ended, whatever else there is.
-                here.standing.left_unwinding.set(true);
+                here.state.left_unwinding.set(true);
                 assert!(!here.may_end_parked(WaitKind::Revocable), "unwound in a destructor");
-                here.standing.left_unwinding.set(false);
+                here.state.left_unwinding.set(false);
                 flags.retract(flag::CANCEL | flag::OVERDUE);
             });
         });

@@ -284,7 +284,7 @@ impl<T: ?Sized> Mutex<T> {
 #[cold]
 pub(super) fn cancelled() -> ! {
     #[cfg(not(any(loom, shuttle)))]
-    crate::wait::cancel::deliver();
+    crate::cancel::deliver();
     #[cfg(any(loom, shuttle))]
     std::panic::resume_unwind(Box::new(crate::wait::park::CancelledInModel));
 }

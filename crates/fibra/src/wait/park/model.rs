@@ -10,6 +10,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 
 use super::*;
+use crate::cancel::reason::ReasonKind;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
@@ -165,7 +166,7 @@ impl World {
     }
 
     fn cancel(&self) {
-        revoke::request(self.waiter(), 1, |_| self.enqueue());
+        revoke::request(self.waiter(), ReasonKind::Handle, |_| self.enqueue());
     }
 
     /// What a waker of the fiber does.

@@ -305,7 +305,7 @@ pub(crate) fn facade(source: &Source) -> Vec<Problem> {
 
 /// The layers that may be unsafe.
 pub(crate) const UNSAFE_FLOORS: &[&str] =
-    &["prim", "fiber", "wait", "sched", "machine", "driver", "channel", "select", "scope", "sync"];
+    &["prim", "fiber", "wait", "cancel", "sched", "machine", "driver", "channel", "select", "scope", "sync"];
 
 /// The upper half of the house is safe code only, and so is the crate's root.
 pub(crate) fn unsafe_floors(source: &Source) -> Vec<Problem> {

@@ -1,0 +1,64 @@
+//! Grace: a cancelled scope gives shields some time. When that is over they hold nothing off any more, for the body, the children and what
+//! is open inside; but what a destructor does during unwinding is left alone.
+
+use super::request;
+use super::telling::Told;
+use crate::fiber::frame::flag;
+use crate::prim::spin::Locked;
+use crate::sched::here::Here;
+use crate::sched::scope::{Order, ScopeRecord, State};
+
+impl ScopeRecord {
+    /// The time that a cancelled scope gives to shields is over: they hold nothing off any more, for the body, the children and what is
+    /// open inside.
+    pub(crate) fn end_grace(&'static self, life: u32) {
+        let mut told = Told::default();
+        let mut held = self.state.lock();
+        if held.with(|state| self.life() == life && state.body.is_some() && self.root.is_cancelled()) {
+            self.end_grace_held(held, &mut told);
+        } else {
+            drop(held);
+        }
+        told.tell();
+    }
+
+    pub(super) fn end_grace_held(&'static self, held: Locked<'_, State>, told: &mut Told) {
+        self.inwards(held, |scope, state| {
+            state.overdue = true;
+            told.add(scope, state, Order::EndShields);
+            if let Some(body) = state.body.filter(|_| state.reason.is_some()) {
+                request::end_shields(body, state.cleanups == 0);
+            }
+            state.inner
+        });
+    }
+
+    /// A destructor of its body opens a scope during unwinding, or has closed it: see [`State::cleanups`].
+    pub(crate) fn add_cleanup(&self, opens: bool) {
+        self.state.with(|state| if opens { state.cleanups += 1 } else { state.cleanups -= 1 });
+    }
+
+    /// Have shields had their time in here?
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.state.with(|state| state.overdue && state.reason.is_some())
+    }
+
+    /// And for the children?
+    pub(crate) fn are_children_overdue(&self) -> bool {
+        self.state.with(|state| state.overdue)
+    }
+}
+
+impl Here<'_> {
+    /// A scope whose shields had their time is closed; the same for that flag, which a child also has with the scope that it is in.
+    pub(crate) fn lower_overdue_flag(&self) {
+        let flags = &self.waiter.get().flags;
+        // In this order: as in `lower_body_flag`.
+        flags.retract(flag::OVERDUE);
+        if self.parent().is_some_and(ScopeRecord::are_children_overdue)
+            || self.open_scopes().any(ScopeRecord::is_overdue)
+        {
+            flags.announce(flag::OVERDUE);
+        }
+    }
+}

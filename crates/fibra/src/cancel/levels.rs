@@ -1,0 +1,166 @@
+//! Levels: what of the cancellations around concerns the one that runs here, and what may end its wait.
+//!
+//! Each open scope remembers how much was held off when it was opened (`hold`: open shields, and what unwinds), and is concerned if no more
+//! than that is held off now; the fiber itself, if nothing is. The header of the room says why.
+
+use crate::cancel::reason::{CancelReason, ReasonKind};
+use crate::fiber::frame::{FrameRef, flag};
+use crate::prim::clock;
+use crate::sched::here::Here;
+use crate::sched::scope::{NEVER, Reach, ScopeRecord};
+use crate::wait::word::WaitKind;
+
+/// How much an unwinding holds off: more than all the shields that could be open, which count 1 each and may end before it.
+const UNWINDS: u32 = 1 << 20;
+
+impl Here<'_> {
+    /// How much holds cancellation off; see the header.
+    pub(crate) fn hold(&self) -> u32 {
+        self.hold_if(self.is_unwinding())
+    }
+
+    /// The same for one of which it is known whether it unwinds.
+    fn hold_if(&self, unwinds: bool) -> u32 {
+        let shields = if self.flags().has(flag::OVERDUE) { 0 } else { self.state.shields.get() };
+        shields + UNWINDS * (self.state.cleanups.get() + u32::from(unwinds))
+    }
+
+    /// What may end a wait that begins now, if its reason lets anything.
+    pub(super) fn wait_kind(&self) -> WaitKind {
+        let hold = self.hold();
+        if self.is_cooperative() {
+            return WaitKind::Binding;
+        }
+        if hold == 0 || self.innermost().is_some_and(|scope| scope.hold.get() >= hold) {
+            // (A shield that holds nothing off for now, because the time for it is over in a scope that is open here, may do so again.)
+            if let Some((_, frame)) = self.fiber.filter(|_| hold == 0 && self.state.shields.get() == 0) {
+                frame.lower(flag::HOLD_OFF);
+            }
+            return WaitKind::Revocable;
+        }
+        if self.is_unwinding() { WaitKind::Binding } else { WaitKind::Shielded }
+    }
+
+    /// Is there a cancellation that may be delivered now? Asked if a flag says that there may be.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due_unless(false)
+    }
+
+    /// The same for one who need not wait if `settled` holds: then a child's panic is not due, because it may be what he is about to take.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn is_due_unless(&self, settled: bool) -> bool {
+        !self.is_cooperative() && self.is_due_at(self.hold(), settled)
+    }
+
+    /// May the cancellation behind the flags end a wait of this kind that is about to begin? `settled`: as in
+    /// [`is_due_unless`](Self::is_due_unless).
+    pub(crate) fn may_end(&self, kind: WaitKind, settled: bool) -> bool {
+        match kind {
+            WaitKind::Watching => self.is_observable_unless(settled),
+            WaitKind::Revocable | WaitKind::Shielded => self.is_due_unless(settled),
+            WaitKind::Binding => false,
+        }
+    }
+
+    /// May it end the wait that this fiber has just parked in? Asked on its worker's own stack, where it cannot be told what unwinds: that
+    /// was noted when the fiber left. Shields are counted now, because their time may have come to its end since. Nothing is settled: the
+    /// wait was published.
+    pub(crate) fn may_end_parked(&self, kind: WaitKind) -> bool {
+        match kind {
+            WaitKind::Shielded if !self.flags().has(flag::OVERDUE) => false,
+            WaitKind::Revocable | WaitKind::Shielded => {
+                self.is_due_at(self.hold_if(self.state.left_unwinding.get()), false)
+            }
+            WaitKind::Watching => self.is_observable_unless(false),
+            WaitKind::Binding => false,
+        }
+    }
+
+    /// Is there a cancellation that may be delivered where this much holds it off?
+    fn is_due_at(&self, hold: u32, settled: bool) -> bool {
+        let flags = self.flags();
+        if flags.has(flag::CANCEL) && hold == 0 {
+            return true;
+        }
+        if !flags.has(flag::CANCEL_BODY) {
+            return false;
+        }
+        if self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.is_body_cancelled(settled))
+        {
+            return true;
+        }
+        // A child's panic that was taken by a join. If nothing else is behind the flag, nobody need look any more.
+        self.lower_body_flag();
+        false
+    }
+
+    /// Is there a cancellation, whether it may be delivered or not? Asked if a flag says that there may be.
+    pub(crate) fn is_observable(&self) -> bool {
+        self.is_observable_unless(false)
+    }
+
+    /// As [`is_due_unless`](Self::is_due_unless).
+    #[cold]
+    pub(crate) fn is_observable_unless(&self, settled: bool) -> bool {
+        self.flags().has(flag::CANCEL) || self.open_scopes().any(|scope| scope.is_body_cancelled(settled))
+    }
+
+    /// A scope is closed, or was not cancelled after all: keeps the flag only if one that is open says so.
+    pub(crate) fn lower_body_flag(&self) {
+        let flags = &self.waiter.get().flags;
+        // Whoever cancels a scope marks it and then announces the flag; we lower it and then look, each under the scope's lock. So one that
+        // we do not see here sets the flag after this.
+        flags.retract(flag::CANCEL_BODY);
+        if self.open_scopes().any(|scope| scope.has_body_reason() || scope.has_told_failure()) {
+            flags.announce(flag::CANCEL_BODY);
+        }
+    }
+
+    /// Is the fiber cancelled, or a scope around it, delivered or not? Looks at the clock too, since a worker that computes
+    /// fires no timers.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.check_deadlines();
+        let flags = self.flags();
+        flags.has(flag::CANCEL)
+            || flags.has(flag::CANCEL_BODY) && self.open_scopes().any(|scope| scope.has_body_reason())
+    }
+
+    /// The same, but only by what is not held off here: what unwinds goes on to there.
+    pub(crate) fn is_cancelled_at_level(&self) -> bool {
+        if !self.is_cancelled() {
+            return false;
+        }
+        let hold = self.hold();
+        self.flags().has(flag::CANCEL) && hold == 0
+            || self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.has_body_reason())
+    }
+
+    /// Why, if it is: the outermost first, since that is where unwinding ends.
+    pub(crate) fn reason(&self) -> Option<CancelReason> {
+        if let Some((_, frame)) = self.fiber
+            && let Some(reason) = reason_of(frame)
+        {
+            let scope = self.parent().filter(|_| reason == CancelReason::Token);
+            let words = scope.and_then(ScopeRecord::children_reason);
+            return words.filter(|words| matches!(words, CancelReason::Custom(_))).or(Some(reason));
+        }
+        self.open_scopes().filter_map(ScopeRecord::body_reason).last()
+    }
+
+    /// Cancels the scopes around whose deadlines have come.
+    pub(super) fn check_deadlines(&self) {
+        if self.nearest_deadline() != NEVER && self.nearest_deadline() <= clock::now() {
+            for scope in self.open_scopes() {
+                if scope.own_deadline.get() <= clock::now() {
+                    scope.cancel(scope.life(), &CancelReason::TimedOut, Reach::All);
+                }
+            }
+        }
+    }
+}
+
+/// Why a fiber is cancelled, if it is. The words of a custom reason are in its scope, and only known while that is open.
+pub(crate) fn reason_of(frame: FrameRef) -> Option<CancelReason> {
+    frame.flags().cancel_reason().map(ReasonKind::without_words)
+}

@@ -1,0 +1,69 @@
+//! The answers to what the scheduler and the waist ask (`sched::rules`): each is one call into this room.
+
+use super::{delivery, request, telling};
+use crate::cancel::reason::{CancelReason, ReasonKind};
+use crate::sched::here::Here;
+use crate::sched::rules::CancelRules;
+use crate::sched::scope::{Order, Reach, ScopeRef};
+use crate::sched::shared::RootRef;
+use crate::sched::timing::ScopeTimer;
+use crate::sched::worker::Worker;
+use crate::wait::word::WaitKind;
+
+/// What every runtime is given.
+#[derive(Debug)]
+pub(crate) struct Rules;
+
+impl CancelRules for Rules {
+    fn wait_kind(&self, here: Here<'_>) -> WaitKind {
+        here.wait_kind()
+    }
+
+    fn may_end(&self, here: Here<'_>, kind: WaitKind, settled: bool) -> bool {
+        here.may_end(kind, settled)
+    }
+
+    fn is_observable(&self, here: Here<'_>) -> bool {
+        here.is_observable()
+    }
+
+    fn checkpoint(&self, here: Here<'_>, settled: bool) {
+        delivery::checkpoint_on(here, settled);
+    }
+
+    fn deliver(&self, here: Here<'_>) -> ! {
+        delivery::deliver_on(here)
+    }
+
+    fn leaves(&self, here: Here<'_>) -> u32 {
+        here.note_leaving()
+    }
+
+    fn is_back(&self, here: Here<'_>, share: u32) {
+        here.note_back(share);
+    }
+
+    fn may_end_parked(&self, here: Here<'_>, kind: WaitKind) -> bool {
+        here.may_end_parked(kind)
+    }
+
+    fn cancel_started(&self, worker: &Worker, root: Option<RootRef>, daemons_only: bool, reason: ReasonKind) {
+        request::cancel_started_here(worker, root, daemons_only, reason);
+    }
+
+    fn tell_children(&self, worker: &Worker, scope: ScopeRef, life: u32, order: Order<ReasonKind>) {
+        telling::tell_children_here(worker, scope, life, order);
+    }
+
+    fn fire(&self, timer: ScopeTimer, scope: ScopeRef, life: u32) {
+        match timer {
+            ScopeTimer::Deadline => scope.cancel(life, &CancelReason::TimedOut, Reach::All),
+            ScopeTimer::Drained => scope.cancel(life, &CancelReason::Drained, Reach::Children),
+            ScopeTimer::Grace => scope.end_grace(life),
+        }
+    }
+
+    fn child_failed(&self, scope: ScopeRef, life: u32, not_started: bool) {
+        scope.child_failed(life, not_started);
+    }
+}

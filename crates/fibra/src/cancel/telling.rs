@@ -1,0 +1,224 @@
+//! Telling the children: what a walk through scopes (`scopes.rs`) has noted under their locks is done when the locks are free.
+
+use std::collections::VecDeque;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::request;
+use crate::cancel::reason::{CancelReason, ReasonKind};
+use crate::fiber::CENSUS;
+use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::top::CancelState;
+use crate::prim::atomic::{Ordering, handshake_load_u64};
+use crate::prim::clock;
+use crate::sched::current;
+use crate::sched::scope::{Listener, NEVER, Order, Reach, ScopeRecord, ScopeRef, State};
+use crate::sched::shared::{Command, Shared};
+use crate::sched::timing::ScopeTimer;
+use crate::sched::worker::Worker;
+
+impl Order {
+    /// The same for a command to a worker, which has no place for words.
+    fn without_words(&self) -> Order<ReasonKind> {
+        match self {
+            Self::Cancel(reason) => Order::Cancel(reason.kind()),
+            Self::Drain => Order::Drain,
+            Self::EndShields => Order::EndShields,
+        }
+    }
+}
+
+impl Order<ReasonKind> {
+    /// The words of a custom reason are in the one that `kept` gives.
+    fn with_words(self, kept: impl FnOnce() -> Option<CancelReason>) -> Order {
+        match self {
+            Self::Cancel(kind) => {
+                let kept = if kind == ReasonKind::Custom { kept() } else { None };
+                let kept = kept.filter(|reason| reason.kind() == ReasonKind::Custom);
+                Order::Cancel(kept.unwrap_or_else(|| kind.without_words()))
+            }
+            Self::Drain => Order::Drain,
+            Self::EndShields => Order::EndShields,
+        }
+    }
+}
+
+/// What remains to be done when the locks are free: the scopes whose children have to be told, and then the listeners, which call user
+/// code.
+///
+/// A list and no recursion: a tree of scopes may be much deeper than the stack of whoever cancels it.
+#[derive(Default)]
+#[must_use = "nobody is told before `tell`"]
+pub(super) struct Told {
+    scopes: VecDeque<Entry>,
+    listeners: VecDeque<(Arc<dyn Listener>, CancelReason)>,
+}
+
+/// A scope whose children have to be told, and what was read from it under its lock.
+struct Entry {
+    scope: ScopeRef,
+    life: u32,
+    shared: NonNull<Shared>,
+    home: u32,
+    grace: u64,
+    limited: bool,
+    order: Order,
+}
+
+impl Told {
+    /// Under the lock of the scope.
+    pub(super) fn add(&mut self, scope: ScopeRef, state: &State, order: Order) {
+        // SAFETY: the lock is held, so the scope stays open.
+        let shared = unsafe { scope.shared() };
+        shared.visitors.enter();
+        if let Order::Cancel(reason) = &order
+            && let Some(listener) = &state.listener
+        {
+            self.listeners.push_back((listener.clone(), reason.clone()));
+        }
+        self.scopes.push_back(Entry {
+            scope,
+            life: scope.life(),
+            shared: NonNull::from(shared),
+            home: scope.home(),
+            grace: scope.grace.get(),
+            limited: scope.limited.get(),
+            order,
+        });
+    }
+
+    /// With no lock held.
+    pub(super) fn tell(mut self) {
+        loop {
+            while let Some(entry) = self.scopes.pop_front() {
+                // SAFETY: the visit keeps it there.
+                let shared = unsafe { entry.shared.as_ref() };
+                if matches!(entry.order, Order::Cancel(_)) && entry.grace != NEVER {
+                    let at = clock::now().saturating_add(entry.grace);
+                    entry.scope.set_timer(shared, entry.life, ScopeTimer::Grace, at);
+                }
+                entry.scope.cancel_children(&entry, shared, &mut self);
+                shared.visitors.leave();
+            }
+            let Some((listener, reason)) = self.listeners.pop_front() else { return };
+            let mut more = Vec::new();
+            listener.cancelled(&reason, &mut more);
+            for (scope, life) in more {
+                scope.cancel_into(life, &reason, Reach::All, &mut self);
+            }
+        }
+    }
+
+    /// On this worker: the children of a scope that have started here, and the scopes that they have opened.
+    fn children_here(&mut self, worker: &Worker, scope: ScopeRef, life: u32, order: &Order) {
+        if scope.life() != life {
+            return;
+        }
+        let mut at = scope.list_on(worker).get();
+        // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
+        while let Some(frame) = unsafe { at.as_ref() } {
+            at = frame.next_started.get();
+            if frame.root.get() == scope.as_ptr() {
+                self.fiber_here(frame, order);
+            }
+        }
+    }
+
+    /// Cancels (or drains, or ends the grace of) a started fiber of the worker that this runs on.
+    pub(super) fn fiber_here(&mut self, frame: FrameRef, order: &Order) {
+        match order {
+            Order::Cancel(reason) => _ = request::request(frame, reason.kind()),
+            Order::Drain => {}
+            Order::EndShields => request::end_shields_of(frame),
+        }
+        if frame.has(flag::OPEN_SCOPES)
+            && let Some(top) = frame.top()
+        {
+            self.open_scopes(frame, outermost(&top.cancel), order);
+        }
+    }
+
+    /// Cancels a fiber and the scopes that are open on it, from anywhere. The caller keeps the frame from being recycled.
+    pub(super) fn fiber(&mut self, frame: FrameRef, reason: &CancelReason) {
+        request::request(frame, reason.kind());
+        if frame.has(flag::OPEN_SCOPES) {
+            // The stack may be another fiber's by the time it is looked at, but it does not go away during a census.
+            let census = CENSUS.lock();
+            let scope = frame.top().and_then(|top| outermost(&top.cancel));
+            drop(census);
+            self.open_scopes(frame, scope, &Order::Cancel(reason.clone()));
+        }
+    }
+
+    fn open_scopes(&mut self, frame: FrameRef, outermost: Option<ScopeRef>, order: &Order) {
+        let Some(scope) = outermost else { return };
+        let mut held = scope.state.lock();
+        // Perhaps it was closed meanwhile, and serves somebody else.
+        if held.with(|state| state.body != Some(frame.waiter_ref())) {
+            return;
+        }
+        match order {
+            Order::Cancel(reason) => scope.cancel_held(held, reason, Reach::All, self),
+            Order::Drain => scope.drain_held(held, self),
+            Order::EndShields => scope.end_grace_held(held, self),
+        }
+    }
+}
+
+/// On this worker: what it was asked to tell to the children of a scope that it has started.
+pub(super) fn tell_children_here(worker: &Worker, scope: ScopeRef, life: u32, order: Order<ReasonKind>) {
+    // The words of a custom reason are kept by the scope. In another life they are somebody else's, and nobody is told.
+    let order = order.with_words(|| scope.children_reason());
+    let mut told = Told::default();
+    told.children_here(worker, scope, life, &order);
+    told.tell();
+}
+
+impl ScopeRecord {
+    /// On any thread, after the scope was marked: cancels the children that have started. It may be over by now, and its record serve
+    /// another scope: nothing is read from it that is not atomic, and nothing done to a child before `life` is compared.
+    fn cancel_children(&'static self, entry: &Entry, shared: &Shared, told: &mut Told) {
+        let (life, order) = (entry.life, &entry.order);
+        // SeqCst: second half of the handshake with `list_on`; `Root::cancel` was the first.
+        let holders = handshake_load_u64(&self.holders);
+        let here = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared)).map(|worker| worker.index);
+        for index in 0..shared.remotes.len() {
+            if index != entry.home as usize && holders & (1 << (index % 64)) == 0 {
+                continue;
+            }
+            match current::worker() {
+                Some(worker) if here == Some(index) => told.children_here(worker, self, life, order),
+                _ => shared.post(index, Command::Scope { scope: self, life, order: order.without_words() }),
+            }
+        }
+        let Order::Cancel(reason) = order else { return };
+        // SeqCst read-modify-write: as above.
+        if self.has_tasks.fetch_or(false, Ordering::SeqCst) {
+            let tasks = shared.tasks.lock();
+            // A task leaves this map before its frame is recycled, so under the lock all are alive. If one of the next life is in it, that
+            // life is seen here.
+            let here = tasks.values().filter(|_| self.life() == life);
+            for frame in here.filter(|frame| frame.root.get() == self.as_ptr()) {
+                told.fiber(frame, reason);
+            }
+        }
+        // Those that wait for their turn start now, and end at once.
+        if entry.limited {
+            let waiting = self.state.with(|state| {
+                if self.life() != life {
+                    return VecDeque::new();
+                }
+                state.running += state.waiting.len();
+                std::mem::take(&mut state.waiting)
+            });
+            for frame in waiting {
+                shared.inject_spawned(frame, frame.waiter.word.snapshot().ticket());
+            }
+        }
+    }
+}
+
+fn outermost(state: &CancelState) -> Option<ScopeRef> {
+    // Acquire: pairs with the release in `scope::body`, when the scope was opened.
+    ScopeRecord::from_ptr(state.outermost.load(Ordering::Acquire))
+}

@@ -1,0 +1,63 @@
+//! What the scheduler and the waist ask of cancellation, which lies above them. Each runtime is given who answers, in its `Config`.
+//!
+//! All of this is asked off the usual path: a flag is up, something is held off or unwinds, a scope's timer fires, a child has failed.
+
+use super::here::Here;
+use super::scope::{Order, ScopeRef};
+use super::shared::RootRef;
+use super::timing::ScopeTimer;
+use super::worker::Worker;
+use crate::cancel::reason::ReasonKind;
+use crate::wait::word::WaitKind;
+
+/// See the header; `cancel::Rules` answers.
+pub(crate) trait CancelRules: std::fmt::Debug + Sync {
+    // ---- asked by the waist, about what runs here
+
+    /// What may end a revocable wait that begins now. Asked if something may be held off.
+    fn wait_kind(&self, here: Here<'_>) -> WaitKind;
+
+    /// May the cancellation behind the flags end a wait of this kind that is about to begin? `settled`: the waiter need not wait, so that a
+    /// child's panic is not due, because it may be what it is about to take.
+    fn may_end(&self, here: Here<'_>, kind: WaitKind, settled: bool) -> bool;
+
+    /// Is there a cancellation behind the flags, whether it may be delivered here or not?
+    fn is_observable(&self, here: Here<'_>) -> bool;
+
+    /// Unwinds if there is a cancellation that may be delivered here. `settled`: as in [`may_end`](Self::may_end).
+    fn checkpoint(&self, here: Here<'_>, settled: bool);
+
+    /// Unwinds: it is cancelled, and may be.
+    fn deliver(&self, here: Here<'_>) -> !;
+
+    /// The fiber is about to be suspended and may be inside a destructor that unwinding called: its neighbours have to know. What this
+    /// gives is for [`is_back`](Self::is_back).
+    fn leaves(&self, here: Here<'_>) -> u32;
+
+    /// It runs again, on the same thread if it unwinds.
+    fn is_back(&self, here: Here<'_>, share: u32);
+
+    // ---- asked by the scheduler
+
+    /// On the worker's own stack: may the cancellation behind the flags end the wait that this fiber has just parked in?
+    fn may_end_parked(&self, here: Here<'_>, kind: WaitKind) -> bool;
+
+    /// On a worker: cancels what it has started of this root (of all, if none is given); only daemons, if so said.
+    fn cancel_started(&self, worker: &Worker, root: Option<RootRef>, daemons_only: bool, reason: ReasonKind);
+
+    /// On a worker: tells this to the children of a scope in this life that it has started, and to the scopes that they have opened.
+    fn tell_children(&self, worker: &Worker, scope: ScopeRef, life: u32, order: Order<ReasonKind>);
+
+    /// A timer of a scope in this life has fired.
+    fn fire(&self, timer: ScopeTimer, scope: ScopeRef, life: u32);
+
+    /// A child of a scope in this life has panicked, or could not be started (`not_started`), and nobody was joining it.
+    fn child_failed(&self, scope: ScopeRef, life: u32, not_started: bool);
+}
+
+impl Worker {
+    /// Who answers for cancellation in this runtime.
+    pub(crate) fn rules(&self) -> &'static dyn CancelRules {
+        self.shared.config.rules
+    }
+}
