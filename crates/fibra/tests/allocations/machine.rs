@@ -1,12 +1,16 @@
 //! A loop that has warmed up allocates nothing.
 #![cfg(not(any(fibra_asan, fibra_tsan)))] // Counts allocations: the sanitizers make their own.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::counting;
 use crate::support;
+use fibra::machine::platform::{self, Accepted, Buffers, Io, Socket, outcome};
 use fibra::machine::{
-    CANCELLED, EventLoop, Machine, OP_TIMER, OpPool, Overflow, Ports, Request, RingReader, RingWriter, Timestamp, ring,
+    CANCELLED, EventLoop, Machine, OP_ACCEPT, OP_READ, OP_TIMER, OpPool, Overflow, Ports, Request, RingReader,
+    RingWriter, Timestamp, ring,
 };
 
 const ECHO: u32 = 1;
@@ -127,4 +131,79 @@ fn a_warm_loop_allocates_nothing() {
     };
     let counted = Counted { machine: app, ticks: 0, warm: 1_000, last: 9_000, began: 0 };
     EventLoop::new().app(counted).platform(Server::default()).run().unwrap();
+}
+
+const CONNECTIONS: usize = 100;
+const ROUNDS: usize = 60;
+
+/// Echoes; a buffer is needed only between a read and the end of its write.
+struct Echo {
+    listener: Socket,
+    buffers: Buffers,
+    pool: OpPool<Io>,
+    begun: bool,
+    served: usize,
+    began: usize,
+}
+impl Machine for Echo {
+    fn tick(&mut self, _: Timestamp, ports: &mut Ports<'_>) {
+        if !std::mem::replace(&mut self.begun, true) {
+            ports.submit(self.pool.io(platform::accept(&self.listener)).unwrap());
+        }
+        while let Some(done) = ports.input.completions.pop() {
+            let (opcode, result) = (done.opcode(), outcome(done.result()).unwrap());
+            let mut io = done.into_data::<Io>().unwrap();
+            let next = match (opcode, result) {
+                (OP_ACCEPT, _) => {
+                    let Accepted { socket, .. } = io.take_accepted().unwrap();
+                    ports.submit(self.pool.io(platform::read_with(&socket, &self.buffers)).unwrap());
+                    platform::accept(&self.listener)
+                }
+                (OP_READ, 0) => continue,
+                (OP_READ, number) => io.into_write_all(..number),
+                _ => {
+                    self.served += 1;
+                    match self.served {
+                        served if served == CONNECTIONS * 10 => self.began = counting::so_far(),
+                        served if served == CONNECTIONS * ROUNDS => {
+                            assert_eq!(counting::so_far() - self.began, 0, "a warm echo server allocates");
+                            ports.stop();
+                        }
+                        _ => {}
+                    }
+                    io.into_read()
+                }
+            };
+            ports.submit(self.pool.io(next).unwrap());
+        }
+    }
+}
+
+// S3-56, S3-105: reads and writes of a hundred connections, the loop and the platform included: nothing is allocated.
+#[test]
+fn a_warm_echo_server_of_machines_allocates_nothing() {
+    let _alone = crate::alone();
+    let _watchdog = support::watchdog(60);
+    let listener = Socket::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let to = listener.local_address().unwrap().ip().unwrap();
+    let clients = std::thread::spawn(move || {
+        let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| TcpStream::connect(to).unwrap()).collect();
+        for round in 0..ROUNDS {
+            // Some rounds at once, some one by one.
+            for stream in &mut streams {
+                stream.write_all(&[round as u8; 40]).unwrap();
+                if round % 2 == 0 {
+                    stream.read_exact(&mut [0; 40]).unwrap();
+                }
+            }
+            if round % 2 == 1 {
+                streams.iter_mut().for_each(|stream| stream.read_exact(&mut [0; 40]).unwrap());
+            }
+        }
+        streams
+    });
+    let (buffers, pool) = (Buffers::new(CONNECTIONS, 1024), OpPool::with_capacity(CONNECTIONS + 1));
+    let echo = Echo { listener, buffers, pool, begun: false, served: 0, began: 0 };
+    EventLoop::new().app(echo).run().unwrap();
+    drop(clients.join().unwrap());
 }

@@ -8,7 +8,10 @@ mod basics;
 mod beside_fibers;
 mod mesh;
 mod odd_moments;
+mod platform_odd_moments;
+mod platform_receives;
 mod platform_streams;
+mod platform_workers;
 mod spec;
 #[path = "../support/mod.rs"]
 mod support;

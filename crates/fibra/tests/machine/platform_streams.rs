@@ -16,7 +16,7 @@ use fibra::machine::{
 };
 
 /// A machine that is a function.
-struct Tick<F>(F);
+pub(crate) struct Tick<F>(pub(crate) F);
 impl<F: FnMut(Timestamp, &mut Ports<'_>) + 'static> Machine for Tick<F> {
     fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>) {
         (self.0)(now, ports);

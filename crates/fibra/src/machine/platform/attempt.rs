@@ -16,8 +16,8 @@ const BATCH: usize = 32;
 /// What came of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Tried {
-    /// It is over, with this result. `drained`: there was nothing more to be had.
-    Done { result: i32, drained: bool },
+    /// It is over, with this result. `drained`: there was nothing more to be had. `rings`: something came before.
+    Done { result: i32, drained: bool, rings: bool },
     /// There is nothing to be had now. `rings`: but there was.
     Waits { rings: bool },
     /// Something came, and there may be more: others first.
@@ -28,7 +28,7 @@ pub(super) enum Tried {
 
 impl Tried {
     fn done(result: i32) -> Self {
-        Self::Done { result, drained: false }
+        Self::Done { result, drained: false, rings: false }
     }
 
     fn of(transferred: Result<usize, Errno>) -> Self {
@@ -120,7 +120,7 @@ fn read(io: &mut Io, ends: bool) -> Tried {
     match receive(socket, room) {
         Ok(number) => {
             let drained = socket.kind() == Kind::Tcp && (1..room.len()).contains(&number) && !ends;
-            Tried::Done { result: i32::try_from(number).unwrap_or(i32::MAX), drained }
+            Tried::Done { result: i32::try_from(number).unwrap_or(i32::MAX), drained, rings: false }
         }
         Err(error) => {
             // Nothing came: others may need the buffer.
@@ -174,7 +174,7 @@ fn accept(io: &mut Io) -> Tried {
             Err(AGAIN) => return Tried::Waits { rings },
             Err(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => return Tried::Starved { rings },
             Err(error) if is_passing(error) => {}
-            Err(error) => return Tried::done(-error),
+            Err(error) => return Tried::Done { result: -error, drained: false, rings },
         }
     }
     Tried::More { rings }
@@ -210,7 +210,7 @@ fn receive_into(io: &mut Io, means: &mut Means<'_>) -> Tried {
         let came = match &mut io.extra {
             Extra::Bytes(ring) => match receive(socket, means.scratch) {
                 // The end of the stream.
-                Ok(0) => return Tried::done(0),
+                Ok(0) => return Tried::Done { result: 0, drained: false, rings },
                 Ok(number) => {
                     ring.write(&means.scratch[..number]);
                     if socket.kind() == Kind::Tcp && number < means.scratch.len() && !means.ends {
@@ -233,7 +233,7 @@ fn receive_into(io: &mut Io, means: &mut Means<'_>) -> Tried {
         match came {
             Ok(()) => rings = true,
             Err(AGAIN) => return Tried::Waits { rings },
-            Err(error) => return Tried::done(-error),
+            Err(error) => return Tried::Done { result: -error, drained: false, rings },
         }
     }
     Tried::More { rings }

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! * An operation of a direction is tried only when none of that direction waits before it: first in, first out.
-//! * What was reported is worked off before cancellations: an operation that can be completed is.
+//! * Cancellations come before what was reported: who has changed its mind (a call that timed out, say) takes nothing from those behind it.
+//!   But a new operation is tried before its own cancellation is seen.
 //! * A standing operation yields to the others after a bounded number of takes, and goes on in the next round.
 //! * Accepting without descriptors waits for a while, each time longer; so does connecting to a Unix listener whose queue is full. The
 //!   system does not say when either is over.
@@ -96,18 +97,18 @@ impl Machine for Platform {
         let table = &mut *reactor.table();
         let mut round = Round { desk: *desk, table, registrar: reactor.registrar(), hand: &mut self.hand, ports, now };
         round.look_at_timers();
-        let news = round.table.take_news(*desk, std::mem::take(&mut self.news));
-        for number in &news {
-            round.advance(*number);
-        }
-        self.news = news;
-        self.news.clear();
         while let Some(request) = round.ports.input.submissions.pop() {
             round.begin(request);
         }
         while let Some(cancel) = round.ports.input.cancellations.pop() {
             round.cancel(cancel.node.place(), cancel.id().get());
         }
+        let news = round.table.take_news(*desk, std::mem::take(&mut self.news));
+        for number in &news {
+            round.advance(*number);
+        }
+        self.news = news;
+        self.news.clear();
         // Rings of others' operations mean nothing here.
         while round.ports.input.notifications.pop().is_some() {}
         round.go_on_later();
@@ -170,9 +171,12 @@ impl Round<'_, '_> {
         io.written_from = io.start;
         let mut means = Means { scratch: &mut self.hand.scratch, ends: entry.ends, reported: false, standing };
         match attempt(opcode, io, &mut means) {
-            Tried::Done { result, drained } => {
+            Tried::Done { result, drained, rings } => {
                 if drained {
                     entry.give_up_hope(side);
+                }
+                if rings {
+                    self.ports.ring(&request);
                 }
                 self.ports.complete(request, result);
             }
@@ -232,11 +236,14 @@ impl Round<'_, '_> {
                 let mut means = Means { scratch, ends: entry.ends, reported: true, standing };
                 let Some(io) = request.data_mut::<Io>() else { break };
                 match attempt(opcode, io, &mut means) {
-                    Tried::Done { result, drained } => {
+                    Tried::Done { result, drained, rings } => {
                         if drained {
                             entry.give_up_hope(side);
                         }
                         if let Some(request) = self.hand.waiting.take(Some(entry), index) {
+                            if rings {
+                                self.ports.ring(&request);
+                            }
                             self.ports.complete(request, result);
                         }
                     }
