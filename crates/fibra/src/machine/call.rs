@@ -14,10 +14,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::address::{ABANDONED, CANCELLED, MachineRef, UNREACHABLE};
 use super::machine::Machine;
 use super::mail::{Bell, Post};
 use super::mesh::{Mesh, discard};
-use super::node::{ABANDONED, CANCELLED, MachineRef, NodeRef, UNREACHABLE};
+use super::node::InFlight;
 use super::op::{Cancel, Done, Op};
 use super::pool::OpPool;
 use super::port::{Message, Messages};
@@ -153,7 +154,7 @@ pub(crate) struct Call<D> {
 enum State<D> {
     /// Submitted. With it the target's mail, for the cancellation.
     Waiting {
-        node: NodeRef,
+        op: InFlight,
         id: u64,
         target: Arc<Post>,
         to: MachineRef,
@@ -175,8 +176,7 @@ impl<D: Send + 'static> Call<D> {
             return Self { mailbox: Some(mailbox), state: State::Refused(refused) };
         };
         request.owned.fix(|fixed| fixed.source = Some(MachineRef { thread: OUTSIDE, machine: 0 }));
-        let (node, id) = (request.owned.reference(), request.id().0);
-        request.owned.submit(mailbox.0.clone());
+        let (op, id) = (request.owned.submit(&mailbox.0), request.id().0);
         let link = Message::from(request).into_link();
         // SAFETY: the request was given up for its link.
         if unsafe { target.send(link) }.is_err() {
@@ -185,7 +185,7 @@ impl<D: Send + 'static> Call<D> {
             // Answered and dropped, it goes home: that is here.
             super::routing::unreachable_now(message);
         }
-        Self { mailbox: Some(mailbox), state: State::Waiting { node, id, target: target.clone(), to } }
+        Self { mailbox: Some(mailbox), state: State::Waiting { op, id, target: target.clone(), to } }
     }
 
     /// Its mailbox, if it was answered: for the next call.
@@ -241,8 +241,8 @@ impl<D: Send + 'static> Future for Call<D> {
 
 impl<D> Drop for Call<D> {
     fn drop(&mut self) {
-        let State::Waiting { node, target, to, .. } = &self.state else { return };
-        if let Some(node) = node.cancel() {
+        let State::Waiting { op, target, to, .. } = &self.state else { return };
+        if let Some(node) = op.cancel() {
             node.set_cancel_to(*to);
             let link = Message::from(Cancel { node }).into_link();
             // SAFETY: the cancellation was given up for its link.
@@ -251,6 +251,8 @@ impl<D> Drop for Call<D> {
                 drop(unsafe { Message::from_link(link) });
             }
         }
+        // The mailbox is closed now: it knows nothing of the operation any more.
+        op.leave(&self.mailbox.as_ref().expect("waiting").0);
     }
 }
 
@@ -319,7 +321,9 @@ pub(crate) fn attach(mesh: &Mesh, index: usize, build: Build) -> MachineRef {
     let mut request = op.to(to).into_request();
     request.owned.fix(|fixed| fixed.source = Some(MachineRef { thread: OUTSIDE, machine: 0 }));
     // Home is a mailbox that is closed at once: the answer ends there.
-    request.owned.submit(Mailbox::new().0.clone());
+    let mailbox = Mailbox::new();
+    request.owned.submit(&mailbox.0).leave(&mailbox.0);
+    drop(mailbox);
     let link = Message::from(request).into_link();
     let post = mesh.post(to.thread).expect("numbered a moment ago");
     // SAFETY: the request was given up for its link.

@@ -62,8 +62,8 @@ pub trait Machine: 'static {
 
 /// A machine inside another one. Its parent owns it, ticks it and sees to what it puts out:
 ///
-/// * [`Child::tick`] takes what came for the child (or for its own children) out of the parent's input, and ticks the child if there is
-///   anything. Do this first, so that the parent does not take what is its child's.
+/// * [`Child::tick`] hands over what came for the child (or for its own children), and ticks the child if there is anything. What came for
+///   a child is never in its parent's input.
 /// * [`Child::output`] is what the child wants. The parent forwards it ([`Ports::forward`]), answers it itself ([`Ports::complete`]),
 ///   makes other
 ///   operations of it, or one of many. What is answered finds its way back through [`Child::tick`].
@@ -72,7 +72,6 @@ pub trait Machine: 'static {
 pub struct Child<M: Machine> {
     /// Dropped before everything else.
     machine: Option<M>,
-    port_in: Port,
     port_out: Port,
     routing: SharedRouting,
     id: u32,
@@ -82,7 +81,7 @@ pub struct Child<M: Machine> {
 impl<M: Machine> Child<M> {
     pub(super) fn new(routing: SharedRouting, parent: u32, machine: M) -> Self {
         let id = routing.register_child(parent);
-        Self { machine: Some(machine), port_in: Port::new(), port_out: Port::new(), routing, id, begun: false }
+        Self { machine: Some(machine), port_out: Port::new(), routing, id, begun: false }
     }
 
     /// The address of the child: others may submit to it.
@@ -100,32 +99,27 @@ impl<M: Machine> Child<M> {
         self.machine.as_mut().expect("there until dropped")
     }
 
-    /// Hands over what came for the child, and ticks it if there was anything, if a child of its own has put something out that it has not
-    /// looked at, or if this is its first tick. `ports` are the parent's.
+    /// Hands over what came for the child, and ticks it if there was anything, for itself or for a child of its own, if one of those has
+    /// put something out that it has not looked at, or if this is its first tick. `ports` are the parent's. To tick a child for which
+    /// nothing came costs a few instructions, however much came for others.
     pub fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>) {
         assert!(
             std::rc::Rc::ptr_eq(&self.routing, ports.routing),
             "fibra: a child is ticked by its own parent: machine {} belongs to another loop",
             self.id
         );
-        let (thread, id, routing) = (self.routing.thread(), self.id, &self.routing);
-        let mine = |machine: Option<super::MachineRef>| {
-            machine.is_some_and(|to| to.thread == thread && routing.is_within(to.machine, id))
-        };
-        ports.input.submissions.part(&mut self.port_in.submissions, |request| mine(request.destination()));
-        ports.input.cancellations.part(&mut self.port_in.cancellations, |cancel| mine(cancel.destination()));
-        ports.input.completions.part(&mut self.port_in.completions, |done| mine(done.source()));
-        ports.input.notifications.part(&mut self.port_in.notifications, |notice| mine(notice.source()));
-        let is_called = {
-            let state = self.routing.state.borrow();
-            state.is_signalled(self.id) || state.is_stirred(self.id)
-        };
-        if std::mem::replace(&mut self.begun, true) && self.port_in.is_empty() && !is_called {
-            return;
+        let is_first = !std::mem::replace(&mut self.begun, true);
+        let Some(input) = self.routing.begin_child(self.id, is_first) else { return };
+        /// Gives the port back, also if the machine panics.
+        struct Ticked<'a>(Option<Box<Port>>, &'a SharedRouting, u32);
+        impl Drop for Ticked<'_> {
+            fn drop(&mut self) {
+                self.0.take().into_iter().for_each(|input| self.1.end_child(self.2, input));
+            }
         }
-        self.routing.state.borrow_mut().before_tick(self.id);
-        let mut ports =
-            Ports { input: &mut self.port_in, out: &mut self.port_out, routing: &self.routing, me: self.id };
+        let mut ticked = Ticked(Some(input), &self.routing, self.id);
+        let input = ticked.0.as_deref_mut().expect("given back at the end");
+        let mut ports = Ports { input, out: &mut self.port_out, routing: &self.routing, me: self.id };
         self.machine.as_mut().expect("there until dropped").tick(now, &mut ports);
     }
 
@@ -146,17 +140,17 @@ impl<M: Machine> Child<M> {
 impl<M: Machine> Drop for Child<M> {
     fn drop(&mut self) {
         /// Also if the machine's destructor panics.
-        struct Retires<'a>(&'a mut Port, &'a mut Port, &'a SharedRouting, u32);
+        struct Retires<'a>(&'a mut Port, &'a SharedRouting, u32);
         impl Drop for Retires<'_> {
             fn drop(&mut self) {
-                let Self(port_in, port_out, routing, id) = self;
+                let Self(port_out, routing, id) = self;
                 routing.retire(*id, &mut port_out.cancellations);
-                (**port_in, **port_out) = (Port::new(), Port::new());
+                **port_out = Port::new();
             }
         }
         // What it answered goes home before what its destructor answers; and children before parents: those of the machine retire first.
         self.port_out.completions = Queue::new();
-        let _retires = Retires(&mut self.port_in, &mut self.port_out, &self.routing, self.id);
+        let _retires = Retires(&mut self.port_out, &self.routing, self.id);
         drop(self.machine.take());
     }
 }

@@ -14,9 +14,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use super::node::Link;
+use super::address::Numbers;
+use super::link::Link;
 use crate::prim::CacheLine;
-use crate::prim::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::mpsc::{Batch, Chain, Closed, Mpsc};
 
@@ -85,9 +86,6 @@ impl fmt::Debug for Mail {
     }
 }
 
-/// The first number that is not a root's: 0 is the app, 1 the platform.
-const FIRST_FREE: u32 = 2;
-
 /// What wakes the owner of some mail.
 #[cfg(not(any(loom, shuttle)))]
 #[derive(Debug, Clone)]
@@ -112,8 +110,8 @@ pub(super) struct Post {
     /// How to wake it; none before it has slept for the first time.
     #[cfg(not(any(loom, shuttle)))]
     bell: crate::prim::sync::Mutex<Option<Bell>>,
-    /// The number that the next machine here gets.
-    next_machine: AtomicU32,
+    /// Numbers for machines.
+    numbers: crate::prim::sync::Mutex<Numbers>,
     #[cfg(any(loom, shuttle))]
     pub(super) bell: (crate::prim::sync::Mutex<bool>, crate::prim::sync::Condvar),
 }
@@ -127,7 +125,7 @@ impl Post {
             stop: AtomicBool::new(false),
             #[cfg(not(any(loom, shuttle)))]
             bell: crate::prim::sync::Mutex::new(None),
-            next_machine: AtomicU32::new(FIRST_FREE),
+            numbers: crate::prim::sync::Mutex::new(Numbers::new()),
             #[cfg(any(loom, shuttle))]
             bell: (crate::prim::sync::Mutex::new(false), crate::prim::sync::Condvar::new()),
         }
@@ -197,9 +195,12 @@ impl Post {
 
     /// A number for one more machine: no two machines of a loop ever have the same.
     pub(super) fn number_machine(&self) -> u32 {
-        // Relaxed: unique, that is all. It does not wrap: after the last one there is none.
-        let next = self.next_machine.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1));
-        next.expect("a loop has had 2^32 machines")
+        self.numbers.lock().take()
+    }
+
+    /// A machine is gone for good: another one may have its place, with another number.
+    pub(super) fn free_number(&self, number: u32) {
+        self.numbers.lock().give_back(number);
     }
 
     /// Before the first sleep, and whenever somebody else than before is to be woken.
@@ -252,7 +253,7 @@ mod tests {
 
     fn put(post: &Arc<Post>, pool: &mut OpPool<u32>, number: u32) {
         let mut request = pool.take(1, number).unwrap().into_request();
-        request.owned.submit(post.clone());
+        request.owned.submit(post);
         let link = Message::from(request).into_link();
         // SAFETY: the request was given up for its link.
         assert!(unsafe { post.send(link) }.is_ok());
@@ -291,7 +292,7 @@ mod tests {
         put(&post, &mut pool, 6);
         assert_eq!(numbers(post.mail.close(), || ()), [6]);
         let mut request = pool.take(1, 7).unwrap().into_request();
-        request.owned.submit(post.clone());
+        request.owned.submit(&post).leave(&post);
         drop(request);
         assert_eq!(pool.available(), 8);
     }

@@ -35,14 +35,17 @@
 
 // For readers of the source. Above this module: `sched` (the worker's loop, which has the timers), `wait`. Below: `driver`, `prim`.
 // From the bottom up:
-// `table`, `timer`, `mail`, `node`, `pool`, `op`, `spsc`, `ring`, `mesh`, `routing`, `port`, `machine`, `call`, `rounds`,
-// `event_loop`; each says what it relies on. What needs fibers (`EventLoop::run`, `Runtime::attach`, `MachineRef::call`) is in
-// `scope::machines`.
+// `address`, `table`, `timer`, `link`, `mail`, `flight`, `node`, `pool`, `op`, `spsc`, `ring`, `mesh`, `port`, `registry`, `routing`,
+// `machine`, `call`, `rounds`, `platform`, `event_loop`; each says what it relies on. What needs fibers (`EventLoop::run`,
+// `Runtime::attach`, `MachineRef::call`) is in `scope::machines`.
 
+mod address;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod call;
 #[cfg(not(any(loom, shuttle)))]
 mod event_loop;
+mod flight;
+mod link;
 #[cfg(not(any(loom, shuttle)))]
 #[allow(clippy::module_inception)] // That is what it is about.
 mod machine;
@@ -59,6 +62,8 @@ mod pool;
 #[cfg(not(any(loom, shuttle)))]
 mod port;
 #[cfg(not(any(loom, shuttle)))]
+mod registry;
+#[cfg(not(any(loom, shuttle)))]
 mod ring;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod rounds;
@@ -72,11 +77,11 @@ pub(crate) mod timer;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use self::{
+    address::{ABANDONED, CANCELLED, MachineRef, UNREACHABLE},
     call::{Answer, CallError, Caller},
     event_loop::EventLoop,
     machine::{Child, Machine},
     mesh::{Seat, Stopper},
-    node::{ABANDONED, CANCELLED, MachineRef, UNREACHABLE},
     op::{Cancel, Done, Doorbell, Notice, OP_TIMER, Op, OpId, Request, Timestamp, TraceId},
     platform::{
         OP_ACCEPT, OP_CLOSE, OP_CONNECT, OP_READ, OP_RECEIVE, OP_RECV_FROM, OP_SEND_TO, OP_WATCH, OP_WRITE,

@@ -3,8 +3,10 @@
 //!
 //! A loop is played by a thread that takes everything out of its mail, does what `event_loop` would do, and sleeps by the same handshake.
 
+use super::address::{CANCELLED, MachineRef};
+use super::link::{Link, LinkKind};
 use super::mail::Post;
-use super::node::{CANCELLED, Link, LinkKind, MachineRef, Node, NodeRef, Owned, State};
+use super::node::{InFlight, Node, NodeRef, Owned, State};
 use super::op::Op;
 use super::pool::OpPool;
 use crate::prim::model::{check, thread};
@@ -62,14 +64,13 @@ fn send(post: &Post, owned: Owned) {
     assert!(unsafe { post.send(link) }.is_ok());
 }
 
-/// Submits as `Ports::submit` does; gives the reference that the table of what is in flight would have.
-fn submit(pool: &mut OpPool<u32>, data: u32, home: &Arc<Post>, to: &Post) -> Option<(u64, NodeRef)> {
+/// Submits as `Ports::submit` does; gives what the list of what is in flight would have.
+fn submit(pool: &mut OpPool<u32>, data: u32, home: &Arc<Post>, to: &Post) -> Option<(u64, InFlight)> {
     let mut request = pool.take(OPCODE, data).ok()?.into_request();
     request.owned.fix(|fixed| fixed.source = Some(MachineRef::app(0)));
-    request.owned.submit(home.clone());
-    let (id, node) = (request.owned.fixed().id, request.owned.reference());
+    let (op, id) = (request.owned.submit(home), request.owned.fixed().id);
     send(to, request.owned);
-    Some((id, node))
+    Some((id, op))
 }
 
 /// A round of the target's loop: counts the submission up, and answers it at once, or when it is cancelled.
@@ -103,15 +104,15 @@ fn target_round(there: &Post, at_once: bool, held: &mut Option<Owned>, first: u6
 /// A round of the initiator's loop. When the answer is there, it takes the next operation from its pool of one: only if the
 /// cancellation has been
 /// acknowledged too does it get it, and then nobody else touches that.
-fn initiator_round(here: &Post, at_once: bool, pool: &mut OpPool<u32>, node: &mut Option<NodeRef>) -> Option<Op<u32>> {
+fn initiator_round(here: &Post, at_once: bool, pool: &mut OpPool<u32>, op: &mut Option<InFlight>) -> Option<Op<u32>> {
     for item in taken(here.mail.take_all()) {
         let Item::Main(mut owned) = item else { unreachable!() };
-        assert_eq!(owned.moving().state, State::Answered);
+        assert_eq!(owned.state(), State::Answered);
         owned.arrive();
         assert_eq!(owned.moving().result, if at_once { 1 } else { CANCELLED });
         assert_eq!(owned.data_mut::<u32>().unwrap().take(), Some(11));
         drop(owned);
-        drop(node.take().expect("one answer")); // Home: out of the table of what is in flight.
+        assert!(op.take().is_some(), "one answer"); // Home: out of the list of what is in flight.
         return pool.take(OPCODE, 20).ok();
     }
     None
@@ -122,7 +123,7 @@ fn cancel_against_completion(at_once: bool) {
     check(2, move || {
         let (here, there) = (Arc::new(Post::new(0)), Arc::new(Post::new(1)));
         let mut pool = OpPool::with_capacity(1);
-        let (first, node) = submit(&mut pool, 10, &here, &there).unwrap();
+        let (first, op) = submit(&mut pool, 10, &here, &there).unwrap();
         let target = {
             let there = there.clone();
             thread::spawn(move || {
@@ -132,18 +133,19 @@ fn cancel_against_completion(at_once: bool) {
                 Dropping(held)
             })
         };
-        let cancel = node.cancel().expect("the first to ask");
-        assert!(node.cancel().is_none(), "asking twice is asking once");
+        // In flight until its home has taken it: the cancellation is asked for by what the home knows.
+        let cancel = op.cancel().expect("the first to ask");
+        assert!(op.cancel().is_none(), "asking twice is asking once");
         let link = Node::link(cancel.into_raw(), LinkKind::Cancel);
         // SAFETY: the reference was given up for its link.
         assert!(unsafe { there.send(link) }.is_ok());
-        let mut node = Some(node);
-        let mut next = initiator_round(&here, at_once, &mut pool, &mut node);
+        let mut op = Some(op);
+        let mut next = initiator_round(&here, at_once, &mut pool, &mut op);
         // What the two did not get to: one more round each.
         let mut held = target.join().unwrap().0;
         target_round(&there, at_once, &mut held, first);
-        next = next.or_else(|| initiator_round(&here, at_once, &mut pool, &mut node));
-        assert!(node.is_none() && held.is_none(), "answered, whoever was faster");
+        next = next.or_else(|| initiator_round(&here, at_once, &mut pool, &mut op));
+        assert!(op.is_none() && held.is_none(), "answered, whoever was faster");
         match next {
             Some(next) => assert_eq!((pool.available(), *next, next.id().get() > first), (0, 20, true)),
             None => assert_eq!(pool.available(), 1, "acknowledged twice, free once"),
@@ -201,7 +203,7 @@ fn model_doorbell_of_two_writers() {
         let here = Arc::new(Post::new(0));
         let mut pool = OpPool::with_capacity(1);
         let mut request = pool.take(OPCODE, 0_u32).unwrap().standing().into_request();
-        request.owned.submit(here.clone());
+        request.owned.submit(&here);
         // Relaxed on purpose: what makes a write visible is the ring.
         let written = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let writers: Vec<_> = (0..2)
@@ -238,14 +240,54 @@ fn model_mail_against_close() {
         let here = Arc::new(Post::new(0));
         let mut pool = OpPool::with_capacity(1);
         let mut request = pool.take(OPCODE, 1_u32).unwrap().into_request();
-        request.owned.submit(here.clone());
+        let op = request.owned.submit(&here);
+        let watch = [here.clone(), here.clone()];
         let dropping = Dropping(Some(request.owned));
         let other = thread::spawn(move || drop({ dropping }.0));
+        // As the end of a loop does: it lets go of what is in flight, closes its mail, drops what is in it, and is gone.
+        op.leave(&here);
         drop(taken(here.mail.close()));
+        drop(here);
         other.join().unwrap();
+        assert_eq!(Arc::strong_count(&watch[0]), 2, "the operation had one count, which the loop left for it");
         assert_eq!(pool.available(), 1);
     });
 }
 
 /// An operation on its way to another thread. Loops send them by mail; here a thread is simply born with one.
 struct Dropping(Option<Owned>);
+
+// The pool is dropped while its last operations come back, from two threads: its memory is freed once, and not before that.
+#[test]
+fn model_pool_against_returns() {
+    check(3, || {
+        let mut pool = OpPool::<Box<u32>>::with_capacity(3);
+        let ops: Vec<_> = (0..2).map(|data| pool.take(OPCODE, Box::new(data)).unwrap()).collect();
+        let gauge = pool.gauge();
+        let others: Vec<_> = ops.into_iter().map(|op| thread::spawn(move || drop(op))).collect();
+        drop(pool);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!((gauge.available(), gauge.is_last()), (3, true), "all are back, and nobody else has the memory");
+    });
+}
+
+// Operations come back to a pool that takes them again: none is lost, and what is taken is whole.
+#[test]
+fn model_pool_takes_what_came_back() {
+    check(3, || {
+        let mut pool = OpPool::<u32>::with_capacity(2);
+        let others: Vec<_> = (0..2)
+            .map(|data| {
+                let op = pool.take(OPCODE, data).unwrap();
+                thread::spawn(move || drop(op))
+            })
+            .collect();
+        let early = pool.take(OPCODE, 7).ok();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        let late = pool.take(OPCODE, 8).unwrap();
+        assert_eq!((early.as_ref().is_none_or(|op| **op == 7), *late), (true, 8));
+        assert_eq!(pool.available(), 1 - usize::from(early.is_some()));
+        drop((early, late));
+        assert_eq!(pool.available(), 2);
+    });
+}

@@ -13,69 +13,40 @@
 //! on the way does not lose the operation: it answers it ([`ABANDONED`]) and sends it home by mail.
 //!
 //! Beside the owner, others may hold **references** ([`NodeRef`]): a cancellation under way, a doorbell that was rung, a handle of a
-//! doorbell, the table of what is in flight. They see only what does not change while a node is in flight ([`Fixed`]) and the flags.
+//! doorbell. They are counted, and see only what does not change while a node is in flight ([`Fixed`]), the stage and the flags. The
+//! **home** of an operation in flight (the loop of its initiator, or a caller) knows it too ([`InFlight`]), and that is not counted: an
+//! operation is not freed before its home has taken it in again, or has closed its mail.
 //!
 //! Invariants:
 //! * `refs` counts the owner and all references. At zero, and only then, the node goes back to its pool: never before its completion
 //!   *and*
 //!   its own cancellation have been acknowledged. So neither a late cancellation nor a late ring can hit another operation.
+//! * A holder that finds itself the only one (`refs` is 1) is: only holders make more, and the home, while the operation is in flight, and
+//!   then its owner is a holder who does not let go.
 //! * A node has three links, because it can be in three queues at once: as itself, as its cancellation, as its notification. `CANCEL`
 //!   and `RUNG` are the queued marks of the latter two; the first is guarded by ownership.
-//! * `fixed`, `home` and `pool` are written only while the owner is the only one who knows the node, or by the last one to let go of it.
+//! * `stage` is written by the owner alone. `fixed` and `home` are written only while the owner is the only one who knows the node.
+//! * While an operation is in flight, the post behind `home` is there: because the home is, or because the home has left the operation a
+//!   count of it when it closed its mail ([`InFlight::leave`]). References that may outlive the flight need a count of their own
+//!   ([`Owned::pin_home`]).
+//! * `flight` is the home's: its thread alone touches it, from the submission until the operation has come home.
 
-use std::any::Any;
+use std::any::TypeId;
 use std::fmt;
-use std::mem::{ManuallyDrop, offset_of};
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
+use super::address::{ABANDONED, MachineRef, NOWHERE};
+use super::flight::Flight;
+use super::link::{Link, LinkKind};
 use super::mail::Post;
 use super::pool::PoolMemory;
-use crate::prim::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::discard_payload;
-use crate::prim::linked::Linked;
 use crate::prim::sync::Arc;
-
-/// The result of an operation that was cancelled: minus `ECANCELED`.
-pub const CANCELLED: i32 = -125;
-/// The result of an operation whose target dropped it, or died, without an answer. No error of the system has this number.
-pub const ABANDONED: i32 = -5000;
-/// The result of an operation whose destination does not exist (any more). No error of the system has this number.
-pub const UNREACHABLE: i32 = -6000;
-
-/// A machine somewhere in the mesh: which loop, and which machine there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MachineRef {
-    /// The number of the event loop's thread in its mesh; 0 for a loop that is alone.
-    pub thread: u32,
-    /// The number of the machine on that loop: 0 is the app, 1 the platform, others are children.
-    pub machine: u32,
-}
-
-impl MachineRef {
-    /// The app machine of a loop.
-    pub const fn app(thread: u32) -> Self {
-        Self { thread, machine: 0 }
-    }
-
-    /// The platform machine of a loop.
-    pub const fn platform(thread: u32) -> Self {
-        Self { thread, machine: 1 }
-    }
-
-    pub(super) fn pack(self) -> u64 {
-        (self.thread as u64) << 32 | self.machine as u64
-    }
-
-    pub(super) fn unpack(word: u64) -> Self {
-        Self { thread: (word >> 32) as u32, machine: word as u32 }
-    }
-}
-
-/// No destination, in the packed form.
-pub(super) const NOWHERE: u64 = u64::MAX;
 
 /// More references than this to one operation are a leak: they could be forgotten until their number wraps. All but doorbells are few.
 const MOST_REFERENCES: u32 = 1 << 24;
@@ -84,69 +55,18 @@ const MOST_REFERENCES: u32 = 1 << 24;
 const RUNG: u32 = 1;
 /// A cancellation was asked for: at most once per operation.
 const CANCEL: u32 = 2;
-/// The target has answered: a cancellation that comes now comes too late.
-const ANSWERED: u32 = 4;
-/// The initiator has taken the answer: a ring that comes now means nothing.
-const ACKNOWLEDGED: u32 = 8;
-
-/// Which of the three links of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LinkKind {
-    Main,
-    Cancel,
-    Note,
-}
-
-impl LinkKind {
-    /// Where in a node that link is.
-    fn offset(self) -> usize {
-        match self {
-            Self::Main => offset_of!(Node, main),
-            Self::Cancel => offset_of!(Node, cancel),
-            Self::Note => offset_of!(Node, note),
-        }
-    }
-}
-
-/// A place in a list. Only who holds the node in that role touches it.
-#[derive(Debug)]
-pub(super) struct Link {
-    next: AtomicPtr<Link>,
-    kind: LinkKind,
-}
-
-impl Link {
-    fn new(kind: LinkKind) -> Self {
-        Self { next: AtomicPtr::new(ptr::null_mut()), kind }
-    }
-
-    /// The node that a link is part of, and in which role.
-    ///
-    /// # Safety
-    /// The link is part of a living node.
-    pub(super) unsafe fn node(link: NonNull<Link>) -> (NonNull<Node>, LinkKind) {
-        // SAFETY: it is alive.
-        let kind = unsafe { link.as_ref() }.kind;
-        // SAFETY: the link lies that far inside a node, and its pointer was made from the node's.
-        (unsafe { link.byte_sub(kind.offset()).cast() }, kind)
-    }
-}
-
-// SAFETY: one cell, null in a new link; a role of a node is in one list at a time.
-unsafe impl Linked for Link {
-    #[inline(always)]
-    fn link(&self) -> &AtomicPtr<Link> {
-        &self.next
-    }
-}
 
 /// Where a node stands; see the head of this file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
 pub(super) enum State {
     Fresh,
     Submitted,
+    /// A cancellation that comes now comes too late.
     Answered,
     Home,
+    /// The initiator has taken the answer: a ring that comes now means nothing.
+    Acknowledged,
 }
 
 /// What does not change while anybody but the owner knows the node.
@@ -164,61 +84,77 @@ pub(super) struct Fixed {
 /// What the owner may change at any time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moving {
-    pub(super) state: State,
     pub(super) result: i32,
     pub(super) destination: Option<MachineRef>,
     pub(super) deadline: u64,
+    /// The node has a count of its home's post, until the last holder lets go.
+    has_pinned_home: bool,
+}
+
+impl Moving {
+    const NEW: Self = Self { result: 0, destination: None, deadline: 0, has_pinned_home: false };
 }
 
 pub(super) struct Node {
-    main: Link,
-    cancel: Link,
-    note: Link,
+    pub(super) main: Link,
     refs: AtomicU32,
+    /// `RUNG` and `CANCEL`.
     flags: AtomicU32,
+    /// A [`State`].
+    stage: AtomicU32,
     /// Where the target keeps it, for its own use; see [`Owned::set_place`].
     place: AtomicU32,
-    /// Where the cancellation goes; [`NOWHERE`] until its loop knows. Belongs to whoever holds the cancellation.
-    cancel_to: AtomicU64,
+    /// Its number in its pool.
+    pub(super) index: u32,
     fixed: UnsafeCell<Fixed>,
     moving: UnsafeCell<Moving>,
-    home: UnsafeCell<Option<Arc<Post>>>,
-    /// The pool, kept alive while the node is not in it.
-    pool: UnsafeCell<Option<Arc<PoolMemory>>>,
-    /// An `Option<D>` in the memory of the pool.
-    data: *mut (dyn Any + Send),
+    home: UnsafeCell<*const Post>,
+    flight: UnsafeCell<Flight>,
+    /// Where the cancellation goes; [`NOWHERE`] until its loop knows. Belongs to whoever holds the cancellation.
+    cancel_to: AtomicU64,
+    /// The pool, which is there as long as one of its nodes is in use.
+    pool: *const PoolMemory,
+    /// An `Option<D>` beside the node.
+    data: *mut (),
+    type_of_data: TypeId,
+    pub(super) cancel: Link,
+    pub(super) note: Link,
 }
 
 impl Node {
-    /// A free node. `data` points to an `Option<D>` that lives as long as the node.
-    pub(super) fn new(data: *mut (dyn Any + Send)) -> Self {
+    /// A free node of that pool, which sets the data, an `Option<D>` that lives as long as the node.
+    pub(super) fn new<D: 'static>(pool: *const PoolMemory, index: u32) -> Self {
         let fixed = Fixed { id: 0, trace: 0, parent: 0, opcode: 0, source: None, standing: false };
-        let moving = Moving { state: State::Fresh, result: 0, destination: None, deadline: 0 };
         Self {
             main: Link::new(LinkKind::Main),
-            cancel: Link::new(LinkKind::Cancel),
-            note: Link::new(LinkKind::Note),
             refs: AtomicU32::new(0),
             flags: AtomicU32::new(0),
+            stage: AtomicU32::new(State::Fresh as u32),
             place: AtomicU32::new(0),
-            cancel_to: AtomicU64::new(NOWHERE),
+            index,
             fixed: UnsafeCell::new(fixed),
-            moving: UnsafeCell::new(moving),
-            home: UnsafeCell::new(None),
-            pool: UnsafeCell::new(None),
-            data,
+            moving: UnsafeCell::new(Moving::NEW),
+            home: UnsafeCell::new(ptr::null()),
+            flight: UnsafeCell::new(Flight::NEW),
+            cancel_to: AtomicU64::new(NOWHERE),
+            pool,
+            data: ptr::null_mut(),
+            type_of_data: TypeId::of::<D>(),
+            cancel: Link::new(LinkKind::Cancel),
+            note: Link::new(LinkKind::Note),
         }
     }
 
+    pub(super) fn set_data<D: 'static>(&mut self, data: *mut Option<D>) {
+        assert_eq!(self.type_of_data, TypeId::of::<D>());
+        self.data = data.cast();
+    }
+
     /// The link of a node in one of its roles. The pointer may be used for the whole node.
+    #[inline]
     pub(super) fn link(node: NonNull<Node>, kind: LinkKind) -> NonNull<Link> {
         // SAFETY: an address inside the node, which is alive: nodes live as long as anybody has a pointer to one.
         unsafe { node.byte_add(kind.offset()).cast() }
-    }
-
-    fn flag(&self, flag: u32) -> bool {
-        // Acquire: pairs with the AcqRel of whoever set the flag.
-        self.flags.load(Ordering::Acquire) & flag != 0
     }
 
     /// Sets a flag; true if it was not set.
@@ -227,25 +163,33 @@ impl Node {
         self.flags.fetch_or(flag, Ordering::AcqRel) & flag == 0
     }
 
+    /// Whether it has come so far. For those who do not own it.
+    fn is_at_least(&self, state: State) -> bool {
+        // Acquire: pairs with the owner's release in `enter`.
+        self.stage.load(Ordering::Acquire) >= state as u32
+    }
+
     /// One holder less. The last one puts the node back into its pool.
     ///
     /// # Safety
     /// The caller holds one of the counted rights to the node, and gives it up.
+    #[inline]
     unsafe fn release(node: NonNull<Node>) {
         // SAFETY: alive, because the caller's right still counts.
         let here = unsafe { node.as_ref() };
+        // Acquire: the only holder sees what all others did before they let go. Nobody can become another holder now: see the head.
+        let is_alone = here.refs.load(Ordering::Acquire) == 1;
         // AcqRel: release for what this holder did; acquire so that the last one sees what all others did.
-        if here.refs.fetch_sub(1, Ordering::AcqRel) != 1 {
+        if !is_alone && here.refs.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
         // SAFETY: nobody else knows the node any more.
-        let home = here.home.with_mut(|home| unsafe { (*home).take() });
-        // SAFETY: as above.
-        let pool = here.pool.with_mut(|pool| unsafe { (*pool).take() });
-        drop(home);
-        let pool = pool.expect("a node in use has a pool");
-        // SAFETY: the node is one of this pool's, and ours alone.
-        unsafe { pool.give_back(node) };
+        if here.moving.with(|moving| unsafe { (*moving).has_pinned_home }) {
+            // SAFETY: the count that `pin_home` took, once.
+            drop(unsafe { Arc::from_raw(here.home.with(|home| *home)) });
+        }
+        // SAFETY: the node is one of this pool's, and ours alone; the pool is there because it is.
+        unsafe { PoolMemory::give_back(here.pool, node) };
     }
 }
 
@@ -266,94 +210,122 @@ impl Owned {
     /// Takes a free node into use.
     ///
     /// # Safety
-    /// The node is of that pool, free, and nobody else's. Its data is an empty `Option<D>`.
-    pub(super) unsafe fn first<D: Send + 'static>(
-        node: NonNull<Node>,
-        pool: Arc<PoolMemory>,
-        id: u64,
-        opcode: u32,
-        data: D,
-    ) -> Self {
+    /// The node is free, and nobody else's. Its data is an `Option<D>` that owns nothing.
+    #[inline]
+    pub(super) unsafe fn first<D: Send + 'static>(node: NonNull<Node>, id: u64, opcode: u32, data: D) -> Self {
         // SAFETY: alive, and ours alone.
         let here = unsafe { node.as_ref() };
-        // Relaxed, all three: nobody else knows the node; whoever gets to know it is told by way of a queue or the mail.
+        // Relaxed, all four: nobody else knows the node; whoever gets to know it is told by way of a queue or the mail.
         here.refs.store(1, Ordering::Relaxed);
         here.flags.store(0, Ordering::Relaxed);
+        here.stage.store(State::Fresh as u32, Ordering::Relaxed);
+        // Relaxed: as above.
         here.cancel_to.store(NOWHERE, Ordering::Relaxed);
         let fixed = Fixed { id, trace: id, parent: 0, opcode, source: None, standing: false };
-        let moving = Moving { state: State::Fresh, result: 0, destination: None, deadline: 0 };
         // SAFETY: ours alone.
         here.fixed.with_mut(|place| unsafe { *place = fixed });
         // SAFETY: ours alone.
-        here.moving.with_mut(|place| unsafe { *place = moving });
-        // SAFETY: ours alone.
-        here.pool.with_mut(|place| unsafe { *place = Some(pool) });
-        let mut owned = Self(node);
-        *owned.data_mut::<D>().expect("the pool's own type") = Some(data);
-        owned
+        here.moving.with_mut(|place| unsafe { *place = Moving::NEW });
+        debug_assert_eq!(here.type_of_data, TypeId::of::<D>());
+        // SAFETY: the node's data is an `Option<D>`, ours alone, and holds nothing that would have to be dropped.
+        unsafe { here.data.cast::<Option<D>>().write(Some(data)) };
+        Self(node)
     }
 
+    #[inline]
     fn node(&self) -> &Node {
         // SAFETY: alive: the owner counts.
         unsafe { self.0.as_ref() }
     }
 
+    #[inline]
     pub(super) fn into_raw(self) -> NonNull<Node> {
         ManuallyDrop::new(self).0
     }
 
     /// # Safety
     /// The node came from [`Owned::into_raw`], and this is the only time that it is taken back.
+    #[inline]
     pub(super) unsafe fn from_raw(node: NonNull<Node>) -> Self {
         Self(node)
     }
 
+    #[inline]
     pub(super) fn fixed(&self) -> Fixed {
         // SAFETY: changed only by `fix`, which has the owner exclusively.
         self.node().fixed.with(|fixed| unsafe { *fixed })
     }
 
     /// Changes what is fixed from submission on.
+    #[inline]
     pub(super) fn fix(&mut self, change: impl FnOnce(&mut Fixed)) {
-        assert_eq!(self.moving().state, State::Fresh, "an operation in flight is not changed");
+        assert_eq!(self.state(), State::Fresh, "an operation in flight is not changed");
         // SAFETY: fresh: nobody but the owner knows the node, and the owner is borrowed exclusively.
         self.node().fixed.with_mut(|fixed| change(unsafe { &mut *fixed }));
     }
 
+    #[inline]
     pub(super) fn moving(&self) -> Moving {
         // SAFETY: the owner alone touches it, and `moved` has the owner exclusively.
         self.node().moving.with(|moving| unsafe { *moving })
     }
 
+    #[inline]
     pub(super) fn moved(&mut self, change: impl FnOnce(&mut Moving)) {
         // SAFETY: the owner alone touches it, and is borrowed exclusively.
         self.node().moving.with_mut(|moving| change(unsafe { &mut *moving }));
     }
 
+    #[inline]
+    pub(super) fn state(&self) -> State {
+        // Relaxed: the owner wrote it.
+        match self.node().stage.load(Ordering::Relaxed) {
+            0 => State::Fresh,
+            1 => State::Submitted,
+            2 => State::Answered,
+            3 => State::Home,
+            _ => State::Acknowledged,
+        }
+    }
+
+    #[inline]
+    fn enter(&mut self, state: State) {
+        // Release: pairs with the acquire of those who look at the stage and do not own it.
+        self.node().stage.store(state as u32, Ordering::Release);
+    }
+
     /// The data, if it is of this type.
+    #[inline]
     pub(super) fn data<D: Send + 'static>(&self) -> Option<&Option<D>> {
-        // SAFETY: the pool's memory lives as long as the node, and data belongs to the owner.
-        unsafe { &*self.node().data }.downcast_ref()
+        let node = self.node();
+        // SAFETY: it is an `Option<D>`, lives as long as the node, and belongs to the owner.
+        (node.type_of_data == TypeId::of::<D>()).then(|| unsafe { &*node.data.cast() })
     }
 
     /// The data, if it is of this type.
+    #[inline]
     pub(super) fn data_mut<D: Send + 'static>(&mut self) -> Option<&mut Option<D>> {
+        let node = self.node();
         // SAFETY: as above, and the owner is borrowed exclusively.
-        unsafe { &mut *self.node().data }.downcast_mut()
+        (node.type_of_data == TypeId::of::<D>()).then(|| unsafe { &mut *node.data.cast() })
     }
 
-    /// Leaves for its target: from now on whoever drops it sends it to `home`.
-    pub(super) fn submit(&mut self, home: Arc<Post>) {
-        self.moved(|moving| moving.state = State::Submitted);
-        // SAFETY: still fresh a moment ago: nobody but the owner knows the node.
-        self.node().home.with_mut(|place| unsafe { *place = Some(home) });
+    /// Leaves for its target: from now on whoever drops it sends it to `home`, which knows it until it has come back.
+    #[inline]
+    pub(super) fn submit(&mut self, home: &Arc<Post>) -> InFlight {
+        debug_assert_eq!(self.state(), State::Fresh);
+        // SAFETY: still fresh: nobody but the owner knows the node.
+        self.node().home.with_mut(|place| unsafe { *place = Arc::as_ptr(home) });
+        self.enter(State::Submitted);
+        InFlight(self.0)
     }
 
     /// The answer. From here on a cancellation comes too late.
+    #[inline]
     pub(super) fn answer(&mut self, result: i32) {
-        debug_assert_eq!(self.moving().state, State::Submitted);
-        self.moved(|moving| (moving.state, moving.result) = (State::Answered, result));
-        self.node().set_flag(ANSWERED);
+        debug_assert_eq!(self.state(), State::Submitted);
+        self.moved(|moving| moving.result = result);
+        self.enter(State::Answered);
     }
 
     /// The target notes where it keeps the operation, so that its cancellation finds it there without a search.
@@ -364,17 +336,47 @@ impl Owned {
     }
 
     /// It has come home.
+    #[inline]
     pub(super) fn arrive(&mut self) {
-        self.moved(|moving| moving.state = State::Home);
+        self.enter(State::Home);
     }
 
-    /// The initiator has taken the answer.
-    pub(super) fn acknowledge(&self) {
-        self.node().set_flag(ACKNOWLEDGED);
+    /// The initiator has taken the answer, if it has come home.
+    #[inline]
+    pub(super) fn acknowledge(&mut self) {
+        if self.state() == State::Home {
+            self.enter(State::Acknowledged);
+        }
     }
 
-    /// One more holder, who is not the owner.
+    /// What its home knows of it, if it is in flight and that is its home.
+    #[inline]
+    pub(super) fn in_flight_from(&self, home: &Arc<Post>) -> Option<InFlight> {
+        let is_theirs = self.home() == Arc::as_ptr(home);
+        (matches!(self.state(), State::Submitted | State::Answered) && is_theirs).then_some(InFlight(self.0))
+    }
+
+    #[inline]
+    fn home(&self) -> *const Post {
+        // SAFETY: not changed while anybody but a fresh one's owner knows it.
+        self.node().home.with(|home| unsafe { *home })
+    }
+
+    /// References to it may be used when it is not in flight any more: they keep its home's post. Only in flight.
+    fn pin_home(&self) {
+        debug_assert!(matches!(self.state(), State::Submitted | State::Answered));
+        // SAFETY: the owner alone touches it, and `Owned` is not shared between threads.
+        let was_pinned =
+            self.node().moving.with_mut(|moving| unsafe { std::mem::replace(&mut (*moving).has_pinned_home, true) });
+        if !was_pinned {
+            // SAFETY: made from an `Arc`; the post is there, because the operation is in flight.
+            unsafe { Arc::increment_strong_count(self.home()) };
+        }
+    }
+
+    /// One more holder, who is not the owner: to ring it with.
     pub(super) fn reference(&self) -> NodeRef {
+        self.pin_home();
         // Relaxed: the owner counts, so it cannot be zero; what the reference sees is ordered by how it is handed over.
         self.node().refs.fetch_add(1, Ordering::Relaxed);
         NodeRef(self.0)
@@ -387,37 +389,50 @@ impl Owned {
 
     /// Drops the data and gives the node up. A destructor that panics goes no further than here, its message said by the hook: data is
     /// dropped wherever its operation happens to end, by a loop, a queue, somebody else's thread, and none of them is to blame.
+    #[inline]
     fn free(node: NonNull<Node>) {
-        // SAFETY: called by the owner, that is being dropped: the data is its own.
-        let data = unsafe { &mut *node.as_ref().data };
-        // SAFETY: the node is still held; the pool's function for the type of its data.
-        let empty = unsafe { node.as_ref() }.pool.with(|pool| unsafe { (*pool).as_ref().map(|pool| pool.empty()) });
-        if let Some(empty) = empty
-            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| empty(data)))
-        {
-            discard_payload(payload);
+        // SAFETY: called by the owner, that is being dropped: the node is in use, and so its pool is there.
+        let (here, pool) = unsafe { (node.as_ref(), &*node.as_ref().pool) };
+        if let Some(empty) = pool.empty {
+            // SAFETY: the pool's own function for the type of its data, which is the owner's.
+            let emptied = catch_unwind(AssertUnwindSafe(|| unsafe { empty(here.data) }));
+            emptied.unwrap_or_else(discard_payload);
         }
         // SAFETY: the owner's own right, given up once.
         unsafe { Node::release(node) };
     }
+
+    /// Dropped in flight: it is answered, if it was not, and goes home by mail.
+    #[inline(never)]
+    fn go_home(&mut self) {
+        if self.state() == State::Submitted {
+            self.answer(ABANDONED);
+        }
+        let home = self.home();
+        // SAFETY: made from an `Arc`. In flight, so the post is there. A count for the time of the sending: as soon as the operation is in
+        // the mail, its home may take it and go, and the kick comes after that.
+        let post = unsafe {
+            Arc::increment_strong_count(home);
+            Arc::from_raw(home)
+        };
+        let link = Node::link(self.0, LinkKind::Main);
+        // SAFETY: owned, so in no queue; on success it is the mail's.
+        if unsafe { post.send(link) }.is_ok() {
+            return;
+        }
+        // SAFETY: closed: its home has left this count for it (`InFlight::leave`), once, before that.
+        drop(unsafe { Arc::from_raw(home) });
+        Self::free(self.0);
+    }
 }
 
 impl Drop for Owned {
+    #[inline]
     fn drop(&mut self) {
-        let state = self.moving().state;
-        if state == State::Submitted {
-            self.answer(ABANDONED);
+        match self.state() {
+            State::Submitted | State::Answered => self.go_home(),
+            State::Fresh | State::Home | State::Acknowledged => Self::free(self.0),
         }
-        if matches!(state, State::Submitted | State::Answered) {
-            // SAFETY: written before the submission, and not again.
-            let home = self.node().home.with(|home| unsafe { (*home).clone() });
-            let link = Node::link(self.0, LinkKind::Main);
-            // SAFETY: owned, so in no queue; on success it is the mail's.
-            if home.is_some_and(|home| unsafe { home.send(link) }.is_ok()) {
-                return;
-            }
-        }
-        Self::free(self.0);
     }
 }
 
@@ -427,13 +442,88 @@ impl fmt::Debug for Owned {
         f.debug_struct("Operation")
             .field("id", &fixed.id)
             .field("opcode", &fixed.opcode)
-            .field("state", &moving.state)
+            .field("state", &self.state())
             .field("result", &moving.result)
             .field("source", &fixed.source)
             .field("destination", &moving.destination)
             .finish_non_exhaustive()
     }
 }
+
+/// An operation in flight, as its home knows it. Not counted: good until the operation has come home, or the home has closed its mail.
+/// Whoever has one drops it then.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InFlight(NonNull<Node>);
+
+// SAFETY: as for `NodeRef`; its flight is for the home's thread alone, which is what `flight` demands.
+unsafe impl Send for InFlight {}
+
+impl InFlight {
+    #[inline]
+    fn node(&self) -> &Node {
+        // SAFETY: alive, because the operation is in flight.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn fixed(&self) -> Fixed {
+        // SAFETY: not changed in flight.
+        self.node().fixed.with(|fixed| unsafe { *fixed })
+    }
+
+    /// The first one to ask for cancellation gets what is to be queued as the request.
+    pub(super) fn cancel(&self) -> Option<NodeRef> {
+        if !self.node().set_flag(CANCEL) {
+            return None;
+        }
+        if !seeded_bug("cancel_not_counted") {
+            // Relaxed: in flight, so its owner counts, and it cannot be zero.
+            self.node().refs.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(NodeRef(self.0))
+    }
+
+    /// What the home notes about it.
+    ///
+    /// # Safety
+    /// On the thread of the home, and not from within itself.
+    #[inline]
+    pub(super) unsafe fn flight<R>(&self, change: impl FnOnce(&mut Flight) -> R) -> R {
+        // SAFETY: the caller's promise: nobody else touches it meanwhile.
+        self.node().flight.with_mut(|flight| change(unsafe { &mut *flight }))
+    }
+
+    /// The home is about to close its mail, and this is still out: it gets a count of the post, to find the mail closed by.
+    pub(super) fn leave(self, home: &Arc<Post>) {
+        if !seeded_bug("home_leaves_nothing") {
+            std::mem::forget(home.clone());
+        }
+    }
+
+    /// What a loop kept for itself, given up by [`Owned::into_raw`].
+    ///
+    /// # Safety
+    /// It was, and this is the only time that it is taken back.
+    pub(super) unsafe fn into_owned(self) -> Owned {
+        Owned(self.0)
+    }
+
+    /// The same for a reference.
+    ///
+    /// # Safety
+    /// As above, for [`NodeRef::into_raw`].
+    pub(super) unsafe fn into_reference(self) -> NodeRef {
+        NodeRef(self.0)
+    }
+}
+
+impl PartialEq for InFlight {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for InFlight {}
 
 /// A counted reference to a node that somebody else owns.
 pub(super) struct NodeRef(NonNull<Node>);
@@ -442,40 +532,42 @@ pub(super) struct NodeRef(NonNull<Node>);
 unsafe impl Send for NodeRef {}
 
 impl NodeRef {
+    #[inline]
     fn node(&self) -> &Node {
         // SAFETY: alive: the reference counts.
         unsafe { self.0.as_ref() }
     }
 
+    #[inline]
     pub(super) fn into_raw(self) -> NonNull<Node> {
         ManuallyDrop::new(self).0
     }
 
     /// # Safety
     /// The node came from [`NodeRef::into_raw`], and this is the only time that it is taken back.
+    #[inline]
     pub(super) unsafe fn from_raw(node: NonNull<Node>) -> Self {
         Self(node)
     }
 
+    #[inline]
     pub(super) fn fixed(&self) -> Fixed {
         // SAFETY: not changed while there are references.
         self.node().fixed.with(|fixed| unsafe { *fixed })
     }
 
-    /// The first one to ask for cancellation gets what is to be queued as the request.
-    pub(super) fn cancel(&self) -> Option<NodeRef> {
-        if seeded_bug("cancel_not_counted") {
-            return self.node().set_flag(CANCEL).then(|| Self(self.0));
-        }
-        self.node().set_flag(CANCEL).then(|| self.clone())
-    }
-
+    #[inline]
     pub(super) fn is_answered(&self) -> bool {
-        self.node().flag(ANSWERED)
+        self.node().is_at_least(State::Answered)
     }
 
     pub(super) fn is_acknowledged(&self) -> bool {
-        self.node().flag(ACKNOWLEDGED)
+        self.node().is_at_least(State::Acknowledged)
+    }
+
+    /// What its home knows of it, if it is in flight (not answered) and that is its home, on whose thread this is asked.
+    pub(super) fn in_flight_from(&self, home: &Arc<Post>) -> Option<InFlight> {
+        (!self.is_answered() && self.home() == Arc::as_ptr(home)).then_some(InFlight(self.0))
     }
 
     /// Where the target said that it keeps the operation; anything, if it did not.
@@ -508,13 +600,12 @@ impl NodeRef {
 
     /// Rings by mail, from any thread. True if this ring is the one that is queued.
     pub(super) fn ring(&self) -> bool {
-        if self.node().flag(ACKNOWLEDGED | ANSWERED) || !self.node().set_flag(RUNG) {
+        if self.is_answered() || !self.node().set_flag(RUNG) {
             return false;
         }
         let link = Node::link(self.clone().into_raw(), LinkKind::Note);
-        // SAFETY: `home` is not changed while there are references. The mark makes the link ours.
-        let sent =
-            self.node().home.with(|home| unsafe { (*home).as_ref().is_some_and(|home| home.send(link).is_ok()) });
+        // SAFETY: made by `Owned::reference`, which has pinned the home. The mark makes the link ours.
+        let sent = unsafe { (*self.home()).send(link) }.is_ok();
         if !sent {
             // SAFETY: the reference that was made for the link and did not go with it.
             drop(unsafe { Self::from_raw(self.0) });
@@ -528,10 +619,20 @@ impl NodeRef {
         self.node().refs.load(Ordering::Relaxed) > MOST_REFERENCES
     }
 
-    /// The loop that the operation belongs to.
-    pub(super) fn home(&self) -> Option<&Arc<Post>> {
+    /// Its home's post, for a reference that was made by [`Owned::reference`].
+    pub(super) fn home_post(&self) -> Arc<Post> {
+        // SAFETY: made from an `Arc`, and there: the home is pinned.
+        unsafe {
+            Arc::increment_strong_count(self.home());
+            Arc::from_raw(self.home())
+        }
+    }
+
+    /// The address of its home's post. It is there if the reference was made by [`Owned::reference`].
+    #[inline]
+    pub(super) fn home(&self) -> *const Post {
         // SAFETY: not changed while there are references.
-        self.node().home.with(|home| unsafe { (*home).as_ref() })
+        self.node().home.with(|home| unsafe { *home })
     }
 }
 

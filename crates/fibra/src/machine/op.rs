@@ -19,8 +19,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
+use super::address::{MachineRef, NOWHERE};
 use super::mail::Post;
-use super::node::{Fixed, MachineRef, NOWHERE, NodeRef, Owned, State};
+use super::node::{Fixed, NodeRef, Owned, State};
 use crate::prim::sync::Arc;
 
 /// The opcode that a loop handles itself: the operation is answered with 0 when its [deadline](Op::at) has come. All other opcodes are
@@ -91,6 +92,7 @@ macro_rules! describe {
     ($($generic:ident)?; $handle:ty) => {
         impl<$($generic: Send + 'static)?> $handle {
             /// The number of the operation.
+            #[inline]
             pub fn id(&self) -> OpId {
                 OpId(self.facts().id)
             }
@@ -106,6 +108,7 @@ macro_rules! describe {
             }
 
             /// What is to be done.
+            #[inline]
             pub fn opcode(&self) -> u32 {
                 self.facts().opcode
             }
@@ -116,6 +119,7 @@ macro_rules! describe {
             }
 
             /// Who submitted it. None before that.
+            #[inline]
             pub fn source(&self) -> Option<MachineRef> {
                 self.facts().source
             }
@@ -137,14 +141,17 @@ pub struct Op<D> {
 }
 
 impl<D: Send + 'static> Op<D> {
+    #[inline]
     pub(super) fn new(owned: Owned) -> Self {
         Self { owned, _data: PhantomData }
     }
 
+    #[inline]
     pub(super) fn into_request(self) -> Request {
         Request { owned: self.owned }
     }
 
+    #[inline]
     fn facts(&self) -> Fixed {
         self.owned.fixed()
     }
@@ -152,6 +159,7 @@ impl<D: Send + 'static> Op<D> {
     /// Says who is to do it. Without this, the app's operations go to the platform of its loop, and the platform's to the app; a child
     /// must
     /// say it.
+    #[inline]
     pub fn to(mut self, destination: MachineRef) -> Self {
         self.owned.moved(|moving| moving.destination = Some(destination));
         self
@@ -198,26 +206,31 @@ pub struct Request {
 }
 
 impl Request {
+    #[inline]
     fn facts(&self) -> Fixed {
         self.owned.fixed()
     }
 
     /// Its data, if that is a `D`.
+    #[inline]
     pub fn data<D: Send + 'static>(&self) -> Option<&D> {
         self.owned.data().and_then(Option::as_ref)
     }
 
     /// Its data, if that is a `D`: this is how the target hands back more than a number.
+    #[inline]
     pub fn data_mut<D: Send + 'static>(&mut self) -> Option<&mut D> {
         self.owned.data_mut().and_then(Option::as_mut)
     }
 
     /// Who is to do it, if the initiator said so, or a loop found out.
+    #[inline]
     pub fn destination(&self) -> Option<MachineRef> {
         self.owned.moving().destination
     }
 
     /// Sends it elsewhere when it is [forwarded](super::Ports::forward).
+    #[inline]
     pub fn set_destination(&mut self, destination: MachineRef) {
         self.owned.moved(|moving| moving.destination = Some(destination));
     }
@@ -275,17 +288,20 @@ pub struct Done {
 }
 
 impl Done {
+    #[inline]
     fn facts(&self) -> Fixed {
         self.owned.fixed()
     }
 
     /// The answer: the target's, or [`CANCELLED`](super::CANCELLED), [`ABANDONED`](super::ABANDONED),
     /// [`UNREACHABLE`](super::UNREACHABLE).
+    #[inline]
     pub fn result(&self) -> i32 {
         self.owned.moving().result
     }
 
     /// Its data, if that is a `D`.
+    #[inline]
     pub fn data<D: Send + 'static>(&self) -> Option<&D> {
         self.owned.data().and_then(Option::as_ref)
     }
@@ -294,8 +310,9 @@ impl Done {
     ///
     /// # Errors
     /// It is not, or this is the answer of a child on its way to whoever asked, whose data it is: the operation comes back.
+    #[inline]
     pub fn into_data<D: Send + 'static>(mut self) -> Result<D, Self> {
-        if self.owned.moving().state != State::Home {
+        if self.owned.state() < State::Home {
             return Err(self);
         }
         match self.owned.data_mut::<D>().and_then(Option::take) {
@@ -313,16 +330,19 @@ pub struct Cancel {
 }
 
 impl Cancel {
+    #[inline]
     fn facts(&self) -> Fixed {
         self.node.fixed()
     }
 
     /// Whom it is for, once a loop or a parent has said so.
+    #[inline]
     pub fn destination(&self) -> Option<MachineRef> {
         Some(self.node.cancel_to()).filter(|to| *to != NOWHERE).map(MachineRef::unpack)
     }
 
     /// Sends it elsewhere when it is [forwarded](super::Ports::forward): where the operation itself was forwarded to.
+    #[inline]
     pub fn set_destination(&mut self, destination: MachineRef) {
         self.node.set_cancel_to(destination);
     }
@@ -334,6 +354,7 @@ pub struct Notice {
 }
 
 impl Notice {
+    #[inline]
     fn facts(&self) -> Fixed {
         self.node.fixed()
     }
@@ -353,7 +374,7 @@ impl Notice {
 /// Making one panics when an operation has more than 2^24 of them: forgotten ones count.
 pub struct Doorbell {
     node: NodeRef,
-    home: Option<Arc<Post>>,
+    home: Arc<Post>,
 }
 
 // SAFETY: a reference touches only what is fixed, atomic, or guarded by the mark that a ring sets: see `node`.
@@ -362,10 +383,8 @@ unsafe impl Sync for Doorbell {}
 impl Doorbell {
     fn new(node: NodeRef) -> Self {
         assert!(!node.is_crowded(), "fibra: there are millions of doorbells of operation {}", node.fixed().id);
-        let home = node.home().cloned();
-        if let Some(home) = &home {
-            home.enter();
-        }
+        let home = node.home_post();
+        home.enter();
         Self { node, home }
     }
 
@@ -390,9 +409,7 @@ impl Clone for Doorbell {
 
 impl Drop for Doorbell {
     fn drop(&mut self) {
-        if let Some(home) = &self.home {
-            home.leave();
-        }
+        self.home.leave();
     }
 }
 

@@ -16,8 +16,10 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use super::address::MachineRef;
+use super::link::{Link, LinkKind};
 use super::machine::Child;
-use super::node::{Link, LinkKind, MachineRef, Node, NodeRef, Owned, State};
+use super::node::{Node, NodeRef, Owned, State};
 use super::op::{Cancel, Done, Notice, Op, OpId, Request, Timestamp};
 use super::routing::Routing;
 use crate::prim::fifo::Fifo;
@@ -41,7 +43,7 @@ mod sealed {
         unsafe fn from_link(link: NonNull<Link>) -> Self;
         /// Out of the queue for good, into the hands of a machine.
         #[doc(hidden)]
-        fn opened(&self) -> bool {
+        fn opened(&mut self) -> bool {
             true
         }
         /// Its queue is dropped, and it with it.
@@ -71,24 +73,22 @@ mod sealed {
     linkable!(Request { owned: Owned } as Main);
     linkable!(
         Done { owned: Owned } as Main,
-        fn opened(&self) -> bool {
+        fn opened(&mut self) -> bool {
             // Not when a parent has it in hand on its way back.
-            if self.owned.moving().state == super::State::Home {
-                self.owned.acknowledge();
-            }
+            self.owned.acknowledge();
             true
         }
     );
     linkable!(
         Cancel { node: NodeRef } as Cancel,
-        fn opened(&self) -> bool {
+        fn opened(&mut self) -> bool {
             // Too late: the completion has won, and the machine need not know.
             !self.node.is_answered()
         }
     );
     linkable!(
         Notice { node: NodeRef } as Note,
-        fn opened(&self) -> bool {
+        fn opened(&mut self) -> bool {
             // First unmarked, then handled: what is written from here on rings anew.
             self.node.unring();
             !self.node.is_acknowledged()
@@ -118,13 +118,21 @@ impl<T: Queued> Queue<T> {
         Self { list: Fifo::new(), length: 0, _items: PhantomData }
     }
 
+    #[inline]
     pub(super) fn push(&mut self, item: T) {
         // SAFETY: the item was given up for its link, which is the queue's now.
         unsafe { self.list.push_back(item.into_link()) };
         self.length += 1;
     }
 
+    /// All that is in it.
+    #[inline]
+    pub(super) fn detach(&mut self) -> Self {
+        std::mem::replace(self, Self::new())
+    }
+
     /// Takes the oldest out, on the way to somewhere else.
+    #[inline]
     pub(super) fn take(&mut self) -> Option<T> {
         let link = self.list.pop_front()?;
         self.length -= 1;
@@ -133,9 +141,10 @@ impl<T: Queued> Queue<T> {
     }
 
     /// Takes the oldest out.
+    #[inline]
     pub fn pop(&mut self) -> Option<T> {
         loop {
-            let item = self.take()?;
+            let mut item = self.take()?;
             if item.opened() {
                 return Some(item);
             }
@@ -148,16 +157,9 @@ impl<T: Queued> Queue<T> {
     }
 
     /// Whether there is nothing.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
-    }
-
-    /// Moves what `is_theirs` says to another queue. Both keep their order.
-    pub(super) fn part(&mut self, theirs: &mut Self, is_theirs: impl Fn(&T) -> bool) {
-        for _ in 0..self.length {
-            let Some(item) = self.take() else { return };
-            if is_theirs(&item) { theirs.push(item) } else { self.push(item) }
-        }
     }
 }
 
@@ -199,6 +201,7 @@ impl Port {
     }
 
     /// Whether all four queues are empty.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.submissions.is_empty()
             && self.cancellations.is_empty()
@@ -215,14 +218,6 @@ impl Port {
         let message = message.or_else(|| self.cancellations.pop().map(Message::Cancellation));
         let message = message.or_else(|| self.notifications.pop().map(Message::Notification));
         message.or_else(|| self.completions.pop().map(Message::Completion))
-    }
-
-    /// As [`Port::next`], on the way to somewhere else.
-    pub(super) fn take(&mut self) -> Option<Message> {
-        let message = self.submissions.take().map(Message::Submission);
-        let message = message.or_else(|| self.cancellations.take().map(Message::Cancellation));
-        let message = message.or_else(|| self.notifications.take().map(Message::Notification));
-        message.or_else(|| self.completions.take().map(Message::Completion))
     }
 
     pub(super) fn push(&mut self, message: Message) {
@@ -273,9 +268,11 @@ impl Message {
             LinkKind::Main => {
                 // SAFETY: as above.
                 let request = unsafe { Request::from_link(link) };
-                match request.owned.moving().state {
+                match request.owned.state() {
                     State::Fresh | State::Submitted => Self::Submission(request),
-                    State::Answered | State::Home => Self::Completion(Done { owned: request.owned }),
+                    State::Answered | State::Home | State::Acknowledged => {
+                        Self::Completion(Done { owned: request.owned })
+                    }
                 }
             }
         }
@@ -349,6 +346,7 @@ pub struct Ports<'a> {
 
 impl Ports<'_> {
     /// This machine.
+    #[inline]
     pub fn me(&self) -> MachineRef {
         MachineRef { thread: self.routing.thread(), machine: self.me }
     }
@@ -357,14 +355,24 @@ impl Ports<'_> {
     ///
     /// # Panics
     /// If it has no [destination](Op::to) and there is no default: for the platform of a worker, which has no app.
+    #[inline]
     pub fn submit<D: Send + 'static>(&mut self, op: Op<D>) -> OpId {
-        let mut request = op.into_request();
+        let request = op.into_request();
+        let id = request.id();
+        self.depart(request);
+        id
+    }
+
+    /// The same for data of any type.
+    fn depart(&mut self, mut request: Request) {
         let me = self.me();
         request.owned.fix(|fixed| fixed.source = Some(me));
-        let id = request.id();
-        self.routing.departs(&mut request.owned, me.machine);
-        self.put(request);
-        id
+        self.routing.departs(&mut request.owned, self.me);
+        if request.destination().is_none() {
+            self.routing.check_destination(self.me, &request);
+        }
+        self.out.submissions.push(request);
+        self.routing.signal(self.me);
     }
 
     /// Asks for an operation of this machine to end early. The answer comes in any case, in `input.completions`; if the target was
@@ -383,7 +391,8 @@ impl Ports<'_> {
     /// Answers a request. It goes back to its source, wherever that is.
     pub fn complete(&mut self, mut request: Request, result: i32) {
         request.owned.answer(result);
-        self.put(Message::Completion(Done { owned: request.owned }));
+        self.out.completions.push(Done { owned: request.owned });
+        self.routing.signal(self.me);
     }
 
     /// Rings a standing operation: its initiator gets a [`Notice`]. False if one is under way already, which stands for this one too.

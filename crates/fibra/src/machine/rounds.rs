@@ -28,15 +28,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::address::{CANCELLED, MachineRef, NOWHERE, UNREACHABLE, place_of};
 use super::call::{Attach, Detach};
+use super::flight;
 use super::machine::Machine;
 use super::mesh::{Seat, discard};
-use super::node::{CANCELLED, MachineRef, NOWHERE, UNREACHABLE};
 use super::op::{Cancel, Done, Notice, OP_TIMER, Request, Timestamp};
 use super::platform::{Platform, Reactor};
 use super::port::{Message, Messages, Port, Ports, Queue};
-use super::routing::{APP, Mark, Owner, PLATFORM, Routing, unreachable_now};
-use super::table::Table;
+use super::registry::Mark;
+use super::routing::{APP, Owner, PLATFORM, Routing, unreachable_now};
 use crate::prim::{clock, discard_payload};
 
 /// How long an ending loop waits for the answers to its cancellations.
@@ -45,9 +46,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What a panic carries.
 type Payload = Box<dyn std::any::Any + Send>;
 
-/// Cycles for which a reading of the clock serves the rounds that follow (2 to 5 µs): so much a machine's time may be behind the clock, and
-/// a timer late.
-const CLOCK_CYCLES: u64 = 8_000;
+/// Cycles for which a reading of the clock serves the rounds that follow (10 to 15 µs): so much a machine's time may be behind the clock,
+/// and a timer late.
+const CLOCK_CYCLES: u64 = 32_000;
 
 /// What a loop may do before its next round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,15 +61,16 @@ pub(crate) enum Rest {
 
 /// A machine that its loop drives.
 struct Root {
-    machine: Option<Box<dyn Machine>>,
-    port_in: Port,
+    number: u32,
+    machine: Box<dyn Machine>,
     port_out: Port,
 }
 
 /// The machines of one loop, and what is under way between them.
 pub(crate) struct Machines {
     routing: Rc<Routing>,
-    roots: Table<Root>,
+    /// Each in its machine's place.
+    roots: Vec<Option<Box<Root>>>,
     owner: Owner,
     /// The time when the clock was last read, and the cycles then.
     clock: Cell<(u64, u64)>,
@@ -80,10 +82,11 @@ impl Machines {
         seat.taken = true;
         let owner = if on_worker { Owner::Worker } else { Owner::Thread };
         let routing = Rc::new(Routing::new(seat.post.clone(), seat.mesh.clone(), owner));
-        Self { routing, roots: Table::new(), owner, clock: Cell::new((clock::now(), clock::cycles())) }
+        Self { routing, roots: Vec::new(), owner, clock: Cell::new((clock::now(), clock::cycles())) }
     }
 
     /// The time for a round that follows at once. The clock is read only if it may have moved: that is a tenth of a round.
+    #[inline]
     pub(crate) fn now(&self) -> u64 {
         let (now, read) = self.clock.get();
         let cycles = clock::cycles();
@@ -97,7 +100,17 @@ impl Machines {
 
     pub(super) fn add(&mut self, root: u32, machine: Box<dyn Machine>) {
         self.routing.register_root(root);
-        self.roots.insert(root as u64, Root { machine: Some(machine), port_in: Port::new(), port_out: Port::new() });
+        let place = place_of(root);
+        while self.roots.len() <= place {
+            self.roots.push(None);
+        }
+        let root = Root { number: root, machine, port_out: Port::new() };
+        self.roots[place] = Some(Box::new(root));
+    }
+
+    #[inline]
+    fn root_mut(&mut self, number: u32) -> Option<&mut Root> {
+        self.roots.get_mut(place_of(number))?.as_deref_mut().filter(|root| root.number == number)
     }
 
     /// What ends its sleep.
@@ -128,8 +141,8 @@ impl Machines {
     /// carries out the rest of each round.
     pub(crate) fn run(
         &mut self,
-        rest: &mut dyn FnMut(&Self, Rest) -> io::Result<u64>,
-        work: &mut dyn FnMut(&mut Self, u64),
+        rest: &mut impl FnMut(&Self, Rest) -> io::Result<u64>,
+        work: &mut impl FnMut(&mut Self, u64),
     ) -> io::Result<()> {
         while let Some(now) = self.wait(None, rest)? {
             work(self, now);
@@ -141,6 +154,7 @@ impl Machines {
     }
 
     /// All of a round but the waiting.
+    #[inline]
     pub(crate) fn work(&mut self, now: u64) {
         if now > self.clock.get().0 {
             self.clock.set((now, clock::cycles()));
@@ -152,21 +166,22 @@ impl Machines {
         self.routing.flush();
         self.tick(Timestamp(now));
         if self.owner == Owner::Worker {
-            let leaving = self.routing.state.borrow_mut().take_leaving();
+            let leaving = self.routing.state.with(|state| state.take_leaving());
             leaving.into_iter().for_each(|root| self.drop_root_quietly(root));
         }
     }
 
     /// Phase 1. None: nothing can happen any more. With `until`, it sleeps no longer than that, and something can.
+    #[inline]
     fn wait(
         &mut self,
         until: Option<u64>,
-        rest: &mut dyn FnMut(&Self, Rest) -> io::Result<u64>,
+        rest: &mut impl FnMut(&Self, Rest) -> io::Result<u64>,
     ) -> io::Result<Option<u64>> {
         if self.routing.is_pending() {
             return rest(self, Rest::Pending).map(Some);
         }
-        let next = self.routing.state.borrow().timers.next_deadline();
+        let next = self.routing.state.with(|state| state.timers.next_deadline());
         let next = next.into_iter().chain(until).min();
         let post = &self.routing.post;
         post.mail.sleep(|may_sleep| {
@@ -182,67 +197,105 @@ impl Machines {
     }
 
     /// Phase 2.
+    #[inline]
     fn expire(&mut self, now: u64) {
-        loop {
-            let request = {
-                let state = &mut *self.routing.state.borrow_mut();
-                let Some(id) = state.timers.pop_expired(now) else { return };
-                state.in_flight.get_mut(id).and_then(|flight| flight.timer.take())
-            };
-            if let Some((_, request)) = request {
-                self.answer(request, 0);
-            }
+        while let Some(op) = self.routing.state.with(|state| state.timers.pop_expired(now)) {
+            self.routing.flight(op, |flight| flight.timer = None);
+            // SAFETY: kept by `set_timer` for the timer, which is gone now.
+            let request = Request { owned: unsafe { op.into_owned() } };
+            self.answer(request, 0);
         }
     }
 
     /// Phase 3. Bounded: what is sent meanwhile is for the next round.
+    #[inline]
     fn open_mail(&mut self) {
         // SAFETY: what is in the mail was given up for it, and is taken out once.
         unsafe { Messages::new(self.routing.post.mail.take_all()) }.for_each(|message| self.route(message));
     }
 
+    #[inline]
     fn route_orphans(&mut self) {
-        let mut orphans = std::mem::replace(&mut self.routing.state.borrow_mut().orphans, Queue::new());
+        if self.routing.state.with(|state| state.orphans.is_empty()) {
+            return;
+        }
+        let mut orphans = self.routing.state.with(|state| std::mem::replace(&mut state.orphans, Queue::new()));
         while let Some(cancel) = orphans.take() {
             self.route_cancellation(cancel);
         }
     }
 
     /// Phase 4.
+    #[inline]
     fn route_outputs(&mut self) {
         self.route_orphans();
-        let outputs = self.routing.state.borrow_mut().detach(Mark::Output);
-        for root in &outputs {
-            while let Some(message) = self.roots.get_mut(*root as u64).and_then(|root| root.port_out.take()) {
-                self.route(message);
-            }
+        let mut list = self.routing.state.with(|state| state.detach(Mark::Output));
+        while let Some((root, next)) = self.routing.state.with(|state| state.next_marked(Mark::Output, list)) {
+            list = next;
+            self.route_output(root);
         }
-        self.routing.state.borrow_mut().give_back(Mark::Output, outputs);
+    }
+
+    /// Submissions first and then cancellations, so that a cancellation never comes before its operation; notifications before
+    /// completions, so that a standing operation never rings after its end.
+    #[inline]
+    fn route_output(&mut self, root: u32) {
+        let Some(Root { port_out, .. }) = self.root_mut(root) else { return };
+        if port_out.submissions.is_empty() && port_out.cancellations.is_empty() && port_out.notifications.is_empty() {
+            // The usual way of one that serves.
+            let mut completions = port_out.completions.detach();
+            while let Some(done) = completions.take() {
+                self.route_completion(done);
+            }
+            return;
+        }
+        let mut submissions = port_out.submissions.detach();
+        let has_others = !(port_out.cancellations.is_empty()
+            && port_out.notifications.is_empty()
+            && port_out.completions.is_empty());
+        while let Some(request) = submissions.take() {
+            self.route_submission(request);
+        }
+        if has_others {
+            self.route_others(root);
+        }
+    }
+
+    fn route_others(&mut self, root: u32) {
+        while let Some(cancel) = self.root_mut(root).and_then(|root| root.port_out.cancellations.take()) {
+            self.route_cancellation(cancel);
+        }
+        while let Some(notice) = self.root_mut(root).and_then(|root| root.port_out.notifications.take()) {
+            self.route_notification(notice);
+        }
+        while let Some(done) = self.root_mut(root).and_then(|root| root.port_out.completions.take()) {
+            self.route_completion(done);
+        }
     }
 
     /// Phase 5.
+    #[inline]
     fn tick(&mut self, now: Timestamp) {
-        let inputs = self.routing.state.borrow_mut().detach(Mark::Input);
-        for &root in &inputs {
-            let Some(here) = self.roots.get_mut(root as u64) else { continue };
-            self.routing.state.borrow_mut().before_tick(root);
-            let Some(machine) = &mut here.machine else { continue };
-            let mut ports =
-                Ports { input: &mut here.port_in, out: &mut here.port_out, routing: &self.routing, me: root };
+        let mut list = self.routing.state.with(|state| state.detach(Mark::Input));
+        while let Some((number, next)) = self.routing.state.with(|state| state.next_marked(Mark::Input, list)) {
+            list = next;
+            let Some(Some(root)) = self.roots.get_mut(place_of(number)) else { continue };
+            let Some(mut input) = self.routing.state.with(|state| state.begin_tick(number)) else { continue };
+            let Root { machine, port_out, .. } = &mut **root;
+            let mut ports = Ports { input: &mut input, out: port_out, routing: &self.routing, me: number };
             match self.owner {
                 Owner::Thread => machine.tick(now, &mut ports),
                 Owner::Worker => {
                     // The machine is dropped, whatever state it is in: nobody sees it again.
                     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| machine.tick(now, &mut ports))) {
                         discard_payload(payload);
-                        self.drop_root_quietly(root);
+                        self.drop_root_quietly(number);
                         continue;
                     }
                 }
             }
-            self.routing.state.borrow_mut().after_tick(root);
+            self.routing.state.with(|state| state.end_tick(number, input));
         }
-        self.routing.state.borrow_mut().give_back(Mark::Input, inputs);
     }
 
     /// A machine is to be made here, or to go: handled by the loop itself. Gives back what is neither.
@@ -254,11 +307,14 @@ impl Machines {
             // If it panics (the hook has said so), the machine is not there; whoever calls it is told.
             let built = build.and_then(|build| catch_unwind(AssertUnwindSafe(build)).map_err(discard_payload).ok());
             let result = if built.is_some() { 0 } else { UNREACHABLE };
-            built.into_iter().for_each(|machine| self.add(root, machine));
+            match built {
+                Some(machine) => self.add(root, machine),
+                None => self.routing.post.free_number(root),
+            }
             self.answer(request, result);
         } else if request.data::<Detach>().is_some() {
             let root = request.destination().map(|to| to.machine);
-            let found = root.is_some_and(|root| self.roots.get(root as u64).is_some());
+            let found = root.is_some_and(|root| self.root_mut(root).is_some());
             root.into_iter().for_each(|root| self.drop_root_quietly(root));
             self.answer(request, if found { 0 } else { UNREACHABLE });
         } else {
@@ -276,33 +332,40 @@ impl Machines {
         }
     }
 
-    fn route_submission(&mut self, request: Request) {
-        let id = request.id().0;
-        self.deliver(request);
-        let early = self.routing.state.borrow_mut().in_flight.get_mut(id).and_then(|flight| flight.early.take());
+    #[inline]
+    fn route_submission(&mut self, mut request: Request) {
+        let here = self.routing.thread();
+        let source = request.source().expect("submitted by somebody");
+        let op = request.owned.in_flight_from(&self.routing.post);
+        if request.opcode() == OP_TIMER && source.thread == here {
+            return self.set_timer(request);
+        }
+        let destination = request.destination().unwrap_or_else(|| {
+            let destination = match (source.machine, self.owner) {
+                (APP, _) | (_, Owner::Worker) => MachineRef::platform(source.thread),
+                (PLATFORM, _) => MachineRef::app(source.thread),
+                _ => unreachable!("checked when it was put out"),
+            };
+            request.set_destination(destination);
+            destination
+        });
+        let has_early_cancel = op.is_some_and(|op| {
+            self.routing.flight(op, |flight| {
+                flight.destination = Some(destination);
+                std::mem::replace(&mut flight.has_early_cancel, false)
+            })
+        });
+        // SAFETY: given up for that note.
+        let early = op.filter(|_| has_early_cancel).map(|op| Cancel { node: unsafe { op.into_reference() } });
+        self.deliver(request, destination);
         if let Some(cancel) = early {
             self.route_cancellation(cancel);
         }
     }
 
-    fn deliver(&mut self, mut request: Request) {
-        let here = self.routing.thread();
-        let source = request.source().expect("submitted by somebody");
-        if request.opcode() == OP_TIMER && source.thread == here {
-            return self.set_timer(request);
-        }
-        let destination = request.destination().unwrap_or_else(|| match (source.machine, self.owner) {
-            (APP, _) | (_, Owner::Worker) => MachineRef::platform(source.thread),
-            (PLATFORM, _) => MachineRef::app(source.thread),
-            _ => unreachable!("checked when it was put out"),
-        });
-        request.set_destination(destination);
-        if source.thread == here
-            && let Some(flight) = self.routing.state.borrow_mut().in_flight.get_mut(request.id().0)
-        {
-            flight.destination = Some(destination);
-        }
-        if destination.thread != here {
+    #[inline]
+    fn deliver(&mut self, request: Request, destination: MachineRef) {
+        if destination.thread != self.routing.thread() {
             return self.send(destination.thread, request.into());
         }
         let request = match self.owner {
@@ -315,25 +378,31 @@ impl Machines {
         if self.owner == Owner::Worker && destination.machine == PLATFORM && !self.is_stopped() {
             self.have_platform();
         }
-        match self.machine(destination.machine) {
-            Some(port) => port.submissions.push(request),
-            None => self.answer(request, UNREACHABLE),
+        if let Err(request) = self.routing.put(destination.machine, request, |port| &mut port.submissions) {
+            self.answer(request, UNREACHABLE);
         }
     }
 
-    /// The machines of a worker get their platform when they need it.
+    /// The machines of a worker get their platform when they need it; not while operations of one that is gone are unanswered.
     fn have_platform(&mut self) {
-        if self.roots.get(u64::from(PLATFORM)).is_none() {
+        if !self.routing.is_known(PLATFORM) {
             self.add(PLATFORM, Box::new(Platform::new()));
         }
     }
 
     fn set_timer(&mut self, request: Request) {
-        let state = &mut *self.routing.state.borrow_mut();
-        let id = request.id().0;
-        // Unknown: of another mesh, brought here by a machine. Dropped, it is answered.
-        let Some(flight) = state.in_flight.get_mut(id) else { return };
-        flight.timer = Some((state.timers.insert(request.deadline().0, id), request));
+        // Of another mesh, brought here by a machine. Dropped, it is answered.
+        let Some(op) = request.owned.in_flight_from(&self.routing.post) else { return };
+        let timer = self.routing.state.with(|state| state.timers.insert(request.deadline().0, op));
+        let has_early_cancel = self.routing.flight(op, |flight| {
+            flight.timer = Some(timer);
+            std::mem::replace(&mut flight.has_early_cancel, false)
+        });
+        flight::keep(request.owned);
+        if has_early_cancel {
+            // SAFETY: given up for that note.
+            self.route_cancellation(Cancel { node: unsafe { op.into_reference() } });
+        }
     }
 
     fn route_cancellation(&mut self, mut cancel: Cancel) {
@@ -341,57 +410,51 @@ impl Machines {
             return;
         }
         let here = self.routing.thread();
-        if cancel.source().is_some_and(|source| source.thread == here) {
-            let timer = {
-                let state = &mut *self.routing.state.borrow_mut();
-                let Some(flight) = state.in_flight.get_mut(cancel.id().0) else { return };
-                if let Some(destination) = flight.destination
-                    && cancel.node.cancel_to() == NOWHERE
-                {
-                    cancel.set_destination(destination);
-                }
-                let timer = flight.timer.take();
-                if timer.is_none() && cancel.node.cancel_to() == NOWHERE {
-                    flight.early = Some(cancel);
-                    return;
-                }
-                if let Some((timer, _)) = &timer {
-                    state.timers.remove(*timer);
-                }
-                timer
-            };
-            if let Some((_, request)) = timer {
+        if let Some(op) = cancel.node.in_flight_from(&self.routing.post) {
+            let (destination, timer) = self.routing.flight(op, |flight| (flight.destination, flight.timer.take()));
+            if let Some(timer) = timer {
+                self.routing.state.with(|state| state.timers.remove(timer));
+                // SAFETY: kept by `set_timer` for the timer, which is gone now.
+                let request = Request { owned: unsafe { op.into_owned() } };
                 return self.answer(request, CANCELLED);
             }
+            if cancel.node.cancel_to() == NOWHERE {
+                match destination {
+                    Some(destination) => cancel.set_destination(destination),
+                    None => {
+                        // It comes back when the operation has come by, or is home.
+                        cancel.node.into_raw();
+                        return self.routing.flight(op, |flight| flight.has_early_cancel = true);
+                    }
+                }
+            }
+        } else if cancel.source().is_some_and(|source| source.thread == here) && cancel.node.cancel_to() == NOWHERE {
+            return;
         }
         let Some(destination) = cancel.destination() else { return };
         if destination.thread != here {
             self.send(destination.thread, cancel.into());
-        } else if let Some(port) = self.machine(destination.machine) {
-            port.cancellations.push(cancel);
+        } else {
+            // Nobody is there: dropped, it is acknowledged.
+            drop(self.routing.put(destination.machine, cancel, |port| &mut port.cancellations));
         }
     }
 
-    fn route_completion(&mut self, mut done: Done) {
+    #[inline]
+    fn route_completion(&mut self, done: Done) {
         let source = done.source().expect("submitted by somebody");
         if source.thread != self.routing.thread() {
             return self.send(source.thread, Message::Completion(done));
         }
         // Of a machine that is gone, it ends here: dropped, it goes back to its pool.
-        if self.routing.comes_home(&mut done.owned)
-            && let Some(port) = self.machine(source.machine)
-        {
-            port.completions.push(done);
-        }
+        drop(self.routing.comes_home(done));
     }
 
     fn route_notification(&mut self, notice: Notice) {
         let source = notice.source().expect("submitted by somebody");
         match self.routing.home_of(&notice.node) {
             Some(thread) if thread == self.routing.thread() => {
-                if let Some(port) = self.machine(source.machine) {
-                    port.notifications.push(notice);
-                }
+                drop(self.routing.put(source.machine, notice, |port| &mut port.notifications));
             }
             Some(thread) => self.send(thread, Message::Notification(notice)),
             None => notice.by_mail(),
@@ -410,21 +473,18 @@ impl Machines {
         }
     }
 
-    /// The input port of a machine's root, which is marked as having input.
-    fn machine(&mut self, machine: u32) -> Option<&mut Port> {
-        let root = self.routing.root_of(machine)?;
-        let port = &mut self.roots.get_mut(root as u64)?.port_in;
-        self.routing.state.borrow_mut().mark(Mark::Input, root);
-        Some(port)
-    }
-
     /// Drops a root machine, and what is in its ports; its operations are cancelled. If its destructor panics, that is handed back.
     fn drop_root(&mut self, root: u32) -> Result<(), Payload> {
-        let Some(mut here) = self.roots.remove(root as u64) else { return Ok(()) };
+        if self.root_mut(root).is_none() {
+            return Ok(());
+        }
+        let Some(here) = self.roots[place_of(root)].take() else { return Ok(()) };
+        let Root { machine, mut port_out, .. } = *here;
         // What it answered goes home before what its destructor answers.
-        here.port_out.completions = Queue::new();
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(here.machine.take())));
-        self.routing.retire(root, &mut here.port_out.cancellations);
+        port_out.completions = Queue::new();
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(machine)));
+        self.routing.retire(root, &mut port_out.cancellations);
+        drop(port_out);
         dropped
     }
 
@@ -437,7 +497,7 @@ impl Machines {
     /// first panic of a destructor.
     fn drop_roots(&mut self, mut after: impl FnMut(&mut Self) -> io::Result<()>) -> io::Result<Result<(), Payload>> {
         let mut others: Vec<u32> =
-            self.roots.iter().map(|(root, _)| root as u32).filter(|root| *root != PLATFORM).collect();
+            self.roots.iter().flatten().map(|root| root.number).filter(|root| *root != PLATFORM).collect();
         others.sort_unstable();
         let mut first = Ok(());
         let keep = |first: &mut Result<(), Payload>, dropped: Result<(), Payload>| match (&first, dropped) {
@@ -455,8 +515,8 @@ impl Machines {
     /// The orderly end; see the head of this file.
     fn end(
         &mut self,
-        rest: &mut dyn FnMut(&Self, Rest) -> io::Result<u64>,
-        work: &mut dyn FnMut(&mut Self, u64),
+        rest: &mut impl FnMut(&Self, Rest) -> io::Result<u64>,
+        work: &mut impl FnMut(&mut Self, u64),
     ) -> io::Result<()> {
         let dropped = self.drop_roots(|machines| {
             let until = clock::now().saturating_add(GRACE.as_nanos() as u64);
@@ -496,6 +556,9 @@ impl Drop for Machines {
         }
         self.route_orphans();
         self.routing.flush();
+        // First it knows nothing of its operations any more, then its mail is closed: whoever finds it closed may free them.
+        let left = self.routing.let_go();
         discard(&self.routing.post);
+        drop(left);
     }
 }

@@ -333,7 +333,8 @@ fn children_are_dropped_and_forgotten() {
         }
     });
     EventLoop::new().app(app).platform(Server::default()).run().unwrap();
-    assert_eq!(gauges[2].available(), 0, "forgotten: its memory stays");
+    // The forgotten one's stayed with the platform, and came back when that was dropped.
+    assert_eq!(gauges[2].available(), 1);
     assert!(answers.borrow().is_empty());
 }
 

@@ -16,11 +16,12 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use fibra::channel::{self, Receiver, Sender};
+use fibra::machine::{Caller, EventLoop, Machine, OpPool, Ports, Timestamp};
 
 /// Does its operation this many times, give or take a rounding to its batch.
 type Operation = fn(usize);
 
-const OPERATIONS: [(&str, Operation); 9] = [
+const OPERATIONS: [(&str, Operation); 12] = [
     ("yield", yield_now),
     ("park_wake", park_wake),
     ("spawn_join", spawn_join),
@@ -30,7 +31,13 @@ const OPERATIONS: [(&str, Operation); 9] = [
     ("buffered_send", buffered_send),
     ("buffered_recv", buffered_recv),
     ("select_8_ready", select_8_ready),
+    ("machine_op", machine_op),
+    ("machine_call", machine_call),
+    ("machine_calls", machine_calls),
 ];
+
+/// Runs on the main thread, beside no runtime: an event loop of its own.
+const ON_A_THREAD: [&str; 1] = ["machine_op"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +50,10 @@ fn main() -> ExitCode {
         eprintln!("instructions: unknown operation {name}, or {number} is not a number");
         return ExitCode::from(2);
     };
+    if ON_A_THREAD.contains(&name.as_str()) {
+        operation(number);
+        return ExitCode::SUCCESS;
+    }
     let runtime = fibra::Runtime::builder().workers(1).max_workers(1).build().expect("the runtime starts");
     runtime.run(move || operation(number));
     ExitCode::SUCCESS
@@ -213,4 +224,66 @@ fn select_8_ready(number: usize) {
         value.expect("the channel is open");
     }
     std::mem::forget(ends);
+}
+
+/// Answers what it is asked.
+struct Doubles;
+
+impl Machine for Doubles {
+    fn tick(&mut self, _: Timestamp, ports: &mut Ports<'_>) {
+        while let Some(request) = ports.input.submissions.pop() {
+            let number = request.data::<u32>().map_or(0, |number| *number as i32);
+            ports.complete(request, number.wrapping_mul(2));
+        }
+    }
+}
+
+/// Asks the platform so many times, one question after the other.
+struct Asks {
+    pool: OpPool<u32>,
+    left: usize,
+}
+
+impl Machine for Asks {
+    fn tick(&mut self, _: Timestamp, ports: &mut Ports<'_>) {
+        while ports.input.completions.pop().is_some() {}
+        if self.left == 0 {
+            return ports.stop();
+        }
+        self.left -= 1;
+        ports.submit(self.pool.take(0, 1).expect("the one before has come back"));
+    }
+}
+
+/// One operation is one operation from the app of an event loop to its platform, and its answer: two rounds of the loop.
+fn machine_op(number: usize) {
+    let asks = Asks { pool: OpPool::with_capacity(8), left: number };
+    EventLoop::new().app(asks).platform(Doubles).run().expect("the loop runs");
+}
+
+/// One operation is one call by a fiber to a machine of its own worker, and its answer.
+fn machine_call(number: usize) {
+    let mut caller = Caller::new(fibra::Handle::current().attach(Doubles));
+    for _ in 0..number {
+        assert_eq!(caller.call(0, 1_u32).map(|answer| answer.result), Ok(2));
+    }
+}
+
+/// The same by a hundred fibers at once: what the rounds of the machine's loop cost is shared.
+fn machine_calls(number: usize) {
+    const CALLERS: usize = 100;
+    let machine = fibra::Handle::current().attach(Doubles);
+    let fibers: Vec<_> = (0..CALLERS)
+        .map(|_| {
+            fibra::spawn(move || {
+                let mut caller = Caller::new(machine);
+                for _ in 0..number / CALLERS {
+                    assert_eq!(caller.call(0, 1_u32).map(|answer| answer.result), Ok(2));
+                }
+            })
+        })
+        .collect();
+    for fiber in fibers {
+        fiber.join().expect("a calling fiber ends");
+    }
 }

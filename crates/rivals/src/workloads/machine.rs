@@ -1,9 +1,10 @@
 //! `machine`: asking something that lives on an event loop, one question at a time. With `callers` = 0 the asker is a machine too (an
-//! operation to the platform of the same loop and back); otherwise so many fibers ask a machine that is attached to their runtime.
+//! operation to the platform of the same loop and back, or with `w` = 2 to that of another thread's loop); otherwise so many fibers ask a
+//! machine that is attached to their runtime.
 //!
 //! What comes nearest elsewhere is a task that answers what comes over an mpsc channel by a oneshot channel: that is tokio's side.
 
-use fibra::machine::{Caller, EventLoop, Machine, OpPool, Ports, Timestamp};
+use fibra::machine::{Caller, EventLoop, Machine, MachineRef, OpPool, Ports, Seat, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::measure::{Passes, Sample};
@@ -18,11 +19,19 @@ pub(crate) const WORKLOAD: Workload = Workload {
 };
 
 fn cases(size: Size) -> Vec<Case> {
-    let case = |callers, w| {
-        let n = size.pick(300_000, 600);
-        Case::new(&[("callers", callers), ("n", n), ("w", w)], &[Peer::Fibra, Peer::Tokio]).time(Goal::Shown)
+    let case = |callers, w, goal| {
+        let n = size.pick(if (callers, w) == (0, 2) { 30_000 } else { 300_000 }, 600);
+        Case::new(&[("callers", callers), ("n", n), ("w", w)], &[Peer::Fibra, Peer::Tokio]).time(goal)
     };
-    vec![case(0, 1), case(1, 1), case(100, 1), case(1, 2), case(100, 2)]
+    let (operation, call) = (Goal::AtMost(60.0), Goal::AtMost(100.0));
+    vec![
+        case(0, 1, operation),
+        case(0, 2, Goal::Shown),
+        case(1, 1, call),
+        case(100, 1, call),
+        case(1, 2, Goal::Shown),
+        case(100, 2, Goal::Shown),
+    ]
 }
 
 fn setup(params: &Params) -> Setup {
@@ -43,6 +52,7 @@ impl Machine for Doubles {
 /// Asks the platform so many times, pass after pass.
 struct Asks {
     pool: OpPool<u32>,
+    to: MachineRef,
     asked: u64,
     n: u64,
     passes: Option<Passes>,
@@ -59,11 +69,12 @@ impl Machine for Asks {
             if !passes.begin() {
                 let passes = self.passes.take().expect("until the end");
                 self.sample.send(passes.sample()).expect("somebody waits");
-                return ports.stop();
+                return ports.stop_all();
             }
         }
         self.asked += 1;
-        ports.submit(self.pool.take(0, self.asked as u32).expect("the one before has come back"));
+        let op = self.pool.take(0, self.asked as u32).expect("the one before has come back");
+        ports.submit(op.to(self.to));
     }
 }
 
@@ -73,8 +84,18 @@ fn with_fibra(params: &Params) -> Sample {
         let (sample, samples) = std::sync::mpsc::channel();
         let mut passes = Passes::new();
         assert!(passes.begin());
-        let asks = Asks { pool: OpPool::with_capacity(1), asked: 0, n, passes: Some(passes), sample };
-        EventLoop::new().app(asks).platform(Doubles).run().expect("the loop runs");
+        let loops = params.workers();
+        let to = MachineRef::platform(loops as u32 - 1);
+        let asks = Asks { pool: OpPool::with_capacity(8), to, asked: 0, n, passes: Some(passes), sample };
+        let mut seats = Seat::mesh(loops);
+        let last = seats.pop().expect("one at least");
+        match seats.pop() {
+            None => EventLoop::at(last).app(asks).platform(Doubles).run().expect("the loop runs"),
+            Some(here) => std::thread::scope(|scope| {
+                scope.spawn(move || EventLoop::at(last).platform(Doubles).run().expect("the loop runs"));
+                EventLoop::at(here).app(asks).run().expect("the loop runs");
+            }),
+        }
         return samples.recv().expect("it has ended");
     }
     let runtime = fibra::Runtime::builder().workers(params.workers()).build().expect("the runtime starts");

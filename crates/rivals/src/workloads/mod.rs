@@ -12,6 +12,7 @@ mod mpmc;
 mod mutex;
 mod noisy;
 mod pingpong;
+mod pipeline;
 mod requests;
 mod ring;
 mod scope;
@@ -53,6 +54,7 @@ pub(crate) const ALL: &[Workload] = &[
     tcp_echo::WORKLOAD,
     http::WORKLOAD,
     machine::WORKLOAD,
+    pipeline::WORKLOAD,
 ];
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::super::address::CANCELLED;
 use super::super::machine::Machine;
-use super::super::node::CANCELLED;
 use super::super::op::{OP_TIMER, Request, Timestamp};
 use super::super::pool::OpPool;
 use super::super::port::Ports;

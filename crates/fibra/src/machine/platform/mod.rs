@@ -102,7 +102,7 @@ pub use self::machine::Platform;
 pub(crate) use self::reactor::Reactor;
 pub use self::receive::{ByteReader, ByteWriter, DatagramReader, DatagramWriter, RecvStats, byte_ring, datagram_ring};
 pub use self::socket::Socket;
-use super::node::{ABANDONED, CANCELLED, UNREACHABLE};
+use super::address::{ABANDONED, CANCELLED, UNREACHABLE};
 pub use crate::driver::transfer::Address;
 
 /// The platform's opcodes are from here on: programs number their own from below.

@@ -1,0 +1,329 @@
+//! The table of one event loop: its machines, what came for them and what they have in flight, and who has something to do.
+//!
+//! Above: `routing`, which guards it. Below: `flight`, `table`, `timer`, `port`.
+//!
+//! A machine is found by its number: the place in `slots` and a comparison. What a machine has in flight is a list through the operations
+//! themselves; only who cancels by a number needs a look-up, and pays for it (`by_id`). What comes for a machine waits in its slot, in its
+//! input port, until it is ticked; for a child, a mark on each machine between it and its root says that something does. So to tick a
+//! machine costs what has arrived for it.
+//!
+//! Invariants:
+//! * nothing here runs user code, destructors of operations' data included;
+//! * a machine is in `slots` until it is gone *and* nothing of its own is in flight; numbers are not used again;
+//! * a place is in a list of marks at most once, and lists are first in, first out; the slots of a list are linked by `next`, which they
+//!   keep when their machine goes.
+
+use super::address::place_of;
+use super::flight::{Flight, Flights};
+use super::mail::Post;
+use super::node::InFlight;
+use super::op::Cancel;
+use super::port::{Port, Queue, Queued};
+use super::routing::Outbox;
+use super::table::Table;
+use super::timer::Timers;
+
+/// The parent of a root, and the number of an empty slot. No machine has it.
+pub(super) const NOBODY: u32 = u32::MAX;
+
+/// A machine.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) number: u32,
+    pub(super) parent: u32,
+    /// Of a root: it is in the list of this [`Mark`], before that place.
+    pub(super) marked: [bool; 2],
+    pub(super) next: [u32; 2],
+    /// Of a child: something came for it, or for a machine below it, since it was last ticked.
+    pub(super) has_input: bool,
+    /// It has put something out that its parent has not looked at.
+    pub(super) unseen: bool,
+    /// A machine somewhere below has put something out since this one was last ticked.
+    pub(super) child_signalled: bool,
+    pub(super) gone: bool,
+    /// How many machines below are `unseen`.
+    pub(super) unseen_below: u32,
+    /// What came for it. Not there while it is ticked, and when it is gone.
+    pub(super) input: Option<Box<Port>>,
+    pub(super) flights: Flights,
+}
+
+impl Slot {
+    pub(super) const EMPTY: Self = Self {
+        number: NOBODY,
+        parent: NOBODY,
+        marked: [false; 2],
+        next: [NOBODY; 2],
+        has_input: false,
+        unseen: false,
+        child_signalled: false,
+        gone: false,
+        unseen_below: 0,
+        input: None,
+        flights: Flights::NONE,
+    };
+
+    /// Another machine, or none. Its place in the lists of marks stays.
+    pub(super) fn become_another(&mut self, number: u32, parent: u32, input: Option<Box<Port>>) {
+        let (marked, next) = (self.marked, self.next);
+        *self = Self { number, parent, marked, next, input, ..Self::EMPTY };
+    }
+
+    /// A machine below has signalled since the last tick, and its parent has not looked since: this one is called once more for it. Once:
+    /// no new signal, no call.
+    #[inline]
+    pub(super) fn is_signalled(&self) -> bool {
+        self.child_signalled && self.unseen_below > 0
+    }
+}
+
+/// The two lists of roots that have something to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Something came for it.
+    Input,
+    /// It has put something out.
+    Output,
+}
+
+/// Places with the same mark, oldest first.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Marked {
+    pub(super) first: u32,
+    pub(super) last: u32,
+}
+
+impl Marked {
+    pub(super) const NONE: Self = Self { first: NOBODY, last: NOBODY };
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) slots: Vec<Slot>,
+    /// Of all machines.
+    pub(super) in_flight: usize,
+    /// Of machines that are gone.
+    pub(super) orphaned: usize,
+    /// The operations of machines that cancel by number: those that were in flight at the last time.
+    pub(super) by_id: Table<InFlight>,
+    pub(super) timers: Timers<InFlight>,
+    /// Cancellations of machines that are gone, which have no port to put them in.
+    pub(super) orphans: Queue<Cancel>,
+    /// The roots in each list.
+    pub(super) marks: [Marked; 2],
+    pub(super) outboxes: Vec<Outbox>,
+    /// There is something in an outbox.
+    pub(super) is_outbound: bool,
+    /// Roots that want to go, on a loop that goes on without them.
+    pub(super) leaving: Vec<u32>,
+}
+
+impl State {
+    /// Of a loop in a mesh of so many.
+    pub(super) fn new(loops: usize) -> Self {
+        Self {
+            slots: Vec::new(),
+            in_flight: 0,
+            orphaned: 0,
+            by_id: Table::new(),
+            timers: Timers::new(),
+            orphans: Queue::new(),
+            marks: [Marked::NONE; 2],
+            outboxes: (0..loops).map(|_| Outbox::new()).collect(),
+            is_outbound: false,
+            leaving: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn slot(&self, number: u32) -> Option<&Slot> {
+        self.slots.get(place_of(number)).filter(|slot| slot.number == number)
+    }
+
+    #[inline]
+    pub(super) fn slot_mut(&mut self, number: u32) -> Option<&mut Slot> {
+        self.slots.get_mut(place_of(number)).filter(|slot| slot.number == number)
+    }
+
+    pub(super) fn register(&mut self, number: u32, parent: u32, input: Box<Port>) {
+        let place = place_of(number);
+        while self.slots.len() <= place {
+            self.slots.push(Slot::EMPTY);
+        }
+        self.slots[place].become_another(number, parent, Some(input));
+    }
+
+    pub(super) fn is_root(&self, number: u32) -> bool {
+        self.slot(number).is_some_and(|slot| slot.parent == NOBODY)
+    }
+
+    /// Puts the root in that place into a list. Adding twice is adding once.
+    #[inline]
+    pub(super) fn mark(&mut self, mark: Mark, place: usize) {
+        let slot = &mut self.slots[place];
+        if std::mem::replace(&mut slot.marked[mark as usize], true) {
+            return;
+        }
+        slot.next[mark as usize] = NOBODY;
+        let marked = &mut self.marks[mark as usize];
+        let last = std::mem::replace(&mut marked.last, place as u32);
+        match self.slots.get_mut(last as usize) {
+            Some(last) => last.next[mark as usize] = place as u32,
+            None => marked.first = place as u32,
+        }
+    }
+
+    /// Takes a whole list; what is marked from now on goes to a new one. Gives the first place, for [`State::next_marked`].
+    #[inline]
+    pub(super) fn detach(&mut self, mark: Mark) -> u32 {
+        std::mem::replace(&mut self.marks[mark as usize], Marked::NONE).first
+    }
+
+    /// The next of a detached list: its number, if there is a machine, and where the list goes on.
+    #[inline]
+    pub(super) fn next_marked(&mut self, mark: Mark, place: u32) -> Option<(u32, u32)> {
+        let slot = self.slots.get_mut(place as usize)?;
+        slot.marked[mark as usize] = false;
+        Some((slot.number, slot.next[mark as usize]))
+    }
+
+    /// A root is about to be ticked: what came for it. None if it is gone.
+    #[inline]
+    pub(super) fn begin_tick(&mut self, number: u32) -> Option<Box<Port>> {
+        let slot = self.slot_mut(number)?;
+        slot.child_signalled = false;
+        slot.input.take()
+    }
+
+    /// A root was ticked.
+    #[inline]
+    pub(super) fn end_tick(&mut self, number: u32, input: Box<Port>) {
+        let place = place_of(number);
+        let slot = &mut self.slots[place];
+        debug_assert!(slot.number == number && slot.input.is_none());
+        slot.input = Some(input);
+        if slot.is_signalled() {
+            self.mark(Mark::Input, place);
+        }
+    }
+
+    /// Puts something into a queue of a machine's input, if the machine is there. It will be ticked, with its root and all in between.
+    #[inline]
+    pub(super) fn put<T: Queued>(
+        &mut self,
+        number: u32,
+        item: T,
+        queue: impl Fn(&mut Port) -> &mut Queue<T>,
+    ) -> Result<(), T> {
+        let place = place_of(number);
+        let Some(slot) = self.slots.get_mut(place).filter(|slot| slot.number == number) else { return Err(item) };
+        let Some(input) = &mut slot.input else { return Err(item) };
+        if slot.parent == NOBODY {
+            queue(input).push(item);
+            self.mark(Mark::Input, place);
+            return Ok(());
+        }
+        if !self.reach_child(place) {
+            return Err(item);
+        }
+        if let Some(input) = &mut self.slots[place].input {
+            queue(input).push(item);
+        }
+        Ok(())
+    }
+
+    /// Something comes for a child. False if nobody would tick it.
+    pub(super) fn reach_child(&mut self, place: usize) -> bool {
+        let mut number = self.slots[place].number;
+        loop {
+            let Some(slot) = self.slot_mut(number) else { return false };
+            if slot.parent == NOBODY {
+                // A root that is gone leaves children behind only if somebody has forgotten them.
+                let is_there = !slot.gone;
+                if is_there {
+                    self.mark(Mark::Input, place_of(number));
+                }
+                return is_there;
+            }
+            slot.has_input = true;
+            number = slot.parent;
+        }
+    }
+
+    /// Calls this for every machine above another one, up to the root.
+    pub(super) fn above(&mut self, machine: u32, mut each: impl FnMut(&mut Slot)) {
+        let mut next = self.slot(machine).map_or(NOBODY, |slot| slot.parent);
+        while let Some(slot) = self.slot_mut(next) {
+            each(slot);
+            next = slot.parent;
+        }
+    }
+
+    /// An operation of this machine is not in flight any more. False if the machine is gone.
+    #[inline]
+    pub(super) fn land(&mut self, op: InFlight, source: u32, post: &Post) -> bool {
+        let Some(slot) = self.slot_mut(source) else { return false };
+        // SAFETY: on the loop's own thread; in flight from here, so in the list of its source.
+        let flight = unsafe { slot.flights.remove(op) };
+        let gone = slot.gone;
+        self.in_flight -= 1;
+        if gone || flight.is_indexed || flight.has_early_cancel {
+            self.clean_up(op, &flight, source, post);
+        }
+        !gone
+    }
+
+    #[cold]
+    fn clean_up(&mut self, op: InFlight, flight: &Flight, source: u32, post: &Post) {
+        if flight.is_indexed {
+            self.by_id.remove(op.fixed().id);
+        }
+        if flight.has_early_cancel {
+            // SAFETY: given up for this note, which is gone now.
+            drop(unsafe { op.into_reference() });
+        }
+        if self.slot(source).is_some_and(|slot| slot.gone) {
+            self.orphaned -= 1;
+            self.remove_if_done(source, post);
+        }
+    }
+
+    /// A machine that is gone makes room when nothing of its own is in flight.
+    pub(super) fn remove_if_done(&mut self, number: u32, post: &Post) {
+        if self.slot(number).is_some_and(|slot| slot.gone && slot.flights.len() == 0) {
+            self.slots[place_of(number)].become_another(NOBODY, NOBODY, None);
+            post.free_number(number);
+        }
+    }
+
+    /// The roots that want to go.
+    pub(super) fn take_leaving(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.leaving)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOTS: [u32; 2] = [0, 1];
+
+    // G-09, S3-06, S3-07: first in, first out; adding twice is adding once; what is added meanwhile comes behind.
+    #[test]
+    fn marks_are_in_order_and_single() {
+        let mut state = State::new(1);
+        ROOTS.into_iter().for_each(|root| state.register(root, NOBODY, Box::new(Port::new())));
+        let [app, platform] = ROOTS;
+        for mark in [Mark::Input, Mark::Output] {
+            [platform, app, platform].into_iter().for_each(|root| state.mark(mark, place_of(root)));
+            let list = state.detach(mark);
+            assert_eq!((list, state.detach(mark)), (platform, NOBODY));
+            let (first, list) = state.next_marked(mark, list).unwrap();
+            [platform, app].into_iter().for_each(|root| state.mark(mark, place_of(root)));
+            let (second, list) = state.next_marked(mark, list).unwrap();
+            assert_eq!((first, second, list), (platform, app, NOBODY));
+            let list = state.detach(mark);
+            assert_eq!(state.next_marked(mark, list), Some((platform, NOBODY)));
+        }
+    }
+}
