@@ -5,7 +5,7 @@
 
 use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::frame::{FrameRef, flag};
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::sched::here::Here;
 use crate::sched::scope::{NEVER, Reach, ScopeRecord};
 use crate::wait::word::WaitKind;
@@ -150,9 +150,9 @@ impl Here<'_> {
 
     /// Cancels the scopes around whose deadlines have come.
     pub(super) fn check_deadlines(&self) {
-        if self.nearest_deadline() != NEVER && self.nearest_deadline() <= clock::now() {
+        if self.nearest_deadline() != NEVER && self.nearest_deadline() <= policy::now() {
             for scope in self.open_scopes() {
-                if scope.own_deadline.get() <= clock::now() {
+                if scope.own_deadline.get() <= policy::now() {
                     scope.cancel(scope.life(), &CancelReason::TimedOut, Reach::All);
                 }
             }

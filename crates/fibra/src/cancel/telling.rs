@@ -10,7 +10,7 @@ use crate::fiber::CENSUS;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::top::CancelState;
 use crate::prim::atomic::{Ordering, handshake_load_u64};
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::sched::current;
 use crate::sched::scope::{Listener, NEVER, Order, Reach, ScopeRecord, ScopeRef, State};
 use crate::sched::shared::{Command, Shared};
@@ -94,7 +94,7 @@ impl Told {
                 // SAFETY: the visit keeps it there.
                 let shared = unsafe { entry.shared.as_ref() };
                 if matches!(entry.order, Order::Cancel(_)) && entry.grace != NEVER {
-                    let at = clock::now().saturating_add(entry.grace);
+                    let at = policy::now().saturating_add(entry.grace);
                     entry.scope.set_timer(shared, entry.life, ScopeTimer::Grace, at);
                 }
                 entry.scope.cancel_children(&entry, shared, &mut self);

@@ -22,7 +22,7 @@ use super::spot::Spot;
 use super::timed::Alarm;
 use super::waits::{Asks, Called, ChanOp};
 use crate::prim::bug::seeded_bug;
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::task::TaskWait;
@@ -95,7 +95,7 @@ impl<T> Future for RecvFuture<'_, T> {
             let operation = unsafe { ChanOp::new(chan, asks, slot.as_mut_ptr().cast()) };
             match this.wait.publish(cx.waker(), &operation) {
                 // Whoever came too late for the alarm may have come too late for the moment too.
-                Outcome::Pending if due.is_some_and(|due| due <= clock::now()) => first = this.withdraw(false),
+                Outcome::Pending if due.is_some_and(|due| due <= policy::now()) => first = this.withdraw(false),
                 Outcome::Pending => return Poll::Pending,
                 Outcome::Retry => first = this.withdraw(false),
                 Outcome::Done => {

@@ -192,7 +192,7 @@ mod tests {
     use std::rc::Rc;
 
     use super::Ring;
-    use crate::prim::random::Rng;
+    use crate::prim::policy::Rng;
 
     // The same as std's, step by step, for steps by chance: with growth at every state of the ring, and from both sides.
     #[test]

@@ -11,7 +11,7 @@ use super::chan::Chan;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::state::State;
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::prim::sync::Mutex;
 #[cfg(not(any(loom, shuttle)))]
 use crate::prim::thread;
@@ -41,7 +41,7 @@ impl<T> Timed<T> {
     }
 
     pub(super) fn is_due(&self) -> bool {
-        self.next != u64::MAX && self.next <= clock::now()
+        self.next != u64::MAX && self.next <= policy::now()
     }
 
     /// Is there nothing to come any more? After the value of an [`after`] was taken. (One that is never due has yet to come.)
@@ -55,7 +55,7 @@ impl<T> Timed<T> {
         if self.next == u64::MAX {
             return None;
         }
-        let now = clock::now();
+        let now = policy::now();
         if self.next > now {
             return None;
         }
@@ -88,7 +88,7 @@ impl Alarm {
     /// Sets `alarm` to `due`, or tells the one that is set already whom to call. If the moment is over nothing is set: the caller, who
     /// looks at the time afterwards, is to see to it.
     pub(super) fn set(alarm: &mut Option<Self>, due: u64, waker: &Waker) {
-        if due <= clock::now() {
+        if due <= policy::now() {
             return;
         }
         let mut died = false;

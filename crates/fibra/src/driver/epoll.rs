@@ -13,7 +13,7 @@
 
 use super::{Completion, Interest, Key, Kicker, Platform, Timeout};
 use crate::prim::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::prim::sync::Arc;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Weak;
@@ -155,7 +155,7 @@ impl Platform for Epoll {
         }
         if self.taken < self.fetched {
             // Something is left to be reported.
-            return Ok(clock::now());
+            return Ok(policy::now());
         }
         (self.taken, self.fetched) = (0, 0);
         wait_on(timeout, &NANOSECOND_WAIT, |precision, left| match (precision, left) {
@@ -262,14 +262,14 @@ fn wait_on(
     let mut precision =
         if nanoseconds.load(Ordering::Relaxed) { Precision::Nanoseconds } else { Precision::Milliseconds };
     // Whoever does not want to wait, or for ever, need not know what time it is.
-    let mut now = if let Timeout::Until(1..) = timeout { clock::now() } else { 0 };
+    let mut now = if let Timeout::Until(1..) = timeout { policy::now() } else { 0 };
     loop {
         let left = match timeout {
-            Timeout::Until(deadline) => Some(deadline.saturating_sub(now)),
+            Timeout::Until(deadline) => Some(policy::patience(deadline.saturating_sub(now))),
             Timeout::Forever => None,
         };
         let outcome = kernel(precision, left);
-        now = clock::now();
+        now = policy::now();
         match outcome {
             Ok(0) => match timeout {
                 Timeout::Until(deadline) if now >= deadline => return Ok(now),
@@ -348,9 +348,9 @@ mod tests {
     #[test]
     fn milliseconds_serve_when_nanoseconds_are_missing() {
         let mut driver = Epoll::new().unwrap();
-        let start = clock::now();
+        let start = policy::now();
         assert_eq!(driver.wait_milliseconds(Some(1_000_001)).unwrap(), 0);
-        assert!(clock::now() - start >= 1_500_000, "rounded up to two milliseconds");
+        assert!(policy::now() - start >= 1_500_000, "rounded up to two milliseconds");
         driver.kicker().kick();
         assert_eq!(driver.wait_milliseconds(None).unwrap(), 1);
         assert_eq!(driver.wait_milliseconds(Some(0)).unwrap(), 0);
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_returns_early_is_asked_again() {
-        let deadline = clock::now() + 3_000_000;
+        let deadline = policy::now() + 3_000_000;
         let mut asked = Vec::new();
         let now = wait_on(Timeout::Until(deadline), &AtomicBool::new(true), |_, left| {
             asked.push(left.unwrap());

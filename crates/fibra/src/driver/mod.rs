@@ -39,7 +39,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// How long to wait at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timeout {
-    /// Until this moment of `prim::clock`.
+    /// Until this moment of `prim::policy`.
     Until(u64),
     /// Until something happens.
     Forever,
@@ -124,7 +124,7 @@ impl Kicker {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::prim::{clock, thread};
+    use crate::prim::{policy, thread};
     use std::collections::HashSet;
     use std::io::Write;
     use std::os::unix::net::UnixStream;
@@ -153,7 +153,7 @@ mod tests {
             driver.wait(Timeout::Forever).unwrap();
         }
         // All kicks have been delivered: now the deadline ends the wait.
-        let deadline = clock::now() + 5_000_000;
+        let deadline = policy::now() + 5_000_000;
         assert!(driver.wait(Timeout::Until(deadline)).unwrap() >= deadline);
     }
 
@@ -181,13 +181,13 @@ mod tests {
     fn a_deadline_is_never_early_and_the_past_does_not_wait() {
         let mut driver = Driver::new().unwrap();
         for round in 0..200u64 {
-            let deadline = clock::now() + round * 7_919;
+            let deadline = policy::now() + round * 7_919;
             let now = driver.wait(Timeout::Until(deadline)).unwrap();
-            assert!(now >= deadline && now <= clock::now());
+            assert!(now >= deadline && now <= policy::now());
         }
         // These return at once, or the test does not end.
         driver.wait(Timeout::Until(0)).unwrap();
-        let before = clock::now();
+        let before = policy::now();
         assert!(driver.wait(Timeout::Until(before)).unwrap() >= before);
     }
 

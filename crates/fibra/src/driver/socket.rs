@@ -5,7 +5,7 @@
 //! not block.
 
 use super::{Interest, Timeout};
-use crate::prim::clock;
+use crate::prim::policy;
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -26,7 +26,7 @@ pub(crate) fn poll(descriptor: BorrowedFd<'_>, interest: Interest, timeout: Time
         let left = match timeout {
             Timeout::Forever => None,
             Timeout::Until(0) => Some(0),
-            Timeout::Until(deadline) => Some(deadline.saturating_sub(clock::now())),
+            Timeout::Until(deadline) => Some(policy::patience(deadline.saturating_sub(policy::now()))),
         };
         let time = left.map(|left| libc::timespec {
             tv_sec: (left / 1_000_000_000) as libc::time_t,
@@ -38,7 +38,7 @@ pub(crate) fn poll(descriptor: BorrowedFd<'_>, interest: Interest, timeout: Time
         match count {
             0 => match timeout {
                 // The kernel's clock ran out before ours.
-                Timeout::Until(deadline) if clock::now() < deadline => {}
+                Timeout::Until(deadline) if policy::now() < deadline => {}
                 _ => return Ok(false),
             },
             1.. => return Ok(true),
@@ -265,9 +265,9 @@ mod tests {
         let (here, mut there) = UnixStream::pair().unwrap();
         assert!(poll(here.as_fd(), Interest::WRITE, Timeout::Forever).unwrap());
         assert!(!poll(here.as_fd(), Interest::READ, Timeout::Until(0)).unwrap());
-        let deadline = clock::now() + 2_000_000;
+        let deadline = policy::now() + 2_000_000;
         assert!(!poll(here.as_fd(), Interest::READ, Timeout::Until(deadline)).unwrap());
-        assert!(clock::now() >= deadline);
+        assert!(policy::now() >= deadline);
         there.write_all(b"x").unwrap();
         assert!(poll(here.as_fd(), Interest::READ, Timeout::Forever).unwrap());
     }

@@ -108,7 +108,7 @@ mod trimmer {
     use super::Duty;
     use crate::fiber::{slab, stack};
     use crate::prim::atomic::{AtomicU64, Ordering};
-    use crate::prim::{clock, thread};
+    use crate::prim::{policy, thread};
 
     /// Between two looks.
     const INTERVAL: Duration = Duration::from_secs(1);
@@ -146,7 +146,7 @@ mod trimmer {
     #[cold]
     #[inline(never)]
     fn start() {
-        let now = clock::now();
+        let now = policy::now();
         // Relaxed, both: a hint that spares system calls.
         if now < NEXT_TRY.load(Ordering::Relaxed) || !DUTY.take() {
             return;
@@ -159,7 +159,7 @@ mod trimmer {
 
     fn trim() {
         loop {
-            std::thread::sleep(INTERVAL);
+            policy::sleep(INTERVAL);
             // An allocation that fails would end the process, which may be at its limit just because of what it has left in the pools.
             if Vec::<u8>::new().try_reserve_exact(ROOM).is_ok() {
                 stack::trim_depot(usize::MAX);

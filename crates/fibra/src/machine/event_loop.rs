@@ -14,7 +14,7 @@ use super::platform::{Platform, Reactor};
 use super::rounds::{Machines, Rest};
 use super::routing::{APP, PLATFORM};
 use crate::driver::{Driver, Timeout};
-use crate::prim::clock;
+use crate::prim::policy;
 
 /// Cycles after which a loop that never rests looks at its driver (about 100 µs), if anything is registered there.
 const BUSY_CYCLES: u64 = 400_000;
@@ -79,12 +79,12 @@ impl EventLoop {
         let mut machines = self.into_machines();
         machines.set_bell(Bell::Driver(driver.kicker()));
         machines.set_reactor(reactor.clone());
-        let (driver, looked_at) = (RefCell::new(driver), Cell::new(clock::cycles()));
+        let (driver, looked_at) = (RefCell::new(driver), Cell::new(policy::cycles()));
         let mut rest = |machines: &Machines, rest| {
             let timeout = match rest {
                 // A wait of no time, which need not be asked for each time. Kicks are no matter: what they were for is pending.
                 Rest::Pending if !registrar.is_in_use() => return Ok(machines.now()),
-                Rest::Pending if clock::cycles().wrapping_sub(looked_at.get()) < BUSY_CYCLES => {
+                Rest::Pending if policy::cycles().wrapping_sub(looked_at.get()) < BUSY_CYCLES => {
                     return Ok(machines.now());
                 }
                 Rest::Pending => Timeout::Until(0),
@@ -92,7 +92,7 @@ impl EventLoop {
                 Rest::Until(None) => Timeout::Forever,
             };
             let now = driver.borrow_mut().wait(timeout);
-            looked_at.set(clock::cycles());
+            looked_at.set(policy::cycles());
             now
         };
         let mut work = |machines: &mut Machines, now| {

@@ -38,7 +38,7 @@ use super::platform::{Platform, Reactor};
 use super::port::{Message, Messages, Port, Ports, Queue};
 use super::registry::Mark;
 use super::routing::{APP, Owner, PLATFORM, Routing, unreachable_now};
-use crate::prim::{clock, discard_payload};
+use crate::prim::{discard_payload, policy};
 
 /// How long an ending loop waits for the answers to its cancellations.
 const GRACE: Duration = Duration::from_secs(5);
@@ -82,18 +82,18 @@ impl Machines {
         seat.taken = true;
         let owner = if on_worker { Owner::Worker } else { Owner::Thread };
         let routing = Rc::new(Routing::new(seat.post.clone(), seat.mesh.clone(), owner));
-        Self { routing, roots: Vec::new(), owner, clock: Cell::new((clock::now(), clock::cycles())) }
+        Self { routing, roots: Vec::new(), owner, clock: Cell::new((policy::now(), policy::cycles())) }
     }
 
     /// The time for a round that follows at once. The clock is read only if it may have moved: that is a tenth of a round.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         let (now, read) = self.clock.get();
-        let cycles = clock::cycles();
+        let cycles = policy::cycles();
         if cycles.wrapping_sub(read) < CLOCK_CYCLES {
             return now;
         }
-        let now = clock::now();
+        let now = policy::now();
         self.clock.set((now, cycles));
         now
     }
@@ -157,7 +157,7 @@ impl Machines {
     #[inline]
     pub(crate) fn work(&mut self, now: u64) {
         if now > self.clock.get().0 {
-            self.clock.set((now, clock::cycles()));
+            self.clock.set((now, policy::cycles()));
         }
         self.routing.set_now(now);
         self.expire(now);
@@ -519,13 +519,13 @@ impl Machines {
         work: &mut impl FnMut(&mut Self, u64),
     ) -> io::Result<()> {
         let dropped = self.drop_roots(|machines| {
-            let until = clock::now().saturating_add(GRACE.as_nanos() as u64);
+            let until = policy::now().saturating_add(GRACE.as_nanos() as u64);
             while machines.routing.orphaned() > 0 {
                 if let Some(now) = machines.wait(Some(until), rest)? {
                     work(machines, now);
                 }
                 let left = machines.routing.orphaned();
-                if left > 0 && clock::now() >= until {
+                if left > 0 && policy::now() >= until {
                     crate::prim::say(format_args!(
                         "fibra: an event loop ends although {left} of its operations were cancelled {} s ago and not \
                          answered: a machine that gets a Cancel must answer the operation, or drop it",

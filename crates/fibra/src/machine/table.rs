@@ -91,7 +91,7 @@ impl<T> Table<T> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::Table;
-    use crate::prim::random::Rng;
+    use crate::prim::policy::Rng;
     use std::collections::HashMap;
 
     #[test]

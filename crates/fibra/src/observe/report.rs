@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::fiber::frame::{self, Counted, flag};
 use crate::prim::atomic::Ordering;
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::sched::shared::Shared;
 use crate::sched::stall::OnWorker;
 use crate::wait::reason::WaitReason;
@@ -86,7 +86,7 @@ fn line(text: &mut String, frame: Counted<'_>, state: State) {
     let wait = frame.top().and_then(|top| top.wait_record());
     match (state, wait) {
         (State::Parked | State::Parking, Some((reason, object, site, since))) => {
-            let since = Duration::from_nanos(clock::now().saturating_sub(since));
+            let since = Duration::from_nanos(policy::now().saturating_sub(since));
             match WaitReason::from_bits(reason) {
                 Some(reason) => {
                     let _ = write!(text, ": {reason}");

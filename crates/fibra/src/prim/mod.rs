@@ -1,5 +1,6 @@
-//! The facade over everything that loom or shuttle must be able to stand in for: atomics, cells, locks, threads,
-//! and the two sources of chance and time (law 10), the clock and the random generator.
+//! The facade over everything that loom or shuttle must be able to stand in for: atomics, cells, locks, threads; the one seam for time,
+//! chance and choice (law 10, `policy`), which a test can own; and what there is one of because it knows nothing of fibers: the lists
+//! (`fifo`, `mpsc`) and the slab of records that are never freed.
 //!
 //! This is the lowest floor: it uses nothing of fibra. Nothing above it names `std::sync`, `std::thread` or
 //! `std::time::Instant` directly; clippy's `disallowed-types` and the tidy test hold that.
@@ -10,7 +11,6 @@
 pub(crate) mod atomic;
 pub(crate) mod bug;
 pub(crate) mod cell;
-pub(crate) mod clock;
 pub(crate) mod fifo;
 pub(crate) mod linked;
 #[cfg(all(test, any(loom, shuttle)))]
@@ -18,7 +18,7 @@ pub(crate) mod model;
 pub(crate) mod mpsc;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod panics;
-pub(crate) mod random;
+pub(crate) mod policy;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod slab;
 pub(crate) mod spin;

@@ -72,7 +72,7 @@ mod wrapped {
                 unreachable!("models use explicit time-outs instead of timed waits");
             }
             #[cfg(not(loom))]
-            match self.0.wait_timeout(guard, timeout) {
+            match self.0.wait_timeout(guard, super::super::policy::patient(timeout)) {
                 Ok((guard, _)) => guard,
                 Err(poisoned) => poisoned.into_inner().0,
             }

@@ -1,4 +1,4 @@
-//! OS threads: starting named ones, giving the time slice away, and what the system calls and charges them.
+//! OS threads: starting named ones, giving the time slice away, and what the system calls them.
 
 #[cfg(loom)]
 pub(crate) use loom::thread::yield_now;
@@ -83,32 +83,4 @@ pub(crate) fn os_id() -> u32 {
     // SAFETY: takes nothing, cannot fail. (The function of that name is missing from older C libraries.)
     let id = unsafe { libc::syscall(libc::SYS_gettid) };
     id as u32
-}
-
-/// Nanoseconds of processor time that a thread of this process has used. None if it is gone.
-#[cfg(not(loom))]
-pub(crate) fn cpu_nanos(os_id: u32) -> Option<u64> {
-    /// Linux makes the clock of a thread from its number: inverted, above three bits that say "per thread, as the scheduler counts".
-    const PER_THREAD_SCHEDULER: libc::clockid_t = 4 | 2;
-    let clock = !(os_id as libc::clockid_t) << 3 | PER_THREAD_SCHEDULER;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a local `timespec`, which the call fills.
-    let result = unsafe { libc::clock_gettime(clock, &mut time) };
-    (result == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::{cpu_nanos, os_id};
-
-    #[test]
-    fn a_thread_that_computes_uses_processor_time() {
-        let (id, other) = (os_id(), std::thread::spawn(os_id).join().unwrap());
-        assert!(id != 0 && id != other);
-        let before = cpu_nanos(id).unwrap();
-        while cpu_nanos(id).unwrap() - before < 1_000_000 {
-            std::hint::spin_loop();
-        }
-        assert_eq!(cpu_nanos(u32::MAX >> 4), None, "the kernel's numbers end at 2^22");
-    }
 }

@@ -28,7 +28,7 @@
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::prim::sync::{Arc, Condvar, Mutex, MutexGuard};
 use crate::prim::thread::JoinHandle;
-use crate::prim::{clock, thread};
+use crate::prim::{policy, thread};
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr::NonNull;
@@ -316,7 +316,7 @@ impl BlockingPool {
     /// first). May be called again.
     ///
     /// # Errors
-    /// How many jobs had not ended when `deadline` (on `prim::clock`) had passed: their threads end by themselves, after them. Called from
+    /// How many jobs had not ended when `deadline` (on `prim::policy`) had passed: their threads end by themselves, after them. Called from
     /// inside a job of this pool, that job counts as one that does not end.
     pub(crate) fn shutdown(&self, deadline: Option<u64>) -> Result<(), usize> {
         let shared = &self.shared;
@@ -329,7 +329,7 @@ impl BlockingPool {
         let mut state = shared.state.lock();
         while state.threads > own {
             let unfinished = state.running + state.queue.len - own;
-            let now = clock::now();
+            let now = policy::now();
             state = match deadline {
                 Some(deadline) if deadline <= now && unfinished > 0 => return Err(unfinished),
                 // Threads that have nothing to do are on their way out, and are waited for whatever the clock says.
@@ -486,12 +486,12 @@ impl Shared {
             // Relaxed: guarded by the lock, like every access to this flag.
             sleeper.woken.store(false, Ordering::Relaxed);
             state.idle.push(sleeper.clone());
-            let until = clock::now().saturating_add(self.keep_alive);
-            let mut now = clock::now();
+            let until = policy::now().saturating_add(self.keep_alive);
+            let mut now = policy::now();
             // Relaxed: as above.
             while !sleeper.woken.load(Ordering::Relaxed) && now < until {
                 state = sleeper.wake.wait_timeout(state, Duration::from_nanos(until - now));
-                now = clock::now();
+                now = policy::now();
             }
             // Relaxed: as above.
             if !sleeper.woken.load(Ordering::Relaxed) {

@@ -12,7 +12,7 @@ use super::shared::Shared;
 use super::worker::Worker;
 use crate::fiber::frame::FrameRef;
 use crate::fiber::top::CancelState;
-use crate::prim::random::Rng;
+use crate::prim::policy::{self, Rng};
 
 thread_local! {
     static WORKER: Cell<*const Worker> = const { Cell::new(ptr::null()) };
@@ -103,7 +103,7 @@ pub(crate) fn choose(bound: usize) -> usize {
 
 fn choose_on_thread(bound: usize) -> usize {
     thread_local! {
-        static RNG: RefCell<Rng> = RefCell::new(Rng::from_entropy());
+        static RNG: RefCell<Rng> = RefCell::new(policy::chance());
     }
     // While the thread is torn down, any one will do.
     RNG.try_with(|rng| rng.borrow_mut().below(bound)).unwrap_or(0)

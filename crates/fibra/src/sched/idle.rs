@@ -377,7 +377,7 @@ pub(super) mod driver {
         pub(in crate::sched) fn block(&self) {
             let mut kicked = self.kicked.lock();
             #[cfg(not(any(loom, shuttle)))]
-            let start = crate::prim::clock::now();
+            let start = crate::prim::policy::now();
             while !*kicked {
                 #[cfg(any(loom, shuttle))]
                 {
@@ -386,7 +386,7 @@ pub(super) mod driver {
                 #[cfg(not(any(loom, shuttle)))]
                 {
                     kicked = self.bell.wait_timeout(kicked, std::time::Duration::from_secs(60));
-                    assert!(*kicked || crate::prim::clock::now() - start < 60_000_000_000, "a wake was lost");
+                    assert!(*kicked || crate::prim::policy::now() - start < 60_000_000_000, "a wake was lost");
                 }
             }
             *kicked = false;
@@ -398,7 +398,7 @@ pub(super) mod driver {
 mod tests {
     use super::driver::Driver;
     use super::*;
-    use crate::prim::random::Rng;
+    use crate::prim::policy::Rng;
 
     #[test]
     fn a_directed_wake_wakes_a_sleeper_once() {

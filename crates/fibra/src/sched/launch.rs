@@ -20,7 +20,7 @@ use crate::fiber::overflow::{self, AltStack};
 use crate::fiber::stack::guard_kind;
 use crate::prim::atomic::Ordering;
 use crate::prim::thread::{self, JoinHandle};
-use crate::prim::{clock, panics};
+use crate::prim::{panics, policy};
 
 /// The threads of a runtime, to be joined: those of its workers, and sysmon's, which may start later.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct Launched {
 /// thread could interrupt.
 pub(crate) fn prepare_process() {
     fork::set_up(|| {
-        clock::now();
+        policy::now();
         guard_kind();
         overflow::install();
         overflow::set_describer(super::describe::describe);

@@ -20,7 +20,7 @@
 //! strays.rs     threads for calls that nobody waits for at the end    per_process.rs  what a forked child makes anew
 //! signals.rs    who listens to which signal of the system
 //! visitors.rs   threads from outside that touch a runtime            stall.rs   reports a worker that stands still
-//! policy.rs     the seam for chance and time                         current.rs  which worker and fiber this is
+//! (the choices of a worker are in `prim::policy`)                    current.rs  which worker and fiber this is
 //! ```
 //!
 //! Above: `wait`, which parks and wakes. Below: `machine` (timers), `driver`, `fiber`, `prim`.
@@ -61,8 +61,6 @@ pub(crate) mod offer;
 mod outside_io;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod per_process;
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod reach;
 pub(crate) mod readiness;

@@ -12,7 +12,7 @@ use super::worker::Worker;
 use crate::fiber::slab::FrameCache;
 use crate::fiber::stack::StackCache;
 use crate::fiber::trim;
-use crate::prim::clock;
+use crate::prim::policy;
 
 /// How long a worker keeps what it does not need.
 const KEPT_NANOS: u64 = 1_000_000_000;
@@ -37,7 +37,7 @@ impl Worker {
             self.rest.at.set(0);
             return None;
         }
-        let now = clock::now();
+        let now = policy::now();
         match self.rest.at.get() {
             0 => {
                 self.rest.at.set(now + KEPT_NANOS);

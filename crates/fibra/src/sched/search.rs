@@ -17,7 +17,7 @@ use super::sleep::{self, Idler, Round, SearchEnd};
 use super::worker::{POLL_CYCLES, Worker};
 use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;
-use crate::prim::clock;
+use crate::prim::policy;
 
 /// How long an unstarted fiber belongs to its spawner's worker alone.
 const STEAL_AGE_NANOS: u64 = 20_000;
@@ -112,7 +112,7 @@ impl Idler for Worker {
 
     fn has_own_news(&self) -> bool {
         // (The driver is what it sleeps in.)
-        if self.wake_for_timers_at().is_some_and(|at| at <= clock::now()) {
+        if self.wake_for_timers_at().is_some_and(|at| at <= policy::now()) {
             self.poll();
         }
         if !self.stackless.with(|waiting| waiting.is_empty()) {
@@ -135,7 +135,7 @@ impl Idler for Worker {
 
     fn begin_search(&self, woken: bool) -> Round {
         self.stats().searches.add(1);
-        let now = clock::now();
+        let now = policy::now();
         let least = if woken { MIN_SEARCH_NANOS } else { 0 };
         Round { looks: 0, now, until: now + self.search.budget.get().max(least) }
     }
@@ -171,7 +171,7 @@ impl Idler for Worker {
     fn pause(&self, round: &mut Round) -> Option<SearchEnd> {
         round.looks += 1;
         if round.looks.is_multiple_of(LOOKS_PER_CLOCK) {
-            round.now = clock::now();
+            round.now = policy::now();
             if self.wake_for_timers_at().is_some_and(|at| at <= round.now) {
                 self.poll();
                 return Some(SearchEnd::Timer);
@@ -205,7 +205,7 @@ impl Idler for Worker {
 
     fn block(&self, rest_at: Option<u64>, surplus: bool) {
         self.stats().sleeps.add(1);
-        let look_at = surplus.then(|| clock::now() + SURPLUS_NAP_NANOS);
+        let look_at = surplus.then(|| policy::now() + SURPLUS_NAP_NANOS);
         let until =
             [self.wake_for_timers_at(), self.stackless_retry_at(), rest_at, look_at].into_iter().flatten().min();
         self.platform_wait(until.map_or(Timeout::Forever, Timeout::Until));

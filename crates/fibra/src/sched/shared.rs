@@ -1,6 +1,7 @@
 //! What all threads of one runtime share: the workers' reachable halves, the injector, the idle protocol, roots, pools.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -200,7 +201,7 @@ pub(crate) struct Shared {
     pub(crate) counted: AtomicI64,
     /// Futures alive, by id: they live on no worker between polls, so shutdown finds them here. (With `unstable-migration` also started
     /// fibers that may be on no worker.)
-    pub(crate) tasks: Mutex<HashMap<u64, FrameRef>>,
+    pub(crate) tasks: Mutex<HashMap<u64, FrameRef, BuildHasherDefault<DefaultHasher>>>,
     pub(crate) tasks_parked: AtomicI64,
     /// Scopes of plain threads that are open here: shutdown cancels them, and a worker looks after their deadlines.
     pub(crate) outside_scopes: Mutex<Vec<OutsideScope>>,
@@ -249,7 +250,7 @@ impl Shared {
             spawned_outside: AtomicU64::new(0),
             detached_panics: Arc::new(AtomicU64::new(0)),
             counted: AtomicI64::new(0),
-            tasks: Mutex::new(HashMap::new()),
+            tasks: Mutex::new(HashMap::default()),
             tasks_parked: AtomicI64::new(0),
             outside_scopes: Mutex::new(Vec::new()),
             visitors: Visitors::new(),

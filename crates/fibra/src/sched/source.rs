@@ -22,7 +22,7 @@ use super::worker::Worker;
 use crate::driver::{Completion, Interest, Key, Registrar, Timeout, WeakRegistrar};
 use crate::fiber::frame::Frame;
 use crate::machine::platform::Reactor;
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::prim::slab::{Free, Never, Record, Slab};
 use crate::wait::node::{Node, WaiterRef};
 use crate::wait::waker::call_all;
@@ -111,7 +111,7 @@ impl Worker {
     /// Something is registered here from now on: a busy worker looks at its driver now and then.
     fn arm_driver(&self) {
         if !self.armed.replace(true) {
-            let now = clock::cycles();
+            let now = policy::cycles();
             self.polled_at.set(now);
             self.looked_at.set(now);
         }
@@ -119,7 +119,7 @@ impl Worker {
 
     /// Is anything registered with the driver, and has nobody looked for so long?
     pub(super) fn is_driver_due(&self, cycles: u64) -> bool {
-        self.registrar.is_in_use() && clock::cycles().wrapping_sub(self.looked_at.get()) > cycles
+        self.registrar.is_in_use() && policy::cycles().wrapping_sub(self.looked_at.get()) > cycles
     }
 
     /// Fetches what has happened, without waiting. Also reads the clock.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::shared::Shared;
 use crate::prim::atomic::Ordering;
-use crate::prim::thread::cpu_nanos;
+use crate::prim::policy::{self, cpu_nanos};
 
 /// How long a worker may stand still before it is reported, unless `FIBRA_STALL_MS` says otherwise.
 pub(crate) const STALL_MILLIS: u64 = 1000;
@@ -89,7 +89,7 @@ impl StallWatch {
     pub(crate) fn new(config: StallConfig, workers: usize) -> Self {
         let after = u64::try_from(config.after.as_nanos()).unwrap_or(u64::MAX);
         let period = (config.after / LOOKS).clamp(PERIOD.0, PERIOD.1);
-        let looked_at = crate::prim::clock::now();
+        let looked_at = policy::now();
         Self { config, after, period, time: 0, looked_at, workers: vec![Seen::default(); workers] }
     }
 

@@ -17,7 +17,6 @@
 
 use std::ptr;
 
-use super::policy::Pick;
 use super::shared::RootRef;
 use super::worker::Worker;
 use crate::fiber::frame::{Frame, FrameRef};
@@ -26,6 +25,7 @@ use crate::fiber::stack::StackTop;
 use crate::fiber::top::FiberTop;
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
+use crate::prim::policy::Pick;
 
 impl Worker {
     /// Where fibers may go on elsewhere than where they began, a stack does not stay either.

@@ -18,7 +18,7 @@ use super::shared::{Config, Shared};
 use super::stall::{StallConfig, StallWatch};
 use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::prim::sync::{Condvar, Mutex};
-use crate::prim::{clock, thread};
+use crate::prim::{policy, thread};
 
 /// Between two looks for surplus, while armed.
 const TICK: Duration = Duration::from_millis(1);
@@ -175,7 +175,7 @@ impl Sysmon {
                     return;
                 }
                 if std::mem::take(&mut state.called) && !std::mem::replace(&mut watching, true) {
-                    watch.iter_mut().for_each(|watch| watch.resume(clock::now()));
+                    watch.iter_mut().for_each(|watch| watch.resume(policy::now()));
                 }
                 if state.armed || watching {
                     break state.armed;
@@ -216,7 +216,7 @@ impl Sysmon {
 
     /// True if it goes on watching.
     fn look_for_stalls(&self, watch: &mut StallWatch, shared: &Shared) -> bool {
-        let now = clock::now();
+        let now = policy::now();
         if !watch.is_due(now) {
             return true;
         }

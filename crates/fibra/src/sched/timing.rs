@@ -12,7 +12,7 @@ use crate::fiber::frame::FrameRef;
 use crate::fiber::stack::StackTop;
 use crate::machine::timer::Timer;
 use crate::prim::atomic::Ordering;
-use crate::prim::{clock, prefetch};
+use crate::prim::{policy, prefetch};
 use crate::wait::word::{ARM_TIMEOUT, Claim, Ticket};
 
 /// With so many timers or more, wake-ups for them keep a distance.
@@ -57,10 +57,10 @@ impl Worker {
         if self.is_driver_due(DRIVER_CYCLES) {
             self.look_at_driver();
         } else {
-            self.clock.set(self.policy.with(|policy| policy.now()));
+            self.clock.set(policy::now());
         }
         self.fire_timers(self.clock.get());
-        self.polled_at.set(clock::cycles());
+        self.polled_at.set(policy::cycles());
     }
 
     /// Wakes whoever's time has come.
@@ -152,7 +152,7 @@ impl Worker {
     fn insert_timer(&self, deadline: u64, due: Due) -> Timer {
         let timer = self.timers.with(|timers| timers.insert(deadline, due));
         if !self.armed.replace(true) {
-            self.polled_at.set(clock::cycles());
+            self.polled_at.set(policy::cycles());
         }
         timer
     }
@@ -186,7 +186,7 @@ impl Worker {
         match now {
             Ok(now) => {
                 self.clock.set(now);
-                self.looked_at.set(clock::cycles());
+                self.looked_at.set(policy::cycles());
             }
             // The driver handles interruptions itself; what is left is a closed descriptor, and sleeping on is no answer to that.
             Err(error) => panic!("fibra: a worker cannot wait any more: {error}"),

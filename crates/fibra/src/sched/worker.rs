@@ -22,7 +22,6 @@ use super::enqueue::Place;
 use super::here::Here;
 use super::newest;
 use super::offer::Offers;
-use super::policy::{INJECTOR_PERIOD, Pick, Policy};
 use super::queue::Entry;
 use super::root::Tally;
 use super::scope::{NEVER, ScopeCache};
@@ -44,7 +43,8 @@ use crate::prim::bug::seeded_bug;
 use crate::prim::cell::{OwnerCell, UnsafeCell};
 use crate::prim::fifo::Fifo;
 use crate::prim::linked::is_linked;
-use crate::prim::{clock, panics, prefetch};
+use crate::prim::policy::{self, INJECTOR_PERIOD, Pick, Policy};
+use crate::prim::{panics, prefetch};
 use crate::wait::revoke;
 use crate::wait::word::{Commit, State, Ticket, WaitKind};
 
@@ -157,7 +157,7 @@ impl Worker {
             armed: Cell::new(false),
             polled_at: Cell::new(0),
             looked_at: Cell::new(0),
-            clock: Cell::new(clock::now()),
+            clock: Cell::new(policy::now()),
             index,
             alone: workers == 1,
             stack_size: shared.config.stack_size,
@@ -290,7 +290,7 @@ impl Worker {
         self.shared.sysmon.start_if_late(&self.shared);
         trim::see_to_it();
         if rounds.is_multiple_of(CLOCK_ROUNDS) && !self.armed.get() {
-            self.clock.set(self.policy.with(|policy| policy.now()));
+            self.clock.set(policy::now());
         }
         self.take_injected_one()
     }
@@ -368,7 +368,7 @@ impl Worker {
     /// Has a bounded time passed since the last look at timers and driver, if there is anything to look at?
     #[inline(always)]
     fn is_poll_due(&self) -> bool {
-        self.armed.get() && clock::cycles().wrapping_sub(self.polled_at.get()) > POLL_CYCLES
+        self.armed.get() && policy::cycles().wrapping_sub(self.polled_at.get()) > POLL_CYCLES
     }
 
     #[cold]

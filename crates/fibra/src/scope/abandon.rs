@@ -59,7 +59,7 @@ pub(crate) fn abandonable<T: Send + 'static>(
 #[cfg(all(test, not(any(fibra_asan, fibra_tsan))))]
 mod tests {
     use super::*;
-    use crate::prim::clock;
+    use crate::prim::policy;
     use crate::scope::{Runtime, run, spawn, timeout};
     use std::sync::mpsc;
     use std::time::Duration;
@@ -103,7 +103,7 @@ mod tests {
             assert_eq!(abandonable_here(|| 7).unwrap(), 7);
             let panicked = spawn(|| abandonable_here(|| -> u32 { panic!("inside") })).join();
             assert_eq!(panicked.unwrap_err().message(), "inside");
-            let soon = Some(clock::now() + 1_000_000);
+            let soon = Some(policy::now() + 1_000_000);
             let (_hold, hangs) = mpsc::channel::<()>();
             let late = abandonable(WaitReason::NetLookup, Location::caller(), soon, move || hangs.recv());
             assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);

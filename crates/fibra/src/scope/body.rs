@@ -17,7 +17,7 @@ use crate::cancel::reason::CancelReason;
 use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{FlagSet, flag};
 use crate::prim::atomic::Ordering;
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::sched::current;
 use crate::sched::enqueue::Place;
 use crate::sched::here::Here;
@@ -265,7 +265,7 @@ impl<'a, 'b> Open<'a, 'b> {
             token.subscribe(self.scope, self.scope.life());
         }
         if deadline != NEVER {
-            if deadline <= clock::now() {
+            if deadline <= policy::now() {
                 self.cancel(&CancelReason::TimedOut);
             } else if let Some((worker, _)) = self.here.fiber {
                 let timer = worker.set_scope_timer(self.scope, self.scope.life(), ScopeTimer::Deadline, deadline);

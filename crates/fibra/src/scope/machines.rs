@@ -27,7 +27,7 @@ use crate::machine::mesh::Mesh;
 use crate::machine::rounds::{Machines, Rest};
 use crate::machine::{Answer, CallError, Caller, EventLoop, Machine, MachineRef, OpPool};
 use crate::prim::atomic::Ordering;
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::prim::sync::Arc;
 use crate::sched::current;
 use crate::sched::shared::{MachineLoops, Shared};
@@ -57,7 +57,7 @@ fn run_notified<const INSIDE: bool>(
     let mut rest = |machines: &Machines, rest| {
         if !machines.is_stopped() && park::is_cancelled() {
             machines.stop();
-            return Ok(clock::now());
+            return Ok(policy::now());
         }
         let how = |deadline| Wait { reason: WaitReason::MachineIdle, object: 0, site, deadline };
         match rest {
@@ -76,7 +76,7 @@ fn run_notified<const INSIDE: bool>(
         // The calls up to now are answered by the round that comes. Not before the wait: a sender who met the loop on its way to sleep
         // has put something in after the loop's last look, and calls once.
         notify.begin_poll();
-        Ok(if rest == Rest::Pending { machines.now() } else { clock::now() })
+        Ok(if rest == Rest::Pending { machines.now() } else { policy::now() })
     };
     let mut work = |machines: &mut Machines, now| shield(|| no_suspend(|| machines.work(now)));
     machines.run(&mut rest, &mut work)

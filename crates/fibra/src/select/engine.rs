@@ -22,7 +22,7 @@ use crate::channel::any::AnyChan;
 use crate::channel::spot::Spot;
 use crate::channel::state::{Peer, Try};
 use crate::prim::bug::seeded_bug;
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::wait::node::{Node, Outcome, WaiterRef};
 use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
@@ -380,7 +380,7 @@ pub(super) fn wait_for(
         case.make_node();
         if let Kind::After(duration) = case.kind {
             let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-            case.kind = Kind::At(clock::now().saturating_add(nanos));
+            case.kind = Kind::At(policy::now().saturating_add(nanos));
         }
     }
     let cases = &*cases;
@@ -424,7 +424,7 @@ pub(super) fn wait_for(
             case.tell(outcome);
             return Some(index);
         }
-        let now = clock::now();
+        let now = policy::now();
         let mut set = Cases(cases, Some(now));
         if let Some(index) = try_ready(&mut set, biased) {
             return Some(index);

@@ -1,10 +1,10 @@
 //! [`Instant`]: a moment on fibra's one clock, in 64 bits.
 //!
-//! Above: everything that takes a deadline, and users. Below: `prim::clock`. std's instant is twice as large, panics when it
+//! Above: everything that takes a deadline, and users. Below: `prim::policy`. std's instant is twice as large, panics when it
 //! overflows and knows only the real clock; this one saturates, so that "in `Duration::MAX`" simply means never, and in a
 //! simulation it follows virtual time.
 
-use crate::prim::clock;
+use crate::prim::policy;
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
@@ -44,7 +44,7 @@ impl Instant {
     /// ```
     #[must_use]
     pub fn now() -> Self {
-        Self(clock::now())
+        Self(policy::now())
     }
 
     /// The moment that lies `duration` from now; [`Instant::FAR_FUTURE`] if that is beyond the end of time.
@@ -172,7 +172,7 @@ impl Instant {
     #[must_use]
     #[allow(clippy::disallowed_types)] // The bridge to std.
     pub fn to_std(&self) -> Option<std::time::Instant> {
-        clock::to_std(self.0)
+        policy::to_std(self.0)
     }
 
     /// The moment with this number on fibra's clock.
@@ -181,12 +181,12 @@ impl Instant {
         Self(nanos)
     }
 
-    /// The moment beside those of std: see [`clock::position_of_std`].
+    /// The moment beside those of std: see [`policy::position_of_std`].
     fn position(self) -> i128 {
         self.0.into()
     }
 
-    /// The moment as `prim::clock` counts, for timers.
+    /// The moment as `prim::policy` counts, for timers.
     #[inline]
     pub(crate) const fn as_nanos(self) -> u64 {
         self.0
@@ -209,7 +209,7 @@ fn saturating_nanos(duration: Duration) -> u64 {
 #[allow(clippy::disallowed_types)] // The bridge to std.
 impl From<std::time::Instant> for Instant {
     fn from(instant: std::time::Instant) -> Self {
-        Self(clock::from_std(instant))
+        Self(policy::from_std(instant))
     }
 }
 
@@ -259,7 +259,7 @@ impl Sub<Instant> for Instant {
 #[allow(clippy::disallowed_types)] // The bridge to std.
 impl PartialEq<std::time::Instant> for Instant {
     fn eq(&self, other: &std::time::Instant) -> bool {
-        self.position() == clock::position_of_std(*other)
+        self.position() == policy::position_of_std(*other)
     }
 }
 
@@ -278,7 +278,7 @@ impl PartialEq<Instant> for std::time::Instant {
 #[allow(clippy::disallowed_types)] // The bridge to std.
 impl PartialOrd<std::time::Instant> for Instant {
     fn partial_cmp(&self, other: &std::time::Instant) -> Option<Ordering> {
-        self.position().partial_cmp(&clock::position_of_std(*other))
+        self.position().partial_cmp(&policy::position_of_std(*other))
     }
 }
 
@@ -302,7 +302,7 @@ impl PartialOrd<Instant> for std::time::Instant {
 impl Sub<std::time::Instant> for Instant {
     type Output = Duration;
     fn sub(self, earlier: std::time::Instant) -> Duration {
-        between(clock::position_of_std(earlier), self.position())
+        between(policy::position_of_std(earlier), self.position())
     }
 }
 
@@ -311,7 +311,7 @@ impl Sub<std::time::Instant> for Instant {
 impl Sub<Instant> for std::time::Instant {
     type Output = Duration;
     fn sub(self, earlier: Instant) -> Duration {
-        between(earlier.position(), clock::position_of_std(self))
+        between(earlier.position(), policy::position_of_std(self))
     }
 }
 

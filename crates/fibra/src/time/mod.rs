@@ -10,6 +10,8 @@ mod rate;
 mod retry;
 #[cfg(not(any(loom, shuttle)))]
 mod sleep;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 
 pub use instant::Instant;
 #[cfg(not(any(loom, shuttle)))]

@@ -15,7 +15,7 @@ use super::Instant;
 use super::sleep::sleep_until;
 use crate::channel;
 use crate::prim::atomic::{AtomicU64, Ordering};
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::wait::park;
 
 /// The clock of the bucket counts sixteenths of a nanosecond, so that the price of a token is right also at high rates. (It
@@ -182,7 +182,7 @@ impl RateLimiter {
 
     /// Books `count` tokens, if they are due by `latest`. The booking is the caller's to keep.
     fn book(&self, count: u32, latest: Instant) -> Result<Booking<'_>, RateError> {
-        self.book_at(clock::now(), count, latest.as_nanos())
+        self.book_at(policy::now(), count, latest.as_nanos())
     }
 
     /// A moment on the bucket's clock.

@@ -10,7 +10,7 @@ use super::reason::WaitReason;
 use super::waitable::Wait;
 use super::word::{ARM_TIMEOUT, Ticket, WaitKind};
 use crate::fiber::frame::{FrameRef, flag};
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::sched::here::Here;
 use crate::sched::worker::{Worker, signal};
 
@@ -48,7 +48,7 @@ impl Parker for FiberParker<'_> {
 
     #[inline(always)]
     fn is_over(self, deadline: u64) -> bool {
-        deadline <= clock::now()
+        deadline <= policy::now()
     }
 
     fn pass(self) {

@@ -10,7 +10,7 @@ use super::waitable::{Wait, Waitable};
 use super::waker::ThreadRecord;
 use super::word::{Arm, WaitKind};
 use crate::fiber::frame::flag;
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::sched::current;
 use crate::sched::here::Here;
 
@@ -69,12 +69,12 @@ pub(super) fn may_end_on_thread(record: &'static ThreadRecord, kind: WaitKind, s
 
 /// Has this deadline come?
 pub(super) fn is_over(deadline: u64) -> bool {
-    deadline <= clock::now()
+    deadline <= policy::now()
 }
 
 /// Nanoseconds until then.
 pub(super) fn time_left(deadline: u64) -> u64 {
-    deadline.saturating_sub(clock::now())
+    deadline.saturating_sub(policy::now())
 }
 
 /// Is what runs here cancelled, whether that may be delivered or not? The answer of a look in passing.

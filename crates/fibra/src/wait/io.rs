@@ -36,7 +36,7 @@ use super::reason::WaitReason;
 use super::waitable::Published;
 use crate::driver::{Timeout, socket};
 use crate::prim::bug::seeded_bug;
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::sched::current;
 use crate::sched::here::Here;
 use crate::sched::source::Source;
@@ -57,7 +57,7 @@ pub(crate) enum Limit {
     Never,
     /// From the moment when it first has to wait.
     After(Duration),
-    /// Until this moment of `prim::clock`.
+    /// Until this moment of `prim::policy`.
     Until(u64),
 }
 
@@ -66,7 +66,7 @@ impl Limit {
         match self {
             Self::Never => None,
             Self::After(limit) => {
-                Some(clock::now().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)))
+                Some(policy::now().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)))
             }
             Self::Until(deadline) => Some(deadline),
         }
@@ -341,7 +341,7 @@ mod tests {
         let io = Io::new(here);
         let wait = |seen: Seen, limit: Duration| {
             let readiness = io.readiness(Direction::Read, seen);
-            let deadline = Some(clock::now() + limit.as_nanos() as u64);
+            let deadline = Some(policy::now() + limit.as_nanos() as u64);
             let site = Location::caller();
             park::wait(&readiness, Wait { reason: WaitReason::NetRead, object: 0, site, deadline })
         };

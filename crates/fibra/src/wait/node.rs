@@ -389,7 +389,7 @@ mod tests {
         let (before, waiter) = (Waiter::new(Kind::Fiber), Waiter::new(Kind::Fiber));
         // SAFETY: they outlive the list; nobody follows the references after this test.
         let (other, w) = unsafe { (WaiterRef::new(NonNull::from(&before)), WaiterRef::new(NonNull::from(&waiter))) };
-        let mut chance = crate::prim::random::Rng::from_seed(7);
+        let mut chance = crate::prim::policy::Rng::from_seed(7);
         let mut firsts = [0; 5];
         for _ in 0..5_000 {
             let list = WaitList::new();

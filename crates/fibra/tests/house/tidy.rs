@@ -105,6 +105,21 @@ fn the_facade_is_respected() {
 }
 
 #[test]
+fn time_and_chance_come_through_the_seam() {
+    let check = |file: &str, text: &str| complaints(rules::time_and_chance, &library(file), text);
+    assert_eq!(check("wait/park.rs", "fn f() { std::time::SystemTime::now(); }\n"), [1]);
+    assert_eq!(check("sched/worker.rs", "fn f() { unsafe { core::arch::x86_64::_rdtsc() } }\n"), [1]);
+    assert_eq!(check("prim/thread.rs", "use std::fmt;\nfn f() { unsafe { libc::clock_gettime(a, b) }; }\n"), [2]);
+    assert_eq!(check("channel/chan.rs", "use std::hash::RandomState;\n"), [1]);
+    assert_eq!(check("sched/rest.rs", "fn f() { std::thread::sleep(SOON); }\n"), [1]);
+    assert_eq!(check("time/instant.rs", "fn f() { std::time::Instant::now(); }\n"), [1]);
+    assert_eq!(check("fiber/stack/guard.rs", "fn f() { libc::getrandom(a, 1, 0); }\nuse a::RandomState;\n"), [2]);
+    assert_eq!(check("prim/policy/clock.rs", "fn f() { std::time::Instant::now(); }\n"), [0; 0]);
+    let tests = "#[cfg(test)]\nmod tests {\n    fn f() { std::thread::sleep(SOON); }\n}\n";
+    assert_eq!(check("wait/park.rs", tests), [0; 0]);
+}
+
+#[test]
 fn unsafe_code_says_why_it_is_sound() {
     let check = |text: &str| complaints(rules::safety_comments, &library("wait/park.rs"), text);
     assert_eq!(check("fn f() {\n    unsafe { g() }\n}\n"), [2]);

@@ -4,7 +4,7 @@ use super::super::testing::{is_writable, mappings, passes_in_child, status_bytes
 use super::guard::{guard_bytes, mprotect_cap, page_size};
 use super::*;
 use crate::prim::atomic::{AtomicUsize, Ordering};
-use crate::prim::clock;
+use crate::prim::policy;
 use std::collections::HashSet;
 
 /// Runs the rest of a test in a child: the name of the test, and then what it does.
@@ -420,9 +420,9 @@ fn a_million_stacks() {
 fn take_many(count: usize) {
     let (mut cache, mut stacks) = (StackCache::new(), Vec::with_capacity(count));
     let before = (status_bytes("VmRSS"), status_bytes("VmPTE"), mappings());
-    let started = clock::now();
+    let started = policy::now();
     stacks.resize_with(count, || cache.take(StackSize::DEFAULT).expect("a stack"));
-    let nanos = clock::now() - started;
+    let nanos = policy::now() - started;
     let rss = status_bytes("VmRSS") - before.0;
     let tables = status_bytes("VmPTE") - before.1;
     let mappings = mappings() - before.2;
@@ -454,14 +454,14 @@ fn take_and_give_cost() {
     let mut cache = StackCache::new();
     let mut held: [Option<Stack>; HELD] = std::array::from_fn(|_| cache.take(StackSize::DEFAULT).ok());
     let mut sample = || {
-        let started = clock::now();
+        let started = policy::now();
         for _ in 0..ROUNDS {
             // Many at a time: one alone would measure how fast a store reaches the next load, in a chain that no
             // program has.
             held.iter_mut().for_each(|stack| cache.give(stack.take().expect("held")));
             held.iter_mut().for_each(|stack| *stack = cache.take(std::hint::black_box(StackSize::DEFAULT)).ok());
         }
-        clock::now() - started
+        policy::now() - started
     };
     // The least of many short samples is the one that nobody disturbed.
     let nanos = (0..SAMPLES).map(|_| sample()).min().expect("many samples");

@@ -274,7 +274,7 @@ debug!(ByteWriter, ByteReader, DatagramWriter, DatagramReader);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prim::random::Rng;
+    use crate::prim::policy::Rng;
 
     /// All that adds up must.
     fn balance(stats: RecvStats, inside: usize) {

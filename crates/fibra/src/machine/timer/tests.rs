@@ -3,7 +3,7 @@
 //! Above: nothing. Below: `timer.rs`, whose invariants `check` looks up one by one.
 
 use super::*;
-use crate::prim::random::Rng;
+use crate::prim::policy::Rng;
 use std::collections::BTreeMap;
 
 /// What the timers of these tests are for: a number.

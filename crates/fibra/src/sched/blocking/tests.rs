@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::prim::atomic::AtomicUsize;
-use crate::prim::random::Rng;
+use crate::prim::policy::Rng;
 use std::process::Command;
 
 /// A job that runs a closure and counts its runs.
@@ -55,9 +55,9 @@ impl<F: Fn() + Sync> Counted<F> {
 
 #[track_caller]
 fn until(condition: impl Fn() -> bool) {
-    let start = clock::now();
+    let start = policy::now();
     while !condition() {
-        assert!(clock::now() - start < 60_000_000_000, "waited for a minute");
+        assert!(policy::now() - start < 60_000_000_000, "waited for a minute");
         std::thread::sleep(Duration::from_micros(50));
     }
 }
@@ -220,7 +220,7 @@ fn shutdown_takes_back_the_queued_and_waits_for_the_running() {
     assert_eq!(pool.close().count(), 0);
 
     assert_eq!(pool.shutdown(Some(0)), Err(2));
-    assert_eq!(pool.shutdown(Some(clock::now() + 2_000_000)), Err(2));
+    assert_eq!(pool.shutdown(Some(policy::now() + 2_000_000)), Err(2));
     gate.open();
     assert_eq!(pool.shutdown(None), Ok(()));
     assert_eq!(pool.shutdown(Some(0)), Ok(()));
@@ -368,11 +368,11 @@ fn after_fork_the_child_neither_hangs_nor_touches_anything() {
     }
     drop(state);
     let mut status = 0;
-    let start = clock::now();
+    let start = policy::now();
     loop {
         // SAFETY: the child is ours, and `status` lives through the call.
         match unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } {
-            0 if clock::now() - start > 60_000_000_000 => {
+            0 if policy::now() - start > 60_000_000_000 => {
                 // SAFETY: the child is ours and has not been waited for.
                 unsafe { libc::kill(child, libc::SIGKILL) };
                 panic!("the child hangs");

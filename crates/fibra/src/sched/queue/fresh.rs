@@ -543,7 +543,7 @@ mod tests {
                     }
                 });
             }
-            let mut rng = crate::prim::random::Rng::from_seed(11);
+            let mut rng = crate::prim::policy::Rng::from_seed(11);
             let mut pushed = 0;
             while pushed < ITEMS {
                 let burst = if rng.below(100) == 0 { 3 * FIRST_CAPACITY } else { 1 + rng.below(3) };

@@ -21,7 +21,7 @@ use std::panic::Location;
 
 use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
-use crate::prim::clock;
+use crate::prim::policy;
 use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules, Who};
 use crate::sync::owner::{self, FREE_BITS, SOMEBODY};
 use crate::wait::node::Outcome;
@@ -61,7 +61,7 @@ fn is_due(want: usize) -> bool {
 
 /// Fibra's clock. In models time stands still.
 fn now() -> u64 {
-    if cfg!(any(loom, shuttle)) { 1 } else { clock::now() }
+    if cfg!(any(loom, shuttle)) { 1 } else { policy::now() }
 }
 
 impl MutexRules {

@@ -27,8 +27,19 @@ fn problem(source: &Source, line: usize, rule: &'static str, advice: impl Into<S
 }
 
 /// The rules that look at one file at a time.
-pub(crate) const RULES: &[fn(&Source) -> Vec<Problem>] =
-    &[layers, header, facade, safety_comments, unsafe_floors, leftovers, line_length, file_length, switches, orderings];
+pub(crate) const RULES: &[fn(&Source) -> Vec<Problem>] = &[
+    layers,
+    header,
+    facade,
+    time_and_chance,
+    safety_comments,
+    unsafe_floors,
+    leftovers,
+    line_length,
+    file_length,
+    switches,
+    orderings,
+];
 
 // ---- Layers -------------------------------------------------------------------------------------------------------------
 
@@ -259,7 +270,7 @@ const FACADE: &[(&str, &str)] = &[
     ("std::thread::spawn", "`prim::thread::start`"),
     ("std::thread::Builder", "`prim::thread::start`"),
     ("std::thread::park", "a parker of `wait`"),
-    ("std::time::Instant", "`prim::clock` or `time::Instant`"),
+    ("std::time::Instant", "`prim::policy` or `time::Instant`"),
     ("std::time::*", "the names you need: a glob hides what is used"),
 ];
 
@@ -296,6 +307,62 @@ pub(crate) fn facade(source: &Source) -> Vec<Problem> {
             }
         } else if FACADE_MODULES.contains(&path.as_str()) {
             problems.push(problem(source, line, "facade", format!("`{path}` as a whole: name what you use of it")));
+        }
+    }
+    problems
+}
+
+// ---- Time and chance ----------------------------------------------------------------------------------------------------
+
+/// Where the clocks and the entropy of the system are read (law 10), and nowhere else.
+const SEAM: &str = "prim/policy";
+
+/// What reads a clock, waits by one, or draws entropy: a name, whatever it is reached by.
+const CLOCKS_AND_ENTROPY: &[&str] = &[
+    "SystemTime",
+    "clock_gettime",
+    "gettimeofday",
+    "timerfd_create",
+    "_rdtsc",
+    "__rdtscp",
+    "getrandom",
+    "RandomState",
+];
+
+/// The same, by path. (Bare modules are refused by the facade.)
+const CLOCK_PATHS: &[&str] = &["std::time::Instant::now", "std::thread::sleep"];
+
+/// Who may name one of the above elsewhere, and why.
+pub(crate) const SEAM_EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "fiber/stack/guard.rs",
+        "getrandom",
+        "a call that writes one byte where it is told: asked whether it may, not for the byte",
+    ),
+    ("fiber/testing.rs", "getrandom", "as above, in tests"),
+    ("fs/file.rs", "SystemTime", "the time of a file, which is the user's; no clock is read"),
+];
+
+/// Time and chance come through one seam, so that a test can own them.
+pub(crate) fn time_and_chance(source: &Source) -> Vec<Problem> {
+    let Some(file) = source.in_library().filter(|file| !file.starts_with(SEAM)) else { return Vec::new() };
+    let mut problems = Vec::new();
+    let mut found = |line: usize, name: &str| {
+        let excepted = SEAM_EXCEPTIONS.iter().any(|(who, what, _)| *who == file && *what == name);
+        if !source.lines[line].test && !excepted {
+            let advice = format!("`{name}`: time and chance come through `prim::policy`, so that a test can own them");
+            problems.push(problem(source, line, "time and chance", advice));
+        }
+    };
+    for token in &source.tokens {
+        if let Some(name) = CLOCKS_AND_ENTROPY.iter().find(|name| token.text == **name) {
+            found(token.line, name);
+        }
+    }
+    for (token, path) in source.paths() {
+        let path = path.join("::");
+        if CLOCK_PATHS.contains(&path.as_str()) {
+            found(source.tokens[token].line, &path);
         }
     }
     problems

@@ -2,7 +2,7 @@
 //! `cargo test --release -p fibra --lib context::tests::measure -- --nocapture`.
 
 use super::{Corosensei, Fiber, Inside, KIB, Own, Switch};
-use crate::prim::clock;
+use crate::prim::policy;
 use std::hint::black_box;
 
 /// `DEPTH` calls that are not inlined, then the switch.
@@ -32,11 +32,11 @@ fn pair<S: Switch>(body: impl Fn(&Inside<S>, usize) -> usize + 'static) -> f64 {
     });
     let fastest = (0..9)
         .map(|_| {
-            let start = clock::now();
+            let start = policy::now();
             for _ in 0..pairs {
                 black_box(fiber.resume(1));
             }
-            clock::now() - start
+            policy::now() - start
         })
         .min()
         .unwrap();

@@ -1,4 +1,6 @@
-//! The one random source: a small generator per owner (worker, select), seeded from the process's entropy or from a given seed.
+//! The one random source: a small generator per owner (worker, thread), seeded from the process's entropy or from a given seed.
+//!
+//! Above: the seam (`policy`), which alone draws entropy. Below: std.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -13,7 +15,7 @@ impl Rng {
     }
 
     /// A generator seeded from the entropy that std keeps for its hash maps.
-    pub(crate) fn from_entropy() -> Self {
+    pub(super) fn from_entropy() -> Self {
         Self(RandomState::new().hash_one(0x66_6962_7261_u64))
     }
 

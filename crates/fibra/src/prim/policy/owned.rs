@@ -1,0 +1,59 @@
+//! Time and chance in the hands of a test: of the whole process, so it is a process of its own.
+//!
+//! The clock stands still until [`Owner::advance`] moves it; generators get their seeds from the owner's, one after the other, so that
+//! those who are made in the same order draw the same numbers.
+
+use crate::prim::atomic::{AtomicU64, Ordering};
+
+/// How often whoever waits for time looks at the owner's clock, by the system's.
+pub(super) const LOOK_NANOS: u64 = 200_000;
+
+/// The owner's time; 0: nobody owns it.
+static NOW: AtomicU64 = AtomicU64::new(0);
+/// The seed of the next generator, plus one; 0: nobody owns chance.
+static SEED: AtomicU64 = AtomicU64::new(0);
+
+/// The owner of time and chance; when it is dropped, both are the system's again.
+#[derive(Debug)]
+pub(crate) struct Owner(());
+
+/// Owns the time, which stands where it is, and chance.
+pub(crate) fn own(seed: u64) -> Owner {
+    // Relaxed, here and below: whoever is to see it moved looks again.
+    let before = NOW.swap(super::clock::now(), Ordering::Relaxed);
+    assert_eq!(before, 0, "one owner at a time");
+    SEED.store(seed + 1, Ordering::Relaxed);
+    Owner(())
+}
+
+impl Owner {
+    /// So much time passes at once.
+    pub(crate) fn advance(&self, by: std::time::Duration) {
+        // Relaxed: as above.
+        NOW.fetch_add(u64::try_from(by.as_nanos()).expect("a time that ends"), Ordering::Relaxed);
+    }
+
+    /// Generators are made anew from this seed.
+    pub(crate) fn seed(&self, seed: u64) {
+        SEED.store(seed + 1, Ordering::Relaxed); // Relaxed: as above.
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // Relaxed, both: as above.
+        NOW.store(0, Ordering::Relaxed);
+        SEED.store(0, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn now() -> Option<u64> {
+    // Relaxed: a time; whoever is to see it moved looks again.
+    Some(NOW.load(Ordering::Relaxed)).filter(|now| *now != 0)
+}
+
+pub(super) fn next_seed() -> Option<u64> {
+    // Relaxed: as above.
+    let next = SEED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |seed| (seed != 0).then_some(seed + 1));
+    next.ok().map(|seed| seed - 1)
+}
