@@ -78,3 +78,15 @@ pub use stream::TcpStream;
 pub use udp::UdpSocket;
 pub use unix::{UnixIncoming, UnixListener, UnixStream};
 pub use unix_datagram::UnixDatagram;
+
+/// A socket of fibers becomes one that machines work on.
+macro_rules! for_machines {
+    ($($ours:ident),+) => {$(
+        impl From<$ours> for crate::machine::platform::Socket {
+            fn from(socket: $ours) -> Self {
+                std::os::fd::OwnedFd::from(socket).into()
+            }
+        }
+    )+};
+}
+for_machines!(TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream);

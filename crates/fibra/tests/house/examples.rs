@@ -76,3 +76,24 @@ fn cooperative_cancellation_is_only_observed() {
     let text = run("cooperative", &[]);
     assert!(text.contains("a time-out waits for what is in it"), "{text}");
 }
+
+#[test]
+fn machine_echo_sends_everything_back() {
+    let text = run("machine_echo", &[]);
+    assert_eq!(text, "5000 of 5000 messages came back over 50 connections\n");
+}
+
+#[test]
+fn udp_relay_relays_or_counts() {
+    let text = run("udp_relay", &[]);
+    let numbers: Vec<u64> = text.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect();
+    let [relayed, thrown_away, came] = numbers[..] else { panic!("{text}") };
+    // What is sent too fast for the system is lost before anybody can count it.
+    assert!(came > 0 && came <= relayed && relayed + thrown_away <= 2000, "{text}");
+}
+
+#[test]
+fn machine_store_keeps_what_it_is_given() {
+    let text = run("machine_store", &[]);
+    assert_eq!(text, "10 clients: VALUE value of 7, NONE\na rude one is gone, and OK\n");
+}
