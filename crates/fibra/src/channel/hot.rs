@@ -92,7 +92,8 @@ impl<T> Chan<T> {
             // SAFETY: passed on.
             return unsafe { self.send_locked(value, site) };
         }
-        let Some(peer) = ParkedPeer::claim(node, Outcome::Done) else {
+        // SAFETY: a node of this channel.
+        let Some(peer) = (unsafe { ParkedPeer::claim(node, Outcome::Done) }) else {
             if seeded_bug("channel_send_unclaimed") {
                 // SAFETY: none: the bug.
                 unsafe { node.slot.get().cast::<T>().write(value) };
@@ -213,7 +214,8 @@ impl<T> Chan<T> {
             // SAFETY: passed on.
             return unsafe { self.recv_locked(site) };
         }
-        let Some(peer) = ParkedPeer::claim(node, Outcome::Done) else {
+        // SAFETY: a node of this channel.
+        let Some(peer) = (unsafe { ParkedPeer::claim(node, Outcome::Done) }) else {
             if seeded_bug("channel_recv_unclaimed") {
                 self.unlock_raw();
                 // SAFETY: none: the bug.

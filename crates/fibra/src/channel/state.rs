@@ -95,9 +95,13 @@ pub(super) struct ParkedPeer(Claimed, Place);
 
 impl ParkedPeer {
     /// Completes the wait of `node`, which is linked still. `None`: it is no such wait, or not any more; nothing was changed.
+    ///
+    /// # Safety
+    /// The node is in a list of a channel: such a one stands for a wait.
     #[inline(always)]
-    pub(super) fn claim(node: &Node, outcome: Outcome) -> Option<Self> {
-        let (waiter, ticket, arm) = node.target();
+    pub(super) unsafe fn claim(node: &Node, outcome: Outcome) -> Option<Self> {
+        // SAFETY: the contract.
+        let (waiter, ticket, arm) = unsafe { node.target_of_wait() };
         let claimed = if cfg!(any(loom, shuttle)) {
             Claimed::of(waiter, ticket, arm)?
         } else {

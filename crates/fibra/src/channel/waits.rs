@@ -86,12 +86,22 @@ asks! {
 /// A select takes it apart: it locks all its channels, in the order of their ids, looks again, links all its nodes and unlocks, so that
 /// of two selects that meet one finds the other parked. For that there are the methods with `held` in their name, called by whoever holds
 /// the channel's lock; [`publish`](Waitable::publish) is the same for one channel.
+///
+/// A few words, which a blocking call passes on by value.
 pub(crate) struct ChanOp<'a, C: ?Sized, A> {
     chan: &'a C,
     asks: A,
     /// What the operation needs; see [`State::attempt`](super::state::State::attempt).
     slot: *mut (),
 }
+
+impl<C: ?Sized, A: Copy> Clone for ChanOp<'_, C, A> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C: ?Sized, A: Copy> Copy for ChanOp<'_, C, A> {}
 
 impl<'a, C: AnyChan + ?Sized, A: Asks> ChanOp<'a, C, A> {
     /// # Safety
@@ -157,7 +167,7 @@ impl<'a, C: AnyChan + ?Sized, A: Asks> ChanOp<'a, C, A> {
     /// # Safety
     /// The lock is held; it is free afterwards. The node is prepared, linked nowhere, and stays where it is until it is unlinked.
     #[inline(never)]
-    unsafe fn publish_locked(&self, node: &Node) -> Published {
+    unsafe fn publish_locked(self, node: &Node) -> Published {
         // SAFETY: the lock is held until the last of these, and all of it is passed on.
         unsafe {
             let (outcome, peer) = self.try_held(node.target().0);
@@ -228,7 +238,7 @@ unsafe fn once<T, A: Asks>(
 ) -> Outcome {
     // SAFETY: passed on.
     let operation = unsafe { ChanOp::new(chan, asks, slot) };
-    wait(&operation, Wait { reason, object: chan.id(), site, deadline })
+    wait(operation, Wait { reason, object: chan.id(), site, deadline })
 }
 
 /// Sends the value at `value`, waiting if need be.

@@ -74,6 +74,27 @@ pub(crate) enum Finish {
     WakeJoiners,
 }
 
+impl Finish {
+    /// After DONE was set where `before` was.
+    #[inline(always)]
+    fn after(before: u32) -> Self {
+        if before & JOINERS != 0 {
+            debug_assert!(before & DETACHED == 0, "a joiner keeps the handle alive");
+            Finish::WakeJoiners
+        } else if before & DETACHED != 0 {
+            Finish::Recycle
+        } else {
+            Finish::LeaveToHandle
+        }
+    }
+}
+
+/// LOCKED if anybody is in the list.
+#[inline(always)]
+fn lock_for(now: u32) -> u32 {
+    (now & JOINERS) / (JOINERS / LOCKED)
+}
+
 /// What the handle must do after [`JoinState::detach`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
@@ -141,23 +162,22 @@ impl JoinState {
         if now & (LOCKED | JOINERS) != 0 && !seeded_bug("finish_overlooks_joiner") {
             return None;
         }
-        // AcqRel: as in `finish`. Relaxed on failure: nothing was done.
+        // AcqRel: as in `finish_contended`. Relaxed on failure: nothing was done.
         let over = now | DONE | READY | outcome.to_bits();
         self.0.compare_exchange(now, over, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         Some(if now & DETACHED != 0 { Finish::Recycle } else { Finish::LeaveToHandle })
     }
 
-    /// After everything of the fiber is gone from its stack. If somebody waits, the joiner list comes back locked. Asked when
-    /// [`finish_unless_joined`](Self::finish_unless_joined) has found somebody.
+    /// After everything of the fiber is gone from its stack. If somebody waits, the joiner list comes back locked.
     #[inline(always)]
     pub(crate) fn finish(&self, outcome: FiberEnd) -> Finish {
         // Relaxed: confirmed by the compare-exchange.
         let now = self.0.load(Ordering::Relaxed);
-        if now & (LOCKED | JOINERS) == JOINERS && !seeded_bug("finish_locks_late") {
-            let over = now | DONE | READY | LOCKED | outcome.to_bits();
+        if now & LOCKED == 0 && !seeded_bug("finish_locks_late") {
+            let over = now | DONE | READY | outcome.to_bits() | lock_for(now);
             // AcqRel: as below. Relaxed on failure: retried.
             if self.0.compare_exchange(now, over, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return Finish::WakeJoiners;
+                return Finish::after(now);
             }
         }
         self.finish_contended(outcome)
@@ -175,7 +195,7 @@ impl JoinState {
                 // A joiner is just linking or unlinking itself: a few instructions.
                 now = self.await_unlocked();
             }
-            let lock = if now & JOINERS != 0 && !seeded_bug("finish_locks_late") { LOCKED } else { 0 };
+            let lock = if seeded_bug("finish_locks_late") { 0 } else { lock_for(now) };
             // Release: pairs with the acquire in `result` and `detach`: whoever sees DONE sees the result, and that the fiber's stack
             // is no longer used. Acquire: pairs with the joiners' unlock and with `detach`. Relaxed on failure: retried.
             match self.0.compare_exchange_weak(now, now | over | lock, Ordering::AcqRel, Ordering::Relaxed) {
@@ -183,17 +203,10 @@ impl JoinState {
                 Err(actual) => now = actual,
             }
         }
-        if now & JOINERS != 0 {
-            if seeded_bug("finish_locks_late") {
-                self.0.fetch_or(LOCKED, Ordering::AcqRel);
-            }
-            debug_assert!(now & DETACHED == 0, "a joiner keeps the handle alive");
-            Finish::WakeJoiners
-        } else if now & DETACHED != 0 {
-            Finish::Recycle
-        } else {
-            Finish::LeaveToHandle
+        if now & JOINERS != 0 && seeded_bug("finish_locks_late") {
+            self.0.fetch_or(LOCKED, Ordering::AcqRel);
         }
+        Finish::after(now)
     }
 
     #[cold]

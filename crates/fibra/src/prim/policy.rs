@@ -126,10 +126,10 @@ impl Policy {
         }
     }
 
-    /// May `next` be served once more after so many in a row?
+    /// At which hand-over through `next`, counted from here, the rest of the queue gets its turn.
     #[inline(always)]
-    pub(crate) fn may_chain(&self, chain: u32) -> bool {
-        chain < CHAIN_LIMIT
+    pub(crate) fn chain_length(&self) -> u32 {
+        CHAIN_LIMIT
     }
 
     /// Which of so many arms that are ready a select takes.

@@ -6,12 +6,13 @@
 //!
 //! Above: `worker.rs`, `ending.rs`. Below: `fiber::stack`, `fiber::context`, and `stackless.rs` for a fiber that gets none.
 
+use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
 use super::offer::stack_size_of;
 use super::worker::{Worker, fiber_main};
 use crate::fiber::context::{self, Context};
-use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::fiber::stack::{Stack, StackSize};
 use crate::fiber::top::FiberTop;
 use crate::prim::atomic::Ordering;
@@ -20,7 +21,8 @@ impl Worker {
     /// Gives a RUNNING, stackless fiber a stack and makes this worker its home. None: there is none, and it waits for one.
     #[inline(always)]
     pub(super) fn bind_stack(&self, frame: FrameRef) -> Option<FrameRef> {
-        let size = if frame.has(flag::EXTRAS | flag::HALF) { self.arrival(frame) } else { self.stack_size };
+        let flags = frame.flags();
+        let size = if flags.has(flag::EXTRAS | flag::HALF) { self.arrival(frame) } else { self.stack_size };
         let stack = match self.stacks.with(|stacks| stacks.take_warm(size)) {
             Some(stack) => stack,
             None => self.take_cold(frame, size)?,
@@ -35,7 +37,7 @@ impl Worker {
         frame.home.store(self.index as u32, Ordering::Relaxed);
         // Release: pairs with the acquire in `Frame::top`; whoever finds the stack finds its record initialised.
         frame.stack.store(stack.into_raw().as_ptr(), Ordering::Release);
-        self.link_started(frame);
+        self.link_started(frame, if flags.has(flag::SCOPED) { self.list_of(frame) } else { &self.started });
         #[cfg(feature = "unstable-migration")]
         self.register_wanderer(frame);
         Some(frame)
@@ -72,17 +74,16 @@ impl Worker {
         Some(stack)
     }
 
-    /// Takes the stack off a fiber that does not need it any more, on the scheduler's stack.
+    /// Takes the stack off a fiber that does not need it any more, and the fiber out of its list, on the scheduler's stack.
     #[inline(always)]
-    pub(super) fn unbind_stack(&self, frame: FrameRef) {
-        self.unlink_started(frame);
+    pub(super) fn unbind_stack<'a>(&self, frame: FrameRef, list: impl FnOnce() -> &'a Cell<*const Frame>) {
+        self.unlink_started(frame, list);
         // Relaxed, both: this worker's own.
         let top = frame.stack.load(Ordering::Relaxed);
         frame.stack.store(ptr::null_mut(), Ordering::Relaxed);
-        let top = NonNull::new(top).expect("a started fiber has a stack");
-        // SAFETY: `bind_stack` made it from a `Stack`, and nothing runs on it: we are on the scheduler's stack. What is suspended on it
-        // is in its record: `fiber_main` saw to that.
-        let stack = unsafe { Stack::from_raw(top) };
+        // SAFETY: a started fiber has a stack. `bind_stack` made it from a `Stack`, and nothing runs on it: we are on the scheduler's own.
+        // What is suspended on it is in its record: `fiber_main` saw to that.
+        let stack = unsafe { Stack::from_raw(NonNull::new_unchecked(top)) };
         // Release: as in `bind_stack`.
         stack.record().owner.store(ptr::null_mut(), Ordering::Release);
         self.stacks.with(|stacks| stacks.give(stack));

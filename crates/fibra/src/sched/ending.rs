@@ -13,29 +13,34 @@ use super::worker::Worker;
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, flag};
 use crate::fiber::outcome::{FiberEnd, Finish};
 use crate::prim::atomic::Ordering;
+use crate::wait::node::WaiterRef;
 use crate::wait::waker::Claimed;
-use crate::wait::word::ARM_FIRST;
+use crate::wait::word::{ARM_FIRST, Arm, Ticket};
 
 impl Worker {
     /// The end of a fiber that has returned, on the scheduler's stack: nothing of the fiber runs any more.
     #[inline(always)]
     pub(super) fn end(&self, frame: FrameRef) {
-        self.unbind_stack(frame);
         // One that may have been on no worker is in the list of those.
         if frame.is_plain() && !self.shared.migrates() {
+            self.unbind_stack(frame, || &self.started);
             self.finish_plain(frame);
         } else {
-            self.finish(frame, FiberEnd::Value);
+            self.end_as(frame, FiberEnd::Value);
         }
     }
 
     /// The same for one that has not returned; `outcome` is the number that it suspended with.
     pub(super) fn end_otherwise(&self, frame: FrameRef, outcome: usize) {
-        self.unbind_stack(frame);
-        self.finish(
-            frame,
-            if outcome == FiberEnd::Panicked as usize { FiberEnd::Panicked } else { FiberEnd::Cancelled },
-        );
+        let panicked = outcome == FiberEnd::Panicked as usize;
+        self.end_as(frame, if panicked { FiberEnd::Panicked } else { FiberEnd::Cancelled });
+    }
+
+    /// The same for any fiber, and for any end.
+    #[inline(never)]
+    fn end_as(&self, frame: FrameRef, outcome: FiberEnd) {
+        self.unbind_stack(frame, || self.list_of(frame));
+        self.finish(frame, outcome);
     }
 
     /// [`finish`](Self::finish) of a plain fiber that has returned.
@@ -83,40 +88,51 @@ impl Worker {
     /// DONE, and what follows from it for joiners and for the frame. True if somebody waits for this fiber: then how it ended is for him.
     #[inline(always)]
     pub(super) fn publish_end(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
-        let finished = match frame.join.finish_unless_joined(outcome) {
-            Some(finished) => finished,
-            None => match frame.join.finish(outcome) {
-                Finish::WakeJoiners => return self.wake_joiners(frame, outcome),
-                finished => finished,
-            },
-        };
-        if finished == Finish::Recycle {
-            self.recycle(frame);
+        match frame.join.finish(outcome) {
+            Finish::LeaveToHandle => false,
+            Finish::Recycle => {
+                self.recycle(frame);
+                false
+            }
+            Finish::WakeJoiners => self.wake_joiners(frame, outcome),
         }
-        false
     }
 
     /// True if somebody waits for this fiber: then how it ended is for him. Usually there is one joiner.
     #[inline(always)]
     fn wake_joiners(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
-        // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken. (For all blocks here.)
-        let node = unsafe { frame.joiners.front() }.expect("JOINERS says that there is one");
+        // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken, because a joiner is in it. (For all blocks here.)
+        let node = unsafe { frame.joiners.front().unwrap_unchecked() };
         // SAFETY: as above.
         let is_last = unsafe { frame.joiners.after(node) }.is_none();
         let Some((waiter, ticket, arm)) = node.target_if_any().filter(|_| is_last) else {
             return self.wake_many(frame, outcome);
         };
         // SAFETY: as above.
-        unsafe { frame.joiners.remove(node) };
-        let claimed = Claimed::of(waiter, ticket, arm);
-        // Before the joiner goes on: it would only wait for this.
+        unsafe { frame.joiners.remove_front(node) };
+        match Claimed::of_parked(waiter, ticket, arm) {
+            Some(joiner) => {
+                // Before the joiner goes on: it would only wait for this.
+                frame.join.unlock_finished(outcome);
+                self.enqueue(Frame::from_waiter(joiner.into_fiber()), Place::Next);
+            }
+            None => self.wake_any(frame, outcome, waiter, ticket, arm),
+        }
+        true
+    }
+
+    /// The same for one that is no fiber, or not parked; its node is out of the list.
+    #[cold]
+    #[inline(never)]
+    fn wake_any(&self, frame: FrameRef, outcome: FiberEnd, waiter: WaiterRef, ticket: Ticket, arm: Arm) {
+        let claimed = Claimed::of_any(waiter, ticket, arm);
+        // As above.
         frame.join.unlock_finished(outcome);
         if let Some(claimed) = claimed
             && let Some(waker) = claimed.go_with(|fiber| self.enqueue(Frame::from_waiter(fiber), Place::Next))
         {
             self.call_wakers(vec![waker]);
         }
-        true
     }
 
     /// The same for several, or for members of a gathering.

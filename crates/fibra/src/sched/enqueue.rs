@@ -18,48 +18,49 @@ pub(crate) enum Place {
 /// Enqueues a fiber that the caller has made RUNNABLE, once. Whoever waits has a home, the worker its stack belongs to; only a task
 /// between two polls has none and goes to anybody (one that blocks in the middle of a poll is a fiber like any other). Works from any
 /// thread. The caller must not touch the fiber afterwards.
-#[inline]
+#[inline(always)]
 pub(crate) fn enqueue(frame: FrameRef, place: Place) {
     match current::worker() {
-        Some(worker) => worker.enqueue(frame, place),
-        None => enqueue_from_outside(frame),
+        Some(worker) if worker.is_home_of(frame) => worker.wake_here(frame, place),
+        _ => enqueue_elsewhere(frame),
     }
 }
 
+/// [`enqueue`] of a fiber that does not live on this worker, or on a thread that is none.
 #[cold]
 #[inline(never)]
-fn enqueue_from_outside(frame: FrameRef) {
-    // SAFETY: the fiber is RUNNABLE and in our hands, so it has not ended and its runtime lives until it is pushed.
-    let shared = unsafe { Shared::of(frame) };
-    // SAFETY: as above; it is not touched afterwards.
-    unsafe { reach::enqueue_from_outside(shared, frame) };
+fn enqueue_elsewhere(frame: FrameRef) {
+    // Relaxed: compared only; written before the fiber was published.
+    let runtime = frame.runtime.load(Ordering::Relaxed);
+    match current::worker().filter(|worker| !frame.is_adrift() && std::ptr::eq(runtime.cast(), worker.shared_at)) {
+        // Relaxed: written before the park was committed, which the claim has seen.
+        Some(worker) => match frame.home.load(Ordering::Relaxed) {
+            NO_HOME => worker.push_task(frame),
+            home => worker.shared.deliver(home as usize, frame),
+        },
+        None => {
+            // SAFETY: the fiber is RUNNABLE and in our hands, so it has not ended and its runtime lives until it is pushed.
+            let shared = unsafe { Shared::of(frame) };
+            // SAFETY: as above; it is not touched afterwards.
+            unsafe { reach::enqueue_from_outside(shared, frame) };
+        }
+    }
 }
 
 impl Worker {
     /// [`enqueue`] on this worker's thread, of a fiber of whichever runtime.
     #[inline(always)]
     pub(super) fn enqueue(&self, frame: FrameRef, place: Place) {
-        // Relaxed: compared only; written before the fiber was published.
-        if frame.is_adrift() || !std::ptr::eq(frame.runtime.load(Ordering::Relaxed).cast(), &*self.shared) {
-            return enqueue_from_outside(frame);
-        }
-        // Relaxed: written before the park was committed, which the claim has seen.
-        let home = frame.home.load(Ordering::Relaxed);
-        if home as usize == self.index {
-            self.wake_here(frame, place);
-        } else {
-            self.send_away(frame, home);
-        }
+        if self.is_home_of(frame) { self.wake_here(frame, place) } else { enqueue_elsewhere(frame) }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn send_away(&self, frame: FrameRef, home: u32) {
-        if home == NO_HOME {
-            self.push_task(frame);
-        } else {
-            self.shared.deliver(home as usize, frame);
-        }
+    /// Does this fiber, which waits or has waited, live here?
+    #[inline(always)]
+    fn is_home_of(&self, frame: FrameRef) -> bool {
+        // Relaxed, both: compared only; written before the fiber was published, and before the commit that its claim has seen.
+        !frame.is_adrift()
+            && std::ptr::eq(frame.runtime.load(Ordering::Relaxed).cast(), self.shared_at)
+            && frame.home.load(Ordering::Relaxed) == self.index as u32
     }
 
     /// A new fiber that must stay here: behind what is ready.

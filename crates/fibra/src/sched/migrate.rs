@@ -75,7 +75,7 @@ impl Worker {
         if frame.has(flag::PINNED | flag::TASK | flag::HOLD_OFF | flag::ANY_CANCEL) || std::thread::panicking() {
             return false;
         }
-        self.unlink_started(frame);
+        self.unlink_started(frame, || self.list_of(frame));
         let target = match self.shared.config.migration {
             Migration::Forced => ((self.index + 1) % self.shared.remotes.len()) as u32,
             _ => ANY_WORKER,
@@ -110,7 +110,7 @@ impl Worker {
         }
         // Relaxed: this worker's own now.
         frame.home.store(self.index as u32, Ordering::Relaxed);
-        self.link_started(frame);
+        self.link_started(frame, self.list_of(frame));
         true
     }
 

@@ -11,15 +11,15 @@ use crate::prim::atomic::Ordering;
 impl Worker {
     /// The list of started fibers that this one belongs into.
     #[inline(always)]
-    fn list_of(&self, frame: FrameRef) -> &Cell<*const Frame> {
+    pub(super) fn list_of(&self, frame: FrameRef) -> &Cell<*const Frame> {
         // SAFETY: the flag is what `of` asks for.
         if frame.has(flag::SCOPED) { unsafe { ScopeRecord::of(frame) }.list_on(self) } else { &self.started }
     }
 
-    /// Into the list of started fibers.
+    /// Into its list of started fibers.
     #[inline(always)]
-    pub(super) fn link_started(&self, frame: FrameRef) {
-        let first = self.list_of(frame).replace(frame);
+    pub(super) fn link_started(&self, frame: FrameRef, list: &Cell<*const Frame>) {
+        let first = list.replace(frame);
         frame.prev_started.set(ptr::null());
         frame.next_started.set(first);
         // SAFETY: frames live for ever.
@@ -59,11 +59,11 @@ impl Worker {
 
     /// Out of it again.
     #[inline(always)]
-    pub(super) fn unlink_started(&self, frame: FrameRef) {
+    pub(super) fn unlink_started<'a>(&self, frame: FrameRef, list: impl FnOnce() -> &'a Cell<*const Frame>) {
         let (prev, next) = (frame.prev_started.get(), frame.next_started.get());
         // SAFETY: frames live for ever; both are in this worker's list.
         match unsafe { prev.as_ref() } {
-            None => self.list_of(frame).set(next),
+            None => list().set(next),
             Some(prev) => prev.next_started.set(next),
         }
         // SAFETY: as above.

@@ -37,9 +37,12 @@ impl Worker {
     #[cfg_attr(debug_assertions, inline(never))]
     #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn hand_stack_on(&self, frame: FrameRef) -> bool {
+        if !Self::HANDS_ON || frame.join.is_joined() || !frame.is_plain() {
+            return false;
+        }
         // SAFETY: a running fiber has a stack.
         let stack = unsafe { &*frame.stack.load(Ordering::Relaxed) }; // Relaxed: this worker's own.
-        if !frame.is_plain() || frame.join.is_joined() || !FiberTop::of(stack).is_clean() || !Self::HANDS_ON {
+        if !FiberTop::of(stack).is_clean() {
             return false;
         }
         if self.is_called() || !self.stackless.with(|waiting| waiting.is_empty()) {

@@ -30,7 +30,7 @@ use super::sleep::has_taker;
 use super::stats::WorkerStats;
 use super::timing::Due;
 use crate::driver::{Driver, Registrar};
-use crate::fiber::context::{self, Context};
+use crate::fiber::context::{self, Home};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, RunResult, flag};
 use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab::FrameCache;
@@ -69,7 +69,7 @@ pub(super) const DRIVER_CYCLES: u64 = 4 * POLL_CYCLES;
 /// Fair points after which the cached clock is read anew even if nothing is registered, for `since` in wait records.
 const CLOCK_ROUNDS: u32 = 4;
 /// Calls that need not wait, in a row, before other fibers of the worker have a turn; see `wait::park`.
-pub(crate) const CALLS_PER_TURN: u32 = 512;
+pub(crate) const CALLS_PER_TURN: i32 = 512;
 /// Ids a worker takes from the process-wide counter at once.
 const ID_BLOCK: u64 = 256;
 
@@ -87,9 +87,10 @@ pub(crate) struct Worker {
     // What every switch touches, together.
     pub(crate) current: Cell<Option<FrameRef>>,
     /// What is left of the budget of calls that need not wait; see `wait::park`.
-    pub(crate) calls_left: Cell<u32>,
-    home: UnsafeCell<Context>,
+    pub(crate) calls_left: Cell<i32>,
+    home: UnsafeCell<Home>,
     next: Cell<Option<FrameRef>>,
+    /// How often `next` may be served before what is ready has its turn.
     chain: Cell<u32>,
     /// Turns until the next fair point.
     pub(super) turn: Cell<u32>,
@@ -102,6 +103,8 @@ pub(crate) struct Worker {
     pub(super) clock: Cell<u64>,
 
     pub(crate) index: usize,
+    /// Where `shared` is.
+    pub(super) shared_at: *const Shared,
     /// Whether there are other workers.
     pub(super) alone: bool,
     pub(super) stack_size: StackSize,
@@ -144,13 +147,14 @@ impl Worker {
     pub(crate) fn new(index: usize, shared: Arc<Shared>, driver: Driver) -> Self {
         let remote = NonNull::from(&shared.remotes[index]);
         let seed = shared.config.seed.map(|seed| seed.wrapping_add(index as u64));
+        let policy = Policy::new(seed);
         let workers = shared.remotes.len();
         Self {
             current: Cell::new(None),
             calls_left: Cell::new(CALLS_PER_TURN),
-            home: UnsafeCell::new(Context::default()),
+            home: UnsafeCell::new(Home::default()),
             next: Cell::new(None),
-            chain: Cell::new(0),
+            chain: Cell::new(policy.chain_length()),
             turn: Cell::new(INJECTOR_PERIOD),
             ready: Fifo::new(),
             remote,
@@ -159,10 +163,11 @@ impl Worker {
             looked_at: Cell::new(0),
             clock: Cell::new(policy::now()),
             index,
+            shared_at: Arc::as_ptr(&shared),
             alone: workers == 1,
             stack_size: shared.config.stack_size,
             shared,
-            policy: OwnerCell::new(Policy::new(seed)),
+            policy: OwnerCell::new(policy),
             frames: OwnerCell::new(FrameCache::new()),
             stacks: OwnerCell::new(StackCache::new()),
             timers: OwnerCell::new(Timers::new()),
@@ -215,6 +220,8 @@ impl Worker {
             None => u32::from(before == 0 && std::thread::panicking()),
         };
         suspended.set(before + below);
+        // SAFETY: nothing runs from this loop yet.
+        let words = self.home.with_mut(|home| unsafe { (*home).enter() });
         loop {
             match self.take_next() {
                 Some(frame) => {
@@ -230,6 +237,7 @@ impl Worker {
                 }
             }
         }
+        Home::leave(words);
         suspended.set(suspended.get() - below);
         self.leave_memory();
         current::set_worker(ptr::null());
@@ -253,14 +261,14 @@ impl Worker {
         }
         if let Some(frame) = self.next.get() {
             self.next.set(None);
-            let chain = self.chain.get() + 1;
+            let chain = self.chain.get() - 1;
             self.chain.set(chain);
-            if self.policy.with(|policy| policy.may_chain(chain)) {
+            if chain != 0 {
                 if let Some(frame) = self.set_running(frame) {
                     return Some(frame);
                 }
             } else {
-                self.chain.set(0);
+                self.chain.set(self.policy.with(|policy| policy.chain_length()));
                 self.push_ready(frame);
             }
         }
@@ -426,27 +434,24 @@ impl Worker {
         if self.let_go(frame, said) {
             return false;
         }
-        match said {
-            signal::YIELD => {
-                frame.waiter.word.yielded();
-                self.push_ready(frame);
-                false
+        if said == signal::PARK || said == signal::PARK_BOUND {
+            // Law 3: only now, with the fiber off its stack.
+            match revoke::commit(&frame.waiter, |kind| self.may_end(frame, kind)) {
+                Commit::Parked => self.stats().parked.add(1),
+                Commit::Requeue => self.push_ready(frame),
             }
-            #[allow(unreachable_patterns)] // One and the same without the feature.
-            signal::PARK | signal::PARK_BOUND => {
-                // Law 3: only now, with the fiber off its stack.
-                match revoke::commit(&frame.waiter, |kind| self.may_end(frame, kind)) {
-                    Commit::Parked => self.stats().parked.add(1),
-                    Commit::Requeue => self.push_ready(frame),
-                }
-                false
-            }
-            signal::RETURNED => {
-                self.end(frame);
-                true
-            }
-            said => self.come_back(frame, said),
+            return false;
         }
+        if said == signal::YIELD {
+            frame.waiter.word.yielded();
+            self.push_ready(frame);
+            return false;
+        }
+        if said == signal::RETURNED {
+            self.end(frame);
+            return true;
+        }
+        self.come_back(frame, said)
     }
 
     /// A cancel flag came up while this fiber parked: may that end its wait? Decided on the floor of shields and scopes.
@@ -467,7 +472,7 @@ impl Worker {
     }
 
     fn park_task(&self, frame: FrameRef) {
-        self.unbind_stack(frame);
+        self.unbind_stack(frame, || self.list_of(frame));
         // Relaxed: nobody's home.
         frame.home.store(NO_HOME, Ordering::Relaxed);
         // Relaxed: a gauge; taken back by whoever starts it again.
@@ -517,8 +522,9 @@ impl Worker {
     /// A parked fiber of this worker was made RUNNABLE by code that runs on it.
     #[inline(always)]
     pub(crate) fn wake_here(&self, frame: FrameRef, place: Place) {
-        self.stats().wakes_local.add(1);
-        self.stats().parked.sub(1);
+        let stats = self.stats();
+        stats.wakes_local.add(1);
+        stats.parked.sub(1);
         match place {
             Place::Next => {
                 if let Some(displaced) = self.next.replace(Some(frame)) {
@@ -652,8 +658,11 @@ pub(super) unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         if context::OWN_THREAD {
             current::set_worker(worker);
         }
-        let frame = worker.current.get().expect("a resumed stack has a fiber");
-        let thunk = frame.thunk.get().expect("a published fiber has a thunk");
+        // SAFETY: whoever resumes a stack, or takes it over, has made its fiber the current one; one that was published has a thunk.
+        let (frame, thunk) = unsafe {
+            let frame = worker.current.get().unwrap_unchecked();
+            (frame, frame.thunk.get().unwrap_unchecked())
+        };
         // SAFETY: the root outlives its fibers.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
         // A fiber that was cancelled before it started never starts: its closure is dropped, here and not on the scheduler's stack.

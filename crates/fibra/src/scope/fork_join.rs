@@ -295,7 +295,7 @@ fn wait_for(joiner: FrameRef, frame: FrameRef, is_shielded: bool, has_failed: bo
         }
         let half = JoinWait::<true>::new(frame);
         // Nobody else may end this wait. But cancellation is passed on, and for that it may interrupt it, once.
-        let _ = if is_told { wait(&half, how) } else { wait_to_pass_on(&half, how) };
+        let _ = if is_told { wait(half, how) } else { wait_to_pass_on(half, how) };
     }
     std::mem::forget(no_way_out);
     // A half that was cancelled from elsewhere, with the scope of both, takes its joiner along: there is no value to go on with.

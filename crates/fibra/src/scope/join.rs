@@ -30,7 +30,7 @@ use crate::sched::current;
 use crate::sched::scope::NotStarted;
 use crate::time::Instant;
 use crate::wait::node::{Node, Outcome};
-use crate::wait::park::{self, Wait, Waitable, wait};
+use crate::wait::park::{self, Wait, Waitable, wait, wait_as_fiber};
 use crate::wait::reason::WaitReason;
 use crate::wait::task::TaskWait;
 use crate::wait::waitable::{Published, linked_or};
@@ -84,6 +84,28 @@ impl<T> JoinHandle<T> {
     /// The join of a fiber that has not ended, or without a value, or whose worker still has its list of joiners.
     #[inline(never)]
     fn join_slowly(self, site: &'static Location<'static>) -> Result<T, JoinError> {
+        let here = current::worker().and_then(|worker| Some((worker, worker.current.get()?)));
+        let Some((worker, fiber)) = here.filter(|(_, fiber)| !self.has_ended() && self.is_joined_as_usual(fiber))
+        else {
+            return self.join_otherwise(site);
+        };
+        let is_next = worker.run_next_if_newest(self.frame);
+        let end = JoinWait::<true> { frame: self.frame, is_next };
+        // (It unwinds if it is cancelled; or the fiber has ended, as a rule, or it waits once more.)
+        let _ended = wait_as_fiber(worker, fiber, end, self.how(WaitReason::Join, None, site));
+        if self.frame.join.has_value() { Ok(self.take_value()) } else { self.join_at_last(site) }
+    }
+
+    /// Does this fiber join another one that has nothing to be done for it?
+    #[inline(always)]
+    fn is_joined_as_usual(&self, by: FrameRef) -> bool {
+        !std::ptr::eq(by, self.frame) && !self.frame.has(flag::EXTRAS)
+    }
+
+    /// The same, whatever is the matter with it.
+    #[cold]
+    #[inline(never)]
+    fn join_otherwise(self, site: &'static Location<'static>) -> Result<T, JoinError> {
         if self.has_ended() {
             self.visit_if_refused();
             return self.take_result();
@@ -96,8 +118,15 @@ impl<T> JoinHandle<T> {
         {
             return self.conclude_errand(result);
         }
+        self.join_at_last(site)
+    }
+
+    /// The same after all that comes before the wait.
+    #[cold]
+    #[inline(never)]
+    fn join_at_last(self, site: &'static Location<'static>) -> Result<T, JoinError> {
         self.wait_for::<true>(WaitReason::Join, None, site);
-        if self.frame.join.has_value() { Ok(self.take_value()) } else { self.take_result() }
+        self.take_result()
     }
 
     /// Like [`join`](Self::join), but gives up after `timeout` and hands the handle back.
@@ -183,15 +212,20 @@ impl<T> JoinHandle<T> {
         deadline: Option<Instant>,
         site: &'static Location<'static>,
     ) -> bool {
-        let how = Wait { reason, object: self.id().as_u64(), site, deadline: deadline.map(Instant::as_nanos) };
+        let how = self.how(reason, deadline, site);
         while !self.has_ended() {
             let is_next =
                 deadline.is_none() && current::worker().is_some_and(|worker| worker.run_next_if_newest(self.frame));
-            if wait(&JoinWait::<SOLE> { frame: self.frame, is_next }, how) == Outcome::TimedOut {
+            if wait(JoinWait::<SOLE> { frame: self.frame, is_next }, how) == Outcome::TimedOut {
                 return self.has_ended();
             }
         }
         true
+    }
+
+    #[inline(always)]
+    fn how(&self, reason: WaitReason, deadline: Option<Instant>, site: &'static Location<'static>) -> Wait {
+        Wait { reason, object: self.id().as_u64(), site, deadline: deadline.map(Instant::as_nanos) }
     }
 
     /// What the fiber was started for, if that was not begun, and will be: see `spawn_blocking`.
@@ -464,6 +498,7 @@ fn is_current(fiber: FrameRef) -> bool {
 }
 
 /// The end of a fiber, as something to wait on. `SOLE`: the waiter owns the handle, so that nobody else waits for the fiber.
+#[derive(Clone, Copy)]
 pub(crate) struct JoinWait<const SOLE: bool> {
     frame: FrameRef,
     /// The fiber has not started, and this worker runs it when the joiner has parked: until then nobody but the joiner knows of it.
@@ -482,7 +517,7 @@ impl<const SOLE: bool> Waitable for JoinWait<SOLE> {
         if self.is_settled() || is_current(self.frame) { Outcome::Done } else { Outcome::Pending }
     }
 
-    #[inline]
+    #[inline(always)]
     fn publish(&self, node: &Node) -> Published {
         let is_linked =
             if SOLE { announce_joiner(self.frame, node, self.is_next) } else { link_joiner(self.frame, node) };
@@ -499,7 +534,7 @@ impl<const SOLE: bool> Waitable for JoinWait<SOLE> {
 }
 
 /// The publication of a joiner that owns the handle. False: the fiber has ended, and nothing is linked.
-#[inline]
+#[inline(always)]
 fn announce_joiner(frame: FrameRef, node: &Node, is_next: bool) -> bool {
     debug_assert!(frame.joiners.is_empty(), "nobody else waits for a fiber whose handle is being joined");
     // SAFETY: the list is the handle's side's alone until the announcement, and the handle is the joiner's; the node stays where it is, on

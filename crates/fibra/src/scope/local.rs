@@ -234,10 +234,15 @@ impl<T: 'static> FiberLocal<RefCell<T>> {
     }
 }
 
-/// Does this fiber (the running one) have any locals?
+/// Does this fiber, which runs, have any locals?
+///
+/// # Safety
+/// It is the running one.
 #[inline(always)]
-pub(crate) fn has_locals(frame: FrameRef) -> bool {
-    frame.top().is_some_and(|top| !top.locals.get().is_null())
+pub(crate) unsafe fn has_locals(frame: FrameRef) -> bool {
+    // SAFETY: it runs, so it has a stack.
+    let top = unsafe { frame.top().unwrap_unchecked() };
+    !top.locals.get().is_null()
 }
 
 /// What children of this fiber (the running one) start with.

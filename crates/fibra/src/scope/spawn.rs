@@ -125,7 +125,8 @@ pub(crate) fn root_of(worker: &Worker) -> RootRef {
 unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Location<'static>) -> JoinHandle<T> {
     let shared = &*worker.shared;
     let root = root_of(worker);
-    let inherits = worker.current.get().is_some_and(local::has_locals);
+    // SAFETY: the running fiber.
+    let inherits = worker.current.get().is_some_and(|frame| unsafe { local::has_locals(frame) });
     if inherits || shared.is_closing() || shared.is_capped() || !worker.count_spawn(root) {
         // SAFETY: passed on.
         return unsafe { spawn_with(shared, root, f, site, flag::NONE, None) };
@@ -212,7 +213,8 @@ unsafe fn spawn_child_thunk<F, T>(
     if let Some(worker) = current::worker()
         && flags.is_empty()
         && ptr::eq(&*worker.shared, shared)
-        && !worker.current.get().is_some_and(local::has_locals)
+        // SAFETY: the running fiber.
+        && !worker.current.get().is_some_and(|frame| unsafe { local::has_locals(frame) })
         && !shared.is_capped()
         && !scope.is_limited()
     {
@@ -579,12 +581,18 @@ impl<F: FnOnce() -> Option<T>, T> ClosureOrNone<F, T> {
 pub(crate) fn start_of_user_code(frame: &Frame) {
     // SAFETY: the running fiber's own frame.
     if let Some(extras) = unsafe { frame.extras() } {
-        let inherited = extras.inherited.lock().take();
-        match (inherited, frame.top()) {
-            (Some(inherited), Some(top)) => local::adopt(top, inherited),
-            // It never gets a stack.
-            (inherited, _) => drop_quietly(inherited),
-        }
+        adopt_inherited(frame, extras);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn adopt_inherited(frame: &Frame, extras: &Extras) {
+    let inherited = extras.inherited.lock().take();
+    match (inherited, frame.top()) {
+        (Some(inherited), Some(top)) => local::adopt(top, inherited),
+        // It never gets a stack.
+        (inherited, _) => drop_quietly(inherited),
     }
 }
 

@@ -20,24 +20,25 @@ pub(crate) mod cost {
     use crate::sched::worker::CALLS_PER_TURN;
 
     /// A call that stays in this process.
-    pub(crate) const CALL: u32 = 1;
+    pub(crate) const CALL: i32 = 1;
     /// An operation on a socket, which is a system call: 16 of them in a row.
-    pub(crate) const OPERATION: u32 = CALLS_PER_TURN / 16;
+    pub(crate) const OPERATION: i32 = CALLS_PER_TURN / 16;
 }
 
 /// [`entry`] in its shortest form, for hot paths: counts the call, if a fiber runs here that has calls left and was not asked to end.
-/// False: nothing was counted, and the call has to begin with `entry` (or [`count_call`], if it never waits), out of line. So a path that
+/// False: the call has to begin with `entry` (or [`count_call`], if it never waits), out of line. So a path that
 /// calls this needs no stack frame of its own.
 #[inline(always)]
 pub(crate) fn passes() -> bool {
     let Some(worker) = current::worker() else { return false };
     let Some(frame) = worker.current.get() else { return false };
-    let left = worker.calls_left.get();
-    if left == 0 || frame.has(flag::ANY_CANCEL) {
+    if frame.has(flag::ANY_CANCEL) {
         return false;
     }
-    worker.calls_left.set(left - 1);
-    true
+    // Below zero it is used up. (So one instruction counts and tells.)
+    let left = worker.calls_left.get().wrapping_sub(cost::CALL);
+    worker.calls_left.set(left);
+    left >= 0
 }
 
 /// On entry to a blocking call, which may not have to wait: counts it in the budget (see the header), and unwinds if whatever runs here is
@@ -66,7 +67,7 @@ pub(crate) fn entry_of_operation() {
 }
 
 #[inline(always)]
-fn enter(cost: u32, unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bool) {
+fn enter(cost: i32, unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bool) {
     match current::worker() {
         Some(worker) => {
             let Some(frame) = worker.current.get() else { return };
@@ -106,7 +107,7 @@ pub(crate) fn count_call() {
 
 /// The same for a call that takes `cost` from the budget.
 #[inline(always)]
-pub(crate) fn count(cost: u32) {
+pub(crate) fn count(cost: i32) {
     if let Some(worker) = current::worker()
         && let Some(frame) = worker.current.get()
     {
@@ -134,24 +135,24 @@ pub(crate) fn lets_others_run(cx: &Context<'_>) -> bool {
 }
 
 /// [`count`] for a future, see [`lets_others_run`]. True: it has to.
-pub(crate) fn is_used_up(cost: u32) -> bool {
+pub(crate) fn is_used_up(cost: i32) -> bool {
     let Some(worker) = current::worker() else { return false };
-    match worker.calls_left.get().checked_sub(cost) {
-        Some(left) => worker.calls_left.set(left),
-        None if worker.current.get().is_some_and(|frame| !frame.has(flag::NO_SUSPEND)) => {
+    match worker.calls_left.get().wrapping_sub(cost) {
+        left @ 0.. => worker.calls_left.set(left),
+        _ if worker.current.get().is_some_and(|frame| !frame.has(flag::NO_SUSPEND)) => {
             worker.calls_left.set(CALLS_PER_TURN);
             return true;
         }
-        None => {}
+        _ => {}
     }
     false
 }
 
 #[inline(always)]
-fn spend(worker: &Worker, frame: FrameRef, cost: u32) {
-    match worker.calls_left.get().checked_sub(cost) {
-        Some(left) => worker.calls_left.set(left),
-        None => let_others_run(worker, frame),
+fn spend(worker: &Worker, frame: FrameRef, cost: i32) {
+    match worker.calls_left.get().wrapping_sub(cost) {
+        left @ 0.. => worker.calls_left.set(left),
+        _ => let_others_run(worker, frame),
     }
 }
 

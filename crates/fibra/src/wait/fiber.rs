@@ -58,7 +58,8 @@ impl Parker for FiberParker<'_> {
 
     #[inline(always)]
     fn leave(self, ticket: Ticket, how: &Wait, plainly: bool) {
-        let top = self.frame.top().expect("a running fiber has a stack");
+        // SAFETY: it runs, so it has a stack.
+        let top = unsafe { self.frame.top().unwrap_unchecked() };
         top.note_wait(how.reason as u8, how.object, how.site, self.worker.cached_now());
         match how.deadline {
             // SAFETY: on the current fiber, whose word is PARKING or claimed. (Nothing unwinds, and nothing is held off.)

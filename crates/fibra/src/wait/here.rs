@@ -9,10 +9,11 @@ use super::park::{Manner, wait_as};
 use super::waitable::{Wait, Waitable};
 use super::waker::ThreadRecord;
 use super::word::{Arm, WaitKind};
-use crate::fiber::frame::flag;
+use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::policy;
 use crate::sched::current;
 use crate::sched::here::Here;
+use crate::sched::worker::Worker;
 
 /// Unwinds what runs here, which is cancelled and may be unwound.
 #[cold]
@@ -24,11 +25,12 @@ pub(crate) fn deliver() -> ! {
 
 /// Waits, as what runs here.
 #[inline(always)]
-pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
+pub(super) fn wait_here(waitable: impl Waitable + Copy, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
     match current::worker() {
-        None => wait_on_thread(waitable, how, manner),
+        // (Copies: what the usual way needs stays in registers.)
+        None => wait_on_thread(&{ waitable }, &{ how }, manner),
         Some(worker) => match worker.current.get() {
-            Some(frame) => wait_as(FiberParker { worker, frame }, waitable, &how, manner),
+            Some(frame) => wait_as(FiberParker { worker, frame }, waitable, how, manner),
             None => {
                 panic!("fibra: a blocking call on a worker's own stack, where only machines run: they must not block")
             }
@@ -36,18 +38,28 @@ pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> 
     }
 }
 
+/// Waits, as the fiber that runs here, for a caller that knows it. Cancellation unwinds it.
+#[inline(always)]
+pub(crate) fn wait_as_fiber(worker: &Worker, frame: FrameRef, waitable: impl Waitable + Copy, how: Wait) -> Outcome {
+    let (ended, _) = wait_as(FiberParker { worker, frame }, waitable, how, Manner::Plain);
+    if ended == Outcome::Cancelled {
+        deliver();
+    }
+    ended
+}
+
 /// Waits, as this thread, with the record that what it waits for was told of: not every time with the same one, see
 /// [`ThreadRecord::with_mine`]. Cancellation unwinds it.
-pub(crate) fn wait_with(record: &'static ThreadRecord, waitable: &impl Waitable, how: Wait) -> Outcome {
-    match wait_as(record, waitable, &how, Manner::Plain).0 {
+pub(crate) fn wait_with(record: &'static ThreadRecord, waitable: impl Waitable + Copy, how: Wait) -> Outcome {
+    match wait_as(record, waitable, how, Manner::Plain).0 {
         Outcome::Cancelled => deliver(),
         ended => ended,
     }
 }
 
 #[inline(never)]
-fn wait_on_thread(waitable: &impl Waitable, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
-    ThreadRecord::with_mine(|record| wait_as(record, waitable, &how, manner))
+fn wait_on_thread(waitable: &impl Waitable, how: &Wait, manner: Manner) -> (Outcome, Option<Arm>) {
+    ThreadRecord::with_mine(|record| wait_as(record, waitable, *how, manner))
 }
 
 /// Is a thread's wait one that nothing can cancel? Only scopes can, whose bodies it runs.

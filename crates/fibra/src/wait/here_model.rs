@@ -43,12 +43,12 @@ pub(crate) fn cancel(waiter: WaiterRef) {
 }
 
 /// Waits, as the model's thread that runs here.
-pub(super) fn wait_here(waitable: &impl Waitable, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
+pub(super) fn wait_here(waitable: impl Waitable + Copy, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
     let mine = MINE.with(|record| *record);
     // One that is used while it is about to park (a waker that waits) takes another. Type-stable for the rest of the model, like every
     // record.
     let record = if me().get().word.snapshot().is(State::Running) { mine } else { ThreadRecord::leaked() };
-    wait_as(record, waitable, &how, manner)
+    wait_as(record, waitable, how, manner)
 }
 
 /// Waits on what two functions publish and take back, as the thread of this record. `publish` says whether there is something to wait for.
@@ -72,7 +72,7 @@ pub(crate) fn wait_with(
     }
 
     let how = Wait { reason, object: 0, site: Location::caller(), deadline };
-    wait_as(record, &Functions(publish, unpublish), &how, Manner::Plain).0
+    wait_as(record, &Functions(publish, unpublish), how, Manner::Plain).0
 }
 
 /// Only cancellation makes a difference here.

@@ -191,6 +191,17 @@ impl Node {
         self.target_if_any().expect("a linked node has a waiter")
     }
 
+    /// The same where the look is too much.
+    ///
+    /// # Safety
+    /// The node stands for a wait: it was made for one, or [`set`](Self::set).
+    #[inline(always)]
+    pub(crate) unsafe fn target_of_wait(&self) -> (WaiterRef, Ticket, Arm) {
+        // SAFETY: the contract.
+        let waiter = unsafe { self.waiter.get().unwrap_unchecked() };
+        (waiter, self.ticket.get(), self.arm.get())
+    }
+
     /// The same for a list that also has nodes without a wait in it; see `sched::gathering`.
     #[inline(always)]
     pub(crate) fn target_if_any(&self) -> Option<(WaiterRef, Ticket, Arm)> {
@@ -397,10 +408,10 @@ mod tests {
             let nodes: Vec<Node> = (0..5).map(|_| Node::new()).collect();
             // SAFETY: single-threaded; the nodes outlive their being linked.
             unsafe {
-                ahead.set(other, Ticket::from_bits(7), 9);
+                ahead.set(other, Ticket::of_number(7), 9);
                 list.push_back(&ahead);
                 for (i, node) in nodes.iter().enumerate() {
-                    node.set(w, Ticket::from_bits(7), i as u8);
+                    node.set(w, Ticket::of_number(7), i as u8);
                     list.push_shuffled(node, |bound| chance.below(bound));
                 }
                 assert_eq!(list.pop_front().unwrap().2, 9);
@@ -424,7 +435,7 @@ mod tests {
         // SAFETY: single-threaded; the nodes outlive their being linked.
         unsafe {
             for (i, node) in nodes.iter().enumerate() {
-                node.set(w, Ticket::from_bits(7), i as u8);
+                node.set(w, Ticket::of_number(7), i as u8);
                 list.push_back(node);
             }
             assert!(list.remove(&nodes[1]));

@@ -78,27 +78,28 @@ impl Manner {
 /// Waits, as what runs here, and says how that ended: as `publish` said, if that found nothing to wait for; as the owner noted who
 /// completed it; or `TimedOut`. Cancellation unwinds.
 #[inline]
-pub(crate) fn wait(waitable: &impl Waitable, how: Wait) -> Outcome {
-    match wait_or_cancelled(waitable, how) {
-        Outcome::Cancelled => deliver(),
-        ended => ended,
+pub(crate) fn wait(waitable: impl Waitable + Copy, how: Wait) -> Outcome {
+    let ended = wait_or_cancelled(waitable, how);
+    if ended == Outcome::Cancelled {
+        deliver();
     }
+    ended
 }
 
 /// Waits, but returns [`Outcome::Cancelled`] instead of unwinding: for callers that have something to take back first.
 #[inline]
-pub(crate) fn wait_or_cancelled(waitable: &impl Waitable, how: Wait) -> Outcome {
+pub(crate) fn wait_or_cancelled(waitable: impl Waitable + Copy, how: Wait) -> Outcome {
     wait_here(waitable, how, Manner::Plain).0
 }
 
 /// The same for a caller that wants to know of cancellation as such, also where it is held off and would not be delivered.
-pub(crate) fn wait_watching(waitable: &impl Waitable, how: Wait) -> Outcome {
+pub(crate) fn wait_watching(waitable: impl Waitable + Copy, how: Wait) -> Outcome {
     wait_here(waitable, how, Manner::Watching).0
 }
 
 /// A binding wait that cancellation interrupts all the same, where it could be delivered, with [`Outcome::Cancelled`]: for a caller that
 /// passes it on to the one it waits for, and then waits on, without this.
-pub(crate) fn wait_to_pass_on(waitable: &impl Waitable, how: Wait) -> Outcome {
+pub(crate) fn wait_to_pass_on(waitable: impl Waitable + Copy, how: Wait) -> Outcome {
     debug_assert!(how.reason.is_binding(), "a revocable wait is interrupted anyway");
     wait_here(waitable, how, Manner::PassingOn).0
 }
@@ -106,7 +107,7 @@ pub(crate) fn wait_to_pass_on(waitable: &impl Waitable, how: Wait) -> Outcome {
 /// The wait of a select, which also says as which arm an owner completed it, if one did: that may be so although `publish` found nothing to
 /// wait for, since some arms were visible by then. `watching`: it has an arm for cancellation, which then ends the wait as
 /// [`Outcome::Cancelled`]; otherwise cancellation unwinds.
-pub(crate) fn wait_for_any(waitable: &impl Waitable, how: Wait, watching: bool) -> (Outcome, Option<Arm>) {
+pub(crate) fn wait_for_any(waitable: impl Waitable + Copy, how: Wait, watching: bool) -> (Outcome, Option<Arm>) {
     match wait_here(waitable, how, if watching { Manner::Watching } else { Manner::Plain }) {
         (Outcome::Cancelled, _) if !watching => deliver(),
         ended => ended,
@@ -115,7 +116,7 @@ pub(crate) fn wait_for_any(waitable: &impl Waitable, how: Wait, watching: bool) 
 
 /// A single operation, which is a select of one: tries, waits, and tries again, until it is completed or time is up (then it has tried once
 /// more). Cancellation unwinds. Operations with a faster way in front, or whose `publish` tries, have loops of their own.
-pub(crate) fn complete(waitable: &impl Waitable, how: Wait) -> Outcome {
+pub(crate) fn complete(waitable: impl Waitable + Copy, how: Wait) -> Outcome {
     loop {
         match waitable.try_now() {
             Outcome::Pending => {}
@@ -132,16 +133,17 @@ pub(crate) fn complete(waitable: &impl Waitable, how: Wait) -> Outcome {
 
 /// The wait, with its usual way in front: nothing about the waiter has to be looked at closer.
 #[inline(always)]
-pub(crate) fn wait_as<P: Parker, W: Waitable>(
+pub(crate) fn wait_as<P: Parker, W: Waitable + Copy>(
     parker: P,
-    waitable: &W,
-    how: &Wait,
+    waitable: W,
+    how: Wait,
     manner: Manner,
 ) -> (Outcome, Option<Arm>) {
     if !parker.is_plain() {
-        return wait_closely(parker, waitable, how, manner);
+        // (Copies: what the usual way needs stays in registers.)
+        return wait_closely(parker, &{ waitable }, &{ how }, manner);
     }
-    park(parker, waitable, how, manner.kind(how), true)
+    park(parker, waitable, how, manner.kind(&how), true)
 }
 
 /// The wait of one that is cancelled, holds cancellation off, or may not wait.
@@ -152,16 +154,16 @@ fn wait_closely<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, man
     if is_cancelled_before(parker, kind, waitable) {
         return (Outcome::Cancelled, None);
     }
-    park(parker, waitable, how, kind, false)
+    park(parker, waitable, *how, kind, false)
 }
 
 /// The way from RUNNING to RUNNING, in a wait of this kind. `plainly`: see [`Parker::is_plain`]. The node of the wait lies here, on the
 /// waiter's stack.
 #[inline(always)]
-fn park<P: Parker, W: Waitable>(
+fn park<P: Parker, W: Waitable + Copy>(
     parker: P,
-    waitable: &W,
-    how: &Wait,
+    waitable: W,
+    how: Wait,
     kind: WaitKind,
     plainly: bool,
 ) -> (Outcome, Option<Arm>) {
@@ -176,14 +178,20 @@ fn park<P: Parker, W: Waitable>(
         (Outcome::Pending, _) => {}
         (done, waker) => return (done, call_off(parker, waker)),
     }
-    parker.leave(ticket, how, plainly);
-    match word.snapshot().arm() {
-        arm if arm < ARM_TIMEOUT => (node.outcome.get(), Some(arm)),
-        arm => {
-            take_back(waitable, &node);
-            (if arm == ARM_CANCEL { Outcome::Cancelled } else { Outcome::TimedOut }, None)
-        }
+    parker.leave(ticket, &how, plainly);
+    let arm = word.snapshot().arm();
+    if arm >= ARM_TIMEOUT {
+        return (end_otherwise(&{ waitable }, &node, arm), None);
     }
+    (node.outcome.get(), Some(arm))
+}
+
+/// Time or cancellation was faster.
+#[cold]
+#[inline(never)]
+fn end_otherwise(waitable: &impl Waitable, node: &Node, arm: Arm) -> Outcome {
+    take_back(waitable, node);
+    if arm == ARM_CANCEL { Outcome::Cancelled } else { Outcome::TimedOut }
 }
 
 /// There was nothing to wait for. What `publish` did stands, even if an owner has completed the wait in the moment in which it was visible:

@@ -30,12 +30,12 @@ use crate::prim::bug::seeded_bug;
 pub(crate) fn commit(waiter: &Waiter, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {
     let read_flags = || waiter.flags.look_after_commit();
     let read_too_early = seeded_bug("park_reads_flag_first").then(read_flags);
-    let (commit, seen) = waiter.word.commit_park_as();
+    let Some(seen) = waiter.word.commit_unless_woken() else { return waiter.word.commit_claimed() };
     let flags = read_too_early.unwrap_or_else(read_flags);
-    if flags.has(flag::ANY_CANCEL | flag::ANY_NOTICE) && commit == Commit::Parked {
+    if flags.has(flag::ANY_CANCEL | flag::ANY_NOTICE) {
         return revoke_own(waiter, seen, flags, is_due);
     }
-    commit
+    Commit::Parked
 }
 
 /// A flag came up while this wait began. `seen` names the wait: another life may have begun since the commit, whose ticket is another one.

@@ -17,7 +17,7 @@ pub(crate) type Published = (Outcome, Option<Waker>);
 
 /// Something one can wait on: the end of a fiber, a token, a lock, a socket, one operation on a channel. Each implements this once, for
 /// blocking calls, futures and arms of a select alike. A blocking call names the type, so that its wait is compiled for it; a select has
-/// `dyn Waitable`.
+/// `dyn Waitable`. A wait is given it by value: a reference to it, or a few words, which stay in registers on the usual way.
 ///
 /// A select needs more of an operation on a channel: it locks all its channels before it looks, so that two selects that meet find each
 /// other. Nothing else is ever locked that way, so there is no second trait for it: it is said of the one type that it is true of,
@@ -55,6 +55,33 @@ pub(crate) trait Waitable {
     #[inline(always)]
     fn ended_by(&self) -> Option<Notice> {
         None
+    }
+}
+
+impl<W: Waitable + ?Sized> Waitable for &W {
+    #[inline(always)]
+    fn try_now(&self) -> Outcome {
+        (**self).try_now()
+    }
+    #[inline(always)]
+    fn publish(&self, node: &Node) -> Published {
+        (**self).publish(node)
+    }
+    #[inline(always)]
+    fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>) {
+        (**self).unpublish(node, owed);
+    }
+    #[inline(always)]
+    fn is_won(&self) -> bool {
+        (**self).is_won()
+    }
+    #[inline(always)]
+    fn is_settled(&self) -> bool {
+        (**self).is_settled()
+    }
+    #[inline(always)]
+    fn ended_by(&self) -> Option<Notice> {
+        (**self).ended_by()
     }
 }
 

@@ -62,12 +62,12 @@ pub(crate) enum State {
 }
 
 const STATE_MASK: u64 = 0xF;
-const _: () = assert!(State::Parked as u64 == State::Parking as u64 + 1);
 const CLAIMED: u64 = 1 << 4;
 const WAKE: u64 = 1 << 5;
 const ARM_SHIFT: u32 = 6;
 const ARM_MASK: u64 = 0xFF << ARM_SHIFT;
 const TICKET_SHIFT: u32 = 14;
+const TICKET_MASK: u64 = u64::MAX << TICKET_SHIFT;
 
 /// Which way of completing a wait won; small numbers are the arms of a select.
 pub(crate) type Arm = u8;
@@ -113,22 +113,28 @@ impl Notice {
 /// Where the kind stands there.
 const KIND_MASK: Arm = 3;
 
-/// Names one wait of one waiter. Compared for equality only.
+/// Names one wait of one waiter. Compared for equality only. It has the bits of the word, in their place; the others are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ticket(u64);
 
 impl Ticket {
-    /// No wait at all: more bits than a ticket in a word has.
+    /// No wait at all: bits that no ticket has.
     pub(crate) const NONE: Ticket = Ticket(u64::MAX);
 
-    /// For queue entries and cells that carry it as a number.
+    /// For queue entries and cells that carry it as a number: the lowest bit is free for them.
     #[inline(always)]
     pub(crate) fn to_bits(self) -> u64 {
         self.0
     }
     #[inline(always)]
     pub(crate) fn from_bits(bits: u64) -> Self {
+        debug_assert!(bits & !TICKET_MASK == 0, "the bits of a ticket");
         Self(bits)
+    }
+    /// The `number`th.
+    #[cfg(test)]
+    pub(crate) fn of_number(number: u64) -> Self {
+        Self(number << TICKET_SHIFT)
     }
 }
 
@@ -139,7 +145,7 @@ pub(crate) struct Snapshot(u64);
 impl Snapshot {
     #[inline(always)]
     fn new(state: State, arm: Arm, ticket: Ticket) -> Self {
-        Self(state as u64 | (u64::from(arm) << ARM_SHIFT) | (ticket.0 << TICKET_SHIFT))
+        Self(state as u64 | (u64::from(arm) << ARM_SHIFT) | ticket.0)
     }
     #[inline(always)]
     pub(crate) fn state(self) -> State {
@@ -172,7 +178,7 @@ impl Snapshot {
     }
     #[inline(always)]
     pub(crate) fn ticket(self) -> Ticket {
-        Ticket(self.0 >> TICKET_SHIFT)
+        Ticket(self.0 & TICKET_MASK)
     }
     #[inline(always)]
     fn with_state(self, state: State) -> Self {
@@ -219,7 +225,7 @@ impl std::fmt::Debug for Snapshot {
         if self.has_wake() {
             write!(f, "+WAKE")?;
         }
-        write!(f, " arm {} ticket {}", self.arm(), self.ticket().0)
+        write!(f, " arm {} ticket {}", self.arm(), self.0 >> TICKET_SHIFT)
     }
 }
 
@@ -311,6 +317,14 @@ fn check_edge_now(from: Snapshot, allowed: &[State], to: State) {
 pub(crate) struct Word(AtomicU64);
 
 impl Word {
+    // Whoever alone may change the word, and knows its state, changes it by a difference.
+    /// From INIT to RUNNABLE.
+    const BEGIN: u64 = State::Runnable as u64 - State::Init as u64;
+    /// From RUNNABLE to RUNNING.
+    const RUN: u64 = State::Running as u64 - State::Runnable as u64;
+    /// From PARKING to PARKED.
+    const SLEEP: u64 = State::Parked as u64 - State::Parking as u64;
+
     /// A word in INIT. The zero word is INIT too, so zeroed memory holds valid words.
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Self {
@@ -346,7 +360,7 @@ impl Word {
         // Relaxed: the frame is the spawner's alone until it is enqueued; it got it from a pool with acquire.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         debug_check_edge(now, &[State::Init], State::Runnable);
-        let to = now.with_state(State::Runnable).with_next_ticket();
+        let to = Snapshot(now.0 + Self::BEGIN).with_next_ticket();
         // Release: pairs with the acquire in `start`; the closure is written before.
         self.set(to, Ordering::Release);
         to.ticket()
@@ -359,7 +373,7 @@ impl Word {
         // Relaxed, both: the frame is the spawner's alone again, by the queue it came from.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         debug_check_edge(now, &[State::Runnable], State::Init);
-        self.set(now.with_state(State::Init), Ordering::Relaxed);
+        self.set(Snapshot(now.0 - Self::BEGIN), Ordering::Relaxed);
     }
 
     /// RUNNABLE → RUNNING of a frame that is not bound to a worker, by whoever holds an entry with this ticket. False: the entry is
@@ -397,8 +411,9 @@ impl Word {
         // Relaxed: the frame is this worker's alone, by the queue it came from.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         debug_check_edge(now, &[State::Runnable], State::Running);
+        debug_assert_eq!(now.arm(), 0, "of an unstarted fiber that was in no wait");
         // Relaxed: as above; cancellers only look.
-        self.set(now.with_state(State::Running).with_arm(0).with_next_ticket(), Ordering::Relaxed);
+        self.set(Snapshot(now.0 + Self::RUN).with_next_ticket(), Ordering::Relaxed);
     }
 
     /// RUNNABLE → RUNNING of a started fiber, by the worker it lives on. Keeps the arm, which the fiber is about to read.
@@ -408,7 +423,7 @@ impl Word {
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         debug_check_edge(now, &[State::Runnable], State::Running);
         // Relaxed: as above; others only look at RUNNING to leave it alone.
-        self.set(now.with_state(State::Running), Ordering::Relaxed);
+        self.set(Snapshot(now.0 + Self::RUN), Ordering::Relaxed);
     }
 
     /// RUNNING → RUNNABLE after the fiber has switched out to yield.
@@ -417,7 +432,7 @@ impl Word {
         // Relaxed, both: as in `resume`.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         debug_check_edge(now, &[State::Running], State::Runnable);
-        self.set(now.with_state(State::Runnable), Ordering::Relaxed);
+        self.set(Snapshot(now.0 - Self::RUN), Ordering::Relaxed);
     }
 
     /// RUNNING → PARKING with a new ticket. From here on a completion owner may claim the wait.
@@ -463,33 +478,30 @@ impl Word {
     /// On the scheduler's stack, after the fiber has left its own: PARKING → PARKED, or RUNNABLE if it was woken meanwhile.
     #[inline(always)]
     pub(crate) fn commit_park(&self) -> Commit {
-        self.commit_park_as().0
+        if self.commit_unless_woken().is_some() { Commit::Parked } else { self.commit_claimed() }
     }
 
-    /// The same, and what the word became: names the wait, which may be over by now.
+    /// PARKING → PARKED, and what the word became: names the wait, which may be over by now. `None`: an owner was there meanwhile, and
+    /// [`commit_claimed`](Self::commit_claimed) has to do it.
     #[inline(always)]
-    pub(crate) fn commit_park_as(&self) -> (Commit, Snapshot) {
-        // Relaxed: confirmed by the compare-exchange.
-        let now = Snapshot(self.0.load(Ordering::Relaxed));
+    pub(crate) fn commit_unless_woken(&self) -> Option<Snapshot> {
+        // Relaxed: confirmed by the compare-exchange. Expected is the word without WAKE: if that is there, it fails.
+        let now = Snapshot(self.0.load(Ordering::Relaxed) & !WAKE);
         check_edge(now, &[State::Parking], State::Parked);
-        // PARKED follows PARKING.
-        let to = Snapshot(now.0 + 1);
+        let to = Snapshot(now.0 + Self::SLEEP);
         if seeded_bug("commit_by_store") {
             self.0.store(to.0, Ordering::SeqCst);
-            return (Commit::Parked, to);
+            return Some(to);
         }
         // SeqCst: release half pairs with the claimer (the stack is quiescent); and the first half of the handshake with a canceller: the
         // flag is read after this (see `revoke.rs`).
-        if !now.has_wake() && self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-            return (Commit::Parked, to);
-        }
-        self.commit_claimed()
+        self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok().then_some(to)
     }
 
-    /// The same for a wait that was claimed, or is claimed at this moment, by an owner that may be done with it.
+    /// [`commit_park`](Self::commit_park) of a wait that was claimed, or is claimed at this moment, by an owner that may be done with it.
     #[cold]
     #[inline(never)]
-    fn commit_claimed(&self) -> (Commit, Snapshot) {
+    pub(crate) fn commit_claimed(&self) -> Commit {
         // Relaxed: confirmed by the compare-exchange.
         let mut now = Snapshot(self.0.load(Ordering::Relaxed));
         loop {
@@ -500,7 +512,7 @@ impl Word {
             };
             // SeqCst: as above; acquire half pairs with `release` (the slot is filled).
             match self.0.compare_exchange_weak(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return (commit, to),
+                Ok(_) => return commit,
                 Err(actual) => now = Snapshot(actual),
             }
         }
@@ -622,8 +634,8 @@ impl Word {
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         let to = if cancelled { State::Cancelled } else { State::Done };
         debug_check_edge(now, &[State::Running], to);
-        // Release: pairs with the acquire in `snapshot`: the result is in the frame.
-        self.set(now.with_state(to).with_arm(0), Ordering::Release);
+        // Release: pairs with the acquire in `snapshot`: the result is in the frame. (The arm of its last wait stays until it is recycled.)
+        self.set(Snapshot(now.0 + (to as u64 - State::Running as u64)), Ordering::Release);
     }
 
     /// Back to INIT, keeping the ticket: stale wakers of the former life stay stale. From RUNNING for the records of threads and async

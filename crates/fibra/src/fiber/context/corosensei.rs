@@ -6,7 +6,8 @@
 //!
 //! Invariant: while a fiber runs, its record is named by `*home` and by nothing else that is used.
 
-use super::{Context, Entry, HomeCall};
+use super::words::{control_words, set_control_words};
+use super::{Context, Entry, Home, HomeCall};
 use corosensei::stack::{Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::convert::Infallible;
@@ -70,12 +71,12 @@ pub(crate) unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Conte
 /// # Safety
 /// On the scheduler's stack; `*fiber` is suspended or fresh, and belongs to this thread; both places outlive the call. See `mod.rs`.
 #[inline(always)]
-pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
+pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
     let control = control_words();
     // SAFETY: the record of a suspended fiber is valid and nobody else uses it (invariant 1 in `mod.rs`). The reference to the coroutine is
     // used by corosensei alone; the fiber touches the other field.
     let result = unsafe {
-        *home = *fiber;
+        (*home).context = *fiber;
         let record = (*fiber).0 as *mut Record;
         let coroutine = &raw mut (*record).coroutine;
         (*coroutine).resume(word)
@@ -92,12 +93,12 @@ pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Context, word: usize
 /// # Safety
 /// On a fiber's stack; `home` is what the `resume` that continued this fiber saved into. See `mod.rs`.
 #[inline(always)]
-pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
+pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
     let control = control_words();
     // SAFETY: `resume` wrote our record into `*home`; the yielder was written by `body` and lies on this stack.
     let word = unsafe {
-        *fiber = *home;
-        let record = (*home).0 as *mut Record;
+        *fiber = (*home).context;
+        let record = (*home).context.0 as *mut Record;
         (*(*record).yielder).suspend(word)
     };
     set_control_words(control);
@@ -108,11 +109,11 @@ pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Context, word: usiz
 ///
 /// # Safety
 /// On the stack of the fiber that was resumed from `home`. `f` neither unwinds nor switches.
-pub(crate) unsafe fn call_on_home(home: *const Context, f: HomeCall, data: *mut ()) {
+pub(crate) unsafe fn call_on_home(home: *const Home, f: HomeCall, data: *mut ()) {
     let data = data as usize;
     // SAFETY: as in `suspend`; `f` and `data` are the caller's promise, and the thread stays the same.
     unsafe {
-        let record = (*home).0 as *mut Record;
+        let record = (*home).context.0 as *mut Record;
         (*(*record).yielder).on_parent_stack(move || f(data as *mut ()));
     }
 }
@@ -132,59 +133,3 @@ pub(crate) unsafe fn destroy(fiber: Context) {
 
 /// Nothing to switch on: all control words are exchanged at every switch.
 pub(crate) fn watch_mxcsr(_on: bool) {}
-
-/// The floating-point control state of the current execution: MXCSR and the x87 control word, or FPCR.
-#[inline(always)]
-fn control_words() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let (mut mxcsr, mut x87) = (0u32, 0u16);
-        // SAFETY: both instructions write to the locals given and do nothing else.
-        unsafe {
-            core::arch::asm!(
-                "stmxcsr [{}]",
-                "fnstcw [{}]",
-                in(reg) &raw mut mxcsr,
-                in(reg) &raw mut x87,
-                options(nostack, preserves_flags),
-            );
-        }
-        u64::from(mxcsr) | u64::from(x87) << 32
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        let fpcr: u64;
-        // SAFETY: reads a register.
-        unsafe { core::arch::asm!("mrs {}, fpcr", out(reg) fpcr, options(nomem, nostack, preserves_flags)) };
-        fpcr
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    0
-}
-
-/// Puts back what [`control_words`] of the same execution returned.
-#[inline(always)]
-fn set_control_words(control: u64) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let (mxcsr, x87) = (control as u32, (control >> 32) as u16);
-        // SAFETY: restores the state this execution had before it switched, pending x87 exceptions of others cleared.
-        unsafe {
-            core::arch::asm!(
-                "fnclex",
-                "ldmxcsr [{}]",
-                "fldcw [{}]",
-                in(reg) &raw const mxcsr,
-                in(reg) &raw const x87,
-                options(nostack),
-            );
-        }
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: restores the state this execution had before it switched.
-    unsafe {
-        core::arch::asm!("msr fpcr, {}", in(reg) control, options(nomem, nostack, preserves_flags));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = control;
-}

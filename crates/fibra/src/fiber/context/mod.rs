@@ -28,8 +28,9 @@
 //!    The `fiber` given to `suspend` may be another place than the one `resume` read (a stack that takes on a new fiber).
 //! 3. A stack outlives its context. A context is destroyed while it is suspended (or was never run), and nothing on its stack needs
 //!    dropping: the stack is abandoned, not unwound (only the thread back-end unwinds it, to end the thread).
-//! 4. A started context stays on the OS thread that first resumed it (law 1).
-//! 5. `entry` neither returns nor unwinds. Its ABI is `C-unwind` only because the thread back-end ends an abandoned thread by unwinding.
+//! 4. `home` was entered ([`Home::enter`]) before anything is resumed from it.
+//! 5. A started context stays on the OS thread that first resumed it (law 1).
+//! 6. `entry` neither returns nor unwinds. Its ABI is `C-unwind` only because the thread back-end ends an abandoned thread by unwinding.
 
 #[cfg(any(
     not(target_arch = "x86_64"),
@@ -41,6 +42,7 @@ mod corosensei;
 mod sanitizer;
 #[cfg(any(fibra_context = "thread", test))]
 mod thread;
+mod words;
 #[cfg(all(target_arch = "x86_64", any(test, not(any(fibra_context = "corosensei", fibra_context = "thread")))))]
 mod x86_64;
 
@@ -74,6 +76,34 @@ impl Context {
     #[inline(always)]
     pub(crate) fn from_bits(bits: usize) -> Self {
         Self(bits)
+    }
+}
+
+/// Where the scheduler's own execution is kept while a fiber runs.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Home {
+    context: Context,
+    /// Its control words, which stay as they are: no code but fibra's runs on the scheduler's stack (but for panic hooks, on a fiber's
+    /// account). A fiber that leaves with others takes them along; see `x86_64.rs`. Zero before the first loop.
+    words: u64,
+}
+
+impl Home {
+    /// A loop begins, which will resume fibers from here: with the control words that all loops of this home have had. Gives those that
+    /// the thread has, for [`leave`](Self::leave).
+    pub(crate) fn enter(&mut self) -> u64 {
+        let of_thread = words::control_words();
+        if self.words == 0 {
+            self.words = of_thread;
+        }
+        words::set_control_words(self.words);
+        of_thread
+    }
+
+    /// The loop has ended.
+    pub(crate) fn leave(of_thread: u64) {
+        words::set_control_words(of_thread);
     }
 }
 

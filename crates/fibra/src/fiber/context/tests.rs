@@ -6,7 +6,7 @@ mod measure;
 #[cfg(all(target_arch = "x86_64", not(any(fibra_asan, fibra_tsan))))]
 mod own_only;
 
-use super::{Context, Entry, HomeCall};
+use super::{Context, Entry, Home, HomeCall};
 use crate::prim::sync::Mutex;
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -18,9 +18,9 @@ use std::panic::{self, AssertUnwindSafe};
 trait Switch: 'static {
     const OWN_THREAD: bool;
     unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Context;
-    unsafe fn resume(fiber: *mut Context, home: *mut Context, word: usize) -> usize;
-    unsafe fn suspend(fiber: *mut Context, home: *mut Context, word: usize) -> usize;
-    unsafe fn call_on_home(home: *const Context, f: HomeCall, data: *mut ());
+    unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -> usize;
+    unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) -> usize;
+    unsafe fn call_on_home(home: *const Home, f: HomeCall, data: *mut ());
     unsafe fn destroy(fiber: Context);
     fn watch_mxcsr(on: bool);
 }
@@ -35,16 +35,16 @@ macro_rules! back_end {
                 unsafe { super::$module::create(top, limit, entry) }
             }
             #[inline(always)]
-            unsafe fn resume(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
+            unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
                 // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::resume(fiber, home, word) }
             }
             #[inline(always)]
-            unsafe fn suspend(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
+            unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
                 // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::suspend(fiber, home, word) }
             }
-            unsafe fn call_on_home(home: *const Context, f: HomeCall, data: *mut ()) {
+            unsafe fn call_on_home(home: *const Home, f: HomeCall, data: *mut ()) {
                 // SAFETY: the caller's promise, which is the same.
                 unsafe { super::$module::call_on_home(home, f, data) }
             }
@@ -95,10 +95,20 @@ impl Drop for Stack {
     }
 }
 
+/// A home with the control words of this thread.
+fn entered_home() -> Home {
+    let mut home = Home::default();
+    home.enter();
+    home
+}
+
+/// Where a fiber and its home are kept.
+struct Places(Cell<Context>, Cell<Home>);
+
 /// The fiber's own side of the connection.
 struct Inside<S> {
     fiber: Cell<Context>,
-    home: Cell<Context>,
+    home: Cell<Home>,
     back_end: PhantomData<S>,
 }
 
@@ -138,7 +148,7 @@ impl<S: Switch> Fiber<S> {
         let stack = Stack::new(size);
         // SAFETY: fresh memory, page-aligned.
         let context = unsafe { S::create(stack.top(), stack.limit, Self::entry) };
-        let inside = Inside { fiber: Cell::new(context), home: Cell::default(), back_end: PhantomData };
+        let inside = Inside { fiber: Cell::new(context), home: Cell::new(entered_home()), back_end: PhantomData };
         Box::new(Self { inside, body: Some(Box::new(body)), first: 0, started: false, done: false, _stack: stack })
     }
 
@@ -260,14 +270,14 @@ fn the_stack_is_aligned_at_entry<S: Switch>() {
     unsafe extern "C-unwind" fn entry<S: Switch>(places: usize) -> ! {
         let slot = Aligned([7; 16]);
         let address = black_box(&raw const slot) as usize;
-        let places = places as *const [Cell<Context>; 2];
+        let places = places as *const Places;
         #[cfg(target_arch = "x86_64")]
         // SAFETY: writes 16 bytes into the slot.
         unsafe {
             core::arch::asm!("movaps [{}], xmm0", in(reg) address, options(nostack, preserves_flags));
         }
         // SAFETY: the test waits in `resume` and its cells live.
-        unsafe { S::suspend((*places)[0].as_ptr(), (*places)[1].as_ptr(), address) };
+        unsafe { S::suspend((*places).0.as_ptr(), (*places).1.as_ptr(), address) };
         unreachable!()
     }
 
@@ -276,12 +286,12 @@ fn the_stack_is_aligned_at_entry<S: Switch>() {
         let stack = Stack::new(64 * KIB);
         // SAFETY: fresh memory; the top stays a multiple of 16.
         let context = unsafe { S::create(stack.top().wrapping_sub(colour * 16), stack.limit, entry::<S>) };
-        let places = [Cell::new(context), Cell::default()];
+        let places = Places(Cell::new(context), Cell::new(entered_home()));
         // SAFETY: the context is fresh.
-        let address = unsafe { S::resume(places[0].as_ptr(), places[1].as_ptr(), &raw const places as usize) };
+        let address = unsafe { S::resume(places.0.as_ptr(), places.1.as_ptr(), &raw const places as usize) };
         assert_eq!(address % 16, 0);
         // SAFETY: suspended, nothing to drop.
-        unsafe { S::destroy(places[0].get()) };
+        unsafe { S::destroy(places.0.get()) };
     }
 }
 
@@ -328,6 +338,24 @@ fn control_words_belong_to_the_fiber<S: Switch>() {
             one_change_stays::<S>((0x1F80 | 1 << bit, 0x037F));
         }
     });
+}
+
+/// A loop on a thread that changed its control words since the last one: the fibers keep theirs, and the thread gets its own back.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_later_loop_has_the_words_of_the_first() {
+    let mut home = Home::default();
+    let first = home.enter();
+    let of_home = control_words();
+    Home::leave(first);
+    let changed = (0x1F80 | 1 << 13, 0x037F | 1 << 10);
+    set_control_words(changed);
+    let second = home.enter();
+    let inside = control_words();
+    Home::leave(second);
+    let after = control_words();
+    Home::leave(first);
+    assert_eq!((inside, after), (of_home, changed));
 }
 
 #[cfg(target_arch = "x86_64")]

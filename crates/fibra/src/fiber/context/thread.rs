@@ -11,7 +11,7 @@
 //! `suspend` unwind up to the thread's first function and waits for that; the entry function must let it pass, and nothing that
 //! is dropped on the way may suspend.
 
-use super::{Context, Entry, HomeCall};
+use super::{Context, Entry, Home, HomeCall};
 use crate::prim::bug::seeded_bug;
 use crate::prim::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::panic::{self, AssertUnwindSafe};
@@ -97,10 +97,10 @@ pub(crate) unsafe fn create(_top: *mut u8, _limit: *mut u8, entry: Entry) -> Con
 ///
 /// # Safety
 /// `*fiber` is suspended or fresh; both places outlive the call. See `mod.rs`.
-pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
+pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
     // SAFETY: the context holds a reference to its record until `destroy`.
     let record = unsafe {
-        *home = *fiber;
+        (*home).context = *fiber;
         &*((*fiber).0 as *const Record)
     };
     let mut turn = record.turn.lock();
@@ -121,11 +121,11 @@ pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Context, word: usize
 ///
 /// # Safety
 /// On a fiber's thread; `home` is what the `resume` that continued this fiber saved into. See `mod.rs`.
-pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
+pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
     // SAFETY: `resume` wrote our record into `*home`; this thread holds a reference to it.
     let record = unsafe {
-        *fiber = *home;
-        &*((*home).0 as *const Record)
+        *fiber = (*home).context;
+        &*((*home).context.0 as *const Record)
     };
     let turn = record.turn.lock();
     let resumed = record.hand_over(turn, Turn::Home(word), |turn| match *turn {
@@ -140,7 +140,7 @@ pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Context, word: usiz
 ///
 /// # Safety
 /// `f` neither unwinds nor switches.
-pub(crate) unsafe fn call_on_home(_home: *const Context, f: HomeCall, data: *mut ()) {
+pub(crate) unsafe fn call_on_home(_home: *const Home, f: HomeCall, data: *mut ()) {
     // SAFETY: the caller's promise.
     unsafe { f(data) }
 }
@@ -193,7 +193,7 @@ mod model {
     /// What the two sides share without any ordering of their own: the hand-over must provide it.
     struct Shared {
         fiber: UnsafeCell<Context>,
-        home: UnsafeCell<Context>,
+        home: UnsafeCell<Home>,
         data: UnsafeCell<usize>,
     }
 
@@ -207,7 +207,7 @@ mod model {
             })
         }
 
-        fn places(&self) -> (*mut Context, *mut Context) {
+        fn places(&self) -> (*mut Context, *mut Home) {
             (self.fiber.with_mut(|place| place), self.home.with_mut(|place| place))
         }
     }
@@ -229,7 +229,7 @@ mod model {
         let context = unsafe { create(std::ptr::null_mut(), std::ptr::null_mut(), entry) };
         let shared = Box::new(Shared {
             fiber: UnsafeCell::new(context),
-            home: UnsafeCell::new(Context::default()),
+            home: UnsafeCell::new(Home::default()),
             data: UnsafeCell::new(1),
         });
         let (fiber, home) = shared.places();

@@ -11,7 +11,7 @@
 //!   -8  |  rbx                    |
 //!   -16 |  rbp                    |
 //!   -24 |  where to go on         |
-//!   -32 |  MXCSR                  |
+//!   -32 |  MXCSR                  | of a fiber that has changed its control words
 //!   -40 |  x87 control word       |
 //!   -48 |  sanitizers only        |
 //!  -128 |-------------------------|
@@ -34,15 +34,17 @@
 //! registers a call may change, xmm/ymm/zmm 0 to 31, the mask registers k0 to k7, mmx, the x87 stack, AMX tiles) plus r12 to r15. The
 //! direction flag is clear by ABI. Shadow stacks (CET) are not followed; Rust programs do not run with them.
 //!
-//! **Control words** (S0-14). The x87 control word is compared at every switch, and loaded only if it differs. MXCSR, the one
-//! of SSE, cannot be: reading it takes 5 ns (measured on AMD), which would treble the cost of a switch. So a difference in
-//! the x87 word is taken as the sign to exchange MXCSR too. The C library's functions (`fesetround`, `feenableexcept`, `fesetenv`)
-//! always change both. For code that changes MXCSR alone there is [`watch_mxcsr`], which makes every switch compare it. (Rust code
-//! itself may never run with a changed MXCSR; only foreign code and assembly have a right to one.) Compared are MXCSR's control bits: its
-//! status bits are changed by any inexact operation, and the ABI does not preserve them.
+//! **Control words** (S0-14). All that a worker runs has the same ones, those of its [`Home`], as long as nobody changes them. So a resume
+//! leaves them alone. A fiber that suspends compares its x87 control word with the home's. If it has changed them, it keeps its own below
+//! its stack pointer, loads the home's, and notes as the place to go on one that loads its own again. MXCSR, the word of SSE, is not
+//! compared: reading it takes 5 ns (measured on AMD), which would treble the cost of a switch. A difference in the x87 word is taken as
+//! the sign to exchange MXCSR too. The C library's functions (`fesetround`, `feenableexcept`, `fesetenv`) always change both. For code that
+//! changes MXCSR alone there is [`watch_mxcsr`], which makes every suspension compare it. (Rust code itself may never run with a changed
+//! MXCSR; only foreign code and assembly have a right to one.) Compared are MXCSR's control bits: its status bits are changed by any
+//! inexact operation, and the ABI does not preserve them.
 
 use super::sanitizer::{self, SanitizedStack};
-use super::{Context, Entry, HomeCall};
+use super::{Context, Entry, Home, HomeCall};
 use core::arch::{asm, naked_asm};
 use core::mem::MaybeUninit;
 // The assembly is given its plain value: nothing for a model checker to look at.
@@ -63,8 +65,8 @@ pub(crate) fn watch_mxcsr(on: bool) {
     WATCH_MXCSR.store(u32::from(on), Ordering::Relaxed);
 }
 
-/// Makes a context that has never run, on the stack `[limit, top)`; its first `resume` calls `entry(word)` there. Like a new thread, it
-/// starts with the floating-point control words of its creator.
+/// Makes a context that has never run, on the stack `[limit, top)`; its first `resume` calls `entry(word)` there, with the control
+/// words of its home.
 ///
 /// # Safety
 /// `[limit, top)` is writable, unused, at least a page, `top` is 16-byte aligned; it stays so until the context is abandoned.
@@ -80,9 +82,22 @@ pub(crate) unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Conte
         rsp.sub(8).cast::<usize>().write(entry as usize);
         rsp.sub(24).cast::<usize>().write(enter as *const () as usize);
         rsp.sub(48).cast::<usize>().write(rsp as usize);
-        asm!("stmxcsr [{rsp} - 32]", "fnstcw [{rsp} - 40]", rsp = in(reg) rsp, options(nostack, preserves_flags));
         Context(rsp as usize)
     }
+}
+
+/// The instruction that keeps the address of the sanitizer's state, where there is one.
+#[cfg(any(fibra_asan, fibra_tsan))]
+macro_rules! keep_sanitized {
+    () => {
+        "mov [rsp - 48], r8"
+    };
+}
+#[cfg(not(any(fibra_asan, fibra_tsan)))]
+macro_rules! keep_sanitized {
+    () => {
+        ""
+    };
 }
 
 /// Saves this execution in `*home`, continues `*fiber` and hands it `word`; returns the word of the `suspend` that comes back.
@@ -90,9 +105,43 @@ pub(crate) unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Conte
 /// # Safety
 /// On the scheduler's stack; `*fiber` is suspended or fresh, and belongs to this thread; both places outlive the call. See `mod.rs`.
 #[inline(always)]
-pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
-    // SAFETY: the caller's promise is the one `switch` asks for.
-    unsafe { switch(home, fiber, word) }
+pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
+    let mut own = MaybeUninit::<SanitizedStack>::uninit();
+    let own = own.as_mut_ptr();
+    let answer;
+    // SAFETY: `*fiber` is the caller's promise. All registers are declared clobbered, or kept and restored; memory is clobbered by default.
+    // Without `nostack`, rsp is a multiple of 16 and the compiler keeps nothing below it.
+    unsafe {
+        let target = *fiber;
+        sanitizer::leave(own, sanitized(target));
+        asm!(
+            "lea rax, [rip + 2f]",
+            "mov [rsp - 24], rax",
+            "mov [rsp - 8], rbx",
+            "mov [rsp - 16], rbp",
+            "mov [rdx], rsp",
+            keep_sanitized!(),
+            "mov rax, [rsi - 24]",
+            "mov rbx, [rsi - 8]",
+            // From here to the jump the frame is neither ours nor the target's: an unwinder (in a signal handler) stops.
+            ".cfi_remember_state",
+            ".cfi_undefined rip",
+            "mov rbp, [rsi - 16]",
+            "mov rsp, rsi",
+            "jmp rax",
+            ".cfi_restore_state",
+            // Continued here, with rsp, rbp, rbx and the control words restored by whoever jumped.
+            "2:",
+            inlateout("rdi") word => answer,
+            in("rsi") target.0,
+            in("rdx") &raw mut (*home).context,
+            in("r8") kept(own),
+            lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
+            clobber_abi("sysv64"),
+        );
+        sanitizer::arrive(own);
+    }
+    answer
 }
 
 /// Saves this fiber in `*fiber`, continues `*home` and hands it `word`; returns the word of the next `resume`.
@@ -100,9 +149,83 @@ pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Context, word: usize
 /// # Safety
 /// On a fiber's stack; `home` is what the `resume` that continued this fiber saved into. See `mod.rs`.
 #[inline(always)]
-pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Context, word: usize) -> usize {
-    // SAFETY: the caller's promise is the one `switch` asks for.
-    unsafe { switch(fiber, home, word) }
+pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
+    let mut own = MaybeUninit::<SanitizedStack>::uninit();
+    let own = own.as_mut_ptr();
+    // Relaxed: see `watch_mxcsr`.
+    let watch = WATCH_MXCSR.load(Ordering::Relaxed);
+    let answer;
+    const { assert!(std::mem::offset_of!(Home, context) == 0 && std::mem::offset_of!(Home, words) == 8) };
+    // SAFETY: as in `resume`: `*home` holds the suspended execution that resumed this one.
+    unsafe {
+        let target = (*home).context;
+        sanitizer::leave(own, sanitized(target));
+        asm!(
+            "lea rax, [rip + 2f]",
+            "mov [rsp - 24], rax",
+            "mov [rsp - 8], rbx",
+            "mov [rsp - 16], rbp",
+            "mov [rdx], rsp",
+            keep_sanitized!(),
+            // Stored and read back at one width, so that the store is forwarded to the load.
+            "fnstcw [rsp - 40]",
+            "movzx eax, word ptr [rsp - 40]",
+            "xor ax, [rcx + 12]",
+            "or eax, r9d",
+            "jnz 3f",
+            "4:",
+            "mov rax, [rsi - 24]",
+            "mov rbx, [rsi - 8]",
+            // From here to the jump: as in `resume`.
+            ".cfi_remember_state",
+            ".cfi_undefined rip",
+            "mov rbp, [rsi - 16]",
+            "mov rsp, rsi",
+            "jmp rax",
+            ".cfi_restore_state",
+            // Rarely: the x87 words differ, or MXCSR is watched.
+            "3:",
+            "stmxcsr [rsp - 32]",
+            "mov eax, [rsp - 32]",
+            "xor eax, [rcx + 8]",
+            "test eax, 0xFFC0",
+            "jnz 5f",
+            "movzx eax, word ptr [rsp - 40]",
+            "cmp ax, [rcx + 12]",
+            "je 4b",
+            "5:",
+            "lea rax, [rip + 6f]",
+            "mov [rsp - 24], rax",
+            "ldmxcsr [rcx + 8]",
+            // A pending x87 exception of ours that the target does not mask must not be raised on its account.
+            "fnclex",
+            "fldcw [rcx + 12]",
+            "jmp 4b",
+            // Whoever has control words of its own goes on here.
+            "6:",
+            "ldmxcsr [rsp - 32]",
+            "fnclex",
+            "fldcw [rsp - 40]",
+            // Everybody else here, with rsp, rbp and rbx restored by whoever jumped, and the control words that all have.
+            "2:",
+            inlateout("rdi") word => answer,
+            in("rsi") target.0,
+            in("rdx") fiber,
+            in("rcx") home,
+            in("r9d") watch,
+            in("r8") kept(own),
+            lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
+            clobber_abi("sysv64"),
+        );
+        sanitizer::arrive(own);
+    }
+    answer
+}
+
+/// What the switch keeps of the sanitizer's state: where there is none, the register may hold anything.
+#[inline(always)]
+fn kept(own: *mut SanitizedStack) -> MaybeUninit<*mut SanitizedStack> {
+    if size_of::<SanitizedStack>() == 0 { MaybeUninit::uninit() } else { MaybeUninit::new(own) }
 }
 
 /// Gives back what a sanitizer keeps about the stack; otherwise nothing.
@@ -122,95 +245,6 @@ unsafe fn sanitized(suspended: Context) -> *mut SanitizedStack {
     }
     // SAFETY: written there by `create` or by the switch that left.
     unsafe { *((suspended.0 - 48) as *const *mut SanitizedStack) }
-}
-
-/// The instruction that keeps the address of the sanitizer's state, where there is one.
-#[cfg(any(fibra_asan, fibra_tsan))]
-macro_rules! keep_sanitized {
-    () => {
-        "mov [rsp - 48], r8"
-    };
-}
-#[cfg(not(any(fibra_asan, fibra_tsan)))]
-macro_rules! keep_sanitized {
-    () => {
-        ""
-    };
-}
-
-/// The one switch: leaves `*from`, continues `*to`.
-///
-/// # Safety
-/// `*to` holds a suspended execution of this thread that nobody else continues; both places outlive the time this execution is away.
-#[inline(always)]
-unsafe fn switch(from: *mut Context, to: *const Context, word: usize) -> usize {
-    let mut own = MaybeUninit::<SanitizedStack>::uninit();
-    let own = own.as_mut_ptr();
-    // Where there is no sanitizer, the register may hold anything.
-    let kept = if size_of::<SanitizedStack>() == 0 { MaybeUninit::uninit() } else { MaybeUninit::new(own) };
-    // Relaxed: see `watch_mxcsr`.
-    let watch = WATCH_MXCSR.load(Ordering::Relaxed);
-    let answer;
-    // SAFETY: `to` is the caller's promise. All registers are declared clobbered, or kept and restored; memory is clobbered by default.
-    // Without `nostack`, rsp is a multiple of 16 and the compiler keeps nothing below it.
-    unsafe {
-        let target = *to;
-        sanitizer::leave(own, sanitized(target));
-        asm!(
-            "lea rax, [rip + 2f]",
-            "mov [rsp - 24], rax",
-            "mov [rsp - 8], rbx",
-            "mov [rsp - 16], rbp",
-            "mov [rdx], rsp",
-            keep_sanitized!(),
-            // As long as the x87 words agree, our MXCSR is the target's too.
-            "mov eax, [rsi - 32]",
-            "mov [rsp - 32], eax",
-            // Stored and read back at one width, so that the store is forwarded to the load.
-            "fnstcw [rsp - 40]",
-            "movzx eax, word ptr [rsp - 40]",
-            "xor ax, [rsi - 40]",
-            "or eax, ecx",
-            "jnz 3f",
-            "4:",
-            "mov rax, [rsi - 24]",
-            "mov rbx, [rsi - 8]",
-            // From here to the jump the frame is neither ours nor the target's: an unwinder (in a signal handler) stops.
-            ".cfi_remember_state",
-            ".cfi_undefined rip",
-            "mov rbp, [rsi - 16]",
-            "mov rsp, rsi",
-            "jmp rax",
-            ".cfi_restore_state",
-            // Rarely: the x87 words differ, or MXCSR is watched.
-            "3:",
-            "stmxcsr [rsp - 32]",
-            "mov eax, [rsp - 32]",
-            "xor eax, [rsi - 32]",
-            "test eax, 0xFFC0",
-            "jz 5f",
-            "ldmxcsr [rsi - 32]",
-            "5:",
-            "movzx eax, word ptr [rsp - 40]",
-            "cmp ax, [rsi - 40]",
-            "je 4b",
-            // A pending x87 exception of ours that the target does not mask must not be raised on its account.
-            "fnclex",
-            "fldcw [rsi - 40]",
-            "jmp 4b",
-            // Continued here, with rsp, rbp, rbx and the control words restored by whoever jumped.
-            "2:",
-            inlateout("rdi") word => answer,
-            in("rsi") target.0,
-            in("rdx") from,
-            in("ecx") watch,
-            in("r8") kept,
-            lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
-            clobber_abi("sysv64"),
-        );
-        sanitizer::arrive(own);
-    }
-    answer
 }
 
 /// Where a fresh context begins: `rdi` has the word, `rbx` the entry function, `rsp` is 16-byte aligned, so that the call leaves it as the
@@ -243,9 +277,9 @@ unsafe extern "C-unwind" fn first(word: usize, entry: Entry) -> ! {
 ///
 /// # Safety
 /// On the stack of the fiber that was resumed from `home`. `f` neither unwinds nor switches.
-pub(crate) unsafe fn call_on_home(home: *const Context, f: HomeCall, data: *mut ()) {
+pub(crate) unsafe fn call_on_home(home: *const Home, f: HomeCall, data: *mut ()) {
     // SAFETY: home is suspended while its fiber runs, so everything below the red zone of its stack pointer is free.
-    unsafe { sanitizer::visit(sanitized(*home), f, data, |f, data| call_below(*home, f, data)) }
+    unsafe { sanitizer::visit(sanitized((*home).context), f, data, |f, data| call_below((*home).context, f, data)) }
 }
 
 /// Calls `f(data)` on the stack below that of a suspended context. The frame is described by `rbp`, which `f` preserves, so that an

@@ -61,16 +61,14 @@ impl World {
         self.join.reset(true);
     }
 
-    /// The fiber's end: `publish_value`, then `Worker::finish`.
-    fn end(&self, has_destructor: bool) {
+    /// The fiber's end: `publish_value`, then `Worker::publish_end`; with a `successor`, `Worker::end_here` first.
+    fn end(&self, has_destructor: bool, successor: bool) {
         self.set_result(7);
         if has_destructor && !self.join.publish_result(FiberEnd::Value) {
             self.drop_result();
         }
-        let finished = match self.join.finish_unless_joined(FiberEnd::Value) {
-            Some(finished) => finished,
-            None => self.join.finish(FiberEnd::Value),
-        };
+        let ended_here = if successor { self.join.finish_unless_joined(FiberEnd::Value) } else { None };
+        let finished = ended_here.unwrap_or_else(|| self.join.finish(FiberEnd::Value));
         match finished {
             Finish::LeaveToHandle => {}
             Finish::Recycle => self.recycle(),
@@ -155,17 +153,24 @@ impl World {
     }
 }
 
-fn ending(world: &Arc<World>, has_destructor: bool) -> thread::JoinHandle<()> {
+fn ending(world: &Arc<World>, has_destructor: bool, successor: bool) -> thread::JoinHandle<()> {
     let world = world.clone();
-    thread::spawn(move || world.end(has_destructor))
+    thread::spawn(move || world.end(has_destructor, successor))
+}
+
+/// For a fiber that ends on the scheduler's stack, and for one that leaves its stack to a successor.
+fn check_both(model: impl Fn(bool) + Copy + Send + Sync + 'static) {
+    for successor in [false, true] {
+        check(3, move || model(successor));
+    }
 }
 
 // S1-17: a joiner that comes at the same time as the end is woken, or sees the end.
 #[test]
 fn model_finish_against_join() {
-    check(3, || {
+    check_both(|successor| {
         let world = World::new();
-        let fiber = ending(&world, true);
+        let fiber = ending(&world, true, successor);
         if world.join.result().is_none() && world.publish() {
             world.await_wake();
         }
@@ -178,9 +183,9 @@ fn model_finish_against_join() {
 // The same for a joiner that owns the handle, and so announces itself in one step.
 #[test]
 fn model_finish_against_join_of_the_owner() {
-    check(3, || {
+    check_both(|successor| {
         let world = World::new();
-        let fiber = ending(&world, true);
+        let fiber = ending(&world, true, successor);
         if world.join.result().is_none() && world.publish_alone() {
             world.await_wake();
         }
@@ -193,9 +198,9 @@ fn model_finish_against_join_of_the_owner() {
 // The owner's join with a deadline: it leaves the list while the fiber ends.
 #[test]
 fn model_finish_against_an_owner_that_leaves() {
-    check(3, || {
+    check_both(|successor| {
         let world = World::new();
-        let fiber = ending(&world, true);
+        let fiber = ending(&world, true, successor);
         if world.publish_alone() {
             world.unpublish();
         }
@@ -213,9 +218,9 @@ fn model_finish_against_an_owner_that_leaves() {
 // the worker has let go of the frame.
 #[test]
 fn model_finish_against_a_joiner_that_leaves() {
-    check(3, || {
+    check_both(|successor| {
         let world = World::new();
-        let fiber = ending(&world, true);
+        let fiber = ending(&world, true, successor);
         if world.publish() {
             world.unpublish();
         }
@@ -232,10 +237,10 @@ fn model_finish_against_a_joiner_that_leaves() {
 // A joiner was linked before; the worker walks the list while the handle goes.
 #[test]
 fn model_finish_against_detach_after_a_join() {
-    check(3, || {
+    check_both(|successor| {
         let world = World::new();
         assert!(world.publish());
-        let fiber = ending(&world, false);
+        let fiber = ending(&world, false, successor);
         world.await_wake();
         world.detach(false);
         fiber.join().unwrap();
@@ -246,9 +251,9 @@ fn model_finish_against_detach_after_a_join() {
 // The handle goes while the fiber ends: a value with a destructor is dropped once, by one of the two.
 #[test]
 fn model_finish_against_detach_with_a_value() {
-    check(3, || {
+    check_both(|successor| {
         let world = World::new();
-        let fiber = ending(&world, true);
+        let fiber = ending(&world, true, successor);
         world.detach(true);
         fiber.join().unwrap();
         world.assert_over(1);
@@ -258,9 +263,9 @@ fn model_finish_against_detach_with_a_value() {
 // The same with a value that needs no dropping, which is announced by the end only.
 #[test]
 fn model_finish_against_detach_without_destructor() {
-    check(3, || {
+    check_both(|successor| {
         let world = World::new();
-        let fiber = ending(&world, false);
+        let fiber = ending(&world, false, successor);
         world.detach(false);
         fiber.join().unwrap();
         world.assert_over(0);

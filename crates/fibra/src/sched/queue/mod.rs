@@ -56,18 +56,18 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Above the bits of every ticket.
-    const CONTESTED: u64 = 1 << 63;
+    /// Below the bits of every ticket.
+    const CONTESTED: u64 = 1;
 
     #[inline(always)]
     pub(crate) fn sole(frame: usize, ticket: u64) -> Self {
-        debug_assert!(ticket & Self::CONTESTED == 0, "a ticket has fewer bits");
+        debug_assert!(ticket & Self::CONTESTED == 0, "tickets leave it free");
         Self { frame, ticket }
     }
 
     #[inline(always)]
     pub(crate) fn contested(frame: usize, ticket: u64) -> Self {
-        debug_assert!(ticket & Self::CONTESTED == 0, "a ticket has fewer bits");
+        debug_assert!(ticket & Self::CONTESTED == 0, "tickets leave it free");
         let mark = if seeded_bug("offer_not_contested") { 0 } else { Self::CONTESTED };
         Self { frame, ticket: ticket | mark }
     }

@@ -55,7 +55,7 @@ impl World {
             }
             during();
             let how = Wait { reason: WaitReason::BlockOn, object: 0, site: Location::caller(), deadline: None };
-            assert_ne!(wait_as(self.record, notify, &how, Manner::Plain).0, Outcome::TimedOut);
+            assert_ne!(wait_as(self.record, notify, how, Manner::Plain).0, Outcome::TimedOut);
         }
     }
 }

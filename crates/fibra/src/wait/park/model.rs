@@ -152,7 +152,7 @@ impl World {
     fn wait_for(&self, publish: impl FnOnce(Ticket) -> bool, notice: Option<Notice>) -> (Outcome, Option<Arm>) {
         let (reason, site) = (WaitReason::Join, Location::caller());
         let how = Wait { reason, object: 0, site, deadline: None };
-        wait_as(self, &PublishedBy(Cell::new(Some(publish)), notice), &how, Manner::Plain)
+        wait_as(self, &PublishedBy(Cell::new(Some(publish)), notice), how, Manner::Plain)
     }
 
     /// As an owner with a slot to fill does it. True if this one won.

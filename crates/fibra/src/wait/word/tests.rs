@@ -75,8 +75,8 @@ fn stale_starts_and_wakes_change_nothing() {
     for state in ALL {
         let word = word_in(state);
         let before = word.snapshot();
-        assert!(!word.start(Ticket::from_bits(77)), "{state:?}");
-        assert_eq!(word.claim(Ticket::from_bits(77), ARM_FIRST, true), Claim::Lost);
+        assert!(!word.start(Ticket::of_number(77)), "{state:?}");
+        assert_eq!(word.claim(Ticket::of_number(77), ARM_FIRST, true), Claim::Lost);
         if !matches!(state, State::Parking | State::Parked) {
             assert_eq!(word.claim(before.ticket(), ARM_FIRST, true), Claim::Lost, "{state:?}");
         }
@@ -119,7 +119,7 @@ fn one_word_holds_everything() {
         [State::Init, State::Runnable, State::Running, State::Parking, State::Parked, State::Done, State::Cancelled];
     let mut texts = HashSet::new();
     for state in states {
-        let ticket = Ticket::from_bits(u64::MAX >> TICKET_SHIFT);
+        let ticket = Ticket::of_number(u64::MAX >> TICKET_SHIFT);
         let full = Snapshot(Snapshot::new(state, ARM_CANCEL, ticket).0 | CLAIMED | WAKE);
         assert_eq!((full.state(), full.arm(), full.ticket()), (state, ARM_CANCEL, ticket));
         assert!(full.is(state) && full.is_claimed() && full.has_wake());
@@ -133,7 +133,7 @@ fn one_starts_it() {
     let word = Word::new();
     let ticket = word.publish_spawned();
     assert_eq!(word.snapshot().state(), State::Runnable);
-    assert!(!word.start(Ticket::from_bits(ticket.to_bits() + 1)), "another start's entry");
+    assert!(!word.start(Ticket::from_bits(ticket.to_bits() + (1 << TICKET_SHIFT))), "another start's entry");
     assert!(word.start(ticket));
     assert!(!word.start(ticket), "taken");
     // A fiber that yields is RUNNABLE again; the old entry still does not fit.
@@ -249,7 +249,7 @@ fn a_stale_wake_has_no_effect() {
     let words = [Word::new(), word_in(State::Running), parked().0];
     for other in &words {
         let before = other.snapshot();
-        assert_eq!(other.claim(Ticket::from_bits(1 << 40), 7, true), Claim::Lost);
+        assert_eq!(other.claim(Ticket::of_number(1 << 40), 7, true), Claim::Lost);
         assert_eq!(other.snapshot(), before);
     }
     assert_eq!(word.claim(old, 1, true), Claim::Direct);

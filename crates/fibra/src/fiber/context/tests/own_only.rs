@@ -1,7 +1,7 @@
 //! What only the own switch must show: registers by name, unwinding from every single instruction, and the same behaviour as corosensei.
 
-use super::{Corosensei, Fiber, Inside, KIB, Own, Stack, Switch, Thread};
-use crate::fiber::context::{Context, x86_64};
+use super::{Corosensei, Fiber, Inside, KIB, Own, Places, Stack, Switch, Thread, entered_home, set_control_words};
+use crate::fiber::context::x86_64;
 use crate::prim::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::prim::policy::{self, Rng};
 use std::cell::Cell;
@@ -216,12 +216,14 @@ extern "C" fn visit_home(_: *mut ()) {
 
 #[inline(never)]
 unsafe extern "C-unwind" fn stepped_fiber(places: usize) -> ! {
-    let places = places as *const [Cell<Context>; 2];
+    let places = places as *const Places;
     // SAFETY: the test's cells; home waits in `resume`.
     unsafe {
-        let (fiber, home) = ((*places)[0].as_ptr(), (*places)[1].as_ptr());
+        let (fiber, home) = ((*places).0.as_ptr(), (*places).1.as_ptr());
         x86_64::suspend(fiber, home, 1);
         x86_64::call_on_home(home, visit_home, std::ptr::null_mut());
+        // From here on it has control words of its own.
+        set_control_words((0x1F80, 0x037F | 1 << 10));
         loop {
             x86_64::suspend(fiber, home, 2);
         }
@@ -229,11 +231,11 @@ unsafe extern "C-unwind" fn stepped_fiber(places: usize) -> ! {
 }
 
 #[inline(never)]
-extern "C" fn stepped_home(places: &[Cell<Context>; 2]) -> usize {
+extern "C" fn stepped_home(places: &Places) -> usize {
     step(true);
     // SAFETY: a fresh, then suspended context of this thread.
     let sum = unsafe {
-        let (fiber, home) = (places[0].as_ptr(), places[1].as_ptr());
+        let (fiber, home) = (places.0.as_ptr(), places.1.as_ptr());
         x86_64::resume(fiber, home, places as *const _ as usize)
             + x86_64::resume(fiber, home, 0)
             + x86_64::resume(fiber, home, 0)
@@ -253,7 +255,7 @@ fn every_instruction_can_be_unwound() {
         assert_eq!(libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut()), 0);
         x86_64::create(stack.top(), stack.limit, stepped_fiber)
     };
-    let places = [Cell::new(context), Cell::default()];
+    let places = Places(Cell::new(context), Cell::new(entered_home()));
     assert_eq!(stepped_home(&places), 5);
     assert!(VISITED.load(Ordering::Relaxed));
     let count = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
@@ -264,5 +266,5 @@ fn every_instruction_can_be_unwound() {
     // Six switches with two instructions each that belong to neither side, and the few that lead to the fiber's first function.
     assert!(seen[3] <= 6 * 2 + 12, "{seen:?}");
     // SAFETY: suspended; nothing on its stack to drop.
-    unsafe { x86_64::destroy(places[0].get()) };
+    unsafe { x86_64::destroy(places.0.get()) };
 }
