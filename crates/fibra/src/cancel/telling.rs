@@ -9,7 +9,7 @@ use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::CENSUS;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::top::CancelState;
-use crate::prim::atomic::{Ordering, handshake_load_u64};
+use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::sched::current;
 use crate::sched::scope::{Listener, NEVER, Order, Reach, ScopeRecord, ScopeRef, State};
@@ -179,11 +179,11 @@ impl ScopeRecord {
     /// another scope: nothing is read from it that is not atomic, and nothing done to a child before `life` is compared.
     fn cancel_children(&'static self, entry: &Entry, shared: &Shared, told: &mut Told) {
         let (life, order) = (entry.life, &entry.order);
-        // SeqCst: second half of the handshake with `list_on`; `Root::cancel` was the first.
-        let holders = handshake_load_u64(&self.holders);
+        // Second half of the handshake with `list_on`; `Root::cancel` was the first.
+        let holders = self.holders.look();
         let here = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared)).map(|worker| worker.index);
         for index in 0..shared.remotes.len() {
-            if index != entry.home as usize && holders & (1 << (index % 64)) == 0 {
+            if index != entry.home as usize && !holders.may_have(index) {
                 continue;
             }
             match current::worker() {

@@ -9,15 +9,17 @@
 //!
 //! # Why that is allowed
 //!
-//! Stale wakers, queue entries and timers hold (frame, ticket) for any length of time, and look at the word. What they rely on is that
-//! a word is a word for ever, and that no ticket is given out twice by one frame.
+//! Whoever completes waits, stale queue entries and timers hold (frame, ticket) for any length of time, and look at the word. What they
+//! rely on is that a word is a word for ever, and that no ticket is given out twice by one frame.
 //! * While the block has no memory, the word reads as zero: INIT with ticket 0. All that is ever done with a stale pair is a claim, which
 //!   wants PARKING or PARKED and its ticket, or a start, which wants RUNNABLE and its ticket: INIT is neither. (A read-modify-write that
 //!   changes nothing, which a late claim does, brings back a page of zeros: memory, but no harm.)
 //! * Before the memory goes, the highest ticket of the block is noted outside it; before a frame of the block is handed out again, each
 //!   gets that ticket ([`Word::renew`](crate::wait::word::Word::renew)), and its next wait a higher one. So a stale pair meets a word
 //!   that has its ticket neither before (ended), nor meanwhile (0 is never given out), nor after.
-//! * Only the owner writes to a free frame; the owner is the slab, under its lock, or the trimmer that took the frame out of it.
+//! * A waker has no ticket (`wait::notify`): a call that comes late raises NOTIFIED in a frame that is free, and finds INIT. Nobody asks a
+//!   free frame for that flag, and each life begins with flags of its own, whatever was there.
+//! * But for that, only the owner writes to a free frame; it is the slab, under its lock, or the trimmer that took the frame out of it.
 //! * If the system refuses, or keeps what was there, then the words are what they were, and the above holds all the more.
 //!
 //! Which blocks: at each look, of the frames that nobody needed since the last look, and never so many that fewer than [`RESERVE`] stay.

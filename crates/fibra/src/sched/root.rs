@@ -27,7 +27,7 @@ use std::cell::Cell;
 use std::ops::Deref;
 
 use crate::cancel::reason::ReasonKind;
-use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::spin::SpinLock;
 use crate::wait::node::WaiterRef;
@@ -293,6 +293,54 @@ impl CancelMark {
     #[inline(always)]
     fn get(&self) -> Option<ReasonKind> {
         ReasonKind::from_bits(self.bits())
+    }
+}
+
+/// On which workers children of a scope have started, one bit each (modulo 64): for whoever cancels the scope. Both sides of a handshake: a
+/// child that starts marks its worker and then looks at [`Root::is_cancelled`]; a canceller marks the root and then looks here.
+#[derive(Debug)]
+pub(crate) struct Holders(AtomicU64);
+
+impl Holders {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    pub(crate) fn clear(&self) {
+        // Relaxed: the scope is its new owner's alone.
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// A child is about to start on this worker.
+    #[inline(always)]
+    pub(crate) fn mark(&self, worker: usize) {
+        let bit = 1 << (worker % 64);
+        // Acquire: what was seen by whoever set the bit, perhaps another worker of the same bit, is seen here: that the root is cancelled.
+        if self.0.load(Ordering::Acquire) & bit == 0 {
+            // SeqCst read-modify-write: of this one and that of `look` the later one sees the earlier one, and what came before it.
+            self.0.fetch_or(bit, Ordering::SeqCst);
+        }
+    }
+
+    /// By a canceller that has marked the root.
+    pub(crate) fn look(&self) -> HoldersSeen {
+        if seeded_bug("holders_by_load") {
+            // SeqCst: the bug. The child's look at the root is an acquire load, which may be older than its mark here.
+            return HoldersSeen(self.0.load(Ordering::SeqCst));
+        }
+        // SeqCst read-modify-write: as above. A child whose mark is not seen here sees that the root is cancelled.
+        HoldersSeen(self.0.fetch_or(0, Ordering::SeqCst))
+    }
+}
+
+/// What a canceller saw there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldersSeen(u64);
+
+impl HoldersSeen {
+    /// May children have started on this worker?
+    pub(crate) fn may_have(self, worker: usize) -> bool {
+        self.0 & (1 << (worker % 64)) != 0
     }
 }
 

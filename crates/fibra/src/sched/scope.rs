@@ -30,13 +30,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::current;
-use super::root::{Root, RootWaiter};
+use super::root::{Holders, Root, RootWaiter};
 use super::shared::{Command, RootRef, Shared};
 use super::timing::ScopeTimer;
 use super::worker::Worker;
 use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME};
-use crate::prim::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::prim::slab::{Cache, Free, Never, Record, Slab};
 use crate::prim::spin::SpinLock;
 use crate::prim::sync::Mutex;
@@ -74,8 +74,8 @@ pub(crate) struct ScopeRecord {
     local: Cell<i64>,
     pub(super) started: Cell<*const Frame>,
 
-    /// Workers other than `home` on which children have started, one bit each (modulo 64).
-    pub(crate) holders: AtomicU64,
+    /// Workers other than `home` on which children have started.
+    pub(crate) holders: Holders,
     pub(crate) has_tasks: AtomicBool,
     /// A child was ended, or not started at all, because the scope is cancelled.
     cut_short: AtomicBool,
@@ -297,7 +297,7 @@ impl ScopeRecord {
             grace: Cell::new(NEVER),
             local: Cell::new(0),
             started: Cell::new(ptr::null()),
-            holders: AtomicU64::new(0),
+            holders: Holders::new(),
             has_tasks: AtomicBool::new(false),
             cut_short: AtomicBool::new(false),
             state: SpinLock::new(State::default()),
@@ -366,7 +366,7 @@ impl ScopeRecord {
         record.grace.set(how.grace);
         debug_assert!(record.local.get() == 0 && record.started.get().is_null());
         // Relaxed, all: nobody else knows of it.
-        record.holders.store(0, Ordering::Relaxed);
+        record.holders.clear();
         record.cut_short.store(false, Ordering::Relaxed);
         record.has_tasks.store(false, Ordering::Relaxed);
         record.state.with(|state| {
@@ -603,13 +603,8 @@ impl ScopeRecord {
         if worker.index as u32 == self.home() {
             return &self.started;
         }
-        let bit = 1 << (worker.index % 64);
-        // Relaxed: if it was seen, it was set before with the order that is needed.
-        if self.holders.load(Ordering::Relaxed) & bit == 0 {
-            // SeqCst read-modify-write: first half of the handshake with a canceller, who marks the scope and then looks here; the
-            // child, which is about to start, looks at the mark after this.
-            self.holders.fetch_or(bit, Ordering::SeqCst);
-        }
+        // The child, which is about to start, looks at the mark of the root after this.
+        self.holders.mark(worker.index);
         &worker.foreign
     }
 

@@ -246,3 +246,22 @@ fn model_drain_of_many() {
         }
     });
 }
+
+// A scope is cancelled while its first child on another worker starts: the child is told, or sees by itself that it is cancelled.
+#[test]
+fn model_cancel_against_a_child_that_starts() {
+    check(3, || {
+        let root: R = Box::leak(Box::new(Root::new()));
+        let holders = Arc::new(Holders::new());
+        let child = {
+            let holders = holders.clone();
+            thread::spawn(move || {
+                holders.mark(1);
+                root.is_cancelled()
+            })
+        };
+        assert!(root.cancel(ReasonKind::Scope));
+        let is_told = holders.look().may_have(1);
+        assert!(child.join().unwrap() || is_told, "the child goes on in a scope that is cancelled");
+    });
+}
