@@ -1,6 +1,7 @@
 //! The order in which locks are taken: channels by id, ascending, and several at once only in a select (S0-48, S0-86). Debug builds
-//! check it: a channel is locked only while none with the same or a higher id is held by this thread. Below channels come the locks
-//! of join lists, of waiter records and of the scheduler, none of which is held while a channel is locked.
+//! check it: a channel is locked only while none with the same or a higher id is held by this thread, and no spin lock around a value,
+//! which is what the locks of the floors below are. Below channels come the locks of join lists, of waiter records, of gates and of the
+//! scheduler, none of which is held while a channel is locked.
 
 /// A new channel's place in the order: its id, which is never given again.
 #[cfg(not(any(loom, shuttle)))]
@@ -39,6 +40,12 @@ mod checked {
                 "fibra: channel {id} is locked while channel {highest} is held: channels are locked in ascending order \
                  (a bug in fibra, please report it)"
             );
+            let others = crate::prim::spin::held::count();
+            assert!(
+                others == 0,
+                "fibra: channel {id} is locked under {others} locks that come after channels (a bug in fibra, please \
+                 report it)"
+            );
             held.set((id, count + 1));
         });
     }
@@ -64,6 +71,19 @@ pub(crate) fn leave() {}
 #[cfg(all(test, debug_assertions, not(any(loom, shuttle))))]
 mod tests {
     use super::{enter, leave};
+
+    // S0-86: a channel under a lock of the floors below is found; such a lock under a channel's is in order.
+    #[test]
+    fn channels_come_first() {
+        let lower = crate::prim::spin::SpinLock::new(());
+        enter(5);
+        lower.with(|()| ());
+        leave();
+        let caught = std::thread::spawn(move || lower.with(|()| enter(5)));
+        assert!(caught.join().is_err(), "a channel under a lower lock");
+        enter(5);
+        leave();
+    }
 
     // S0-48, S0-86: ascending is fine, anything else is found.
     #[test]

@@ -155,6 +155,14 @@ impl Site {
 }
 
 impl Frame {
+    /// Does the code that asks run on this fiber's stack? For assertions.
+    pub(crate) fn is_stood_on(&self) -> bool {
+        // Relaxed: its own worker asks, which has bound the stack.
+        let stack = self.stack.load(Ordering::Relaxed);
+        // SAFETY: a fiber's own worker asks, which is the one that takes the stack off it.
+        unsafe { stack.as_ref() }.is_some_and(StackTop::is_stood_on)
+    }
+
     pub(super) fn new() -> Self {
         Self {
             waiter: Waiter::new(Kind::Fiber),

@@ -275,6 +275,14 @@ mod tests {
         numbers
     }
 
+    // S3-26: what other threads write to is a queue without a lock (see its own test) and an atomic, and nothing that could be locked.
+    // (That it loses nothing all the same is what the models of the mail show.)
+    #[test]
+    fn the_mail_has_no_lock() {
+        let Mail { links: CacheLine(links), asleep } = Mail::new();
+        let _: (Mpsc<Link>, AtomicBool) = (links, asleep);
+    }
+
     // S3-59: what is sent while the mail is being read is for the next round, however fast the sender.
     #[test]
     fn a_round_takes_what_was_there_at_its_start() {

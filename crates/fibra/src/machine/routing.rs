@@ -444,3 +444,45 @@ impl Routing {
 
 /// Of a machine: its place in the loop that it belongs to.
 pub(super) type SharedRouting = Rc<Routing>;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    // S3-25, S3-27: a loop has a number, lists of machines and an outbox for each other loop of its own; what is in one outbox goes to that
+    // loop, in order, and not before the loop says so.
+    #[test]
+    fn each_loop_has_an_outbox_for_each_other() {
+        let seats = super::super::Seat::mesh(3);
+        let mut pool = super::super::OpPool::with_capacity(8);
+        let routings: Vec<Routing> =
+            seats.iter().map(|seat| Routing::new(seat.post.clone(), seat.mesh.clone(), Owner::Thread)).collect();
+        for (number, routing) in (0..).zip(&routings) {
+            assert_eq!((routing.thread(), routing.state.with(|state| state.outboxes.len())), (number, 3));
+        }
+        routings[0].register_root(APP);
+        assert!(routings[0].is_pending() && !routings[1].is_pending(), "lists of their own");
+        for (number, to) in [(1, 1), (2, 2), (3, 1), (4, 2), (5, 1)] {
+            let mut request = pool.take(1, number).unwrap().into_request();
+            request.owned.submit(&seats[0].post);
+            routings[0].send(to, request.into()).unwrap();
+        }
+        assert!(seats[1].post.mail.is_empty() && seats[2].post.mail.is_empty());
+        routings[0].flush();
+        for (to, expected) in [(1, &[1, 3, 5][..]), (2, &[2, 4])] {
+            // SAFETY: what is in the mail was given up for it, and is taken out once.
+            let arrived: Vec<i32> = unsafe { Messages::new(seats[to].post.mail.take_all()) }
+                .map(|message| match message {
+                    Message::Submission(mut request) => {
+                        // It was submitted by no machine, and is home here.
+                        request.owned.answer(0);
+                        request.owned.arrive();
+                        *request.data().unwrap()
+                    }
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            assert_eq!(arrived, expected);
+        }
+    }
+}

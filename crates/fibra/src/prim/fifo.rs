@@ -147,7 +147,7 @@ mod tests {
         assert!(!is_linked(&*nodes[1]));
     }
 
-    // S0-06, S0-20: a second insertion is found in debug builds.
+    // S0-06: a second insertion is found in debug builds.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "queued twice")]

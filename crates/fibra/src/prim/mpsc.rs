@@ -331,6 +331,13 @@ mod tests {
         assert_eq!(values(chain.take_all()), [5, 6]);
     }
 
+    // S3-26, S1-30: what others write to is one atomic, and nothing that could be locked.
+    #[test]
+    fn it_has_no_lock() {
+        let Mpsc { head } = Mpsc::<Node>::new();
+        let _: AtomicPtr<Node> = head;
+    }
+
     // S0-06: a node that is in the queue cannot be put in again, be it the last of the chain.
     #[test]
     #[cfg(debug_assertions)]
@@ -499,7 +506,7 @@ mod model {
         });
     }
 
-    // X-04, S1-30: two pushers; only the one that found the queue empty wakes, and nothing stays behind.
+    // X-04, S1-30, S1-25, S4-122: two pushers; only the one that found the queue empty wakes, and nothing stays behind.
     #[test]
     fn model_two_pushers_and_a_sleeping_owner() {
         pushers_and_a_sleeping_owner(1, 3);

@@ -107,6 +107,8 @@ impl<T> SpinLock<T> {
     #[inline]
     pub(crate) fn lock(&self) -> Locked<'_, T> {
         self.raw.lock();
+        #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+        held::change(1);
         Locked(self)
     }
 }
@@ -127,6 +129,27 @@ impl<T> Locked<'_, T> {
 impl<T> Drop for Locked<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+        held::change(-1);
         self.0.raw.unlock();
+    }
+}
+
+/// How many of these locks a thread holds, for the checker of the order of locks: channels are not locked under one.
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+pub(crate) mod held {
+    use std::cell::Cell;
+
+    thread_local! {
+        static HELD: Cell<i32> = const { Cell::new(0) };
+    }
+
+    // (Not while the thread is being torn down.)
+    pub(super) fn change(by: i32) {
+        let _ = HELD.try_with(|held| held.set(held.get() + by));
+    }
+
+    pub(crate) fn count() -> i32 {
+        HELD.try_with(Cell::get).unwrap_or(0)
     }
 }

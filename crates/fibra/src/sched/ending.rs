@@ -163,6 +163,8 @@ impl Worker {
     /// Back into the pool. Nobody refers to it but by stale tickets.
     #[inline(always)]
     pub(crate) fn recycle(&self, frame: FrameRef) {
+        // Relaxed: the frame is this worker's alone.
+        debug_assert!(frame.stack.load(Ordering::Relaxed).is_null(), "a frame is free while it has a stack");
         frame.clear_extras();
         frame.waiter.word.recycle();
         self.frames.with(|frames| frames.give(frame));

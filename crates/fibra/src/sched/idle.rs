@@ -430,7 +430,7 @@ mod tests {
         assert!(!idle.wake_directed(99), "it is on its way, and will look at its inbox");
         assert!(!idle.try_start_search(), "one searcher at a time");
         assert_eq!(idle.woke(99), Woken::AsSearcher);
-        // S0-71, S0-83: it found something, leaves the state, and wakes the next while work remains.
+        // It found something, leaves the state, and wakes the next while work remains.
         idle.stop_search();
         assert_eq!(idle.wake_one(), Some(70));
         assert_eq!(idle.woke(70), Woken::AsSearcher);

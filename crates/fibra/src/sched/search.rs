@@ -223,7 +223,7 @@ impl Idler for Worker {
 mod tests {
     use super::{STEAL_AGE_NANOS, Seen};
 
-    // Young fibers stay with their spawner; of a long queue a thief takes what he saw an age ago, without waiting anew each time.
+    // young fibers stay with their spawner; of a long queue a thief takes what he saw an age ago, without waiting anew each time.
     #[test]
     fn a_thief_takes_what_it_has_seen_an_age_ago() {
         const LATER: u64 = 5 + STEAL_AGE_NANOS;

@@ -436,6 +436,7 @@ impl Worker {
         }
         if said == signal::PARK || said == signal::PARK_BOUND {
             // Law 3: only now, with the fiber off its stack.
+            debug_assert!(!frame.is_stood_on(), "a park is committed on the stack that is being left");
             match revoke::commit(&frame.waiter, |kind| self.may_end(frame, kind)) {
                 Commit::Parked => self.stats().parked.add(1),
                 Commit::Requeue => self.push_ready(frame),

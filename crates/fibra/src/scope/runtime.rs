@@ -195,7 +195,9 @@ impl Runtime {
         Metrics::collect(&self.shared)
     }
 
-    /// Cancels everything and waits until it has ended, at most for `timeout`.
+    /// Cancels everything and waits until it has ended, at most for `timeout`. What was spawned and has not started never runs: its
+    /// closure is dropped, and its handle says cancelled. To have it done, join it first, or spawn it inside [`run`](Self::run), which
+    /// waits for all that its function spawned.
     ///
     /// # Errors
     /// What is stuck. The runtime is then abandoned: its threads and whatever they run stay behind.

@@ -12,7 +12,7 @@ fn allocations(count: usize, step: impl FnMut()) -> usize {
     counted_after(2_000, count, step)
 }
 
-// X-19, S4-10, S1-40, S1-48, G-18: pools are warm, closures lie in their frames, waits on their stacks: nothing is allocated.
+// X-19, S1-48, G-18: pools are warm, closures lie in their frames, waits on their stacks: nothing is allocated.
 #[test]
 fn steady_state_allocates_nothing() {
     let _alone = crate::alone();
@@ -65,4 +65,30 @@ fn steady_state_allocates_nothing() {
     for (what, count) in counted {
         assert_eq!(count, 0, "{what} allocates");
     }
+}
+
+// S4-11: closures that do not fit into their frame lie in memory of their scope, which serves one child after the other: a box each would
+// be an allocation each.
+#[test]
+fn large_closures_of_a_scope_lie_in_its_memory() {
+    let _alone = crate::alone();
+    let _watchdog = support::watchdog(120);
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let counted = runtime.run(|| {
+        fibra::scope(|s| {
+            let one_by_one = allocations(2_000, || {
+                let large = [7u64; 60];
+                assert_eq!(s.spawn(move || large.iter().sum::<u64>()).join().unwrap(), 420);
+            });
+            let at_once = allocations(100, || {
+                for _ in 0..30 {
+                    let large = [7u64; 30];
+                    s.spawn(move || assert_eq!(large.iter().sum::<u64>(), 210));
+                }
+                (0..60).for_each(|_| fibra::yield_now());
+            });
+            [one_by_one, at_once]
+        })
+    });
+    assert_eq!(counted, [0, 0]);
 }

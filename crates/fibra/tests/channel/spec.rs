@@ -12,7 +12,8 @@ use std::time::Duration;
 use crate::support::{eventually, watchdog};
 use crate::tools::turns;
 use fibra::channel::{
-    Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError, after, at, bounded, rendezvous, tick, unbounded,
+    Receiver, RecvError, RecvTimeoutError, Select, Sender, TryRecvError, after, at, bounded, rendezvous, tick,
+    unbounded,
 };
 use fibra::time::Instant;
 use fibra::{Runtime, select};
@@ -298,6 +299,141 @@ fn dropped_timers_end() {
     eventually(|| rt.metrics().live == 0, || format!("{:?}", rt.metrics()));
 }
 
+// S0-113: what was ready before a biased select began, and stays so, is taken before every later arm, whatever happens to those meanwhile.
+#[test]
+fn a_biased_select_takes_what_was_ready_before() {
+    let _watchdog = watchdog(120);
+    let rt = Runtime::builder().workers(2).build().unwrap();
+    let stop = Arc::new(AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let ((first, firsts), (noise, noises), (room, rooms)) = (bounded(1), bounded(1), bounded(1));
+        // Later arms become ready, and stop being so, all the time.
+        for _ in 0..2 {
+            let (stop, noise, rooms) = (stop.clone(), noise.clone(), rooms.clone());
+            scope.spawn(move || {
+                while stop.load(SeqCst) == 0 {
+                    let _ = noise.try_send(0);
+                    let _ = rooms.try_recv();
+                }
+            });
+        }
+        // The first arm is made ready by this fiber, by another one, or by a thread, and that is known here.
+        let (ask, asked) = bounded::<usize>(0);
+        let (told, tell) = bounded(0);
+        let (outer, inner) = (first.clone(), first.clone());
+        scope.spawn(move || {
+            for round in asked {
+                outer.send(round).unwrap();
+                told.send(()).unwrap();
+            }
+        });
+        let rounds = turns(5_000);
+        rt.run(|| {
+            for round in 0..rounds {
+                match round % 3 {
+                    0 => first.send(round).unwrap(),
+                    1 => {
+                        let inner = inner.clone();
+                        fibra::spawn(move || inner.send(round).unwrap()).join().unwrap();
+                    }
+                    _ => {
+                        ask.send(round).unwrap();
+                        tell.recv().unwrap();
+                    }
+                }
+                let arm = fibra::select_biased! {
+                    recv(firsts) -> value => {
+                        assert_eq!(value, Ok(round));
+                        0
+                    }
+                    recv(noises) -> _ => 1,
+                    send(room, round) -> _ => 2,
+                };
+                assert_eq!(arm, 0, "in round {round}");
+                // Now that it is not, another one is taken; which one, is theirs to decide.
+                if round % 7 == 0 {
+                    let arm = fibra::select_biased! {
+                        recv(firsts) -> _ => 0,
+                        recv(noises) -> _ => 1,
+                        send(room, 1) -> _ => 2,
+                    };
+                    assert_ne!(arm, 0);
+                }
+            }
+            drop(ask);
+        });
+        stop.store(1, SeqCst);
+    });
+    // A watch for the end is an arm like any other, and so is a place.
+    let ((gone, watched), (place, places)) = (bounded::<u32>(1), bounded(1));
+    drop(gone);
+    assert_eq!(fibra::select_biased! { closed(watched) -> _ => 0, send(place, 1) -> _ => 1 }, 0);
+    assert_eq!(fibra::select_biased! { send(place, 1) -> _ => 0, closed(watched) -> _ => 1 }, 0);
+    assert_eq!(places.try_recv(), Ok(1));
+}
+
+// S4-131: a send that waits with its value was admitted, in a select as elsewhere: a close leaves it, and a receiver gets it, once. What
+// waits for a place and has no value yet is refused.
+#[test]
+fn a_select_that_waits_to_send_is_admitted() {
+    let _watchdog = watchdog(60);
+    alone(|| {
+        for kind in 0..6 {
+            let ((tx, rx), (_quiet, never)) = (rendezvous::<u32>(), rendezvous::<()>());
+            let closer = tx.clone();
+            let sending = fibra::spawn_local(move || match kind {
+                0 => tx.send(7).is_ok(),
+                1 => select! { send(tx, 7) -> sent => sent.is_ok(), recv(never) -> _ => unreachable!() },
+                2 => fibra::select_biased! { recv(never) -> _ => unreachable!(), send(tx, 7) -> sent => sent.is_ok() },
+                3 => {
+                    let mut set = Select::new();
+                    set.send(&tx);
+                    set.select().send(&tx, 7).is_ok()
+                }
+                4 => tx.reserve().is_ok(),
+                _ => tx.send_timeout(7, LONG).is_ok(),
+            });
+            (0..3).for_each(|_| fibra::yield_now());
+            assert!(closer.close());
+            let admitted = !matches!(kind, 3 | 4);
+            assert_eq!(rx.recv().ok(), admitted.then_some(7), "kind {kind}");
+            assert_eq!(sending.join().unwrap(), admitted, "kind {kind}");
+            assert_eq!(rx.recv(), Err(RecvError), "once");
+        }
+        // Nobody comes for it: the last receiver's end gives the value back.
+        let (tx, rx) = rendezvous::<u32>();
+        let closer = tx.clone();
+        let sending = fibra::spawn_local(move || select! { send(tx, 7) -> sent => sent.unwrap_err().into_inner() });
+        (0..3).for_each(|_| fibra::yield_now());
+        closer.close();
+        drop(rx);
+        assert_eq!(sending.join().unwrap(), 7);
+    });
+}
+
+// S0-03: a pipeline of rendezvous on the smallest stacks that there are.
+#[test]
+fn a_pipeline_runs_on_small_stacks() {
+    let _watchdog = watchdog(60);
+    for workers in [1, 3] {
+        let rt = Runtime::builder().workers(workers).stack_size(32 << 10).build().unwrap();
+        let sum = rt.run(|| {
+            let (source, mut end) = rendezvous::<u64>();
+            for _ in 0..20 {
+                let (tx, rx) = rendezvous();
+                let input = std::mem::replace(&mut end, rx);
+                let stage = move || input.iter().try_for_each(|value| tx.send(value + 1));
+                drop(fibra::Builder::new().stack_size(32 << 10).spawn(stage).unwrap());
+            }
+            let feeding = fibra::spawn(move || (0..500).try_for_each(|value| source.send(value)));
+            let sum: u64 = end.iter().sum();
+            feeding.join().unwrap().unwrap();
+            sum
+        });
+        assert_eq!(sum, (0..500).map(|value| value + 20).sum());
+    }
+}
+
 // ---- Tasks and results --------------------------------------------------------------------------------------------------
 
 // S1-86, S1-88: whoever awaits a task parks (a fiber: others run meanwhile) or blocks (a thread), and is given the result itself, of its
@@ -367,33 +503,46 @@ fn a_pending_send_owns_its_value() {
 // ---- What it costs ------------------------------------------------------------------------------------------------------
 
 // a ping-pong does the same with one worker and with many: a switch and a wake per message, and none of them crosses to another
-// worker. (What that takes in time is for the benchmarks.)
+// worker. (What that takes in time is for the benchmarks.) Nothing keeps the two players together but that they were spawned together: idle
+// workers let young fibers start where they are. On a machine that is busy otherwise one of them may grow old before it starts, and be
+// stolen; so there are many games, and most of them must be played on one worker.
 #[test]
 fn a_ping_pong_costs_the_same_with_many_workers() {
     let _watchdog = watchdog(120);
-    let rounds = turns(10_000) as u64;
+    let rounds = turns(1_000) as u64;
     for workers in [1, 2, 8] {
         let rt = Runtime::builder().workers(workers).build().unwrap();
-        rt.run(|| {
-            let ((ping, pinged), (pong, ponged)) = (rendezvous(), rendezvous());
-            let player = fibra::spawn_local(move || {
-                for round in 0..rounds {
-                    assert_eq!(pinged.recv(), Ok(round));
-                    pong.send(round).unwrap();
-                }
+        let mut split = 0;
+        for _ in 0..20 {
+            let before = rt.metrics();
+            rt.run(|| {
+                let ((ping, pinged), (pong, ponged)) = (rendezvous(), rendezvous());
+                let player = fibra::spawn(move || {
+                    for round in 0..rounds {
+                        assert_eq!(pinged.recv(), Ok(round));
+                        pong.send(round).unwrap();
+                    }
+                });
+                let partner = fibra::spawn(move || {
+                    for round in 0..rounds {
+                        ping.send(round).unwrap();
+                        assert_eq!(ponged.recv(), Ok(round));
+                    }
+                });
+                player.join().unwrap();
+                partner.join().unwrap();
             });
-            let partner = fibra::spawn_local(move || {
-                for round in 0..rounds {
-                    ping.send(round).unwrap();
-                    assert_eq!(ponged.recv(), Ok(round));
-                }
-            });
-            player.join().unwrap();
-            partner.join().unwrap();
-        });
-        let metrics = rt.metrics();
-        assert!(metrics.wakes_remote < rounds / 10, "{workers} workers: {metrics:?}");
-        assert!(metrics.switches <= 3 * rounds + 1000, "{workers} workers: {metrics:?}");
-        assert!(metrics.wakes_local <= 3 * rounds + 1000, "{workers} workers: {metrics:?}");
+            let after = rt.metrics();
+            if after.wakes_remote - before.wakes_remote >= rounds / 10 {
+                split += 1;
+                continue;
+            }
+            assert!(after.switches - before.switches <= 3 * rounds + 100, "{workers} workers: {before:?} {after:?}");
+            assert!(
+                after.wakes_local - before.wakes_local <= 3 * rounds + 100,
+                "{workers} workers: {before:?} {after:?}"
+            );
+        }
+        assert!(split <= 10, "{workers} workers: {split} of 20 pairs were split");
     }
 }

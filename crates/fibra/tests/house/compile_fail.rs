@@ -21,6 +21,12 @@ fn misused_selects_explain_themselves() {
     trybuild::TestCases::new().compile_fail("tests/ui/select_*.rs");
 }
 
+/// A port is written by one side only.
+#[test]
+fn machines_do_not_write_into_ports() {
+    trybuild::TestCases::new().compile_fail("tests/ui/machine_*.rs");
+}
+
 /// Guards stay with whoever locked, and with what they guard.
 #[test]
 fn guards_stay_where_they_are() {

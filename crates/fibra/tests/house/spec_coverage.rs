@@ -222,7 +222,7 @@ fn read(path: &str) -> String {
 #[test]
 fn every_finished_line_is_tested_or_excused() {
     let spec = specification(&read("docs/spec.md"));
-    assert_eq!(spec.len(), 614, "lines are neither added nor lost by accident");
+    assert_eq!(spec.len(), 617, "lines are neither added nor lost by accident");
     for section in FINISHED_SECTIONS {
         assert!(spec.values().any(|other| other == section), "no section {section} in docs/spec.md");
     }

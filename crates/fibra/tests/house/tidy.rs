@@ -182,7 +182,7 @@ fn lines_and_files_have_an_end() {
     assert_eq!(file("//! This is one long file because its table has many rows.\n", 700), [0; 0]);
 }
 
-// S4-19, S4-35: one way to park, and nothing beside it.
+// S4-19, S4-35, S1-99: one way to park, and nothing beside it; there is no other switch, from fiber to fiber or otherwise.
 #[test]
 fn only_the_waist_and_the_worker_switch() {
     let check = |file: &str, text: &str| complaints(rules::switches, &library(file), text);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::support;
 use fibra::machine::{
-    ABANDONED, CANCELLED, Cancel, Done, EventLoop, Machine, MachineRef, Message, NotInFlight, OP_TIMER, OpId, OpPool,
-    Overflow, Ports, Request, RingReader, RingWriter, Timestamp, UNREACHABLE, channel, ring,
+    ABANDONED, CANCELLED, Cancel, Done, Doorbell, EventLoop, Machine, MachineRef, Message, NotInFlight, OP_TIMER, OpId,
+    OpPool, Overflow, Ports, Request, RingReader, RingWriter, Timestamp, UNREACHABLE, channel, ring,
 };
 
 const ECHO: u32 = 1;
@@ -329,7 +329,7 @@ fn read_a_stream(fails: bool) {
                 reader.insert(new)
             }
         };
-        // S3-35..S3-37, S3-41, S3-42, S3-101: rung, so read everything; and then it can be rung again.
+        // S3-35..S3-37, S3-42, S3-101: rung, so read everything; and then it can be rung again.
         while let Some(notice) = ports.input.notifications.pop() {
             assert_eq!(Some(notice.id()), id);
             rings += 1;
@@ -366,6 +366,46 @@ fn a_standing_operation_ends_by_cancellation() {
 #[test]
 fn a_standing_operation_ends_by_failure() {
     read_a_stream(true);
+}
+
+// S3-41: whoever handles a ring can be rung meanwhile: the mark is gone when the notice is in hand, so nothing written then is missed.
+#[test]
+fn a_ring_during_the_handling_is_delivered() {
+    let _watchdog = support::watchdog(60);
+    let mut pool = OpPool::<()>::with_capacity(1);
+    let bell = Rc::new(RefCell::new(None::<Doorbell>));
+    let (rung, mut begun, mut handled) = (bell.clone(), false, 0);
+    let app = Fn(move |_, ports: &mut Ports<'_>| {
+        if !std::mem::replace(&mut begun, true) {
+            ports.submit(pool.take(STREAM, ()).unwrap().standing());
+        }
+        while let Some(notice) = ports.input.notifications.pop() {
+            handled += 1;
+            let bell = rung.borrow();
+            let bell = bell.as_ref().unwrap();
+            assert_eq!(notice.id(), bell.id());
+            if handled < 5 {
+                assert!(bell.ring(), "the notice is still in hand");
+                assert!(!bell.ring(), "and one is under way now");
+            }
+            drop(notice);
+        }
+        if handled == 5 {
+            drop(rung.borrow_mut().take());
+            ports.stop();
+        }
+    });
+    let mut held = None;
+    let platform = Fn(move |_, ports: &mut Ports<'_>| {
+        while let Some(request) = ports.input.submissions.pop() {
+            assert!(bell.borrow_mut().insert(request.doorbell()).ring());
+            held = Some(request);
+        }
+        if ports.input.cancellations.pop().is_some() {
+            held.take().into_iter().for_each(|held| ports.complete(held, CANCELLED));
+        }
+    });
+    EventLoop::new().app(app).platform(platform).run().unwrap();
 }
 
 // S3-50, S3-51: what a full ring does, and that it counts.

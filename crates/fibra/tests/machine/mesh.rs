@@ -77,8 +77,7 @@ impl Machine for Receiver {
     }
 }
 
-// S3-17, S3-23..S3-27, S3-60, S3-68, S3-77, S3-78, S3-93, S3-97, S3-102, G-06: two loops send to a third, through outboxes,
-// mail and kicks.
+// S3-17, S3-60, S3-68, S3-77, S3-93, S3-97, S3-102, G-06: two loops send to a third, through outboxes, mail and kicks.
 #[test]
 fn numbers_cross_threads_in_order() {
     let _watchdog = support::watchdog(120);
@@ -302,7 +301,63 @@ fn a_loop_that_is_gone_is_unreachable() {
     }
 }
 
-// S3-78, G-02: an idle loop sleeps (its thread uses no processor time to speak of) until it is stopped from another thread.
+/// In which system call a thread of this process waits, if it does.
+#[cfg(target_os = "linux")]
+fn waits_in(thread: i32) -> Option<i64> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+// S3-57, S3-78: whatever a loop waits for (nothing, a timer, another loop), it waits in the one call that also learns of I/O; and what that
+// returns is the time of the round.
+#[test]
+#[cfg(target_os = "linux")]
+#[cfg_attr(any(fibra_asan, fibra_tsan), ignore = "the tools make system calls of their own")]
+fn a_loop_waits_in_one_place() {
+    /// Sets a timer, or asks a loop that does not answer, or does nothing.
+    struct Waits(Option<(u32, OpPool<()>)>, mpsc::Sender<i32>);
+    impl Machine for Waits {
+        fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>) {
+            // SAFETY: asks for a number.
+            let thread = unsafe { libc::gettid() };
+            self.1.send(thread).unwrap();
+            assert_eq!(now, ports.now(), "the time at which the wait was over");
+            if let Some((opcode, mut pool)) = self.0.take() {
+                let op = pool.take(opcode, ()).unwrap();
+                ports.submit(match opcode {
+                    OP_TIMER => op.at(now + Duration::from_secs(3600)),
+                    _ => op.to(MachineRef::app(1)),
+                });
+            }
+        }
+    }
+    let _watchdog = support::watchdog(120);
+    for opcode in [None, Some(OP_TIMER), Some(HOLD)] {
+        let (mut seats, (ticked, ticks)) = (Seat::mesh(2).into_iter(), mpsc::channel());
+        let (here, there) = (seats.next().unwrap(), seats.next().unwrap());
+        let (to_us, stoppers) = mpsc::channel();
+        let to_us_too = to_us.clone();
+        let waiting = std::thread::spawn(move || {
+            let loop_ = EventLoop::at(here);
+            to_us.send(loop_.stopper()).unwrap();
+            loop_.app(Waits(opcode.map(|code| (code, OpPool::with_capacity(1))), ticked)).run().unwrap();
+        });
+        let other = std::thread::spawn(move || {
+            let loop_ = EventLoop::at(there);
+            to_us_too.send(loop_.stopper()).unwrap();
+            loop_.app(Holder::default()).run().unwrap();
+        });
+        let stoppers = [stoppers.recv().unwrap(), stoppers.recv().unwrap()];
+        let thread = ticks.recv().unwrap();
+        let in_epoll = |call| [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2].contains(&call);
+        support::eventually(|| waits_in(thread).is_some_and(in_epoll), || format!("{:?}", waits_in(thread)));
+        stoppers.iter().for_each(|stopper| stopper.stop());
+        waiting.join().unwrap();
+        other.join().unwrap();
+    }
+}
+
+// G-02: an idle loop sleeps until it is stopped from another thread.
 #[test]
 fn an_idle_loop_is_stopped_from_outside() {
     let _watchdog = support::watchdog(120);

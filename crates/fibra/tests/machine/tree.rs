@@ -68,7 +68,6 @@ struct Parent<M: Machine, F> {
     handle: F,
 }
 impl<M: Machine, F: FnMut(&mut Vec<Child<M>>, &mut Ports<'_>) + 'static> Machine for Parent<M, F> {
-    // S3-85..S3-88: children first, then its own input, and what the children put out.
     fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>) {
         for machine in self.make.drain(..) {
             // S3-83: a child has its own number and this parent.
@@ -85,6 +84,76 @@ impl<M: Machine, F: FnMut(&mut Vec<Child<M>>, &mut Ports<'_>) + 'static> Machine
 
 fn parent<M: Machine>(make: Vec<M>, handle: impl FnMut(&mut Vec<Child<M>>, &mut Ports<'_>) + 'static) -> impl Machine {
     Parent { children: Vec::new(), make, handle }
+}
+
+// S3-85, S3-86: a parent that is ticked finds its own input, and nothing of its child's, once that has taken what is its; what it makes of
+// it is its own doing, in the same tick. Both kinds of input, and answers to both that came in the same round.
+#[test]
+fn a_parent_handles_its_own_input() {
+    let _watchdog = support::watchdog(60);
+    let (mine, childs) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(Vec::new())));
+    let child = Rc::new(RefCell::new(None::<MachineRef>));
+    /// Answers what comes with ten times the number, and asks for one itself at the first tick.
+    struct Tens(Asker, Rc<RefCell<Vec<i32>>>);
+    impl Machine for Tens {
+        fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>) {
+            while let Some(request) = ports.input.submissions.pop() {
+                assert_eq!(request.destination(), Some(ports.me()), "its own");
+                let number = *request.data::<i32>().unwrap();
+                self.1.borrow_mut().push(number);
+                ports.complete(request, number * 10);
+            }
+            self.0.tick(now, ports);
+        }
+    }
+    let asker = |data| Asker::new(ADD, data, Some(MachineRef::platform(0)), &mine);
+    let tens = Tens(Asker::new(ADD, 10, Some(MachineRef::platform(0)), &childs), childs.clone());
+    let (mut own, seen, there) = (asker(20), mine.clone(), child.clone());
+    let app = parent(vec![tens], move |children: &mut Vec<Child<Tens>>, ports: &mut Ports<'_>| {
+        *there.borrow_mut() = Some(children[0].id());
+        children[0].forward_all(ports);
+        while let Some(request) = ports.input.submissions.pop() {
+            assert_eq!(request.destination(), Some(ports.me()), "the child has taken what is its");
+            let number = *request.data::<i32>().unwrap();
+            seen.borrow_mut().push(number);
+            // Its own logic: another result than the child's.
+            ports.complete(request, -number);
+        }
+        own.tick(ports.now(), ports);
+    });
+    // Asks both, and then answers both.
+    let (mut pool, mut answers, mut held) = (OpPool::<i32>::with_capacity(2), Vec::new(), Vec::new());
+    let platform = Ticks(move |_, ports: &mut Ports<'_>| {
+        held.extend(std::iter::from_fn(|| ports.input.submissions.pop()));
+        answers.extend(std::iter::from_fn(|| ports.input.completions.pop()).map(|done| done.result()));
+        if held.len() == 2 && pool.available() == 2 && answers.is_empty() {
+            for (number, to) in [(1, MachineRef::app(0)), (2, child.borrow().unwrap())] {
+                ports.submit(pool.take(ADD, number).unwrap().to(to));
+            }
+        }
+        if answers.len() == 2 && held.len() == 2 {
+            answers.sort_unstable();
+            assert_eq!(answers, [-1, 20]);
+            for request in held.drain(..) {
+                let sum = request.data::<i32>().unwrap() + 1;
+                ports.complete(request, sum);
+            }
+        } else if answers.len() == 2 {
+            ports.stop();
+        }
+    });
+    let (mine_after, childs_after) = (mine.clone(), childs.clone());
+    EventLoop::new().app(app).platform(platform).run().unwrap();
+    assert_eq!(*mine_after.borrow(), [1, 21], "the request for the parent, and the answer to it");
+    assert_eq!(*childs_after.borrow(), [2, 11], "the same for the child");
+}
+
+/// A machine that is a closure.
+struct Ticks<F>(F);
+impl<F: FnMut(Timestamp, &mut Ports<'_>) + 'static> Machine for Ticks<F> {
+    fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>) {
+        (self.0)(now, ports);
+    }
 }
 
 // S3-89, S3-01, S3-05, S3-22, S3-75, S3-82, S3-84: through two parents to the platform, and back to the grandchild.
@@ -274,36 +343,41 @@ impl Machine for Holder {
     }
 }
 
-// S3-80, S3-81, S3-98, S3-103, S3-104: children before parents, the app before the platform; what they had in flight is cancelled,
-// answered, and back in
-// its pool.
+// S3-80, S3-81, S3-98, S3-103, S3-104: children before parents, the app before the platform, in what is dropped and in what is cancelled;
+// what they had in flight is answered, and back in its pool.
 #[test]
 fn the_end_is_orderly() {
     let _watchdog = support::watchdog(60);
     let (names, gauges) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(Vec::new())));
-    struct Platform(Server, #[allow(dead_code)] Named);
+    /// Who held what, in the order of submission, and the name.
+    struct Platform(Vec<Request>, Vec<u32>, #[allow(dead_code)] Named);
     impl Machine for Platform {
-        fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>) {
-            self.0.tick(now, ports);
-            if self.0.0.len() == 3 {
+        fn tick(&mut self, _: Timestamp, ports: &mut Ports<'_>) {
+            self.0.extend(std::iter::from_fn(|| ports.input.submissions.pop()));
+            while let Some(cancel) = ports.input.cancellations.pop() {
+                let index = self.0.iter().position(|held| held.id() == cancel.id()).unwrap();
+                let held = self.0.remove(index);
+                self.1.push(held.source().unwrap().machine);
+                ports.complete(held, CANCELLED);
+            }
+            if self.0.len() == 3 {
                 ports.stop();
             }
         }
     }
     impl Drop for Platform {
         fn drop(&mut self) {
-            assert!(self.0.0.is_empty(), "all were cancelled while the platform was there");
+            assert!(self.0.is_empty(), "all were cancelled while the platform was there");
+            // A child gets its number after its parent, and leaves before it.
+            assert!(self.1.len() == 3 && self.1.is_sorted_by(|left, leaves| left > leaves), "{:?}", self.1);
         }
     }
     let app = Holder::new(2, &names, &gauges);
-    let platform = Platform(Server::default(), Named("platform", names.clone()));
+    let platform = Platform(Vec::new(), Vec::new(), Named("platform", names.clone()));
     EventLoop::new().app(app).platform(platform).run().unwrap();
     assert_eq!(gauges.borrow().len(), 3);
     assert!(gauges.borrow().iter().all(|gauge| gauge.available() == gauge.capacity()));
-    let names = names.borrow();
-    let place = |name| names.iter().position(|other| *other == name).unwrap();
-    assert!(place("app") < place("platform") && place("child") < place("platform"), "{names:?}");
-    assert_eq!(names.len(), 4);
+    assert_eq!(*names.borrow(), ["grandchild", "child", "app", "platform"]);
 }
 
 // S3-81, S3-47, S3-95: a child is dropped, another forgotten, in the middle of a tick, with operations in flight: nobody minds.

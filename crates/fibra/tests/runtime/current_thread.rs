@@ -109,7 +109,37 @@ fn there_is_no_other_thread() {
     assert!(ended.status.success(), "{ended:?}");
 }
 
-// S1-95, S1-98, S1-99: the joiner of a fiber that ends runs before all others that are ready, and its child as soon as it waits for it.
+// S1-98: when the joiner goes on, the fiber that it waited for has left its stack, and that is in the pool: the next child runs on it.
+// (That the joiner was claimed before, and is woken once, is what the models of the join show.)
+#[test]
+#[cfg_attr(fibra_context = "thread", ignore = "stacks are threads there")]
+fn a_joiner_goes_on_when_the_stack_is_free() {
+    let _watchdog = watchdog(60);
+    /// About where this fiber's stack is.
+    #[inline(never)]
+    fn place() -> usize {
+        let here = 0u8;
+        std::hint::black_box(&raw const here).addr() >> 15
+    }
+    fibra::Runtime::current_thread().unwrap().run(|| {
+        let kept = fibra::spawn(place);
+        let stack = kept.join().unwrap();
+        for round in 0..200 {
+            // Its handle is dropped, or kept until the next one has run: it is the end that gives the stack back, not the handle.
+            let child = fibra::spawn(move || {
+                if round % 2 == 0 {
+                    fibra::yield_now();
+                }
+                place()
+            });
+            child.wait();
+            assert_eq!(fibra::spawn(place).join().unwrap(), stack, "{round}");
+            assert_eq!(child.join().unwrap(), stack, "{round}");
+        }
+    });
+}
+
+// S1-95: the joiner of a fiber that ends runs before all others that are ready, and its child as soon as it waits for it.
 #[test]
 fn a_woken_joiner_runs_at_once() {
     let _watchdog = watchdog(60);

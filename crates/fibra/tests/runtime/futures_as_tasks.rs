@@ -61,6 +61,54 @@ fn tasks_move_between_polls() {
     });
 }
 
+// S0-102, S0-15: a task that goes from worker to worker notices nothing but the thread: who it is, what it keeps across its awaits and what
+// others see of it stay the same; and so do its end, with a value or with a panic.
+#[test]
+#[cfg_attr(fibra_context = "thread", ignore = "a poll's OS thread is its stack there, not its worker")]
+fn a_task_that_moves_notices_nothing_but_the_thread() {
+    /// Pending once; a plain thread wakes it, so that any worker may go on with it.
+    async fn elsewhere(wakers: &std::sync::mpsc::Sender<Waker>) {
+        let mut asked = false;
+        poll_fn(|cx| {
+            if std::mem::replace(&mut asked, true) {
+                return Poll::Ready(());
+            }
+            wakers.send(cx.waker().clone()).unwrap();
+            Poll::Pending
+        })
+        .await;
+    }
+    let _watchdog = watchdog(120);
+    let rt = runtime(3);
+    for panics in [false, true] {
+        let (wakers, to_wake) = std::sync::mpsc::channel::<Waker>();
+        let waker = std::thread::spawn(move || to_wake.into_iter().for_each(Waker::wake));
+        let task = {
+            let _entered = rt.handle().enter();
+            fibra::spawn_future(async move {
+                let id = fibra::current().unwrap().id();
+                let (mut threads, mut kept, mut steps) = (HashSet::new(), vec![0u64; 16], 0u64);
+                while threads.len() < 2 || steps < 200 {
+                    kept[steps as usize % 16] += steps;
+                    let sum: u64 = kept.iter().sum();
+                    threads.insert(std::thread::current().id());
+                    elsewhere(&wakers).await;
+                    steps += 1;
+                    assert_eq!(kept.iter().sum::<u64>(), sum, "plain memory, as it was left");
+                    assert_eq!(fibra::current().unwrap().id(), id, "the same one, wherever");
+                }
+                assert!(!panics, "on purpose");
+                (steps, kept.iter().sum::<u64>())
+            })
+        };
+        match task.join() {
+            Ok((steps, sum)) => assert!(!panics && sum == steps * (steps - 1) / 2),
+            Err(error) => assert!(panics && error.is_panic() && error.message().contains("on purpose"), "{error}"),
+        }
+        waker.join().unwrap();
+    }
+}
+
 // Ten thousand tasks, woken at random by threads and by one another, polled by three workers: all end, each polled by one at a time.
 #[test]
 fn ten_thousand_tasks_with_random_wakers_all_end() {

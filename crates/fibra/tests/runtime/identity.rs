@@ -94,30 +94,71 @@ fn a_started_fiber_stays_on_its_thread() {
 #[test]
 fn two_workers_are_never_in_one_fiber() {
     let _watchdog = support::watchdog(120);
+    /// Counts how often a fiber was begun and left, and finds out if two are in it at a time.
+    #[derive(Default)]
+    struct Canary {
+        inside: AtomicBool,
+        begun: AtomicUsize,
+        left: AtomicUsize,
+    }
+    struct Leaves<'a>(&'a Canary);
+    impl Drop for Leaves<'_> {
+        fn drop(&mut self) {
+            assert!(!self.0.inside.load(SeqCst), "unwound while it ran");
+            self.0.left.fetch_add(1, SeqCst);
+        }
+    }
     let runtime = Runtime::builder().workers(4).build().unwrap();
-    let runs = Arc::new(AtomicUsize::new(0));
-    let fibers: Vec<_> = (0..2000)
-        .map(|i| {
-            let runs = runs.clone();
-            runtime.spawn(move || {
-                let inside = AtomicBool::new(false);
+    let canaries: Arc<Vec<Canary>> = Arc::new((0..2000).map(|_| Canary::default()).collect());
+    let (mut ran, mut cancelled) = (0, 0);
+    runtime.run(|| {
+        // Half of them by this fiber, to be stolen, half from outside. Cancelled by two threads while they start, run and wait.
+        let spawn = |i: usize| {
+            let canaries = canaries.clone();
+            move || {
+                let canary = &canaries[i];
+                canary.begun.fetch_add(1, SeqCst);
+                let _leaves = Leaves(canary);
                 for round in 0..5 {
-                    assert!(!inside.swap(true, SeqCst), "somebody else is on this stack");
-                    std::hint::black_box(&inside);
-                    assert!(inside.swap(false, SeqCst));
-                    if (i + round) % 3 == 0 {
-                        fibra::sleep(Duration::from_micros(5));
-                    } else {
-                        fibra::yield_now();
+                    assert!(!canary.inside.swap(true, SeqCst), "somebody else is on this stack");
+                    (0..50).for_each(|_| std::hint::spin_loop());
+                    assert!(canary.inside.swap(false, SeqCst));
+                    match (i + round) % 3 {
+                        0 => fibra::sleep(Duration::from_micros(5)),
+                        1 => fibra::checkpoint(),
+                        _ => fibra::yield_now(),
                     }
                 }
-                runs.fetch_add(1, SeqCst);
-            })
-        })
-        .collect();
-    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
-    // S1-04, S1-21: each ran once.
-    assert_eq!(runs.load(SeqCst), 2000);
+            }
+        };
+        let stolen: Vec<_> = (0..1000).map(|i| fibra::spawn(spawn(i))).collect();
+        while runtime.metrics().stolen == 0 {
+            std::hint::spin_loop();
+        }
+        let handle = runtime.handle();
+        let fibers: Vec<_> = stolen.into_iter().chain((1000..2000).map(|i| handle.spawn(spawn(i)))).collect();
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let fibers = &fibers;
+                scope.spawn(move || fibers.iter().skip(thread).step_by(5).for_each(fibra::JoinHandle::cancel));
+            }
+        });
+        for fiber in fibers {
+            match fiber.join() {
+                Ok(()) => ran += 1,
+                Err(error) => {
+                    assert!(error.is_cancelled(), "{error}");
+                    cancelled += 1;
+                }
+            }
+        }
+    });
+    // S1-04, S1-21: each ran once at most, and was left as often.
+    for canary in canaries.iter() {
+        let (begun, left) = (canary.begun.load(SeqCst), canary.left.load(SeqCst));
+        assert!(begun <= 1 && begun == left && !canary.inside.load(SeqCst), "{begun} {left}");
+    }
+    assert!(ran >= 1200 && cancelled > 0 && ran + cancelled == 2000, "{ran} ran, {cancelled} were cancelled");
 }
 
 // S1-117, S1-118, S0-97, S0-101, S4-96, S4-105: counted live once, ended once, whatever way it ends; the sum over all workers is zero then.

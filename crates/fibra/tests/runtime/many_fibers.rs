@@ -102,8 +102,8 @@ fn a_million_parked_fibers() {
     print!("{}", ended.stdout);
 }
 
-// S1-01, S1-07, S1-18, S4-12, S1-06: frames and stacks go round: more than 95 % of the stacks in a loop of spawns were used before.
-// S0-100, S1-14, S1-17, S1-20: the next fiber starts on a stack the moment its last one was joined, and finds it quiet.
+// S1-01, S1-07, S1-18, S1-06: frames and stacks go round: more than 95 % of the stacks in a loop of spawns were used before.
+// S1-17: the next fiber starts on a stack the moment its last one was joined, and finds it quiet.
 #[test]
 fn stacks_and_frames_go_round() {
     let _watchdog = support::watchdog(60);

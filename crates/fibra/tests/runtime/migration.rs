@@ -1,6 +1,7 @@
 //! Started fibers that move between workers (`unstable-migration`): what the runtime promises holds, and why it is not the default.
 //!
-//! `.ci/deep` runs this in release mode with fat LTO, where the compiler is most inclined to keep what it knows about a thread.
+//! `.ci/run` runs this as the other tests are, `.ci/deep` with the whole suite, and in release mode with fat LTO, where the compiler is
+//! most inclined to keep what it knows about a thread.
 #![cfg(feature = "unstable-migration")]
 
 use std::cell::Cell;

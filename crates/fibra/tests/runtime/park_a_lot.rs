@@ -135,7 +135,7 @@ fn leave_waker(wakers: &Mutex<Vec<Waker>>, calls: &AtomicUsize) {
     }));
 }
 
-// S1-96, S1-97: frames are used again and again while the wakers of their former owners are called. The new owner may poll once too often
+// Frames are used again and again while the wakers of their former owners are called. The new owner may poll once too often
 // for it (decision 51), but no wait of its ends early, with or without a node, and no fiber runs twice.
 #[test]
 fn stress_wakers_of_ended_fibers_do_not_touch_their_successors() {
@@ -200,6 +200,41 @@ fn stress_wakers_of_ended_fibers_do_not_touch_their_successors() {
     // The runtime is gone, the wakers are not.
     drop(rt);
     wakers.lock().unwrap().drain(..).for_each(Waker::wake);
+}
+
+// S0-20: a fiber or a task that is in a queue already is woken again and again, here and from a thread: it runs once.
+#[test]
+fn waking_what_is_queued_changes_nothing() {
+    let _watchdog = watchdog(60);
+    fibra::Runtime::current_thread().unwrap().run(|| {
+        for is_task in [false, true] {
+            let (polls, waker) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None::<Waker>)));
+            let future = {
+                let (polls, waker) = (polls.clone(), waker.clone());
+                std::future::poll_fn(move |cx| {
+                    *waker.lock().unwrap() = Some(cx.waker().clone());
+                    if polls.fetch_add(1, SeqCst) == 200 { Poll::Ready(()) } else { Poll::Pending }
+                })
+            };
+            let waiting = if is_task { fibra::spawn_future(future) } else { fibra::spawn(|| fibra::block_on(future)) };
+            // What a thread has woken may be in the injector, which is looked at every 61st turn.
+            let settle = || (0..130).for_each(|_| fibra::yield_now());
+            settle();
+            for round in 1..=200 {
+                let waker = waker.lock().unwrap().clone().unwrap();
+                let wakes = || (0..10).for_each(|_| waker.wake_by_ref());
+                if round % 2 == 0 {
+                    wakes();
+                } else {
+                    std::thread::scope(|scope| drop(scope.spawn(wakes)));
+                }
+                assert_eq!(polls.load(SeqCst), round, "it is queued, and has not run");
+                settle();
+                assert_eq!(polls.load(SeqCst), round + 1, "ten wakes, one turn");
+            }
+            waiting.join().unwrap();
+        }
+    });
 }
 
 /// Two that hand a count to and fro so often: every round, one goes to sleep while the other wakes it.

@@ -71,10 +71,11 @@ fn started_fibers_never_change_threads() {
                 })
             })
             .collect();
+        // Some of them are stolen before they start: this one does not switch until that has been seen.
+        compute_until(|| fibra::Handle::current().metrics().stolen > 0);
         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
     });
-    let metrics = rt.metrics();
-    println!("{} stolen of {}", metrics.stolen, metrics.spawned);
+    assert!(rt.metrics().stolen > 0);
 }
 
 // S0-67, S1-29, S0-71, S0-75: the spawner computes until its children have run, which they can only elsewhere; each worker in turn
@@ -139,7 +140,7 @@ fn without_sysmon_fresh_work_waits_for_the_next_switch_at_most() {
     assert!(ended.status.success(), "{ended:?}");
 }
 
-// S0-74, S0-65: a worker with fibers of its own does not steal, however long another one's children wait; when it has none, it does.
+// S0-65: a worker with fibers of its own does not steal, however long another one's children wait; when it has none, it does.
 #[test]
 fn a_worker_steals_only_when_it_has_nothing_itself() {
     let _watchdog = watchdog(120);
@@ -179,6 +180,46 @@ fn a_worker_steals_only_when_it_has_nothing_itself() {
         assert!(threads.lock().unwrap().iter().all(|thread| *thread == other));
         assert_eq!(handle.metrics().stolen, stolen + 20);
     });
+}
+
+// S0-74, S4-34, S4-129: a worker that has become free takes what is in the injector before it steals.
+#[test]
+fn the_injector_comes_before_stealing() {
+    let _watchdog = watchdog(120);
+    let rt = runtime(2);
+    let handle = rt.handle();
+    for _ in 0..20 {
+        rt.run(|| {
+            let log = Arc::new(Mutex::new(Vec::new()));
+            let (busy, free) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let other = {
+                let (busy, free) = (busy.clone(), free.clone());
+                fibra::Builder::new().spread().spawn(move || {
+                    busy.store(true, SeqCst);
+                    compute_until(|| free.load(SeqCst));
+                })
+            };
+            compute_until(|| busy.load(SeqCst));
+            // In the deque of this worker, which computes on; then, and so younger, in the injector.
+            let say = |what: &'static str| {
+                let log = log.clone();
+                move || log.lock().unwrap().push((what, here()))
+            };
+            let stealable: Vec<_> = (0..8).map(|_| fibra::spawn(say("stolen"))).collect();
+            let injected: Vec<_> = std::thread::scope(|scope| {
+                let spawner = scope.spawn(|| (0..8).map(|_| handle.spawn(say("injected"))).collect());
+                spawner.join().unwrap()
+            });
+            free.store(true, SeqCst);
+            compute_until(|| log.lock().unwrap().len() == 16);
+            let log: Vec<_> = log.lock().unwrap().clone();
+            assert!(log.iter().all(|(_, thread)| *thread != here()), "all of them on the other one");
+            let injected_first = log.iter().take_while(|(what, _)| *what == "injected").count();
+            assert_eq!(injected_first, 8, "{log:?}");
+            stealable.into_iter().chain(injected).for_each(|fiber| fiber.join().unwrap());
+            other.unwrap().join().unwrap();
+        });
+    }
 }
 
 // S0-75: alone there is nobody to steal from.

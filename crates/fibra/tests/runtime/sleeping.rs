@@ -16,7 +16,7 @@ fn runtime(workers: usize) -> fibra::Runtime {
     fibra::Runtime::builder().workers(workers).build().unwrap()
 }
 
-// S0-88, S0-89, S0-87, S1-101, S1-106: ten thousand random sleeps, none early by std's clock; how late they were is printed.
+// S0-88, S0-89, S0-87, S1-101: ten thousand random sleeps, none early by std's clock; how late they were is printed.
 #[test]
 fn sleeps_are_never_early() {
     let _watchdog = watchdog(120);
@@ -44,6 +44,36 @@ fn sleeps_are_never_early() {
     late.sort();
     let at = |part: usize| late[(late.len() - 1) * part / 100];
     println!("late by {:?} (half), {:?} (99 of 100), {:?} (at most)", at(50), at(99), at(100));
+}
+
+// S1-106: how late a sleeper wakes is bounded by what the machine lets it: on a calm machine a hundred sleepers are all less than 5 ms
+// late. A machine that is busy otherwise may have them later, so there are many tries; whoever looked at timers every now and then would
+// fail in each of them.
+#[test]
+#[cfg_attr(any(fibra_asan, fibra_tsan), ignore = "everything is late there")]
+fn sleeps_are_hardly_late() {
+    let _watchdog = watchdog(120);
+    let rt = runtime(2);
+    let mut worst = Vec::new();
+    for _ in 0..200 {
+        let late = rt.run(|| {
+            let fibers: Vec<_> = (0..100)
+                .map(|index| {
+                    fibra::spawn(move || {
+                        let (begin, duration) = (Instant::now(), Duration::from_micros(100 * index));
+                        fibra::sleep(duration);
+                        begin.elapsed() - duration
+                    })
+                })
+                .collect();
+            fibers.into_iter().map(|fiber| fiber.join().unwrap()).max().unwrap()
+        });
+        if late < Duration::from_millis(5) {
+            return println!("all of a hundred less than {late:?} late, after {} tries", worst.len());
+        }
+        worst.push(late);
+    }
+    panic!("in 200 tries never all of a hundred less than 5 ms late: {worst:?}");
 }
 
 // S0-87, S0-90: on one worker, whoever's deadline is earlier wakes earlier.
@@ -173,7 +203,7 @@ fn a_cancel_that_races_with_falling_asleep_is_not_lost() {
     }
 }
 
-// S1-107, S1-102, S0-25: a hundred thousand far sleepers are passed over: only those whose time has come cost a switch.
+// S1-102, S0-25: a hundred thousand far sleepers are passed over: only those whose time has come cost a switch.
 #[test]
 fn those_who_sleep_on_cost_nothing_when_others_wake() {
     let _watchdog = watchdog(120);

@@ -27,7 +27,7 @@ fn one_queue_per_worker_and_one_injector() {
     assert_eq!(runtime.metrics().workers[0].injected, 5);
 }
 
-// S4-34, S4-129: a worker runs what it has before it looks at the injector (but for one look in 61 turns).
+// A worker runs what it has before it looks at the injector (but for one look in 61 turns).
 #[test]
 fn local_work_comes_first() {
     let _watchdog = support::watchdog(60);
@@ -71,7 +71,7 @@ fn a_sleeping_worker_is_woken_for_work() {
     }
 }
 
-// S1-15, S1-25, S1-41, S1-42, S1-43, S4-113, S4-114, S4-122: spawners on many threads fill frames that are theirs alone; whoever
+// S1-15, S1-43, S0-15: spawners on many threads fill frames that are theirs alone; whoever
 // dequeues one sees all of it. (Plain data in closures and results: ThreadSanitizer watches the same test.)
 #[test]
 fn who_runs_a_fiber_sees_all_of_it() {
@@ -124,7 +124,7 @@ fn both_sides_of_a_wait_see_each_other() {
     }
 }
 
-// S0-16: who is current is state of each worker: right after every switch, on all of them at once.
+// S0-16, S0-18: who is current is state of each worker: right after every switch, on all of them at once.
 #[test]
 fn every_worker_knows_who_is_current() {
     let _watchdog = support::watchdog(120);

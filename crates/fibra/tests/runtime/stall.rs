@@ -62,7 +62,7 @@ fn deadlock() {
     neighbour.join().unwrap();
 }
 
-// the lock is held across a park, and its own worker waits for it.
+// X-03, S1-116: the lock is held across a park, and its own worker waits for it.
 #[test]
 fn a_std_lock_held_across_a_park_is_reported_with_both_fibers() {
     const TEST: &str = "a_std_lock_held_across_a_park_is_reported_with_both_fibers";

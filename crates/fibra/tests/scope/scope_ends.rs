@@ -328,7 +328,7 @@ fn grace_ends_a_shield() {
     });
 }
 
-// S4-11: closures that do not fit into a frame are in the scope's arena.
+// Closures that do not fit into a frame are in the scope's arena: none is lost or mixed up.
 #[test]
 fn large_closures_and_many_siblings() {
     fibra::run(|| {

@@ -29,7 +29,7 @@ fn locking_twice_is_detected_or_supported() {
     });
 }
 
-// S2-36, S2-37, S2-41: without contention nobody is rescheduled, and nothing is left behind.
+// S2-37, S2-41: without contention nobody is rescheduled, and nothing is left behind.
 #[test]
 fn an_uncontended_lock_does_not_leave_the_fiber() {
     let _watchdog = support::watchdog(60);

@@ -14,6 +14,13 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 use std::panic::{self, AssertUnwindSafe};
 
+// S0-04: what is kept of a suspended execution is one value, of one word, which can be kept anywhere until whoever may resume it does.
+#[test]
+fn a_context_is_one_word() {
+    assert_eq!(size_of::<Context>(), size_of::<usize>());
+    assert_eq!(Context::from_bits(0x5a5a).to_bits(), 0x5a5a);
+}
+
 /// A back-end as a type.
 trait Switch: 'static {
     const OWN_THREAD: bool;

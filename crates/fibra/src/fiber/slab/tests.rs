@@ -23,7 +23,8 @@ fn live(frame: FrameRef, waits: u64) -> Ticket {
     ticket
 }
 
-// A stale waker has no effect on a frame without memory, nor on the lives after it, however short those before were.
+// S4-12: frames are not given back to the allocator: their memory may go, but the frame is where it was, can be looked at meanwhile, and is
+// the one that is taken next. A stale waker has no effect on it then, nor on the lives after it, however short those before were.
 #[test]
 fn frames_give_out_no_ticket_twice_when_their_memory_went_back() {
     passes_in_child("fiber::slab::tests::frames_give_out_no_ticket_twice_when_their_memory_went_back", &[], || {
@@ -134,6 +135,89 @@ fn stale_wakers_change_nothing_while_memory_goes_and_comes() {
                 });
             }
             over.store(true, Ordering::Relaxed); // Relaxed: as above.
+        });
+    });
+}
+
+/// What others do while the slab is locked: it must end.
+fn while_the_slab_is_locked<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, ended) = std::sync::mpsc::channel();
+    let locked = lock_slab();
+    let worker = std::thread::spawn(move || done.send(f()));
+    let ended = ended.recv_timeout(std::time::Duration::from_secs(60));
+    drop(locked);
+    worker.join().expect("it ends").expect("somebody listens");
+    ended.expect("the global reserve is needed although the own cache is warm")
+}
+
+// S1-40, S4-10: frames come from a cache of the worker's own, the last one given first, without the lock of the reserve that all share;
+// what is too much for one goes to the reserve, and from there to another.
+#[test]
+fn a_worker_has_frames_of_its_own() {
+    passes_in_child("fiber::slab::tests::a_worker_has_frames_of_its_own", &[], || {
+        let address = |frame: FrameRef| ptr::from_ref(frame).addr();
+        let mut mine = FrameCache::new();
+        let warm: Vec<FrameRef> = (0..Frame::BATCH).map(|_| mine.take()).collect();
+        warm.iter().for_each(|frame| mine.give(frame));
+        let mut mine = while_the_slab_is_locked(move || {
+            for _ in 0..10 {
+                let taken: Vec<FrameRef> = (0..Frame::BATCH).map(|_| mine.take()).collect();
+                assert!(taken.iter().rev().zip(&warm).all(|(taken, given)| address(taken) == address(given)));
+                taken.iter().rev().for_each(|frame| mine.give(frame));
+            }
+            mine
+        });
+        // Another worker's are others; only what this one has too many of goes over.
+        let held: Vec<FrameRef> = (0..Frame::KEPT + Frame::BATCH).map(|_| mine.take()).collect();
+        let mut other = FrameCache::new();
+        let others: Vec<FrameRef> = (0..Frame::BATCH).map(|_| other.take()).collect();
+        assert!(others.iter().all(|frame| held.iter().all(|mine| address(mine) != address(frame))));
+        let before = FRAMES.lock().records.len();
+        held.iter().for_each(|frame| mine.give(frame));
+        assert!(FRAMES.lock().records.len() >= before + Frame::BATCH, "a batch went over");
+        let from_mine = (0..2 * Frame::BATCH).map(|_| other.take()).filter(|frame| {
+            let frame = address(frame);
+            held.iter().any(|mine| address(mine) == frame)
+        });
+        assert!(from_mine.count() > 0, "and is another's now");
+    });
+}
+
+// S1-41: a frame that was taken belongs to the taker alone, whoever takes at the same time, from the reserve or from caches.
+#[test]
+fn nobody_else_has_a_frame_that_was_taken() {
+    passes_in_child("fiber::slab::tests::nobody_else_has_a_frame_that_was_taken", &[], || {
+        let owners: Vec<AtomicBool> = (0..64 * CHUNK).map(|_| AtomicBool::new(false)).collect();
+        let numbers = |frame: FrameRef| {
+            let (mut number, here) = (0, ptr::from_ref(frame));
+            for chunk in FRAMES.made_chunks() {
+                if chunk.as_ptr_range().contains(&here) {
+                    return number + (here.addr() - chunk.as_ptr().addr()) / size_of::<Frame>();
+                }
+                number += chunk.len();
+            }
+            panic!("a frame is in a chunk")
+        };
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let owners = &owners;
+                scope.spawn(move || {
+                    let mut cache = FrameCache::new();
+                    for round in 0..200 {
+                        let mut take = || if number == 3 { take_shared() } else { cache.take() };
+                        let taken: Vec<FrameRef> = (0..1 + round % 300).map(|_| take()).collect();
+                        // Relaxed, both: whether somebody else has it at the same time is all that is asked.
+                        taken.iter().for_each(|frame| {
+                            assert!(!owners[numbers(frame)].swap(true, Ordering::Relaxed), "two have one frame");
+                        });
+                        taken.into_iter().for_each(|frame| {
+                            owners[numbers(frame)].store(false, Ordering::Relaxed); // Relaxed: as above.
+                            if number == 3 { give_shared(frame) } else { cache.give(frame) }
+                        });
+                    }
+                    cache.flush();
+                });
+            }
         });
     });
 }

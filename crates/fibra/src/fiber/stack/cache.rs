@@ -183,6 +183,7 @@ impl StackCache {
     /// Takes a stack back. Nobody stands on it any more.
     #[inline]
     pub(crate) fn give(&mut self, stack: Stack) {
+        debug_assert!(!stack.record().is_stood_on(), "a stack is given back by code that runs on it");
         if let Some(shelf) = self.shelves.get_mut(stack.shelf())
             && shelf.hot.len < BATCH
         {

@@ -56,6 +56,13 @@ struct UserArea(UnsafeCell<[MaybeUninit<u8>; USER_AREA]>);
 const _: () = assert!(size_of::<StackTop>() == 256, "four cache lines: what mod.rs says");
 
 impl StackTop {
+    /// Does the code that asks run on this stack? For assertions: law 3 wants certain steps taken elsewhere.
+    pub(crate) fn is_stood_on(&self) -> bool {
+        let here = 0u8;
+        let here = std::hint::black_box(&raw const here).addr();
+        (self.slot.addr()..std::ptr::from_ref(self).addr()).contains(&here)
+    }
+
     /// The whole reservation, for the overflow report.
     pub(crate) fn size(&self) -> usize {
         self.size.bytes()

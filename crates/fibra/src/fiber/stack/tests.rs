@@ -67,7 +67,7 @@ fn impossible_sizes_are_refused_with_value_and_limits() {
     }
 }
 
-/// S0-02: where a fiber starts is 16-byte aligned. S0-03: 32 KiB stacks work, down to their last byte.
+/// S0-02: where a fiber starts is 16-byte aligned. 32 KiB stacks work, down to their last byte.
 #[test]
 fn every_size_has_the_stated_layout() {
     for variables in BOTH_GUARDS {
@@ -466,4 +466,45 @@ fn take_and_give_cost() {
     // The least of many short samples is the one that nobody disturbed.
     let nanos = (0..SAMPLES).map(|_| sample()).min().expect("many samples");
     println!("take and give: {:.2} ns", nanos as f64 / (ROUNDS * HELD as u64) as f64);
+}
+
+// S1-96, S1-97, S1-56, S1-60, S4-28, S4-43: whoever gives a stack back, or commits the park of its fiber, does not stand on it: debug
+// builds ask at each of these steps, in every test that ends or parks a fiber (S0-100, S1-14, S1-20). Here: what is asked tells the one
+// from the other.
+#[test]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg_attr(fibra_asan, ignore = "locals are not where the stack pointer is")]
+fn who_stands_on_a_stack_is_known() {
+    use crate::fiber::testing::call_on;
+    use std::cell::RefCell;
+    thread_local! {
+        /// The stack that `stands` runs on, another one, and what it found.
+        static STACKS: RefCell<Option<(Stack, Stack)>> = const { RefCell::new(None) };
+        static FOUND: RefCell<Vec<bool>> = const { RefCell::new(Vec::new()) };
+    }
+    extern "C" fn stands() {
+        let (mine, other) = STACKS.take().expect("two stacks");
+        let mut found = vec![mine.record().is_stood_on(), other.record().is_stood_on()];
+        let mut cache = StackCache::new();
+        cache.give(other);
+        // A panic does not leave this stack.
+        let given = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cache.give(mine)));
+        found.push(given.is_err());
+        FOUND.set(found);
+        // What it holds now is the one that was refused or, in release builds, ours: nobody may take it from here.
+        std::mem::forget(cache);
+    }
+    isolated!(who_stands_on_a_stack_is_known, &[], || {
+        let mut cache = StackCache::new();
+        for bytes in [32 << 10, 256 << 10, 2 << 20] {
+            let (mine, other) = (cache.take(size(bytes)).expect("a stack"), cache.take(size(bytes)).expect("a stack"));
+            assert!(!mine.record().is_stood_on() && !other.record().is_stood_on(), "this is the thread's own");
+            // SAFETY: the handle that is made a second time is not used after this but to name the stack that is run on.
+            let same = unsafe { Stack::from_raw(std::ptr::NonNull::from(mine.record())) };
+            let named = std::mem::ManuallyDrop::new(same);
+            STACKS.set(Some((mine, other)));
+            call_on(&named, stands);
+            assert_eq!(FOUND.take(), [true, false, cfg!(debug_assertions)], "{bytes}");
+        }
+    });
 }

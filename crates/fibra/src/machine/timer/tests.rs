@@ -3,7 +3,7 @@
 //! Above: nothing. Below: `timer.rs`, whose invariants `check` looks up one by one.
 
 use super::*;
-use crate::prim::policy::Rng;
+use crate::prim::policy::{self, Rng};
 use std::collections::BTreeMap;
 
 /// What the timers of these tests are for: a number.
@@ -277,4 +277,26 @@ fn figures() {
             println!("{count:>8} {round}: insert {insert:.0} ns, pop {pop:.0} ns, remove {remove:.0} ns");
         }
     }
+}
+
+// S1-107: what expires costs what it costs with few timers, whatever else is set: with a million of them a look at all would take
+// ten thousand times as long as with a hundred. The best of many batches, so that it does not matter what else the machine does.
+#[test]
+fn expiry_does_not_look_at_those_that_stay() {
+    let best_of = |far: u64| {
+        let mut timers = Timers::<usize>::new();
+        (0..far).for_each(|number| _ = timers.insert(1_000_000_000 + number, 3));
+        let batch = |now: u64, timers: &mut Timers<usize>| {
+            let began = policy::now();
+            for step in 0..20 {
+                let _ = timers.insert(now + step, 7);
+                assert_eq!(timers.pop_expired(now + step), Some(7));
+                assert_eq!(timers.pop_expired(now + step), None);
+            }
+            policy::now() - began
+        };
+        (0..50).map(|round| batch(round * 100, &mut timers)).min().expect("some rounds")
+    };
+    let (few, many) = (best_of(100), best_of(1_000_000));
+    assert!(many < 300 * few.max(1_000), "{few} ns beside 100, {many} ns beside a million");
 }

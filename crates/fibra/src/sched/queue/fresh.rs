@@ -508,7 +508,14 @@ mod tests {
         assert_eq!(unsafe { victim.steal_half_into(&mine, 32) }, Steal::Stolen { first: entry(0), more: 31 });
     }
 
-    // S0-76: a thief that loses a race is told so and waits for nobody; it looks elsewhere, or again.
+    // S0-76: there is nothing in a deque that one could wait for: no lock, only atomics, and a thief that loses the race for an item is
+    // told so (`Retry`), which `steal_from` takes for "nothing here": it looks elsewhere.
+    #[test]
+    fn a_deque_has_no_lock() {
+        let Fresh { top: CacheLine(top), owner: CacheLine(OwnerSide { bottom, buffer, given_back }) } = &Fresh::new();
+        let _: (&AtomicU64, &AtomicU64, &AtomicPtr<Buffer>, &AtomicU64) = (top, bottom, buffer, given_back);
+    }
+
     // One owner that pushes, pops and takes back, two thieves: nothing lost, nothing twice, no torn entry. Small backlogs, so that
     // the race for the last item happens all the time, and large ones, so that buffers grow under the thieves.
     #[test]
@@ -643,7 +650,7 @@ mod model {
         });
     }
 
-    // What the owner wrote before the push is seen by the thief.
+    // S1-25, S1-42, S4-113, S4-114: what the owner wrote before the push is seen by the thief.
     #[test]
     fn model_push_publishes() {
         check(3, || {

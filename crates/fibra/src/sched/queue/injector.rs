@@ -538,7 +538,8 @@ mod model {
         check(3, 4, &[2], &[3]);
     }
 
-    // What the producer wrote before the push is seen by whoever takes the entry (loom checks the slot's cell as well).
+    // S1-25, S1-42, S4-113, S4-114: what the producer wrote before the push is seen by whoever takes the entry (loom checks the slot's
+    // cell as well).
     #[test]
     fn model_push_publishes() {
         model::check(3, || {

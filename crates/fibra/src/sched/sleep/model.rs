@@ -237,7 +237,7 @@ fn model_searcher_that_leaves_looks_again() {
     });
 }
 
-// S2-59: two items pushed at once wake both workers that sleep, the second by way of the first.
+// S2-59, S0-71, S0-83: two items pushed at once wake both workers that sleep, the second by way of the first.
 #[test]
 fn model_two_items_wake_two_workers() {
     check(2, || {

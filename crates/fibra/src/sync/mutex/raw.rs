@@ -343,3 +343,25 @@ impl RawMutex {
         task.poll(&self.gate, *since as usize, cx).map(drop)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    // S2-36: uncontended, one compare-exchange takes the lock and one lets it go: no more than the word is touched. The gate is locked
+    // meanwhile, so that whoever went there would wait for ever, and nothing else of the mutex changes.
+    #[test]
+    fn an_uncontended_lock_touches_the_word_only() {
+        let mutex = RawMutex::new();
+        // Relaxed, all: one thread.
+        let word = || mutex.word().load(Ordering::Relaxed);
+        mutex.gate().update(|rules| {
+            for me in [SOMEBODY, SOMEBODY << 2, SOMEBODY << 7] {
+                assert!(mutex.lock_fast(me) && word() == me, "0 to its name, in one step");
+                assert!(!mutex.lock_fast(SOMEBODY) && word() == me, "and not twice");
+                mutex.unlock();
+                assert_eq!((word(), rules.handed.load(Ordering::Relaxed)), (0, 0));
+            }
+        });
+    }
+}

@@ -229,7 +229,9 @@ fn spawn<T: Send + 'static>(
     thread::spawn(move || body(&world))
 }
 
-// S0-08, S0-85, S4-38: park against one owner: the value arrives, whenever the owner comes.
+// S0-08, S0-85, S4-38, S0-84: park against one owner: the value arrives, whenever the owner comes.
+// S1-22, S1-24, S4-115..S4-118: the slot is plain memory, which loom watches: with a weaker order at any step of park, claim, release or
+// commit the two sides would not be ordered, and this and the next models fail.
 #[test]
 fn model_park_against_one_owner() {
     check(3, || {
@@ -241,7 +243,7 @@ fn model_park_against_one_owner() {
     });
 }
 
-// S4-27, S4-36: two owners with the same ticket: one wins, fills the slot and enqueues once, before or after the commit.
+// S4-27, S4-36, S4-119, S4-121: two owners with the same ticket: one wins, fills the slot and enqueues once, before or after the commit.
 #[test]
 fn model_park_against_two_owners() {
     check(3, || {
@@ -315,7 +317,8 @@ fn model_stale_ticket_after_the_memory_went_back() {
     });
 }
 
-// S0-61, S4-46: the owner claims while the fiber is still on its stack; however the two go on, the fiber runs after the release only.
+// S0-61, S4-46, S4-120: the owner claims while the fiber is still on its stack; however the two go on, the fiber runs after the release
+// only.
 #[test]
 fn model_claim_while_parking() {
     check(3, || {
@@ -423,7 +426,7 @@ fn model_abort_against_claim() {
     });
 }
 
-// S4-22: an unstarted frame whose entry is in a queue: a thief with the entry and a joiner who takes it compete for the start.
+// S4-22, S1-05: an unstarted frame whose entry is in a queue: a thief with the entry and a joiner who takes it compete for the start.
 #[test]
 fn model_one_of_two_starts_it() {
     check(3, || {

@@ -195,7 +195,7 @@ fn a_wake_in_parking_is_found_at_commit() {
     assert_eq!(word.snapshot().state(), State::Runnable);
 }
 
-// S4-43, S4-101, S1-56, S1-60, S4-28, G-17: PARKED is reached by the worker's commit only, also while an owner is filling the slot.
+// S4-101, G-17: PARKED is reached by the worker's commit only, also while an owner is filling the slot.
 #[test]
 fn only_commit_makes_it_parked() {
     let word = word_in(State::Running);
@@ -290,7 +290,7 @@ struct Slot(UnsafeCell<u64>);
 // SAFETY: touched by the claimer before it releases and by the waiter after it was resumed, never by both: what the test is about.
 unsafe impl Sync for Slot {}
 
-// S1-22, S1-24, S1-27, S4-115..S4-121, S1-50, S1-57: a waiter against two owners, each of which fills a plain slot if it wins: exactly
+// S1-27, S1-50, S1-57: a waiter against two owners, each of which fills a plain slot if it wins: exactly
 // one wins each wait, and the waiter sees what that one wrote.
 #[test]
 fn two_owners_fill_one_slot() {
