@@ -324,7 +324,7 @@ fn writing_more_than_there_is_room_for() {
 // S3-107, S3-57, S3-76, S3-78: one sleep learns of what comes first: data, a timer, a message from another thread.
 #[test]
 fn the_one_wait_hears_of_data_and_of_time() {
-    let _watchdog = support::watchdog(60);
+    let _watchdog = support::watchdog(20);
     let (here, there) = UnixStream::pair().unwrap();
     let socket = Socket::from(here);
     let far = Duration::from_secs(3600);
@@ -613,4 +613,38 @@ fn opcodes_by_hand() {
         }
     });
     EventLoop::new().app(app).run().unwrap();
+}
+
+// S3-105: a first read that took all there was, before the socket was known to the driver: the next one still hears of what comes.
+#[test]
+fn a_first_read_that_was_short() {
+    let _watchdog = support::watchdog(20);
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let socket = Socket::from(listener.accept().unwrap().0);
+    stream.write_all(b"one").unwrap();
+    while stream.peer_addr().is_ok() && !readable(&socket) {
+        std::thread::yield_now();
+    }
+    play(
+        0,
+        vec![
+            Box::new(move |stage| {
+                stage.submit(platform::read(&socket, [0; 8]));
+            }),
+            Box::new(move |stage| {
+                let (outcome, io) = stage.answer();
+                assert_eq!(outcome.unwrap(), 3);
+                stage.submit(io.into_read());
+                stream.write_all(b"more").unwrap();
+            }),
+            Box::new(|stage| assert_eq!(stage.answer().0.unwrap(), 4)),
+        ],
+    );
+}
+
+/// Whether something has come.
+fn readable(socket: &Socket) -> bool {
+    let socket = std::os::fd::AsFd::as_fd(socket).try_clone_to_owned().unwrap();
+    TcpStream::from(socket).peek(&mut [0; 8]).is_ok_and(|number| number == 3)
 }

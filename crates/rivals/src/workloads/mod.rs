@@ -7,6 +7,7 @@ mod fork_join;
 mod http;
 mod idle_mem;
 mod machine;
+mod machine_echo;
 mod message;
 mod mpmc;
 mod mutex;
@@ -54,6 +55,7 @@ pub(crate) const ALL: &[Workload] = &[
     tcp_echo::WORKLOAD,
     http::WORKLOAD,
     machine::WORKLOAD,
+    machine_echo::WORKLOAD,
     pipeline::WORKLOAD,
 ];
 

@@ -24,6 +24,7 @@ use std::rc::{Rc, Weak};
 use super::super::routing::Routing;
 use super::socket::{OF_MACHINE, Shared, Socket};
 use crate::driver::{Completion, Interest, Registrar};
+use crate::prim::bug::seeded_bug;
 
 /// No operation, no desk.
 pub(super) const NONE: u32 = u32::MAX;
@@ -105,7 +106,7 @@ impl Entry {
 
     /// A try was in vain, or the last one that was not. Of no meaning as long as nobody would report a change.
     pub(super) fn give_up_hope(&mut self, side: Side) {
-        if self.registered.contains(side.interest()) {
+        if self.registered.contains(side.interest()) || seeded_bug("platform_hopeless_unregistered") {
             self.hopeful[side as usize] = false;
         }
     }
@@ -248,7 +249,7 @@ impl Reactor {
         let mut is_awaited = false;
         for side in Side::BOTH {
             if completion.ready.contains(side.interest()) {
-                entry.hopeful[side as usize] = true;
+                entry.hopeful[side as usize] = !seeded_bug("platform_ignores_reports");
                 is_awaited |= entry.waiting[side as usize].first != NONE;
             }
         }
