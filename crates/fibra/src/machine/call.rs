@@ -3,11 +3,11 @@
 //!
 //! Above: `scope::machines` (fibers, threads and async code that call). Below: `mail`, `node`, `op`, `pool`.
 //!
-//! A caller has mail of its own, like a loop: it is the home of its operation, so the answer comes there, and so does the operation if
-//! its target drops it or is gone. A caller that gives up asks the target to cancel and closes its mail: the answer then finds nobody,
-//! and the operation goes back to its pool, which it keeps alive.
+//! A caller has a post of its own, like a loop, but with a desk instead of mail: it is the home of its operation, so the answer comes
+//! there, and so does the operation if its target drops it or is gone. A caller that gives up asks the target to cancel and closes its
+//! desk: the answer then finds nobody, and the operation goes back to its pool, which it keeps alive.
 //!
-//! Invariant: an operation has one caller, who waits for it or has closed its mail.
+//! Invariant: an operation has one caller, who waits for it or has closed its desk.
 
 use std::fmt;
 use std::future::Future;
@@ -15,17 +15,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::address::{ABANDONED, CANCELLED, MachineRef, UNREACHABLE};
+use super::desk::Found;
 use super::machine::Machine;
-use super::mail::{Bell, Post};
-use super::mesh::{Mesh, discard};
+use super::mail::{OUTSIDE, Post};
+use super::mesh::Mesh;
 use super::node::InFlight;
 use super::op::{Cancel, Done, Op};
 use super::pool::OpPool;
-use super::port::{Message, Messages};
+use super::port::Message;
 use crate::prim::sync::Arc;
-
-/// The thread number of a source that is no loop. No mesh has it.
-const OUTSIDE: u32 = u32::MAX;
 
 /// The data of the operation that brings a machine to a worker's loop.
 pub(crate) struct Attach {
@@ -110,36 +108,26 @@ impl<D> fmt::Display for CallError<D> {
 
 impl<D> std::error::Error for CallError<D> {}
 
-/// The mail of a caller, to be used for one call after the other. Dropped, it is closed: what comes later is freed by whoever brings it.
+/// The post of a caller, to be used for one call after the other. Dropped, it is closed: what comes later is freed by whoever brings it.
 #[derive(Debug)]
-pub(crate) struct Mailbox(Arc<Post>);
+pub(crate) struct Mailbox {
+    post: Arc<Post>,
+    /// Where the last call went: most go there again, and a count is not taken each time.
+    target: Option<Arc<Post>>,
+}
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        discard(&self.0);
-        // The last waker goes here, with its caller, not with an answer that comes late.
-        self.0.unset_bell();
+        if let Some(link) = self.post.desk.close() {
+            // SAFETY: brought to the desk, and out of it: the operation is ours. Dropped, it finds the desk closed.
+            drop(unsafe { Message::from_link(link) });
+        }
     }
 }
 
 impl Mailbox {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Post::new(OUTSIDE)))
-    }
-
-    /// The answer, if it has come. Others are of calls that gave up, and end here.
-    fn open(&self, id: u64) -> Option<Done> {
-        let mut found = None;
-        // SAFETY: what is in the mail was given up for it, and is taken out once.
-        for message in unsafe { Messages::new(self.0.mail.take_all()) } {
-            if let Message::Completion(mut done) = message {
-                done.owned.arrive();
-                if done.id().0 == id {
-                    found = Some(done);
-                }
-            }
-        }
-        found
+        Self { post: Arc::new(Post::new(OUTSIDE)), target: None }
     }
 }
 
@@ -152,11 +140,9 @@ pub(crate) struct Call<D> {
 }
 
 enum State<D> {
-    /// Submitted. With it the target's mail, for the cancellation.
+    /// Submitted. Its mailbox knows the target's mail, for the cancellation.
     Waiting {
         op: InFlight,
-        id: u64,
-        target: Arc<Post>,
         to: MachineRef,
     },
     /// It could not be.
@@ -168,7 +154,7 @@ impl<D> Unpin for Call<D> {}
 
 impl<D: Send + 'static> Call<D> {
     /// Sends an operation to a machine of the mesh.
-    pub(crate) fn new(mesh: Option<&Mesh>, to: MachineRef, op: Op<D>, mailbox: Mailbox) -> Self {
+    pub(crate) fn new(mesh: Option<&Mesh>, to: MachineRef, op: Op<D>, mut mailbox: Mailbox) -> Self {
         let mut request = op.to(to).into_request();
         let Some(target) = mesh.and_then(|mesh| mesh.post(to.thread)) else {
             request.owned.arrive();
@@ -176,7 +162,10 @@ impl<D: Send + 'static> Call<D> {
             return Self { mailbox: Some(mailbox), state: State::Refused(refused) };
         };
         request.owned.fix(|fixed| fixed.source = Some(MachineRef { thread: OUTSIDE, machine: 0 }));
-        let (op, id) = (request.owned.submit(&mailbox.0), request.id().0);
+        if mailbox.target.as_ref().is_none_or(|last| !Arc::ptr_eq(last, target)) {
+            mailbox.target = Some(target.clone());
+        }
+        let op = request.owned.submit(&mailbox.post);
         let link = Message::from(request).into_link();
         // SAFETY: the request was given up for its link.
         if unsafe { target.send(link) }.is_err() {
@@ -185,7 +174,7 @@ impl<D: Send + 'static> Call<D> {
             // Answered and dropped, it goes home: that is here.
             super::routing::unreachable_now(message);
         }
-        Self { mailbox: Some(mailbox), state: State::Waiting { op, id, target: target.clone(), to } }
+        Self { mailbox: Some(mailbox), state: State::Waiting { op, to } }
     }
 
     /// Its mailbox, if it was answered: for the next call.
@@ -214,26 +203,30 @@ impl<D: Send + 'static> Future for Call<D> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let id = match &mut this.state {
-            State::Waiting { id, .. } => *id,
+        match &mut this.state {
+            State::Waiting { .. } => {}
             State::Refused(error) => {
                 let error = error.take().expect("refused once");
                 this.state = State::Over;
                 return Poll::Ready(Err(error));
             }
             State::Over => panic!("fibra: a call was polled after it was ready"),
-        };
+        }
         let mailbox = this.mailbox.as_ref().expect("waiting");
-        let post = &mailbox.0;
-        post.set_bell(Bell::Caller(cx.waker().clone()));
-        loop {
-            if let Some(done) = mailbox.open(id) {
-                post.mail.awake();
-                this.state = State::Over;
-                return Poll::Ready(settle(done, None));
+        match mailbox.post.desk.look(|| cx.waker().clone()) {
+            Found::Nothing => Poll::Pending,
+            Found::Soon => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
-            if post.mail.may_sleep() {
-                return Poll::Pending;
+            Found::Answer(link) => {
+                // SAFETY: brought to the desk, and out of it: the operation is ours.
+                let Message::Completion(mut done) = (unsafe { Message::from_link(link) }) else {
+                    unreachable!("only the answer comes to a desk")
+                };
+                done.owned.arrive();
+                this.state = State::Over;
+                Poll::Ready(settle(done, None))
             }
         }
     }
@@ -241,7 +234,8 @@ impl<D: Send + 'static> Future for Call<D> {
 
 impl<D> Drop for Call<D> {
     fn drop(&mut self) {
-        let State::Waiting { op, target, to, .. } = &self.state else { return };
+        let (State::Waiting { op, to }, Some(mailbox)) = (&self.state, &self.mailbox) else { return };
+        let target = mailbox.target.as_ref().expect("it was sent there");
         if let Some(node) = op.cancel() {
             node.set_cancel_to(*to);
             let link = Message::from(Cancel { node }).into_link();
@@ -251,8 +245,8 @@ impl<D> Drop for Call<D> {
                 drop(unsafe { Message::from_link(link) });
             }
         }
-        // The mailbox is closed now: it knows nothing of the operation any more.
-        op.leave(&self.mailbox.as_ref().expect("waiting").0);
+        // The desk is closed after this: it knows nothing of the operation any more.
+        op.leave(&mailbox.post);
     }
 }
 
@@ -320,9 +314,9 @@ pub(crate) fn attach(mesh: &Mesh, index: usize, build: Build) -> MachineRef {
     let Ok(op) = OpPool::with_capacity(1).take(0, data) else { unreachable!("a pool of one has one") };
     let mut request = op.to(to).into_request();
     request.owned.fix(|fixed| fixed.source = Some(MachineRef { thread: OUTSIDE, machine: 0 }));
-    // Home is a mailbox that is closed at once: the answer ends there.
+    // Home is a desk that is closed at once: the answer ends there.
     let mailbox = Mailbox::new();
-    request.owned.submit(&mailbox.0).leave(&mailbox.0);
+    request.owned.submit(&mailbox.post).leave(&mailbox.post);
     drop(mailbox);
     let link = Message::from(request).into_link();
     let post = mesh.post(to.thread).expect("numbered a moment ago");

@@ -80,6 +80,7 @@ impl EventLoop {
         machines.set_bell(Bell::Driver(driver.kicker()));
         machines.set_reactor(reactor.clone());
         let (driver, looked_at) = (RefCell::new(driver), Cell::new(policy::cycles()));
+        let has_waited = Cell::new(false);
         let mut rest = |machines: &Machines, rest| {
             let timeout = match rest {
                 // A wait of no time, which need not be asked for each time. Kicks are no matter: what they were for is pending.
@@ -93,12 +94,15 @@ impl EventLoop {
             };
             let now = driver.borrow_mut().wait(timeout);
             looked_at.set(policy::cycles());
+            has_waited.set(true);
             now
         };
         let mut work = |machines: &mut Machines, now| {
             // Not in `rest`: there the loop counts as asleep, and would be kicked awake.
-            while let Some(completion) = driver.borrow_mut().next_completion() {
-                reactor.deliver(completion);
+            if has_waited.replace(false) {
+                while let Some(completion) = driver.borrow_mut().next_completion() {
+                    reactor.deliver(completion);
+                }
             }
             machines.work(now);
         };

@@ -56,7 +56,8 @@ use super::routing::SharedRouting;
 /// ```
 pub trait Machine: 'static {
     /// Called once when the machine begins, and then whenever something came for it. `now` is the time at which the loop's round
-    /// began. What is left in `ports.input` is there again at the next tick, but is no reason for one.
+    /// began, or, when much is to be done, one of the few before it. What is left in `ports.input` is there again at the next tick, but is
+    /// no reason for one.
     fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>);
 }
 

@@ -10,26 +10,26 @@
 //! * once closed, the mail takes nothing any more: a sender is told so and still has what it sent.
 
 use std::fmt;
-#[cfg(not(any(loom, shuttle)))]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use super::address::Numbers;
+use super::desk::Desk;
 use super::link::Link;
 use crate::prim::CacheLine;
-use crate::prim::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, handshake_load_u32};
 use crate::prim::bug::seeded_bug;
 use crate::prim::mpsc::{Batch, Chain, Closed, Mpsc};
 
 pub(super) struct Mail {
     links: CacheLine<Mpsc<Link>>,
-    /// The owner is asleep, or about to be.
-    asleep: AtomicBool,
+    /// The owner is asleep, or about to be: 1.
+    asleep: AtomicU32,
 }
 
 impl Mail {
     pub(super) fn new() -> Self {
-        Self { links: CacheLine(Mpsc::new()), asleep: AtomicBool::new(false) }
+        Self { links: CacheLine(Mpsc::new()), asleep: AtomicU32::new(0) }
     }
 
     /// Takes everything out, oldest first. Only the owner calls this.
@@ -51,11 +51,11 @@ impl Mail {
     pub(super) fn may_sleep(&self) -> bool {
         if !seeded_bug("mail_sleeps_blindly") {
             // SeqCst: first half of the handshake; the senders' compare-exchange is theirs.
-            self.asleep.swap(true, Ordering::SeqCst);
+            self.asleep.swap(1, Ordering::SeqCst);
         }
         let empty = self.links.is_empty_handshake();
         if seeded_bug("mail_sleeps_blindly") {
-            self.asleep.swap(true, Ordering::SeqCst);
+            self.asleep.swap(1, Ordering::SeqCst);
         }
         empty
     }
@@ -70,13 +70,13 @@ impl Mail {
     /// The owner has come back from its sleep, or did not go.
     pub(super) fn awake(&self) {
         // Relaxed: a sender that still sees it asleep kicks once too often.
-        self.asleep.store(false, Ordering::Relaxed);
+        self.asleep.store(0, Ordering::Relaxed);
     }
 
     /// True if the owner sleeps and nobody else has taken it upon himself to kick it.
     pub(super) fn wake(&self) -> bool {
-        // SeqCst: second half of the handshake with `may_sleep`.
-        self.asleep.swap(false, Ordering::SeqCst)
+        // Second half of the handshake with `may_sleep`. SeqCst: of several that see it asleep one kicks.
+        handshake_load_u32(&self.asleep) != 0 && self.asleep.swap(0, Ordering::SeqCst) != 0
     }
 }
 
@@ -94,14 +94,16 @@ pub(super) enum Bell {
     Driver(crate::driver::Kicker),
     /// The fiber that runs a loop: fibra's own waker.
     Fiber(std::task::Waker),
-    /// Whoever awaits a call: anybody's waker, good for one call, since each poll brings another one.
-    Caller(std::task::Waker),
 }
 
-/// The address of an event loop: its mail, and how to wake it. Outlives the loop.
+/// The thread number of a post that is no loop's, but a caller's. No mesh has it.
+pub(super) const OUTSIDE: u32 = u32::MAX;
+
+/// The address of an event loop: its mail, and how to wake it; or of a caller ([`OUTSIDE`]), who has a desk instead. Outlives the loop.
 #[derive(Debug)]
 pub(super) struct Post {
     pub(super) mail: Mail,
+    pub(super) desk: Desk<std::task::Waker>,
     /// The number of the loop in its mesh.
     pub(super) thread: u32,
     /// Handles outside the loop by which something can still happen to it: doorbells and stoppers.
@@ -120,6 +122,7 @@ impl Post {
     pub(super) fn new(thread: u32) -> Self {
         Self {
             mail: Mail::new(),
+            desk: Desk::new(),
             thread,
             outside: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -131,11 +134,28 @@ impl Post {
         }
     }
 
-    /// Puts a link in and wakes the loop if need be.
+    /// Brings an answer to a caller.
+    ///
+    /// # Safety
+    /// The link is that of an operation whose home this is, and in no list. After a success the caller does not touch it again, nor this
+    /// post, unless it has a count of it.
+    pub(super) unsafe fn bring(&self, link: NonNull<Link>) -> Result<(), Closed> {
+        debug_assert_eq!(self.thread, OUTSIDE);
+        if let Some(waker) = self.desk.bring(link)? {
+            // Anybody's waker: whoever brings the answer is not to blame for it.
+            catch_unwind(AssertUnwindSafe(|| waker.wake())).unwrap_or_else(crate::prim::discard_payload);
+        }
+        Ok(())
+    }
+
+    /// Puts a link in and wakes the loop if need be. A caller takes none.
     ///
     /// # Safety
     /// The link is in no list, and valid until the owner has taken it out. On success the caller does not touch it again.
     pub(super) unsafe fn send(&self, link: NonNull<Link>) -> Result<(), Closed> {
+        if self.thread == OUTSIDE {
+            return Err(Closed);
+        }
         // SAFETY: the caller's promise.
         unsafe { self.mail.links.push(link) }.map(|was_empty| self.sent(was_empty))
     }
@@ -211,29 +231,13 @@ impl Post {
         drop(before);
     }
 
-    /// Nobody is to be woken any more.
-    #[cfg(not(any(loom, shuttle)))]
-    pub(super) fn unset_bell(&self) {
-        let before = self.bell.lock().take();
-        // Without the lock, as above.
-        drop(before);
-    }
-
     #[cfg(not(any(loom, shuttle)))]
     fn kick(&self) {
-        // Nobody sleeps before the bell is there. A caller's waker is not even cloned under the lock: that is user code, too.
-        let bell = {
-            let mut bell = self.bell.lock();
-            if matches!(*bell, Some(Bell::Caller(_))) { bell.take() } else { bell.clone() }
-        };
+        // Nobody sleeps before the bell is there.
+        let bell = self.bell.lock().clone();
         match bell {
             Some(Bell::Driver(kicker)) => kicker.kick(),
             Some(Bell::Fiber(waker)) => waker.wake(),
-            Some(Bell::Caller(waker)) => {
-                // Whoever brings the answer is not to blame for the waker of who asked.
-                let called = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-                called.unwrap_or_else(crate::prim::discard_payload);
-            }
             None => {}
         }
     }
@@ -280,7 +284,7 @@ mod tests {
     #[test]
     fn the_mail_has_no_lock() {
         let Mail { links: CacheLine(links), asleep } = Mail::new();
-        let _: (Mpsc<Link>, AtomicBool) = (links, asleep);
+        let _: (Mpsc<Link>, AtomicU32) = (links, asleep);
     }
 
     // S3-59: what is sent while the mail is being read is for the next round, however fast the sender.

@@ -35,13 +35,14 @@
 
 // For readers of the source. Above this module: `sched` (the worker's loop, which has the timers), `wait`. Below: `driver`, `prim`.
 // From the bottom up:
-// `address`, `table`, `timer`, `link`, `mail`, `flight`, `node`, `pool`, `op`, `spsc`, `ring`, `mesh`, `port`, `registry`, `routing`,
-// `machine`, `call`, `rounds`, `platform`, `event_loop`; each says what it relies on. What needs fibers (`EventLoop::run`,
+// `address`, `table`, `timer`, `link`, `desk`, `mail`, `flight`, `node`, `pool`, `op`, `spsc`, `ring`, `mesh`, `port`, `registry`,
+// `routing`, `machine`, `call`, `rounds`, `platform`, `event_loop`; each says what it relies on. What needs fibers (`EventLoop::run`,
 // `Runtime::attach`, `MachineRef::call`) is in `scope::machines`.
 
 mod address;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod call;
+mod desk;
 #[cfg(not(any(loom, shuttle)))]
 mod event_loop;
 mod flight;

@@ -40,7 +40,7 @@ use std::ptr::{self, NonNull};
 use super::address::{ABANDONED, MachineRef, NOWHERE};
 use super::flight::Flight;
 use super::link::{Link, LinkKind};
-use super::mail::Post;
+use super::mail::{OUTSIDE, Post};
 use super::pool::PoolMemory;
 use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
@@ -409,15 +409,22 @@ impl Owned {
             self.answer(ABANDONED);
         }
         let home = self.home();
-        // SAFETY: made from an `Arc`. In flight, so the post is there. A count for the time of the sending: as soon as the operation is in
-        // the mail, its home may take it and go, and the kick comes after that.
-        let post = unsafe {
-            Arc::increment_strong_count(home);
-            Arc::from_raw(home)
-        };
         let link = Node::link(self.0, LinkKind::Main);
-        // SAFETY: owned, so in no queue; on success it is the mail's.
-        if unsafe { post.send(link) }.is_ok() {
+        // SAFETY: in flight, so the post is there.
+        let brought = if unsafe { (*home).thread } == OUTSIDE {
+            // SAFETY: as above; owned, so in no queue. On success it is the caller's, and nothing of it is touched again.
+            unsafe { (*home).bring(link) }
+        } else {
+            // SAFETY: made from an `Arc`, and there. A count for the time of the sending: as soon as the operation is in the mail, its home
+            // may take it and go, and the kick comes after that.
+            let post = unsafe {
+                Arc::increment_strong_count(home);
+                Arc::from_raw(home)
+            };
+            // SAFETY: as above.
+            unsafe { post.send(link) }
+        };
+        if brought.is_ok() {
             return;
         }
         // SAFETY: closed: its home has left this count for it (`InFlight::leave`), once, before that.

@@ -125,12 +125,6 @@ impl<T: Queued> Queue<T> {
         self.length += 1;
     }
 
-    /// All that is in it.
-    #[inline]
-    pub(super) fn detach(&mut self) -> Self {
-        std::mem::replace(self, Self::new())
-    }
-
     /// Takes the oldest out, on the way to somewhere else.
     #[inline]
     pub(super) fn take(&mut self) -> Option<T> {

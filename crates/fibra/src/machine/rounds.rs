@@ -13,7 +13,8 @@
 //! 5 tick      machines that something came for
 //! ```
 //!
-//! What is signalled in 4 and 5 is pending, so that the next round does not block.
+//! What is signalled in 4 and 5 is pending, so that the next round does not block. Up to [`ROUNDS_PER_TURN`] rounds are a turn: they have
+//! the time of the first.
 //!
 //! Ending: the app is dropped (on a worker: every machine that was attached), its operations are cancelled, and rounds go on until they
 //! are answered; then the platform likewise; then the mail is closed, and what is in it answered. A target that does not answer a
@@ -46,9 +47,13 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What a panic carries.
 type Payload = Box<dyn std::any::Any + Send>;
 
-/// Cycles for which a reading of the clock serves the rounds that follow (10 to 15 µs): so much a machine's time may be behind the clock,
-/// and a timer late.
+/// Cycles for which a reading of the clock serves the turns that follow (10 to 15 µs): so much, and a turn, a machine's time may be behind
+/// the clock, and a timer late.
 const CLOCK_CYCLES: u64 = 32_000;
+
+/// Rounds that a loop has before it looks at the clock and its driver again, and, on a worker, lets the fibers beside it run. An operation
+/// between two machines and back takes two.
+const ROUNDS_PER_TURN: usize = 8;
 
 /// What a loop may do before its next round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,19 +158,32 @@ impl Machines {
         self.end(rest, work)
     }
 
-    /// All of a round but the waiting.
-    #[inline]
+    /// A turn: some rounds in a row, as long as there is something to do, but for the waiting. An answer that is given in one of them
+    /// leaves in the next. They share a reading of the clock.
     pub(crate) fn work(&mut self, now: u64) {
         if now > self.clock.get().0 {
             self.clock.set((now, policy::cycles()));
         }
         self.routing.set_now(now);
-        self.expire(now);
-        self.open_mail();
-        self.route_outputs();
-        self.routing.flush();
-        self.tick(Timestamp(now));
-        if self.owner == Owner::Worker {
+        for _ in 0..ROUNDS_PER_TURN {
+            self.expire(now);
+            self.open_mail();
+            self.route_outputs();
+            self.routing.flush();
+            self.tick(Timestamp(now));
+            if self.owner == Owner::Worker {
+                self.see_off();
+            }
+            if !self.routing.is_pending() || self.is_stopped() {
+                break;
+            }
+        }
+    }
+
+    /// Drops the roots that want to go.
+    #[inline]
+    fn see_off(&mut self) {
+        if self.routing.state.with(|state| !state.leaving.is_empty()) {
             let leaving = self.routing.state.with(|state| state.take_leaving());
             leaving.into_iter().for_each(|root| self.drop_root_quietly(root));
         }
@@ -180,6 +198,14 @@ impl Machines {
     ) -> io::Result<Option<u64>> {
         if self.routing.is_pending() {
             return rest(self, Rest::Pending).map(Some);
+        }
+        if self.owner == Owner::Worker && !self.is_stopped() {
+            // Others run first: those that were answered a moment ago often ask again, and a loop that has not gone to sleep need not be
+            // woken.
+            let now = rest(self, Rest::Pending)?;
+            if self.routing.is_pending() {
+                return Ok(Some(now));
+            }
         }
         let next = self.routing.state.with(|state| state.timers.next_deadline());
         let next = next.into_iter().chain(until).min();
@@ -240,36 +266,25 @@ impl Machines {
     /// completions, so that a standing operation never rings after its end.
     #[inline]
     fn route_output(&mut self, root: u32) {
-        let Some(Root { port_out, .. }) = self.root_mut(root) else { return };
-        if port_out.submissions.is_empty() && port_out.cancellations.is_empty() && port_out.notifications.is_empty() {
-            // The usual way of one that serves.
-            let mut completions = port_out.completions.detach();
-            while let Some(done) = completions.take() {
-                self.route_completion(done);
-            }
-            return;
-        }
-        let mut submissions = port_out.submissions.detach();
-        let has_others = !(port_out.cancellations.is_empty()
-            && port_out.notifications.is_empty()
-            && port_out.completions.is_empty());
-        while let Some(request) = submissions.take() {
+        while let Some(request) = self.root_mut(root).and_then(|root| root.port_out.submissions.take()) {
             self.route_submission(request);
         }
-        if has_others {
-            self.route_others(root);
+        let Some(Root { port_out, .. }) = self.root_mut(root) else { return };
+        if !port_out.cancellations.is_empty() || !port_out.notifications.is_empty() {
+            self.route_rare(root);
+        }
+        while let Some(done) = self.root_mut(root).and_then(|root| root.port_out.completions.take()) {
+            self.route_completion(done);
         }
     }
 
-    fn route_others(&mut self, root: u32) {
+    #[cold]
+    fn route_rare(&mut self, root: u32) {
         while let Some(cancel) = self.root_mut(root).and_then(|root| root.port_out.cancellations.take()) {
             self.route_cancellation(cancel);
         }
         while let Some(notice) = self.root_mut(root).and_then(|root| root.port_out.notifications.take()) {
             self.route_notification(notice);
-        }
-        while let Some(done) = self.root_mut(root).and_then(|root| root.port_out.completions.take()) {
-            self.route_completion(done);
         }
     }
 

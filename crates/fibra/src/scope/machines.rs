@@ -62,10 +62,10 @@ fn run_notified<const INSIDE: bool>(
         let how = |deadline| Wait { reason: WaitReason::MachineIdle, object: 0, site, deadline };
         match rest {
             // Others of this worker come first, or busy machines could keep them waiting for ever.
-            Rest::Pending => shield(park::yield_now),
+            Rest::Pending => park::yield_now(),
             // What it waits for now are answers to its cancellations.
             Rest::Until(until) if machines.is_stopped() => {
-                let _ = shield(|| wait_or_cancelled(notify, how(until)));
+                let _ = wait_or_cancelled(notify, how(until));
             }
             Rest::Until(until) => {
                 if wait_watching(notify, how(until)) == Outcome::Cancelled {
@@ -78,8 +78,9 @@ fn run_notified<const INSIDE: bool>(
         notify.begin_poll();
         Ok(if rest == Rest::Pending { machines.now() } else { policy::now() })
     };
-    let mut work = |machines: &mut Machines, now| shield(|| no_suspend(|| machines.work(now)));
-    machines.run(&mut rest, &mut work)
+    let mut work = |machines: &mut Machines, now| no_suspend(|| machines.work(now));
+    // All of it: what cancels it is noticed between the rounds, and then it ends in order.
+    shield(|| machines.run(&mut rest, &mut work))
 }
 
 impl EventLoop {

@@ -207,3 +207,18 @@ fn a_warm_echo_server_of_machines_allocates_nothing() {
     EventLoop::new().app(echo).run().unwrap();
     drop(clients.join().unwrap());
 }
+
+// S3-56: a fiber that calls a machine of its worker again and again.
+#[test]
+fn a_warm_caller_allocates_nothing() {
+    let _watchdog = support::watchdog(60);
+    let rt = fibra::Runtime::builder().workers(1).max_workers(1).build().unwrap();
+    rt.run(|| {
+        let mut caller = fibra::machine::Caller::new(fibra::Handle::current().attach(Server::default()));
+        let mut calls = |number| (0..number).for_each(|_| assert_eq!(caller.call(ECHO, 1_u64).unwrap().result, 1));
+        calls(1_000);
+        let began = counting::so_far();
+        calls(10_000);
+        assert_eq!(counting::so_far() - began, 0, "a warm caller allocates");
+    });
+}

@@ -290,6 +290,60 @@ fn a_child_serves() {
     EventLoop::new().app(Client(OpPool::with_capacity(2), address)).platform(platform).run().unwrap();
 }
 
+// S3-23, S3-62: what comes for a child goes to that child alone: its parent, which looks at its own input before it ticks it, does
+// not see it, and no other child is ticked for it.
+#[test]
+fn what_comes_for_a_child_is_the_childs() {
+    let _watchdog = support::watchdog(60);
+    struct Counts(Rc<RefCell<Vec<usize>>>, usize);
+    impl Machine for Counts {
+        fn tick(&mut self, _: Timestamp, ports: &mut Ports<'_>) {
+            self.0.borrow_mut()[self.1] += 1;
+            while let Some(request) = ports.input.submissions.pop() {
+                ports.complete(request, self.1 as i32);
+            }
+        }
+    }
+    struct First(Vec<Child<Counts>>, Rc<RefCell<Vec<usize>>>, Rc<RefCell<Vec<MachineRef>>>);
+    impl Machine for First {
+        fn tick(&mut self, now: Timestamp, ports: &mut Ports<'_>) {
+            while self.0.len() < 3 {
+                let child = ports.child(Counts(self.1.clone(), self.0.len()));
+                self.2.borrow_mut().push(child.id());
+                self.0.push(child);
+            }
+            assert!(ports.input.is_empty(), "nothing is for the parent");
+            for child in &mut self.0 {
+                child.tick(now, ports);
+                child.forward_all(ports);
+            }
+        }
+    }
+    let (ticks, addresses) = (Rc::new(RefCell::new(vec![0; 3])), Rc::new(RefCell::new(Vec::new())));
+    let (mut pool, mut asked, to) = (OpPool::<i32>::with_capacity(1), 0, addresses.clone());
+    struct Asks<F>(F);
+    impl<F: FnMut(&mut Ports<'_>) + 'static> Machine for Asks<F> {
+        fn tick(&mut self, _: Timestamp, ports: &mut Ports<'_>) {
+            (self.0)(ports);
+        }
+    }
+    let app = Asks(move |ports: &mut Ports<'_>| {
+        while let Some(done) = ports.input.completions.pop() {
+            assert!(done.opcode() == OP_TIMER || done.result() == 1);
+        }
+        match asked {
+            5 => return ports.stop(),
+            // By the time of its answer the platform has begun, and its children have addresses.
+            0 => ports.submit(pool.take(OP_TIMER, 0).unwrap()),
+            _ => ports.submit(pool.take(ADD, 0).unwrap().to(to.borrow()[1])),
+        };
+        asked += 1;
+    });
+    EventLoop::new().app(app).platform(First(Vec::new(), ticks.clone(), addresses)).run().unwrap();
+    // Each once when it begins; the second one once more for each question.
+    assert_eq!(*ticks.borrow(), [1, 5, 1]);
+}
+
 // S3-71: a child without a destination, passed on by a parent that does not give it one.
 #[test]
 #[should_panic(expected = "has no destination")]

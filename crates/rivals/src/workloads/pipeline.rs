@@ -1,6 +1,6 @@
 //! `pipeline`: numbers go through three machines in a chain, 64 on their way at a time: the source submits an operation, the first stage
-//! changes its data and passes it on, the second changes it and answers. With `loops` = 1 all three are on one event loop, the last one as
-//! a child of the one before; with 2 the stages are on the loop of another thread.
+//! changes its data and passes it on, the second changes it and answers. With `w` = 1 all three are on one event loop, the last one as a
+//! child of the one before; with 2 the stages are on the loop of another thread.
 //!
 //! The limit is the same written by hand (`threads`): three queues and a loop around them on one thread; with two, a channel each way.
 
@@ -24,8 +24,7 @@ const WINDOW: usize = 64;
 
 fn cases(size: Size) -> Vec<Case> {
     let case = |loops| {
-        Case::new(&[("loops", loops), ("n", size.pick(1_000_000, 640))], &[Peer::Fibra, Peer::Threads])
-            .time(Goal::Shown)
+        Case::new(&[("n", size.pick(1_000_000, 640)), ("w", loops)], &[Peer::Fibra, Peer::Threads]).time(Goal::Shown)
     };
     vec![case(1), case(2)]
 }
@@ -129,7 +128,7 @@ fn with_fibra(params: &Params) -> Sample {
         assert!(passes.begin());
         Source { pool: OpPool::with_capacity(WINDOW), to, sent: 0, back: 0, n, passes: Some(passes), sample }
     };
-    if params.get("loops") == 1 {
+    if params.workers() == 1 {
         let first = First { to: None, child: None };
         EventLoop::new().app(source(MachineRef::platform(0))).platform(first).run().expect("the loop runs");
     } else {
@@ -149,7 +148,7 @@ fn with_fibra(params: &Params) -> Sample {
 fn by_hand(params: &Params) -> Sample {
     let n = params.get("n");
     let mut passes = Passes::new();
-    if params.get("loops") == 1 {
+    if params.workers() == 1 {
         let mut stages = [(); 3].map(|()| VecDeque::with_capacity(WINDOW));
         while passes.begin() {
             let (mut sent, mut back, mut sum) = (0, 0, 0_u32);
