@@ -245,6 +245,7 @@ pub(crate) struct Closed {
 static SCOPES: Slab<ScopeRecord> = Slab::new();
 
 impl Record for ScopeRecord {
+    /// A program has few scopes open at once; each chunk is twice as large as the one before.
     const FIRST: usize = 8;
     type Aside = Never;
     fn slab() -> &'static Slab<Self> {

@@ -113,6 +113,7 @@ impl std::ops::Deref for RootRef {
 static ROOTS: Slab<Root> = Slab::new();
 
 impl Record for Root {
+    /// One per `run`: most processes never need a second chunk.
     const FIRST: usize = 16;
     type Aside = Never;
     fn slab() -> &'static Slab<Self> {

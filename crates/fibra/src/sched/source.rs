@@ -167,6 +167,7 @@ impl Worker {
 static SOURCES: Slab<Source> = Slab::new();
 
 impl Record for Source {
+    /// The sockets of a small program; a server grows by doubling.
     const FIRST: usize = 64;
     type Aside = Never;
     fn slab() -> &'static Slab<Self> {

@@ -295,6 +295,7 @@ mod pool {
     static TASKS: Slab<TaskRecord> = Slab::new();
 
     impl Record for ThreadRecord {
+        /// One per plain thread that has waited.
         const FIRST: usize = 16;
         type Aside = Never;
         fn slab() -> &'static Slab<Self> {
@@ -309,6 +310,7 @@ mod pool {
     }
 
     impl Record for TaskRecord {
+        /// One per future that waits at this moment.
         const FIRST: usize = 16;
         type Aside = Never;
         fn slab() -> &'static Slab<Self> {

@@ -67,7 +67,7 @@ const WAKE: u64 = 1 << 5;
 const ARM_SHIFT: u32 = 6;
 const ARM_MASK: u64 = 0xFF << ARM_SHIFT;
 const TICKET_SHIFT: u32 = 14;
-const TICKET_MASK: u64 = u64::MAX << TICKET_SHIFT;
+const TICKET_MASK: u64 = u64::MAX << TICKET_SHIFT; // All that is left of the word.
 
 /// Which way of completing a wait won; small numbers are the arms of a select.
 pub(crate) type Arm = u8;
