@@ -32,6 +32,7 @@ use crate::prim::mpsc::Closed;
 fn state(number: usize) -> *mut Link {
     ptr::without_provenance_mut(number)
 }
+// Numbers below the address of any link; the table in the header says what each means.
 const IDLE: usize = 0;
 const WAITING: usize = 1;
 const TAKEN: usize = 2;
