@@ -56,7 +56,7 @@ pub(super) enum Extra {
 }
 
 /// What an operation for a [`Platform`](super::Platform) carries: a socket, a buffer, an address, a ring; and after the answer what became
-/// of them. Made by [`read`], [`write`] and the others; handed to a pool of operations by [`OpPool::io`].
+/// of them. Made by [`read`], [`write()`] and the others; handed to a pool of operations by [`OpPool::io`].
 pub struct Io {
     pub(super) socket: Option<Socket>,
     pub(super) buffer: Vec<u8>,
@@ -171,7 +171,7 @@ impl Io {
         }
     }
 
-    /// Makes it a [`write`] of this part of its buffer, to the same socket: what was read, say. Nothing is copied or counted.
+    /// Makes it a [`write()`] of this part of its buffer, to the same socket: what was read, say. Nothing is copied or counted.
     ///
     /// # Panics
     /// If the buffer is shorter.
@@ -269,7 +269,7 @@ impl fmt::Debug for Io {
 
 /// A machine's own supply of operations for a platform.
 impl OpPool<Io> {
-    /// Takes an operation out for what [`read`], [`write`] or one of the others has made.
+    /// Takes an operation out for what [`read`], [`write()`] or one of the others has made.
     ///
     /// # Errors
     /// All operations are in use: what it would have carried comes back.

@@ -56,7 +56,7 @@
 //!
 //! # What holds
 //!
-//! * Every operation is answered exactly once. Cancelled while it waits, with [`CANCELLED`](crate::machine::CANCELLED), and nothing was
+//! * Every operation is answered exactly once. Cancelled while it waits, with [`CANCELLED`], and nothing was
 //!   moved (but for [`write_all`], [`receive_into`] and [`accept_into`]); if something could be moved before the cancellation was seen, it
 //!   was, and the answer says so. Socket, buffer and ring come back either way.
 //! * Operations of one direction on one socket are carried out in the order in which they came.
@@ -78,7 +78,7 @@
 //! | reading into no room, writing nothing to a stream | 0, at once |
 //! | no buffer is left in [`Buffers`] | `-ENOBUFS` |
 //! | no descriptor is left for an accepted connection | none: it is tried again, after a pause that grows to 100 ms |
-//! | a platform on a loop that is not reached from here | [`UNREACHABLE`](crate::machine::UNREACHABLE) |
+//! | a platform on a loop that is not reached from here | [`UNREACHABLE`] |
 
 // For readers of the source. From the bottom up: `socket`, `buffers`, `receive`, `io`, `reactor`, `waiting`, `attempt`, `machine`.
 
