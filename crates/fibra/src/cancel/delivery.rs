@@ -40,13 +40,13 @@ pub fn is_cancellation(payload: &(dyn Any + Send)) -> bool {
 /// Unwinds if what runs here is cancelled and may be unwound.
 pub(crate) fn checkpoint() {
     if let Some(here) = Here::new() {
-        checkpoint_on(here, false);
+        checkpoint_on(here, &|| false);
     }
 }
 
 /// The same for one who need not wait if `settled`; see [`Here::is_due_unless`].
 #[inline(never)]
-pub(super) fn checkpoint_on(here: Here<'_>, settled: bool) {
+pub(super) fn checkpoint_on(here: Here<'_>, settled: &dyn Fn() -> bool) {
     if here.nearest_deadline() != NEVER {
         here.check_deadlines();
     }

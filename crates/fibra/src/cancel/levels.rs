@@ -43,19 +43,19 @@ impl Here<'_> {
 
     /// Is there a cancellation that may be delivered now? Asked if a flag says that there may be.
     pub(crate) fn is_due(&self) -> bool {
-        self.is_due_unless(false)
+        self.is_due_unless(&|| false)
     }
 
     /// The same for one who need not wait if `settled` holds: then a child's panic is not due, because it may be what he is about to take.
     #[cold]
     #[inline(never)]
-    pub(crate) fn is_due_unless(&self, settled: bool) -> bool {
+    pub(crate) fn is_due_unless(&self, settled: &dyn Fn() -> bool) -> bool {
         !self.is_cooperative() && self.is_due_at(self.hold(), settled)
     }
 
     /// May the cancellation behind the flags end a wait of this kind that is about to begin? `settled`: as in
     /// [`is_due_unless`](Self::is_due_unless).
-    pub(crate) fn may_end(&self, kind: WaitKind, settled: bool) -> bool {
+    pub(crate) fn may_end(&self, kind: WaitKind, settled: &dyn Fn() -> bool) -> bool {
         match kind {
             WaitKind::Watching => self.is_observable_unless(settled),
             WaitKind::Revocable | WaitKind::Shielded => self.is_due_unless(settled),
@@ -70,15 +70,15 @@ impl Here<'_> {
         match kind {
             WaitKind::Shielded if !self.flags().has(flag::OVERDUE) => false,
             WaitKind::Revocable | WaitKind::Shielded => {
-                self.is_due_at(self.hold_if(self.state.left_unwinding.get()), false)
+                self.is_due_at(self.hold_if(self.state.left_unwinding.get()), &|| false)
             }
-            WaitKind::Watching => self.is_observable_unless(false),
+            WaitKind::Watching => self.is_observable_unless(&|| false),
             WaitKind::Binding => false,
         }
     }
 
     /// Is there a cancellation that may be delivered where this much holds it off?
-    fn is_due_at(&self, hold: u32, settled: bool) -> bool {
+    fn is_due_at(&self, hold: u32, settled: &dyn Fn() -> bool) -> bool {
         let flags = self.flags();
         if flags.has(flag::CANCEL) && hold == 0 {
             return true;
@@ -97,12 +97,12 @@ impl Here<'_> {
 
     /// Is there a cancellation, whether it may be delivered or not? Asked if a flag says that there may be.
     pub(crate) fn is_observable(&self) -> bool {
-        self.is_observable_unless(false)
+        self.is_observable_unless(&|| false)
     }
 
     /// As [`is_due_unless`](Self::is_due_unless).
     #[cold]
-    pub(crate) fn is_observable_unless(&self, settled: bool) -> bool {
+    pub(crate) fn is_observable_unless(&self, settled: &dyn Fn() -> bool) -> bool {
         self.flags().has(flag::CANCEL) || self.open_scopes().any(|scope| scope.is_body_cancelled(settled))
     }
 

@@ -19,7 +19,7 @@ impl CancelRules for Rules {
         here.wait_kind()
     }
 
-    fn may_end(&self, here: Here<'_>, kind: WaitKind, settled: bool) -> bool {
+    fn may_end(&self, here: Here<'_>, kind: WaitKind, settled: &dyn Fn() -> bool) -> bool {
         here.may_end(kind, settled)
     }
 
@@ -27,7 +27,7 @@ impl CancelRules for Rules {
         here.is_observable()
     }
 
-    fn checkpoint(&self, here: Here<'_>, settled: bool) {
+    fn checkpoint(&self, here: Here<'_>, settled: &dyn Fn() -> bool) {
         delivery::checkpoint_on(here, settled);
     }
 

@@ -96,13 +96,14 @@ impl ScopeRecord {
     /// for something else.
     ///
     /// Unless it need not wait (`settled`): then it may be about to take that very panic.
-    pub(crate) fn is_body_cancelled(&'static self, settled: bool) -> bool {
+    pub(crate) fn is_body_cancelled(&'static self, settled: &dyn Fn() -> bool) -> bool {
         let (is_cancelled, failure) = self.state.with(|state| {
-            let failure = if settled || self.isolate.get() { None } else { state.told_failure() };
+            let failure = if self.isolate.get() { None } else { state.told_failure() };
             (state.reason.is_some(), failure)
         });
         match failure {
-            Some(reason) if !is_cancelled => {
+            // Asked only now: the child had ended before it was told of, so a join that would take its panic is settled by now.
+            Some(reason) if !is_cancelled && !settled() => {
                 self.cancel(self.life(), &reason, Reach::All);
                 true
             }

@@ -19,13 +19,13 @@ pub(crate) trait CancelRules: std::fmt::Debug + Sync {
 
     /// May the cancellation behind the flags end a wait of this kind that is about to begin? `settled`: the waiter need not wait, so that a
     /// child's panic is not due, because it may be what it is about to take.
-    fn may_end(&self, here: Here<'_>, kind: WaitKind, settled: bool) -> bool;
+    fn may_end(&self, here: Here<'_>, kind: WaitKind, settled: &dyn Fn() -> bool) -> bool;
 
     /// Is there a cancellation behind the flags, whether it may be delivered here or not?
     fn is_observable(&self, here: Here<'_>) -> bool;
 
     /// Unwinds if there is a cancellation that may be delivered here. `settled`: as in [`may_end`](Self::may_end).
-    fn checkpoint(&self, here: Here<'_>, settled: bool);
+    fn checkpoint(&self, here: Here<'_>, settled: &dyn Fn() -> bool);
 
     /// Unwinds: it is cancelled, and may be.
     fn deliver(&self, here: Here<'_>) -> !;

@@ -50,13 +50,13 @@ pub(crate) fn entry() {
 
 /// The same for one who need not wait if `settled` says so; see [`Waitable::is_settled`].
 #[inline(always)]
-pub(crate) fn entry_unless(settled: impl FnOnce() -> bool) {
+pub(crate) fn entry_unless(settled: impl Fn() -> bool) {
     entry_if(|| true, settled);
 }
 
 /// The same for one who is unwound only if `unwinds` says so.
 #[inline(always)]
-pub(crate) fn entry_if(unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bool) {
+pub(crate) fn entry_if(unwinds: impl FnOnce() -> bool, settled: impl Fn() -> bool) {
     enter(cost::CALL, unwinds, settled);
 }
 
@@ -67,13 +67,13 @@ pub(crate) fn entry_of_operation() {
 }
 
 #[inline(always)]
-fn enter(cost: i32, unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bool) {
+fn enter(cost: i32, unwinds: impl FnOnce() -> bool, settled: impl Fn() -> bool) {
     match current::worker() {
         Some(worker) => {
             let Some(frame) = worker.current.get() else { return };
             spend(worker, frame, cost);
             if frame.has(flag::ANY_CANCEL) && unwinds() {
-                checkpoint_unless(settled());
+                checkpoint_unless(&settled);
             }
         }
         None => thread_entry_unless(unwinds, settled),
@@ -82,15 +82,15 @@ fn enter(cost: i32, unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bo
 
 /// On entry to a blocking call of a plain thread. Nobody cancels a thread, but the scopes whose bodies it runs.
 #[inline(always)]
-pub(super) fn thread_entry_unless(unwinds: impl FnOnce() -> bool, settled: impl FnOnce() -> bool) {
+pub(super) fn thread_entry_unless(unwinds: impl FnOnce() -> bool, settled: impl Fn() -> bool) {
     if !current::thread_cancel_state().open.get().is_null() && unwinds() {
-        checkpoint_unless(settled());
+        checkpoint_unless(&settled);
     }
 }
 
 /// Unwinds if what runs here is cancelled and may be unwound. `settled`: see [`Waitable::is_settled`].
 #[inline(never)]
-fn checkpoint_unless(settled: bool) {
+fn checkpoint_unless(settled: &dyn Fn() -> bool) {
     if let Some(here) = Here::new()
         && let Some(rules) = here.rules()
     {

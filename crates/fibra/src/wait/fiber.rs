@@ -42,7 +42,7 @@ impl Parker for FiberParker<'_> {
         if asked == WaitKind::Revocable && may_hold_off { self.worker.rules().wait_kind(self.here()) } else { asked }
     }
 
-    fn is_due(self, kind: WaitKind, settled: bool) -> bool {
+    fn is_due(self, kind: WaitKind, settled: &dyn Fn() -> bool) -> bool {
         self.worker.rules().may_end(self.here(), kind, settled)
     }
 
@@ -142,7 +142,7 @@ pub(super) fn yield_fiber(worker: &Worker, frame: FrameRef) {
 fn yield_oddly(worker: &Worker, frame: FrameRef) {
     assert!(!frame.has(flag::NO_SUSPEND), "fibra: `yield_now` inside `no_suspend`");
     if frame.has(flag::ANY_CANCEL) {
-        worker.rules().checkpoint(Here::on(worker, frame), false);
+        worker.rules().checkpoint(Here::on(worker, frame), &|| false);
     }
     // SAFETY: on the current fiber, whose word is RUNNING.
     unsafe { leave(worker, frame, signal::YIELD) };

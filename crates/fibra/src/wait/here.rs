@@ -74,7 +74,7 @@ pub(super) fn thread_wait_kind(record: &'static ThreadRecord) -> WaitKind {
 }
 
 /// May the cancellation behind this thread's flags end such a wait?
-pub(super) fn may_end_on_thread(record: &'static ThreadRecord, kind: WaitKind, settled: bool) -> bool {
+pub(super) fn may_end_on_thread(record: &'static ThreadRecord, kind: WaitKind, settled: &dyn Fn() -> bool) -> bool {
     let here = Here::on_thread(record);
     here.rules().is_some_and(|rules| rules.may_end(here, kind, settled))
 }

@@ -86,7 +86,7 @@ pub(super) fn thread_wait_kind(_: &'static ThreadRecord) -> WaitKind {
 }
 
 /// As [`thread_wait_kind`].
-pub(super) fn may_end_on_thread(_: &'static ThreadRecord, _: WaitKind, _: bool) -> bool {
+pub(super) fn may_end_on_thread(_: &'static ThreadRecord, _: WaitKind, _: &dyn Fn() -> bool) -> bool {
     true
 }
 

@@ -36,7 +36,7 @@ pub(crate) trait Parker: Copy {
     fn kind(self, asked: WaitKind, reason: WaitReason) -> WaitKind;
 
     /// Asked if a flag says that it is cancelled: may that end a wait of this kind, or, if `settled`, only take what it waits for?
-    fn is_due(self, kind: WaitKind, settled: bool) -> bool;
+    fn is_due(self, kind: WaitKind, settled: &dyn Fn() -> bool) -> bool;
 
     /// Has this deadline come?
     fn is_over(self, deadline: u64) -> bool;
@@ -224,7 +224,7 @@ fn take_back<W: Waitable>(waitable: &W, node: &Node) {
 /// A look without any order; see the header.
 fn is_cancelled_before<P: Parker>(parker: P, kind: WaitKind, waitable: &impl Waitable) -> bool {
     let flags = &parker.waiter().get().flags;
-    kind != WaitKind::Binding && flags.has(flag::ANY_CANCEL) && parker.is_due(kind, waitable.is_settled())
+    kind != WaitKind::Binding && flags.has(flag::ANY_CANCEL) && parker.is_due(kind, &|| waitable.is_settled())
 }
 
 #[cfg(all(test, any(loom, shuttle)))]

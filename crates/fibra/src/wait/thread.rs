@@ -24,7 +24,7 @@ impl Parker for &'static ThreadRecord {
         if asked == WaitKind::Revocable { here::thread_wait_kind(self) } else { asked }
     }
 
-    fn is_due(self, kind: WaitKind, settled: bool) -> bool {
+    fn is_due(self, kind: WaitKind, settled: &dyn Fn() -> bool) -> bool {
         here::may_end_on_thread(self, kind, settled)
     }
 
@@ -37,7 +37,7 @@ impl Parker for &'static ThreadRecord {
 
     fn leave(self, _: Ticket, how: &Wait, _: bool) {
         let left = || how.deadline.map(|deadline| Duration::from_nanos(here::time_left(deadline)));
-        self.leave_until(left, |kind| self.is_due(kind, false));
+        self.leave_until(left, |kind| self.is_due(kind, &|| false));
     }
 
     fn await_owner(self) {

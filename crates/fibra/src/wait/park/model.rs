@@ -58,7 +58,7 @@ impl Parker for &World {
         asked
     }
 
-    fn is_due(self, _: WaitKind, _: bool) -> bool {
+    fn is_due(self, _: WaitKind, _: &dyn Fn() -> bool) -> bool {
         true
     }
 
