@@ -1,4 +1,4 @@
-//! Where a caller gets its answer: room for one operation, and who is to be woken when it is there.
+//! The place where a caller of a machine gets its answer: room for one operation, and the waker to call when the answer is there.
 //!
 //! Above: `mail` (the post of a caller has a desk instead of mail), `call`. Below: `prim`, `node` for the link.
 //!
@@ -6,10 +6,10 @@
 //!
 //! ```text
 //!   state      means                                        the waker belongs to
-//!   IDLE       no answer, and nobody waits                  the caller
-//!   WAITING    no answer; the caller waits                  whoever changes the state
-//!   TAKEN      an answer is being brought to who waits      the bringer
-//!   a link     the answer                                   nobody: there is none
+//!   IDLE       no answer, and the caller does not wait      the caller
+//!   WAITING    no answer; the caller waits                  the thread that changes the state
+//!   TAKEN      an answer is being brought to the caller     the bringer
+//!   a link     the answer                                   no thread: there is none
 //!   CLOSED     the caller has given up                      the caller
 //! ```
 //!
@@ -73,7 +73,7 @@ impl<W> Desk<W> {
         self.waker.with_mut(|place| unsafe { std::mem::replace(&mut *place, waker) })
     }
 
-    /// The caller looks for its answer. If there is none, `waker` is kept for who brings it.
+    /// The caller looks for its answer. If there is none, `waker` is kept for the bringer to call.
     pub(super) fn look(&self, waker: impl FnOnce() -> W) -> Found {
         // Acquire: pairs with the release of the bringer: the operation is as its target left it.
         let mut now = self.state.load(Ordering::Acquire);
@@ -98,7 +98,7 @@ impl<W> Desk<W> {
                     drop(before);
                     return Found::Nothing;
                 }
-                // An answer has come, to nobody who waits: the waker is still the caller's.
+                // An answer has come while the caller did not wait: the waker is still the caller's.
                 Err(other) => now = other,
             }
             // SAFETY: the state went from idle to an answer, whose bringer does not touch the waker.

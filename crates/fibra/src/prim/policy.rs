@@ -1,12 +1,12 @@
 //! The one seam for time, chance and choice (law 10): what time it is, how long to wait for it, what is random, and whose turn it is.
 //!
-//! Above: everybody. Below, private to this module: the system's clocks (`clock`) and the generator with its entropy (`random`). Nothing
-//! else in fibra reads a clock, draws entropy or sleeps by the system's time; the tidy test refuses it. So whoever stands in for this
+//! Above: every other module. Below, private to this module: the system's clocks (`clock`) and the generator with its entropy (`random`).
+//! Nothing else in fibra reads a clock, draws entropy or sleeps by the system's time; the tidy test refuses it. So a replacement of this
 //! one module owns them all.
 //!
-//! In builds for tests somebody can: after `owned::own` the whole process goes by the time and the seed of that test. Whoever waits for
-//! time then looks again every now and then ([`patience`]), since the system's clock does not end its wait. In other builds all of this
-//! is what it calls, inlined.
+//! In builds for tests a test can replace it: after `owned::own` the whole process goes by the time and the seed of that test. A wait for
+//! a moment then asks for the time again every 200 µs ([`patience`]), since the system's clock does not end it. In other builds each
+//! function here is the one it calls, inlined.
 //!
 //! Invariants: time is in nanoseconds on one clock, never 0 and never backwards; two generators of one process do not give the same
 //! numbers, unless they were given the same seed.
@@ -42,8 +42,7 @@ pub(crate) fn cycles() -> u64 {
     clock::cycles()
 }
 
-/// How long, of so many nanoseconds on fibra's clock, whoever waits for them may leave itself to the system's clock before it asks for the
-/// time again.
+/// How long a wait of so many nanoseconds on fibra's clock may sleep by the system's clock before it asks for the time again.
 #[inline(always)]
 pub(crate) fn patience(nanos: u64) -> u64 {
     #[cfg(all(test, not(any(loom, shuttle))))]
@@ -76,7 +75,7 @@ pub(crate) fn sleep(time: std::time::Duration) {
     }
 }
 
-/// A generator for somebody who was given no seed.
+/// A random generator without a given seed.
 pub(crate) fn chance() -> Rng {
     #[cfg(all(test, not(any(loom, shuttle))))]
     if let Some(seed) = owned::next_seed() {

@@ -37,7 +37,7 @@ pub(crate) trait Waitable {
     fn publish(&self, node: &Node) -> Published;
 
     /// Takes the node out again after something else has ended the wait; does nothing if the one who completed it has unlinked it. That may
-    /// let others go on: their wakers are `owed`, to be called by whoever holds no lock and is not PARKING.
+    /// let others go on: their wakers are `owed`: the caller calls them when it holds no lock and is not PARKING.
     fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>);
 
     /// An owner has completed it, as an arm of a select. False: it was called, came, and found nothing; it waits on, beside the others.

@@ -404,7 +404,12 @@ fn the_end_is_orderly() {
     let _watchdog = support::watchdog(60);
     let (names, gauges) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(Vec::new())));
     /// Who held what, in the order of submission, and the name.
-    struct Platform(Vec<Request>, Vec<u32>, #[allow(dead_code)] Named);
+    struct Platform(
+        Vec<Request>,
+        Vec<u32>,
+        #[allow(dead_code)] // For its destructor.
+        Named,
+    );
     impl Machine for Platform {
         fn tick(&mut self, _: Timestamp, ports: &mut Ports<'_>) {
             self.0.extend(std::iter::from_fn(|| ports.input.submissions.pop()));
