@@ -230,12 +230,12 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<(OwnedFd, Address), Err
         let descriptor = unsafe { libc::accept4(listener.as_raw_fd(), from.as_mut_ptr(), &raw mut from.len, flags) };
         descriptor as isize
     })?;
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and owned by this function alone.
     Ok((unsafe { OwnedFd::from_raw_fd(descriptor as c_int) }, from.address()))
 }
 
 /// A stream socket that is being connected. True: it is connected already; else it can be written to when that is decided.
-/// `EAGAIN`: a Unix listener's queue is full, and nobody says when it is not any more.
+/// `EAGAIN`: a Unix listener's queue is full, and the system does not report when it has room again.
 pub(crate) fn connect(to: &Address) -> Result<(OwnedFd, bool), Errno> {
     let to = to.raw()?;
     let socket = new_socket(to.family, libc::SOCK_STREAM).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;

@@ -6,7 +6,7 @@
 //!
 //! A stack of nodes that the owner takes whole with one swap and turns round, so that each [`Batch`] is in the order of arrival, and
 //! batches are too. Pushing is a compare-exchange loop, of one node or of a whole [`Chain`]: no allocation, no waiting, no dependence
-//! on a pusher that was preempted half-way (a queue with a tail swap has that gap). There is no ABA problem, because nobody takes out
+//! on a pusher that was preempted half-way (a queue with a tail swap has that gap). There is no ABA problem, because no thread takes out
 //! single nodes: a pusher only needs `head` to be what it wrote into its node's link, however often it changed in between.
 //!
 //! **Only the push that found it empty has to wake the owner.** Say push B found the queue not empty. Then an earlier push A found it
@@ -48,7 +48,7 @@ impl<T: Linked> Mpsc<T> {
     /// does not touch it unless it knows by other means that it is still there.
     #[must_use = "Ok(true): the owner may sleep and must be woken"]
     pub(crate) unsafe fn push(&self, node: NonNull<T>) -> Result<bool, Closed> {
-        // SAFETY: the caller promises that the node is valid; until it is published nobody else knows it.
+        // SAFETY: the caller promises that the node is valid; until it is published no other thread knows it.
         debug_assert!(!is_linked(unsafe { node.as_ref() }), "a node is queued twice");
         // SAFETY: a chain of one.
         let pushed = unsafe { self.put(node, node) };
@@ -78,14 +78,14 @@ impl<T: Linked> Mpsc<T> {
     /// `newest` leads by its links to `oldest`, whose own is free to be written; else as for [`Mpsc::push`].
     #[inline(always)]
     unsafe fn put(&self, newest: NonNull<T>, oldest: NonNull<T>) -> Result<bool, Closed> {
-        // SAFETY: the caller promises that the nodes are valid; until the compare-exchange succeeds nobody else knows them.
+        // SAFETY: the caller promises that the nodes are valid; until the compare-exchange succeeds no other thread knows them.
         let link = unsafe { oldest.as_ref() }.link();
         // Relaxed: only a first guess for the compare-exchange.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             if head.is_null() {
                 if !seeded_bug("mpsc_closed_mid_chain") {
-                    // A try that failed has hung the chain before somebody else's: it ends where it ended. Relaxed: it is the caller's.
+                    // A try that failed has hung the chain before another pusher's: it ends where it ended. Relaxed: it is the caller's.
                     link.store(end_of_list(), Ordering::Relaxed);
                 }
                 return Err(Closed);
@@ -103,7 +103,7 @@ impl<T: Linked> Mpsc<T> {
         }
     }
 
-    /// Takes everything out, oldest first. Only the owner calls this, or the order would be nobody's.
+    /// Takes everything out, oldest first. Only the owner calls this, or two takers would mix their orders.
     #[inline]
     pub(crate) fn take_all(&self) -> Batch<T> {
         self.take_newest_first().turned()
@@ -112,7 +112,7 @@ impl<T: Linked> Mpsc<T> {
     /// Takes everything out, newest first, for an owner to whom order means nothing. Only the owner calls this.
     #[inline]
     pub(crate) fn take_newest_first(&self) -> Batch<T> {
-        // Relaxed: a hint; whoever sleeps on "empty" uses the handshake variant.
+        // Relaxed: a hint; an owner that sleeps on "empty" uses the handshake variant.
         let head = self.head.load(Ordering::Relaxed);
         if head.is_null() || head == end_of_list() {
             return Batch { next: end_of_list() };
@@ -131,7 +131,7 @@ impl<T: Linked> Mpsc<T> {
     /// A look for the hot path; may miss what is just being pushed.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: a hint. Whoever acts on "not empty" swaps with acquire; whoever sleeps on "empty" uses the handshake variant.
+        // Relaxed: a hint. An owner that acts on "not empty" swaps with acquire; one that sleeps on "empty" uses the handshake variant.
         self.head.load(Ordering::Relaxed) == end_of_list()
     }
 
@@ -228,7 +228,7 @@ impl<T: Linked> Iterator for Batch<T> {
         if self.next == end_of_list() {
             return None;
         }
-        let node = NonNull::new(self.next).expect("a node in a batch was unlinked by somebody else");
+        let node = NonNull::new(self.next).expect("a node in a batch was unlinked by another owner");
         // SAFETY: the node is in this batch, so it is valid by the promise made at `push`.
         let link = unsafe { node.as_ref() }.link();
         // Relaxed: only the owner touches the links of its batch.

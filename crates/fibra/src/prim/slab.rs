@@ -1,4 +1,4 @@
-//! The one slab of records that are recycled and never freed: *type-stable* memory. Whoever has the address or the number of such a
+//! The one slab of records that are recycled and never freed: *type-stable* memory. A holder of the address or the number of such a
 //! record, however old, finds a record of that type there, in this life or another; tickets, lives and generations tell which.
 //!
 //! Above: frames (`fiber/slab.rs`, which also gives the pages of free ones back), the records of threads and async waits (`wait/waker.rs`),
@@ -7,7 +7,7 @@
 //!
 //! Addresses come in chunks, each twice as large as the one before, so that a number leads to its record without a lock
 //! ([`Slab::find`]). A chunk is address space: its records are made a *step* at a time, when the free ones are used up, so what is not made
-//! costs no memory. Whoever takes and gives often has a [`Cache`], and goes to the lock once in a batch.
+//! costs no memory. A worker that takes and gives often has a [`Cache`], and goes to the lock once in a batch.
 //!
 //! # Invariants
 //! * A record is never moved, freed or made again. It is free (in the slab, aside, or in a cache), or one holder's.
@@ -80,7 +80,7 @@ pub(crate) struct Shelf<T: Record> {
     /// Those that can be taken; the last one is the next.
     pub(crate) records: Vec<&'static T>,
     pub(crate) aside: Vec<T::Aside>,
-    /// The fewest there were in `records` since somebody last set this: that many were not needed.
+    /// The fewest there were in `records` since a trimmer last set this: that many were not needed.
     pub(crate) idle: usize,
 }
 
@@ -112,12 +112,12 @@ impl<T: Record> Slab<T> {
         }
     }
 
-    /// Alone with the free ones; also for a fork, over which nobody may be inside.
+    /// Alone with the free ones; also for a fork, during which no thread may be inside.
     pub(crate) fn lock(&'static self) -> Free<T> {
         Free { slab: self, shelf: self.shelf.lock() }
     }
 
-    /// A free record, as whoever gave it back left it, or as it was made.
+    /// A free record, as its last holder left it, or as it was made.
     pub(crate) fn take(&'static self) -> &'static T {
         self.lock().take()
     }
@@ -198,7 +198,7 @@ impl<T: Record> Free<T> {
             // Relaxed: published by `made`.
             place.store(new_chunk(T::FIRST << chunk), Ordering::Relaxed);
         }
-        // SAFETY: inside the chunk, since steps do not cross chunks; under the lock, so nobody else makes these, and nobody has them before
+        // SAFETY: inside the chunk, since steps do not cross chunks; under the lock, so one thread makes these, and none has them before
         // they are counted. Relaxed: written under this lock.
         let records = unsafe {
             let first = place.load(Ordering::Relaxed).add(offset);

@@ -4,7 +4,7 @@
 //!
 //! A bit is written in one of three ways, and the orderings are those of the way, not of the bit:
 //!
-//! * **given** when the waiter is made and never changed after ([`Flags::start_with`]): whoever finds the frame in a queue sees them;
+//! * **given** when the waiter is made and never changed after ([`Flags::start_with`]): a worker that finds the frame in a queue sees them;
 //! * **its own** ([`Flags::raise`], [`Flags::lower`], Relaxed): the waiter's notes to itself, of which others get a hint at most;
 //! * **announced** ([`Flags::announce`], [`Flags::request_cancel`], SeqCst read-modify-writes): the first half of a handshake. The one who
 //!   announces looks at the state word next, and the waiter reads the flags after it has committed its park
@@ -12,8 +12,8 @@
 //!
 //! | bit | written by | how | read by |
 //! |---|---|---|---|
-//! | `CANCEL` and the reason | whoever cancels the fiber | announced, once | the waiter on entry to a call, before and after it parks |
-//! | `CANCEL_BODY` | whoever cancels a scope; lowered by its owner | announced, under the scope's lock | the same |
+//! | `CANCEL` and the reason | a canceller of the fiber | announced, once | the waiter on entry to a call, before and after it parks |
+//! | `CANCEL_BODY` | a canceller of the scope; lowered by its owner | announced, under the scope's lock | the same |
 //! | `OVERDUE` | the end of a grace; lowered by the owner of the scope | announced | the waiter, when it counts what holds off |
 //! | `BARRIER`, `CLEANUP` | the owner of a scope that is opened | announced | cancellers, after their look at the word |
 //! | `OPEN_SCOPES` | the same | announced | cancellers of a fiber, after their flag |
@@ -45,7 +45,7 @@ pub(crate) mod flag {
     pub(crate) const CANCEL: FlagSet = FlagSet(1);
     /// Cancellation was requested of a scope whose body runs here, and of nothing beyond it.
     pub(crate) const CANCEL_BODY: FlagSet = FlagSet(1 << 24);
-    /// Either: whoever waits looks closer.
+    /// Either: a wait that finds one of them looks closer.
     pub(crate) const ANY_CANCEL: FlagSet = CANCEL.and(CANCEL_BODY);
     /// The waiter was cancelled and has had the time that its scope gives to shields: they hold nothing off any more.
     pub(crate) const OVERDUE: FlagSet = FlagSet(1 << 26);
@@ -54,7 +54,7 @@ pub(crate) mod flag {
     /// A scope is open here that a destructor opened during unwinding: what is outside must not unwind it, not even when the time for
     /// shields is over. Raised with BARRIER.
     pub(crate) const CLEANUP: FlagSet = FlagSet(1 << 28);
-    /// Scopes are open here: whoever cancels a fiber has to see to them too.
+    /// Scopes are open here: a canceller of the fiber cancels them too.
     pub(crate) const OPEN_SCOPES: FlagSet = FlagSet(1 << 15);
     /// A waker of what it polls was called; see `wait::notify`.
     pub(crate) const NOTIFIED: FlagSet = FlagSet(1 << 27);
@@ -85,7 +85,7 @@ pub(crate) mod flag {
     pub(crate) const UNCAPPED: FlagSet = FlagSet(1 << 13);
     /// Child of a scope: `root` is that of a `sched::scope::ScopeRecord`, and it counts there.
     pub(crate) const SCOPED: FlagSet = FlagSet(1 << 14);
-    /// One half of a `join`, offered to whoever is free. The joining fiber outlives it and holds what it runs, so it is not counted in a
+    /// One half of a `join`, offered to any free worker. The joining fiber outlives it and holds what it runs, so it is not counted in a
     /// root scope and runs, or is given back, even if it is cancelled before it starts.
     pub(crate) const HALF: FlagSet = FlagSet(1 << 16);
     /// It calls wakers for its worker; see `sched::wakers`.
@@ -213,7 +213,7 @@ impl Flags {
     /// A new life begins with these.
     #[inline(always)]
     pub(crate) fn start_with(&self, flags: FlagSet) {
-        // Relaxed: nobody else knows of the waiter yet; what publishes it publishes them.
+        // Relaxed: no other thread knows of the waiter yet; what publishes it publishes them.
         self.0.store(flags.0, Ordering::Relaxed);
     }
 

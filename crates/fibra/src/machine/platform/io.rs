@@ -89,7 +89,7 @@ impl Io {
         self
     }
 
-    /// The number that [`tagged`](Self::tagged) gave it; 0 if nobody did.
+    /// The number that [`tagged`](Self::tagged) gave it; 0 if it was not called.
     pub fn tag(&self) -> u64 {
         self.tag
     }

@@ -9,7 +9,7 @@
 //! **No edge is lost.** A direction is *hopeless* when a try was told `EAGAIN` (or had read all there was) and nothing was reported since.
 //! Reports come from the driver by this thread alone, between tries: an edge after the try is still in the driver's queue and makes it
 //! hopeful when it is delivered; and a direction that is registered only after the try is reported at once if something is possible.
-//! So whoever finds a direction hopeless, and registered, may wait without a try.
+//! So an operation that finds a direction hopeless, and registered, may wait without a try.
 //!
 //! Invariants:
 //! * operations wait in an entry only while its `owner`'s machine has them, and each has a handle to the socket: while one waits, the
@@ -104,7 +104,7 @@ impl Entry {
         self.hopeful[side as usize] = true;
     }
 
-    /// A try was in vain, or the last one that was not. Of no meaning as long as nobody would report a change.
+    /// A try was in vain, or the last one that was not. Of no meaning as long as no driver would report a change.
     pub(super) fn give_up_hope(&mut self, side: Side) {
         if self.registered.contains(side.interest()) || seeded_bug("platform_hopeless_unregistered") {
             self.hopeful[side as usize] = false;
@@ -198,7 +198,7 @@ impl Table {
         }
     }
 
-    /// A socket was closed: whoever has operations that wait for it answers them.
+    /// A socket was closed: each platform machine with operations that wait for it answers them.
     pub(super) fn tell_closed(&mut self, socket: &Socket) {
         let number = socket.number();
         if let Some(entry) = self.find(number).filter(|entry| entry.used && entry.id == socket.id()) {

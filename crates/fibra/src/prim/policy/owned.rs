@@ -5,12 +5,12 @@
 
 use crate::prim::atomic::{AtomicU64, Ordering};
 
-/// How often whoever waits for time looks at the owner's clock, by the system's.
+/// How often a wait for a moment looks at the owner's clock, in nanoseconds of the system's clock.
 pub(super) const LOOK_NANOS: u64 = 200_000;
 
-/// The owner's time; 0: nobody owns it.
+/// The owner's time; 0: no test owns it.
 static NOW: AtomicU64 = AtomicU64::new(0);
-/// The seed of the next generator, plus one; 0: nobody owns chance.
+/// The seed of the next generator, plus one; 0: no test owns chance.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
 /// The owner of time and chance; when it is dropped, both are the system's again.
@@ -19,7 +19,7 @@ pub(crate) struct Owner(());
 
 /// Owns the time, which stands where it is, and chance.
 pub(crate) fn own(seed: u64) -> Owner {
-    // Relaxed, here and below: whoever is to see it moved looks again.
+    // Relaxed, here and below: a wait that is to see it moved looks again.
     let before = NOW.swap(super::clock::now(), Ordering::Relaxed);
     assert_eq!(before, 0, "one owner at a time");
     SEED.store(seed + 1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Drop for Owner {
 }
 
 pub(super) fn now() -> Option<u64> {
-    // Relaxed: a time; whoever is to see it moved looks again.
+    // Relaxed: a time; a wait that is to see it moved looks again.
     Some(NOW.load(Ordering::Relaxed)).filter(|now| *now != 0)
 }
 
