@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_types)] // The two sides meet outside the runtime.
 
 use std::future::poll_fn;
-use std::hint::spin_loop;
+use std::hint::{black_box, spin_loop};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,6 +67,13 @@ fn pause(rng: &mut Rng) {
     (0..rng.below(64)).for_each(|_| spin_loop());
 }
 
+/// A pause of `steps` nanoseconds or a few times that: finer than [`pause`], whose least step is wider than some windows are.
+fn short_pause(steps: usize) {
+    (0..steps).for_each(|step| {
+        black_box(step);
+    });
+}
+
 /// A runtime whose workers do not go to sleep while this exists, so that what is sent to them from outside arrives at once.
 struct Awake {
     runtime: Runtime,
@@ -106,7 +113,8 @@ impl Drop for Awake {
     }
 }
 
-/// A fiber that parks while `cancel` is called from this thread, round after round: it must always end.
+/// A fiber that parks while `cancel` is called from this thread, round after round: it must always end. Both sides pause before they go on,
+/// because either may be the one that would come too early: the thread learns of the fiber by a cache line, which takes as long as parking.
 fn cancelled_while_parking(
     body: impl Fn(CancelToken) + Copy + Send + 'static,
     cancel: impl Fn(&JoinHandle<()>, &CancelToken),
@@ -115,22 +123,26 @@ fn cancelled_while_parking(
     let mut rng = Rng::new();
     let parking = Arc::new(AtomicUsize::new(usize::MAX));
     rounds(|round| {
-        let (token, about_to_park) = (CancelToken::new(), parking.clone());
+        let (token, about_to_park, steps) = (CancelToken::new(), parking.clone(), rng.below(256));
         let fiber = awake.runtime.spawn({
             let token = token.clone();
             move || {
                 about_to_park.store(round, SeqCst);
+                short_pause(steps);
                 body(token);
             }
         });
+        let steps = rng.below(256);
         until("the fiber did not begin", || parking.load(SeqCst) == round);
-        pause(&mut rng);
+        short_pause(steps);
         cancel(&fiber, &token);
         until("a fiber sleeps through its cancellation", || fiber.is_finished());
     });
 }
 
-// Planted: `request_looks_first` (the canceller looks at the word before it sets the flag), `park_reads_flag_first`.
+// Planted: `request_looks_first` (the canceller looks at the word before it sets the flag), `commit_ignores_flag` (the waiter reads the
+// cancel flag before PARKING only). That the flag is read just before the commit instead of just after it (`park_reads_flag_first`) is for
+// the model: no canceller fits between two instructions.
 #[test]
 fn stress_a_fiber_that_is_just_parking_hears_of_its_cancellation() {
     let _alone = alone();
@@ -196,8 +208,8 @@ fn stress_a_task_that_is_woken_while_it_is_put_away_is_polled_again() {
 /// Writes over the stack below the caller, where a wait that is over had its node.
 #[inline(never)]
 fn overwrite_the_stack() {
-    let rubbish = std::hint::black_box([0xAAAA_AAAA_AAAA_AAA8_u64; 512]);
-    std::hint::black_box(&rubbish);
+    let rubbish = black_box([0xAAAA_AAAA_AAAA_AAA8_u64; 512]);
+    black_box(&rubbish);
 }
 
 // Planted: `joiner_leaves_early`. A fiber cancels its last joiner and ends at once. Threads that joined it before are woken one after the
