@@ -129,7 +129,8 @@ mod wait;
 mod public {
     pub use crate::cancel::is_cancellation;
     pub use crate::cancel::reason::CancelReason;
-    pub use crate::observe::metrics::{Metrics, WorkerMetrics};
+    pub use crate::observe::metrics::{Metrics, PoolBlocked, PoolMetrics, WorkerMetrics};
+    pub use crate::sched::phase::WorkerState;
     pub use crate::scope::{
         Builder, CancelToken, Cancellation, Cancelled, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError,
         JoinFuture, JoinHandle, JoinNext, JoinSet, Runtime, RuntimeBuilder, Scope, ScopeBuilder, ScopeError,

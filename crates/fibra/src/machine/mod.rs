@@ -73,7 +73,6 @@ mod routing;
 mod spsc;
 #[cfg(not(any(loom, shuttle)))]
 mod table;
-#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod timer;
 
 #[cfg(not(any(loom, shuttle)))]

@@ -1,6 +1,7 @@
 //! Metrics: what a runtime has counted, as plain numbers.
 
 use crate::prim::atomic::Ordering;
+use crate::sched::phase::WorkerState;
 use crate::sched::shared::{Remote, Shared};
 
 /// What a runtime has counted since it was built. Collected without stopping anything: numbers of different workers may be a moment apart.
@@ -57,8 +58,67 @@ pub struct Metrics {
     pub blocking_queued: usize,
     /// Most threads the blocking pool ever had.
     pub blocking_peak: usize,
-    /// Per worker.
+    /// Per seat: the workers there are, and places for such as may come ([`WorkerState::Dead`]).
     pub workers: Vec<WorkerMetrics>,
+    /// Workers that come and go, and why not more came.
+    pub pool: PoolMetrics,
+}
+
+/// What the elastic pool has done. A worker is added when one is stuck while work that any worker could do waits; each look of the system
+/// monitor at which none was is counted with its reason.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PoolMetrics {
+    /// Workers now.
+    pub workers: usize,
+    /// Of those, how many stay for good: see [`Runtime::set_workers`](crate::Runtime::set_workers).
+    pub base_workers: usize,
+    /// The most there may be.
+    pub max_workers: usize,
+    /// The most there have been.
+    pub most_workers: usize,
+    /// Workers that execute fibers, about.
+    pub active: usize,
+    /// Workers that were added because others were stuck, or asked to stay when they were about to leave.
+    pub promoted: u64,
+    /// Workers that have left.
+    pub retired: u64,
+    /// Workers that could not be started: the system had no thread or descriptor left.
+    pub not_started: u64,
+    /// Looks at which a worker was called for.
+    pub gate_passes: u64,
+    /// Looks at which none was added, by reason.
+    pub blocked: PoolBlocked,
+    /// Fibers that can run minus those that do, at this moment. Below zero for a moment at most: its parts are read one after another.
+    pub pressure: i64,
+    /// Looks that found it above zero.
+    pub positive_samples: u64,
+    /// Looks that found it to be zero.
+    pub zero_samples: u64,
+    /// Looks that found it below zero.
+    pub negative_samples: u64,
+    /// The most of these in a row.
+    pub negative_streak_max: u64,
+    /// Deadlines of scopes that the system monitor fired because the worker that kept them was stuck.
+    pub rescued_deadlines: u64,
+}
+
+/// Why no worker was added: see [`PoolMetrics`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PoolBlocked {
+    /// No unstarted fiber waits.
+    pub no_work: u64,
+    /// One waits, but no more fibers can run than do.
+    pub nonpositive: u64,
+    /// A worker sleeps, or is looking for work already.
+    pub idle_capacity: u64,
+    /// Every worker makes progress.
+    pub not_stuck: u64,
+    /// A worker was called for, but the last one came less than [`scale_interval`](crate::RuntimeBuilder::scale_interval) ago.
+    pub too_soon: u64,
+    /// A worker was called for, but there are [`max_workers`](crate::RuntimeBuilder::max_workers).
+    pub at_ceiling: u64,
 }
 
 /// What one worker has counted.
@@ -67,6 +127,8 @@ pub struct Metrics {
 pub struct WorkerMetrics {
     /// Its number.
     pub index: usize,
+    /// What it is doing.
+    pub state: WorkerState,
     /// Fibers and tasks spawned by code on it.
     pub spawned: u64,
     /// Fibers and tasks that ended on it.
@@ -101,7 +163,7 @@ impl Metrics {
     pub(crate) fn collect(shared: &Shared) -> Self {
         // Ends before spawns: the difference is then never negative for lack of order.
         let ended: u64 = shared.remotes.iter().map(|remote| remote.stats.ended.get()).sum();
-        let workers: Vec<_> = shared.remotes.iter().enumerate().map(|(index, remote)| worker(index, remote)).collect();
+        let workers: Vec<_> = (0..shared.remotes.len()).map(|index| worker(shared, index)).collect();
         let sum = |field: fn(&WorkerMetrics) -> u64| workers.iter().map(field).sum::<u64>();
         let stats = |field: fn(&Remote) -> u64| shared.remotes.iter().map(field).sum::<u64>();
         // Relaxed, here and below: numbers for people.
@@ -127,14 +189,50 @@ impl Metrics {
             blocking_queued: shared.blocking.queued(),
             blocking_peak: shared.blocking.peak(),
             workers,
+            pool: pool(shared),
         }
     }
 }
 
-fn worker(index: usize, remote: &Remote) -> WorkerMetrics {
+fn pool(shared: &Shared) -> PoolMetrics {
+    let stats = &shared.sysmon.pool;
+    let blocked = &stats.blocked;
+    let alive = shared.idle.alive();
+    PoolMetrics {
+        workers: alive,
+        base_workers: shared.base.load(Ordering::Relaxed), // Relaxed, here and below: numbers for people.
+        max_workers: shared.remotes.len(),
+        most_workers: alive.max(stats.most_workers.get() as usize),
+        active: (0..shared.remotes.len())
+            .filter(|seat| shared.idle.phase(*seat).state() == WorkerState::Active)
+            .count(),
+        promoted: stats.promoted.get(),
+        retired: shared.retired.load(Ordering::Relaxed), // Relaxed: as above.
+        not_started: stats.not_started.get(),
+        gate_passes: stats.gate_passes.get(),
+        blocked: PoolBlocked {
+            no_work: blocked.no_work.get(),
+            nonpositive: blocked.nonpositive.get(),
+            idle_capacity: blocked.idle_capacity.get(),
+            not_stuck: blocked.not_stuck.get(),
+            too_soon: blocked.too_soon.get(),
+            at_ceiling: blocked.at_ceiling.get(),
+        },
+        pressure: shared.pressure(),
+        positive_samples: stats.positive_samples.get(),
+        zero_samples: stats.zero_samples.get(),
+        negative_samples: stats.negative_samples.get(),
+        negative_streak_max: stats.negative_streak_max.get(),
+        rescued_deadlines: stats.rescued_deadlines.get(),
+    }
+}
+
+fn worker(shared: &Shared, index: usize) -> WorkerMetrics {
+    let remote = &shared.remotes[index];
     let stats = &remote.stats;
     WorkerMetrics {
         index,
+        state: shared.idle.phase(index).state(),
         spawned: stats.spawned.get(),
         ended: stats.ended.get(),
         started: stats.started.get(),

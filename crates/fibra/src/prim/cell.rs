@@ -50,6 +50,10 @@ impl<T> OwnerCell<T> {
         }
     }
 
+    pub(crate) fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+
     #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         #[cfg(debug_assertions)]

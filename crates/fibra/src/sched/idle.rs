@@ -28,9 +28,9 @@
 //!
 //! # The protocol
 //!
-//! State: one word per worker (AWAKE, SLEEPING, NOTIFIED, NOTIFIED_SEARCHER); one word with the counts of searchers and sleepers; the
-//! list of sleepers under a lock. A worker becomes SLEEPING, and stops being SLEEPING, only under the lock; list and sleeper
-//! count change with it. The number of searchers changes by itself.
+//! State: one word per worker (`phase.rs`: ACTIVE, SPIN, SLEEP, NOTIFIED and so on); one word with the counts of searchers and sleepers;
+//! the list of sleepers under a lock. The sleep of a worker begins and ends only under the lock; list and sleeper count change with it.
+//! The number of searchers changes by itself.
 //!
 //! *Publishing work* (anybody):
 //! 1. push it (a SeqCst read-modify-write, or for `fresh` followed by one: the pop of the spawner's own next item);
@@ -54,7 +54,7 @@
 //! # Why no wake is lost
 //!
 //! *Directed.* Both the publisher, after its push, and the sleeper, before its second look, do a read-modify-write on the worker's
-//! word. Whichever is later in that word's history sees the other. If it is the publisher, it sees SLEEPING and wakes
+//! word. Whichever is later in that word's history sees the other. If it is the publisher, it sees SLEEP and wakes
 //! (or NOTIFIED: somebody else does). If it is the sleeper, the publisher's push happens before its second look.
 //! A publisher that finds NOTIFIED leaves its mark too: the worker's own swap in `woke` comes later, and it then reads its inbox.
 //!
@@ -78,6 +78,13 @@
 //! after `woke`). It says that it leaves and then looks at the counts; a worker leaves the counts (or was taken out of them by who
 //! woke it) and then looks whether somebody watches. All four are SeqCst, so one of the two sees the other: nobody runs unwatched.
 //!
+//! # Workers that come and go
+//!
+//! A runtime has more seats than workers (`elastic.rs`). The word of a seat also says whether a worker is there and whether it is leaving;
+//! [`Phase`] has the table. A DRAINING worker is not in the list of sleepers and not in their count, so that no undirected wake goes to it;
+//! what is sent to it by name wakes it as before. The number of workers that are alive is in the word of counts too: a worker that begins
+//! its sleep sees every worker that was added before, and a worker that is added later sees the sleeper.
+//!
 //! # Seeded bugs
 //!
 //! CI switches each on (`FIBRA_BUG=…`, see `prim::bug`) and expects the model beside it to fail; `.ci/bugs` holds the same list.
@@ -92,10 +99,12 @@
 //! | `idle_leave_late` | the searcher leaves after its second look | `sched::sleep::model::model_searcher_that_leaves_looks_again` |
 //! | `idle_no_chain` | a searcher that found work wakes nobody | `sched::sleep::model::model_two_items_wake_two_workers` |
 //! | `idle_stop_unseen` | the second look leaves out the stop flag | `sched::sleep::model::model_stop_reaches_a_worker_going_to_sleep` |
+//! | `idle_draining_listed` | a DRAINING worker sleeps in the list of those that are woken for surplus | `sched::idle::model::model_draining_worker_is_not_woken_for_surplus` |
 //! | `idle_dismiss_early` | the watcher looks first and says then that it leaves | `sched::idle::model::model_nobody_runs_unwatched` |
 
 use std::fmt;
 
+use super::phase::{Phase, check_edge};
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering, handshake_load_u32, handshake_load_u64};
 use crate::prim::bug::seeded_bug;
@@ -103,15 +112,6 @@ use crate::prim::sync::Mutex;
 
 /// How many workers may search at a time. One finds what there is, and then wakes the next; more of them would compete for it.
 pub(crate) const MAX_SEARCHERS: u32 = 1;
-
-/// Running or searching.
-const AWAKE: u32 = 0;
-/// Announced as asleep, and in the list: may be woken.
-const SLEEPING: u32 = 1;
-/// Woken by a directed wake; a kick is under way.
-const NOTIFIED: u32 = 2;
-/// Woken by an undirected wake, and counted as searching; a kick is under way.
-const NOTIFIED_SEARCHER: u32 = 3;
 
 /// Why a worker is awake again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,22 +125,50 @@ pub(crate) enum Woken {
     AsSearcher,
 }
 
-/// The counts of searchers (low half) and sleepers (high half).
+/// What a directed wake found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "Slept: the caller must kick it; Dead: nobody reads what was sent"]
+pub(crate) enum Reached {
+    /// It sleeps no more, and the caller must kick it.
+    Slept,
+    /// It is awake, or on its way up, and sees what was sent.
+    Awake,
+    /// The seat has no worker.
+    Dead,
+}
+
+/// The counts of searchers, of sleepers that may be woken for surplus, of DRAINING workers that sleep, and of workers that are alive: 16
+/// bits each, lowest first. (A runtime has at most 2048 seats.)
 #[derive(Clone, Copy)]
 struct Counts(u64);
 
 const ONE_SEARCHER: u64 = 1;
-const ONE_SLEEPER: u64 = 1 << 32;
+const ONE_SLEEPER: u64 = 1 << 16;
+const ONE_DRAINING_SLEEPER: u64 = 1 << 32;
+const ONE_ALIVE: u64 = 1 << 48;
 
 impl Counts {
     #[inline(always)]
     fn searching(self) -> u32 {
-        self.0 as u32
+        u32::from(self.0 as u16)
     }
 
     #[inline(always)]
     fn sleeping(self) -> u32 {
-        (self.0 >> 32) as u32
+        u32::from((self.0 >> 16) as u16)
+    }
+
+    fn draining_asleep(self) -> u32 {
+        u32::from((self.0 >> 32) as u16)
+    }
+
+    fn alive(self) -> u32 {
+        u32::from((self.0 >> 48) as u16)
+    }
+
+    /// Does every worker sleep?
+    fn all_sleep(self) -> bool {
+        self.sleeping() + self.draining_asleep() == self.alive()
     }
 
     /// Whether an undirected wake would wake somebody.
@@ -162,14 +190,78 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// For workers `0..workers`, all of them awake; those that do not exist yet simply never sleep.
-    pub(crate) fn new(workers: usize) -> Self {
+    /// For `seats`, of which the first `alive` have a worker, all of them awake (or about to start).
+    pub(crate) fn new(seats: usize, alive: usize) -> Self {
+        let phase = |seat| if seat < alive { Phase::Active } else { Phase::Dead };
         Self {
-            counts: CacheLine(AtomicU64::new(0)),
-            workers: (0..workers).map(|_| CacheLine(AtomicU32::new(AWAKE))).collect(),
-            sleepers: Mutex::new(Vec::with_capacity(workers)),
+            counts: CacheLine(AtomicU64::new(ONE_ALIVE * alive as u64)),
+            workers: (0..seats).map(|seat| CacheLine(AtomicU32::new(phase(seat) as u32))).collect(),
+            sleepers: Mutex::new(Vec::with_capacity(seats)),
             watched: AtomicU32::new(1),
         }
+    }
+
+    /// Changes the word of a worker, which is `from` what it was. Returns that.
+    fn set_phase(&self, worker: usize, to: Phase) -> Phase {
+        // SeqCst read-modify-write, on every path: pairs with those of all wakers and of those who ask whether the worker accepts work.
+        let from = Phase::from_bits(self.workers[worker].swap(to as u32, Ordering::SeqCst));
+        check_edge(worker, from, to);
+        from
+    }
+
+    /// What this worker is doing.
+    pub(crate) fn phase(&self, worker: usize) -> Phase {
+        // Relaxed: for sysmon and metrics, which look again later.
+        Phase::from_bits(self.workers[worker].load(Ordering::Relaxed))
+    }
+
+    /// The same for a decision that must not miss a change: what the caller did before this is seen by a worker that changes its word
+    /// later, and what that worker did before its change is seen by the caller.
+    pub(crate) fn phase_handshake(&self, worker: usize) -> Phase {
+        // SeqCst read-modify-write: see `set_phase`.
+        Phase::from_bits(self.workers[worker].fetch_add(0, Ordering::SeqCst))
+    }
+
+    /// A worker that has nothing to do begins, or ends, to look around.
+    pub(crate) fn show_search(&self, worker: usize, searching: bool) {
+        let phase = if searching { Phase::Spin } else { Phase::Active };
+        // One that was woken to search and found something at once has not looked around. Nobody else changes these two.
+        if self.phase(worker) != phase {
+            self.set_phase(worker, phase);
+        }
+    }
+
+    /// This worker is to leave, and has to stay no longer than its own fibers do; or it is wanted after all.
+    pub(crate) fn set_draining(&self, worker: usize, draining: bool) {
+        self.set_phase(worker, if draining { Phase::Draining } else { Phase::Active });
+    }
+
+    /// Last step of a worker that leaves: its seat is free. It touches nothing of the seat's after this.
+    pub(crate) fn leave(&self, worker: usize) {
+        // Before the word: who gives the seat away again adds to the count.
+        // SeqCst: as all changes of the counts.
+        self.counts.fetch_sub(ONE_ALIVE, Ordering::SeqCst);
+        self.set_phase(worker, Phase::Dead);
+    }
+
+    /// A worker is about to start in a free seat, and does not sleep yet. Seats are given away under a lock of the caller's.
+    pub(crate) fn arrive(&self, worker: usize) {
+        self.set_phase(worker, Phase::Active);
+        // SeqCst: as all changes of the counts. A sleeper that announces itself later sees that there is this worker.
+        self.counts.fetch_add(ONE_ALIVE, Ordering::SeqCst);
+    }
+
+    /// How many workers there are.
+    pub(crate) fn alive(&self) -> usize {
+        // Relaxed: for metrics and sysmon.
+        Counts(self.counts.load(Ordering::Relaxed)).alive() as usize
+    }
+
+    /// Do all workers but so many sleep?
+    pub(crate) fn all_sleep_but(&self, others: usize) -> bool {
+        // Relaxed: a hint.
+        let counts = Counts(self.counts.load(Ordering::Relaxed));
+        (counts.sleeping() + counts.draining_asleep()) as usize + others >= counts.alive() as usize
     }
 
     /// Asks to be the searcher. If the answer is true, the worker calls `stop_search` before it runs what it found, or sleeps.
@@ -187,41 +279,45 @@ impl Idle {
         debug_assert!(before.searching() > 0, "a worker that does not search stops searching");
     }
 
-    /// Says that this worker is about to block. Afterwards it looks at everything again, blocks or not, and calls `woke`.
-    pub(crate) fn announce_sleep(&self, worker: usize) {
+    /// Says that this worker is about to block. Afterwards it looks at everything again, blocks or not, and calls `woke`. `draining`: it
+    /// takes no work of others, so that no undirected wake may count on it.
+    pub(crate) fn announce_sleep(&self, worker: usize, draining: bool) {
         let mut sleepers = self.sleepers.lock();
-        // SeqCst, both: first half of the handshake with publishers, on the worker's word for directed wakes and on the counts for
-        // undirected ones.
-        let before = self.workers[worker].swap(SLEEPING, Ordering::SeqCst);
-        assert_eq!(before, AWAKE, "worker {worker} announces its sleep twice");
-        sleepers.push(worker);
+        let phase = if draining { Phase::DrainingSleep } else { Phase::Sleep };
+        // First half of the handshake with publishers, on the worker's word for directed wakes and on the counts for undirected ones.
+        let before = self.set_phase(worker, phase);
+        assert!(!before.is_asleep(), "worker {worker} announces its sleep twice");
         // SeqCst: see above; pairs with the looks at the counts in `wake_one` and `has_gate_open`.
-        self.counts.fetch_add(ONE_SLEEPER, Ordering::SeqCst);
+        if draining && !seeded_bug("idle_draining_listed") {
+            self.counts.fetch_add(ONE_DRAINING_SLEEPER, Ordering::SeqCst);
+        } else {
+            sleepers.push(worker);
+            self.counts.fetch_add(ONE_SLEEPER, Ordering::SeqCst);
+        }
     }
 
-    /// Ends what `announce_sleep` began: after the driver returned, for whatever reason, or instead of blocking.
-    pub(crate) fn woke(&self, worker: usize) -> Woken {
-        let word = &self.workers[worker];
-        // Relaxed: only this worker makes it SLEEPING; that it still is is checked under the lock.
-        if word.load(Ordering::Relaxed) == SLEEPING {
+    /// Ends what `announce_sleep` began: after the driver returned, for whatever reason, or instead of blocking. `draining`: as there.
+    pub(crate) fn woke(&self, worker: usize, draining: bool) -> Woken {
+        let awake = if draining { Phase::Draining } else { Phase::Active };
+        if self.phase(worker).is_asleep() {
             let mut sleepers = self.sleepers.lock();
-            // Relaxed: it stops being SLEEPING under the lock only.
-            if word.load(Ordering::Relaxed) == SLEEPING {
-                self.leave_list(&mut sleepers, worker);
-                // SeqCst: as below.
-                word.swap(AWAKE, Ordering::SeqCst);
+            // Only this worker begins its sleep, and its sleep ends under the lock only.
+            let phase = self.phase(worker);
+            if phase.is_asleep() {
+                self.leave_list(&mut sleepers, worker, phase);
+                self.set_phase(worker, awake);
                 return Woken::ByNobody;
             }
             if seeded_bug("idle_woke_blindly") {
-                word.swap(AWAKE, Ordering::SeqCst);
+                self.set_phase(worker, awake);
                 return Woken::ByNobody;
             }
         }
-        // A read-modify-write: pairs with those of all wakers, also of one that found the worker notified already; what they
-        // pushed is seen from here on.
-        match word.swap(AWAKE, Ordering::SeqCst) {
-            NOTIFIED => Woken::Directed,
-            NOTIFIED_SEARCHER => Woken::AsSearcher,
+        // Its read-modify-write pairs with those of all wakers, also of one that found the worker notified already; what they pushed is
+        // seen from here on.
+        match self.set_phase(worker, awake) {
+            Phase::Notified => Woken::Directed,
+            Phase::NotifiedSearcher => Woken::AsSearcher,
             _ => {
                 debug_assert!(false, "worker {worker} woke without having announced its sleep");
                 Woken::ByNobody
@@ -231,27 +327,30 @@ impl Idle {
 
     /// Wakes this very worker if it sleeps. True: it slept, and the caller must kick it.
     pub(crate) fn wake_directed(&self, worker: usize) -> bool {
-        let word = &self.workers[worker];
+        self.try_wake(worker) == Reached::Slept
+    }
+
+    /// The same for a seat that may have no worker: says so.
+    pub(crate) fn try_wake(&self, worker: usize) -> Reached {
         // A read-modify-write on every path, also if the worker is awake: second half of the handshake with `announce_sleep` and
         // `woke`, which see what was pushed before it.
-        let state = if seeded_bug("idle_wake_load") {
-            word.load(Ordering::Relaxed)
-        } else {
-            word.fetch_add(0, Ordering::SeqCst)
-        };
-        if state != SLEEPING {
-            return false;
+        let phase = if seeded_bug("idle_wake_load") { self.phase(worker) } else { self.phase_handshake(worker) };
+        if phase == Phase::Dead {
+            return Reached::Dead;
+        }
+        if !phase.is_asleep() {
+            return Reached::Awake;
         }
         let mut sleepers = self.sleepers.lock();
-        // Relaxed: it becomes SLEEPING, and stops being it, under the lock only. If it has stopped since our first look, then
-        // whoever did that came after our read-modify-write, so that the worker sees our push.
-        if word.load(Ordering::Relaxed) != SLEEPING {
-            return false;
+        // A sleep begins and ends under the lock only. If it has ended since our first look, then that came after our
+        // read-modify-write, so that the worker sees our push.
+        let phase = self.phase(worker);
+        if !phase.is_asleep() {
+            return Reached::Awake;
         }
-        self.leave_list(&mut sleepers, worker);
-        // SeqCst: pairs with the swap in `woke`.
-        word.swap(NOTIFIED, Ordering::SeqCst);
-        true
+        self.leave_list(&mut sleepers, worker, phase);
+        self.set_phase(worker, Phase::Notified);
+        Reached::Slept
     }
 
     /// Wakes one sleeper, unless somebody searches already. `Some(worker)`: it counts as searching, and the caller must kick it.
@@ -266,9 +365,8 @@ impl Idle {
         // SeqCst: as above. Relaxed on failure: whoever closed the gate came after our first look, and sees our push.
         self.counts.fetch_update(Ordering::SeqCst, Ordering::Relaxed, exchange).ok()?;
         let worker = sleepers.pop().expect("the sleepers are counted under the lock");
-        // SeqCst: pairs with the swap in `woke`.
-        let before = self.workers[worker].swap(NOTIFIED_SEARCHER, Ordering::SeqCst);
-        debug_assert_eq!(before, SLEEPING, "a worker in the list of sleepers does not sleep");
+        // Pairs with the change in `woke`.
+        self.set_phase(worker, Phase::NotifiedSearcher);
         Some(worker)
     }
 
@@ -295,15 +393,14 @@ impl Idle {
         Counts(self.counts.load(Ordering::Relaxed)).searching() as usize
     }
 
-    /// Whether this worker neither sleeps nor is on its way out of sleep.
+    /// Whether this worker is alive, and neither sleeps nor is on its way out of sleep. For sysmon, which looks again later.
     pub(crate) fn is_awake(&self, worker: usize) -> bool {
-        // Relaxed: for sysmon, which looks again later.
-        self.workers[worker].load(Ordering::Relaxed) == AWAKE
+        matches!(self.phase(worker), Phase::Active | Phase::Spin | Phase::Draining)
     }
 
     /// The watcher would like to leave. True: all sleep, and the first who wakes calls it. False: it stays.
     pub(crate) fn dismiss_watcher(&self) -> bool {
-        let all_sleep = || Counts(handshake_load_u64(&self.counts)).sleeping() as usize == self.workers.len();
+        let all_sleep = || Counts(handshake_load_u64(&self.counts)).all_sleep();
         if seeded_bug("idle_dismiss_early") {
             let may_leave = all_sleep();
             self.watched.swap(u32::from(!may_leave), Ordering::SeqCst);
@@ -337,8 +434,13 @@ impl Idle {
         handshake_load_u32(&self.watched) == 0 && self.watched.swap(1, Ordering::SeqCst) == 0
     }
 
-    /// Takes a SLEEPING worker out of list and count. The caller holds the lock and changes the worker's word.
-    fn leave_list(&self, sleepers: &mut Vec<usize>, worker: usize) {
+    /// Takes a worker that sleeps out of list and count. The caller holds the lock and changes the worker's word.
+    fn leave_list(&self, sleepers: &mut Vec<usize>, worker: usize, phase: Phase) {
+        if phase == Phase::DrainingSleep && !seeded_bug("idle_draining_listed") {
+            // SeqCst: as all changes of the counts.
+            self.counts.fetch_sub(ONE_DRAINING_SLEEPER, Ordering::SeqCst);
+            return;
+        }
         let place = sleepers.iter().rposition(|&other| other == worker).expect("a sleeping worker is in the list");
         sleepers.remove(place);
         // SeqCst: as all changes of the counts.
@@ -402,26 +504,26 @@ mod tests {
 
     #[test]
     fn a_directed_wake_wakes_a_sleeper_once() {
-        let idle = Idle::new(3);
+        let idle = Idle::new(3, 3);
         assert!(!idle.wake_directed(1), "awake");
-        idle.announce_sleep(1);
+        idle.announce_sleep(1, false);
         assert_eq!((idle.sleeping(), idle.searching()), (1, 0));
         assert!(!idle.wake_directed(0), "another one sleeps");
         assert!(idle.wake_directed(1));
         assert!(!idle.wake_directed(1), "on its way already");
         assert_eq!(idle.wake_one(), None, "nobody sleeps any more");
         assert_eq!(idle.sleeping(), 0);
-        assert_eq!(idle.woke(1), Woken::Directed);
+        assert_eq!(idle.woke(1, false), Woken::Directed);
         assert!(!idle.wake_directed(1));
     }
 
     // C-14: exactly one, and only if nobody is searching; the last to sleep first.
     #[test]
     fn an_undirected_wake_is_gated() {
-        let idle = Idle::new(100);
+        let idle = Idle::new(100, 100);
         assert!(!idle.has_gate_open() && idle.wake_one().is_none());
         for worker in [3, 70, 99] {
-            idle.announce_sleep(worker);
+            idle.announce_sleep(worker, false);
         }
         assert!(idle.has_gate_open());
         assert_eq!(idle.wake_one(), Some(99));
@@ -429,11 +531,11 @@ mod tests {
         assert!(!idle.has_gate_open() && idle.wake_one().is_none(), "the woken one counts as searching before it runs");
         assert!(!idle.wake_directed(99), "it is on its way, and will look at its inbox");
         assert!(!idle.try_start_search(), "one searcher at a time");
-        assert_eq!(idle.woke(99), Woken::AsSearcher);
+        assert_eq!(idle.woke(99, false), Woken::AsSearcher);
         // It found something, leaves the state, and wakes the next while work remains.
         idle.stop_search();
         assert_eq!(idle.wake_one(), Some(70));
-        assert_eq!(idle.woke(70), Woken::AsSearcher);
+        assert_eq!(idle.woke(70, false), Woken::AsSearcher);
         idle.stop_search();
         assert!(idle.try_start_search());
         assert_eq!(idle.wake_one(), None, "somebody searches who never slept");
@@ -443,28 +545,28 @@ mod tests {
 
     #[test]
     fn a_worker_that_wakes_by_itself_leaves_the_list() {
-        let idle = Idle::new(2);
-        idle.announce_sleep(0);
-        idle.announce_sleep(1);
-        assert_eq!(idle.woke(1), Woken::ByNobody);
+        let idle = Idle::new(2, 2);
+        idle.announce_sleep(0, false);
+        idle.announce_sleep(1, false);
+        assert_eq!(idle.woke(1, false), Woken::ByNobody);
         assert_eq!(idle.sleeping(), 1);
         assert_eq!(idle.wake_one(), Some(0));
-        assert_eq!(idle.woke(0), Woken::AsSearcher);
+        assert_eq!(idle.woke(0, false), Woken::AsSearcher);
     }
 
     #[test]
     #[cfg(debug_assertions)]
-    #[should_panic(expected = "without having announced")]
+    #[should_panic(expected = "illegal transition of worker 0")]
     fn waking_without_having_slept_is_found() {
-        let _ = Idle::new(1).woke(0);
+        let _ = Idle::new(1, 1).woke(0, false);
     }
 
     #[test]
-    #[should_panic(expected = "twice")]
+    #[should_panic(expected = "worker 0")]
     fn announcing_twice_is_found() {
-        let idle = Idle::new(1);
-        idle.announce_sleep(0);
-        idle.announce_sleep(0);
+        let idle = Idle::new(1, 1);
+        idle.announce_sleep(0, false);
+        idle.announce_sleep(0, false);
     }
 
     /// Spins for a few steps, so that the next action lands now before, now within, now after somebody's way to sleep.
@@ -478,18 +580,18 @@ mod tests {
     #[test]
     fn stress_a_directed_wake_against_sleep_100_000_times() {
         const ROUNDS: u64 = 100_000;
-        let idle = Idle::new(1);
+        let idle = Idle::new(1, 1);
         let driver = Driver::default();
         let (sent, received) = (AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut got = 0;
                 while got < ROUNDS {
-                    idle.announce_sleep(0);
+                    idle.announce_sleep(0, false);
                     if sent.load(Ordering::SeqCst) == got {
                         driver.block();
                     }
-                    let _ = idle.woke(0);
+                    let _ = idle.woke(0, false);
                     got = sent.load(Ordering::SeqCst);
                     received.store(got, Ordering::Release);
                 }
@@ -515,7 +617,7 @@ mod tests {
     fn undirected_wakes_and_stop_with_threads() {
         const WORKERS: usize = 3;
         const ITEMS: u64 = 20_000;
-        let idle = Idle::new(WORKERS);
+        let idle = Idle::new(WORKERS, WORKERS);
         let drivers: Vec<Driver> = (0..WORKERS).map(|_| Driver::default()).collect();
         let (work, taken, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU32::new(0));
         let wake_one = || idle.wake_one().into_iter().for_each(|worker| drivers[worker].kick());
@@ -537,11 +639,11 @@ mod tests {
                             taken.fetch_add(1, Ordering::Release);
                             continue;
                         }
-                        idle.announce_sleep(me);
+                        idle.announce_sleep(me, false);
                         if work.load(Ordering::SeqCst) == 0 && stop.load(Ordering::SeqCst) == 0 {
                             drivers[me].block();
                         }
-                        searching = idle.woke(me) == Woken::AsSearcher;
+                        searching = idle.woke(me, false) == Woken::AsSearcher;
                     }
                 });
             }

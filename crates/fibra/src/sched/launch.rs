@@ -19,13 +19,13 @@ use crate::driver::Driver;
 use crate::fiber::overflow::{self, AltStack};
 use crate::fiber::stack::guard_kind;
 use crate::prim::atomic::Ordering;
+use crate::prim::sync::Mutex;
 use crate::prim::thread::{self, JoinHandle};
 use crate::prim::{panics, policy};
 
-/// The threads of a runtime, to be joined: those of its workers, and sysmon's, which may start later.
+/// The threads of a runtime, to be joined: those of its workers, which come and go, and sysmon's, which may start later.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    workers: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,
 }
 
@@ -54,18 +54,22 @@ pub(crate) fn prepare_process() {
 /// Builds a runtime and starts its threads: all workers, or all but worker 0 if `keep_first`. If one cannot be started, those that
 /// were are stopped and joined again. After [`prepare_process`].
 pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
-    let mut drivers = Vec::with_capacity(config.workers);
-    for _ in 0..config.workers {
+    let workers = config.workers;
+    let mut drivers = Vec::with_capacity(workers);
+    for _ in 0..workers {
         drivers.push(Driver::new()?);
     }
-    let remotes = drivers.iter().map(|driver| Remote::new(driver.kicker())).collect();
+    let remotes = (0..config.max_workers).map(|_| Remote::new()).collect();
     let shared = Shared::new(config, remotes);
-    let threads = Threads { workers: Vec::new(), shared: shared.clone() };
+    for (remote, driver) in shared.remotes.iter().zip(&drivers) {
+        let first = remote.kicker.set(driver.kicker());
+        debug_assert!(first.is_ok(), "a new seat");
+    }
+    let threads = Threads { shared: shared.clone() };
     let mut launched = Launched { shared, threads, own: None };
     match start_threads(&mut launched, drivers, keep_first) {
         Ok(()) => Ok(launched),
         Err(error) => {
-            let workers = launched.shared.remotes.len();
             stop(&launched.shared);
             launched.threads.join();
             let text = format!("fibra: a thread of a runtime with {workers} workers could not be started: {error}");
@@ -80,15 +84,46 @@ fn start_threads(launched: &mut Launched, drivers: Vec<Driver>, keep_first: bool
             launched.own = Some(driver);
             continue;
         }
-        let shared = launched.shared.clone();
-        let name = format!("{}-worker-{index}", shared.config.name);
-        launched.threads.workers.push(thread::start(name, move || {
-            let worker = Worker::new(index, shared, driver);
-            run_worker(&worker, || false);
-            worker.retire();
-        })?);
+        let shared = &launched.shared;
+        let started = shared.staff.hire(|threads| start_worker(shared, index, driver, threads));
+        started.expect("a runtime that is being built is not shut down").map_err(|failed| failed.error)?;
     }
     Sysmon::start(&launched.shared, keep_first)
+}
+
+/// No thread to be had: the driver comes back.
+#[derive(Debug)]
+pub(super) struct NotStarted {
+    pub(super) error: io::Error,
+    pub(super) driver: Option<Driver>,
+}
+
+/// Starts the thread of the worker of a seat, which is that worker's from now on. The caller holds the staff's lock.
+pub(super) fn start_worker(
+    shared: &Arc<Shared>,
+    index: usize,
+    driver: Driver,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<(), NotStarted> {
+    // Those that have left need not be waited for.
+    threads.retain(|thread| !thread.is_finished());
+    let name = format!("{}-worker-{index}", shared.config.name);
+    // In a box that both sides reach: a thread that is not started drops its closure.
+    let parcel = Arc::new(Mutex::new(Some(driver)));
+    let (body, inside) = (shared.clone(), parcel.clone());
+    let started = thread::start(name, move || {
+        let driver = inside.lock().take().expect("taken once");
+        let worker = Worker::new(index, body, driver);
+        run_worker(&worker, || worker.has_left());
+        worker.retire();
+    });
+    match started {
+        Ok(thread) => {
+            threads.push(thread);
+            Ok(())
+        }
+        Err(error) => Err(NotStarted { error, driver: parcel.lock().take() }),
+    }
 }
 
 /// Runs a worker's loop on this thread until the runtime stops or `over` says so.
@@ -97,7 +132,7 @@ pub(crate) fn run_worker(worker: &Worker, over: impl Fn() -> bool) {
     let _alt_stack = AltStack::install_for_thread().ok();
     let unwinds = NoWayOn;
     let remote = worker.remote();
-    if worker.shared.sysmon.watches() {
+    if worker.shared.config.sysmon {
         // Relaxed, here and below: a number for reports, nothing else is read on the strength of it.
         remote.thread.store(thread::os_id(), Ordering::Relaxed);
     }
@@ -127,20 +162,21 @@ pub(crate) fn stop(shared: &Shared) {
 impl Threads {
     /// Step 5.
     pub(crate) fn join(&mut self) {
-        for thread in self.workers.drain(..) {
+        // Sysmon first: it is the one who starts workers.
+        self.shared.sysmon.join();
+        for thread in self.shared.staff.close() {
             // A worker's loop catches what fibers do; if it panicked all the same, the hook has said so.
             let _ = thread.join();
         }
-        self.shared.sysmon.join();
     }
 
     /// Lets them go: nobody will wait for them. One that ends all the same is cleaned up by the system.
     pub(crate) fn abandon(&mut self) {
-        self.workers.clear();
+        drop(self.shared.staff.close());
     }
 
     /// For a forked child, where they do not exist: letting one go would speak to the system about it.
     pub(crate) fn forget(&mut self) {
-        std::mem::forget(std::mem::take(&mut self.workers));
+        std::mem::forget(self.shared.clone());
     }
 }

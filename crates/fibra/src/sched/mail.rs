@@ -42,10 +42,6 @@ impl Worker {
                 self.rules().cancel_started(self, root.map(|(root, _)| root), daemons_only, reason);
             }
             Command::Scope { scope, life, order } => self.rules().tell_children(self, scope, life, order),
-            Command::ScopeTimer { scope, life, what, at } => {
-                self.set_scope_timer(scope, life, what, at);
-            }
-            Command::OutsideDeadline => self.watch_outside_deadlines(),
         }
     }
 }

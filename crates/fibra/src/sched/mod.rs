@@ -7,6 +7,8 @@
 //! sleep.rs      a worker without work: the steps to sleep and back   search.rs  how it steals, spins, blocks   rest.rs  what it gives back
 //! queue/        fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! idle.rs       who sleeps, who searches, who is woken
+//! seats.rs      places for workers that come and go                  elastic.rs  who comes and who leaves      phase.rs  what a worker is doing
+//! wheel.rs      deadlines that fire although a worker is stuck
 //! shared.rs     what all threads of a runtime share                  reach.rs  how its workers are reached from other threads
 //! root.rs       counting fibers without a shared line
 //! enqueue.rs    the way into the queues for everything above        wake.rs  completing a wait, whatever waits
@@ -33,6 +35,8 @@ pub(crate) mod blocking;
 pub(crate) mod current;
 #[cfg(not(any(loom, shuttle)))]
 mod describe;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod elastic;
 #[cfg(not(any(loom, shuttle)))]
 mod ending;
 #[cfg(not(any(loom, shuttle)))]
@@ -61,6 +65,7 @@ pub(crate) mod offer;
 mod outside_io;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod per_process;
+pub(crate) mod phase;
 pub(crate) mod queue;
 pub(crate) mod reach;
 pub(crate) mod readiness;
@@ -73,6 +78,7 @@ pub(crate) mod rules;
 pub(crate) mod scope;
 #[cfg(not(any(loom, shuttle)))]
 mod search;
+pub(crate) mod seats;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod shared;
 #[cfg(not(any(loom, shuttle)))]
@@ -101,5 +107,6 @@ pub(crate) mod visitors;
 pub(crate) mod wake;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod wakers;
+pub(crate) mod wheel;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod worker;

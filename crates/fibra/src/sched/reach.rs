@@ -10,13 +10,14 @@
 
 use std::ptr::NonNull;
 
-use super::idle::Idle;
+use super::idle::{Idle, Reached};
+use super::phase::Phase;
 use super::queue::Entry;
 use super::queue::fresh::Fresh;
 use super::queue::injector::Injector;
 use super::visitors::Visitors;
 use crate::prim::CacheLine;
-use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::linked::Linked;
 use crate::prim::mpsc::Mpsc;
@@ -43,7 +44,7 @@ impl<F: Linked, C> Mail<F, C> {
         self.has_commands.swap(true, Ordering::SeqCst);
     }
 
-    /// Takes the commands that have arrived. The caller is the worker whose mail this is.
+    /// Takes the commands that have arrived. The caller is the worker whose mail this is, or answers for one that has left.
     pub(super) fn take_commands(&self) -> Vec<C> {
         // SeqCst: pairs with the swap in `put`.
         if self.has_commands.swap(false, Ordering::SeqCst) {
@@ -69,7 +70,12 @@ pub(crate) trait Reach {
 
     fn idle(&self) -> &Idle;
     fn injector(&self) -> &Injector;
+    /// The seats that have, or had, a worker: the first so many (`seats.rs`).
     fn workers(&self) -> usize;
+    /// All seats.
+    fn seats(&self) -> usize;
+    /// New fibers that are on their way to this worker, sent by name.
+    fn coming(&self, worker: usize) -> &AtomicU64;
     fn mail(&self, worker: usize) -> &Mail<Self::Fiber, Self::Command>;
     fn fresh(&self, worker: usize) -> &Fresh;
     fn visitors(&self) -> &Visitors;
@@ -78,6 +84,9 @@ pub(crate) trait Reach {
 
     /// Ends the sleep of a worker that was woken, or its next one.
     fn kick(&self, worker: usize);
+
+    /// Answers a command that was posted to a seat without a worker: nothing of what it is about is there.
+    fn serve_vacant(&self, command: Self::Command);
 
     /// A started fiber that is on no worker, because fibers of this runtime may move. True: it was sent on its way.
     fn send_adrift(&self, _: &'static Self::Fiber) -> bool {
@@ -104,21 +113,36 @@ pub(crate) fn inject<R: Reach>(runtime: &R, entry: Entry) {
     wake_one(runtime);
 }
 
-/// From any thread: asks one worker to do something.
+/// From any thread: asks one worker to do something. See `seats.rs` for a seat that has none.
 pub(crate) fn post<R: Reach>(runtime: &R, worker: usize, command: R::Command) {
+    // A worker that comes later sees what the caller did before this look.
+    if runtime.idle().phase_handshake(worker) == Phase::Dead {
+        return runtime.serve_vacant(command);
+    }
     runtime.mail(worker).put(command);
-    wake(runtime, worker);
+    match runtime.idle().try_wake(worker) {
+        Reached::Slept => runtime.kick(worker),
+        Reached::Awake => {}
+        Reached::Dead if seeded_bug("vacant_unserved") => {}
+        Reached::Dead => serve_vacant(runtime, worker),
+    }
+}
+
+/// Answers what was posted to a worker that has left: by the worker after its last step, and by one who posted and then saw that. Of the two
+/// each command finds one.
+pub(crate) fn serve_vacant<R: Reach>(runtime: &R, worker: usize) {
+    runtime.mail(worker).take_commands().into_iter().for_each(|command| runtime.serve_vacant(command));
 }
 
 /// Every worker is to end. The flag first: it is a push like any other, and the wakes follow.
 pub(crate) fn stop<R: Reach>(runtime: &R) {
     // SeqCst read-modify-write: first half of the handshake with workers that go to sleep; the directed wakes are the second.
     runtime.stop().swap(true, Ordering::SeqCst);
-    (0..runtime.workers()).for_each(|worker| wake(runtime, worker));
+    (0..runtime.seats()).for_each(|worker| wake(runtime, worker));
 }
 
 /// A directed wake: that worker, if it sleeps.
-fn wake<R: Reach>(runtime: &R, worker: usize) {
+pub(crate) fn wake<R: Reach>(runtime: &R, worker: usize) {
     if runtime.idle().wake_directed(worker) {
         runtime.kick(worker);
     }

@@ -13,7 +13,7 @@
 use std::cell::{Cell, RefCell};
 
 use super::shared::Shared;
-use super::sleep::{self, Idler, Round, SearchEnd};
+use super::sleep::{self, Idler, Round, SearchEnd, Staying};
 use super::worker::{POLL_CYCLES, Worker};
 use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;
@@ -142,7 +142,7 @@ impl Idler for Worker {
 
     /// From a random one on; never waits for a contended one. Young ones are only noted.
     fn steal(&self, round: &Round) -> bool {
-        let remotes = &self.shared.remotes;
+        let remotes = &self.shared.remotes[..self.shared.seats.made()];
         let mut seen = self.search.seen.borrow_mut();
         let first = self.policy.with(|policy| policy.first_victim(remotes.len()));
         for offset in 0..remotes.len() {
@@ -155,7 +155,8 @@ impl Idler for Worker {
                 seen[victim] = None;
                 continue;
             };
-            let most = Seen::old_enough(&mut seen[victim], oldest, fresh.len(), round.now).min(STEAL_MOST);
+            let limit = if self.is_temporary() { 1 } else { STEAL_MOST };
+            let most = Seen::old_enough(&mut seen[victim], oldest, fresh.len(), round.now).min(limit);
             if most == 0 {
                 continue;
             }
@@ -206,9 +207,15 @@ impl Idler for Worker {
     fn block(&self, rest_at: Option<u64>, surplus: bool) {
         self.stats().sleeps.add(1);
         let look_at = surplus.then(|| policy::now() + SURPLUS_NAP_NANOS);
-        let until =
-            [self.wake_for_timers_at(), self.stackless_retry_at(), rest_at, look_at].into_iter().flatten().min();
+        let until = [self.wake_for_timers_at(), self.stackless_retry_at(), rest_at, look_at, self.leave_at()]
+            .into_iter()
+            .flatten()
+            .min();
         self.platform_wait(until.map_or(Timeout::Forever, Timeout::Until));
+    }
+
+    fn see_to_seat(&self) -> Staying {
+        self.sit()
     }
 
     fn after_sleep(&self, unwatched: bool) {

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::blocking::BlockingPool;
+use super::elastic::ElasticConfig;
+use super::enqueue::Place;
 use super::idle::Idle;
 use super::queue::Entry;
 use super::queue::fresh::Fresh;
@@ -14,22 +16,28 @@ use super::reach::{self, Mail, Reach, Sent};
 use super::root::Root;
 use super::rules::CancelRules;
 use super::scope::{Order, ScopeRef};
+use super::seats::{self, Seats, Staff};
 use super::stall::StallConfig;
 use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
-use super::timing::ScopeTimer;
+use super::timing::ScopeDue;
 use super::visitors::Visitors;
+use super::wake;
+use super::wheel::Wheel;
 use crate::cancel::reason::ReasonKind;
-use crate::driver::Kicker;
+use crate::driver::{Driver, Kicker};
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, NO_HOME, flag};
 use crate::fiber::stack::StackSize;
 use crate::machine::mesh::Mesh;
+use crate::machine::timer::Timer;
 use crate::prim::CacheLine;
-use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::prim::linked::Linked;
 use crate::prim::slab::{Free, Never, Record, Slab};
 use crate::prim::sync::Mutex;
-use crate::wait::word::Ticket;
+use crate::prim::thread::JoinHandle;
+use crate::wait::waker::call_all;
+use crate::wait::word::{ARM_FIRST, Ticket};
 
 /// What the builder settled.
 #[derive(Debug, Clone)]
@@ -43,6 +51,7 @@ pub(crate) struct Config {
     /// No thread but the caller's, deterministic order.
     pub(crate) current_thread: bool,
     pub(crate) sysmon: bool,
+    pub(crate) elastic: ElasticConfig,
     /// Who is told of workers that stand still; none: nobody looks.
     pub(crate) stall: Option<StallConfig>,
     /// Cancellation is observed, never delivered (the only way with `panic = "abort"`).
@@ -63,10 +72,6 @@ pub(crate) enum Command {
     Cancel { root: Option<(RootRef, u32)>, daemons_only: bool, reason: ReasonKind },
     /// Tell this to the started children of this scope in this life, and to the scopes that they have opened.
     Scope { scope: ScopeRef, life: u32, order: Order<ReasonKind> },
-    /// Set a timer for this scope in this life.
-    ScopeTimer { scope: ScopeRef, life: u32, what: ScopeTimer, at: u64 },
-    /// A plain thread has opened a scope with a deadline.
-    OutsideDeadline,
 }
 
 /// A scope of a plain thread.
@@ -146,21 +151,29 @@ pub(crate) struct Remote {
     pub(crate) fresh: CacheLine<Fresh>,
     pub(crate) mail: CacheLine<Mail<Frame, Command>>,
     pub(crate) stats: CacheLine<WorkerStats>,
-    pub(crate) kicker: Kicker,
-    /// Fibers that were spread to this worker and have not arrived: whoever spreads the next one counts them, too.
+    /// Set before the seat's first worker starts.
+    pub(crate) kicker: OnceLock<Kicker>,
+    /// Fibers that were sent to this worker by name and have not started: the next to spread one counts them too, and the worker does not
+    /// leave (`seats.rs`).
     pub(crate) coming: AtomicU64,
+    /// Deadlines that fire even if this worker is stuck.
+    pub(crate) wheel: CacheLine<Wheel<ScopeDue>>,
+    /// The driver of the seat while it has no worker, once it had one.
+    pub(crate) spare: Mutex<Option<Driver>>,
     /// The system's number of the thread that runs its loop; 0: none does, or nobody wants to know.
     pub(crate) thread: AtomicU32,
 }
 
 impl Remote {
-    pub(crate) fn new(kicker: Kicker) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             fresh: CacheLine(Fresh::new()),
             mail: CacheLine(Mail::new()),
             stats: CacheLine(WorkerStats::default()),
-            kicker,
+            kicker: OnceLock::new(),
             coming: AtomicU64::new(0),
+            wheel: CacheLine(Wheel::new()),
+            spare: Mutex::new(None),
             thread: AtomicU32::new(0),
         }
     }
@@ -180,7 +193,14 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// Flags every fiber starts with: HOLD_OFF if cancellation is cooperative, UNCAPPED if there is no cap of fibers.
     pub(crate) base_flags: FlagSet,
+    /// A seat each: more than there are workers, usually.
     pub(crate) remotes: Box<[Remote]>,
+    pub(crate) seats: Seats,
+    pub(crate) staff: Staff<JoinHandle<()>>,
+    /// How many workers stay for good.
+    pub(crate) base: AtomicUsize,
+    /// Workers that have left.
+    pub(crate) retired: AtomicU64,
     pub(crate) injector: CacheLine<Injector>,
     pub(crate) idle: CacheLine<Idle>,
     pub(crate) sysmon: Sysmon,
@@ -233,7 +253,7 @@ impl Shared {
         let mut roots = RootPool::default();
         let root = roots.take();
         let daemons = roots.take();
-        let workers = remotes.len();
+        let (seats, workers) = (remotes.len(), config.workers);
         Arc::new(Self {
             sysmon: Sysmon::new(&config),
             blocking: BlockingPool::new(&config.name, config.max_blocking),
@@ -241,8 +261,12 @@ impl Shared {
                 | flag::UNCAPPED.only_if(config.max_fibers.is_none()),
             config,
             remotes: remotes.into_boxed_slice(),
+            seats: Seats::new(seats, workers),
+            staff: Staff::new(),
+            base: AtomicUsize::new(workers),
+            retired: AtomicU64::new(0),
             injector: CacheLine(Injector::new()),
-            idle: CacheLine(Idle::new(workers)),
+            idle: CacheLine(Idle::new(seats, workers)),
             closing: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             root,
@@ -330,6 +354,21 @@ impl Shared {
         unsafe { reach::deliver(self, worker, frame) };
     }
 
+    /// Workers that take new fibers. A choice among them is confirmed by [`reserve`](Self::reserve).
+    pub(crate) fn accepting_workers(&self) -> impl Iterator<Item = usize> {
+        (0..self.seats.made()).filter(|worker| self.idle.phase(*worker).accepts())
+    }
+
+    /// A new fiber is about to be delivered to this worker, or if that one is leaving to the first, which never does.
+    pub(crate) fn reserve(&self, worker: usize) -> usize {
+        if seats::reserve(self, worker) {
+            return worker;
+        }
+        let reserved = seats::reserve(self, 0);
+        debug_assert!(reserved, "the first worker never leaves");
+        0
+    }
+
     /// From any thread: an unstarted fiber or a task, for any worker.
     pub(crate) fn inject(&self, entry: Entry) {
         reach::inject(self, entry);
@@ -355,11 +394,31 @@ impl Shared {
         reach::post(self, worker, command);
     }
 
-    /// Asks all workers.
+    /// Asks all workers: for each seat the command is obeyed, or answered, once.
     pub(crate) fn post_all(&self, command: Command) {
         for worker in 0..self.remotes.len() {
             self.post(worker, command);
         }
+    }
+
+    /// From any thread: sets a timer for a scope in this life, on the seat of `worker`, whose worker never leaves or is the caller. It may
+    /// fire when that life is over, and does nothing then.
+    pub(crate) fn set_scope_timer(&self, worker: usize, due: ScopeDue, deadline: u64) -> Timer {
+        let (timer, is_first) = self.remotes[worker].wheel.insert(deadline, due);
+        if is_first {
+            reach::wake(self, worker);
+        }
+        timer
+    }
+
+    /// Fires what is due on this seat: by its worker, or by sysmon for one that is stuck. True if there was anything.
+    pub(crate) fn fire_deadlines(&self, worker: usize, now: u64) -> bool {
+        let mut any = false;
+        while let Some(due) = self.remotes[worker].wheel.pop_expired(now) {
+            any = true;
+            self.config.rules.fire(due.what, due.scope, due.life);
+        }
+        any
     }
 
     /// May started fibers of this runtime move? A constant without the feature.
@@ -392,8 +451,17 @@ impl Reach for Shared {
         &self.injector
     }
 
+    #[inline(always)]
     fn workers(&self) -> usize {
+        self.seats.made()
+    }
+
+    fn seats(&self) -> usize {
         self.remotes.len()
+    }
+
+    fn coming(&self, worker: usize) -> &AtomicU64 {
+        &self.remotes[worker].coming
     }
 
     #[inline(always)]
@@ -414,7 +482,20 @@ impl Reach for Shared {
     }
 
     fn kick(&self, worker: usize) {
-        self.remotes[worker].kicker.kick();
+        self.remotes[worker].kicker.get().expect("a worker that sleeps has a driver").kick();
+    }
+
+    fn serve_vacant(&self, command: Command) {
+        match command {
+            // Its last worker has told its difference.
+            Command::Flush(root) => {
+                if let Some((waiter, ticket)) = root.flush(0) {
+                    call_all(wake::complete(waiter, ticket, ARM_FIRST, Place::Tail).into_iter().collect());
+                }
+            }
+            // No fiber has started there.
+            Command::Cancel { .. } | Command::Scope { .. } => {}
+        }
     }
 
     #[cfg(feature = "unstable-migration")]

@@ -38,6 +38,16 @@ pub(super) struct Round {
     pub(super) until: u64,
 }
 
+/// Whether a worker without work is to stay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Staying {
+    Stays,
+    /// It is to leave, and has fibers that have started here.
+    Draining,
+    /// Its loop ends.
+    Gone,
+}
+
 /// A worker, as far as being idle goes.
 pub(super) trait Idler {
     type Runtime: Reach;
@@ -66,6 +76,9 @@ pub(super) trait Idler {
     fn rest_at(&self) -> Option<u64>;
     /// Blocks until kicked, or until something of its own is due. `surplus`: not for long, others have what it may have to take.
     fn block(&self, rest_at: Option<u64>, surplus: bool);
+    /// Looks whether it is to leave. `Draining`: it takes no work of others, and stays for its own fibers only. `Gone`: it has none.
+    fn see_to_seat(&self) -> Staying;
+
     /// It is awake again, and not in the list of sleepers. `unwatched`: the first of all, and has to say so.
     fn after_sleep(&self, unwatched: bool);
 }
@@ -75,7 +88,14 @@ pub(super) fn find_work<W: Idler>(worker: &W) {
     // Woken by a thread that counted it as searching.
     let mut searching = false;
     loop {
-        if has_mail(worker.runtime(), worker.index()) || take_share(worker) || worker.has_own_news() {
+        // Not if it was woken for work of others: it looks for that first.
+        let staying = if searching { Staying::Stays } else { worker.see_to_seat() };
+        let draining = match staying {
+            Staying::Stays => false,
+            Staying::Draining => true,
+            Staying::Gone => return,
+        };
+        if has_mail(worker.runtime(), worker.index()) || !draining && take_share(worker) || worker.has_own_news() {
             if searching {
                 end_search(worker, SearchEnd::Interrupted);
             }
@@ -83,7 +103,8 @@ pub(super) fn find_work<W: Idler>(worker: &W) {
         }
         // One who was woken to search counts as searching and has to leave that state, also a single worker, which has nobody to search: it
         // was woken for something that it found by itself before it slept.
-        if searching || worker.runtime().workers() > 1 && worker.runtime().idle().try_start_search() {
+        let may_search = || worker.runtime().workers() > 1 && worker.runtime().idle().try_start_search();
+        if searching || !draining && may_search() {
             let end = search(worker, searching);
             searching = true;
             if end != SearchEnd::InVain {
@@ -91,7 +112,7 @@ pub(super) fn find_work<W: Idler>(worker: &W) {
             }
             worker.note_search(end);
         }
-        searching = sleep(worker, searching) == Woken::AsSearcher;
+        searching = sleep(worker, searching, draining) == Woken::AsSearcher;
         if !searching {
             return;
         }
@@ -100,6 +121,7 @@ pub(super) fn find_work<W: Idler>(worker: &W) {
 
 /// Looks around for a bounded time. Unless it was in vain, there is something to look at now.
 fn search<W: Idler>(worker: &W, woken: bool) -> SearchEnd {
+    worker.runtime().idle().show_search(worker.index(), true);
     let mut round = worker.begin_search(woken);
     loop {
         if worker.steal(&round) || take_share(worker) {
@@ -117,6 +139,7 @@ fn search<W: Idler>(worker: &W, woken: bool) -> SearchEnd {
 /// Leaves the searching state with something in hand, before that is run. While work remains, another worker should look for it.
 fn end_search<W: Idler>(worker: &W, end: SearchEnd) {
     let runtime = worker.runtime();
+    runtime.idle().show_search(worker.index(), false);
     runtime.idle().stop_search();
     worker.note_search(end);
     if others_have_surplus(runtime, worker.index()) && !seeded_bug("idle_no_chain") && runtime.idle().has_gate_open() {
@@ -168,7 +191,8 @@ pub(super) unsafe fn steal_from(victim: &Fresh, own: &Fresh, most: usize) -> Opt
 }
 
 /// Leaves the searching state, announces its sleep, looks at everything once more, blocks. The steps of `idle.rs`, in their order.
-fn sleep<W: Idler>(worker: &W, searching: bool) -> Woken {
+/// One that is `draining` looks at nothing of others, and counts on no wake for it.
+fn sleep<W: Idler>(worker: &W, searching: bool, draining: bool) -> Woken {
     let (runtime, me) = (worker.runtime(), worker.index());
     let idle = runtime.idle();
     let rest_at = worker.rest_at();
@@ -176,9 +200,11 @@ fn sleep<W: Idler>(worker: &W, searching: bool) -> Woken {
     if searching && !late {
         idle.stop_search();
     }
-    idle.announce_sleep(me);
-    let found = has_mail_handshake(runtime, me) || worker.has_own_work() || !runtime.injector().is_empty_handshake();
-    let surplus = others_have_fresh_handshake(runtime, me);
+    idle.announce_sleep(me, draining);
+    let found = has_mail_handshake(runtime, me)
+        || worker.has_own_work()
+        || !draining && !runtime.injector().is_empty_handshake();
+    let surplus = !draining && others_have_fresh_handshake(runtime, me);
     if searching && late {
         idle.stop_search();
     }
@@ -187,7 +213,7 @@ fn sleep<W: Idler>(worker: &W, searching: bool) -> Woken {
     } else if !found {
         worker.block(rest_at, surplus);
     }
-    let woken = idle.woke(me);
+    let woken = idle.woke(me, draining);
     worker.after_sleep(idle.call_watcher());
     woken
 }

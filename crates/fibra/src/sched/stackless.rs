@@ -54,8 +54,8 @@ impl Worker {
         if self.stackless.with(|waiting| waiting.is_empty()) {
             return;
         }
-        let asleep = self.shared.idle.sleeping() + 1 >= self.shared.remotes.len();
-        let stuck = asleep && !self.has_local_work() && self.next_deadline().is_none();
+        let asleep = self.shared.idle.all_sleep_but(1);
+        let stuck = asleep && !self.has_local_work() && self.wake_for_timers_at().is_none();
         let tries = if stuck { self.search.starved_tries.get() + 1 } else { 0 };
         self.search.starved_tries.set(tries);
         if tries > TRIES

@@ -211,6 +211,12 @@ impl Doing {
     }
 }
 
+/// A thread that has not got on for `time`, and has used so much of a processor meanwhile: does it just get none? Then it is slow, and not
+/// stuck.
+pub(super) fn is_slow(thread: u32, used: u64, time: u64) -> bool {
+    used < time / 2 && Doing::of(thread) == Doing::Computing
+}
+
 /// The whole report.
 fn report(
     shared: &Shared,

@@ -51,9 +51,10 @@ impl Worker {
     pub(super) fn note_arrival(&self, frame: FrameRef) {
         // SAFETY: the caller is about to run it, so it is not recycled.
         let extras = unsafe { frame.extras() };
-        // Relaxed, both: published by the inbox; a gauge.
+        // Relaxed: published by the inbox.
         if extras.is_some_and(|extras| extras.coming.swap(false, Ordering::Relaxed)) {
-            self.remote().coming.fetch_sub(1, Ordering::Relaxed);
+            // SeqCst: as all changes of it (`seats.rs`). From now on it is the started fiber that keeps the worker here.
+            self.remote().coming.fetch_sub(1, Ordering::SeqCst);
         }
     }
 

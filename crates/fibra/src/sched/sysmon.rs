@@ -2,6 +2,8 @@
 //!
 //! * *Rescue.* A worker judges its surplus when it switches. One that spawns and then computes never does, so somebody else has to look:
 //!   once a millisecond, while a worker has unstarted fibers. Of use only where another worker could take them.
+//! * *Growth.* It asks the gate of `elastic.rs` at each look, while some worker is awake, and adds a worker if that says so.
+//! * *Deadlines.* What must fire although the worker that keeps it is stuck (`wheel.rs`) is fired here, when it is late.
 //! * *Stalls.* A worker that runs one fiber for a second without a switch is reported (`stall.rs`): a look every quarter of that, while
 //!   some worker is awake. When all have slept from one look to the next, it leaves, and the first that wakes calls it (`idle.rs`).
 //!
@@ -14,6 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::elastic::{Gate, PoolStats};
 use super::shared::{Config, Shared};
 use super::stall::{StallConfig, StallWatch};
 use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +25,11 @@ use crate::prim::{policy, thread};
 
 /// Between two looks for surplus, while armed.
 const TICK: Duration = Duration::from_millis(1);
+/// Between two looks at workers that run without surplus: so many per `stall_after`, within these bounds.
+const LOOKS_PER_STALL: u32 = 4;
+const PERIOD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
+/// A deadline that is so late is not going to be kept by its own worker: sysmon fires it.
+const LATE_NANOS: u64 = 5_000_000;
 /// Looks without any surplus before it disarms: spawners that come and go do not have to wake it each time.
 const IDLE_TICKS: u32 = 20;
 
@@ -31,8 +39,13 @@ pub(crate) struct Sysmon {
     rescues: bool,
     stall: Option<StallConfig>,
     armed: AtomicBool,
+    /// May workers be added?
+    grows: bool,
+    /// Between two looks, while no worker has surplus.
+    period: Duration,
     /// Counted by the thread, read by anybody.
     stalls: AtomicU64,
+    pub(crate) pool: PoolStats,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -51,13 +64,17 @@ struct State {
 
 impl Sysmon {
     pub(crate) fn new(config: &Config) -> Self {
-        Self::with(config.sysmon && config.workers > 1, config.stall.filter(|_| config.sysmon))
-    }
-
-    fn with(rescues: bool, stall: Option<StallConfig>) -> Self {
+        let rescues = config.sysmon && config.workers > 1;
+        let grows = config.sysmon && config.max_workers > 1;
+        let period = (config.elastic.stall_after / LOOKS_PER_STALL).clamp(PERIOD.0, PERIOD.1);
+        let pool = PoolStats::default();
+        pool.most_workers.set(config.workers as u64);
         Self {
             rescues,
-            stall,
+            stall: config.stall.filter(|_| config.sysmon),
+            grows,
+            period,
+            pool,
             // No rescue: armed for good, so that nobody tries to arm it.
             armed: AtomicBool::new(!rescues),
             stalls: AtomicU64::new(0),
@@ -68,7 +85,7 @@ impl Sysmon {
 
     /// Does it look for workers that stand still?
     pub(crate) fn watches(&self) -> bool {
-        self.stall.is_some()
+        self.stall.is_some() || self.grows
     }
 
     /// How many stalls it has seen.
@@ -162,12 +179,13 @@ impl Sysmon {
         self.changed.notify_one();
     }
 
-    fn run(&self, shared: &Shared) {
+    fn run(&self, shared: &Arc<Shared>) {
         let mut seen = vec![0u64; shared.remotes.len()];
         let mut quiet = 0;
-        // Workers begin awake, so it begins by watching them.
         let mut watch = self.stall.map(|stall| StallWatch::new(stall, shared.remotes.len()));
-        let mut watching = watch.is_some();
+        let mut gate = self.grows.then(|| Gate::new(shared.remotes.len()));
+        // Workers begin awake, so it begins by watching them.
+        let mut watching = self.watches();
         loop {
             let mut state = self.state.lock();
             let ticking = loop {
@@ -182,7 +200,7 @@ impl Sysmon {
                 }
                 state = self.changed.wait(state);
             };
-            let pause = watch.as_ref().filter(|_| !ticking).map_or(TICK, StallWatch::period);
+            let pause = if ticking { TICK } else { self.pause(shared, &watch) };
             let state = self.changed.wait_timeout(state, pause);
             if state.stop {
                 return;
@@ -195,8 +213,42 @@ impl Sysmon {
                     self.disarm(shared, &mut seen);
                 }
             }
-            if watching && let Some(watch) = &mut watch {
-                watching = self.look_for_stalls(watch, shared);
+            if !watching && !ticking {
+                continue;
+            }
+            if let Some(gate) = &mut gate {
+                gate.look(shared, &self.pool, pause);
+            }
+            self.rescue_deadlines(shared);
+            if watching {
+                watching = self.look_for_stalls(&mut watch, shared);
+            }
+        }
+    }
+
+    /// Until the next look at workers of which none has surplus.
+    fn pause(&self, shared: &Shared, watch: &Option<StallWatch>) -> Duration {
+        let period = match watch {
+            Some(watch) if !self.grows => watch.period(),
+            Some(watch) => watch.period().min(self.period),
+            None => self.period,
+        };
+        let deadlines = shared.remotes[..shared.seats.made()].iter().filter_map(|remote| remote.wheel.next_deadline());
+        match deadlines.min() {
+            None => period,
+            Some(next) => {
+                let late = Duration::from_nanos(next.saturating_add(LATE_NANOS).saturating_sub(policy::now()));
+                late.clamp(TICK, period)
+            }
+        }
+    }
+
+    /// Fires the deadlines that a worker should have fired by now.
+    fn rescue_deadlines(&self, shared: &Shared) {
+        let due = policy::now().saturating_sub(LATE_NANOS);
+        for seat in 0..shared.seats.made() {
+            if shared.fire_deadlines(seat, due) {
+                self.pool.rescued_deadlines.add(1);
             }
         }
     }
@@ -215,16 +267,20 @@ impl Sysmon {
     }
 
     /// True if it goes on watching.
-    fn look_for_stalls(&self, watch: &mut StallWatch, shared: &Shared) -> bool {
+    fn look_for_stalls(&self, watch: &mut Option<StallWatch>, shared: &Shared) -> bool {
         let now = policy::now();
-        if !watch.is_due(now) {
-            return true;
-        }
-        let looked = watch.look(shared, now);
-        // Relaxed: as in `stalls`.
-        self.stalls.fetch_add(looked.stalls, Ordering::Relaxed);
+        let active = match watch {
+            None => (0..shared.seats.made()).any(|seat| shared.idle.is_awake(seat)),
+            Some(watch) if !watch.is_due(now) => return true,
+            Some(watch) => {
+                let looked = watch.look(shared, now);
+                // Relaxed: as in `stalls`.
+                self.stalls.fetch_add(looked.stalls, Ordering::Relaxed);
+                looked.active
+            }
+        };
         // If workers only sleep between two pieces of work, calling it each time would cost them more than looking costs it.
-        looked.active || !shared.idle.dismiss_watcher()
+        active || !shared.idle.dismiss_watcher()
     }
 
     /// True if any worker has unstarted fibers. Wakes a searcher for one that has not switched since the last look.

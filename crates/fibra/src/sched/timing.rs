@@ -5,7 +5,7 @@
 
 use std::ptr;
 
-use super::scope::{NEVER, ScopeRef};
+use super::scope::ScopeRef;
 use super::worker::{DRIVER_CYCLES, Worker};
 use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;
@@ -28,15 +28,16 @@ const BATCH: usize = 16;
 const STACK_LINES: usize = 16;
 const LINE_BYTES: usize = 64;
 
-/// What a timer of a worker is for.
+/// What a timer of a worker is for: the wait of this fiber that has this ticket is over, its time is up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Due {
-    /// The wait of this fiber that has this ticket is over: its time is up.
-    Wait(FrameRef, Ticket),
-    /// Something about a scope, in this life of its record.
-    Scope(ScopeRef, u32, ScopeTimer),
-    /// The deadline of some scope of a plain thread has come; of no scope in particular.
-    OutsideScopes,
+pub(crate) struct Due(FrameRef, Ticket);
+
+/// What a timer in a seat's [`Wheel`](super::wheel::Wheel) is for: something about a scope, in this life of its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScopeDue {
+    pub(crate) scope: ScopeRef,
+    pub(crate) life: u32,
+    pub(crate) what: ScopeTimer,
 }
 
 /// What a timer does to a scope.
@@ -71,20 +72,14 @@ impl Worker {
         self.fired_at.set(now);
         while self.next_deadline().is_some_and(|deadline| deadline <= now) {
             let mut batch = [None; BATCH];
-            let mut others = Vec::new();
             self.timers.with(|timers| {
                 for place in &mut batch {
-                    match timers.pop_expired(now) {
-                        None => break,
-                        Some(Due::Wait(frame, ticket)) => {
-                            frame.prefetch();
-                            *place = Some((frame, ticket));
-                        }
-                        Some(other) => others.push(other),
-                    }
+                    let Some(due) = timers.pop_expired(now) else { break };
+                    due.0.prefetch();
+                    *place = Some(due);
                 }
             });
-            for (frame, ticket) in batch.into_iter().flatten() {
+            for Due(frame, ticket) in batch.into_iter().flatten() {
                 match frame.waiter.word.claim(ticket, ARM_TIMEOUT, true) {
                     Claim::Lost => {}
                     Claim::Direct => {
@@ -97,64 +92,32 @@ impl Worker {
                     Claim::Held => unreachable!("a timer fired while its fiber was parking"),
                 }
             }
-            for due in others {
-                match due {
-                    Due::Wait(..) => unreachable!("in the batch"),
-                    Due::Scope(scope, life, timer) => self.rules().fire(timer, scope, life),
-                    Due::OutsideScopes => self.end_outside_deadlines(now),
-                }
-            }
         }
-        let timers = self.timers.with(|timers| timers.next_deadline().is_some());
+        self.shared.fire_deadlines(self.index, now);
+        let timers = self.next_deadline().is_some() || self.remote().wheel.next_deadline().is_some();
         self.armed.set(timers || self.registrar.is_in_use());
     }
 
     /// Sets a timer for a wait of the running fiber, which ends it as timed out. Whether it has fired or not, `remove_timer` may be called
     /// for it later.
     pub(crate) fn set_timer(&self, frame: FrameRef, ticket: Ticket, deadline: u64) -> Timer {
-        self.insert_timer(deadline, Due::Wait(frame, ticket))
+        let timer = self.timers.with(|timers| timers.insert(deadline, Due(frame, ticket)));
+        self.arm_timers();
+        timer
     }
 
     /// Sets a timer for a scope in this life. It may fire when that is over, and does nothing then.
-    pub(crate) fn set_scope_timer(&self, scope: ScopeRef, life: u32, what: ScopeTimer, deadline: u64) -> Timer {
-        self.insert_timer(deadline, Due::Scope(scope, life, what))
+    pub(crate) fn set_scope_timer(&self, due: ScopeDue, deadline: u64) -> Timer {
+        let (timer, _) = self.remote().wheel.insert(deadline, due);
+        self.arm_timers();
+        timer
     }
 
-    /// Scopes of plain threads have no worker of their own: the first worker keeps one timer for the earliest of their deadlines.
-    pub(super) fn watch_outside_deadlines(&self) {
-        self.watch_deadlines_after(0);
-    }
-
-    fn watch_deadlines_after(&self, now: u64) {
-        let scopes = self.shared.outside_scopes.lock();
-        let deadlines = scopes.iter().map(|open| open.scope.own_deadline.get());
-        let earliest = deadlines.filter(|at| *at > now && *at < self.outside_deadline.get()).min();
-        drop(scopes);
-        if let Some(at) = earliest {
-            self.outside_deadline.set(at);
-            self.insert_timer(at, Due::OutsideScopes);
-        }
-    }
-
-    fn end_outside_deadlines(&self, now: u64) {
-        let scopes = self.shared.outside_scopes.lock();
-        let due: Vec<_> = scopes.iter().filter(|open| open.scope.own_deadline.get() <= now).copied().collect();
-        drop(scopes);
-        for open in due {
-            self.rules().fire(ScopeTimer::Deadline, open.scope, open.life);
-        }
-        if self.outside_deadline.get() <= now {
-            self.outside_deadline.set(NEVER);
-        }
-        self.watch_deadlines_after(now);
-    }
-
-    fn insert_timer(&self, deadline: u64, due: Due) -> Timer {
-        let timer = self.timers.with(|timers| timers.insert(deadline, due));
+    /// A busy worker looks at its timers now and then from now on.
+    pub(super) fn arm_timers(&self) {
         if !self.armed.replace(true) {
             self.polled_at.set(policy::cycles());
         }
-        timer
     }
 
     /// Takes a timer of this worker back if it has not fired.
@@ -165,6 +128,14 @@ impl Worker {
     /// When a sleeping worker should wake for its timers. With few of them, exactly when the first is due; with many, not sooner than
     /// a pause after the last time, so that one wake-up (which costs as much as hundreds of timers) serves all that became due meanwhile.
     pub(super) fn wake_for_timers_at(&self) -> Option<u64> {
+        let own = self.wake_for_own_timers_at();
+        match self.remote().wheel.next_deadline() {
+            None => own,
+            Some(deadline) => Some(own.map_or(deadline, |own| own.min(deadline))),
+        }
+    }
+
+    fn wake_for_own_timers_at(&self) -> Option<u64> {
         let (deadline, len) = self.timers.with(|timers| (timers.next_deadline(), timers.len()));
         let deadline = deadline?;
         let pause = match len {

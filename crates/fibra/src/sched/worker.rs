@@ -18,13 +18,15 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::current;
+use super::elastic::Sitting;
 use super::enqueue::Place;
 use super::here::Here;
 use super::newest;
 use super::offer::Offers;
 use super::queue::Entry;
 use super::root::Tally;
-use super::scope::{NEVER, ScopeCache};
+use super::scope::ScopeCache;
+use super::seats::Stay;
 use super::shared::{Remote, RootRef, Shared};
 use super::sleep::has_taker;
 use super::stats::WorkerStats;
@@ -105,7 +107,7 @@ pub(crate) struct Worker {
     pub(crate) index: usize,
     /// Where `shared` is.
     pub(super) shared_at: *const Shared,
-    /// Whether there are other workers.
+    /// Whether there are no other workers, and never will be.
     pub(super) alone: bool,
     pub(super) stack_size: StackSize,
     pub(crate) shared: Arc<Shared>,
@@ -123,8 +125,6 @@ pub(crate) struct Worker {
     pub(crate) started: Cell<*const Frame>,
     /// Those that are children of scopes whose body lives elsewhere.
     pub(crate) foreign: Cell<*const Frame>,
-    /// The earliest deadline of a plain thread's scope that a timer is set for.
-    pub(super) outside_deadline: Cell<u64>,
     /// Records for the next scopes.
     pub(super) scopes: OwnerCell<ScopeCache>,
     /// The next fiber id, and the end of the block that it is from.
@@ -141,6 +141,7 @@ pub(crate) struct Worker {
     pub(super) search: super::search::SearchState,
     pub(super) rest: super::rest::Rest,
     pub(super) offers: Offers,
+    pub(super) sitting: Sitting,
 }
 
 impl Worker {
@@ -148,14 +149,15 @@ impl Worker {
         let remote = NonNull::from(&shared.remotes[index]);
         let seed = shared.config.seed.map(|seed| seed.wrapping_add(index as u64));
         let policy = Policy::new(seed);
-        let workers = shared.remotes.len();
+        let seats = shared.remotes.len();
+        let is_temporary = shared.seats.stay(index) != Stay::Permanent;
         Self {
             current: Cell::new(None),
             calls_left: Cell::new(CALLS_PER_TURN),
             home: UnsafeCell::new(Home::default()),
             next: Cell::new(None),
             chain: Cell::new(policy.chain_length()),
-            turn: Cell::new(INJECTOR_PERIOD),
+            turn: Cell::new(if is_temporary { 1 } else { INJECTOR_PERIOD }),
             ready: Fifo::new(),
             remote,
             armed: Cell::new(false),
@@ -164,7 +166,7 @@ impl Worker {
             clock: Cell::new(policy::now()),
             index,
             shared_at: Arc::as_ptr(&shared),
-            alone: workers == 1,
+            alone: seats == 1,
             stack_size: shared.config.stack_size,
             shared,
             policy: OwnerCell::new(policy),
@@ -177,7 +179,6 @@ impl Worker {
             fired_at: Cell::new(0),
             started: Cell::new(ptr::null()),
             foreign: Cell::new(ptr::null()),
-            outside_deadline: Cell::new(NEVER),
             scopes: OwnerCell::new(ScopeCache::new()),
             next_id: Cell::new(0),
             last_id: Cell::new(0),
@@ -185,9 +186,10 @@ impl Worker {
             tally: Tally::new(),
             wakers_to_call: Cell::new(0),
             stackless: OwnerCell::new(std::collections::VecDeque::new()),
-            search: super::search::SearchState::new(workers),
+            search: super::search::SearchState::new(seats),
             rest: super::rest::Rest::new(),
             offers: Offers::new(),
+            sitting: Sitting::default(),
         }
     }
 
@@ -288,7 +290,7 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn fair_point(&self) -> Option<FrameRef> {
-        self.turn.set(INJECTOR_PERIOD);
+        self.turn.set(if self.is_temporary() { 1 } else { INJECTOR_PERIOD });
         let rounds = self.rounds.get().wrapping_add(1);
         self.rounds.set(rounds);
         // Relaxed: a hint; the sleeper's re-check is the one that must not miss it.
@@ -299,6 +301,14 @@ impl Worker {
         trim::see_to_it();
         if rounds.is_multiple_of(CLOCK_ROUNDS) && !self.armed.get() {
             self.clock.set(policy::now());
+        }
+        if self.remote().wheel.next_deadline().is_some() {
+            // Another thread may have set it.
+            self.arm_timers();
+        }
+        if self.is_draining() {
+            self.hand_fresh_on();
+            return None;
         }
         self.take_injected_one()
     }
@@ -583,13 +593,16 @@ impl Worker {
     }
 
     /// Gives back what this worker holds for its runtime, at its end.
-    pub(crate) fn retire(&self) {
+    pub(crate) fn retire(self) {
         self.abandon_sources();
         self.wake_root_owner(self.tally.settle());
         self.stacks.with(StackCache::flush);
         self.frames.with(FrameCache::flush);
         self.scopes.with(ScopeCache::flush);
         trim::see_to_it();
+        if self.has_left() {
+            self.leave_seat();
+        }
     }
 
     /// Stack pool figures into the counters others may read.

@@ -16,14 +16,15 @@ use super::token::CancelToken;
 use crate::cancel::reason::CancelReason;
 use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{FlagSet, flag};
+use crate::machine::timer::Timer;
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::sched::current;
 use crate::sched::enqueue::Place;
 use crate::sched::here::Here;
 use crate::sched::scope::{Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef, Unstarted};
-use crate::sched::shared::{Command, OutsideScope, Shared};
-use crate::sched::timing::ScopeTimer;
+use crate::sched::shared::{OutsideScope, RootRef, Shared};
+use crate::sched::timing::{ScopeDue, ScopeTimer};
 use crate::sched::wake;
 use crate::wait::park::{Wait, wait};
 use crate::wait::reason::WaitReason;
@@ -91,13 +92,15 @@ pub(crate) fn run<T>(
     let Some(here) = Here::new() else {
         panic!("fibra: {what} where nothing can wait: on a worker's own stack, or in a thread that is torn down")
     };
+    // Of a plain thread, which keeps it: the runtime of a fiber is kept by that.
+    let runtime: Arc<Shared>;
     let (outsider, open) = match here.fiber {
         Some((worker, frame)) => {
             assert!(
                 !frame.has(flag::NO_SUSPEND),
                 "fibra: {what} inside `no_suspend`: it would have to wait for its children"
             );
-            (None, Open::new(here, &worker.shared, root_of(worker), options))
+            (None, Open::new(here, &worker.shared, root_of(worker), options, true))
         }
         None => {
             assert!(
@@ -105,22 +108,21 @@ pub(crate) fn run<T>(
                 "fibra: {what} in a waker that is called while its thread is about to wait: it would be taken for \
                  that wait"
             );
-            let Some(shared) = current::runtime() else { no_runtime(what) };
+            let Some(entered) = current::runtime() else { no_runtime(what) };
+            runtime = entered;
+            let shared = &runtime;
             let counted = shared.fork_epoch == crate::sched::fork::epoch() && shared.root.try_add();
-            let open = Open::new(here, &shared, shared.root, options);
+            let open = Open::new(here, shared, shared.root, options, counted);
             if counted {
                 let (scope, life, shielded) = (open.scope, open.scope.life(), open.shielded);
                 shared.outside_scopes.lock().push(OutsideScope { scope, life, shielded });
                 if shared.is_closing() && !shielded {
                     open.cancel(&CancelReason::Shutdown);
                 }
-                if options.deadline.is_some() {
-                    shared.post(0, Command::OutsideDeadline);
-                }
             } else {
                 open.cancel(&CancelReason::Shutdown);
             }
-            (Some(Outsider { shared, counted }), open)
+            (Some(Outsider { shared: runtime.clone(), counted }), open)
         }
     };
     let scope = open.scope;
@@ -191,11 +193,14 @@ struct Open<'a, 'b> {
     was_inside: Option<u32>,
     deliveries: u32,
     lower: FlagSet,
-    timer: Option<(usize, crate::machine::timer::Timer)>,
+    shared: &'b Shared,
+    /// Its deadline, and the seat whose worker keeps it.
+    timer: Option<(usize, Timer)>,
 }
 
 impl<'a, 'b> Open<'a, 'b> {
-    fn new(here: Here<'a>, shared: &Shared, run: crate::sched::shared::RootRef, options: &'b Options) -> Self {
+    /// `counted`: the runtime lives, and a worker of it keeps the deadline.
+    fn new(here: Here<'a>, shared: &'b Shared, run: RootRef, options: &'b Options, counted: bool) -> Self {
         let state = here.state;
         let hold = here.hold();
         let was_unwinding = here.is_unwinding();
@@ -232,9 +237,10 @@ impl<'a, 'b> Open<'a, 'b> {
             was_inside,
             deliveries: state.deliveries.replace(0),
             lower: flag::NONE,
+            shared,
             timer: None,
         };
-        open.begin(outer.is_none(), deadline)
+        open.begin(outer.is_none(), if counted { deadline } else { NEVER })
     }
 
     fn begin(mut self, is_outermost: bool, deadline: u64) -> Self {
@@ -267,9 +273,13 @@ impl<'a, 'b> Open<'a, 'b> {
         if deadline != NEVER {
             if deadline <= policy::now() {
                 self.cancel(&CancelReason::TimedOut);
-            } else if let Some((worker, _)) = self.here.fiber {
-                let timer = worker.set_scope_timer(self.scope, self.scope.life(), ScopeTimer::Deadline, deadline);
-                self.timer = Some((worker.index, timer));
+            } else {
+                let due = ScopeDue { scope: self.scope, life: self.scope.life(), what: ScopeTimer::Deadline };
+                self.timer = Some(match self.here.fiber {
+                    Some((worker, _)) => (worker.index, worker.set_scope_timer(due, deadline)),
+                    // A plain thread's: kept by the first worker.
+                    None => (0, self.shared.set_scope_timer(0, due, deadline)),
+                });
             }
         }
         self
@@ -293,10 +303,9 @@ impl<'a, 'b> Open<'a, 'b> {
         for token in &self.options.tokens {
             token.unsubscribe(scope);
         }
-        if let Some((index, timer)) = self.timer
-            && let Some(worker) = current::worker().filter(|worker| worker.index == index)
-        {
-            worker.remove_timer(timer);
+        if let Some((seat, timer)) = self.timer {
+            // If it is not there any more it was fired, which does nothing to a scope that is closed: see `life`.
+            self.shared.remotes[seat].wheel.remove(timer);
         }
         let outer = scope.outer.get();
         state.open.set(outer.map_or(std::ptr::null(), ScopeRecord::as_ptr));

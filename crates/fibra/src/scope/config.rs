@@ -11,6 +11,7 @@ use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
 use crate::observe::report;
 use crate::sched::blocking::MAX_THREADS;
+use crate::sched::elastic::{ElasticConfig, SCALE_INTERVAL, STALL_AFTER, TEMP_IDLE_TIMEOUT};
 use crate::sched::launch::{Launched, launch, prepare_process};
 #[cfg(feature = "unstable-migration")]
 use crate::sched::migrate::Migration;
@@ -39,6 +40,9 @@ pub enum Cancellation {
 /// | [`workers`](Self::workers) | `FIBRA_WORKERS` | the parallelism available |
 /// | [`max_workers`](Self::max_workers) | `FIBRA_MAX_WORKERS` | twice the workers |
 /// | [`stack_size`](Self::stack_size) | `FIBRA_STACK_SIZE` | 256 KiB |
+/// | [`stall_after`](Self::stall_after) | `FIBRA_STALL_AFTER_MS` | 100 ms |
+/// | [`scale_interval`](Self::scale_interval) | `FIBRA_SCALE_INTERVAL_MS` | 100 ms |
+/// | [`temp_idle_timeout`](Self::temp_idle_timeout) | `FIBRA_TEMP_IDLE_MS` | 5 s |
 /// | [`max_fibers`](Self::max_fibers) | | no cap |
 /// | [`max_blocking_threads`](Self::max_blocking_threads) | | 512 |
 ///
@@ -53,6 +57,9 @@ pub struct RuntimeBuilder {
     workers: Option<usize>,
     max_workers: Option<usize>,
     stack_size: Option<usize>,
+    stall_after: Option<Duration>,
+    scale_interval: Option<Duration>,
+    temp_idle_timeout: Option<Duration>,
     max_fibers: Option<usize>,
     max_blocking: Option<usize>,
     name: Option<String>,
@@ -75,9 +82,40 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How many workers there may be when some of them are stuck. At least as many as [`workers`](Self::workers).
+    /// How many workers there may be when some of them are stuck: see [`stall_after`](Self::stall_after). At least as many as
+    /// [`workers`](Self::workers); just as many switches growth off.
     pub fn max_workers(mut self, max_workers: usize) -> Self {
         self.max_workers = Some(max_workers);
+        self
+    }
+
+    /// A worker that has not switched fibers for so long counts as stuck. If work that any worker could do waits meanwhile, and none is idle,
+    /// a temporary worker is added, up to [`max_workers`](Self::max_workers). From 1 ms to an hour. (When a stuck worker is *reported* is
+    /// set with `FIBRA_STALL_MS`.)
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let rt = fibra::Runtime::builder().workers(1).max_workers(2).stall_after(Duration::from_millis(20)).build()?;
+    /// let stuck = rt.spawn(|| std::thread::sleep(Duration::from_millis(500))); // blocks its worker
+    /// rt.spawn(|| println!("somebody else runs this")).join().unwrap();
+    /// # stuck.join().unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn stall_after(mut self, after: Duration) -> Self {
+        self.stall_after = Some(after);
+        self
+    }
+
+    /// At most one worker is added per interval. From 1 ms to an hour.
+    pub fn scale_interval(mut self, interval: Duration) -> Self {
+        self.scale_interval = Some(interval);
+        self
+    }
+
+    /// A temporary worker that had nothing to run for so long leaves, when the fibers that have started on it have ended. From 1 ms to an hour.
+    pub fn temp_idle_timeout(mut self, timeout: Duration) -> Self {
+        self.temp_idle_timeout = Some(timeout);
         self
     }
 
@@ -191,6 +229,7 @@ impl RuntimeBuilder {
             return Err(invalid(format!("workers = {workers}: a runtime has 1 to {MAX_WORKERS} workers")));
         }
         let max_workers = match self.max_workers {
+            _ if self.current_thread => 1,
             Some(max) => max,
             None => from_env("FIBRA_MAX_WORKERS")?.unwrap_or(workers * 2),
         };
@@ -234,6 +273,16 @@ impl RuntimeBuilder {
         // A current-thread runtime promises that there is no other thread, so there is nobody who could look.
         let stall = (stall_millis > 0 && !self.current_thread)
             .then(|| StallConfig { after: Duration::from_millis(stall_millis), fibers: report::on_worker });
+        let elastic = ElasticConfig {
+            stall_after: span("stall_after", self.stall_after, "FIBRA_STALL_AFTER_MS", STALL_AFTER)?,
+            scale_interval: span("scale_interval", self.scale_interval, "FIBRA_SCALE_INTERVAL_MS", SCALE_INTERVAL)?,
+            temp_idle_timeout: span(
+                "temp_idle_timeout",
+                self.temp_idle_timeout,
+                "FIBRA_TEMP_IDLE_MS",
+                TEMP_IDLE_TIMEOUT,
+            )?,
+        };
         let seed = self.current_thread.then_some(0);
         Ok(Config {
             name: self.name.unwrap_or_else(|| "fibra".to_owned()),
@@ -244,6 +293,7 @@ impl RuntimeBuilder {
             max_blocking,
             current_thread: self.current_thread,
             sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
+            elastic,
             stall,
             cooperative: self.cancellation == Cancellation::Cooperative,
             rules: &Rules,
@@ -265,6 +315,18 @@ fn from_env<N: FromStr>(variable: &str) -> io::Result<Option<N>> {
         Some(number) => Ok(Some(number)),
         None => Err(invalid(format!("{variable}={}: expected a whole number", value.display()))),
     }
+}
+
+/// A duration: as set, or in milliseconds from the environment, or its default. From a millisecond to an hour.
+fn span(option: &str, set: Option<Duration>, variable: &str, default: Duration) -> io::Result<Duration> {
+    let (name, span) = match set {
+        Some(set) => (option, set),
+        None => (variable, from_env(variable)?.map_or(default, Duration::from_millis)),
+    };
+    if (Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&span) {
+        return Ok(span);
+    }
+    Err(invalid(format!("{name} = {span:?}: must be between 1 ms and an hour")))
 }
 
 /// 0 or 1 from the environment.

@@ -26,7 +26,7 @@ use crate::machine::call::{self, Build, Call, Detach, Mailbox};
 use crate::machine::mesh::Mesh;
 use crate::machine::rounds::{Machines, Rest};
 use crate::machine::{Answer, CallError, Caller, EventLoop, Machine, MachineRef, OpPool};
-use crate::prim::atomic::Ordering;
+use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::prim::policy;
 use crate::prim::sync::Arc;
 use crate::sched::current;
@@ -119,7 +119,7 @@ impl Shared {
         let own = current::worker().filter(|worker| std::ptr::eq(&*worker.shared, self)).map(|worker| worker.index);
         // Relaxed: a choice, not an order.
         let load = |index: &usize| loops.attached[*index].load(Ordering::Relaxed);
-        let fewest = || (0..loops.attached.len()).min_by_key(load).expect("a runtime has a worker");
+        let fewest = || self.accepting_workers().min_by_key(load).unwrap_or(0);
         let index = own.unwrap_or_else(fewest);
         // AcqRel: whoever sees the count finds the loop, or its seat, on its way. It does not wrap, or there would be a second loop.
         // Relaxed on failure: a new guess.
@@ -140,7 +140,8 @@ impl Shared {
             // Without descriptors of its own there is nothing that could fail.
             let _ = run_on_fiber(Machines::new(seat, true), site);
         };
-        let extras = Extras { name: Some(format!("machines-{index}").into()), ..Extras::default() };
+        let (name, coming) = (format!("machines-{index}"), AtomicBool::new(true));
+        let extras = Extras { name: Some(name.into()), coming, ..Extras::default() };
         let flags = flag::DAEMON | flag::UNCAPPED;
         // SAFETY: the closure is `Send` and `'static`: the machines are made inside.
         let spawned = unsafe { try_spawn(self, self.root, body, site, flags, Some(extras), Some(index)) };

@@ -210,5 +210,5 @@ fn least_loaded(shared: &Shared) -> usize {
         // Relaxed: a gauge.
         remote.stats.started.get() + remote.coming.load(Ordering::Relaxed)
     };
-    (0..shared.remotes.len()).min_by_key(load).expect("a runtime has a worker")
+    shared.accepting_workers().min_by_key(load).unwrap_or(0)
 }

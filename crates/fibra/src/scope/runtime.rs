@@ -195,6 +195,36 @@ impl Runtime {
         Metrics::collect(&self.shared)
     }
 
+    /// Changes the number of workers that stay for good, at run time. New ones are started at once. Superfluous ones take no more work and leave
+    /// when the fibers that have started on them have ended: started fibers never change threads.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `workers` is 0 or above [`max_workers`](RuntimeBuilder::max_workers), which is fixed when a runtime is built;
+    /// `Unsupported` for a current-thread runtime; what the system said if it has no thread or file descriptor to give. Then some may have been started.
+    ///
+    /// ```
+    /// let rt = fibra::Runtime::builder().workers(1).max_workers(4).build()?;
+    /// rt.set_workers(3)?;
+    /// assert_eq!(rt.metrics().pool.workers, 3);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn set_workers(&self, workers: usize) -> io::Result<()> {
+        self.refuse_in_fork();
+        let (config, most) = (&self.shared.config, self.shared.remotes.len());
+        if config.current_thread {
+            let text = "fibra: a current-thread runtime has one worker: build one with Runtime::builder() for more";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
+        if workers == 0 || workers > most {
+            let text = format!(
+                "fibra: set_workers({workers}): this runtime may have 1 to {most} workers; the most is set with \
+                 Runtime::builder().max_workers()"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        self.shared.set_workers(workers)
+    }
+
     /// Cancels everything and waits until it has ended, at most for `timeout`. What was spawned and has not started never runs: its
     /// closure is dropped, and its handle says cancelled. To have it done, join it first, or spawn it inside [`run`](Self::run), which
     /// waits for all that its function spawned.

@@ -444,9 +444,9 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     }
     match (worker, spread_to) {
         (_, Some(target)) => {
-            // Relaxed, both: published by the inbox; a gauge, taken back by the worker it goes to.
+            let target = shared.reserve(target);
+            // Relaxed: published by the inbox.
             frame.home.store(target as u32, Ordering::Relaxed);
-            shared.remotes[target].coming.fetch_add(1, Ordering::Relaxed);
             shared.deliver(target, frame);
         }
         (Some(worker), None) if flags.has(flag::PINNED) => {

@@ -285,6 +285,7 @@ mod spec_assert {
 }
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use spec_assert::enable as enable_spec_assert;
+pub(crate) use spec_assert::enabled as is_spec_asserted;
 
 /// For the edges of a word that only its owner touches: debug builds only, they are on the hottest paths.
 #[inline(always)]

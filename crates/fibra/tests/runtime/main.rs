@@ -10,6 +10,7 @@ mod block_on;
 mod blocking_calls;
 mod burst;
 mod current_thread;
+mod elastic;
 mod ends_meet;
 mod entry_options;
 mod fairness;

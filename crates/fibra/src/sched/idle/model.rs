@@ -15,7 +15,7 @@ struct World {
 
 impl World {
     fn new() -> Arc<Self> {
-        Arc::new(Self { idle: Idle::new(1), driver: Driver::default(), work: AtomicU64::new(0) })
+        Arc::new(Self { idle: Idle::new(1, 1), driver: Driver::default(), work: AtomicU64::new(0) })
     }
 
     fn wake_directed(&self) {
@@ -39,12 +39,12 @@ fn model_directed_wake_is_not_lost() {
             })
         };
         while world.work.load(Ordering::Relaxed) == 0 {
-            world.idle.announce_sleep(0);
+            world.idle.announce_sleep(0, false);
             // A plain load, as in the queues: that it sees enough is what the protocol has to prove.
             if world.work.load(Ordering::SeqCst) == 0 {
                 world.driver.block();
             }
-            let _ = world.idle.woke(0);
+            let _ = world.idle.woke(0, false);
         }
         publisher.join().unwrap();
         assert_eq!((world.idle.sleeping(), world.idle.searching()), (0, 0));
@@ -55,9 +55,9 @@ fn model_directed_wake_is_not_lost() {
 #[test]
 fn model_exactly_one_is_woken() {
     check(3, || {
-        let idle = Arc::new(Idle::new(2));
-        idle.announce_sleep(0);
-        idle.announce_sleep(1);
+        let idle = Arc::new(Idle::new(2, 2));
+        idle.announce_sleep(0, false);
+        idle.announce_sleep(1, false);
         let other = {
             let idle = idle.clone();
             thread::spawn(move || idle.wake_one().is_some() as u32)
@@ -72,15 +72,15 @@ fn model_exactly_one_is_woken() {
 #[test]
 fn model_own_wake_against_wake_one() {
     check(3, || {
-        let idle = Arc::new(Idle::new(1));
-        idle.announce_sleep(0);
+        let idle = Arc::new(Idle::new(1, 1));
+        idle.announce_sleep(0, false);
         let wakers: [Box<dyn FnOnce(&Idle) -> bool + Send>; 2] =
             [Box::new(|idle| idle.wake_one().is_some()), Box::new(|idle| idle.wake_directed(0))];
         let wakers = wakers.map(|wake| {
             let idle = idle.clone();
             thread::spawn(move || wake(&idle))
         });
-        let woken = idle.woke(0);
+        let woken = idle.woke(0, false);
         let claims = wakers.map(|waker| waker.join().unwrap());
         let expected = match woken {
             Woken::AsSearcher => [true, false],
@@ -111,12 +111,30 @@ fn model_nobody_runs_unwatched() {
             let world = world.clone();
             thread::spawn(move || world.wake_directed())
         };
-        world.idle.announce_sleep(0);
-        let _ = world.idle.woke(0);
+        world.idle.announce_sleep(0, false);
+        let _ = world.idle.woke(0, false);
         if world.idle.call_watcher() {
             bell.kick();
         }
         watcher.join().unwrap();
         waker.join().unwrap();
+    });
+}
+
+// S4-78: a worker that is leaving sleeps where no undirected wake finds it; what is sent to it by name still wakes it.
+#[test]
+fn model_draining_worker_is_not_woken_for_surplus() {
+    check(3, || {
+        let idle = Arc::new(Idle::new(2, 2));
+        let publisher = {
+            let idle = idle.clone();
+            thread::spawn(move || idle.wake_one())
+        };
+        idle.set_draining(1, true);
+        idle.announce_sleep(1, true);
+        let reached = idle.try_wake(1);
+        assert_eq!(idle.woke(1, true), if reached == Reached::Slept { Woken::Directed } else { Woken::ByNobody });
+        assert_eq!(publisher.join().unwrap(), None, "a worker that is leaving was woken for work of others");
+        assert_eq!((idle.sleeping(), idle.searching(), idle.alive()), (0, 0, 2));
     });
 }

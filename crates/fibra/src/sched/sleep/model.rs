@@ -8,7 +8,7 @@ use super::super::queue::injector::Injector;
 use super::super::reach::{self, Mail, Sent};
 use super::super::visitors::Visitors;
 use super::*;
-use crate::prim::atomic::{AtomicBool, AtomicPtr, Ordering};
+use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use crate::prim::cell::UnsafeCell;
 use crate::prim::linked::Linked;
 use crate::prim::model::{check, thread};
@@ -68,7 +68,7 @@ impl World {
     fn new(workers: usize) -> Arc<Self> {
         let remote = |_| Remote { fresh: Fresh::new(), mail: Mail::new(), driver: Driver::default() };
         Arc::new(Self {
-            idle: Idle::new(workers),
+            idle: Idle::new(workers, workers),
             injector: Injector::with_ring(2),
             remotes: (0..workers).map(remote).collect(),
             visitors: Visitors::new(),
@@ -98,6 +98,15 @@ impl Reach for World {
     }
     fn workers(&self) -> usize {
         self.remotes.len()
+    }
+    fn seats(&self) -> usize {
+        self.remotes.len()
+    }
+    fn coming(&self, _: usize) -> &AtomicU64 {
+        unreachable!("no worker leaves")
+    }
+    fn serve_vacant(&self, _: u32) {
+        unreachable!("every seat has a worker")
     }
     fn mail(&self, worker: usize) -> &Mail<Fiber, u32> {
         &self.remotes[worker].mail
@@ -164,6 +173,9 @@ impl Idler for Player {
             return thread::yield_now();
         }
         self.world.remotes[self.index].driver.block();
+    }
+    fn see_to_seat(&self) -> Staying {
+        Staying::Stays
     }
     fn after_sleep(&self, _: bool) {}
 }

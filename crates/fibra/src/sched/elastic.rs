@@ -1,0 +1,436 @@
+//! The elastic pool: which workers come, and which leave.
+//!
+//! Above: `sysmon.rs`, whose thread asks the [`Gate`], and `scope::runtime` (`set_workers`). Below: `seats.rs`, which has the protocols.
+//!
+//! # When one comes
+//!
+//! Sysmon looks at all workers whenever one is awake. A worker is added if the gate is open, at most one per `scale_interval`:
+//!
+//! 1. work that any worker could do waits (in a deque of unstarted fibers, or in the injector), else `no_work`;
+//! 2. the pressure is positive, else `nonpositive`;
+//! 3. no worker sleeps or searches, else `idle_capacity` (a sleeper is woken instead);
+//! 4. some worker has made no progress for `stall_after`, else `not_stuck`. Progress is a switch of fibers. A thread that wants a processor and
+//!    gets none is not stuck, only slow: another worker would not help.
+//!
+//! Then a worker that is leaving is asked to stay; if there is none, and fewer than `max_workers`, a thread is started in a free seat.
+//!
+//! # Pressure
+//!
+//! Fibers enqueued as RUNNABLE minus fibers dequeued to run (S4-83), over all workers. That is what lies in the queues: entries of the deques
+//! and of the injector, and of the started fibers of a worker those that neither are parked nor run. All of it is counted anyway, each part by
+//! its own worker without read-modify-writes, so pressure costs nothing on any path. (Fibers on their way to a worker by name count from
+//! when it reads its mail.) The numbers are read a moment apart, so it may be below zero for a sample; if it stays so while no worker
+//! switches, a counter is wrong, and debug builds say so.
+//!
+//! # When one leaves
+//!
+//! A temporary worker that had nothing to run for `temp_idle_timeout`, or one that `set_workers` has made superfluous, becomes DRAINING: it
+//! moves its unstarted fibers to the injector, takes no work of others, and is woken only by name. It goes on running the fibers that
+//! have started on it, which cannot leave (and a child that one of them joins at once), and when there are none it gives its memory, its sockets and its deadlines away and its thread ends.
+//!
+//! A temporary worker looks at the injector before its own queue, and steals one fiber at a time: it is there because others are stuck,
+//! and may be stuck itself in the next moment.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::launch::start_worker;
+use super::phase::Phase;
+use super::reach::{self, Reach};
+use super::seats::{Stay, may_leave};
+use super::shared::{Remote, Shared};
+use super::sleep::Staying;
+use super::stall::is_slow;
+use super::stats::Counter;
+use super::worker::Worker;
+use crate::driver::Driver;
+use crate::prim::atomic::Ordering;
+use crate::prim::policy;
+use crate::prim::thread::{self, JoinHandle};
+
+/// A worker that has not switched for so long is stuck.
+pub(crate) const STALL_AFTER: Duration = Duration::from_millis(100);
+/// Between two workers that are added.
+pub(crate) const SCALE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a temporary worker stays without work.
+pub(crate) const TEMP_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Samples in a row below zero, with no switch between them, after which a debug build takes a counter for wrong.
+const NEGATIVE_LIMIT: u64 = 64;
+
+/// What the builder settled (G-20).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ElasticConfig {
+    /// No progress for so long, with work waiting: a worker is added.
+    pub(crate) stall_after: Duration,
+    /// At most one per interval.
+    pub(crate) scale_interval: Duration,
+    /// A temporary worker without work leaves after this.
+    pub(crate) temp_idle_timeout: Duration,
+}
+
+/// Why no worker was added, counted by looks.
+#[derive(Debug, Default)]
+pub(crate) struct Blocked {
+    pub(crate) no_work: Counter,
+    pub(crate) nonpositive: Counter,
+    pub(crate) idle_capacity: Counter,
+    pub(crate) not_stuck: Counter,
+    /// The gate was open, but the last worker had come less than `scale_interval` ago.
+    pub(crate) too_soon: Counter,
+    /// The gate was open, but there are `max_workers`.
+    pub(crate) at_ceiling: Counter,
+}
+
+/// What the pool has decided. Written by sysmon's thread, but for `retired` and those of `set_workers`; read by any.
+#[derive(Debug, Default)]
+pub(crate) struct PoolStats {
+    pub(crate) positive_samples: Counter,
+    pub(crate) zero_samples: Counter,
+    pub(crate) negative_samples: Counter,
+    pub(crate) negative_streak_max: Counter,
+    pub(crate) gate_passes: Counter,
+    pub(crate) promoted: Counter,
+    pub(crate) not_started: Counter,
+    pub(crate) most_workers: Counter,
+    /// Deadlines of stuck workers that sysmon has fired.
+    pub(crate) rescued_deadlines: Counter,
+    pub(crate) blocked: Blocked,
+}
+
+impl Shared {
+    /// See the header.
+    pub(crate) fn pressure(&self) -> i64 {
+        let of_worker = |(seat, remote): (usize, &Remote)| {
+            let parked = remote.stats.parked.get() as i64;
+            let runs = matches!(self.idle.phase(seat), Phase::Active | Phase::Draining);
+            remote.stats.started.get() as i64 - parked - i64::from(runs) + remote.fresh.len() as i64
+        };
+        self.remotes[..self.seats.made()].iter().enumerate().map(of_worker).sum::<i64>() + self.injector.len() as i64
+    }
+
+    /// Does work wait that any worker could do?
+    fn has_stealable_work(&self) -> bool {
+        !self.injector.is_empty() || self.remotes[..self.seats.made()].iter().any(|remote| !remote.fresh.is_empty())
+    }
+
+    /// Adds a worker: one that is leaving stays, or a thread is started in a free seat. `Ok(false)`: there is no seat, or the runtime ends.
+    pub(crate) fn add_worker(self: &Arc<Self>, stay: Stay) -> io::Result<bool> {
+        let added = self.staff.hire(|threads| {
+            for seat in 0..self.seats.made() {
+                if self.seats.change(seat, Stay::Leaving, stay) {
+                    reach::wake(&**self, seat);
+                    return Ok(true);
+                }
+            }
+            // The phase changes from DEAD under this lock only.
+            let Some(seat) = (0..self.seats()).find(|seat| self.idle.phase(*seat) == Phase::Dead) else {
+                return Ok(false);
+            };
+            self.fill_seat(seat, stay, threads).map(|()| true)
+        });
+        added.unwrap_or(Ok(false))
+    }
+
+    fn fill_seat(self: &Arc<Self>, seat: usize, stay: Stay, threads: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
+        let remote = &self.remotes[seat];
+        let driver = match remote.spare.lock().take() {
+            Some(driver) => driver,
+            None => Driver::new()?,
+        };
+        // The driver of a seat stays the same one.
+        let _ = remote.kicker.set(driver.kicker());
+        self.seats.take(&self.idle, seat, stay);
+        start_worker(self, seat, driver, threads).map_err(|failed| {
+            *remote.spare.lock() = failed.driver;
+            // As a worker that leaves at once; nothing was sent to it by name but what it has to answer as such.
+            self.idle.set_draining(seat, true);
+            self.vacate(seat);
+            failed.error
+        })
+    }
+
+    /// The last step of a worker that leaves.
+    fn vacate(&self, seat: usize) {
+        self.seats.leave(&self.idle, seat);
+        reach::serve_vacant(self, seat);
+    }
+
+    /// Makes `workers` the number of workers that stay. Those above it leave when their fibers have ended; what is missing is started.
+    pub(crate) fn set_workers(self: &Arc<Self>, workers: usize) -> io::Result<()> {
+        let set = self.staff.hire(|threads| {
+            let mut kept = 0;
+            for seat in 0..self.seats() {
+                if kept < workers {
+                    self.keep_seat(seat, threads)?;
+                    kept += 1;
+                } else if self.seats.change(seat, Stay::Permanent, Stay::Leaving)
+                    || self.seats.change(seat, Stay::Temporary, Stay::Leaving)
+                {
+                    reach::wake(&**self, seat);
+                }
+            }
+            // Relaxed: a number for people.
+            self.base.store(workers, Ordering::Relaxed);
+            Ok(())
+        });
+        set.unwrap_or_else(|| {
+            Err(io::Error::other("fibra: the runtime is shutting down: its workers are not changed any more"))
+        })
+    }
+
+    /// Under the staff's lock: the worker of this seat stays for good, or is started.
+    fn keep_seat(self: &Arc<Self>, seat: usize, threads: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
+        loop {
+            if self.idle.phase_handshake(seat) == Phase::Dead {
+                return self.fill_seat(seat, Stay::Permanent, threads);
+            }
+            match self.seats.stay(seat) {
+                Stay::Permanent => return Ok(()),
+                // On its last steps, which take no lock of ours.
+                Stay::Vacant => thread::yield_now(),
+                stay => {
+                    if self.seats.change(seat, stay, Stay::Permanent) {
+                        reach::wake(&**self, seat);
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A worker's memory of its stay.
+#[derive(Debug, Default)]
+pub(super) struct Sitting {
+    draining: Cell<bool>,
+    left: Cell<bool>,
+    /// The switches it had made when it was last found with nothing to do, and since when.
+    switches: Cell<u64>,
+    idle_since: Cell<u64>,
+}
+
+impl Worker {
+    /// Its loop is to end: it has left.
+    pub(crate) fn has_left(&self) -> bool {
+        self.sitting.left.get()
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.sitting.draining.get()
+    }
+
+    /// Is it here for a while only? Then it serves the queue of all before its own.
+    pub(super) fn is_temporary(&self) -> bool {
+        self.shared.seats.stay(self.index) != Stay::Permanent
+    }
+
+    /// When a temporary worker that goes to sleep now has been idle for long enough.
+    pub(super) fn leave_at(&self) -> Option<u64> {
+        let is_temporary = self.shared.seats.stay(self.index) == Stay::Temporary;
+        is_temporary.then(|| self.sitting.idle_since.get().saturating_add(self.idle_nanos()))
+    }
+
+    fn idle_nanos(&self) -> u64 {
+        u64::try_from(self.shared.config.elastic.temp_idle_timeout.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// A worker that has nothing to run looks whether it is to leave. Cheap for one that stays for good.
+    pub(super) fn sit(&self) -> Staying {
+        let seats = &self.shared.seats;
+        match seats.stay(self.index) {
+            Stay::Permanent if !self.is_draining() => return Staying::Stays,
+            Stay::Permanent => {}
+            Stay::Temporary => {
+                let (now, switches) = (policy::now(), self.stats().switches.get());
+                if self.sitting.switches.replace(switches) != switches || self.sitting.idle_since.get() == 0 {
+                    self.sitting.idle_since.set(now);
+                }
+                let idle = now.saturating_sub(self.sitting.idle_since.get());
+                if idle >= self.idle_nanos() {
+                    // If it fails it is wanted for something else.
+                    seats.change(self.index, Stay::Temporary, Stay::Leaving);
+                }
+            }
+            Stay::Leaving | Stay::Vacant => {}
+        }
+        let is_leaving = seats.stay(self.index) == Stay::Leaving;
+        if is_leaving != self.is_draining() {
+            self.shared.idle.set_draining(self.index, is_leaving);
+            self.sitting.draining.set(is_leaving);
+            // From now on each turn begins with a fair point, where what its fibers spawn is handed on.
+            self.turn.set(1);
+            self.sitting.idle_since.set(0);
+        }
+        if !is_leaving {
+            return Staying::Stays;
+        }
+        self.hand_fresh_on();
+        if !self.has_bound()
+            && may_leave(&*self.shared, self.index)
+            && seats.change(self.index, Stay::Leaving, Stay::Vacant)
+        {
+            self.sitting.left.set(true);
+            return Staying::Gone;
+        }
+        Staying::Draining
+    }
+
+    /// Moves the unstarted fibers to the injector: S4-79.
+    pub(super) fn hand_fresh_on(&self) {
+        // SAFETY: this thread is the owner of its worker's deque.
+        while let Some(entry) = unsafe { self.remote().fresh.pop_oldest() } {
+            self.shared.inject(entry);
+        }
+    }
+
+    /// After the loop of a worker that has left has ended and it has given back what it had: frees the seat, with its driver.
+    pub(super) fn leave_seat(self) {
+        let Worker { shared, index, driver, .. } = self;
+        let remote = &shared.remotes[index];
+        debug_assert_eq!((remote.stats.started.get(), remote.stats.parked.get()), (0, 0), "a worker left with fibers");
+        // Grace and drain timers of scopes that live elsewhere.
+        while let Some((due, at)) = remote.wheel.pop_any() {
+            shared.set_scope_timer(0, due, at);
+        }
+        *remote.spare.lock() = Some(driver.into_inner());
+        shared.retired.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.
+        shared.vacate(index);
+    }
+}
+
+/// What sysmon remembers of the workers, to see who is stuck.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    beats: Vec<Beat>,
+    /// The watcher's own time, in nanoseconds: that of its looks. A process that was stopped has not stood still.
+    time: u64,
+    looked_at: u64,
+    added_at: Option<u64>,
+    negative_streak: u64,
+    /// Of these, how many came with no switch in between.
+    still_negative: u64,
+    total_switches: u64,
+}
+
+/// The heartbeat of one worker.
+#[derive(Debug, Clone, Copy, Default)]
+struct Beat {
+    switches: u64,
+    since: u64,
+    /// Processor time its thread had used then.
+    cpu: Option<u64>,
+}
+
+impl Gate {
+    pub(crate) fn new(seats: usize) -> Self {
+        let beats = vec![Beat::default(); seats];
+        Self {
+            beats,
+            time: 0,
+            looked_at: policy::now(),
+            added_at: None,
+            negative_streak: 0,
+            still_negative: 0,
+            total_switches: 0,
+        }
+    }
+
+    /// One look, at most `period` after the last unless sysmon itself was held up: samples the pressure, and adds a worker if it must.
+    pub(crate) fn look(&mut self, shared: &Arc<Shared>, stats: &PoolStats, period: Duration) {
+        let now = policy::now();
+        let elapsed = now.saturating_sub(self.looked_at);
+        self.looked_at = now;
+        self.time += elapsed.min(2 * period.as_nanos() as u64);
+        let pressure = shared.pressure();
+        self.sample(shared, stats, pressure);
+        let stuck = self.find_stuck(shared);
+        let blocked = &stats.blocked;
+        if !shared.has_stealable_work() {
+            return blocked.no_work.add(1);
+        }
+        if pressure <= 0 {
+            return blocked.nonpositive.add(1);
+        }
+        if shared.idle.sleeping() + shared.idle.searching() > 0 {
+            // One that sleeps although there is work for it: whoever could have woken it is stuck.
+            if stuck {
+                shared.wake_one();
+            }
+            return blocked.idle_capacity.add(1);
+        }
+        if !stuck {
+            return blocked.not_stuck.add(1);
+        }
+        stats.gate_passes.add(1);
+        let config = &shared.config.elastic;
+        let interval = u64::try_from(config.scale_interval.as_nanos()).unwrap_or(u64::MAX);
+        if self.added_at.is_some_and(|at| self.time - at < interval) {
+            return blocked.too_soon.add(1);
+        }
+        match shared.add_worker(Stay::Temporary) {
+            Ok(true) => {
+                self.added_at = Some(self.time);
+                stats.promoted.add(1);
+                let alive = shared.idle.alive() as u64;
+                stats.most_workers.set(stats.most_workers.get().max(alive));
+            }
+            Ok(false) => blocked.at_ceiling.add(1),
+            Err(error) => {
+                self.added_at = Some(self.time);
+                if stats.not_started.get() == 0 {
+                    crate::prim::say(format_args!(
+                        "fibra: workers of \"{}\" are stuck while work waits, and no other can be started: {error}",
+                        shared.config.name
+                    ));
+                }
+                stats.not_started.add(1);
+            }
+        }
+    }
+
+    fn sample(&mut self, shared: &Shared, stats: &PoolStats, pressure: i64) {
+        let switches = shared.remotes[..shared.seats.made()].iter().map(|remote| remote.stats.switches.get()).sum();
+        let has_switched = std::mem::replace(&mut self.total_switches, switches) != switches;
+        match pressure {
+            1.. => stats.positive_samples.add(1),
+            0 => stats.zero_samples.add(1),
+            _ => stats.negative_samples.add(1),
+        }
+        if pressure >= 0 {
+            (self.negative_streak, self.still_negative) = (0, 0);
+            return;
+        }
+        self.negative_streak += 1;
+        self.still_negative = if has_switched { 0 } else { self.still_negative + 1 };
+        stats.negative_streak_max.set(stats.negative_streak_max.get().max(self.negative_streak));
+        // S4-85. While workers switch, the numbers are of different moments.
+        debug_assert!(
+            self.still_negative < NEGATIVE_LIMIT,
+            "fibra: the pressure stays at {pressure} although no worker switches: a counter is wrong"
+        );
+    }
+
+    /// Is there a worker that made no progress for `stall_after`, although it had a processor or waits in the kernel?
+    fn find_stuck(&mut self, shared: &Shared) -> bool {
+        let after = u64::try_from(shared.config.elastic.stall_after.as_nanos()).unwrap_or(u64::MAX);
+        let mut stuck = false;
+        for seat in 0..shared.seats.made() {
+            let (beat, remote) = (&mut self.beats[seat], &shared.remotes[seat]);
+            let switches = remote.stats.switches.get();
+            // Relaxed: a number.
+            let thread = remote.thread.load(Ordering::Relaxed);
+            let is_running = thread != 0 && matches!(shared.idle.phase(seat), Phase::Active | Phase::Draining);
+            if !is_running || beat.switches != switches {
+                *beat = Beat { switches, since: self.time, cpu: None };
+                continue;
+            }
+            let stood = self.time - beat.since;
+            let used = policy::cpu_nanos(thread).unwrap_or(0);
+            let first = *beat.cpu.get_or_insert(used);
+            stuck |= stood >= after && !is_slow(thread, used.saturating_sub(first), after);
+        }
+        stuck
+    }
+}
