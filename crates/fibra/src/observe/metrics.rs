@@ -58,7 +58,7 @@ pub struct Metrics {
     pub blocking_queued: usize,
     /// Most threads the blocking pool ever had.
     pub blocking_peak: usize,
-    /// Per seat: the workers there are, and places for such as may come ([`WorkerState::Dead`]).
+    /// Per worker, those that have left ([`WorkerState::Dead`]) included: the next to come takes the place of one of those.
     pub workers: Vec<WorkerMetrics>,
     /// Workers that come and go, and why not more came.
     pub pool: PoolMetrics,
@@ -163,7 +163,7 @@ impl Metrics {
     pub(crate) fn collect(shared: &Shared) -> Self {
         // Ends before spawns: the difference is then never negative for lack of order.
         let ended: u64 = shared.remotes.iter().map(|remote| remote.stats.ended.get()).sum();
-        let workers: Vec<_> = (0..shared.remotes.len()).map(|index| worker(shared, index)).collect();
+        let workers: Vec<_> = (0..shared.seats.made()).map(|index| worker(shared, index)).collect();
         let sum = |field: fn(&WorkerMetrics) -> u64| workers.iter().map(field).sum::<u64>();
         let stats = |field: fn(&Remote) -> u64| shared.remotes.iter().map(field).sum::<u64>();
         // Relaxed, here and below: numbers for people.

@@ -19,9 +19,10 @@ use crate::wait::word::is_spec_asserted;
 ///
 /// ```
 /// let rt = fibra::Runtime::builder().workers(1).max_workers(2).build()?;
-/// let states: Vec<_> = rt.metrics().workers.iter().map(|worker| worker.state).collect();
-/// assert_ne!(states[0], fibra::WorkerState::Dead);
-/// assert_eq!(states[1], fibra::WorkerState::Dead); // a seat for a worker that may come
+/// for worker in rt.metrics().workers {
+///     println!("worker {}: {}", worker.index, worker.state); // worker 0: ACTIVE
+///     assert_ne!(worker.state, fibra::WorkerState::Dead);
+/// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -35,7 +36,7 @@ pub enum WorkerState {
     Sleep,
     /// It is leaving: it takes no new work, and stays only for fibers that have started on it.
     Draining,
-    /// There is no worker: the seat is free.
+    /// It has left.
     #[default]
     Dead,
 }

@@ -72,7 +72,7 @@ fn thread_id() -> ThreadId {
 fn a_worker_comes_when_one_is_stuck_and_leaves_when_it_is_idle() {
     let _watchdog = watchdog(120);
     let rt = elastic(1, 2).temp_idle_timeout(MOMENT).build().unwrap();
-    assert_eq!((pool(&rt).workers, pool(&rt).max_workers, states(&rt)[1]), (1, 2, WorkerState::Dead));
+    assert_eq!((pool(&rt).workers, pool(&rt).max_workers, states(&rt).len()), (1, 2, 1));
     for round in 1..=3 {
         let gate = Gate::default();
         let stuck = gate.stuck(&rt);
@@ -161,7 +161,7 @@ fn slow_is_not_stuck() {
             })
         })
         .collect();
-    eventually(|| pool(&rt).blocked.not_stuck > 20, || format!("{:?}", pool(&rt)));
+    eventually(|| pool(&rt).blocked.not_stuck > 5, || format!("{:?}", pool(&rt)));
     over.store(true, SeqCst);
     slow.into_iter().for_each(|fiber| fiber.join().unwrap());
     let gate = Gate::default();

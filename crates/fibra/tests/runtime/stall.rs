@@ -40,7 +40,8 @@ fn end_when_stalled(handle: Handle) {
         // There would be time for another report of the same stall.
         std::thread::sleep(Duration::from_millis(700));
         assert_eq!(handle.metrics().stalls, 1);
-        std::process::exit(0);
+        // SAFETY: nothing is left to do. Not `exit`: a leak checker would take what hangs on suspended stacks for lost.
+        unsafe { libc::_exit(0) };
     });
 }
 
@@ -264,7 +265,8 @@ fn says_nothing(test: &str, variables: &[(&str, &str)], monitors: usize) {
 
 #[test]
 fn zero_turns_the_reports_off() {
-    says_nothing("zero_turns_the_reports_off", &[("FIBRA_STALL_MS", "0")], 0);
+    // And where no worker could be added either, there is nothing left to watch for.
+    says_nothing("zero_turns_the_reports_off", &[("FIBRA_STALL_MS", "0"), ("FIBRA_MAX_WORKERS", "1")], 0);
 }
 
 // S1-108.
