@@ -45,7 +45,7 @@
 //! | pass values | [`channel`]: rendezvous, bounded, unbounded; permits, closing with a reason, async forms |
 //! | wait for several things | [`select!`], [`select_biased!`], [`channel::Select`]; [`channel::after`], [`channel::tick`] |
 //! | stop them | [`JoinHandle::cancel`], [`checkpoint`], [`is_cancelled`], [`shield`], [`is_cancellation`] |
-//! | leave the worker alone | [`blocking`], for whatever blocks an OS thread |
+//! | leave the worker alone | [`blocking`], for whatever blocks an OS thread; [`compute`], for what computes for long |
 //! | use async code | [`block_on`], [`spawn_future`] |
 //! | know who is running | [`current`], [`fiber_local!`], [`no_suspend`] |
 //! | do without fibers | [`machine`]: event loops of machines that allocate nothing |
@@ -134,9 +134,9 @@ mod public {
     pub use crate::scope::{
         Builder, CancelToken, Cancellation, Cancelled, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError,
         JoinFuture, JoinHandle, JoinNext, JoinSet, Runtime, RuntimeBuilder, Scope, ScopeBuilder, ScopeError,
-        ShutdownError, TimedOut, TryScope, TryScopeError, any, block_on, blocking, cancel_reason, checkpoint, current,
-        deadline, is_cancelled, join, join_all, no_suspend, par_map, race, remaining, run, scope, shield, spawn,
-        spawn_blocking, spawn_future, spawn_local, timeout, try_join_all, try_scope, yield_now,
+        ShutdownError, TimedOut, TryScope, TryScopeError, any, block_on, blocking, cancel_reason, checkpoint, compute,
+        current, deadline, is_cancelled, join, join_all, no_suspend, par_map, race, remaining, run, scope, shield,
+        spawn, spawn_blocking, spawn_future, spawn_local, timeout, try_join_all, try_scope, yield_now,
     };
     pub use crate::time::{RetryPolicy, retry, retry_async, retry_with, sleep, sleep_until};
     pub use crate::wait::reason::WaitReason;

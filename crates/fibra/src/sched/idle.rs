@@ -381,6 +381,15 @@ impl Idle {
         Counts(handshake_load_u64(&self.counts)).gate_open()
     }
 
+    /// A worker that sleeps and takes new work, if there is one. It stays asleep, and in the list: what is sent to it by name wakes it.
+    pub(crate) fn any_sleeper(&self) -> Option<usize> {
+        // Relaxed: a hint, so that nobody takes the lock for nothing.
+        if Counts(self.counts.load(Ordering::Relaxed)).sleeping() == 0 {
+            return None;
+        }
+        self.sleepers.lock().last().copied()
+    }
+
     /// How many workers sleep or are about to.
     pub(crate) fn sleeping(&self) -> usize {
         // Relaxed: for metrics and sysmon; nothing is skipped on the strength of it.

@@ -29,6 +29,8 @@ pub struct Builder {
     stack_size: Option<usize>,
     daemon: bool,
     spread: bool,
+    /// The worker it goes to, instead.
+    worker: Option<usize>,
 }
 
 impl Builder {
@@ -58,6 +60,12 @@ impl Builder {
     /// Puts it on the worker with the fewest fibers (started, or spread to it) instead of leaving it with its spawner: for accept loops.
     pub fn spread(mut self) -> Self {
         self.spread = true;
+        self
+    }
+
+    /// Puts it on this very worker (or on the first, if that one is leaving).
+    pub(super) fn on_worker(mut self, worker: usize) -> Self {
+        self.worker = Some(worker);
         self
     }
 
@@ -148,9 +156,9 @@ impl Builder {
         if let Some(name) = self.name.as_deref() {
             check_name("the name of a fiber", name)?;
         }
-        let spread_to = self.spread.then(|| least_loaded(shared));
+        let spread_to = self.worker.or_else(|| self.spread.then(|| least_loaded(shared)));
         // Only if it is started is it on its way.
-        let coming = AtomicBool::new(self.spread);
+        let coming = AtomicBool::new(spread_to.is_some());
         Ok((Extras { name: self.name, stack_size, coming, ..Extras::default() }, spread_to))
     }
 
