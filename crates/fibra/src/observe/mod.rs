@@ -2,3 +2,4 @@
 
 pub(crate) mod metrics;
 pub(crate) mod report;
+pub(crate) mod stats;

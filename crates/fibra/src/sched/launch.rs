@@ -168,11 +168,19 @@ impl Threads {
             // A worker's loop catches what fibers do; if it panicked all the same, the hook has said so.
             let _ = thread.join();
         }
+        self.print_stats();
+    }
+
+    fn print_stats(&self) {
+        if let Some(print) = self.shared.config.print_stats {
+            print(&self.shared);
+        }
     }
 
     /// Lets them go: nobody will wait for them. One that ends all the same is cleaned up by the system.
     pub(crate) fn abandon(&mut self) {
         drop(self.shared.staff.close());
+        self.print_stats();
     }
 
     /// For a forked child, where they do not exist: letting one go would speak to the system about it.

@@ -52,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) current_thread: bool,
     pub(crate) sysmon: bool,
     pub(crate) elastic: ElasticConfig,
+    /// Prints its statistics when it ends, if that is wanted.
+    pub(crate) print_stats: Option<fn(&Shared)>,
     /// Who is told of workers that stand still; none: nobody looks.
     pub(crate) stall: Option<StallConfig>,
     /// Cancellation is observed, never delivered (the only way with `panic = "abort"`).

@@ -10,12 +10,13 @@ use crate::cancel::Rules;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
 use crate::observe::report;
+use crate::observe::stats::{self, StatsFormat};
 use crate::sched::blocking::MAX_THREADS;
 use crate::sched::elastic::{ElasticConfig, SCALE_INTERVAL, STALL_AFTER, TEMP_IDLE_TIMEOUT};
 use crate::sched::launch::{Launched, launch, prepare_process};
 #[cfg(feature = "unstable-migration")]
 use crate::sched::migrate::Migration;
-use crate::sched::shared::Config;
+use crate::sched::shared::{Config, Shared};
 use crate::sched::stall::{STALL_MILLIS, StallConfig};
 use crate::wait::word::enable_spec_assert;
 
@@ -48,6 +49,8 @@ pub enum Cancellation {
 ///
 /// Further variables: `FIBRA_STALL_MS` is how long a worker may run one fiber without a switch before it is reported (1000; 0: for ever),
 /// `FIBRA_SYSMON=0` leaves the system monitor out, and with it those reports, `FIBRA_GUARD=mprotect` guards stacks the old way,
+/// `FIBRA_STATS=1` prints the [metrics](crate::Metrics) of a runtime on standard error when it ends, `FIBRA_STATS=json` as a line of JSON, and
+/// with `FIBRA_STATS_SIGNAL=USR1` (or `USR2`, `HUP`, `QUIT`) whenever that signal comes;
 /// `FIBRA_SPEC_ASSERT=1` checks state transitions in release builds too: those into running, into and out of parking, and by a wake.
 /// Those of a spawn, a yield, an end and the reuse of a frame are on the hottest paths and checked in debug builds only.
 /// The environment is read when a runtime is built, and not again.
@@ -211,8 +214,19 @@ impl RuntimeBuilder {
 
     pub(crate) fn launch(self, keep_first: bool) -> io::Result<Launched> {
         prepare_process();
-        let config = self.settle()?;
-        launch(config, keep_first)
+        let format = stats_from_env()?;
+        let signal = stats_signal_from_env()?;
+        let mut config = self.settle()?;
+        config.print_stats = format.map(|format| match format {
+            StatsFormat::Text => stats::print_text as fn(&Shared),
+            StatsFormat::Json => stats::print_json,
+        });
+        let launched = launch(config, keep_first)?;
+        if let Some(signal) = signal {
+            let print = launched.shared.config.print_stats.unwrap_or(stats::print_text);
+            stats::print_on(signal, &launched.shared, print)?;
+        }
+        Ok(launched)
     }
 
     /// Options, environment and defaults, checked.
@@ -294,6 +308,7 @@ impl RuntimeBuilder {
             current_thread: self.current_thread,
             sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
             elastic,
+            print_stats: None,
             stall,
             cooperative: self.cancellation == Cancellation::Cooperative,
             rules: &Rules,
@@ -315,6 +330,24 @@ fn from_env<N: FromStr>(variable: &str) -> io::Result<Option<N>> {
         Some(number) => Ok(Some(number)),
         None => Err(invalid(format!("{variable}={}: expected a whole number", value.display()))),
     }
+}
+
+/// `FIBRA_STATS`: whether, and how, statistics are printed.
+fn stats_from_env() -> io::Result<Option<StatsFormat>> {
+    let Some(value) = std::env::var_os("FIBRA_STATS") else { return Ok(None) };
+    value
+        .to_str()
+        .and_then(StatsFormat::parse)
+        .ok_or_else(|| invalid(format!("FIBRA_STATS={}: expected 1, json, or 0 for none", value.display())))
+}
+
+/// `FIBRA_STATS_SIGNAL`: the signal at which they are.
+fn stats_signal_from_env() -> io::Result<Option<i32>> {
+    let Some(value) = std::env::var_os("FIBRA_STATS_SIGNAL") else { return Ok(None) };
+    let number = value.to_str().and_then(stats::signal_number);
+    number
+        .map(Some)
+        .ok_or_else(|| invalid(format!("FIBRA_STATS_SIGNAL={}: expected USR1, USR2, HUP or QUIT", value.display())))
 }
 
 /// A duration: as set, or in milliseconds from the environment, or its default. From a millisecond to an hour.

@@ -447,6 +447,68 @@ fn deadlines_of_threads_do_not_depend_on_a_worker() {
     stuck.join().unwrap();
 }
 
+// S4-87 to S4-90: `FIBRA_STATS` prints what the metrics say when a runtime ends, for people and as JSON, and on a signal.
+#[test]
+fn statistics_are_printed_at_the_end_and_on_a_signal() {
+    const TEST: &str = "statistics_are_printed_at_the_end_and_on_a_signal";
+    if is_child(TEST) {
+        let _watchdog = watchdog(120);
+        let built = elastic(1, 3).name("sta\"ts").build();
+        let Ok(rt) = built else {
+            println!("refused: {}", built.unwrap_err());
+            return;
+        };
+        let gate = Gate::default();
+        let stuck = gate.stuck(&rt);
+        eventually(|| gate.inside() == 1, || "it does not start".to_owned());
+        rt.spawn(|| ()).join().unwrap();
+        if std::env::var_os("FIBRA_STATS_SIGNAL").is_some() {
+            // SAFETY: a signal to this very process, which is listened to.
+            assert_eq!(unsafe { libc::raise(libc::SIGUSR2) }, 0);
+            // What is printed is seen by the parent.
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        gate.open();
+        stuck.join().unwrap();
+        return;
+    }
+    let mark = "fibra: statistics of \"sta\"ts\"";
+    let text = rerun_self(TEST, &[("FIBRA_STATS", "1")]).stderr;
+    assert_eq!(text.matches(mark).count(), 1, "{text}");
+    for part in [
+        "positive_samples",
+        "negative_samples",
+        "negative_streak_max",
+        "current",
+        "passes",
+        "promoted 1",
+        "no_work",
+        "nonpositive",
+        "idle_capacity",
+        "not_stuck",
+        "injector_overflows",
+        "stacks_fresh",
+        "worker 0",
+        "worker 1",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let json = rerun_self(TEST, &[("FIBRA_STATS", "json")]).stderr;
+    let line = json.lines().find(|line| line.starts_with("{\"runtime\":\"sta\\\"ts\",\"fibers\":{")).expect(&json);
+    for part in ["\"promoted\":1", "\"state\":\"", "\"idle_capacity\":", "\"workers\":[{"] {
+        assert!(line.contains(part), "no {part} in {line}");
+    }
+    assert!(line.ends_with("]}"), "{line}");
+    assert_eq!(line.matches('{').count(), line.matches('}').count());
+    let text = rerun_self(TEST, &[("FIBRA_STATS_SIGNAL", "USR2")]).stderr;
+    assert_eq!(text.matches(mark).count(), 1, "at the signal, and not at the end: {text}");
+    assert!(!rerun_self(TEST, &[]).stderr.contains(mark));
+    for (variable, value) in [("FIBRA_STATS", "please"), ("FIBRA_STATS_SIGNAL", "KILL")] {
+        let refused = rerun_self(TEST, &[(variable, value)]).stdout;
+        assert!(refused.contains("refused") && refused.contains(variable) && refused.contains(value), "{refused}");
+    }
+}
+
 // `compute` goes to a worker that sleeps, at once, and the neighbours of its caller run meanwhile: the work waits for one of them.
 #[test]
 fn compute_holds_up_no_neighbour() {
