@@ -161,8 +161,9 @@ impl Metrics {
         );
     }
 
-    /// All of it as one line of JSON, for tools: an object with a group of figures each for `fibers`, `pool`, `pressure`, `gate`, `queues` and
-    /// `memory`, and `workers`, a list. What [`FIBRA_STATS=json`](crate::RuntimeBuilder) prints has the name of the runtime in it too.
+    /// All of it as one line of JSON, for tools: an object with a group of figures each for `fibers`, `pool`, `pressure`, `gate`,
+    /// `queues` and `memory`, and `workers`, a list. What [`FIBRA_STATS=json`](crate::RuntimeBuilder) prints has the name of the runtime
+    /// in it too.
     ///
     /// ```
     /// let rt = fibra::Runtime::builder().workers(1).build()?;

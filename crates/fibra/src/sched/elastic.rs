@@ -9,24 +9,25 @@
 //! 1. work that any worker could do waits (in a deque of unstarted fibers, or in the injector), else `no_work`;
 //! 2. the pressure is positive, else `nonpositive`;
 //! 3. no worker sleeps or searches, else `idle_capacity` (a sleeper is woken instead);
-//! 4. some worker has made no progress for `stall_after`, else `not_stuck`. Progress is a switch of fibers. A thread that wants a processor and
-//!    gets none is not stuck, only slow: another worker would not help.
+//! 4. some worker has made no progress for `stall_after`, else `not_stuck`. Progress is a switch of fibers. A thread that wants a
+//!    processor and gets none is not stuck, only slow: another worker would not help.
 //!
 //! Then a worker that is leaving is asked to stay; if there is none, and fewer than `max_workers`, a thread is started in a free seat.
 //!
 //! # Pressure
 //!
-//! Fibers enqueued as RUNNABLE minus fibers dequeued to run (S4-83), over all workers. That is what lies in the queues: entries of the deques
-//! and of the injector, and of the started fibers of a worker those that neither are parked nor run. All of it is counted anyway, each part by
-//! its own worker without read-modify-writes, so pressure costs nothing on any path. (Fibers on their way to a worker by name count from
-//! when it reads its mail.) The numbers are read a moment apart, so it may be below zero for a sample; if it stays so while no worker
-//! switches, a counter is wrong, and debug builds say so.
+//! Fibers enqueued as RUNNABLE minus fibers dequeued to run (S4-83), over all workers. That is what lies in the queues: entries of the
+//! deques and of the injector, and of the started fibers of a worker those that neither are parked nor run. All of it is counted anyway,
+//! each part by its own worker without read-modify-writes, so pressure costs nothing on any path. (Fibers on their way to a worker by
+//! name count from when it reads its mail.) The numbers are read a moment apart, so it may be below zero for a sample; if it stays so
+//! while no worker switches, a counter is wrong, and debug builds say so.
 //!
 //! # When one leaves
 //!
 //! A temporary worker that had nothing to run for `temp_idle_timeout`, or one that `set_workers` has made superfluous, becomes DRAINING: it
 //! moves its unstarted fibers to the injector, takes no work of others, and is woken only by name. It goes on running the fibers that
-//! have started on it, which cannot leave (and a child that one of them joins at once), and when there are none it gives its memory, its sockets and its deadlines away and its thread ends.
+//! have started on it, which cannot leave (and a child that one of them joins at once), and when there are none it gives its memory, its
+//! sockets and its deadlines away and its thread ends.
 //!
 //! A temporary worker looks at the injector before its own queue, and steals one fiber at a time: it is there because others are stuck,
 //! and may be stuck itself in the next moment.
@@ -344,7 +345,8 @@ impl Gate {
         self.looked_at = now;
         self.time += elapsed.min(2 * period.as_nanos() as u64);
         let pressure = shared.pressure();
-        self.sample(shared, stats, pressure);
+        let remotes = &shared.remotes[..shared.seats.made()];
+        self.sample(stats, pressure, remotes.iter().map(|remote| remote.stats.switches.get()).sum());
         let stuck = self.find_stuck(shared);
         let blocked = &stats.blocked;
         if !shared.has_stealable_work() {
@@ -390,8 +392,7 @@ impl Gate {
         }
     }
 
-    fn sample(&mut self, shared: &Shared, stats: &PoolStats, pressure: i64) {
-        let switches = shared.remotes[..shared.seats.made()].iter().map(|remote| remote.stats.switches.get()).sum();
+    fn sample(&mut self, stats: &PoolStats, pressure: i64, switches: u64) {
         let has_switched = std::mem::replace(&mut self.total_switches, switches) != switches;
         match pressure {
             1.. => stats.positive_samples.add(1),
@@ -432,5 +433,42 @@ impl Gate {
             stuck |= stood >= after && !is_slow(thread, used.saturating_sub(first), after);
         }
         stuck
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(pressures: &[i64]) -> (Gate, PoolStats) {
+        let (mut gate, stats) = (Gate::new(2), PoolStats::default());
+        gate.sample(&stats, 0, 7);
+        pressures.iter().for_each(|pressure| gate.sample(&stats, *pressure, 7));
+        (gate, stats)
+    }
+
+    // S4-84, S4-89: below zero for some samples is no harm, and the longest such stretch is kept.
+    #[test]
+    fn samples_are_counted_by_sign() {
+        let (gate, stats) = samples(&[3, -1, -1, 0, -2, 5, -1, -1, -1, 1]);
+        let counted = [&stats.positive_samples, &stats.zero_samples, &stats.negative_samples].map(Counter::get);
+        assert_eq!((counted, stats.negative_streak_max.get()), ([3, 2, 6], 3));
+        assert_eq!((gate.negative_streak, gate.still_negative), (0, 0));
+    }
+
+    // While workers switch, the parts of the sum are of different moments.
+    #[test]
+    fn pressure_below_zero_is_no_harm_while_workers_switch() {
+        let (mut gate, stats) = (Gate::new(2), PoolStats::default());
+        (0..1000).for_each(|switches| gate.sample(&stats, -1, switches));
+        assert_eq!((stats.negative_samples.get(), stats.negative_streak_max.get()), (1000, 1000));
+    }
+
+    // S4-85: but not for ever, with nothing going on.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "a counter is wrong")]
+    fn pressure_that_stays_below_zero_is_noticed() {
+        let _ = samples(&[-1; 2 * NEGATIVE_LIMIT as usize]);
     }
 }

@@ -99,7 +99,7 @@
 //! | `idle_leave_late` | the searcher leaves after its second look | `sched::sleep::model::model_searcher_that_leaves_looks_again` |
 //! | `idle_no_chain` | a searcher that found work wakes nobody | `sched::sleep::model::model_two_items_wake_two_workers` |
 //! | `idle_stop_unseen` | the second look leaves out the stop flag | `sched::sleep::model::model_stop_reaches_a_worker_going_to_sleep` |
-//! | `idle_draining_listed` | a DRAINING worker sleeps in the list of those that are woken for surplus | `sched::idle::model::model_draining_worker_is_not_woken_for_surplus` |
+//! | `idle_draining_listed` | a DRAINING worker sleeps in the list | `sched::idle::model::model_draining_worker_is_not_woken_for_surplus` |
 //! | `idle_dismiss_early` | the watcher looks first and says then that it leaves | `sched::idle::model::model_nobody_runs_unwatched` |
 
 use std::fmt;

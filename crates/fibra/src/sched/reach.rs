@@ -128,8 +128,8 @@ pub(crate) fn post<R: Reach>(runtime: &R, worker: usize, command: R::Command) {
     }
 }
 
-/// Answers what was posted to a worker that has left: by the worker after its last step, and by one who posted and then saw that. Of the two
-/// each command finds one.
+/// Answers what was posted to a worker that has left: by the worker after its last step, and by one who posted and then saw that. Of the
+/// two each command finds one.
 pub(crate) fn serve_vacant<R: Reach>(runtime: &R, worker: usize) {
     runtime.mail(worker).take_commands().into_iter().for_each(|command| runtime.serve_vacant(command));
 }

@@ -1,4 +1,4 @@
-//! What a worker that has nothing to do gives back: the stacks and frames of its caches, and the memory of its deque of unstarted fibers.
+//! What a worker that has nothing to do gives back, and one that ends: the stacks and frames of its caches, the memory of its deque.
 //!
 //! Above: `search`, where a worker goes to sleep. Below: the caches of `fiber`, and its trimmer, which takes care of what they shed.
 //!
@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 
+use super::scope::ScopeCache;
 use super::worker::Worker;
 use crate::fiber::slab::FrameCache;
 use crate::fiber::stack::StackCache;
@@ -31,6 +32,26 @@ impl Rest {
 }
 
 impl Worker {
+    /// Gives back what this worker holds for its runtime, at its end.
+    pub(crate) fn retire(self) {
+        self.abandon_sources();
+        self.wake_root_owner(self.tally.settle());
+        self.stacks.with(StackCache::flush);
+        self.frames.with(FrameCache::flush);
+        self.scopes.with(ScopeCache::flush);
+        trim::see_to_it();
+        if self.has_left() {
+            self.leave_seat();
+        }
+    }
+
+    /// Stack pool figures into the counters others may read.
+    pub(super) fn publish_stack_counts(&self) {
+        let (reused, fresh) = self.stacks.with(|stacks| (stacks.reused(), stacks.fresh()));
+        self.stats().stacks_reused.set(reused);
+        self.stats().stacks_fresh.set(fresh);
+    }
+
     /// For a worker that is about to sleep: when it has to wake up to shed what it does not need. None: it has nothing to shed.
     pub(super) fn rest_at(&self) -> Option<u64> {
         if !self.is_fat() {

@@ -1,7 +1,8 @@
-//! Seats: the places for workers of a runtime, more of them than there are workers. A worker comes when others are stuck (or when it is asked
-//! for), and leaves when it is idle, without dropping work. The protocols alone, the same lines for the product and for models.
+//! Seats: the places for workers of a runtime, more of them than there are workers. A worker comes when others are stuck (or when it is
+//! asked for), and leaves when it is idle, without dropping work. The protocols alone, the same lines for the product and for models.
 //!
-//! Above: `elastic.rs`, which decides who comes and who leaves, and `launch.rs`. Below: `idle.rs` (the word of each seat), `reach.rs` (mail).
+//! Above: `elastic.rs`, which decides who comes and who leaves, and `launch.rs`. Below: `idle.rs` (the word of each seat), `reach.rs`
+//! (mail).
 //!
 //! # Leaving against being sent something
 //!
@@ -13,7 +14,8 @@
 //! ```
 //!
 //! The two meet at the word: if the sender's look comes first, the worker sees `coming` and stays; if it comes later, the sender chooses
-//! another. Everything else that is sent to a worker by name is for fibers that have started there, and it does not leave while there are any.
+//! another. Everything else that is sent to a worker by name is for fibers that have started there, and it does not leave while there are
+//! any.
 //!
 //! *Commands* go to every seat. A seat that is DEAD when they are posted has nothing to do: it has told every difference and has no fiber,
 //! and a worker that comes later sees what the poster did before. One that dies between the post and the poster's second look leaves
@@ -29,7 +31,7 @@
 //! | bug | where | model that must fail |
 //! |---|---|---|
 //! | `seat_reserved_late` | a sender looks at the word before it counts | `sched::seats::model::model_leaving_against_a_spread_fiber` |
-//! | `seat_leaves_blindly` | the worker does not look whether anything is coming | `sched::seats::model::model_leaving_against_a_spread_fiber` |
+//! | `seat_leaves_blindly` | the worker does not look what is coming | `sched::seats::model::model_leaving_against_a_spread_fiber` |
 //! | `vacant_unserved` | a poster does not look whether the worker has left | `sched::seats::model::model_leaving_against_a_command` |
 //! | `staff_starts_unlocked` | a thread is started without the lock | `sched::seats::model::model_coming_against_shutdown` |
 

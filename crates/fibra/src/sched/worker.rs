@@ -592,26 +592,6 @@ impl Worker {
         id
     }
 
-    /// Gives back what this worker holds for its runtime, at its end.
-    pub(crate) fn retire(self) {
-        self.abandon_sources();
-        self.wake_root_owner(self.tally.settle());
-        self.stacks.with(StackCache::flush);
-        self.frames.with(FrameCache::flush);
-        self.scopes.with(ScopeCache::flush);
-        trim::see_to_it();
-        if self.has_left() {
-            self.leave_seat();
-        }
-    }
-
-    /// Stack pool figures into the counters others may read.
-    pub(super) fn publish_stack_counts(&self) {
-        let (reused, fresh) = self.stacks.with(|stacks| (stacks.reused(), stacks.fresh()));
-        self.stats().stacks_reused.set(reused);
-        self.stats().stacks_fresh.set(fresh);
-    }
-
     /// Does this worker have fibers that must not change threads: started ones, or local ones that have not started (whatever waits in an
     /// owner-only queue counts as such)?
     pub(crate) fn has_bound(&self) -> bool {

@@ -1,8 +1,8 @@
 //! `compute`: work that keeps a processor busy for long, without holding up the fibers of this worker.
 //!
-//! Above: users. Below: scopes and `Builder`. The work becomes a child of a scope, sent by name to a worker that sleeps; the caller waits for
-//! it, so that it may borrow. If no worker sleeps the caller does it itself, after the others of its worker had a turn and before they have
-//! the next: to give it to a worker that is busy would only hold up the fibers of that one.
+//! Above: users. Below: scopes and `Builder`. The work becomes a child of a scope, sent by name to a worker that sleeps; the caller waits
+//! for it, so that it may borrow. If no worker sleeps the caller does it itself, after the others of its worker had a turn and before
+//! they have the next: to give it to a worker that is busy would only hold up the fibers of that one.
 
 use std::panic::resume_unwind;
 
@@ -13,8 +13,8 @@ use crate::fiber::frame::flag;
 use crate::prim::sync::Mutex;
 use crate::sched::current;
 
-/// Runs `f`, which computes for long, where it holds up no other fiber: on a worker that has nothing to do, at once, while the calling fiber
-/// waits and its neighbours run. If every worker is busy it runs right here, and the neighbours have a turn before and after.
+/// Runs `f`, which computes for long, where it holds up no other fiber: on a worker that has nothing to do, at once, while the calling
+/// fiber waits and its neighbours run. If every worker is busy it runs right here, and the neighbours have a turn before and after.
 ///
 /// `f` may borrow from the caller. It cannot be abandoned: if the calling fiber is cancelled meanwhile, that arrives when `f` has returned
 /// (or waits for something itself). It has fiber-locals of its own if it runs elsewhere; inherited ones are copied. On a plain thread, and

@@ -49,8 +49,8 @@ pub enum Cancellation {
 ///
 /// Further variables: `FIBRA_STALL_MS` is how long a worker may run one fiber without a switch before it is reported (1000; 0: for ever),
 /// `FIBRA_SYSMON=0` leaves the system monitor out, and with it those reports, `FIBRA_GUARD=mprotect` guards stacks the old way,
-/// `FIBRA_STATS=1` prints the [metrics](crate::Metrics) of a runtime on standard error when it ends, `FIBRA_STATS=json` as a line of JSON, and
-/// with `FIBRA_STATS_SIGNAL=USR1` (or `USR2`, `HUP`, `QUIT`) whenever that signal comes;
+/// `FIBRA_STATS=1` prints the [metrics](crate::Metrics) of a runtime on standard error when it ends, `FIBRA_STATS=json` as a line of
+/// JSON, and with `FIBRA_STATS_SIGNAL=USR1` (or `USR2`, `HUP`, `QUIT`) whenever that signal comes;
 /// `FIBRA_SPEC_ASSERT=1` checks state transitions in release builds too: those into running, into and out of parking, and by a wake.
 /// Those of a spawn, a yield, an end and the reuse of a frame are on the hottest paths and checked in debug builds only.
 /// The environment is read when a runtime is built, and not again.
@@ -92,9 +92,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// A worker that has not switched fibers for so long counts as stuck. If work that any worker could do waits meanwhile, and none is idle,
-    /// a temporary worker is added, up to [`max_workers`](Self::max_workers). From 1 ms to an hour. (When a stuck worker is *reported* is
-    /// set with `FIBRA_STALL_MS`.)
+    /// A worker that has not switched fibers for so long counts as stuck. If work that any worker could do waits meanwhile, and none is
+    /// idle, a temporary worker is added, up to [`max_workers`](Self::max_workers). From 1 ms to an hour. (When a stuck worker is
+    /// *reported* is set with `FIBRA_STALL_MS`.)
     ///
     /// ```
     /// use std::time::Duration;
@@ -116,7 +116,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// A temporary worker that had nothing to run for so long leaves, when the fibers that have started on it have ended. From 1 ms to an hour.
+    /// A temporary worker that had nothing to run for so long leaves, when the fibers that have started on it have ended. From 1 ms to an
+    /// hour.
     pub fn temp_idle_timeout(mut self, timeout: Duration) -> Self {
         self.temp_idle_timeout = Some(timeout);
         self

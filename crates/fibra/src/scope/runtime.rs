@@ -195,12 +195,13 @@ impl Runtime {
         Metrics::collect(&self.shared)
     }
 
-    /// Changes the number of workers that stay for good, at run time. New ones are started at once. Superfluous ones take no more work and leave
-    /// when the fibers that have started on them have ended: started fibers never change threads.
+    /// Changes the number of workers that stay for good, at run time. New ones are started at once. Superfluous ones take no more work
+    /// and leave when the fibers that have started on them have ended: started fibers never change threads.
     ///
     /// # Errors
     /// `InvalidInput` if `workers` is 0 or above [`max_workers`](RuntimeBuilder::max_workers), which is fixed when a runtime is built;
-    /// `Unsupported` for a current-thread runtime; what the system said if it has no thread or file descriptor to give. Then some may have been started.
+    /// `Unsupported` for a current-thread runtime; what the system said if it has no thread or file descriptor to give. Then some may
+    /// have been started.
     ///
     /// ```
     /// let rt = fibra::Runtime::builder().workers(1).max_workers(4).build()?;

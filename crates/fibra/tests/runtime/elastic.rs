@@ -66,8 +66,8 @@ fn thread_id() -> ThreadId {
     std::thread::current().id()
 }
 
-// S1-110, S1-113, S1-114, S4-75, S4-86, S4-88, C-16, C-17: a worker is stuck and work waits, so another one comes; when it has been idle for
-// long enough it leaves, and its seat serves again.
+// S1-110, S1-113, S1-114, S4-75, S4-86, S4-88, C-16, C-17: a worker is stuck and work waits, so another one comes; when it has been idle
+// for long enough it leaves, and its seat serves again.
 #[test]
 fn a_worker_comes_when_one_is_stuck_and_leaves_when_it_is_idle() {
     let _watchdog = watchdog(120);
@@ -106,6 +106,53 @@ fn there_are_never_more_than_max_workers() {
     assert_eq!(pool(&rt).most_workers, 5);
 }
 
+// S4-82, S4-83, S4-84: pressure is what can run and does not, wherever it waits; `active` is who runs something.
+#[test]
+fn pressure_is_what_waits_in_the_queues() {
+    let _watchdog = watchdog(120);
+    let rt = elastic(1, 1).build().unwrap();
+    let gate = Gate::default();
+    let stuck = {
+        let gate = gate.clone();
+        rt.spawn(move || {
+            // In the worker's own deque, and ready to run there.
+            let fresh: Vec<_> = (0..3).map(|_| fibra::spawn(|| ())).collect();
+            let local: Vec<_> = (0..2).map(|_| fibra::spawn_local(fibra::yield_now)).collect();
+            fibra::yield_now();
+            let waiting: Vec<_> = (0..4).map(|_| fibra::spawn(|| ())).collect();
+            gate.block();
+            fresh.into_iter().chain(local).chain(waiting).for_each(|fiber| fiber.join().unwrap());
+        })
+    };
+    eventually(|| gate.inside() == 1, || "it does not start".to_owned());
+    let before = pool(&rt).pressure;
+    assert!(before >= 4, "{:?}", pool(&rt));
+    // And from outside, in the injector.
+    let outside: Vec<_> = (0..10).map(|_| rt.spawn(|| ())).collect();
+    assert_eq!((pool(&rt).pressure, pool(&rt).active), (before + 10, 1), "{:?}", pool(&rt));
+    gate.open();
+    stuck.join().unwrap();
+    outside.into_iter().for_each(|fiber| fiber.join().unwrap());
+    // S4-76, S4-77: nothing is left to run, so it does not look around for ever, and sleeps.
+    eventually(|| states(&rt) == [WorkerState::Sleep], || format!("{:?}", states(&rt)));
+    assert_eq!((pool(&rt).pressure, pool(&rt).active), (0, 0), "{:?}", pool(&rt));
+}
+
+// C-15, S4-06: as many workers as the system gives this process processors (its quota of them too), and twice as many at most; 32 if
+// asked for.
+#[test]
+fn the_number_of_workers_follows_the_machine() {
+    let _watchdog = watchdog(120);
+    let rt = Runtime::builder().build().unwrap();
+    let parallelism = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(
+        (pool(&rt).workers, pool(&rt).base_workers, pool(&rt).max_workers),
+        (parallelism, parallelism, 2 * parallelism)
+    );
+    let rt = Runtime::builder().workers(32).build().unwrap();
+    assert_eq!((pool(&rt).workers, pool(&rt).max_workers), (32, 64));
+}
+
 // S1-112: one per interval, globally.
 #[test]
 fn one_worker_comes_per_interval() {
@@ -140,8 +187,8 @@ fn a_sleeping_worker_is_used_first() {
     stuck.join().unwrap();
 }
 
-// S4-81, S4-90, X-09: workers that are busy, and slow, are not stuck as long as they switch; and where no work waits for another, stuck ones
-// are left alone. Each look that added no worker says why.
+// S4-81, S4-90, X-09: workers that are busy, and slow, are not stuck as long as they switch; and where no work waits for another, stuck
+// ones are left alone. Each look that added no worker says why.
 #[test]
 fn slow_is_not_stuck() {
     let _watchdog = watchdog(240);
@@ -262,8 +309,8 @@ fn one_on_each(rt: &Runtime, workers: usize) -> Vec<(fibra::channel::Sender<()>,
     fibers
 }
 
-// S4-78, S4-79, S4-80: superfluous workers are DRAINING while fibers live on them, which go on there; what those spawn runs elsewhere; then
-// they are DEAD. Nothing new is placed on them.
+// S1-93, S4-78, S4-79, S4-80: superfluous workers are DRAINING while fibers live on them, which go on there; what those spawn runs
+// elsewhere; then they are DEAD. Nothing new is placed on them.
 #[test]
 fn a_draining_worker_stays_for_its_own_fibers_only() {
     let _watchdog = watchdog(120);
@@ -400,8 +447,8 @@ fn a_worker_that_comes_during_shutdown_is_joined() {
     });
 }
 
-// C-18, S1-103, S1-104: the deadline of a scope fires although the worker that keeps it is stuck in the scope's own body: the child, which lives on
-// another worker, is cancelled, and only that lets the body go on.
+// C-18, S1-103, S1-104: the deadline of a scope fires although the worker that keeps it is stuck in the scope's own body: the child,
+// which lives on another worker, is cancelled, and only that lets the body go on.
 #[test]
 fn a_stuck_worker_does_not_hold_up_deadlines() {
     let _watchdog = watchdog(120);
