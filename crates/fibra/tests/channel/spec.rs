@@ -507,6 +507,7 @@ fn a_pending_send_owns_its_value() {
 // workers let young fibers start where they are. On a machine that is busy otherwise one of them may grow old before it starts, and be
 // stolen; so there are many games, and most of them must be played on one worker.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "a switch of OS threads takes longer than a fiber stays young")]
 fn a_ping_pong_costs_the_same_with_many_workers() {
     let _watchdog = watchdog(120);
     let rounds = turns(1_000) as u64;
