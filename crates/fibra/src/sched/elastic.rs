@@ -22,6 +22,8 @@
 //! name count from when it reads its mail.) The numbers are read a moment apart, so it may be below zero for a sample; if it stays so
 //! while no worker switches, a counter is wrong, and debug builds say so.
 //!
+//! `compute` adds one too, where every idle worker has fibers of its own.
+//!
 //! # When one leaves
 //!
 //! A temporary worker that had nothing to run for `temp_idle_timeout`, or one that `set_workers` has made superfluous, becomes DRAINING: it
@@ -125,13 +127,36 @@ impl Shared {
                     return Ok(true);
                 }
             }
-            // The phase changes from DEAD under this lock only.
-            let Some(seat) = (0..self.seats()).find(|seat| self.idle.phase(*seat) == Phase::Dead) else {
-                return Ok(false);
-            };
-            self.fill_seat(seat, stay, threads).map(|()| true)
+            Ok(self.fill_free_seat(stay, threads)?.is_some())
         });
         added.unwrap_or(Ok(false))
+    }
+
+    /// A worker for work that computes for long: one that sleeps and has no fibers; else a new temporary one, if there is a seat; else one that
+    /// sleeps and has the fewest. None: every worker is busy, and no other is to be had.
+    pub(crate) fn worker_to_compute_on(self: &Arc<Self>) -> Option<usize> {
+        let started = |worker: usize| self.remotes[worker].stats.started.get();
+        let sleeper = self.idle.least_loaded_sleeper(started);
+        if sleeper.is_some_and(|worker| started(worker) == 0) {
+            return sleeper;
+        }
+        if self.idle.alive() < self.seats()
+            // Without a thread to be had it is as if there were no seat.
+            && let Some(Ok(Some(seat))) = self.staff.hire(|threads| self.fill_free_seat(Stay::Temporary, threads))
+        {
+            return Some(seat);
+        }
+        sleeper
+    }
+
+    /// Under the staff's lock: starts a worker in a free seat, if there is one.
+    fn fill_free_seat(self: &Arc<Self>, stay: Stay, threads: &mut Vec<JoinHandle<()>>) -> io::Result<Option<usize>> {
+        // The phase changes from DEAD under this lock only.
+        let seat = (0..self.seats()).find(|seat| self.idle.phase(*seat) == Phase::Dead);
+        if let Some(seat) = seat {
+            self.fill_seat(seat, stay, threads)?;
+        }
+        Ok(seat)
     }
 
     fn fill_seat(self: &Arc<Self>, seat: usize, stay: Stay, threads: &mut Vec<JoinHandle<()>>) -> io::Result<()> {

@@ -381,13 +381,14 @@ impl Idle {
         Counts(handshake_load_u64(&self.counts)).gate_open()
     }
 
-    /// A worker that sleeps and takes new work, if there is one. It stays asleep, and in the list: what is sent to it by name wakes it.
-    pub(crate) fn any_sleeper(&self) -> Option<usize> {
+    /// Of the workers that sleep and take new work, the one for which `load` is least. It stays asleep, and in the list: what is sent to it by
+    /// name wakes it.
+    pub(crate) fn least_loaded_sleeper(&self, load: impl Fn(usize) -> u64) -> Option<usize> {
         // Relaxed: a hint, so that nobody takes the lock for nothing.
         if Counts(self.counts.load(Ordering::Relaxed)).sleeping() == 0 {
             return None;
         }
-        self.sleepers.lock().last().copied()
+        self.sleepers.lock().iter().copied().min_by_key(|worker| load(*worker))
     }
 
     /// How many workers sleep or are about to.

@@ -582,6 +582,23 @@ fn compute_holds_up_no_neighbour() {
     });
 }
 
+// Where every worker has fibers of its own, one comes for it: the neighbours of whoever sleeps would be held up as well.
+#[test]
+fn compute_gets_a_worker_without_fibers() {
+    let _watchdog = watchdog(120);
+    let rt = elastic(2, 3).build().unwrap();
+    let fibers = one_on_each(&rt, 2);
+    let homes: Vec<_> = fibers.iter().map(|fiber| fiber.2).collect();
+    eventually(|| states(&rt).iter().all(|state| *state == WorkerState::Sleep), || format!("{:?}", states(&rt)));
+    let home = rt.run(|| fibra::compute(thread_id));
+    assert!(!homes.contains(&home), "it was given to a worker that has fibers");
+    assert_eq!((pool(&rt).workers, pool(&rt).promoted), (3, 0));
+    for (go, fiber, _) in fibers {
+        go.send(()).unwrap();
+        fiber.join().unwrap();
+    }
+}
+
 // If every worker is busy it runs where it is called, after the neighbours had a turn; also where nothing may be started.
 #[test]
 fn compute_runs_here_if_nobody_is_idle() {

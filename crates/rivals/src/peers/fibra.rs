@@ -16,6 +16,10 @@ impl Blocking for Fibra {
         runtime.run(body)
     }
 
+    fn compute(work: impl FnOnce() + Send) {
+        fibra::compute(work);
+    }
+
     #[inline(always)]
     fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> fibra::JoinHandle<T> {
         fibra::spawn(body)

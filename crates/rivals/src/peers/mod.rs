@@ -87,6 +87,10 @@ pub(crate) trait Blocking: 'static {
     fn join<T: Send + 'static>(handle: Self::Handle<T>) -> T;
     fn yield_now();
     fn sleep(length: Duration);
+    /// Computes for long, as the peer's documentation says that such work should be done.
+    fn compute(work: impl FnOnce() + Send) {
+        work();
+    }
 }
 
 /// The channels of a peer whose tasks block. No workload sends into a channel that nobody will read.

@@ -1,7 +1,7 @@
 //! `noisy`: one task that computes for 50 ms at a time, without a blocking call, beside 1,000 tasks with small periodic requests.
 //! No runtime here preempts, so whoever cannot be moved off the hog's worker waits; the tail of the others' latency is the price.
 //!
-//! `spread` is as in `skew`. The hog is spawned like the others, in the middle of them.
+//! `spread` is as in `skew`. With `compute=1` the hog does its work in `fibra::compute`, as its documentation tells. The hog is spawned like the others, in the middle of them.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,14 @@ const HOG: Duration = Duration::from_millis(50);
 const HOG_PERIOD: Duration = Duration::from_millis(100);
 
 fn cases(size: Size) -> Vec<Case> {
-    let case = |spread| {
-        let params = [("tasks", size.pick(1_000, 100)), ("spread", spread), ("ms", size.pick(2_000, 200)), ("w", 2)];
+    let case = |spread, compute| {
+        let params = [
+            ("tasks", size.pick(1_000, 100)),
+            ("spread", spread),
+            ("compute", compute),
+            ("ms", size.pick(2_000, 200)),
+            ("w", 2),
+        ];
         Case::new(&params, &[Peer::Fibra, Peer::Tokio])
             // The kernel preempts, which no runtime here does: the ratio is to tokio.
             .beside(Peer::Threads)
@@ -35,7 +41,7 @@ fn cases(size: Size) -> Vec<Case> {
             .metric("p99_quiet_us", "p99 us before", Goal::Shown)
             .metric("max_us", "worst us", Goal::Shown)
     };
-    vec![case(1), case(0)]
+    vec![case(1, 0), case(0, 0), case(1, 1)]
 }
 
 /// Times and amounts of one run.
@@ -76,6 +82,7 @@ fn setup(params: &Params) -> Setup {
 
 fn blocking<P: Blocking>(params: &Params) -> Sample {
     let (params, spread) = (params.clone(), params.get("spread") == 1);
+    let compute = params.get("compute") == 1;
     P::run(setup(&params), move || {
         let script = Script::new(&params);
         let spawn_requester = |task| {
@@ -95,7 +102,12 @@ fn blocking<P: Blocking>(params: &Params) -> Sample {
             let mut due = script.turn;
             while let Some(rest) = script.rest(due) {
                 P::sleep(rest);
-                script.work.take(HOG);
+                let work = || script.work.take(HOG);
+                if compute {
+                    P::compute(work)
+                } else {
+                    work()
+                }
                 due += HOG_PERIOD;
             }
         };

@@ -3,7 +3,8 @@
 //! must not (law 1), so whoever lives on their worker waits behind them.
 //!
 //! `load` is the CPU the eight want together, in percent of one core. `spread=1` spawns the tasks as fibra's documentation tells
-//! for long-lived ones (on the worker with the fewest), `spread=0` with plain `spawn`; other peers have one way only.
+//! for long-lived ones (on the worker with the fewest), `spread=0` with plain `spawn`; other peers have one way only. With `compute=1` the
+//! eight do their work in `fibra::compute`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,8 +30,9 @@ const PERIOD: Duration = Duration::from_millis(5);
 const HEAVY_PERIOD: Duration = Duration::from_millis(10);
 
 fn cases(size: Size) -> Vec<Case> {
-    let case = |load, spread| {
-        let params = [("load", load), ("spread", spread), ("ms", size.pick(2_000, 100)), ("w", 2)];
+    let case = |load, spread, compute| {
+        let params =
+            [("load", load), ("spread", spread), ("compute", compute), ("ms", size.pick(2_000, 100)), ("w", 2)];
         Case::new(&params, &[Peer::Fibra, Peer::Tokio])
             // The kernel preempts, which no runtime here does: the ratio is to tokio.
             .beside(Peer::Threads)
@@ -39,7 +41,7 @@ fn cases(size: Size) -> Vec<Case> {
             .metric("p99_quiet_us", "p99 us before", Goal::Shown)
             .metric("beside", "others beside the 8", Goal::Shown)
     };
-    vec![case(80, 1), case(150, 1), case(80, 0)]
+    vec![case(80, 1, 0), case(150, 1, 0), case(80, 0, 0), case(80, 1, 1), case(150, 1, 1)]
 }
 
 /// What the tasks tell the body (where they run) and the body the tasks (who turns heavy).
@@ -102,9 +104,10 @@ impl Script {
         Requests::new(self.start, self.end, PERIOD, task as f64 / TASKS as f64, self.work)
     }
 
-    /// A heavy task's computation; then how long it rests (zero if it is behind: then it gives way once), or `None` at the end.
-    fn burst(&self, due: &mut Instant) -> Option<Duration> {
-        self.work.take(self.burst);
+    /// A heavy task's computation, done by `compute`; then how long it rests (zero if it is behind: then it gives way once), or `None` at
+    /// the end.
+    fn burst(&self, due: &mut Instant, compute: impl FnOnce(&(dyn Fn() + Sync))) -> Option<Duration> {
+        compute(&|| self.work.take(self.burst));
         let now = Instant::now();
         *due = (*due + HEAVY_PERIOD).max(now);
         (now < self.end).then(|| *due - now)
@@ -124,6 +127,7 @@ fn setup(params: &Params) -> Setup {
 
 fn blocking<P: Blocking>(params: &Params) -> Sample {
     let (params, spread) = (params.clone(), params.get("spread") == 1);
+    let apart = params.get("compute") == 1;
     P::run(setup(&params), move || {
         let script = Script::new(&params);
         let task = |task| {
@@ -136,7 +140,8 @@ fn blocking<P: Blocking>(params: &Params) -> Sample {
                     }
                     if ROLES.is_heavy(task) {
                         let mut due = Instant::now();
-                        while let Some(rest) = script.burst(&mut due) {
+                        let compute = |work: &(dyn Fn() + Sync)| if apart { P::compute(work) } else { work() };
+                        while let Some(rest) = script.burst(&mut due, compute) {
                             if rest.is_zero() { P::yield_now() } else { P::sleep(rest) }
                         }
                         break;
@@ -175,7 +180,7 @@ fn tokio(params: &Params) -> Sample {
                     }
                     if ROLES.is_heavy(task) {
                         let mut due = Instant::now();
-                        while let Some(rest) = script.burst(&mut due) {
+                        while let Some(rest) = script.burst(&mut due, |work| work()) {
                             if rest.is_zero() {
                                 tokio::task::yield_now().await;
                             } else {
