@@ -9,11 +9,14 @@
 //! * An entry is removed before its descriptor is closed, by the descriptor that made it: a duplicate would keep it alive.
 //! * Waiting for a certain time uses `epoll_pwait2` (Linux 5.11), whose time-out counts nanoseconds. Where it is missing, `epoll_wait` and
 //!   its milliseconds serve, rounded up: late by less than a millisecond, never early.
+//! * What is told ([`Registrar::tell`]) lies in a list beside the kernel's queue; the kick that follows it ends the wait after which it is
+//!   reported. It counts as an entry until then, so that a busy loop looks here.
 //! * A kernel time-out is not believed but compared with the clock that timers use, and the wait goes on if that says so.
 
 use super::{Completion, Interest, Key, Kicker, Platform, Timeout};
 use crate::prim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::prim::policy;
+use crate::prim::spin::SpinLock;
 use crate::prim::sync::Arc;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Weak;
@@ -31,7 +34,6 @@ static NANOSECOND_WAIT: AtomicBool = AtomicBool::new(true);
 
 pub(super) struct Epoll {
     instance: Arc<Instance>,
-    event: Arc<OwnedFd>,
     /// What the last call fetched: `events[taken..fetched]` is still to be reported.
     events: Box<[libc::epoll_event; MAX_EVENTS]>,
     taken: usize,
@@ -48,8 +50,13 @@ impl fmt::Debug for Epoll {
 #[derive(Debug)]
 struct Instance {
     epoll: OwnedFd,
-    /// Entries, without the eventfd.
+    kicker: Kicker,
+    /// Entries, without the eventfd, and what is in `told`.
     entries: AtomicUsize,
+    /// Keys to be reported although the kernel has nothing to say of them.
+    told: SpinLock<Vec<Key>>,
+    /// How many are in `told`.
+    told_count: AtomicUsize,
     /// The process it was made in. A child of a fork shares it, and must leave the parent's entries alone.
     process: u32,
 }
@@ -122,6 +129,32 @@ impl Registrar {
         }
         Ok(())
     }
+
+    /// Has the driver report this key once, as ready in both directions and at its end: its descriptor is not watched any more, and the
+    /// driver's owner has to find out.
+    pub(crate) fn tell(&self, key: Key) {
+        self.0.told.with(|told| {
+            told.push(key);
+            // Relaxed, both: hints; the lock orders the list, and the kick comes after it.
+            self.0.told_count.store(told.len(), Ordering::Relaxed);
+            self.0.entries.fetch_add(1, Ordering::Relaxed);
+        });
+        self.0.kicker.kick();
+    }
+}
+
+impl Instance {
+    #[cold]
+    fn take_told(&self) -> Option<Completion> {
+        let key = self.told.with(|told| {
+            let key = told.pop()?;
+            // Relaxed, both: as in `tell`.
+            self.told_count.store(told.len(), Ordering::Relaxed);
+            self.entries.fetch_sub(1, Ordering::Relaxed);
+            Some(key)
+        })?;
+        Some(Completion { key, ready: Interest::READ | Interest::WRITE, ends: true })
+    }
 }
 
 impl Platform for Epoll {
@@ -140,8 +173,14 @@ impl Platform for Epoll {
             return Err(failure("a place for the eventfd in the epoll instance"));
         }
         Ok(Self {
-            instance: Arc::new(Instance { epoll, entries: AtomicUsize::new(0), process: std::process::id() }),
-            event: Arc::new(event),
+            instance: Arc::new(Instance {
+                epoll,
+                kicker: Kicker { event: Arc::new(event) },
+                entries: AtomicUsize::new(0),
+                told: SpinLock::new(Vec::new()),
+                told_count: AtomicUsize::new(0),
+                process: std::process::id(),
+            }),
             events: Box::new([NO_EVENT; MAX_EVENTS]),
             taken: 0,
             fetched: 0,
@@ -175,11 +214,13 @@ impl Platform for Epoll {
                 return Some(Completion { key: Key::from_bits(event.u64), ready: possible(event.events), ends });
             }
         }
-        None
+        // Relaxed: what was told before the kick that ended the wait is seen, since the kernel orders a write to an eventfd before the
+        // wait that it ends; what is told later ends the next wait.
+        if self.instance.told_count.load(Ordering::Relaxed) != 0 { self.instance.take_told() } else { None }
     }
 
     fn kicker(&self) -> Kicker {
-        Kicker { event: self.event.clone() }
+        self.instance.kicker.clone()
     }
 
     fn registrar(&self) -> Registrar {
@@ -407,7 +448,7 @@ mod tests {
     #[test]
     fn descriptors_close_on_exec() {
         let driver = Epoll::new().unwrap();
-        for descriptor in [driver.instance.epoll.as_raw_fd(), driver.event.as_raw_fd()] {
+        for descriptor in [driver.instance.epoll.as_raw_fd(), driver.instance.kicker.event.as_raw_fd()] {
             // SAFETY: the descriptor is open, and the call takes no pointers.
             assert_ne!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) } & libc::FD_CLOEXEC, 0);
         }

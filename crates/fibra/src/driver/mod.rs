@@ -10,6 +10,7 @@
 //! * [`Registrar::watch`] submits a *standing operation*: from then on each [`Completion`] with its key says that reading or writing that
 //!   descriptor may have become possible, beginning with what is possible at once. Watching [`Interest::NONE`] ends it, from any thread; a
 //!   completion that was on its way by then may still arrive, which whoever gets it tells by the generation in the key.
+//! * [`Registrar::tell`] has a driver report a key of which the kernel has nothing to say: a descriptor that another thread has closed.
 //! * Completions are fetched by `wait` and taken one by one ([`Driver::next_completion`]): the loop completes them when it is awake again,
 //!   and a bounded number at a time. Nothing here knows of waiters.
 //! * The interface says nothing of epoll, so that another platform can stand in: for io_uring the standing operation is a multishot poll
@@ -263,6 +264,27 @@ mod tests {
         two.registrar().watch(here.as_raw_fd(), key, Interest::NONE, Interest::READ).unwrap();
         one.registrar().watch(here.as_raw_fd(), key, Interest::READ, Interest::NONE).unwrap();
         assert_eq!((completions(&mut one).len(), completions(&mut two).len()), (0, 1));
+    }
+
+    #[test]
+    fn what_is_told_ends_a_wait_and_is_reported_once() {
+        let mut driver = Driver::new().unwrap();
+        let registrar = driver.registrar();
+        let key = |index| Key { index, generation: 1 };
+        let telling = thread::start("telling".into(), move || [1, 2].map(|index| registrar.tell(key(index)))).unwrap();
+        let mut seen = HashSet::new();
+        while seen.len() < 2 {
+            // Would hang if the kick came without the key, or before it.
+            driver.wait(Timeout::Forever).unwrap();
+            while let Some(completion) = driver.next_completion() {
+                assert!(completion.ends && completion.ready == Interest::READ | Interest::WRITE);
+                assert!(seen.insert(completion.key.index), "once");
+            }
+        }
+        telling.join().unwrap();
+        assert!(!driver.registrar().is_in_use() && completions(&mut driver).is_empty());
+        driver.registrar().tell(key(3));
+        assert!(driver.registrar().is_in_use(), "a busy loop looks here");
     }
 
     #[test]

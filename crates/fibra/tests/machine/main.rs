@@ -8,6 +8,7 @@ mod basics;
 mod beside_fibers;
 mod mesh;
 mod odd_moments;
+mod platform_closing;
 mod platform_odd_moments;
 mod platform_receives;
 mod platform_streams;

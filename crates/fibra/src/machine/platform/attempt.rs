@@ -92,6 +92,20 @@ pub(super) fn attempt(opcode: u32, io: &mut Io, means: &mut Means<'_>) -> Tried 
     if socket.is_closed() {
         return Tried::done(-libc::EBADF);
     }
+    let mut tried = attempt_open(opcode, io, means);
+    // Nothing was moved, and another thread has closed the socket meanwhile: an end or an error that the closing itself made is not the
+    // other side's. (Closed, and then shut down: a try that found it shut down sees the mark. A connection that failed has no socket.)
+    if let Tried::Done { result, .. } = &mut tried
+        && (*result < 0 || *result == 0 && opcode != OP_ACCEPT)
+        && io.socket.as_ref().is_some_and(Socket::is_closed)
+    {
+        *result = -libc::EBADF;
+    }
+    tried
+}
+
+fn attempt_open(opcode: u32, io: &mut Io, means: &mut Means<'_>) -> Tried {
+    let Some(socket) = &io.socket else { return Tried::done(-libc::EINVAL) };
     match opcode {
         OP_READ => read(io, means.ends),
         OP_WRITE => Tried::of(send(socket, io.part())),

@@ -294,7 +294,7 @@ impl Round<'_, '_> {
             return self.ports.complete(request, -libc::EINVAL);
         };
         let number = socket.number();
-        let result = if socket.close() { 0 } else { -libc::EBADF };
+        let result = if socket.close(self.registrar) { 0 } else { -libc::EBADF };
         if self.table.own(self.desk, &socket).is_some() {
             for side in Side::BOTH {
                 loop {

@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! * `homes` are the drivers in which the descriptor is registered, by its own number; they are told before it is closed;
-//! * once `closed`, it is in no driver and no operation is tried on it, but its number stays taken until the last handle is gone.
+//! * once `closed`, it is in no driver and no operation is tried on it, but its number stays taken until the last handle is gone;
+//! * a driver that it has left by being closed reports it once more: who waits for it on that driver's thread finds it closed.
 
 use std::fmt;
 use std::io;
@@ -18,6 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::driver::transfer::{self, Address};
 use crate::driver::{Interest, Key, Registrar, WeakRegistrar, socket};
 use crate::prim::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::prim::bug::seeded_bug;
 use crate::prim::spin::SpinLock;
 use crate::prim::sync::Arc;
 
@@ -107,6 +109,10 @@ impl Shared {
     fn register(&self, registrar: &Registrar, interest: Interest) -> io::Result<Interest> {
         let (key, descriptor) = (self.key(), self.descriptor.as_raw_fd());
         self.homes.with(|homes| {
+            // Relaxed: the lock orders it. A closer that comes later finds the driver among the homes, and tells it.
+            if self.closed.load(Ordering::Relaxed) && !seeded_bug("platform_registers_closed") {
+                return Err(io::Error::from_raw_os_error(libc::EBADF));
+            }
             let before = homes.find(registrar).map_or(Interest::NONE, |home| home.interest);
             let now = before | interest;
             if now != before {
@@ -131,13 +137,15 @@ impl Shared {
         });
     }
 
-    fn leave_all(&self) {
+    /// Leaves every driver; `each` is called for each of them.
+    fn leave_all(&self, each: impl Fn(&Registrar)) {
         let (key, descriptor) = (self.key(), self.descriptor.as_raw_fd());
         self.homes.with(|homes| {
             for home in homes.first.take().into_iter().chain(homes.others.drain(..)) {
                 if let Some(registrar) = home.at.upgrade() {
                     // As above.
                     let _ = registrar.watch(descriptor, key, home.interest, Interest::NONE);
+                    each(&registrar);
                 }
             }
         });
@@ -147,7 +155,8 @@ impl Shared {
 /// First out of the drivers, then closed: a duplicate of the descriptor would keep its entries there.
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.leave_all();
+        // No operation waits for it: each would have a handle.
+        self.leave_all(|_| ());
     }
 }
 
@@ -222,13 +231,18 @@ impl Socket {
         self.0.closed.load(Ordering::Relaxed)
     }
 
-    /// Ends it for all handles. False: it was.
-    pub(super) fn close(&self) -> bool {
-        // Relaxed: as above.
+    /// Ends it for all handles. False: it was. The drivers of other threads report it once more, so that operations there are answered;
+    /// the closer's own does not.
+    pub(super) fn close(&self, own: &Registrar) -> bool {
+        // Relaxed: the lock of the homes orders it for `register`, and that of what is told for the platforms that hear of it.
         if self.0.closed.swap(true, Ordering::Relaxed) {
             return false;
         }
-        self.0.leave_all();
+        self.0.leave_all(|registrar| {
+            if registrar.id() != own.id() && !seeded_bug("platform_closes_quietly") {
+                registrar.tell(self.0.key());
+            }
+        });
         if Arc::strong_count(&self.0) > 1 && matches!(self.0.kind, Kind::Tcp | Kind::Socket) {
             // Closing the descriptor would end it; somebody else may be using its number, so that has to wait.
             transfer::shut_down(self.as_fd());
