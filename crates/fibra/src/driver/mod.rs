@@ -271,7 +271,9 @@ mod tests {
         let mut driver = Driver::new().unwrap();
         let registrar = driver.registrar();
         let key = |index| Key { index, generation: 1 };
-        let telling = thread::start("telling".into(), move || [1, 2].map(|index| registrar.tell(key(index)))).unwrap();
+        let telling =
+            thread::start("telling".into(), move || [1, 2].into_iter().for_each(|index| registrar.tell(key(index))))
+                .unwrap();
         let mut seen = HashSet::new();
         while seen.len() < 2 {
             // Would hang if the kick came without the key, or before it.
