@@ -104,8 +104,6 @@ pub(super) struct Node {
     stage: AtomicU32,
     /// Where the target keeps it, for its own use; see [`Owned::set_place`].
     place: AtomicU32,
-    /// Its number in its pool.
-    pub(super) index: u32,
     fixed: UnsafeCell<Fixed>,
     moving: UnsafeCell<Moving>,
     home: UnsafeCell<*const Post>,
@@ -123,7 +121,7 @@ pub(super) struct Node {
 
 impl Node {
     /// A free node of that pool, which sets the data, an `Option<D>` that lives as long as the node.
-    pub(super) fn new<D: 'static>(pool: *const PoolMemory, index: u32) -> Self {
+    pub(super) fn new<D: 'static>(pool: *const PoolMemory) -> Self {
         let fixed = Fixed { id: 0, trace: 0, parent: 0, opcode: 0, source: None, standing: false };
         Self {
             main: Link::new(LinkKind::Main),
@@ -131,7 +129,6 @@ impl Node {
             flags: AtomicU32::new(0),
             stage: AtomicU32::new(State::Fresh as u32),
             place: AtomicU32::new(0),
-            index,
             fixed: UnsafeCell::new(fixed),
             moving: UnsafeCell::new(Moving::NEW),
             home: UnsafeCell::new(ptr::null()),
@@ -163,6 +160,12 @@ impl Node {
         self.flags.fetch_or(flag, Ordering::AcqRel) & flag == 0
     }
 
+    /// Whether it has no holder: it is in a list of its pool, or on the way there.
+    pub(super) fn is_free(&self) -> bool {
+        // Relaxed: a number for people and tests, exact when nothing is under way.
+        self.refs.load(Ordering::Relaxed) == 0
+    }
+
     /// Whether it has come so far. For those who do not own it.
     fn is_at_least(&self, state: State) -> bool {
         // Acquire: pairs with the owner's release in `enter`.
@@ -180,7 +183,10 @@ impl Node {
         // Acquire: the only holder sees what all others did before they let go. Nobody can become another holder now: see the head.
         let is_alone = here.refs.load(Ordering::Acquire) == 1;
         // AcqRel: release for what this holder did; acquire so that the last one sees what all others did.
-        if !is_alone && here.refs.fetch_sub(1, Ordering::AcqRel) != 1 {
+        if is_alone {
+            // Relaxed: for gauges, and until it is taken again no holder asks.
+            here.refs.store(0, Ordering::Relaxed);
+        } else if here.refs.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
         // SAFETY: nobody else knows the node any more.

@@ -6,14 +6,16 @@
 //! ([`Exhausted`]), not an event. What is taken out keeps the memory alive: a pool may be dropped at any time, and its operations stay
 //! until the last one has been acknowledged.
 //!
-//! Nodes and their data lie side by side in one piece of memory. An operation in use costs no count of that memory: what is back is
-//! counted instead, in the word by which it comes back, and so the last one to come back to a pool that is gone is known. (This is why
-//! it is no `prim::mpsc`, which does not count: that would be a second read-modify-write for each operation.)
+//! Nodes and their data lie side by side in one piece of memory. What comes back, from any thread, is pushed into a queue (`prim::mpsc`)
+//! that the pool empties when it has nothing left of its own. An operation in use costs no count of that memory: only when the pool is
+//! gone, and its queue closed, each one that comes back is counted (`parted`), and the last of them frees the memory.
 //!
 //! Invariants:
-//! * a node is in `returned` (pushed by whoever let go of it last, on any thread), in the owner's private list, or in use;
+//! * a node is in `returned` (pushed by the last of its holders, on any thread), in the pool's private list, or in use; its count of
+//!   holders is zero in the two lists and not zero in use;
 //! * the memory is there as long as the pool, one of its gauges, or one of its nodes in use;
-//! * once `returned` is [`CLOSED`], the pool is gone, and it only counts.
+//! * once `returned` is closed, the pool is gone. `parted` counts the nodes that were free then, those that came back later, and the
+//!   pool itself: one more than there are nodes, when none of them will be used again.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,9 +26,9 @@ use std::ptr::{self, NonNull};
 use super::link::{Link, LinkKind};
 use super::node::{Node, Owned};
 use super::op::Op;
-use crate::prim::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
-use crate::prim::linked::{Linked, end_of_list};
+use crate::prim::mpsc::{Batch, Chain, Mpsc};
 
 /// How many ids a pool takes at once from the process-wide supply. One of a single operation, as every call has, takes one: calls
 /// alone could otherwise use up the ids of the process in a year.
@@ -67,33 +69,19 @@ struct Cell<D> {
     data: Option<D>,
 }
 
-/// Nothing has come back, in the lower half of `returned`; a node there is its number and one more.
-const NONE: u32 = 0;
-/// The pool is gone.
-const CLOSED: u32 = u32::MAX;
-
-/// The word `returned`: the newest node that came back, and how many are.
-fn word(newest: u32, count: u32) -> u64 {
-    (count as u64) << 32 | newest as u64
-}
-
-fn newest_and_count(word: u64) -> (u32, u32) {
-    (word as u32, (word >> 32) as u32)
-}
-
 /// The memory of a pool; see the head of this file.
 pub(super) struct PoolMemory {
     /// The first of its cells, which are this far from each other.
     cells: *mut u8,
     stride: usize,
-    capacity: u32,
+    capacity: usize,
     drop_cells: unsafe fn(*mut u8, usize),
     /// Drops what is in the data of a node, if there can be anything to drop.
     pub(super) empty: Option<unsafe fn(*mut ())>,
-    /// Nodes that came back, newest first, and their number; see [`word`].
-    returned: AtomicU64,
-    /// How many are in the owner's private list: its own number, for others to see.
-    private: AtomicU32,
+    /// Nodes that came back. The pool is the owner of the queue.
+    returned: Mpsc<Link>,
+    /// Once the pool is gone: see the head of this file.
+    parted: AtomicUsize,
     /// The pool together with its nodes, and its gauges.
     holders: AtomicUsize,
 }
@@ -105,7 +93,7 @@ unsafe impl Sync for PoolMemory {}
 
 impl PoolMemory {
     fn new<D: Send + 'static>(capacity: usize) -> NonNull<Self> {
-        assert!(capacity < CLOSED as usize, "fibra: a pool has less than 2^32 - 1 operations, not {capacity}");
+        assert!(capacity < u32::MAX as usize, "fibra: a pool has less than 2^32 - 1 operations, not {capacity}");
         let empty: unsafe fn(*mut ()) = |data| {
             // SAFETY: called for the data of a node of this pool, by its owner.
             let taken = unsafe { &mut *data.cast::<Option<D>>() }.take();
@@ -114,20 +102,20 @@ impl PoolMemory {
         let memory = Box::into_raw(Box::new(Self {
             cells: ptr::null_mut(),
             stride: size_of::<Cell<D>>(),
-            capacity: capacity as u32,
+            capacity,
             drop_cells: |cells, capacity| {
                 let cells = ptr::slice_from_raw_parts_mut(cells.cast::<Cell<D>>(), capacity);
                 // SAFETY: made below from a box of so many cells; called once, when nobody knows any of them any more.
                 drop(unsafe { Box::from_raw(cells) });
             },
             empty: std::mem::needs_drop::<D>().then_some(empty),
-            returned: AtomicU64::new(word(NONE, 0)),
-            private: AtomicU32::new(capacity as u32),
+            returned: Mpsc::new(),
+            parted: AtomicUsize::new(0),
             holders: AtomicUsize::new(1),
         }));
         let mut cells: Box<[std::mem::MaybeUninit<Cell<D>>]> = Box::new_uninit_slice(capacity);
-        for (place, cell) in cells.iter_mut().enumerate() {
-            cell.write(Cell { node: Node::new::<D>(memory, place as u32), data: None });
+        for cell in &mut cells {
+            cell.write(Cell { node: Node::new::<D>(memory), data: None });
         }
         let cells = Box::into_raw(cells).cast::<Cell<D>>();
         for place in 0..capacity {
@@ -139,66 +127,53 @@ impl PoolMemory {
         NonNull::new(memory).expect("a box is somewhere")
     }
 
-    /// The main link of the node with that number.
-    fn link(&self, place: u32) -> NonNull<Link> {
+    /// The node with that number.
+    fn node(&self, place: usize) -> NonNull<Node> {
         debug_assert!(place < self.capacity);
         // SAFETY: within the cells, of which the node is the first part.
-        let node = unsafe { self.cells.add(place as usize * self.stride + offset_of!(Cell<()>, node)) };
-        Node::link(NonNull::new(node.cast()).expect("inside a box"), LinkKind::Main)
+        let node = unsafe { self.cells.add(place * self.stride + offset_of!(Cell<()>, node)) };
+        NonNull::new(node.cast()).expect("inside a box")
     }
 
     /// # Safety
-    /// The node is of this pool, and nobody else knows it any more.
+    /// The node is of this pool, is counted as held by none, and the caller alone knows it.
     #[inline]
     pub(super) unsafe fn give_back(memory: *const Self, node: NonNull<Node>) {
-        // SAFETY: the node is in use until the exchange succeeds, and so the memory is there.
-        let (here, index) = unsafe { (&*memory, node.as_ref().index) };
-        let link = Node::link(node, LinkKind::Main);
-        // Relaxed: a first guess.
-        let mut before = here.returned.load(Ordering::Relaxed);
-        loop {
-            let (newest, count) = newest_and_count(before);
-            let after = if newest == CLOSED {
-                word(CLOSED, count + 1)
-            } else {
-                let next = if newest == NONE { end_of_list() } else { here.link(newest - 1).as_ptr() };
-                // SAFETY: the node is ours until the exchange succeeds. Relaxed: published by that.
-                unsafe { link.as_ref() }.link().store(next, Ordering::Relaxed);
-                word(index + 1, count + 1)
-            };
-            // AcqRel: release pairs with the acquire in `OpPool::take`, and with that of whoever frees the memory; acquire is for
-            // the latter: the last one to come back sees what the others did. Relaxed on failure: a new guess.
-            match here.returned.compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Relaxed) {
-                // SAFETY: all nodes are back, and the pool is gone: this is the end of their common right.
-                Ok(_) if newest == CLOSED && count + 1 == here.capacity => return unsafe { Self::release(memory) },
-                Ok(_) => return,
-                Err(now) => before = now,
-            }
+        // SAFETY: the node is in use until it is in the queue, and so the memory is there.
+        let here = unsafe { &*memory };
+        // SAFETY: the node is the caller's alone, and lives as long as the memory. Ok(true) needs nothing: the pool does not sleep.
+        if unsafe { here.returned.push(Node::link(node, LinkKind::Main)) }.is_err() {
+            // SAFETY: the node's own part, once: the pool is gone, so it will not be used again.
+            unsafe { Self::part_with(memory, 1) };
         }
     }
 
-    /// The pool is gone; its private nodes are back for good.
+    /// The pool is gone, with so many nodes in its private list.
     ///
     /// # Safety
     /// Called once, by the pool.
-    unsafe fn close(memory: *const Self) {
-        // SAFETY: the pool's own right to the memory, until the exchange succeeds.
+    unsafe fn close(memory: *const Self, private: usize) {
+        // SAFETY: the pool's own right to the memory, until it has parted with it.
+        let returned = unsafe { &*memory }.returned.close().count();
+        let free = if seeded_bug("pool_forgets_private") { returned } else { returned + private };
+        // SAFETY: the pool's own part, and those of all nodes that are free; those in use find the queue closed.
+        unsafe { Self::part_with(memory, free + 1) };
+    }
+
+    /// So many of the nodes, and of the pool itself, will not touch the memory again. The last of them gives up their common right.
+    ///
+    /// # Safety
+    /// The pool is closed, or is just being closed by the caller; each part is given up once.
+    #[cold]
+    unsafe fn part_with(memory: *const Self, parts: usize) {
+        // SAFETY: there, because the caller's parts are not counted yet.
         let here = unsafe { &*memory };
-        // Relaxed: the pool's own number. It counts as returned from here on.
-        let private = here.private.load(Ordering::Relaxed);
-        here.private.store(0, Ordering::Relaxed);
-        // Relaxed: a first guess.
-        let mut before = here.returned.load(Ordering::Relaxed);
-        loop {
-            let (_, count) = newest_and_count(before);
-            let back = if seeded_bug("pool_forgets_private") { count } else { count + private };
-            // AcqRel: as in `give_back`. Relaxed on failure: a new guess.
-            match here.returned.compare_exchange_weak(before, word(CLOSED, back), Ordering::AcqRel, Ordering::Relaxed) {
-                // SAFETY: as in `give_back`.
-                Ok(_) if back == here.capacity => return unsafe { Self::release(memory) },
-                Ok(_) => return,
-                Err(now) => before = now,
-            }
+        // Read before: afterwards the memory may be gone.
+        let all = here.capacity + 1;
+        // AcqRel: release for what this one did; acquire so that the last one sees what all others did.
+        if here.parted.fetch_add(parts, Ordering::AcqRel) + parts == all {
+            // SAFETY: all nodes are back, and the pool is gone: this is the end of their common right.
+            unsafe { Self::release(memory) };
         }
     }
 
@@ -213,16 +188,10 @@ impl PoolMemory {
         if here.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: nobody knows the memory, or a node in it, any more.
             unsafe {
-                (here.drop_cells)(here.cells, here.capacity as usize);
+                (here.drop_cells)(here.cells, here.capacity);
                 drop(Box::from_raw(memory.cast_mut()));
             }
         }
-    }
-
-    fn available(&self) -> usize {
-        // Relaxed, both: a number for people, and exact when nothing is under way.
-        let (_, returned) = newest_and_count(self.returned.load(Ordering::Relaxed));
-        returned as usize + self.private.load(Ordering::Relaxed) as usize
     }
 }
 
@@ -246,8 +215,8 @@ impl fmt::Debug for PoolMemory {
 /// ```
 pub struct OpPool<D> {
     memory: NonNull<PoolMemory>,
-    /// Free nodes that only this pool knows: a list that ends with [`end_of_list`].
-    private: *mut Link,
+    /// Free nodes that only this pool knows.
+    private: Batch<Link>,
     ids: Range<u64>,
     _data: PhantomData<D>,
 }
@@ -269,16 +238,14 @@ impl<D: Send + 'static> OpPool<D> {
     /// If `capacity` is 2^32 - 1 or more.
     pub fn with_capacity(capacity: usize) -> Self {
         let memory = PoolMemory::new::<D>(capacity);
-        let mut private = end_of_list();
+        let mut free = Chain::new();
         // SAFETY: made a moment ago.
         let here = unsafe { memory.as_ref() };
-        for place in (0..here.capacity).rev() {
-            let link = here.link(place);
-            // SAFETY: a free node of a pool that nobody else knows yet. Relaxed: for the same reason.
-            unsafe { link.as_ref() }.link().store(private, Ordering::Relaxed);
-            private = link.as_ptr();
+        for place in (0..capacity).rev() {
+            // SAFETY: a free node, which lives as long as the pool, and is known to it alone.
+            unsafe { free.push(Node::link(here.node(place), LinkKind::Main)) };
         }
-        Self { memory, private, ids: 0..0, _data: PhantomData }
+        Self { memory, private: free.take_newest_first(), ids: 0..0, _data: PhantomData }
     }
 
     /// Takes an operation out. It has an id of its own, and is a root of its own trace until [`Op::caused_by`] says otherwise.
@@ -287,20 +254,9 @@ impl<D: Send + 'static> OpPool<D> {
     /// All operations are in use: the data comes back.
     #[inline]
     pub fn take(&mut self, opcode: u32, data: D) -> Result<Op<D>, Exhausted<D>> {
-        if self.private == end_of_list() && !self.collect() {
-            return Err(Exhausted(data));
-        }
-        // SAFETY: in the private list, so a free node of this pool.
-        let link = unsafe { NonNull::new_unchecked(self.private) };
-        // SAFETY: as above. Relaxed, both: the list is the pool's alone.
-        let next = unsafe { link.as_ref() }.link();
-        self.private = next.load(Ordering::Relaxed);
-        next.store(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: as above.
+        let Some(link) = self.private.next().or_else(|| self.collect()) else { return Err(Exhausted(data)) };
+        // SAFETY: from one of the pool's lists, so a free node of this pool.
         let (node, _) = unsafe { Link::node(link) };
-        let private = &self.memory().private;
-        // Relaxed, both: written by the pool alone, and for people and for tests.
-        private.store(private.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
         if self.ids.is_empty() {
             self.ids = ids(if self.capacity() == 1 { 1 } else { ID_BLOCK });
         }
@@ -310,30 +266,21 @@ impl<D: Send + 'static> OpPool<D> {
         Ok(Op::new(unsafe { Owned::first(node, id, opcode, data) }))
     }
 
-    /// What has come back is the pool's own again. False if nothing has.
+    /// What has come back is the pool's own again. Gives the first of it.
     #[inline]
-    fn collect(&mut self) -> bool {
-        let memory = self.memory();
-        // Relaxed: a hint; what comes back a moment later comes too late for this call.
-        if memory.returned.load(Ordering::Relaxed) == word(NONE, 0) {
-            return false;
-        }
-        // Acquire: pairs with the release in `give_back`. All at once, so that there is no ABA.
-        let (newest, count) = newest_and_count(memory.returned.swap(word(NONE, 0), Ordering::Acquire));
-        // Relaxed: the pool's own number.
-        memory.private.store(count, Ordering::Relaxed);
-        self.private = memory.link(newest - 1).as_ptr();
-        true
+    fn collect(&mut self) -> Option<NonNull<Link>> {
+        self.private = self.memory().returned.take_newest_first();
+        self.private.next()
     }
 
     /// How many operations there are in all.
     pub fn capacity(&self) -> usize {
-        self.memory().capacity as usize
+        self.memory().capacity
     }
 
-    /// How many are not in use now.
+    /// How many are not in use now: so many can be taken. They are counted one by one.
     pub fn available(&self) -> usize {
-        self.memory().available()
+        free_nodes(&self.private, self.memory())
     }
 
     /// A look at the pool from elsewhere, also when the pool itself is gone.
@@ -342,17 +289,23 @@ impl<D: Send + 'static> OpPool<D> {
     }
 }
 
+/// How many nodes the lists of a pool have, asked by the pool.
+fn free_nodes(private: &Batch<Link>, memory: &PoolMemory) -> usize {
+    private.left() + memory.returned.length()
+}
+
 impl<D> Drop for OpPool<D> {
     fn drop(&mut self) {
         // SAFETY: the pool's own right, once.
-        unsafe { PoolMemory::close(self.memory.as_ptr()) };
+        unsafe { PoolMemory::close(self.memory.as_ptr(), self.private.left()) };
     }
 }
 
 impl<D> fmt::Debug for OpPool<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let memory = self.memory();
-        f.debug_struct("OpPool").field("capacity", &memory.capacity).field("available", &memory.available()).finish()
+        let available = free_nodes(&self.private, memory);
+        f.debug_struct("OpPool").field("capacity", &memory.capacity).field("available", &available).finish()
     }
 }
 
@@ -362,7 +315,7 @@ pub struct PoolGauge {
     memory: NonNull<PoolMemory>,
 }
 
-// SAFETY: a gauge only reads two numbers, which are atomic, of memory that it keeps.
+// SAFETY: a gauge only reads what does not change, and counts that are atomic, of memory that it keeps.
 unsafe impl Send for PoolGauge {}
 // SAFETY: as above.
 unsafe impl Sync for PoolGauge {}
@@ -384,12 +337,14 @@ impl PoolGauge {
 
     /// How many operations the pool has in all.
     pub fn capacity(&self) -> usize {
-        self.memory().capacity as usize
+        self.memory().capacity
     }
 
-    /// How many are not in use now.
+    /// How many are not in use now. They are counted one by one; one that is just coming back may count a moment before it can be taken.
     pub fn available(&self) -> usize {
-        self.memory().available()
+        let memory = self.memory();
+        // SAFETY: nodes live as long as the memory.
+        (0..memory.capacity).filter(|place| unsafe { memory.node(*place).as_ref() }.is_free()).count()
     }
 }
 

@@ -128,6 +128,13 @@ impl<T: Linked> Mpsc<T> {
         Batch { next: if head.is_null() { end_of_list() } else { head } }.turned()
     }
 
+    /// How many nodes are in it. Only the owner calls this: no other thread takes out, so what it sees stays while it counts.
+    pub(crate) fn length(&self) -> usize {
+        // Acquire: pairs with the release of every push, for the links.
+        let head = self.head.load(Ordering::Acquire);
+        if head.is_null() { 0 } else { Batch { next: head }.left() }
+    }
+
     /// A look for the hot path; may miss what is just being pushed.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
@@ -204,6 +211,17 @@ pub(crate) struct Batch<T> {
 }
 
 impl<T: Linked> Batch<T> {
+    /// How many were not handed out yet.
+    pub(crate) fn left(&self) -> usize {
+        let (mut count, mut node) = (0, self.next);
+        while node != end_of_list() {
+            // SAFETY: in the batch, so valid by the promise made at `push`. Relaxed: only the owner touches the links of its batch.
+            node = unsafe { (*node).link().load(Ordering::Relaxed) };
+            count += 1;
+        }
+        count
+    }
+
     /// The other way round.
     #[inline]
     fn turned(self) -> Self {
@@ -286,11 +304,14 @@ mod tests {
         // SAFETY: as above.
         assert!((1..5).all(|value| unsafe { queue.push(node(0, value)) } == Ok(false)), "it was not");
         assert!(!queue.is_empty() && !queue.is_empty_handshake());
+        assert_eq!(queue.length(), 5);
         let mut batch = queue.take_all();
+        assert_eq!((queue.length(), batch.left()), (0, 5));
         assert!(queue.is_empty());
         // SAFETY: as above.
         assert_eq!(unsafe { queue.push(node(0, 5)) }, Ok(true), "taken whole, so it was empty again");
         let first = batch.next().unwrap();
+        assert_eq!((queue.length(), batch.left()), (1, 4));
         // SAFETY: the node is ours now.
         assert!(!is_linked(unsafe { first.as_ref() }), "handed out unlinked");
         // It may go straight back in while the batch is still being read.
