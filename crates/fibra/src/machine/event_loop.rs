@@ -62,7 +62,9 @@ impl EventLoop {
     /// Its machines, in their places.
     pub(crate) fn into_machines(self) -> Machines {
         let mut machines = Machines::new(self.seat, false);
-        for (root, machine) in [APP, PLATFORM].into_iter().zip(self.machines) {
+        let [app, platform] = self.machines;
+        // The platform has the first turn: what the app submits in its own is for the next round, like everything later.
+        for (root, machine) in [(PLATFORM, platform), (APP, app)] {
             // An app that is not there leaves its place empty; a platform is always there.
             let machine = machine.or_else(|| (root == PLATFORM).then(|| Box::new(Platform::new()) as Box<dyn Machine>));
             if let Some(machine) = machine {

@@ -42,6 +42,12 @@ impl Flight {
         has_early_cancel: false,
         is_indexed: false,
     };
+
+    /// Whether its end is more than leaving its list: the loop's index has it, or a cancellation waits for it.
+    #[cfg(not(any(loom, shuttle)))]
+    fn has_rest(&self) -> bool {
+        self.is_indexed || self.has_early_cancel
+    }
 }
 
 /// What one machine has in flight, in the order of submission.
@@ -76,26 +82,27 @@ impl Flights {
         self.length += 1;
     }
 
-    /// Takes one out; gives the notes about it.
+    /// Takes one out. The notes about it stay until it is submitted again, but mean nothing from here on to any who did not ask before; tells
+    /// whether there is more to be cleaned up ([`Flight::has_rest`]).
     ///
     /// # Safety
     /// It is in this list.
     #[inline]
-    pub(super) unsafe fn remove(&mut self, op: InFlight) -> Flight {
+    pub(super) unsafe fn remove(&mut self, op: InFlight) -> bool {
         // SAFETY: the caller's promise.
-        let flight = unsafe { op.flight(|flight| std::mem::replace(flight, Flight::NEW)) };
-        match flight.before {
+        let (before, after, has_rest) = unsafe { op.flight(|flight| (flight.before, flight.after, flight.has_rest())) };
+        match before {
             // SAFETY: in this list, so in flight.
-            Some(before) => unsafe { before.flight(|other| other.after = flight.after) },
-            None => self.oldest = flight.after,
+            Some(before) => unsafe { before.flight(|other| other.after = after) },
+            None => self.oldest = after,
         }
-        match flight.after {
+        match after {
             // SAFETY: as above.
-            Some(after) => unsafe { after.flight(|other| other.before = flight.before) },
-            None => self.newest = flight.before,
+            Some(after) => unsafe { after.flight(|other| other.before = before) },
+            None => self.newest = before,
         }
         self.length -= 1;
-        flight
+        has_rest
     }
 
     /// Calls this for each, oldest first. It may take that one out, and no other.
@@ -136,7 +143,9 @@ impl Flights {
     pub(super) unsafe fn take_oldest(&mut self) -> Option<(InFlight, Flight)> {
         let op = self.oldest?;
         // SAFETY: in this list.
-        Some((op, unsafe { self.remove(op) }))
+        unsafe { self.remove(op) };
+        // SAFETY: it was in this list a moment ago.
+        Some((op, unsafe { op.flight(|flight| std::mem::replace(flight, Flight::NEW)) }))
     }
 }
 

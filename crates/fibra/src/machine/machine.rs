@@ -120,7 +120,7 @@ impl<M: Machine> Child<M> {
         }
         let mut ticked = Ticked(Some(input), &self.routing, self.id);
         let input = ticked.0.as_deref_mut().expect("given back at the end");
-        let mut ports = Ports { input, out: &mut self.port_out, routing: &self.routing, me: self.id };
+        let mut ports = Ports { input, out: &mut self.port_out, routing: &self.routing, me: self.id, is_child: true };
         self.machine.as_mut().expect("there until dropped").tick(now, &mut ports);
     }
 

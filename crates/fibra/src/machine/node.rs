@@ -359,7 +359,10 @@ impl Owned {
     #[inline]
     pub(super) fn in_flight_from(&self, home: &Arc<Post>) -> Option<InFlight> {
         let is_theirs = self.home() == Arc::as_ptr(home);
-        (matches!(self.state(), State::Submitted | State::Answered) && is_theirs).then_some(InFlight(self.0))
+        // Relaxed: the owner wrote it.
+        let stage = self.node().stage.load(Ordering::Relaxed);
+        let is_on_its_way = stage == State::Submitted as u32 || stage == State::Answered as u32;
+        (is_on_its_way && is_theirs).then_some(InFlight(self.0))
     }
 
     #[inline]

@@ -336,6 +336,8 @@ pub struct Ports<'a> {
     pub(super) out: &'a mut Port,
     pub(super) routing: &'a Rc<Routing>,
     pub(super) me: u32,
+    /// It belongs to another machine, which has to learn of what this one puts out. A root's loop looks after each tick.
+    pub(super) is_child: bool,
 }
 
 impl Ports<'_> {
@@ -366,7 +368,7 @@ impl Ports<'_> {
             self.routing.check_destination(self.me, &request);
         }
         self.out.submissions.push(request);
-        self.routing.signal(self.me);
+        self.signal();
     }
 
     /// Asks for an operation of this machine to end early. The answer comes in any case, in `input.completions`; if the target was
@@ -383,10 +385,11 @@ impl Ports<'_> {
     }
 
     /// Answers a request. It goes back to its source, wherever that is.
+    #[inline]
     pub fn complete(&mut self, mut request: Request, result: i32) {
         request.owned.answer(result);
         self.out.completions.push(Done { owned: request.owned });
-        self.routing.signal(self.me);
+        self.signal();
     }
 
     /// Rings a standing operation: its initiator gets a [`Notice`]. False if one is under way already, which stands for this one too.
@@ -442,6 +445,13 @@ impl Ports<'_> {
         self.routing.now()
     }
 
+    #[inline]
+    fn signal(&self) {
+        if self.is_child {
+            self.routing.signal_child(self.me);
+        }
+    }
+
     fn put(&mut self, message: impl Into<Message>) {
         let message = message.into();
         if let Message::Submission(request) = &message
@@ -450,6 +460,6 @@ impl Ports<'_> {
             self.routing.check_destination(self.me, request);
         }
         self.out.push(message);
-        self.routing.signal(self.me);
+        self.signal();
     }
 }

@@ -10,8 +10,8 @@
 //! Invariants:
 //! * nothing here runs user code, destructors of operations' data included;
 //! * a machine is in `slots` until it is gone *and* nothing of its own is in flight; numbers are not used again;
-//! * a place is in a list of marks at most once, and lists are first in, first out; the slots of a list are linked by `next`, which they
-//!   keep when their machine goes.
+//! * a place is in the list of marks at most once, and the list is first in, first out; its slots are linked by `next`, which they keep when
+//!   their machine goes.
 
 use super::address::place_of;
 use super::flight::{Flight, Flights};
@@ -31,9 +31,9 @@ pub(super) const NOBODY: u32 = u32::MAX;
 pub(super) struct Slot {
     pub(super) number: u32,
     pub(super) parent: u32,
-    /// Of a root: it is in the list of this [`Mark`], before that place.
-    pub(super) marked: [bool; 2],
-    pub(super) next: [u32; 2],
+    /// Of a root: it is in the list of those that something came for, before that place.
+    pub(super) is_marked: bool,
+    pub(super) next: u32,
     /// Of a child: something came for it, or for a machine below it, since it was last ticked.
     pub(super) has_input: bool,
     /// It has put something out that its parent has not looked at.
@@ -52,8 +52,8 @@ impl Slot {
     pub(super) const EMPTY: Self = Self {
         number: NOBODY,
         parent: NOBODY,
-        marked: [false; 2],
-        next: [NOBODY; 2],
+        is_marked: false,
+        next: NOBODY,
         has_input: false,
         unseen: false,
         child_signalled: false,
@@ -63,10 +63,10 @@ impl Slot {
         flights: Flights::NONE,
     };
 
-    /// Another machine, or none. Its place in the lists of marks stays.
+    /// Another machine, or none. Its place in the list of marks stays.
     pub(super) fn become_another(&mut self, number: u32, parent: u32, input: Option<Box<Port>>) {
-        let (marked, next) = (self.marked, self.next);
-        *self = Self { number, parent, marked, next, input, ..Self::EMPTY };
+        let (is_marked, next) = (self.is_marked, self.next);
+        *self = Self { number, parent, is_marked, next, input, ..Self::EMPTY };
     }
 
     /// A machine below has signalled since the last tick, and its parent has not looked since: this one is called once more for it. Once:
@@ -77,16 +77,7 @@ impl Slot {
     }
 }
 
-/// The two lists of roots that have something to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
-    /// Something came for it.
-    Input,
-    /// It has put something out.
-    Output,
-}
-
-/// Places with the same mark, oldest first.
+/// The places of roots that something came for, oldest first.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marked {
     pub(super) first: u32,
@@ -109,8 +100,7 @@ pub(super) struct State {
     pub(super) timers: Timers<InFlight>,
     /// Cancellations of machines that are gone, which have no port to put them in.
     pub(super) orphans: Queue<Cancel>,
-    /// The roots in each list.
-    pub(super) marks: [Marked; 2],
+    pub(super) marked: Marked,
     pub(super) outboxes: Vec<Outbox>,
     /// There is something in an outbox.
     pub(super) is_outbound: bool,
@@ -128,7 +118,7 @@ impl State {
             by_id: Table::new(),
             timers: Timers::new(),
             orphans: Queue::new(),
-            marks: [Marked::NONE; 2],
+            marked: Marked::NONE,
             outboxes: (0..loops).map(|_| Outbox::new()).collect(),
             is_outbound: false,
             leaving: Vec::new(),
@@ -157,42 +147,34 @@ impl State {
         self.slot(number).is_some_and(|slot| slot.parent == NOBODY)
     }
 
-    /// Puts the root in that place into a list. Adding twice is adding once.
+    /// Something came for the root in that place: it is to be ticked. Marking twice is marking once.
     #[inline]
-    pub(super) fn mark(&mut self, mark: Mark, place: usize) {
+    pub(super) fn mark(&mut self, place: usize) {
         let slot = &mut self.slots[place];
-        if std::mem::replace(&mut slot.marked[mark as usize], true) {
+        if std::mem::replace(&mut slot.is_marked, true) {
             return;
         }
-        slot.next[mark as usize] = NOBODY;
-        let marked = &mut self.marks[mark as usize];
-        let last = std::mem::replace(&mut marked.last, place as u32);
+        slot.next = NOBODY;
+        let last = std::mem::replace(&mut self.marked.last, place as u32);
         match self.slots.get_mut(last as usize) {
-            Some(last) => last.next[mark as usize] = place as u32,
-            None => marked.first = place as u32,
+            Some(last) => last.next = place as u32,
+            None => self.marked.first = place as u32,
         }
     }
 
-    /// Takes a whole list; what is marked from now on goes to a new one. Gives the first place, for [`State::next_marked`].
+    /// Takes the whole list; what is marked from now on goes to a new one. Gives the first place, for [`State::next_to_tick`].
     #[inline]
-    pub(super) fn detach(&mut self, mark: Mark) -> u32 {
-        std::mem::replace(&mut self.marks[mark as usize], Marked::NONE).first
+    pub(super) fn detach(&mut self) -> u32 {
+        std::mem::replace(&mut self.marked, Marked::NONE).first
     }
 
-    /// The next of a detached list: its number, if there is a machine, and where the list goes on.
+    /// The next of a detached list, which is about to be ticked: its number, what came for it (none: it is gone), and where the list goes
+    /// on.
     #[inline]
-    pub(super) fn next_marked(&mut self, mark: Mark, place: u32) -> Option<(u32, u32)> {
+    pub(super) fn next_to_tick(&mut self, place: u32) -> Option<(u32, Option<Box<Port>>, u32)> {
         let slot = self.slots.get_mut(place as usize)?;
-        slot.marked[mark as usize] = false;
-        Some((slot.number, slot.next[mark as usize]))
-    }
-
-    /// A root is about to be ticked: what came for it. None if it is gone.
-    #[inline]
-    pub(super) fn begin_tick(&mut self, number: u32) -> Option<Box<Port>> {
-        let slot = self.slot_mut(number)?;
-        slot.child_signalled = false;
-        slot.input.take()
+        (slot.is_marked, slot.child_signalled) = (false, false);
+        Some((slot.number, slot.input.take(), slot.next))
     }
 
     /// A root was ticked.
@@ -203,7 +185,7 @@ impl State {
         debug_assert!(slot.number == number && slot.input.is_none());
         slot.input = Some(input);
         if slot.is_signalled() {
-            self.mark(Mark::Input, place);
+            self.mark(place);
         }
     }
 
@@ -220,7 +202,7 @@ impl State {
         let Some(input) = &mut slot.input else { return Err(item) };
         if slot.parent == NOBODY {
             queue(input).push(item);
-            self.mark(Mark::Input, place);
+            self.mark(place);
             return Ok(());
         }
         if !self.reach_child(place) {
@@ -241,7 +223,7 @@ impl State {
                 // A root that is gone leaves children behind only if somebody has forgotten them.
                 let is_there = !slot.gone;
                 if is_there {
-                    self.mark(Mark::Input, place_of(number));
+                    self.mark(place_of(number));
                 }
                 return is_there;
             }
@@ -264,17 +246,19 @@ impl State {
     pub(super) fn land(&mut self, op: InFlight, source: u32, post: &Post) -> bool {
         let Some(slot) = self.slot_mut(source) else { return false };
         // SAFETY: on the loop's own thread; in flight from here, so in the list of its source.
-        let flight = unsafe { slot.flights.remove(op) };
+        let has_rest = unsafe { slot.flights.remove(op) };
         let gone = slot.gone;
         self.in_flight -= 1;
-        if gone || flight.is_indexed || flight.has_early_cancel {
-            self.clean_up(op, &flight, source, post);
+        if gone || has_rest {
+            self.clean_up(op, source, post);
         }
         !gone
     }
 
     #[cold]
-    fn clean_up(&mut self, op: InFlight, flight: &Flight, source: u32, post: &Post) {
+    fn clean_up(&mut self, op: InFlight, source: u32, post: &Post) {
+        // SAFETY: on the loop's own thread; it has come home a moment ago, and is not submitted again yet.
+        let flight = unsafe { op.flight(|flight| std::mem::replace(flight, Flight::NEW)) };
         if flight.is_indexed {
             self.by_id.remove(op.fixed().id);
         }
@@ -314,16 +298,15 @@ mod tests {
         let mut state = State::new(1);
         ROOTS.into_iter().for_each(|root| state.register(root, NOBODY, Box::new(Port::new())));
         let [app, platform] = ROOTS;
-        for mark in [Mark::Input, Mark::Output] {
-            [platform, app, platform].into_iter().for_each(|root| state.mark(mark, place_of(root)));
-            let list = state.detach(mark);
-            assert_eq!((list, state.detach(mark)), (platform, NOBODY));
-            let (first, list) = state.next_marked(mark, list).unwrap();
-            [platform, app].into_iter().for_each(|root| state.mark(mark, place_of(root)));
-            let (second, list) = state.next_marked(mark, list).unwrap();
-            assert_eq!((first, second, list), (platform, app, NOBODY));
-            let list = state.detach(mark);
-            assert_eq!(state.next_marked(mark, list), Some((platform, NOBODY)));
-        }
+        let next = |state: &mut State, list| state.next_to_tick(list).map(|(number, _, list)| (number, list)).unwrap();
+        [platform, app, platform].into_iter().for_each(|root| state.mark(place_of(root)));
+        let list = state.detach();
+        assert_eq!((list, state.detach()), (platform, NOBODY));
+        let (first, list) = next(&mut state, list);
+        [platform, app].into_iter().for_each(|root| state.mark(place_of(root)));
+        let (second, list) = next(&mut state, list);
+        assert_eq!((first, second, list), (platform, app, NOBODY));
+        let list = state.detach();
+        assert_eq!(next(&mut state, list), (platform, NOBODY));
     }
 }

@@ -9,12 +9,16 @@
 //! 1 wait      for a kick or the next timer, unless something is pending; returns the time. The one place where the loop blocks.
 //! 2 timers    what is due is answered, in the order of deadlines
 //! 3 mail      what other threads sent, as much as is there now, goes to its machine
-//! 4 outputs   of machines that put something out: submissions, cancellations, notifications, completions are routed
-//! 5 tick      machines that something came for
+//! 4 tick      machines that something came for; what one has put out (submissions, cancellations, notifications, completions) is routed when
+//!             its tick is over
+//! 5 flush     what is for other loops leaves
 //! ```
 //!
-//! What is signalled in 4 and 5 is pending, so that the next round does not block. Up to [`ROUNDS_PER_TURN`] rounds are a turn: they have
-//! the time of the first.
+//! A machine that 4 routes something to, and that has had its turn in this round, has the next one in the next round, which does not block.
+//! Up to [`ROUNDS_PER_TURN`] rounds are a turn: they have the time of the first.
+//!
+//! (The older design keeps a second list, of machines with output, and routes that before the ticks of the next round. But a root puts
+//! something out during its own tick and at no other time, so its loop need not be told: it looks. That is a ninth of an operation.)
 //!
 //! Ending: the app is dropped (on a worker: every machine that was attached), its operations are cancelled, and rounds go on until they
 //! are answered; then the platform likewise; then the mail is closed, and what is in it answered. A target that does not answer a
@@ -37,7 +41,6 @@ use super::mesh::{Seat, discard};
 use super::op::{Cancel, Done, Notice, OP_TIMER, Request, Timestamp};
 use super::platform::{Platform, Reactor};
 use super::port::{Message, Messages, Port, Ports, Queue};
-use super::registry::Mark;
 use super::routing::{APP, Owner, PLATFORM, Routing, unreachable_now};
 use crate::prim::{discard_payload, policy};
 
@@ -168,9 +171,9 @@ impl Machines {
         for _ in 0..ROUNDS_PER_TURN {
             self.expire(now);
             self.open_mail();
-            self.route_outputs();
-            self.routing.flush();
+            self.route_orphans();
             self.tick(Timestamp(now));
+            self.routing.flush();
             if self.owner == Owner::Worker {
                 self.see_off();
             }
@@ -251,18 +254,7 @@ impl Machines {
         }
     }
 
-    /// Phase 4.
-    #[inline]
-    fn route_outputs(&mut self) {
-        self.route_orphans();
-        let mut list = self.routing.state.with(|state| state.detach(Mark::Output));
-        while let Some((root, next)) = self.routing.state.with(|state| state.next_marked(Mark::Output, list)) {
-            list = next;
-            self.route_output(root);
-        }
-    }
-
-    /// Submissions first and then cancellations, so that a cancellation never comes before its operation; notifications before
+    /// What a root has put out. Submissions first and then cancellations, so that a cancellation never comes before its operation; notifications before
     /// completions, so that a standing operation never rings after its end.
     #[inline]
     fn route_output(&mut self, root: u32) {
@@ -288,16 +280,17 @@ impl Machines {
         }
     }
 
-    /// Phase 5.
+    /// Phase 4.
     #[inline]
     fn tick(&mut self, now: Timestamp) {
-        let mut list = self.routing.state.with(|state| state.detach(Mark::Input));
-        while let Some((number, next)) = self.routing.state.with(|state| state.next_marked(Mark::Input, list)) {
+        let mut list = self.routing.state.with(|state| state.detach());
+        while let Some((number, input, next)) = self.routing.state.with(|state| state.next_to_tick(list)) {
             list = next;
+            let Some(mut input) = input else { continue };
             let Some(Some(root)) = self.roots.get_mut(place_of(number)) else { continue };
-            let Some(mut input) = self.routing.state.with(|state| state.begin_tick(number)) else { continue };
             let Root { machine, port_out, .. } = &mut **root;
-            let mut ports = Ports { input: &mut input, out: port_out, routing: &self.routing, me: number };
+            let (out, routing) = (&mut *port_out, &self.routing);
+            let mut ports = Ports { input: &mut input, out, routing, me: number, is_child: false };
             match self.owner {
                 Owner::Thread => machine.tick(now, &mut ports),
                 Owner::Worker => {
@@ -309,7 +302,11 @@ impl Machines {
                     }
                 }
             }
+            let has_output = !port_out.is_empty();
             self.routing.state.with(|state| state.end_tick(number, input));
+            if has_output {
+                self.route_output(number);
+            }
         }
     }
 
@@ -551,8 +548,8 @@ impl Machines {
             }
             Ok(())
         })?;
-        // What the last round has put out.
-        self.route_outputs();
+        // What the last round has left.
+        self.route_orphans();
         self.routing.flush();
         match (dropped, self.owner) {
             (Ok(()), _) => {}

@@ -23,7 +23,7 @@ use super::node::{InFlight, NodeRef, Owned};
 use super::op::{Cancel, Done, OP_TIMER, OpId, Request, Timestamp};
 use super::platform::Reactor;
 use super::port::{Message, Messages, NotInFlight, Port, Queue, Queued};
-use super::registry::{Mark, NOBODY, State};
+use super::registry::{NOBODY, State};
 use super::table::Table;
 use crate::prim::cell::OwnerCell;
 use crate::prim::mpsc::Chain;
@@ -129,7 +129,7 @@ impl Routing {
     pub(super) fn stir(&self, machine: u32) {
         let is_there = self.state.with(|state| match state.slot(machine).map(|slot| (slot.gone, slot.parent)) {
             Some((false, NOBODY)) => {
-                state.mark(Mark::Input, place_of(machine));
+                state.mark(place_of(machine));
                 true
             }
             Some((false, _)) => state.reach_child(place_of(machine)),
@@ -186,7 +186,7 @@ impl Routing {
         let input = Box::new(Port::new());
         self.state.with(|state| {
             state.register(root, NOBODY, input);
-            state.mark(Mark::Input, place_of(root));
+            state.mark(place_of(root));
         });
     }
 
@@ -236,16 +236,13 @@ impl Routing {
         })
     }
 
-    /// A machine has put something out: its root is looked at, and every machine in between.
-    #[inline]
-    pub(super) fn signal(&self, machine: u32) {
+    /// A child has put something out: its parent is ticked, and every machine in between up to the root. (A root's loop looks after its
+    /// tick.)
+    pub(super) fn signal_child(&self, child: u32) {
         self.state.with(|state| {
-            let Some(slot) = state.slot_mut(machine) else { return };
-            if slot.parent == NOBODY {
-                return state.mark(Mark::Output, place_of(machine));
-            }
+            let Some(slot) = state.slot_mut(child) else { return };
             let news = !std::mem::replace(&mut slot.unseen, true);
-            state.above(machine, |above| {
+            state.above(child, |above| {
                 above.child_signalled = true;
                 above.unseen_below += u32::from(news);
             });
@@ -407,11 +404,8 @@ impl Routing {
     /// Whether something is to be done before the loop may sleep.
     #[inline]
     pub(super) fn is_pending(&self) -> bool {
-        self.state.with(|state| {
-            state.marks.iter().any(|marks| marks.first != NOBODY)
-                || !state.orphans.is_empty()
-                || !state.leaving.is_empty()
-        }) || !self.post.mail.is_empty()
+        self.state.with(|state| state.marked.first != NOBODY || !state.orphans.is_empty() || !state.leaving.is_empty())
+            || !self.post.mail.is_empty()
     }
 
     /// The end: the loop knows none of its operations any more, and closes its mail after this. What it had itself comes back, to be
