@@ -39,6 +39,10 @@ fn a_small_tour_shows_every_part() {
         "Cancellation",
         "was cancelled",
         "Sockets",
+        "Machines",
+        "no fiber and no stack for any of them",
+        "16 are back",
+        "from one machine to another and back",
         "Blocking work",
         "All in all",
     ] {

@@ -9,6 +9,7 @@
 //! cancel.rs     a fiber that is asked to end, and cleans up
 //! scope.rs      fibers that borrow, and a tree of them that is given a moment
 //! net.rs        an echo server and its clients
+//! machines.rs   an echo server of machines, without a fiber for each connection
 //! blocking.rs   calls that block a thread, moved out of the way
 //! ```
 //!
@@ -18,6 +19,7 @@
 mod blocking;
 mod cancel;
 mod failure;
+mod machines;
 mod many;
 mod net;
 mod page;
@@ -49,6 +51,7 @@ const PARTS: &[Part] = &[
     Part { title: "Cancellation", run: cancel::run },
     Part { title: "Scopes", run: scope::run },
     Part { title: "Sockets", run: net::run },
+    Part { title: "Machines", run: machines::run },
     Part { title: "Blocking work", run: blocking::run },
 ];
 

@@ -82,8 +82,8 @@ impl Flights {
         self.length += 1;
     }
 
-    /// Takes one out. The notes about it stay until it is submitted again, but mean nothing from here on to any who did not ask before; tells
-    /// whether there is more to be cleaned up ([`Flight::has_rest`]).
+    /// Takes one out; tells whether there is more to be cleaned up ([`Flight::has_rest`]). The notes stay as they are until the operation is
+    /// submitted again.
     ///
     /// # Safety
     /// It is in this list.

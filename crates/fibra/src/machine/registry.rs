@@ -10,8 +10,8 @@
 //! Invariants:
 //! * nothing here runs user code, destructors of operations' data included;
 //! * a machine is in `slots` until it is gone *and* nothing of its own is in flight; numbers are not used again;
-//! * a place is in the list of marks at most once, and the list is first in, first out; its slots are linked by `next`, which they keep when
-//!   their machine goes.
+//! * a place is in the list of marks at most once, and the list is first in, first out; its slots are linked by `next`, which they keep
+//!   when their machine goes.
 
 use super::address::place_of;
 use super::flight::{Flight, Flights};

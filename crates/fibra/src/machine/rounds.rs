@@ -9,8 +9,8 @@
 //! 1 wait      for a kick or the next timer, unless something is pending; returns the time. The one place where the loop blocks.
 //! 2 timers    what is due is answered, in the order of deadlines
 //! 3 mail      what other threads sent, as much as is there now, goes to its machine
-//! 4 tick      machines that something came for; what one has put out (submissions, cancellations, notifications, completions) is routed when
-//!             its tick is over
+//! 4 tick      machines that something came for; what one has put out (submissions, cancellations, notifications, completions) is
+//!             routed when its tick is over
 //! 5 flush     what is for other loops leaves
 //! ```
 //!
@@ -254,8 +254,8 @@ impl Machines {
         }
     }
 
-    /// What a root has put out. Submissions first and then cancellations, so that a cancellation never comes before its operation; notifications before
-    /// completions, so that a standing operation never rings after its end.
+    /// What a root has put out. Submissions first and then cancellations, so that a cancellation never comes before its operation;
+    /// notifications before completions, so that a standing operation never rings after its end.
     #[inline]
     fn route_output(&mut self, root: u32) {
         while let Some(request) = self.root_mut(root).and_then(|root| root.port_out.submissions.take()) {
