@@ -19,6 +19,10 @@ use crate::prim::policy;
 /// Cycles after which a loop that never rests looks at its driver (about 100 µs), if anything is registered there.
 const BUSY_CYCLES: u64 = 400_000;
 
+/// How many reports of a wait are delivered before the machines have a turn. A wait fetches up to some hundreds: all at once they are as
+/// many operations under way, each with its buffer, of which the first is out of the processor's caches when the last has been read.
+const REPORTS_PER_TURN: usize = 32;
+
 /// An event loop that was not started yet. It stays on its thread.
 ///
 /// See [`Machine`] for a program.
@@ -82,9 +86,11 @@ impl EventLoop {
         machines.set_bell(Bell::Driver(driver.kicker()));
         machines.set_reactor(reactor.clone());
         let (driver, looked_at) = (RefCell::new(driver), Cell::new(policy::cycles()));
-        let has_waited = Cell::new(false);
+        let has_reports = Cell::new(false);
         let mut rest = |machines: &Machines, rest| {
             let timeout = match rest {
+                // What the last wait has brought, and was not delivered, is for this turn.
+                _ if has_reports.get() => return Ok(machines.now()),
                 // A wait of no time, which need not be asked for each time. Kicks are no matter: what they were for is pending.
                 Rest::Pending if !registrar.is_in_use() => return Ok(machines.now()),
                 Rest::Pending if policy::cycles().wrapping_sub(looked_at.get()) < BUSY_CYCLES => {
@@ -96,15 +102,16 @@ impl EventLoop {
             };
             let now = driver.borrow_mut().wait(timeout);
             looked_at.set(policy::cycles());
-            has_waited.set(true);
+            has_reports.set(true);
             now
         };
         let mut work = |machines: &mut Machines, now| {
             // Not in `rest`: there the loop counts as asleep, and would be kicked awake.
-            if has_waited.replace(false) {
-                while let Some(completion) = driver.borrow_mut().next_completion() {
-                    reactor.deliver(completion);
-                }
+            if has_reports.get() {
+                let mut driver = driver.borrow_mut();
+                let reports = std::iter::from_fn(|| driver.next_completion()).take(REPORTS_PER_TURN);
+                let delivered = reports.map(|report| reactor.deliver(report)).count();
+                has_reports.set(delivered == REPORTS_PER_TURN);
             }
             machines.work(now);
         };

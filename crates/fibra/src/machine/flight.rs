@@ -82,7 +82,7 @@ impl Flights {
         self.length += 1;
     }
 
-    /// Takes one out; tells whether there is more to be cleaned up ([`Flight::has_rest`]). The notes stay as they are until the operation is
+    /// Takes one out; tells whether there is more to be cleaned up ([`Flight::has_rest`]). The notes stay until the operation is
     /// submitted again.
     ///
     /// # Safety

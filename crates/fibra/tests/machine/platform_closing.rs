@@ -202,6 +202,60 @@ fn submitting_against_closing() {
     elsewhere.join().unwrap();
 }
 
+// S3-105: far more sockets are closed elsewhere than a loop hears of in one turn, all of them while it is busy: each is answered.
+#[test]
+fn many_are_closed_while_the_loop_is_busy() {
+    let _watchdog = support::watchdog(60);
+    const MANY: usize = 100;
+    let mut seats = Seat::mesh(2);
+    let (here, there) = (seats.remove(0), seats.remove(0));
+    let elsewhere = std::thread::spawn(move || EventLoop::at(there).run().unwrap());
+    let (mut pool, mut timers) = (OpPool::<Io>::with_capacity(2 * MANY), OpPool::with_capacity(1));
+    let (mut sockets, mut kept, mut step, mut answers) = (Vec::new(), Vec::new(), 0, 0);
+    let app = Tick(move |_, ports: &mut Ports<'_>| {
+        let mut is_time = step == 0;
+        while let Some(done) = ports.input.completions.pop() {
+            match done.opcode() {
+                OP_TIMER => is_time = true,
+                OP_CLOSE => assert_eq!(done.result(), 0),
+                _ => {
+                    assert_eq!(done.result(), EBADF);
+                    answers += 1;
+                }
+            }
+        }
+        if answers == MANY && ports.in_flight() == 0 {
+            return ports.stop_all();
+        }
+        if !is_time || step == 3 {
+            return;
+        }
+        match step {
+            // They wait when the timer is due: the platform has its turn first.
+            0 => (0..MANY).for_each(|_| {
+                let (reading, writing) = std::io::pipe().unwrap();
+                let socket = Socket::from(OwnedFd::from(reading));
+                kept.push(writing);
+                ports.submit(pool.io(platform::read(&socket, [0; 1])).unwrap());
+                sockets.push(socket);
+            }),
+            1 => sockets.iter().for_each(|socket| {
+                let close = pool.io(platform::close(socket.clone())).unwrap();
+                ports.submit(close.to(MachineRef::platform(1)));
+            }),
+            _ => {
+                while !sockets.iter().all(Socket::is_closed) {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        step += 1;
+        ports.submit(timers.take(OP_TIMER, ()).unwrap());
+    });
+    EventLoop::at(here).app(app).run().unwrap();
+    elsewhere.join().unwrap();
+}
+
 // S3-105: descriptors that cannot do what is asked: an answer says so, and nothing waits for what never comes.
 #[test]
 fn foreign_descriptors() {
