@@ -32,6 +32,7 @@
 mod binding;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod blocking;
+#[allow(dead_code)] // Without backtraces, nothing but its tests and models uses it.
 pub(crate) mod claim;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod current;
