@@ -22,6 +22,7 @@
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 
+/// A free buffer. (The states have distinct numbers, nothing else.)
 const IDLE: u64 = 0;
 /// With the number of the asked thread above it; so are the next two.
 const ASKED: u64 = 1;

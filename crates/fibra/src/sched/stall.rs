@@ -287,8 +287,9 @@ fn say_descheduled(shared: &Shared, worker: usize, thread: u32, stood: Duration,
     let load = load.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     crate::prim::say(format_args!(
-        "fibra: worker {worker} of \"{}\" (thread {thread}, {}) is descheduled: it was given {used:.1?} of processor time in {stood:.1?}. \
-         The machine's load is {load}, with {processors} processors for this process. This is said once.",
+        "fibra: worker {worker} of \"{}\" (thread {thread}, {}) is descheduled: it was given {used:.1?} of \
+         processor time in {stood:.1?}. The machine's load is {load}, with {processors} processors for this process. \
+         This is said once.",
         shared.config.name,
         thread_name(thread),
     ));

@@ -79,7 +79,7 @@ fn code_that_computes_is_named_with_its_line() {
     }
 }
 
-// the line and the call, and what to use instead.
+// S1-108: the line and the call, and what to use instead.
 #[test]
 fn code_that_sleeps_is_named_with_its_line_and_told_what_to_use() {
     const TEST: &str = "code_that_sleeps_is_named_with_its_line_and_told_what_to_use";
@@ -93,7 +93,7 @@ fn code_that_sleeps_is_named_with_its_line_and_told_what_to_use() {
     }
 }
 
-// a socket of std.
+// S1-108.
 #[test]
 fn a_socket_of_std_is_told_what_to_use() {
     const TEST: &str = "a_socket_of_std_is_told_what_to_use";

@@ -30,21 +30,22 @@ pub(super) fn advice(doing: &Doing, descriptor: Option<&str>, frames: &[Frame], 
     fixed.to_owned()
 }
 
-const COMPUTING: &str = "Fibers are not preempted: move the work into fibra::compute(), call fibra::yield_now() now and then, or \
-                         use fibra::blocking() for what also blocks.";
+const COMPUTING: &str = "Fibers are not preempted: move the work into fibra::compute(), call fibra::yield_now() now \
+                         and then, or use fibra::blocking() for what also blocks.";
 const OTHER: &str = "Such a call blocks the worker, not the fiber: make it in fibra::blocking().";
 const SLEEP: &str = "That puts the worker to sleep, not the fiber: use fibra::sleep().";
-const LOOKUP: &str = "getaddrinfo() blocks the worker, not the fiber: use fibra::net::lookup_host(), or connect by fibra::net, which \
-                      looks names up itself.";
-const NET: &str = "A socket of std or of a C library blocks the worker, not the fiber: use fibra::net, or make the call in \
-                   fibra::blocking().";
+const LOOKUP: &str = "getaddrinfo() blocks the worker, not the fiber: use fibra::net::lookup_host(), or connect by \
+                      fibra::net, which looks names up itself.";
+const NET: &str = "A socket of std or of a C library blocks the worker, not the fiber: use fibra::net, or make the \
+                   call in fibra::blocking().";
 const PROCESS: &str = "Waiting so for a child process blocks the worker, not the fiber: use fibra::process.";
 const FILE: &str =
     "Files of std block the worker, not the fiber: use fibra::fs, or make the call in fibra::blocking().";
 const FILE_LOCK: &str = "Locking a file blocks the worker, not the fiber: do it in fibra::blocking().";
-const PIPE: &str = "Reading or writing a pipe or a terminal blocks the worker, not the fiber: use fibra::process and fibra::io, or make \
-                    the call in fibra::blocking().";
-const POLL: &str = "Waiting so for descriptors blocks the worker, not the fiber: use fibra::net, or make the call in fibra::blocking().";
+const PIPE: &str = "Reading or writing a pipe or a terminal blocks the worker, not the fiber: use fibra::process and \
+                    fibra::io, or make the call in fibra::blocking().";
+const POLL: &str = "Waiting so for descriptors blocks the worker, not the fiber: use fibra::net, or make the call in \
+                    fibra::blocking().";
 
 fn on_descriptor(descriptor: Option<&str>, frames: &[Frame]) -> &'static str {
     match descriptor {
@@ -64,37 +65,41 @@ fn waiting(awaited: Option<Awaited>, others: bool) -> String {
     const NEVER: &str = "that fiber can never give it back, since this worker does not get to run it";
     match awaited {
         Some(Awaited::Lock(lock)) if others => format!(
-            "It waits for {lock}. If one of the fibers below holds it across a blocking call of fibra, {NEVER}. {INSTEAD} \
-             What has to wait for other threads belongs in fibra::blocking()."
+            "It waits for {lock}. If one of the fibers below holds it across a blocking call of fibra, \
+             {NEVER}. {INSTEAD} What has to wait for other threads belongs in fibra::blocking()."
         ),
         Some(Awaited::Lock(lock)) => format!(
-            "It waits for {lock} that another thread or a fiber of another worker holds, or itself already. {INSTEAD} \
-             What has to wait for other threads belongs in fibra::blocking()."
+            "It waits for {lock} that another thread or a fiber of another worker holds, or itself already. \
+             {INSTEAD} What has to wait for other threads belongs in fibra::blocking()."
         ),
         Some(Awaited::Condvar) => {
-            "It waits on a condition variable of std or of a C library: use fibra::sync::Condvar, or wait in fibra::blocking()."
+            "It waits on a condition variable of std or of a C library: use fibra::sync::Condvar, or wait in \
+             fibra::blocking()."
                 .to_owned()
         }
         Some(Awaited::Once) => {
-            "It waits for a Once, OnceLock or LazyLock that another thread or fiber is initialising: if one of the fibers of this \
-             worker does, for ever. Use fibra::sync::OnceLock (or LazyLock)."
+            "It waits for a Once, OnceLock or LazyLock that another thread or fiber is initialising: if one \
+             of the fibers of this worker does, for ever. Use fibra::sync::OnceLock (or LazyLock)."
                 .to_owned()
         }
         Some(Awaited::Channel) => {
             "It waits on a channel for threads, which blocks the worker, not the fiber: use fibra::channel.".to_owned()
         }
         Some(Awaited::Thread) => {
-            "It waits for the end of a thread, which blocks the worker, not the fiber: join it in fibra::blocking().".to_owned()
+            "It waits for the end of a thread, which blocks the worker, not the fiber: join it in \
+             fibra::blocking()."
+                .to_owned()
         }
         Some(Awaited::Park) => {
             "std::thread::park() parks the worker, not the fiber: use fibra::sync::Event or fibra::channel.".to_owned()
         }
         None if others => format!(
-            "Most likely it waits for a lock of std or parking_lot that one of the fibers below holds across a blocking call \
-             of fibra: {NEVER}. {INSTEAD} What has to wait for other threads belongs in fibra::blocking()."
+            "Most likely it waits for a lock of std or parking_lot that one of the fibers below holds across \
+             a blocking call of fibra: {NEVER}. {INSTEAD} What has to wait for other threads belongs in \
+             fibra::blocking()."
         ),
-        None => "It waits for another thread, or for a lock of std or parking_lot that another thread or a fiber holds. Use \
-                 fibra::sync and fibra::channel, or wait in fibra::blocking()."
+        None => "It waits for another thread, or for a lock of std or parking_lot that another thread or a fiber \
+             holds. Use fibra::sync and fibra::channel, or wait in fibra::blocking()."
             .to_owned(),
     }
 }

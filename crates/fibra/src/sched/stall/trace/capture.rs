@@ -1,14 +1,14 @@
 //! Takes a snapshot of another thread of this process.
 //!
-//! *A thread that computes* is sent SIGURG, whose default is to be ignored. The handler runs on the thread's alternate stack, copies the
-//! interrupted registers and up to 64 KiB of stack into one static buffer, and wakes the asking thread. It takes no lock, allocates nothing,
-//! keeps `errno`, and may have interrupted anything: `malloc`, a switch of fibers, a thread at its end. Which thread may touch the buffer
-//! when is `claim.rs`'s business. If the program has a handler of its own for SIGURG, there is no signal and no snapshot.
+//! *A thread that computes* is sent SIGURG, whose default is to be ignored. The handler runs on the thread's alternate stack, copies
+//! the interrupted registers and up to 64 KiB of stack into one static buffer, and wakes the asking thread. It takes no lock, allocates
+//! nothing, keeps `errno`, and may have interrupted anything: `malloc`, a switch of fibers, a thread at its end. Which thread may touch
+//! the buffer when is `claim.rs`'s business. If the program has a handler of its own for SIGURG, there is no signal and no snapshot.
 //!
 //! *A thread blocked in a system call* is left alone: a signal could end its call with EINTR. `/proc` says where its stack and its next
 //! instruction are; the other registers are not known.
 //!
-//! Stacks are read with `process_vm_readv` on our own process: memory that is not there (a guard, a stack that was unmapped meanwhile) is an
+//! Stacks are read with `process_vm_readv` on our own process: memory that is not there (a guard, a stack unmapped meanwhile) is an
 //! error and no fault, and what another thread writes meanwhile is the kernel's to read, no data race. Pieces are clamped to the
 //! fiber's slot, so that no neighbour's stack is copied.
 //!

@@ -24,9 +24,9 @@ pub(super) type NoTrace = &'static str;
 pub(super) type Registers = [Option<u64>; REGISTERS];
 
 #[cfg(target_arch = "x86_64")]
-const REGISTERS: usize = 17;
+const REGISTERS: usize = 17; // 16 general ones and the return address.
 #[cfg(target_arch = "aarch64")]
-const REGISTERS: usize = 33;
+const REGISTERS: usize = 33; // x0 to x30, the stack pointer, the next instruction.
 
 /// The most of a stack that is copied. A frame with larger variables hides what called it.
 const PIECE: usize = 64 << 10;

@@ -7,8 +7,8 @@
 //! a DWARF program (signal frames, lazy binding), and the entry of a fiber, whose return address is marked as undefined.
 //!
 //! *Registers that are not known.* Of a thread that is blocked, only the stack pointer is. Most frames need no more; a function
-//! that keeps a frame pointer (std is compiled so) needs that. Then the size of the frame is read from the function's first instructions; or
-//! the frame is looked for: the lowest pair of a plausible frame pointer and an address right behind a call instruction, at best a
+//! that keeps a frame pointer (std is compiled so) needs that. Then the size of the frame is read from the function's first instructions;
+//! or the frame is looked for: the lowest pair of a plausible frame pointer and an address right behind a call instruction, at best a
 //! call of just this function. A wrong guess shows wrong frames, and reads nothing outside the copy.
 //!
 //! Modules are read inside `dl_iterate_phdr`'s callback, while the loader holds its lock: none is unloaded meanwhile.
@@ -26,17 +26,19 @@ const SEARCHED: u64 = 8 << 10;
 
 #[cfg(target_arch = "x86_64")]
 mod machine {
-    pub(super) const SP: usize = 7;
-    pub(super) const FP: usize = 6;
-    pub(super) const RETURN: usize = 16;
+    // The numbers that the ABI gives them in DWARF.
+    pub(super) const SP: usize = 7; // rsp
+    pub(super) const FP: usize = 6; // rbp
+    pub(super) const RETURN: usize = 16; // A column of the tables.
     /// Kept over a call: rbx, rbp, r12 to r15.
     pub(super) const KEPT: [usize; 6] = [3, 6, 12, 13, 14, 15];
 }
 #[cfg(target_arch = "aarch64")]
 mod machine {
-    pub(super) const SP: usize = 31;
-    pub(super) const FP: usize = 29;
-    pub(super) const RETURN: usize = 30;
+    // The numbers that the ABI gives them in DWARF.
+    pub(super) const SP: usize = 31; // sp
+    pub(super) const FP: usize = 29; // x29
+    pub(super) const RETURN: usize = 30; // x30, the link register.
     /// Kept over a call: x19 to x29; and the link register, until a frame says where it is.
     pub(super) const KEPT: [usize; 12] = [19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30];
 }
@@ -296,7 +298,8 @@ fn with_module<R, F: FnOnce(&Module<'_>) -> R>(address: u64, f: F) -> Option<R> 
         _size: libc::size_t,
         asked: *mut libc::c_void,
     ) -> libc::c_int {
-        // SAFETY: the loader passes a module with its headers, valid for this call, and what `with_module` gave it, which nothing else uses.
+        // SAFETY: the loader passes a module with its headers, valid for this call, and what `with_module` gave it, which nothing else
+        // uses.
         let (asked, module) = unsafe {
             let asked = &mut *asked.cast::<Asked<R, F>>();
             let headers = std::slice::from_raw_parts((*info).dlpi_phdr, (*info).dlpi_phnum.into());
