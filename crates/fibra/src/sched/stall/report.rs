@@ -22,7 +22,7 @@ use super::trace::{self, NoTrace, Snapshot};
 use crate::prim::sync::{Condvar, Mutex};
 use crate::prim::{policy, thread};
 
-/// Sites that are remembered; those beyond are not reported.
+/// Sites that are remembered; those beyond are not reported: a program with so many has other worries, and memory has an end.
 const MOST_SITES: usize = 1000;
 /// At the end of a runtime a report that is under way gets so much time.
 const LAST_WAIT: Duration = Duration::from_secs(1);
@@ -114,6 +114,8 @@ pub(super) struct Desk {
 struct State {
     busy: bool,
     sites: HashSet<String>,
+    /// Stalls whose sites are known to be in `sites`, by what is cheap to know: where the fiber was spawned, and the functions on its stack.
+    seen: HashSet<(String, Vec<u64>)>,
 }
 
 impl Desk {
@@ -136,10 +138,18 @@ impl Desk {
 
     fn process(&self, case: &Case) {
         let _free = Free(self);
+        let functions = case.snapshot.as_ref().map(trace::functions).unwrap_or_default();
+        let cheap = (case.site(&[]), functions);
+        if self.state.lock().seen.contains(&cheap) {
+            return;
+        }
         let frames = case.snapshot.as_ref().map(trace::name).unwrap_or_default();
         let site = case.site(&frames);
         let mut state = self.state.lock();
         let is_news = state.sites.len() < MOST_SITES && state.sites.insert(site);
+        if state.seen.len() < MOST_SITES {
+            state.seen.insert(cheap);
+        }
         drop(state);
         if is_news {
             crate::prim::say(format_args!("{}", case.text(frames)));

@@ -15,7 +15,7 @@ mod symbols;
 mod unwind;
 
 pub(super) use capture::{blocked, computing};
-pub(super) use symbols::name;
+pub(super) use symbols::{functions, name};
 
 /// Why there is no snapshot.
 pub(super) type NoTrace = &'static str;

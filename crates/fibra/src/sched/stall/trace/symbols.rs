@@ -4,7 +4,13 @@ use super::Snapshot;
 use super::unwind;
 use crate::sched::stall::frames::Frame;
 
-/// The frames of a snapshot by name, innermost first. Slow the first time: the program's file is read.
+/// Where the functions of a snapshot begin, innermost first: the same for two snapshots of the same place, and cheap to know.
+pub(crate) fn functions(snapshot: &Snapshot) -> Vec<u64> {
+    unwind::frames(snapshot).into_iter().map(|address| unwind::start_of_function(address).unwrap_or(address)).collect()
+}
+
+/// The frames of a snapshot by name, innermost first. Slow: the program's file and its debug information are read, and not kept, since
+/// they can be large and reports are rare.
 pub(crate) fn name(snapshot: &Snapshot) -> Vec<Frame> {
     let mut named = Vec::new();
     for address in unwind::frames(snapshot) {
@@ -19,5 +25,6 @@ pub(crate) fn name(snapshot: &Snapshot) -> Vec<Frame> {
             named.push(Frame { address, ..Frame::default() });
         }
     }
+    backtrace::clear_symbol_cache();
     named
 }

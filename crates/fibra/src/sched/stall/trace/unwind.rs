@@ -64,6 +64,11 @@ pub(super) fn frames(snapshot: &Snapshot) -> Vec<u64> {
     found
 }
 
+/// Where the function begins that this address lies in.
+pub(super) fn start_of_function(address: u64) -> Option<u64> {
+    Row::of(address).map(|row| row.start)
+}
+
 /// One frame outwards: the return address, and the caller's registers.
 fn step(snapshot: &Snapshot, registers: &Registers, row: &Row) -> Option<(u64, Registers)> {
     let mut registers = *registers;
