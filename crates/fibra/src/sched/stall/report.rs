@@ -114,7 +114,7 @@ pub(super) struct Desk {
 struct State {
     busy: bool,
     sites: HashSet<String>,
-    /// Stalls whose sites are known to be in `sites`, by what is cheap to know: the spawn site of the fiber, and the functions on its stack.
+    /// Stalls whose sites are known to be in `sites`, the spawn site of the fiber, and the functions on its stack.
     seen: HashSet<(String, Vec<u64>)>,
 }
 
