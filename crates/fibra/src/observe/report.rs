@@ -61,7 +61,10 @@ pub(crate) fn on_worker(shared: &Shared, worker: usize) -> OnWorker {
         }
         match frame.waiter.word.snapshot().state() {
             State::Init | State::Done | State::Cancelled => {}
-            State::Running => line(&mut found.running, frame, State::Running),
+            State::Running => {
+                line(&mut found.running, frame, State::Running);
+                found.site = frame.site.get().map_or_else(String::new, |site| site.to_string());
+            }
             state => {
                 found.others += 1;
                 if found.others <= MOST_ON_WORKER {

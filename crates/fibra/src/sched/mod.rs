@@ -22,6 +22,7 @@
 //! strays.rs     threads for calls that nobody waits for at the end    per_process.rs  what a forked child makes anew
 //! signals.rs    who listens to which signal of the system
 //! visitors.rs   threads from outside that touch a runtime            stall.rs   reports a worker that stands still
+//! claim.rs      which thread may touch the buffer through which sysmon looks at a thread that computes
 //! (the choices of a worker are in `prim::policy`)                    current.rs  which worker and fiber this is
 //! ```
 //!
@@ -31,6 +32,8 @@
 mod binding;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod blocking;
+#[allow(dead_code)] // Without backtraces, nothing but its tests and models uses it.
+pub(crate) mod claim;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod current;
 #[cfg(not(any(loom, shuttle)))]

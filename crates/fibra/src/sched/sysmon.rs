@@ -180,9 +180,16 @@ impl Sysmon {
     }
 
     fn run(&self, shared: &Arc<Shared>) {
+        let mut watch = self.stall.map(|stall| StallWatch::new(stall, shared.remotes.len()));
+        self.look_until_stopped(shared, &mut watch);
+        let late = watch.as_mut().map_or(0, StallWatch::finish);
+        // Relaxed: as in `stalls`.
+        self.stalls.fetch_add(late, Ordering::Relaxed);
+    }
+
+    fn look_until_stopped(&self, shared: &Arc<Shared>, watch: &mut Option<StallWatch>) {
         let mut seen = vec![0u64; shared.remotes.len()];
         let mut quiet = 0;
-        let mut watch = self.stall.map(|stall| StallWatch::new(stall, shared.remotes.len()));
         let mut gate = self.grows.then(|| Gate::new(shared.remotes.len()));
         // Workers begin awake, so it begins by watching them.
         let mut watching = self.watches();
@@ -200,7 +207,7 @@ impl Sysmon {
                 }
                 state = self.changed.wait(state);
             };
-            let pause = if ticking { TICK } else { self.pause(shared, &watch) };
+            let pause = if ticking { TICK } else { self.pause(shared, watch) };
             let state = self.changed.wait_timeout(state, pause);
             if state.stop {
                 return;
@@ -221,7 +228,7 @@ impl Sysmon {
             }
             self.rescue_deadlines(shared);
             if watching {
-                watching = self.look_for_stalls(&mut watch, shared);
+                watching = self.look_for_stalls(watch, shared);
             }
         }
     }

@@ -48,6 +48,7 @@ pub enum Cancellation {
 /// | [`max_blocking_threads`](Self::max_blocking_threads) | | 512 |
 ///
 /// Further variables: `FIBRA_STALL_MS` is how long a worker may run one fiber without a switch before it is reported (1000; 0: for ever),
+/// `FIBRA_STALL_BACKTRACE=0` leaves the backtrace out of those reports (and sends no signal for it),
 /// `FIBRA_SYSMON=0` leaves the system monitor out, and with it those reports, `FIBRA_GUARD=mprotect` guards stacks the old way,
 /// `FIBRA_STATS=1` prints the [metrics](crate::Metrics) of a runtime on standard error when it ends, `FIBRA_STATS=json` as a line of
 /// JSON, and with `FIBRA_STATS_SIGNAL=USR1` (or `USR2`, `HUP`, `QUIT`) whenever that signal comes;
@@ -286,8 +287,13 @@ impl RuntimeBuilder {
         }
         let stall_millis = from_env("FIBRA_STALL_MS")?.unwrap_or(STALL_MILLIS);
         // A current-thread runtime promises that there is no other thread, so there is nobody who could look.
-        let stall = (stall_millis > 0 && !self.current_thread)
-            .then(|| StallConfig { after: Duration::from_millis(stall_millis), fibers: report::on_worker });
+        let after = Duration::from_millis(stall_millis);
+        let backtrace = flag_from_env("FIBRA_STALL_BACKTRACE")?.unwrap_or(true);
+        let stall = (stall_millis > 0 && !self.current_thread).then_some(StallConfig {
+            after,
+            backtrace,
+            fibers: report::on_worker,
+        });
         let elastic = ElasticConfig {
             stall_after: span("stall_after", self.stall_after, "FIBRA_STALL_AFTER_MS", STALL_AFTER)?,
             scale_interval: span("scale_interval", self.scale_interval, "FIBRA_SCALE_INTERVAL_MS", SCALE_INTERVAL)?,

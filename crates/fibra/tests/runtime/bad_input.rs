@@ -120,6 +120,7 @@ refuses_variable! {
     a_stack_size_that_is_too_small: "FIBRA_STACK_SIZE" = "1024";
     a_monitor_that_is_neither_on_nor_off: "FIBRA_SYSMON" = "7";
     a_stall_that_is_no_number: "FIBRA_STALL_MS" = "soon";
+    a_backtrace_that_is_neither_on_nor_off: "FIBRA_STALL_BACKTRACE" = "full";
     a_guard_of_an_unknown_kind: "FIBRA_GUARD" = "x";
     an_assertion_that_is_neither_on_nor_off: "FIBRA_SPEC_ASSERT" = "yes";
 }
@@ -141,6 +142,7 @@ takes_variable! {
     no_monitor: "FIBRA_SYSMON" = "0";
     no_reports_of_stalls: "FIBRA_STALL_MS" = "0";
     stalls_that_never_come: "FIBRA_STALL_MS" = "18446744073709551615";
+    no_backtraces_of_stalls: "FIBRA_STALL_BACKTRACE" = "0";
     the_old_guards: "FIBRA_GUARD" = "mprotect";
     assertions_on: "FIBRA_SPEC_ASSERT" = "1";
 }

@@ -48,6 +48,7 @@ mod sleeping;
 mod spawn_limits;
 mod spawn_order;
 mod stall;
+mod stall_trace;
 mod start_stop;
 #[path = "../support/mod.rs"]
 mod support;
