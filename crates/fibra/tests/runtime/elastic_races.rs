@@ -1,0 +1,69 @@
+//! Workers that come and go, at the moments in which something else happens to them.
+#![allow(clippy::disallowed_types)] // What blocks the thread must not be fibra's.
+
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use crate::support::{eventually, watchdog};
+use crate::tools::Rng;
+use fibra::channel::bounded;
+use fibra::{Builder, JoinHandle, Runtime, RuntimeBuilder, WorkerState};
+
+fn elastic(workers: usize, max_workers: usize) -> RuntimeBuilder {
+    Runtime::builder()
+        .workers(workers)
+        .max_workers(max_workers)
+        .stall_after(Duration::from_millis(20))
+        .scale_interval(Duration::from_millis(1))
+        .temp_idle_timeout(Duration::from_secs(3600))
+}
+
+fn states(rt: &Runtime) -> Vec<WorkerState> {
+    rt.metrics().workers.iter().map(|worker| worker.state).collect()
+}
+
+fn is_dead(rt: &Runtime, worker: usize) -> bool {
+    states(rt).get(worker).is_none_or(|state| *state == WorkerState::Dead)
+}
+
+/// A fiber that is parked on the first worker, so that what is spread goes to another; it ends when the sender is dropped.
+fn park_on_the_first(rt: &Runtime) -> (fibra::channel::Sender<()>, JoinHandle<()>) {
+    let ((go, wait), (tell, told)) = (bounded::<()>(0), mpsc::channel());
+    let fiber = rt.spawn(move || {
+        tell.send(()).unwrap();
+        let _ = wait.recv();
+    });
+    told.recv().unwrap();
+    (go, fiber)
+}
+
+// The driver of a seat is used again: a socket that was registered there by a worker that has left can be waited for by the next one.
+#[test]
+fn a_socket_is_waited_for_on_a_seat_that_was_left() {
+    let _watchdog = watchdog(120);
+    let rt = elastic(1, 2).build().unwrap();
+    let _parked = park_on_the_first(&rt);
+    let (here, mut there) = fibra::net::UnixStream::pair().unwrap();
+    let here = Arc::new(here);
+    let _entered = rt.handle().enter();
+    for round in 0..3u8 {
+        rt.set_workers(2).unwrap();
+        let (reader, (tell, told)) = (here.clone(), mpsc::channel());
+        let fiber = Builder::new()
+            .spread()
+            .spawn(move || {
+                tell.send(()).unwrap();
+                let mut byte = [0];
+                (&*reader).read_exact(&mut byte).map(|()| byte[0])
+            })
+            .unwrap();
+        told.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        there.write_all(&[round]).unwrap();
+        assert_eq!(fiber.join().unwrap().map_err(|error| error.to_string()), Ok(round));
+        rt.set_workers(1).unwrap();
+        eventually(|| is_dead(&rt, 1), || format!("{:?}", states(&rt)));
+    }
+}
