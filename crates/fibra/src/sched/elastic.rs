@@ -226,6 +226,12 @@ impl Worker {
         self.shared.seats.stay(self.index) != Stay::Permanent
     }
 
+    /// Is it asked to leave? For one that has announced its sleep this is the second half of a handshake: who changes the wish wakes it
+    /// afterwards, by a read-modify-write on its word, like that of the announcement.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.shared.seats.stay(self.index) == Stay::Leaving
+    }
+
     /// When a temporary worker that goes to sleep now has been idle for long enough.
     pub(super) fn leave_at(&self) -> Option<u64> {
         let is_temporary = self.shared.seats.stay(self.index) == Stay::Temporary;
@@ -255,7 +261,7 @@ impl Worker {
             }
             Stay::Leaving | Stay::Vacant => {}
         }
-        let is_leaving = seats.stay(self.index) == Stay::Leaving;
+        let is_leaving = self.is_leaving();
         if is_leaving != self.is_draining() {
             self.shared.idle.set_draining(self.index, is_leaving);
             self.sitting.draining.set(is_leaving);

@@ -67,3 +67,52 @@ fn a_socket_is_waited_for_on_a_seat_that_was_left() {
         eventually(|| is_dead(&rt, 1), || format!("{:?}", states(&rt)));
     }
 }
+
+// A worker is made superfluous at any moment between its look at its seat and its sleep: it leaves.
+#[test]
+fn stress_a_worker_that_is_about_to_sleep_is_told_to_leave() {
+    let _watchdog = watchdog(240);
+    let rt = elastic(1, 2).build().unwrap();
+    let mut rng = Rng::new();
+    for round in 0..500 {
+        rt.set_workers(2).unwrap();
+        let begun = Instant::now();
+        let pause = Duration::from_micros(rng.below(400) as u64);
+        while begun.elapsed() < pause {
+            std::hint::spin_loop();
+        }
+        rt.set_workers(1).unwrap();
+        eventually(|| is_dead(&rt, 1), || format!("round {round}: {:?}", states(&rt)));
+    }
+}
+
+// A worker that is leaving, and has nothing to do but to wait for its fiber, is kept at any moment: it takes work again.
+#[test]
+fn stress_a_worker_that_is_about_to_sleep_is_kept() {
+    let _watchdog = watchdog(240);
+    let rt = elastic(2, 2).build().unwrap();
+    let _parked = park_on_the_first(&rt);
+    let _entered = rt.handle().enter();
+    let ((go, wait), (tell, told)) = (bounded::<()>(0), mpsc::channel());
+    let fiber = Builder::new()
+        .spread()
+        .spawn(move || {
+            tell.send(()).unwrap();
+            let _ = wait.recv();
+        })
+        .unwrap();
+    told.recv().unwrap();
+    let mut rng = Rng::new();
+    for round in 0..5000 {
+        rt.set_workers(1).unwrap();
+        let begun = Instant::now();
+        let pause = Duration::from_nanos(rng.below(60_000) as u64);
+        while begun.elapsed() < pause {
+            std::hint::spin_loop();
+        }
+        rt.set_workers(2).unwrap();
+        eventually(|| states(&rt)[1] != WorkerState::Draining, || format!("round {round}: {:?}", states(&rt)));
+    }
+    drop(go);
+    fiber.join().unwrap();
+}
