@@ -141,14 +141,17 @@ impl Shared {
         };
         // The driver of a seat stays the same one.
         let _ = remote.kicker.set(driver.kicker());
-        self.seats.take(&self.idle, seat, stay);
-        start_worker(self, seat, driver, threads).map_err(|failed| {
-            *remote.spare.lock() = failed.driver;
-            // As a worker that leaves at once; nothing was sent to it by name but what it has to answer as such.
-            self.idle.set_draining(seat, true);
-            self.vacate(seat);
+        // The seat is taken when there is a thread for it: what is sent to it by name from then on is read.
+        let arrive = || self.seats.take(&self.idle, seat, stay);
+        start_worker(self, seat, driver, threads, arrive).map_err(|failed| {
+            *remote.spare.lock() = Some(failed.driver);
             failed.error
-        })
+        })?;
+        // It comes awake. If all others sleep the watcher may have left, as when one wakes.
+        if self.idle.call_watcher() {
+            self.sysmon.call(self);
+        }
+        Ok(())
     }
 
     /// The last step of a worker that leaves.

@@ -108,7 +108,7 @@ impl Seats {
         idle.arrive(seat);
     }
 
-    /// The worker of this seat leaves, or could not be started: its last step.
+    /// The worker of this seat leaves: its last step.
     pub(crate) fn leave(&self, idle: &Idle, seat: usize) {
         // Relaxed: ordered by the word.
         self.stays[seat].store(Stay::Vacant as u32, Ordering::Relaxed);
