@@ -265,13 +265,7 @@ impl Worker {
             Stay::Leaving | Stay::Vacant => {}
         }
         let is_leaving = self.is_leaving();
-        if is_leaving != self.is_draining() {
-            self.shared.idle.set_draining(self.index, is_leaving);
-            self.sitting.draining.set(is_leaving);
-            // From now on each turn begins with a fair point, where what its fibers spawn is handed on.
-            self.turn.set(1);
-            self.sitting.idle_since.set(0);
-        }
+        self.follow_wish(is_leaving);
         if !is_leaving {
             return Staying::Stays;
         }
@@ -284,6 +278,17 @@ impl Worker {
             return Staying::Gone;
         }
         Staying::Draining
+    }
+
+    /// DRAINING, or no more, as it is wanted. Also for a worker that is never found without work: it must not take new work either.
+    pub(super) fn follow_wish(&self, is_leaving: bool) {
+        if is_leaving != self.is_draining() {
+            self.shared.idle.set_draining(self.index, is_leaving);
+            self.sitting.draining.set(is_leaving);
+            // From now on each turn begins with a fair point, where what its fibers spawn is handed on.
+            self.turn.set(1);
+            self.sitting.idle_since.set(0);
+        }
     }
 
     /// Moves the unstarted fibers to the injector: S4-79.

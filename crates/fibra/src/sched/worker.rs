@@ -291,6 +291,7 @@ impl Worker {
     #[inline(never)]
     fn fair_point(&self) -> Option<FrameRef> {
         self.turn.set(if self.is_temporary() { 1 } else { INJECTOR_PERIOD });
+        self.follow_wish(self.is_leaving());
         let rounds = self.rounds.get().wrapping_add(1);
         self.rounds.set(rounds);
         // Relaxed: a hint; the sleeper's re-check is the one that must not miss it.

@@ -142,3 +142,29 @@ fn a_worker_that_comes_while_nobody_watches_is_watched() {
         eventually(|| is_dead(&rt, 1), || format!("{:?}", states(&rt)));
     }
 }
+
+// A superfluous worker takes no more work, also if there is always some: it leaves when the fibers that have started on it have ended.
+#[test]
+fn a_busy_worker_leaves_too() {
+    let _watchdog = watchdog(120);
+    let rt = elastic(2, 2).build().unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    fn chain(over: Arc<AtomicBool>) {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(20) {
+            std::hint::spin_loop();
+        }
+        if !over.load(SeqCst) {
+            drop(fibra::spawn(move || chain(over)));
+        }
+    }
+    for _ in 0..64 {
+        let over = over.clone();
+        drop(rt.spawn(move || chain(over)));
+    }
+    let runs = |worker: usize| rt.metrics().workers.get(worker).map_or(0, |worker| worker.switches);
+    eventually(|| runs(1) > 1000, || "the second worker has nothing to do".to_owned());
+    rt.set_workers(1).unwrap();
+    eventually(|| is_dead(&rt, 1), || format!("{:?}", states(&rt)));
+    over.store(true, SeqCst);
+}
