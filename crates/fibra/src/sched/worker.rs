@@ -236,6 +236,10 @@ impl Worker {
                         break;
                     }
                     self.find_work();
+                    // Before it looks at timers and sockets again: what these set going would be this worker's to run.
+                    if self.has_left() {
+                        break;
+                    }
                 }
             }
         }
