@@ -167,14 +167,17 @@ impl Shared {
         };
         // The driver of a seat stays the same one.
         let _ = remote.kicker.set(driver.kicker());
-        self.seats.take(&self.idle, seat, stay);
-        start_worker(self, seat, driver, threads).map_err(|failed| {
-            *remote.spare.lock() = failed.driver;
-            // As a worker that leaves at once; nothing was sent to it by name but what it has to answer as such.
-            self.idle.set_draining(seat, true);
-            self.vacate(seat);
+        // The seat is taken when there is a thread for it: what is sent to it by name from then on is read.
+        let arrive = || self.seats.take(&self.idle, seat, stay);
+        start_worker(self, seat, driver, threads, arrive).map_err(|failed| {
+            *remote.spare.lock() = Some(failed.driver);
             failed.error
-        })
+        })?;
+        // It comes awake. If all others sleep the watcher may have left, as when one wakes.
+        if self.idle.call_watcher() {
+            self.sysmon.call(self);
+        }
+        Ok(())
     }
 
     /// The last step of a worker that leaves.
@@ -252,6 +255,12 @@ impl Worker {
         self.shared.seats.stay(self.index) != Stay::Permanent
     }
 
+    /// Is it asked to leave? For one that has announced its sleep this is the second half of a handshake: who changes the wish wakes it
+    /// afterwards, by a read-modify-write on its word, like that of the announcement.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.shared.seats.stay(self.index) == Stay::Leaving
+    }
+
     /// When a temporary worker that goes to sleep now has been idle for long enough.
     pub(super) fn leave_at(&self) -> Option<u64> {
         let is_temporary = self.shared.seats.stay(self.index) == Stay::Temporary;
@@ -281,14 +290,8 @@ impl Worker {
             }
             Stay::Leaving | Stay::Vacant => {}
         }
-        let is_leaving = seats.stay(self.index) == Stay::Leaving;
-        if is_leaving != self.is_draining() {
-            self.shared.idle.set_draining(self.index, is_leaving);
-            self.sitting.draining.set(is_leaving);
-            // From now on each turn begins with a fair point, where what its fibers spawn is handed on.
-            self.turn.set(1);
-            self.sitting.idle_since.set(0);
-        }
+        let is_leaving = self.is_leaving();
+        self.follow_wish(is_leaving);
         if !is_leaving {
             return Staying::Stays;
         }
@@ -301,6 +304,17 @@ impl Worker {
             return Staying::Gone;
         }
         Staying::Draining
+    }
+
+    /// DRAINING, or no more, as it is wanted. Also for a worker that is never found without work: it must not take new work either.
+    pub(super) fn follow_wish(&self, is_leaving: bool) {
+        if is_leaving != self.is_draining() {
+            self.shared.idle.set_draining(self.index, is_leaving);
+            self.sitting.draining.set(is_leaving);
+            // From now on each turn begins with a fair point, where what its fibers spawn is handed on.
+            self.turn.set(1);
+            self.sitting.idle_since.set(0);
+        }
     }
 
     /// Moves the unstarted fibers to the injector: S4-79.

@@ -85,7 +85,7 @@ fn start_threads(launched: &mut Launched, drivers: Vec<Driver>, keep_first: bool
             continue;
         }
         let shared = &launched.shared;
-        let started = shared.staff.hire(|threads| start_worker(shared, index, driver, threads));
+        let started = shared.staff.hire(|threads| start_worker(shared, index, driver, threads, || ()));
         started.expect("a runtime that is being built is not shut down").map_err(|failed| failed.error)?;
     }
     Sysmon::start(&launched.shared, keep_first)
@@ -95,34 +95,39 @@ fn start_threads(launched: &mut Launched, drivers: Vec<Driver>, keep_first: bool
 #[derive(Debug)]
 pub(super) struct NotStarted {
     pub(super) error: io::Error,
-    pub(super) driver: Option<Driver>,
+    pub(super) driver: Driver,
 }
 
-/// Starts the thread of the worker of a seat, which is that worker's from now on. The caller holds the staff's lock.
+/// Starts the thread of the worker of a seat. `arrive` is called when there is a thread, before it does anything, and makes the seat that
+/// worker's. The caller holds the staff's lock.
 pub(super) fn start_worker(
     shared: &Arc<Shared>,
     index: usize,
     driver: Driver,
     threads: &mut Vec<JoinHandle<()>>,
+    arrive: impl FnOnce(),
 ) -> Result<(), NotStarted> {
     // Those that have left need not be waited for.
     threads.retain(|thread| !thread.is_finished());
     let name = format!("{}-worker-{index}", shared.config.name);
-    // In a box that both sides reach: a thread that is not started drops its closure.
-    let parcel = Arc::new(Mutex::new(Some(driver)));
+    // Locked until the seat is the worker's: the thread waits for that.
+    let parcel = Arc::new(Mutex::new(None));
     let (body, inside) = (shared.clone(), parcel.clone());
+    let mut place = parcel.lock();
     let started = thread::start(name, move || {
-        let driver = inside.lock().take().expect("taken once");
+        let driver = inside.lock().take().expect("put there before the lock was free");
         let worker = Worker::new(index, body, driver);
         run_worker(&worker, || worker.has_left());
         worker.retire();
     });
     match started {
         Ok(thread) => {
+            arrive();
+            *place = Some(driver);
             threads.push(thread);
             Ok(())
         }
-        Err(error) => Err(NotStarted { error, driver: parcel.lock().take() }),
+        Err(error) => Err(NotStarted { error, driver }),
     }
 }
 

@@ -60,7 +60,11 @@ impl Shared {
             let ticket = frame.waiter.word.snapshot().ticket().to_bits();
             self.inject(Entry::contested(frame.address(), ticket));
         } else {
-            self.deliver(target as usize, frame);
+            // That worker may be leaving, or gone, since this was written.
+            let target = self.reserve(target as usize);
+            self.deliver(target, frame);
+            // SeqCst: as all changes of it (`seats.rs`). From now on it is what lies in the inbox that keeps the worker here.
+            self.remotes[target].coming.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
@@ -77,7 +81,10 @@ impl Worker {
         }
         self.unlink_started(frame, || self.list_of(frame));
         let target = match self.shared.config.migration {
-            Migration::Forced => ((self.index + 1) % self.shared.remotes.len()) as u32,
+            Migration::Forced => {
+                let next = self.shared.accepting_workers().find(|worker| *worker > self.index);
+                next.or_else(|| self.shared.accepting_workers().next()).unwrap_or(0) as u32
+            }
             _ => ANY_WORKER,
         };
         // Relaxed: published by the queue or by the commit.

@@ -130,8 +130,19 @@ pub(crate) fn post<R: Reach>(runtime: &R, worker: usize, command: R::Command) {
 
 /// Answers what was posted to a worker that has left: by the worker after its last step, and by one who posted and then saw that. Of the
 /// two each command finds one.
+///
+/// The next worker of the seat may have come meanwhile, and some of what was taken may have been posted to that one: then it gets all of it.
+/// If the seat has none after they were taken, then whoever was there before has left too, and a worker that comes later sees what the
+/// posters did.
 pub(crate) fn serve_vacant<R: Reach>(runtime: &R, worker: usize) {
-    runtime.mail(worker).take_commands().into_iter().for_each(|command| runtime.serve_vacant(command));
+    let commands = runtime.mail(worker).take_commands();
+    if commands.is_empty() {
+        return;
+    }
+    let is_vacant = runtime.idle().phase_handshake(worker) == Phase::Dead || seeded_bug("vacant_served_blindly");
+    for command in commands {
+        if is_vacant { runtime.serve_vacant(command) } else { post(runtime, worker, command) }
+    }
 }
 
 /// Every worker is to end. The flag first: it is a push like any other, and the wakes follow.

@@ -27,7 +27,8 @@
 //! **A completion of the past does no harm.** It carries index and generation. A source is never freed, only reused, with another
 //! generation; a completion that was fetched before sets waiters going, who try in vain and wait again.
 //!
-//! **A driver that ends** takes its registrations along. Fibers that wait with it have ended before; futures that were polled there may
+//! **A driver that ends** takes its registrations along; one that rests, because its worker has left and the next one of the seat will have
+//! it, must not keep any. Fibers that wait with it have ended before; futures that were polled there may
 //! wait on: they are set going ([`Source::abandon`]) and register where they are polled next.
 //!
 //! **Closing** needs the source by value, so nobody waits then but futures that were forgotten; they are set going. A duplicate made by
@@ -344,14 +345,19 @@ impl<D: Place> Source<D> {
         });
     }
 
-    /// A driver ends: sets everybody going who may have waited for it.
+    /// A driver ends, or rests until the next worker of its seat comes: its registrations go, and everybody is set going who may have waited
+    /// for it.
     pub(super) fn abandon(&self, driver: &D, owed: &mut Vec<Waker>, enqueue: impl FnMut(WaiterRef) + Copy) {
         let id = driver.own_id();
         self.state.with(|state| {
+            let key = Key { index: self.index, generation: state.generation };
             for direction in Direction::BOTH {
                 let homes = &mut state.sides[direction as usize].homes;
                 let Some(at) = homes.iter().position(|home| D::id(home) == id) else { continue };
                 homes.swap_remove(at);
+                let left = state.registered_in(id);
+                // It was registered there, by this descriptor: nothing can go wrong that matters.
+                let _ = driver.watch(state.descriptor, key, left | direction.interest(), left);
                 self.count(direction, false);
                 if !seeded_bug("source_abandons_silently") {
                     state.complete(direction, owed, enqueue);

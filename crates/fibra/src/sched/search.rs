@@ -218,6 +218,10 @@ impl Idler for Worker {
         self.sit()
     }
 
+    fn has_seat_news(&self, draining: bool) -> bool {
+        self.is_leaving() != draining
+    }
+
     fn after_sleep(&self, unwatched: bool) {
         self.deliver_completions();
         if unwatched {

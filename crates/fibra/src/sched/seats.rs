@@ -19,7 +19,8 @@
 //!
 //! *Commands* go to every seat. A seat that is DEAD when they are posted has nothing to do: it has told every difference and has no fiber,
 //! and a worker that comes later sees what the poster did before. One that dies between the post and the poster's second look leaves
-//! the command behind; then either of the two answers it for the seat (`Reach::serve_vacant`).
+//! the command behind; then either of the two answers it for the seat (`Reach::serve_vacant`). Both look once more when they have taken the
+//! commands out: if the seat has its next worker by then, they are that one's, perhaps posted to it.
 //!
 //! # Coming against the end of the runtime
 //!
@@ -33,6 +34,8 @@
 //! | `seat_reserved_late` | a sender looks at the word before it counts | `sched::seats::model::model_leaving_against_a_spread_fiber` |
 //! | `seat_leaves_blindly` | the worker does not look what is coming | `sched::seats::model::model_leaving_against_a_spread_fiber` |
 //! | `vacant_unserved` | a poster does not look whether the worker has left | `sched::seats::model::model_leaving_against_a_command` |
+//! | `seat_wish_unseen` | a worker sleeps without a second look at what is wanted of it | `sched::sleep::model::model_wish_reaches_a_worker_going_to_sleep` |
+//! | `vacant_served_blindly` | commands are answered for a seat that has its next worker | `sched::seats::model::model_command_for_the_next_worker` |
 //! | `staff_starts_unlocked` | a thread is started without the lock | `sched::seats::model::model_coming_against_shutdown` |
 
 use super::idle::Idle;
@@ -107,7 +110,7 @@ impl Seats {
         idle.arrive(seat);
     }
 
-    /// The worker of this seat leaves, or could not be started: its last step.
+    /// The worker of this seat leaves: its last step.
     pub(crate) fn leave(&self, idle: &Idle, seat: usize) {
         // Relaxed: ordered by the word.
         self.stays[seat].store(Stay::Vacant as u32, Ordering::Relaxed);

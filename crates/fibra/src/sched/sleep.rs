@@ -79,6 +79,9 @@ pub(super) trait Idler {
     /// Looks whether it is to leave. `Draining`: it takes no work of others, and stays for its own fibers only. `Gone`: it has none.
     fn see_to_seat(&self) -> Staying;
 
+    /// By one that has announced its sleep, as `draining` or not: is something else wanted of it by now? Who wants it wakes it afterwards.
+    fn has_seat_news(&self, draining: bool) -> bool;
+
     /// It is awake again, and not in the list of sleepers. `unwatched`: the first of all, and has to say so.
     fn after_sleep(&self, unwatched: bool);
 }
@@ -203,6 +206,7 @@ fn sleep<W: Idler>(worker: &W, searching: bool, draining: bool) -> Woken {
     idle.announce_sleep(me, draining);
     let found = has_mail_handshake(runtime, me)
         || worker.has_own_work()
+        || worker.has_seat_news(draining) && !seeded_bug("seat_wish_unseen")
         || !draining && !runtime.injector().is_empty_handshake();
     let surplus = !draining && others_have_fresh_handshake(runtime, me);
     if searching && late {

@@ -236,6 +236,10 @@ impl Worker {
                         break;
                     }
                     self.find_work();
+                    // Before it looks at timers and sockets again: what these set going would be this worker's to run.
+                    if self.has_left() {
+                        break;
+                    }
                 }
             }
         }
@@ -291,6 +295,7 @@ impl Worker {
     #[inline(never)]
     fn fair_point(&self) -> Option<FrameRef> {
         self.turn.set(if self.is_temporary() { 1 } else { INJECTOR_PERIOD });
+        self.follow_wish(self.is_leaving());
         let rounds = self.rounds.get().wrapping_add(1);
         self.rounds.set(rounds);
         // Relaxed: a hint; the sleeper's re-check is the one that must not miss it.

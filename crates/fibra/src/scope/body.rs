@@ -303,7 +303,10 @@ impl<'a, 'b> Open<'a, 'b> {
         for token in &self.options.tokens {
             token.unsubscribe(scope);
         }
-        if let Some((seat, timer)) = self.timer {
+        // In the child of a fork nobody keeps it any more, and its lock may be held by a thread that does not exist there.
+        if let Some((seat, timer)) = self.timer
+            && self.shared.fork_epoch == crate::sched::fork::epoch()
+        {
             // If it is not there any more it was fired, which does nothing to a scope that is closed: see `life`.
             self.shared.remotes[seat].wheel.remove(timer);
         }

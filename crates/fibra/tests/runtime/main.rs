@@ -11,6 +11,7 @@ mod blocking_calls;
 mod burst;
 mod current_thread;
 mod elastic;
+mod elastic_races;
 mod ends_meet;
 mod entry_options;
 mod fairness;

@@ -157,6 +157,31 @@ fn model_leaving_against_a_command() {
     });
 }
 
+// S1-115: a worker leaves, the next one comes into its seat and is sent a command, while the first is still about to answer what was left to
+// it: the command is the second one's.
+#[test]
+fn model_command_for_the_next_worker() {
+    check(3, || {
+        let world = World::new();
+        let next = {
+            let world = world.clone();
+            thread::spawn(move || {
+                let is_free = world.idle.phase_handshake(1) == Phase::Dead;
+                if is_free {
+                    world.seats.take(&world.idle, 1, Stay::Permanent);
+                    reach::post(&*world, 1, 7);
+                }
+                is_free
+            })
+        };
+        assert!(world.leave());
+        let has_come = next.join().unwrap();
+        let arrived = world.mail[1].take_commands().len();
+        // Relaxed: both threads have ended.
+        assert_eq!((world.served.load(Ordering::Relaxed), arrived), (0, usize::from(has_come)));
+    });
+}
+
 // S1-115, S1-121: a worker is added while the runtime shuts down: it is joined, or not started.
 #[test]
 fn model_coming_against_shutdown() {

@@ -3,6 +3,7 @@
 //! one round over the others, its fibers a link. A lost wake is a deadlock, which the checker reports.
 
 use super::super::idle::driver::Driver;
+use super::super::phase::Phase;
 use super::super::queue::Entry;
 use super::super::queue::injector::Injector;
 use super::super::reach::{self, Mail, Sent};
@@ -55,6 +56,8 @@ struct World {
     remotes: Vec<Remote>,
     visitors: Visitors,
     stop: AtomicBool,
+    /// The wish for the only worker: that it leaves.
+    leaving: AtomicBool,
     /// The memory of the runtime, behind everything above: read by whoever kicks, written when it is freed.
     freed: UnsafeCell<bool>,
 }
@@ -73,6 +76,7 @@ impl World {
             remotes: (0..workers).map(remote).collect(),
             visitors: Visitors::new(),
             stop: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             freed: UnsafeCell::new(false),
         })
     }
@@ -175,7 +179,16 @@ impl Idler for Player {
         self.world.remotes[self.index].driver.block();
     }
     fn see_to_seat(&self) -> Staying {
-        Staying::Stays
+        // Relaxed: as `Seats::stay`.
+        let leaving = self.world.leaving.load(Ordering::Relaxed);
+        if (self.world.idle.phase(self.index) == Phase::Draining) != leaving {
+            self.world.idle.set_draining(self.index, leaving);
+        }
+        if leaving { Staying::Draining } else { Staying::Stays }
+    }
+    fn has_seat_news(&self, draining: bool) -> bool {
+        // Relaxed: as `Seats::stay`.
+        self.world.leaving.load(Ordering::Relaxed) != draining
     }
     fn after_sleep(&self, _: bool) {}
 }
@@ -231,6 +244,31 @@ fn model_undirected_wake_is_not_lost() {
         publisher.join().unwrap();
         world.assert_quiet();
     });
+}
+
+// S4-78: a worker that is about to sleep is asked to leave, or to stay after all: it does not sleep on without having seen that.
+#[test]
+fn model_wish_reaches_a_worker_going_to_sleep() {
+    for leaves in [true, false] {
+        check(3, move || {
+            let world = World::new(1);
+            // Relaxed, here and below: as `Seats::change`, but for what its compare-exchange orders besides.
+            world.leaving.store(!leaves, Ordering::Relaxed);
+            let wisher = {
+                let world = world.clone();
+                thread::spawn(move || {
+                    world.leaving.store(leaves, Ordering::Relaxed);
+                    reach::wake(&*world, 0);
+                })
+            };
+            let player = Player::new(&world, 0);
+            while (player.see_to_seat() == Staying::Draining) != leaves {
+                find_work(&player);
+            }
+            wisher.join().unwrap();
+            world.assert_quiet();
+        });
+    }
 }
 
 // A publisher that finds a searcher wakes nobody; the searcher that leaves empty-handed must then find the item.
