@@ -183,7 +183,7 @@ impl Metrics {
             if place > 0 {
                 json.push(',');
             }
-            let figures = worker.figures(|figures| object(figures));
+            let figures = worker.figures(object);
             let _ = write!(json, "{{\"state\":{},{}", quoted(worker.state.name()), &figures[1..]);
         }
         json.push_str("]}");

@@ -132,8 +132,8 @@ impl Shared {
         added.unwrap_or(Ok(false))
     }
 
-    /// A worker for work that computes for long: one that sleeps and has no fibers; else a new temporary one, if there is a seat; else one that
-    /// sleeps and has the fewest. None: every worker is busy, and no other is to be had.
+    /// A worker for work that computes for long: one that sleeps and has no fibers; else a new temporary one, if there is a seat; else
+    /// one that sleeps and has the fewest. None: every worker is busy, and no other is to be had.
     pub(crate) fn worker_to_compute_on(self: &Arc<Self>) -> Option<usize> {
         let started = |worker: usize| self.remotes[worker].stats.started.get();
         let sleeper = self.idle.least_loaded_sleeper(started);

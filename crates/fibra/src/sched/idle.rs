@@ -381,8 +381,8 @@ impl Idle {
         Counts(handshake_load_u64(&self.counts)).gate_open()
     }
 
-    /// Of the workers that sleep and take new work, the one for which `load` is least. It stays asleep, and in the list: what is sent to it by
-    /// name wakes it.
+    /// Of the workers that sleep and take new work, the one for which `load` is least. It stays asleep, and in the list: what is sent to
+    /// it by name wakes it.
     pub(crate) fn least_loaded_sleeper(&self, load: impl Fn(usize) -> u64) -> Option<usize> {
         // Relaxed: a hint, so that nobody takes the lock for nothing.
         if Counts(self.counts.load(Ordering::Relaxed)).sleeping() == 0 {

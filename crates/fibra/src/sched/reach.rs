@@ -131,8 +131,8 @@ pub(crate) fn post<R: Reach>(runtime: &R, worker: usize, command: R::Command) {
 /// Answers what was posted to a worker that has left: by the worker after its last step, and by one who posted and then saw that. Of the
 /// two each command finds one.
 ///
-/// The next worker of the seat may have come meanwhile, and some of what was taken may have been posted to that one: then it gets all of it.
-/// If the seat has none after they were taken, then whoever was there before has left too, and a worker that comes later sees what the
+/// The next worker of the seat may have come meanwhile, and some of what was taken may have been posted to that one: then it gets all of
+/// it. If the seat has none after they were taken, then whoever was there before has left too, and a worker that comes later sees what the
 /// posters did.
 pub(crate) fn serve_vacant<R: Reach>(runtime: &R, worker: usize) {
     let commands = runtime.mail(worker).take_commands();

@@ -345,8 +345,8 @@ impl<D: Place> Source<D> {
         });
     }
 
-    /// A driver ends, or rests until the next worker of its seat comes: its registrations go, and everybody is set going who may have waited
-    /// for it.
+    /// A driver ends, or rests until the next worker of its seat comes: its registrations go, and everybody is set going who may have
+    /// waited for it.
     pub(super) fn abandon(&self, driver: &D, owed: &mut Vec<Waker>, enqueue: impl FnMut(WaiterRef) + Copy) {
         let id = driver.own_id();
         self.state.with(|state| {

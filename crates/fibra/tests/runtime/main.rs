@@ -9,6 +9,7 @@ mod bad_input;
 mod block_on;
 mod blocking_calls;
 mod burst;
+mod compute;
 mod current_thread;
 mod elastic;
 mod elastic_races;

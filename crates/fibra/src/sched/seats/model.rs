@@ -157,8 +157,8 @@ fn model_leaving_against_a_command() {
     });
 }
 
-// S1-115: a worker leaves, the next one comes into its seat and is sent a command, while the first is still about to answer what was left to
-// it: the command is the second one's.
+// S1-115: a worker leaves, the next one comes into its seat and is sent a command, while the first is still about to answer what was left
+// to it: the command is the second one's.
 #[test]
 fn model_command_for_the_next_worker() {
     check(3, || {

@@ -49,7 +49,7 @@ const EDGES: [Edge; 7] = [
 ];
 
 /// The edges that only the owner of a word takes: looked at in debug builds only.
-const OF_THE_OWNER: [&str; 4] = ["publish_spawned", "yielded", "finish", "recycle"];
+const OF_THE_OWNER: [&str; 5] = ["publish_spawned", "resume", "yielded", "finish", "recycle"];
 
 // S0-23, S0-06: every edge of the table works, and from every other state it is found.
 // S4-23, S4-109, S4-112, S4-127: so what is queued, resumed or started is RUNNABLE, and nothing else.

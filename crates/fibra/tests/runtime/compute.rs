@@ -1,0 +1,104 @@
+//! `compute`: work that computes for long runs where it holds up no other fiber, and is otherwise like a call.
+#![allow(clippy::disallowed_types)] // What blocks the thread must not be fibra's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc;
+
+use crate::elastic::{MOMENT, elastic, one_on_each, pool, states, thread_id};
+use crate::support::{eventually, watchdog};
+use fibra::{Runtime, WorkerState};
+
+// `compute` goes to a worker that sleeps, at once, and the neighbours of its caller run meanwhile: the work waits for one of them.
+#[test]
+fn compute_holds_up_no_neighbour() {
+    let _watchdog = watchdog(120);
+    let rt = Runtime::builder().workers(2).max_workers(2).build().unwrap();
+    // The only worker that is awake is the caller's.
+    eventually(|| states(&rt).iter().all(|state| *state == WorkerState::Sleep), || format!("{:?}", states(&rt)));
+    rt.run(|| {
+        let here = thread_id();
+        let (tell, told) = mpsc::channel();
+        let neighbour = fibra::spawn_local(move || {
+            assert_eq!(thread_id(), here);
+            tell.send(7).unwrap();
+        });
+        let mut borrowed = vec![1, 2, 3];
+        let borrows = &mut borrowed;
+        let (sum, home) = fibra::compute(move || {
+            borrows.push(told.recv().unwrap()); // blocks its worker until the neighbour has run
+            (borrows.iter().sum::<i32>(), thread_id())
+        });
+        assert_eq!((sum, borrowed.len()), (13, 4));
+        assert_ne!(home, here);
+        neighbour.join().unwrap();
+    });
+}
+
+// Where every worker has fibers of its own, one comes for it: the neighbours of whoever sleeps would be held up as well.
+#[test]
+fn compute_gets_a_worker_without_fibers() {
+    let _watchdog = watchdog(120);
+    let rt = elastic(2, 3).build().unwrap();
+    let fibers = one_on_each(&rt, 2);
+    let homes: Vec<_> = fibers.iter().map(|fiber| fiber.2).collect();
+    eventually(|| states(&rt).iter().all(|state| *state == WorkerState::Sleep), || format!("{:?}", states(&rt)));
+    let home = rt.run(|| fibra::compute(thread_id));
+    assert!(!homes.contains(&home), "it was given to a worker that has fibers");
+    assert_eq!((pool(&rt).workers, pool(&rt).promoted), (3, 0));
+    for (go, fiber, _) in fibers {
+        go.send(()).unwrap();
+        fiber.join().unwrap();
+    }
+}
+
+// If every worker is busy it runs where it is called, after the neighbours had a turn; also where nothing may be started.
+#[test]
+fn compute_runs_here_if_nobody_is_idle() {
+    let _watchdog = watchdog(120);
+    let rt = Runtime::builder().workers(1).max_workers(1).max_fibers(2).build().unwrap();
+    rt.run(|| {
+        let here = thread_id();
+        let ran = Arc::new(AtomicBool::new(false));
+        let neighbour = fibra::spawn_local({
+            let ran = ran.clone();
+            move || ran.store(true, SeqCst)
+        });
+        assert_eq!(fibra::compute(|| (ran.load(SeqCst), thread_id())), (true, here));
+        neighbour.join().unwrap();
+        assert_eq!(fibra::no_suspend(|| fibra::compute(thread_id)), here);
+    });
+    assert_eq!(fibra::compute(thread_id), thread_id(), "on a plain thread");
+    // At the cap of fibers there is no child, with a worker that sleeps.
+    let rt = Runtime::builder().workers(2).max_workers(2).max_fibers(1).build().unwrap();
+    eventually(|| states(&rt).iter().all(|state| *state == WorkerState::Sleep), || format!("{:?}", states(&rt)));
+    rt.run(|| assert_eq!(fibra::compute(|| 5), 5));
+}
+
+// A panic comes out of it, and so does cancellation, when it is over.
+#[test]
+fn compute_panics_and_is_cancelled_like_a_call() {
+    let _watchdog = watchdog(120);
+    for workers in [1, 2] {
+        let rt = Runtime::builder().workers(workers).max_workers(workers).build().unwrap();
+        rt.run(|| {
+            let panicked = std::panic::catch_unwind(|| fibra::compute(|| -> u32 { panic!("in there") }));
+            assert_eq!(*panicked.unwrap_err().downcast::<&str>().unwrap(), "in there");
+            let done = Arc::new(AtomicBool::new(false));
+            let computing = fibra::spawn({
+                let done = done.clone();
+                move || {
+                    fibra::compute(|| {
+                        std::thread::sleep(MOMENT);
+                        done.store(true, SeqCst);
+                    });
+                    fibra::checkpoint();
+                }
+            });
+            fibra::yield_now();
+            computing.cancel();
+            let is_cancelled = computing.join().unwrap_err().is_cancelled();
+            assert!(is_cancelled);
+        });
+    }
+}
