@@ -107,7 +107,9 @@ impl Shared {
     pub(crate) fn pressure(&self) -> i64 {
         let of_worker = |(seat, remote): (usize, &Remote)| {
             let parked = remote.stats.parked.get() as i64;
-            let runs = matches!(self.idle.phase(seat), Phase::Active | Phase::Draining);
+            // Relaxed: a number; none before its thread runs.
+            let has_thread = remote.thread.load(Ordering::Relaxed) != 0;
+            let runs = has_thread && matches!(self.idle.phase(seat), Phase::Active | Phase::Draining);
             remote.stats.started.get() as i64 - parked - i64::from(runs) + remote.fresh.len() as i64
         };
         self.remotes[..self.seats.made()].iter().enumerate().map(of_worker).sum::<i64>() + self.injector.len() as i64
@@ -234,10 +236,19 @@ impl Shared {
 #[derive(Debug, Default)]
 pub(super) struct Sitting {
     draining: Cell<bool>,
+    /// Stacks that the seat's workers before this one had reused, and made.
+    pub(super) stacks_before: (u64, u64),
     left: Cell<bool>,
     /// The switches it had made when it was last found with nothing to do, and since when.
     switches: Cell<u64>,
     idle_since: Cell<u64>,
+}
+
+impl Sitting {
+    pub(super) fn new(seat: &Remote) -> Self {
+        let stacks_before = (seat.stats.stacks_reused.get(), seat.stats.stacks_fresh.get());
+        Self { stacks_before, ..Self::default() }
+    }
 }
 
 impl Worker {

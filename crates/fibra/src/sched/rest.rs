@@ -48,8 +48,9 @@ impl Worker {
     /// Stack pool figures into the counters others may read.
     pub(super) fn publish_stack_counts(&self) {
         let (reused, fresh) = self.stacks.with(|stacks| (stacks.reused(), stacks.fresh()));
-        self.stats().stacks_reused.set(reused);
-        self.stats().stacks_fresh.set(fresh);
+        let (reused_before, fresh_before) = self.sitting.stacks_before;
+        self.stats().stacks_reused.set(reused_before + reused);
+        self.stats().stacks_fresh.set(fresh_before + fresh);
     }
 
     /// For a worker that is about to sleep: when it has to wake up to shed what it does not need. None: it has nothing to shed.

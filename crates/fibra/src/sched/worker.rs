@@ -151,6 +151,7 @@ impl Worker {
         let policy = Policy::new(seed);
         let seats = shared.remotes.len();
         let is_temporary = shared.seats.stay(index) != Stay::Permanent;
+        let sitting = Sitting::new(&shared.remotes[index]);
         Self {
             current: Cell::new(None),
             calls_left: Cell::new(CALLS_PER_TURN),
@@ -189,7 +190,7 @@ impl Worker {
             search: super::search::SearchState::new(seats),
             rest: super::rest::Rest::new(),
             offers: Offers::new(),
-            sitting: Sitting::default(),
+            sitting,
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::panic::resume_unwind;
 
-use super::fiber::yield_now;
+use super::fiber::{checkpoint, yield_now};
 use super::nursery::scope;
 use super::options::Builder;
 use crate::fiber::frame::flag;
@@ -68,8 +68,11 @@ where
             Err(_) => None,
         }
     });
-    done.unwrap_or_else(|| {
-        let f = work.into_inner().expect("a child that did not return a value has not begun");
-        f()
+    done.unwrap_or_else(|| match work.into_inner() {
+        Some(f) => f(),
+        None => {
+            checkpoint();
+            panic!("fibra: the function given to compute() passed on a cancellation that was not its own")
+        }
     })
 }
