@@ -33,6 +33,7 @@ mod select_macro;
 mod select_moves;
 mod select_temporaries;
 mod spec;
+mod special;
 #[path = "../support/mod.rs"]
 mod support;
 mod timed;
