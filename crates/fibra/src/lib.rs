@@ -121,6 +121,8 @@ mod scope;
 mod select;
 #[cfg(not(any(loom, shuttle)))]
 pub mod signal;
+#[cfg(not(any(loom, shuttle)))]
+pub mod stream;
 pub mod sync;
 pub mod time;
 mod wait;

@@ -301,6 +301,12 @@ macro_rules! common {
                 self.chan().close($side, &CloseReason::Error(Arc::from(error.into())), false)
             }
 
+            /// Like [`close_now`](Self::close_now), for a reason that came from elsewhere: stages of a pipeline pass them on.
+            #[cfg(not(any(loom, shuttle)))]
+            pub(crate) fn close_because(&self, reason: &CloseReason) {
+                self.chan().close($side, reason, true);
+            }
+
             /// Is it closed, by whomever, or has one side gone? What was sent before may still be there.
             pub fn is_closed(&self) -> bool {
                 crate::wait::park::count_call();

@@ -78,7 +78,7 @@ fn a_shared_receiver_gives_each_message_once() {
     let runtime = fibra::Runtime::builder().workers(2).build().unwrap();
     runtime.run(|| {
         let (tx, rx) = channel::broadcast(10_000);
-        (0..4000u64).for_each(|n| drop(tx.send(n)));
+        (0..4000u64).for_each(|n| assert!(tx.send(n).is_ok()));
         drop(tx);
         let sums = fibra::scope(|s| {
             let take = || rx.iter().fold((0, 0), |(sum, count), n| (sum + n, count + 1));
