@@ -25,10 +25,12 @@ pub trait Place: sealed::Sealed {
 pub trait Home<'a>: Place {
     /// Starts a stage.
     #[doc(hidden)]
+    #[track_caller]
     fn start(&self, name: String, stage: impl FnOnce() + Send + 'a);
 
     /// Starts a stage of fused steps.
     #[doc(hidden)]
+    #[track_caller]
     fn start_chain<T: Send + 'a>(&self, name: String, chain: Box<Self::Chain<T>>, output: Waiting<Sender<T>>);
 
     /// Forgets the type of a chain.
@@ -54,6 +56,7 @@ impl Place for Root {
 }
 
 impl Home<'static> for Root {
+    #[track_caller]
     fn start(&self, name: String, stage: impl FnOnce() + Send + 'static) {
         // Refused (the runtime is shutting down, or full): the stage is dropped, and says so at both its ends.
         let _ = Builder::new().name(name).spawn(stage);
@@ -63,6 +66,7 @@ impl Home<'static> for Root {
         Box::new(chain)
     }
 
+    #[track_caller]
     fn start_chain<T: Send + 'static>(&self, name: String, chain: Box<Self::Chain<T>>, output: Waiting<Sender<T>>) {
         self.start(name, move || run_into(chain, &output.begin()));
     }
@@ -94,6 +98,7 @@ impl<'scope> Place for InScope<'scope, '_> {
 }
 
 impl<'scope> Home<'scope> for InScope<'scope, '_> {
+    #[track_caller]
     fn start(&self, name: String, stage: impl FnOnce() + Send + 'scope) {
         let _ = Builder::new().name(name).spawn_scoped(self.0, stage);
     }
@@ -102,6 +107,7 @@ impl<'scope> Home<'scope> for InScope<'scope, '_> {
         Box::new(chain)
     }
 
+    #[track_caller]
     fn start_chain<T: Send + 'scope>(&self, name: String, chain: Box<Self::Chain<T>>, output: Waiting<Sender<T>>) {
         self.start(name, move || run_into(chain, &output.begin()));
     }

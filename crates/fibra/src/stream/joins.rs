@@ -171,6 +171,7 @@ macro_rules! joins {
         $(
             impl<$a, H: Place> Pipe<$a, H> {
                 $(#[$doc])*
+                #[track_caller]
                 pub fn $name<'a, $($b,)? G>(self, other: Pipe<$second, G>) -> Pipe<$out, H>
                 where
                     H: Home<'a>,
@@ -189,6 +190,7 @@ macro_rules! joins {
 
             impl<$a, $($b,)? H: Place + Clone> PipeIn<$out, H> {
                 #[doc = concat!("[`Pipe::", stringify!($name), "`], upstream: two ends, added before the other stages.")]
+                #[track_caller]
                 pub fn $name<'a>(self) -> (PipeIn<$a, H>, PipeIn<$second, H>)
                 where
                     H: Home<'a>,
@@ -205,6 +207,7 @@ macro_rules! joins {
             }
 
             #[doc = concat!("[`Pipe::", stringify!($name), "`] as channel ends, with the stage between.")]
+            #[track_caller]
             pub fn $name<$a, $($b)?>() -> ((Sender<$a>, Sender<$second>), Receiver<$out>)
             where
                 $a: Send + 'static,

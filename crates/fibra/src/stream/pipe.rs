@@ -52,6 +52,7 @@ impl<H> Plan<H> {
     }
 
     /// Starts a stage.
+    #[track_caller]
     pub(super) fn start<'a>(&mut self, stage: &str, run: impl FnOnce() + Send + 'a)
     where
         H: Home<'a>,
@@ -183,6 +184,7 @@ impl<T, H: Place> Pipe<T, H> {
     ///     assert_eq!(got, [&"two", &"zero"]);
     /// });
     /// ```
+    #[track_caller]
     pub fn in_scope<'a, 'scope, 'env>(mut self, scope: impl AsScope<'scope, 'env>) -> Pipe<T, InScope<'scope, 'env>>
     where
         T: Send + 'a,
@@ -219,6 +221,7 @@ impl<T, H: Place> Pipe<T, H> {
     }
 
     /// Each stage that follows is a fiber again, after [`fused`](Self::fused).
+    #[track_caller]
     pub fn unfused<'a>(mut self) -> Self
     where
         H: Home<'a>,
@@ -244,6 +247,7 @@ impl<T, H: Place> Pipe<T, H> {
     ///     assert!(matches!(tx.closed(), fibra::channel::CloseReason::Panicked { .. }));
     /// });
     /// ```
+    #[track_caller]
     pub fn into_receiver<'a>(mut self) -> Receiver<T>
     where
         H: Home<'a>,
@@ -253,6 +257,7 @@ impl<T, H: Place> Pipe<T, H> {
     }
 
     /// The channel at the end; what is fused gets its fiber.
+    #[track_caller]
     fn start_link<'a>(&mut self) -> Receiver<T>
     where
         H: Home<'a>,
@@ -271,6 +276,7 @@ impl<T, H: Place> Pipe<T, H> {
     }
 
     /// Adds a step: fused, or as a stage of its own.
+    #[track_caller]
     pub(super) fn step<'a, S>(mut self, name: &str, step: S) -> Pipe<S::Out, H>
     where
         H: Home<'a>,
@@ -294,6 +300,7 @@ impl<T, H: Place> Pipe<T, H> {
     }
 
     /// Adds a stage with a loop of its own.
+    #[track_caller]
     pub(super) fn core<'a, U>(mut self, name: &str, core: impl Core<T, U> + Send + 'a) -> Pipe<U, H>
     where
         H: Home<'a>,
@@ -311,6 +318,7 @@ impl<T, H: Place> Pipe<T, H> {
     }
 
     /// Adds a step behind which there are so many places.
+    #[track_caller]
     pub(super) fn link_step<'a, S>(mut self, name: &str, (capacity, step): (usize, S)) -> Pipe<S::Out, H>
     where
         H: Home<'a>,
@@ -326,6 +334,7 @@ impl<T, H: Place> Pipe<T, H> {
     }
 
     /// Starts what is fused, and gives the end and the plan, for stages with several ends.
+    #[track_caller]
     pub(super) fn open<'a>(mut self) -> (Receiver<T>, Plan<H>)
     where
         H: Home<'a>,
@@ -439,6 +448,7 @@ impl<T, H: Place> PipeIn<T, H> {
         Self { plan: Plan { capacity, ..self.plan }, ..self }
     }
 
+    #[track_caller]
     pub(super) fn step<'a, A, S>(mut self, name: &str, step: S) -> PipeIn<A, H>
     where
         H: Home<'a>,
@@ -452,6 +462,7 @@ impl<T, H: Place> PipeIn<T, H> {
         PipeIn::new(sender, self.plan)
     }
 
+    #[track_caller]
     pub(super) fn core<'a, A>(mut self, name: &str, core: impl Core<A, T> + Send + 'a) -> PipeIn<A, H>
     where
         H: Home<'a>,
@@ -467,6 +478,7 @@ impl<T, H: Place> PipeIn<T, H> {
         PipeIn::new(sender, self.plan)
     }
 
+    #[track_caller]
     pub(super) fn link_step<'a, A, S>(mut self, name: &str, (capacity, step): (usize, S)) -> PipeIn<A, H>
     where
         H: Home<'a>,
@@ -489,6 +501,7 @@ impl<T, H: Place> PipeIn<T, H> {
 pub(super) struct Pair;
 
 impl Pair {
+    #[track_caller]
     pub(super) fn step<A, S>(self, name: &str, step: S) -> (Sender<A>, Receiver<S::Out>)
     where
         A: Send + 'static,
@@ -500,6 +513,7 @@ impl Pair {
         (sender, receiver)
     }
 
+    #[track_caller]
     pub(super) fn link_step<A, S>(self, name: &str, (capacity, step): (usize, S)) -> (Sender<A>, Receiver<S::Out>)
     where
         A: Send + 'static,
@@ -511,6 +525,7 @@ impl Pair {
         (sender, receiver)
     }
 
+    #[track_caller]
     pub(super) fn core<A, B>(self, name: &str, core: impl Core<A, B> + Send + 'static) -> (Sender<A>, Receiver<B>)
     where
         A: Send + 'static,

@@ -60,6 +60,7 @@ impl<H: Place> Start<H> {
     }
 
     /// See [`producer`].
+    #[track_caller]
     pub fn producer<'a, T, F>(self, f: F) -> Pipe<T, H>
     where
         H: Home<'a>,
@@ -70,6 +71,7 @@ impl<H: Place> Start<H> {
     }
 
     /// Starts a stage that sends.
+    #[track_caller]
     fn begin<'a, T, F>(mut self, name: &str, f: F) -> Pipe<T, H>
     where
         H: Home<'a>,
@@ -84,6 +86,7 @@ impl<H: Place> Start<H> {
 
     /// See [`from_iter`].
     #[allow(clippy::wrong_self_convention, clippy::should_implement_trait)] // Named after the function of the module.
+    #[track_caller]
     pub fn from_iter<'a, I>(self, items: I) -> Pipe<I::Item, H>
     where
         H: Home<'a>,
@@ -107,6 +110,7 @@ impl<H: Place> Start<H> {
     }
 
     /// See [`unfold`].
+    #[track_caller]
     pub fn unfold<'a, S, T, F>(self, mut state: S, mut f: F) -> Pipe<T, H>
     where
         H: Home<'a>,
@@ -123,6 +127,7 @@ impl<H: Place> Start<H> {
     }
 
     /// See [`lines`].
+    #[track_caller]
     pub fn lines<'a, R>(self, reader: R) -> Pipe<io::Result<String>, H>
     where
         H: Home<'a>,
@@ -181,6 +186,7 @@ fn read_lines(reader: impl Read, output: &Sender<io::Result<String>>) {
 ///     assert_eq!(numbers.take(3).collect::<Vec<_>>(), [0, 1, 2]);
 /// });
 /// ```
+#[track_caller]
 pub fn producer<T, F>(f: F) -> Pipe<T>
 where
     T: Send + 'static,
@@ -198,6 +204,7 @@ fn start() -> Start {
 /// ```
 /// # fibra::run(|| assert_eq!(fibra::stream::from_iter([1, 2]).collect::<Vec<_>>(), [1, 2]));
 /// ```
+#[track_caller]
 pub fn from_iter<I>(items: I) -> Pipe<I::Item>
 where
     I: IntoIterator + Send + 'static,
@@ -219,6 +226,7 @@ pub fn from_receiver<T>(receiver: Receiver<T>) -> Pipe<T> {
 /// assert_eq!(lines.collect::<Vec<_>>(), ["one", "two"]);
 /// # });
 /// ```
+#[track_caller]
 pub fn lines<R: Read + Send + 'static>(reader: R) -> Pipe<io::Result<String>> {
     start().lines(reader)
 }
@@ -247,6 +255,7 @@ pub fn tick(period: Duration) -> Pipe<Instant> {
 /// assert_eq!(powers.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64]);
 /// # });
 /// ```
+#[track_caller]
 pub fn unfold<S, T, F>(state: S, f: F) -> Pipe<T>
 where
     S: Send + 'static,

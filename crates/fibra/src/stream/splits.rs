@@ -115,6 +115,7 @@ fn run<T>(ends: Waiting<(Receiver<T>, Vec<Sender<T>>)>, mut deliver: impl FnMut(
 }
 
 /// Starts it behind a pipe.
+#[track_caller]
 fn split<'a, T, H>(
     name: &str,
     pipe: Pipe<T, H>,
@@ -133,6 +134,7 @@ where
 }
 
 /// Starts it before several ends.
+#[track_caller]
 fn unite<'a, T, H>(
     name: &str,
     outputs: Vec<PipeIn<T, H>>,
@@ -151,6 +153,7 @@ where
 }
 
 /// Starts it between a sender and receivers.
+#[track_caller]
 fn between<T: Send + 'static>(
     name: &str,
     count: usize,
@@ -178,6 +181,7 @@ impl<T, H: Place + Clone> Pipe<T, H> {
     /// assert_eq!((b.sum::<i32>(), counting.join().unwrap()), (6, 3));
     /// # });
     /// ```
+    #[track_caller]
     pub fn tee<'a>(self) -> (Self, Self)
     where
         H: Home<'a>,
@@ -187,6 +191,7 @@ impl<T, H: Place + Clone> Pipe<T, H> {
     }
 
     /// Each item to all of `count` pipes.
+    #[track_caller]
     pub fn broadcast<'a>(self, count: usize) -> Vec<Self>
     where
         H: Home<'a>,
@@ -204,6 +209,7 @@ impl<T, H: Place + Clone> Pipe<T, H> {
     /// assert_eq!(workers.collect::<Vec<_>>().into_iter().map(|worker| worker.join().unwrap()).sum::<u32>(), 5050);
     /// # });
     /// ```
+    #[track_caller]
     pub fn fan_out<'a>(self, count: usize) -> Vec<Self>
     where
         H: Home<'a>,
@@ -222,6 +228,7 @@ impl<T, H: Place + Clone> Pipe<T, H> {
     /// assert_eq!((odd.collect::<Vec<_>>(), even.join().unwrap()), (vec![1, 3, 5], vec![2, 4]));
     /// # });
     /// ```
+    #[track_caller]
     pub fn partition<'a, F>(self, mut f: F) -> (Self, Self)
     where
         H: Home<'a>,
@@ -237,6 +244,7 @@ impl<T, H: Place + Clone> Pipe<T, H> {
 
 impl<T, H: Place> PipeIn<T, H> {
     /// [`Pipe::tee`], upstream: each item to both ends.
+    #[track_caller]
     pub fn tee<'a>(self, other: Self) -> Self
     where
         H: Home<'a>,
@@ -246,6 +254,7 @@ impl<T, H: Place> PipeIn<T, H> {
     }
 
     /// [`Pipe::broadcast`], upstream: each item to all ends.
+    #[track_caller]
     pub fn broadcast<'a>(self, others: impl IntoIterator<Item = Self>) -> Self
     where
         H: Home<'a>,
@@ -256,6 +265,7 @@ impl<T, H: Place> PipeIn<T, H> {
     }
 
     /// [`Pipe::fan_out`], upstream: each item to one of the ends.
+    #[track_caller]
     pub fn fan_out<'a>(self, others: impl IntoIterator<Item = Self>) -> Self
     where
         H: Home<'a>,
@@ -266,6 +276,7 @@ impl<T, H: Place> PipeIn<T, H> {
     }
 
     /// [`Pipe::partition`], upstream: the items of which `f` is true to this end, the others to `other`.
+    #[track_caller]
     pub fn partition<'a, F>(self, mut f: F, other: Self) -> Self
     where
         H: Home<'a>,
@@ -280,22 +291,26 @@ impl<T, H: Place> PipeIn<T, H> {
 }
 
 /// [`Pipe::tee`] as channel ends, with the stage between.
+#[track_caller]
 pub fn tee<T: Clone + Send + 'static>() -> (Sender<T>, (Receiver<T>, Receiver<T>)) {
     let (sender, receivers) = between("tee", 2, |item: T, outputs| outputs.send_to_all(item));
     (sender, pair(receivers))
 }
 
 /// [`Pipe::broadcast`] as channel ends, with the stage between; there is at least one receiver.
+#[track_caller]
 pub fn broadcast<T: Clone + Send + 'static>(count: usize) -> (Sender<T>, Vec<Receiver<T>>) {
     between("broadcast", count, |item: T, outputs| outputs.send_to_all(item))
 }
 
 /// [`Pipe::fan_out`] as channel ends, with the stage between; there is at least one receiver.
+#[track_caller]
 pub fn fan_out<T: Send + 'static>(count: usize) -> (Sender<T>, Vec<Receiver<T>>) {
     between("fan_out", count, |item: T, outputs| outputs.send_to_any(item))
 }
 
 /// [`Pipe::partition`] as channel ends, with the stage between.
+#[track_caller]
 pub fn partition<T, F>(mut f: F) -> (Sender<T>, (Receiver<T>, Receiver<T>))
 where
     T: Send + 'static,

@@ -23,6 +23,7 @@ macro_rules! stages {
         $(
             impl<$($both,)* $($only_in,)* H: Place> Pipe<$from, H> {
                 $(#[$doc])*
+                #[track_caller]
                 pub fn $name<'a, $($only_out,)* $($other,)*>(self, $($param: $type),*) -> Pipe<$to, H>
                 where
                     H: Home<'a>,
@@ -65,6 +66,7 @@ macro_rules! stages {
     ) => {
         impl<$($both,)* $($only_out,)* H: Place> PipeIn<$to, H> {
             #[doc = concat!("[`Pipe::", stringify!($name), "`](super::Pipe::", stringify!($name), "), upstream: added before the other stages.")]
+            #[track_caller]
             pub fn $name<'a, $($only_in,)* $($other,)*>(self, $($param: $type),*) -> PipeIn<$from, H>
             where
                 H: Home<'a>,
@@ -76,6 +78,7 @@ macro_rules! stages {
         }
 
         #[doc = concat!("[`Pipe::", stringify!($name), "`](super::Pipe::", stringify!($name), ") as a pair of channel ends, with the stage between.")]
+        #[track_caller]
         pub fn $name<$($both,)* $($only_in,)* $($only_out,)* $($other,)*>($($param: $type),*) -> (Sender<$from>, Receiver<$to>)
         where
             $($both: Send + 'static,)* $($only_in: Send + 'static,)* $($only_out: Send + 'static,)* $($other: Send + 'static,)*
