@@ -42,7 +42,8 @@ stages! { CORES "cores":
     /// # Panics
     /// The stage does if `size` is 0.
     core chunks_timeout [T] [] [] [] (size: usize, patience: Duration): T => Vec<T>
-        where {} = move |input: &Receiver<T>, output: &Sender<Vec<T>>| run::chunks_timeout(input, output, size, patience);
+        where {} =
+        move |input: &Receiver<T>, output: &Sender<Vec<T>>| run::chunks_timeout(input, output, size, patience);
 
     /// Gives the latest item to whom asks, as often as that is; ends with its input, after the last one was given once.
     core latch [T] [] [] [] (): T => T
@@ -100,7 +101,8 @@ stages! { CORES "cores":
     /// # });
     /// ```
     core par_map [] [A] [B] [F] (count: usize, f: F): A => B
-        where { F: Fn(A) -> B + Sync } = move |input: &Receiver<A>, output: &Sender<B>| run::par_map(input, output, count, &f);
+        where { F: Fn(A) -> B + Sync } =
+        move |input: &Receiver<A>, output: &Sender<B>| run::par_map(input, output, count, &f);
 
     /// Like [`par_map`](Self::par_map), in the order in which they are done.
     core par_map_unordered [] [A] [B] [F] (count: usize, f: F): A => B

@@ -11,8 +11,7 @@
 use super::chain::{Ended, Next, Watch, next, over, pass_up};
 use super::home::{Home, Place, Root};
 use super::pipe::{Pipe, PipeIn, Plan, Waiting};
-use crate::channel::{Receiver, Sender, bounded};
-use crate::select_biased;
+use crate::channel::{Receiver, Sender, bounded, select_biased};
 
 /// Returns if the input did not end in order.
 macro_rules! check {
@@ -189,7 +188,7 @@ macro_rules! joins {
             }
 
             impl<$a, $($b,)? H: Place + Clone> PipeIn<$out, H> {
-                #[doc = concat!("[`Pipe::", stringify!($name), "`], upstream: two ends, added before the other stages.")]
+                #[doc = concat!("[`Pipe::", stringify!($name), "`], upstream: two ends before the other stages.")]
                 #[track_caller]
                 pub fn $name<'a>(self) -> (PipeIn<$a, H>, PipeIn<$second, H>)
                 where

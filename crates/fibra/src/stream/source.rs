@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use super::home::{AsScope, Home, InScope, Place, Root};
 use super::pipe::{Pipe, PipeIn, Plan, Waiting};
-use crate::channel::{Receiver, Sender, tick as ticks};
+use crate::channel::{Receiver, Sender, select_biased, tick as ticks};
 use crate::scope::scope;
-use crate::select_biased;
 use crate::time::Instant;
 
 /// Begins pipelines in a scope, or with a name: see [`within`] and [`named`].

@@ -65,7 +65,7 @@ macro_rules! stages {
         where { $($bounds:tt)* } = $make:expr
     ) => {
         impl<$($both,)* $($only_out,)* H: Place> PipeIn<$to, H> {
-            #[doc = concat!("[`Pipe::", stringify!($name), "`](super::Pipe::", stringify!($name), "), upstream: added before the other stages.")]
+            #[doc = concat!("[`Pipe::", stringify!($name), "`], upstream: added before the other stages.")]
             #[track_caller]
             pub fn $name<'a, $($only_in,)* $($other,)*>(self, $($param: $type),*) -> PipeIn<$from, H>
             where
@@ -77,11 +77,14 @@ macro_rules! stages {
             }
         }
 
-        #[doc = concat!("[`Pipe::", stringify!($name), "`](super::Pipe::", stringify!($name), ") as a pair of channel ends, with the stage between.")]
+        #[doc = concat!("[`Pipe::", stringify!($name), "`] as a pair of channel ends, with the stage between.")]
         #[track_caller]
-        pub fn $name<$($both,)* $($only_in,)* $($only_out,)* $($other,)*>($($param: $type),*) -> (Sender<$from>, Receiver<$to>)
+        pub fn $name<$($both,)* $($only_in,)* $($only_out,)* $($other,)*>(
+            $($param: $type),*
+        ) -> (Sender<$from>, Receiver<$to>)
         where
-            $($both: Send + 'static,)* $($only_in: Send + 'static,)* $($only_out: Send + 'static,)* $($other: Send + 'static,)*
+            $($both: Send + 'static,)* $($only_in: Send + 'static,)*
+            $($only_out: Send + 'static,)* $($other: Send + 'static,)*
             $($bounds)*
         {
             Pair.$kind(stringify!($name), $make)

@@ -78,7 +78,11 @@ fn broken_off_items_are_no_result() {
         let by_collect = text(catch_unwind(AssertUnwindSafe(|| drop(broken().collect::<Vec<_>>()))));
         assert!(by_collect.starts_with("fibra: a stage of the pipeline panicked"), "{by_collect}");
         let mut taken = Vec::new();
-        let by_loop = catch_unwind(AssertUnwindSafe(|| broken().into_iter().for_each(|n| taken.push(n))));
+        let by_loop = catch_unwind(AssertUnwindSafe(|| {
+            for n in broken() {
+                taken.push(n);
+            }
+        }));
         assert!(by_loop.is_err());
         assert_eq!(taken, [0, 1, 2], "what came before it did");
         assert_eq!(broken().take(2).collect::<Vec<_>>(), [0, 1], "behind it nothing was wanted");

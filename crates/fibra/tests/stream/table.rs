@@ -198,7 +198,8 @@ fn play<O: Debug + Ord + Clone + Send + 'static>(row: &Row<O>, seen: &mut BTreeS
 /// Plays a row: its name, then `stage` with `..` for its three forms, where they are written alike.
 macro_rules! row {
     ($seen:ident, $name:ident($($argument:expr),*), $vec:expr $(, $option:ident)*) => {
-        row!($seen, $name: |p| p.$name($($argument),*), |p| p.$name($($argument),*), || stream::$name($($argument),*), $vec $(, $option)*)
+        row!($seen, $name: |p| p.$name($($argument),*), |p| p.$name($($argument),*),
+            || stream::$name($($argument),*), $vec $(, $option)*)
     };
     ($seen:ident, $name:ident: $down:expr, $up:expr, $free:expr, $vec:expr $(, $option:ident)*) => {{
         #[allow(unused_mut)]
@@ -221,6 +222,11 @@ macro_rules! row {
 /// For stages of results: good if the number is not 4.
 fn checked(n: u32) -> Result<u32, u32> {
     if n == 4 { Err(n) } else { Ok(n) }
+}
+
+/// Of all but 6, which is an error.
+fn is_even(n: &u32) -> Result<bool, u32> {
+    if *n == 6 { Err(*n) } else { Ok(n.is_multiple_of(2)) }
 }
 
 /// What `Iterator` does up to and with the first error.
@@ -331,16 +337,17 @@ fn rows(part: usize) -> BTreeSet<&'static str> {
         );
         row!(
             seen,
-            try_filter: |p| p.map(checked).try_filter(|n| if *n == 6 { Err(*n) } else { Ok(n % 2 == 0) }),
-            |p| p.try_filter(|n| if *n == 6 { Err(*n) } else { Ok(n % 2 == 0) }).map(checked),
+            try_filter: |p| p.map(checked).try_filter(is_even),
+            |p| p.try_filter(is_even).map(checked),
             || {
-                let (tx, rx) = stream::try_filter(|n: &u32| if *n == 6 { Err(*n) } else { Ok(n % 2 == 0) });
+                let (tx, rx) = stream::try_filter(is_even);
                 (tx.pipe_in().map(checked).into_sender(), rx)
             },
             |v| {
                 let bad = |n: &Result<u32, u32>| matches!(n, Err(_) | Ok(6));
                 let failed = v.iter().copied().map(checked).find(bad).map(|n| Err(n.unwrap_or_else(|n| n)));
-                let good = v.iter().copied().map(checked).take_while(|n| !bad(n)).filter(|n| n.is_ok_and(|n| n % 2 == 0));
+                let good = v.iter().copied().map(checked).take_while(|n| !bad(n));
+                let good = good.filter(|n| n.is_ok_and(|n| n % 2 == 0));
                 good.chain(failed).collect()
             }
         );
@@ -398,7 +405,10 @@ fn rows(part: usize) -> BTreeSet<&'static str> {
         );
         row!(
             seen,
-            for_each: |p| answer(|| Some(p.for_each(|n| assert!(n < 9)))),
+            for_each: |p| answer(|| {
+                p.for_each(|n| assert!(n < 9));
+                Some(())
+            }),
             |p| p.for_each(|n| assert!(n < 9)),
             || stream::for_each(|n| assert!(n < 9)),
             |_| vec![()]
@@ -433,7 +443,10 @@ fn rows(part: usize) -> BTreeSet<&'static str> {
         row!(
             seen,
             write_to: |p| answer(|| p.map(|n| [n as u8]).write_to(std::io::sink()).ok()),
-            |p| p.map(|written: std::io::Result<u64>| written.unwrap()).write_to(std::io::sink()).map(|n: u32| [n as u8]),
+            |p| {
+                let p = p.map(|written: std::io::Result<u64>| written.unwrap());
+                p.write_to(std::io::sink()).map(|n: u32| [n as u8])
+            },
             || {
                 let (tx, rx) = stream::write_to(std::io::sink());
                 (tx.pipe_in().map(|n: u32| [n as u8]).into_sender(), rx.pipe().map(Result::unwrap).into_receiver())
@@ -543,7 +556,10 @@ fn rows(part: usize) -> BTreeSet<&'static str> {
         // (In order, so that the result is: what comes out is the sorted whole.)
         row!(
             seen,
-            merge_ordered: |p| p.enumerate().map(|(i, n)| i as u32 * 10 + n).merge_ordered(stream::from_iter([3, 5, 5])),
+            merge_ordered: |p| {
+                let p = p.enumerate().map(|(i, n)| i as u32 * 10 + n);
+                p.merge_ordered(stream::from_iter([3, 5, 5]))
+            },
             |p| {
                 let (a, b) = p.merge_ordered();
                 second(b);
