@@ -13,9 +13,9 @@
 //! });
 //! ```
 //!
-//! Each stage is one fiber between two channels, which hand items over unless they have a [buffer](Pipe::buffered). So a source is never further
-//! ahead than there are stages and places, and whichever end is dropped, the whole pipeline is torn down: a stage watches the death of its
-//! output before it looks at its input. The reason arrives at both ends ([`CloseReason`](crate::channel::CloseReason)).
+//! Each stage is one fiber between two channels, which hand items over unless they have a [buffer](Pipe::buffered). So a source is never
+//! further ahead than there are stages and places, and whichever end is dropped, the whole pipeline is torn down: a stage watches the
+//! death of its output before it looks at its input. The reason arrives at both ends ([`CloseReason`](crate::channel::CloseReason)).
 //!
 //! | form | | |
 //! |---|---|---|
@@ -23,8 +23,8 @@
 //! | upstream | [`tx.pipe_in()`](crate::channel::Sender::pipe_in)`.map(f)` | from sender to sender: [`PipeIn`] |
 //! | free | [`stream::map(f)`](map()) | a pair of ends, with the stage between |
 //!
-//! Stages belong to the root scope, or to one that is [named](Pipe::in_scope), and may then borrow from it. [`fused`](Pipe::fused) runs steps
-//! that follow each other on one fiber.
+//! Stages belong to the root scope, or to one that is [named](Pipe::in_scope), and may then borrow from it. [`fused`](Pipe::fused) runs
+//! steps that follow each other on one fiber.
 //!
 //! # Layout
 //!

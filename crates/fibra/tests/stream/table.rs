@@ -1,5 +1,5 @@
 //! The table of all stages: each has a row with its three forms and the same operation on a `Vec`. A stage without a row fails the test,
-//! and a row without one of the forms does not compile.
+//! and a row without one of the forms does not compile. It is one long file because there are many stages.
 //!
 //! Each row is played in all forms: with random items against the `Vec` (the downstream form fused and buffered too), and torn down from
 //! either end, by a panic before it and by cancellation, at every point of a short stream; then no fiber is left.
