@@ -59,6 +59,7 @@
 //! interest.rs             who waits, counted
 //! order.rs                the order of locks, checked in debug builds
 //!
+//! traits.rs               `Stream` and `Sink`, with the feature `futures`
 //! news.rs                 a count that one waits to see changed: under oneshot.rs, watch.rs and broadcast.rs
 //! ordered.rs pool.rs      on semaphores
 //! ```
@@ -88,6 +89,8 @@ mod settle;
 pub(crate) mod spot;
 pub(crate) mod state;
 mod timed;
+#[cfg(feature = "futures")]
+mod traits;
 pub(crate) mod waits;
 mod watch;
 

@@ -39,4 +39,5 @@ mod support;
 mod timed;
 #[path = "../support/tools.rs"]
 mod tools;
+mod traits;
 mod waiting_futures;
