@@ -1,11 +1,11 @@
 //! [`broadcast`]: every receiver gets every message, as long as it keeps up; one that does not is told how many it missed.
 //!
-//! Above: users. Below: `news`, which counts the messages, and `sync::RwLock`, which holds the last of them. Invariants: the count grows
-//! after the message was put in, so a receiver whose position is below it finds its message there, or learns that it was pushed out. A
-//! receiver moves on by a compare-exchange of its position: shared by reference, it gives each message once. Messages are cloned under
-//! the lock for reading, and dropped without any.
+//! Above: users. Below: `news`, which counts the messages, and `sync`: a lock for each of the places that hold the last of them (so that a
+//! sender does not meet the receivers of other messages), and one that senders take in turn. Invariants: the count grows after the message
+//! was put in, so a receiver whose position is below it finds its message in its place, or a later one: then its own was pushed out.
+//! A receiver moves on by a compare-exchange of its position: shared by reference, it gives each message once. Messages are cloned
+//! under the lock of their place, for reading, and dropped without any.
 
-use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::panic::Location;
@@ -18,21 +18,22 @@ use super::oneshot::GoneArm;
 use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
-use crate::sync::RwLock;
+use crate::sync::{Mutex, RwLock};
 use crate::time::Instant;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
-/// The last messages.
-struct Recent<T> {
-    messages: VecDeque<T>,
-    /// The number of the first of them: so many were pushed out.
-    first: u64,
+/// A place for one message of the last ones: number n is in place n modulo their count.
+struct Place<T> {
+    message: Option<T>,
+    /// One more than the number of the message; 0: there was none yet.
+    after: u64,
 }
 
 struct Shared<T> {
-    recent: RwLock<Recent<T>>,
-    capacity: usize,
+    places: Box<[RwLock<Place<T>>]>,
+    /// The number of the next message, held while one is sent.
+    next: Mutex<u64>,
     /// The messages; over when the last sender is gone.
     sent: News,
     /// A change each time the last receiver goes.
@@ -42,6 +43,11 @@ struct Shared<T> {
 }
 
 impl<T> Shared<T> {
+    #[inline]
+    fn place(&self, number: u64) -> &RwLock<Place<T>> {
+        &self.places[(number % self.places.len() as u64) as usize]
+    }
+
     fn receivers(&self) -> usize {
         // Acquire: pairs with the release of the last receiver that goes; an answer for the moment.
         self.receivers.load(Ordering::Acquire)
@@ -75,8 +81,8 @@ impl<T> Shared<T> {
 /// ```
 pub fn broadcast<T: Clone>(capacity: usize) -> (BroadcastSender<T>, BroadcastReceiver<T>) {
     let shared = Arc::new(Shared {
-        recent: RwLock::new(Recent { messages: VecDeque::new(), first: 0 }),
-        capacity: capacity.max(1),
+        places: (0..capacity.max(1)).map(|_| RwLock::new(Place { message: None, after: 0 })).collect(),
+        next: Mutex::new(0),
         sent: News::new(),
         gone: News::new(),
         senders: AtomicUsize::new(1),
@@ -164,15 +170,16 @@ impl<T: Clone> BroadcastSender<T> {
         if receivers == 0 {
             return Err(SendError(value));
         }
-        let mut recent = shared.recent.write();
-        let old = if recent.messages.len() == shared.capacity {
-            recent.first += 1;
-            recent.messages.pop_front()
-        } else {
-            None
+        let mut next = shared.next.lock();
+        let old = {
+            let mut place = shared.place(*next).write();
+            place.after = *next + 1;
+            place.message.replace(value)
         };
-        recent.messages.push_back(value);
-        drop(recent);
+        *next += 1;
+        // Counted without the lock, since that calls wakers: places are filled in order, so each that is counted is filled, by whichever
+        // sender.
+        drop(next);
         shared.sent.tell();
         drop(old);
         Ok(receivers)
@@ -193,7 +200,7 @@ impl<T: Clone> BroadcastSender<T> {
     /// How many messages are kept.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.shared.capacity
+        self.shared.places.len()
     }
 
     /// Is there no receiver?
@@ -298,19 +305,20 @@ impl<T: Clone> BroadcastReceiver<T> {
             if look.number == position {
                 return Err(if look.over { TryBroadcastError::Closed } else { TryBroadcastError::Empty });
             }
-            let recent = self.shared.recent.read();
-            if let Some(missed) = recent.first.checked_sub(position).filter(|missed| *missed > 0) {
-                let first = recent.first;
-                drop(recent);
+            let place = self.shared.place(position).read();
+            if place.after != position + 1 {
+                // A later one is there, which was perhaps not counted when we looked.
+                let first = look.number.max(place.after) - self.shared.places.len() as u64;
+                drop(place);
                 if self.advance(position, first) {
-                    return Err(TryBroadcastError::Lagged(missed));
+                    return Err(TryBroadcastError::Lagged(first - position));
                 }
                 continue;
             }
-            let message = recent.messages[(position - recent.first) as usize].clone();
-            drop(recent);
+            let message = place.message.clone();
+            drop(place);
             if self.advance(position, position + 1) {
-                return Ok(message);
+                return Ok(message.expect("what has a number is there"));
             }
         }
     }
