@@ -77,7 +77,8 @@
 //! ```text
 //! observe            counters, and the list of fibers with what each waits for
 //! net  fs  process   sockets, files, child processes;
-//! signal  io         signals, standard input
+//! signal  io         signals, standard input;
+//! stream             pipelines of channels and fibers
 //! channel  select    what one waits on: values, and several things at once;
 //! sync               locks and their kin;
 //! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals
@@ -121,6 +122,8 @@ mod scope;
 mod select;
 #[cfg(not(any(loom, shuttle)))]
 pub mod signal;
+#[cfg(not(any(loom, shuttle)))]
+pub mod stream;
 pub mod sync;
 pub mod time;
 mod wait;

@@ -4,6 +4,7 @@
 //! many.rs       a million fibers at once: spawn, park, memory, wake, join
 //! speed.rs      spawning and joining, yielding: how many a second
 //! select.rs     one loop that waits for every kind of thing at once
+//! stream.rs     a pipeline that is torn down from its end
 //! timers.rs     ten thousand sleepers, none early
 //! failure.rs    a panic that stays in its fiber
 //! cancel.rs     a fiber that is asked to end, and cleans up
@@ -26,6 +27,7 @@ mod page;
 mod scope;
 mod select;
 mod speed;
+mod stream;
 mod timers;
 
 use fibra::time::Instant;
@@ -46,6 +48,7 @@ const PARTS: &[Part] = &[
     Part { title: "Many fibers at once", run: many::run },
     Part { title: "Spawning and yielding", run: speed::run },
     Part { title: "Channels and select", run: select::run },
+    Part { title: "A pipeline", run: stream::run },
     Part { title: "Timers", run: timers::run },
     Part { title: "A panic stays in its fiber", run: failure::run },
     Part { title: "Cancellation", run: cancel::run },

@@ -57,6 +57,18 @@ impl<'a, T> RecvFuture<'a, T> {
         Self { receiver, wait: TaskWait::default(), alarm: None }
     }
 
+    /// The future of a receiver that has been polled before: it goes on with that wait.
+    #[cfg(feature = "futures")]
+    pub(super) fn resume(receiver: &'a Receiver<T>, wait: TaskWait, alarm: Option<Alarm>) -> Self {
+        Self { receiver, wait, alarm }
+    }
+
+    /// Keeps the wait for a later poll.
+    #[cfg(feature = "futures")]
+    pub(super) fn suspend(mut self) -> (TaskWait, Option<Alarm>) {
+        (std::mem::take(&mut self.wait), self.alarm.take())
+    }
+
     /// Ends the wait of the last poll. True: it was notified.
     fn withdraw(&mut self, passes_on: bool) -> bool {
         let chan = self.receiver.chan();
@@ -257,6 +269,18 @@ pub struct ReserveFuture<'a, T> {
 impl<'a, T> ReserveFuture<'a, T> {
     pub(super) fn new(sender: &'a Sender<T>) -> Self {
         Self { sender, wait: TaskWait::default() }
+    }
+
+    /// The future of a sender that has been polled before: it goes on with that wait.
+    #[cfg(feature = "futures")]
+    pub(super) fn resume(sender: &'a Sender<T>, wait: TaskWait) -> Self {
+        Self { sender, wait }
+    }
+
+    /// Keeps the wait for a later poll.
+    #[cfg(feature = "futures")]
+    pub(super) fn suspend(mut self) -> TaskWait {
+        std::mem::take(&mut self.wait)
     }
 
     /// Ends the wait of the last poll. True: it was invited.

@@ -24,6 +24,11 @@
 //! | [`bounded`] | a buffer; whoever is too fast waits |
 //! | [`unbounded`] | no bound: for when something else limits what is in it |
 //! | [`builder`] | all of these with a name, or with a policy for values that find no room ([`Overflow`]) |
+//! | [`oneshot`] | one value, once |
+//! | [`watch`] | one value that changes; receivers see the latest |
+//! | [`broadcast`] | every receiver gets every message, or is told how many it missed |
+//! | [`ordered`] | tasks that run in parallel, their results in the order of submission |
+//! | [`pool`] | items that are lent, come back, and are created when they are wanted |
 //! | [`after`], [`at`], [`tick`], [`never()`] | receivers that time feeds, or nothing |
 //!
 //! # Closing
@@ -53,9 +58,14 @@
 //! op.rs                   what can be asked, once for blocking calls, futures and select
 //! interest.rs             who waits, counted
 //! order.rs                the order of locks, checked in debug builds
+//!
+//! traits.rs               `Stream` and `Sink`, with the feature `futures`
+//! news.rs                 a count that one waits to see changed: under oneshot.rs, watch.rs and broadcast.rs
+//! ordered.rs pool.rs      on semaphores
 //! ```
 
 pub(crate) mod any;
+mod broadcast;
 pub(crate) mod chan;
 mod error;
 mod future;
@@ -63,8 +73,14 @@ mod hot;
 mod interest;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
+mod news;
+mod oneshot;
 pub(crate) mod op;
 mod order;
+#[cfg(not(any(loom, shuttle)))]
+mod ordered;
+#[cfg(not(any(loom, shuttle)))]
+mod pool;
 pub(crate) mod reason;
 mod receiver;
 mod ring;
@@ -73,18 +89,31 @@ mod settle;
 pub(crate) mod spot;
 pub(crate) mod state;
 mod timed;
+#[cfg(feature = "futures")]
+mod traits;
 pub(crate) mod waits;
+mod watch;
 
+pub use broadcast::{
+    BroadcastArm, BroadcastError, BroadcastReceiver, BroadcastSender, BroadcastTimeoutError, TryBroadcastError,
+    broadcast,
+};
 pub use error::{
     ReadyTimeoutError, RecvError, RecvTimeoutError, SelectTimeoutError, SendError, SendTimeoutError, TryReadyError,
     TryRecvError, TrySelectError, TrySendError,
 };
 pub use future::{ClosedFuture, RecvFuture, ReserveFuture, SendFuture};
+pub use oneshot::{GoneArm, OneshotArm, OneshotReceiver, OneshotSender, oneshot};
+#[cfg(not(any(loom, shuttle)))]
+pub use ordered::{OrderedArm, OrderedIntoIter, OrderedReceiver, OrderedSender, Refused, TrySpawnError, ordered};
+#[cfg(not(any(loom, shuttle)))]
+pub use pool::{Pool, PoolArm, PoolError, PoolTimeoutError, Pooled, TryPoolError, pool};
 pub use reason::CloseReason;
 pub use receiver::{IntoIter, Iter, Receiver, TryIter};
 pub use sender::{Builder, Permit, Sender};
 pub use state::Overflow;
 pub use timed::{after, at, never, tick};
+pub use watch::{ChangedArm, WatchReceiver, WatchRef, WatchSender, watch};
 
 #[cfg(not(any(loom, shuttle)))]
 pub use crate::select::macros::{select, select_biased};

@@ -34,6 +34,9 @@ use crate::wait::park;
 /// ```
 pub struct Receiver<T> {
     chan: NonNull<Chan<T>>,
+    /// What it waits for as a `Stream`; a clone waits for nothing.
+    #[cfg(feature = "futures")]
+    pub(super) polled: super::traits::AsStream,
 }
 
 // SAFETY: a handle moves `T`s out of a channel that is shared between threads, and is otherwise a counted pointer.
@@ -48,7 +51,11 @@ common!(Receiver, Side::Receivers);
 impl<T> Receiver<T> {
     /// The one receiver of a new channel.
     pub(super) fn only(chan: NonNull<Chan<T>>) -> Self {
-        Self { chan }
+        Self {
+            chan,
+            #[cfg(feature = "futures")]
+            polled: Default::default(),
+        }
     }
 
     #[inline(always)]

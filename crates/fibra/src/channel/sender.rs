@@ -38,6 +38,9 @@ use crate::wait::park;
 /// ```
 pub struct Sender<T> {
     chan: NonNull<Chan<T>>,
+    /// What it waits for as a `Sink`; a clone waits for nothing.
+    #[cfg(feature = "futures")]
+    pub(super) polled: super::traits::AsSink,
 }
 
 // SAFETY: a handle moves `T`s into a channel that is shared between threads, and is otherwise a counted pointer.
@@ -50,7 +53,11 @@ impl<T> RefUnwindSafe for Sender<T> {}
 impl<T> Sender<T> {
     /// The one sender of a new channel.
     pub(super) fn only(chan: NonNull<Chan<T>>) -> Self {
-        Self { chan }
+        Self {
+            chan,
+            #[cfg(feature = "futures")]
+            polled: Default::default(),
+        }
     }
 
     #[inline(always)]
@@ -301,6 +308,12 @@ macro_rules! common {
                 self.chan().close($side, &CloseReason::Error(Arc::from(error.into())), false)
             }
 
+            /// Like [`close_now`](Self::close_now), for a reason that came from elsewhere: stages of a pipeline pass them on.
+            #[cfg(not(any(loom, shuttle)))]
+            pub(crate) fn close_because(&self, reason: &CloseReason) {
+                self.chan().close($side, reason, true);
+            }
+
             /// Is it closed, by whomever, or has one side gone? What was sent before may still be there.
             pub fn is_closed(&self) -> bool {
                 crate::wait::park::count_call();
@@ -371,12 +384,14 @@ macro_rules! common {
         impl<T> Clone for $handle<T> {
             fn clone(&self) -> Self {
                 self.chan().add_handle($side);
-                Self { chan: self.chan }
+                Self::only(self.chan)
             }
         }
 
         impl<T> Drop for $handle<T> {
             fn drop(&mut self) {
+                #[cfg(feature = "futures")]
+                self.leave();
                 // SAFETY: this handle is counted, and not used again.
                 unsafe { Chan::drop_handle(self.chan, $side, CloseReason::of_drop) };
             }

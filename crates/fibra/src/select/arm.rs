@@ -285,6 +285,11 @@ impl<T> sealed::Sealed for ClosedArm<'_, T> {
             Case::channel(self.chan, self.chan.hint_word(), Op::Gone(self.side), std::ptr::null_mut(), &self.told)
         }
     }
+
+    #[inline(always)]
+    fn may_be_ready(&mut self) -> bool {
+        Op::Gone(self.side).may_be_ready(self.chan.hint_word())
+    }
 }
 
 impl<T> Arm for ClosedArm<'_, T> {

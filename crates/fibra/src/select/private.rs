@@ -4,6 +4,7 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
+use super::arm::sealed::Sealed;
 pub use super::arm::{AfterArm, Arm, ClosedArm, End, RecvArm, SendArm, SendFromArm};
 pub use super::case::Case;
 pub use super::engine::Otherwise;
@@ -186,6 +187,30 @@ pub fn select<A, const N: usize>(
 #[track_caller]
 pub(crate) fn select_cases(cases: &mut [Case<'_>]) {
     engine::run(cases, false, Patience::Endless, Location::caller());
+}
+
+/// `select_biased!` over two arms of fibra's own, whose types the caller need not know: completes the first that can be, and says whether
+/// it was the first one.
+#[track_caller]
+#[inline]
+pub(crate) fn first_of(first: &mut (impl Sealed + ?Sized), second: &mut (impl Sealed + ?Sized)) -> bool {
+    let entered = park::passes();
+    if entered {
+        if first.may_be_ready() && first.complete() {
+            return true;
+        }
+        if second.may_be_ready() && second.complete() {
+            return false;
+        }
+    }
+    let mut cases = [first.case(), second.case()];
+    select_on(&mut cases, entered, true, Otherwise::Wait, Location::caller()) == Some(0)
+}
+
+/// The same over several cases: which one it was.
+#[track_caller]
+pub(crate) fn first_case(cases: &mut [Case<'_>]) -> usize {
+    engine::run(cases, true, Patience::Endless, Location::caller()).expect("it waits until there is one")
 }
 
 /// The rest of [`select`], if nothing is ready, or it has to begin in another way: its fiber is cancelled, has made many calls, or there

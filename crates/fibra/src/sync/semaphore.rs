@@ -150,6 +150,13 @@ impl Semaphore {
         Self { gate: Gate::new(Permits { word, total: AtomicUsize::new(permits) }) }
     }
 
+    /// A semaphore with so many permits, none of them available: what is done with them elsewhere [gives](Self::give) them.
+    pub(crate) fn all_taken(permits: usize) -> Self {
+        let semaphore = Self::new(permits);
+        assert!(semaphore.rules().grant(permits), "all of them are there");
+        semaphore
+    }
+
     fn rules(&self) -> &Permits {
         self.gate.rules()
     }
@@ -162,7 +169,7 @@ impl Semaphore {
 
     /// Takes them if that is possible now.
     #[inline]
-    fn try_take(&self, want: usize) -> Result<(), TryAcquireError> {
+    pub(crate) fn try_take(&self, want: usize) -> Result<(), TryAcquireError> {
         // Relaxed: the compare-exchange does the ordering; a no needs none.
         let mut word = self.rules().word.load(Ordering::Relaxed);
         loop {
@@ -203,18 +210,31 @@ impl Semaphore {
         deadline: Option<Instant>,
         site: &'static Location<'static>,
     ) -> Result<(), AcquireTimeoutError> {
+        self.take_as(WaitReason::SemaphoreAcquire, want, deadline, site)
+    }
+
+    /// Takes permits, for a reason of the caller's, who [gives](Self::give) them back.
+    #[inline]
+    pub(crate) fn take_as(
+        &self,
+        reason: WaitReason,
+        want: usize,
+        deadline: Option<Instant>,
+        site: &'static Location<'static>,
+    ) -> Result<(), AcquireTimeoutError> {
         park::entry();
         match self.try_take(want) {
             Ok(()) => Ok(()),
             Err(TryAcquireError::Closed) => Err(AcquireTimeoutError::Closed),
             Err(TryAcquireError::TooMany { wanted, total }) => Err(AcquireTimeoutError::TooMany { wanted, total }),
-            Err(TryAcquireError::NoPermits) => self.wait(want, deadline, site),
+            Err(TryAcquireError::NoPermits) => self.wait(reason, want, deadline, site),
         }
     }
 
     #[cold]
     fn wait(
         &self,
+        reason: WaitReason,
         want: usize,
         deadline: Option<Instant>,
         site: &'static Location<'static>,
@@ -222,7 +242,7 @@ impl Semaphore {
         let mut ask = Ask {
             want,
             first: false,
-            reason: WaitReason::SemaphoreAcquire,
+            reason,
             object: std::ptr::from_ref(self).addr() as u64,
             site,
             deadline: deadline.map(Instant::as_nanos),
@@ -243,7 +263,7 @@ impl Semaphore {
 
     /// Gives permits back.
     #[inline]
-    fn give(&self, count: usize) {
+    pub(crate) fn give(&self, count: usize) {
         // Release: pairs with the acquire of whoever takes them next.
         let word = self.rules().word.fetch_add(count as u64 * ONE, Ordering::Release);
         if word & WAITING != 0 && !seeded_bug("semaphore_gives_silently") {

@@ -88,11 +88,29 @@ pub enum WaitReason {
     MachineCall = 50,
     /// In an event loop of [machines](crate::machine) that has nothing to do.
     MachineIdle = 51,
+    /// Receiving from a [`oneshot`](crate::channel::oneshot) channel.
+    OneshotRecv = 52,
+    /// Waiting for the receiver of a [`oneshot`](crate::channel::oneshot) channel to go.
+    OneshotClosed = 53,
+    /// Waiting for the value of a [`watch`](crate::channel::watch) channel to change.
+    WatchChanged = 54,
+    /// Waiting for the receivers of a [`watch`](crate::channel::watch) channel to go.
+    WatchClosed = 55,
+    /// Receiving from a [`broadcast`](crate::channel::broadcast) channel.
+    BroadcastRecv = 56,
+    /// Waiting for the receivers of a [`broadcast`](crate::channel::broadcast) channel to go.
+    BroadcastClosed = 57,
+    /// Waiting for a place for another task of an [`ordered`](crate::channel::ordered) channel.
+    OrderedSpawn = 58,
+    /// Receiving from an [`ordered`](crate::channel::ordered) channel: its oldest task is not done.
+    OrderedRecv = 59,
+    /// Waiting for an item of a [`pool`](crate::channel::pool).
+    PoolGet = 60,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 40] = [
+    pub const ALL: [WaitReason; 49] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -133,6 +151,15 @@ impl WaitReason {
         WaitReason::StdinRead,
         WaitReason::MachineCall,
         WaitReason::MachineIdle,
+        WaitReason::OneshotRecv,
+        WaitReason::OneshotClosed,
+        WaitReason::WatchChanged,
+        WaitReason::WatchClosed,
+        WaitReason::BroadcastRecv,
+        WaitReason::BroadcastClosed,
+        WaitReason::OrderedSpawn,
+        WaitReason::OrderedRecv,
+        WaitReason::PoolGet,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
@@ -197,6 +224,15 @@ impl fmt::Display for WaitReason {
             WaitReason::StdinRead => "reading standard input",
             WaitReason::MachineCall => "waiting for the answer of a machine",
             WaitReason::MachineIdle => "running machines that have nothing to do",
+            WaitReason::OneshotRecv => "receiving from a oneshot channel",
+            WaitReason::OneshotClosed => "waiting for the receiver of a oneshot channel to go",
+            WaitReason::WatchChanged => "waiting for a watched value to change",
+            WaitReason::WatchClosed => "waiting for the receivers of a watched value to go",
+            WaitReason::BroadcastRecv => "receiving from a broadcast channel",
+            WaitReason::BroadcastClosed => "waiting for the receivers of a broadcast channel to go",
+            WaitReason::OrderedSpawn => "waiting for a place in an ordered channel",
+            WaitReason::OrderedRecv => "receiving from an ordered channel",
+            WaitReason::PoolGet => "waiting for an item of a pool",
         })
     }
 }

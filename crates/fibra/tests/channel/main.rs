@@ -33,9 +33,11 @@ mod select_macro;
 mod select_moves;
 mod select_temporaries;
 mod spec;
+mod special;
 #[path = "../support/mod.rs"]
 mod support;
 mod timed;
 #[path = "../support/tools.rs"]
 mod tools;
+mod traits;
 mod waiting_futures;

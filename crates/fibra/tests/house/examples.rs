@@ -97,3 +97,48 @@ fn machine_store_keeps_what_it_is_given() {
     let text = run("machine_store", &[]);
     assert_eq!(text, "10 clients: VALUE value of 7, NONE\na rude one is gone, and OK\n");
 }
+
+// What comes out is gzip: the system's gunzip gives every byte back, of a file and of standard input, also of an empty one.
+#[test]
+fn pgz_compresses_in_order() {
+    use std::io::Write;
+    use std::process::Stdio;
+    let mut text = Vec::new();
+    for number in 0..200_000u32 {
+        writeln!(text, "line {number} of {}", number.wrapping_mul(2_654_435_761)).unwrap();
+    }
+    let path = std::env::temp_dir().join(format!("fibra-pgz-{}", std::process::id()));
+    for bytes in [&text[..], b"", b"short"] {
+        std::fs::write(&path, bytes).unwrap();
+        let from_file = Command::new(example("pgz")).arg(&path).output().unwrap();
+        let from_stdin = Command::new(example("pgz")).stdin(std::fs::File::open(&path).unwrap()).output().unwrap();
+        assert!(from_file.status.success() && from_file.stdout == from_stdin.stdout);
+        assert!(from_file.stdout.len() < bytes.len() / 2 + 100, "it is smaller");
+        std::fs::write(&path, &from_file.stdout).unwrap();
+        let input = std::fs::File::open(&path).unwrap();
+        let back = Command::new("gunzip").stdin(input).stderr(Stdio::inherit()).output().unwrap();
+        assert!(
+            back.status.success() && back.stdout == bytes,
+            "{} bytes came back of {}",
+            back.stdout.len(),
+            bytes.len()
+        );
+    }
+    std::fs::remove_file(&path).unwrap();
+    let missing = Command::new(example("pgz")).arg("/no/such/file").output().unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("/no/such/file"));
+}
+
+#[test]
+fn logstat_counts_over_all_files() {
+    let folder = std::env::temp_dir().join(format!("fibra-logstat-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let paths: Vec<_> = (0..3).map(|number| folder.join(format!("{number}.log")).display().to_string()).collect();
+    for path in &paths {
+        std::fs::write(path, "GET /a\nGET /b\nPOST /c\n".repeat(1000) + "GET without an end").unwrap();
+    }
+    let text = run("logstat", &["--once", &paths[0], &paths[1], &paths[2], "/no/such/file"]);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(text, "    6003  GET\n    3000  POST\n\n");
+}

@@ -13,7 +13,7 @@ use crate::source::{self, Source};
 
 /// The sections that are done: all their lines count.
 const FINISHED_SECTIONS: &[&str] = &[
-    "S0.1", "S0.2", "S0.3", "S0.4", "S0.5", "S0.6", "S0.7", "S0.8", "S0.9", "S0.10", //
+    "S0.1", "S0.2", "S0.3", "S0.4", "S0.5", "S0.6", "S0.7", "S0.8", "S0.9", "S0.10", "S0.11", //
     "S1.1", "S1.2", "S1.3", "S1.4", "S1.5", "S1.6", "S1.7", "S1.8", "S1.9", "S1.10", "S1.11", "S1.12", //
     "S2.5",  //
     "S3.1", "S3.2", "S3.3", "S3.4", "S3.5", "S3.6", "S3.7", "S3.8", //
@@ -21,8 +21,17 @@ const FINISHED_SECTIONS: &[&str] = &[
 ];
 
 /// Single lines that count although the rest of their section does not. X-22, virtual time, comes with the simulation.
-const FINISHED_LINES: &[&str] =
-    &["C-15..C-18", "C-20..C-26", "C-28..C-28", "C-32..C-32", "G-01..G-09", "G-13..G-20", "X-01..X-21", "X-23..X-24"];
+const FINISHED_LINES: &[&str] = &[
+    "C-15..C-18",
+    "C-20..C-26",
+    "C-28..C-28",
+    "C-32..C-32",
+    "C-36..C-36",
+    "G-01..G-09",
+    "G-13..G-20",
+    "X-01..X-21",
+    "X-23..X-24",
+];
 
 /// A line's id: group (`S4`, `G`) and number, so that ids sort as people count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

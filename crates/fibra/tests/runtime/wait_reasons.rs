@@ -102,6 +102,15 @@ fn play(reason: WaitReason) {
         WaitReason::CondvarRelock => condvar_relock(),
         WaitReason::CondvarWait => condvar_wait(),
         WaitReason::MutexLock => mutex_lock(),
+        WaitReason::OneshotRecv => oneshot_recv(),
+        WaitReason::OneshotClosed => oneshot_closed(),
+        WaitReason::WatchChanged => watch_changed(),
+        WaitReason::WatchClosed => watch_closed(),
+        WaitReason::BroadcastRecv => broadcast_recv(),
+        WaitReason::BroadcastClosed => broadcast_closed(),
+        WaitReason::OrderedSpawn => ordered_spawn(),
+        WaitReason::OrderedRecv => ordered_recv(),
+        WaitReason::PoolGet => pool_get(),
         other => panic!("{other:?} has no case here: what happens if a fiber is cancelled in it?"),
     }
 }
@@ -274,6 +283,88 @@ fn cancelled_in(wait: impl FnOnce() + Send + 'static) {
     victim.unwound();
     until_parked(&runtime, 0);
     assert!(runtime.metrics().cancellations >= 1);
+}
+
+// The sender learns that the cancelled receiver is gone, and keeps its value.
+fn oneshot_recv() {
+    let (tx, rx) = channel::oneshot();
+    cancelled_in(move || assert!(rx.recv().is_err()));
+    assert_eq!(tx.send(1), Err(1));
+}
+
+fn oneshot_closed() {
+    let (tx, rx) = channel::oneshot::<u8>();
+    cancelled_in(move || tx.closed());
+    assert!(rx.recv().is_err(), "the sender is gone");
+}
+
+// The change that comes after it is there for the next wait.
+fn watch_changed() {
+    let (tx, rx) = channel::watch(0);
+    let waiting = rx.clone();
+    cancelled_in(move || assert!(waiting.changed().is_err()));
+    tx.send(1).unwrap();
+    assert!(rx.changed().is_ok());
+}
+
+fn watch_closed() {
+    let (tx, rx) = channel::watch(0);
+    cancelled_in(move || tx.closed());
+    assert!(rx.changed().is_err(), "the sender is gone");
+}
+
+fn broadcast_recv() {
+    let (tx, rx) = channel::broadcast(4);
+    let rx = Arc::new(rx);
+    let waiting = rx.clone();
+    cancelled_in(move || assert!(waiting.recv().is_err()));
+    tx.send(1).unwrap();
+    assert_eq!(rx.recv(), Ok(1), "the one that was cancelled has taken nothing");
+}
+
+fn broadcast_closed() {
+    let (tx, rx) = channel::broadcast::<u8>(4);
+    cancelled_in(move || tx.closed());
+    assert!(rx.recv().is_err(), "the sender is gone");
+}
+
+// The task of one that was cancelled never ran, and its place is free.
+fn ordered_spawn() {
+    let runtime = runtime();
+    let (tx, rx) = channel::ordered(1);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let counted = ran.clone();
+    let sender = tx.clone();
+    runtime.run(move || sender.spawn(|| 1).unwrap());
+    let waiting = tx.clone();
+    cancelled_in(move || {
+        drop(waiting.spawn(move || {
+            counted.fetch_add(1, SeqCst);
+            2
+        }));
+    });
+    assert_eq!(rx.recv().unwrap().unwrap(), 1);
+    runtime.run(move || tx.spawn(|| 3).unwrap());
+    assert_eq!((rx.recv().unwrap().unwrap(), ran.load(SeqCst)), (3, 0));
+}
+
+// The result is there for the next one.
+fn ordered_recv() {
+    let runtime = runtime();
+    let (tx, rx) = channel::ordered(1);
+    let waiting = rx.clone();
+    cancelled_in(move || drop(waiting.recv()));
+    runtime.run(move || tx.spawn(|| 1).unwrap());
+    assert_eq!(rx.recv().unwrap().unwrap(), 1);
+}
+
+fn pool_get() {
+    let pool = channel::pool(1, || Ok::<_, ()>(1), |_| true);
+    let held = pool.get().unwrap();
+    let waiting = pool.clone();
+    cancelled_in(move || drop(waiting.get()));
+    drop(held);
+    assert_eq!((pool.try_get().map(|item| *item), pool.idle()), (Ok(1), 1));
 }
 
 // A read that was cancelled has taken nothing: what comes after it is read by the next one.

@@ -12,6 +12,7 @@ mod message;
 mod mpmc;
 mod mutex;
 mod noisy;
+mod par_map;
 mod pingpong;
 mod pipeline;
 mod requests;
@@ -23,6 +24,8 @@ mod skew;
 mod skynet;
 mod spawn_await;
 mod spawn_join;
+mod special;
+mod stages;
 mod tcp_echo;
 mod timers;
 mod yielding;
@@ -41,6 +44,9 @@ pub(crate) const ALL: &[Workload] = &[
     sieve::WORKLOAD,
     mpmc::WORKLOAD,
     select::WORKLOAD,
+    special::WORKLOAD,
+    stages::WORKLOAD,
+    par_map::WORKLOAD,
     skynet::WORKLOAD,
     mutex::WORKLOAD,
     scope::WORKLOAD,

@@ -4,10 +4,11 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cancel::pass_on;
 use crate::cancel::reason::CancelReason;
+use crate::cancel::{is_cancellation, pass_on};
 use crate::fiber::id::FiberId;
 use crate::prim::sync::Mutex;
+use crate::scope::fiber;
 
 /// Why joining a fiber gave no value.
 pub struct JoinError(Box<Inner>);
@@ -48,6 +49,18 @@ impl JoinError {
             Kind::SelfJoin => ("a fiber cannot join itself".to_owned(), Kind::SelfJoin),
         };
         Self(Box::new(Inner { fiber, name, message, kind }))
+    }
+
+    /// What a join of the fiber that runs here would say, which was ended by this payload: for results that do not come by a handle. (On a
+    /// thread, which drops a function that never ran: that it was cancelled.)
+    pub(crate) fn of_this_fiber(payload: Option<Box<dyn Any + Send>>) -> Self {
+        let here = fiber::current();
+        let id = here.as_ref().map_or(FiberId::NONE, fiber::Fiber::id);
+        let kind = match payload {
+            Some(payload) if !is_cancellation(&*payload) => Kind::Panicked(payload),
+            _ => Kind::Cancelled(fiber::cancel_reason()),
+        };
+        Self::new(id, here.as_ref().and_then(fiber::Fiber::name).map(Arc::from), kind)
     }
 
     /// Did it panic?

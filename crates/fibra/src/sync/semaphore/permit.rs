@@ -13,8 +13,8 @@ pub struct Permit<'a> {
 }
 
 impl Permit<'_> {
-    /// The permits are somebody else's from now on.
-    pub(super) fn forget_lender(mut self) {
+    /// The permits are the caller's from now on, who gives them back.
+    pub(crate) fn forget_lender(mut self) {
         self.count = 0;
     }
 }

@@ -1,0 +1,207 @@
+//! [`News`]: a number that grows, and an end, both of which can be waited for. What `oneshot`, `watch` and `broadcast` have in common.
+//!
+//! Above: those three. Below: the gate of `sync`, which holds the queue; nothing here parks by itself. The number, the end and the flag
+//! that a waiter is queued lie in one word, so no wake is lost: a waiter raises the flag (a read-modify-write) and then looks at the
+//! number; a change is a read-modify-write of the same word, and settles if it finds the flag.
+//!
+//! Nothing is taken here: every waiter that has seen an older number is let go by a change. What there is to take (a message, a value) is
+//! the object's own, and the waiter looks again.
+
+use std::cell::Cell;
+use std::fmt;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::prim::atomic::{AtomicU64, Ordering};
+use crate::prim::bug::seeded_bug;
+use crate::select::case::Case;
+use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules};
+use crate::wait::node::Outcome;
+use crate::wait::reason::WaitReason;
+
+/// A waiter is queued: changes have to settle.
+const WAITING: u64 = 1;
+/// No further change will come.
+const OVER: u64 = 2;
+/// One change. The number of changes is the rest of the word.
+const ONE: u64 = 4;
+
+/// What a look at [`News`] shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Look {
+    /// How many changes there were.
+    pub(super) number: u64,
+    /// No further one will come.
+    pub(super) over: bool,
+}
+
+impl Look {
+    fn of(word: u64) -> Self {
+        Self { number: word / ONE, over: word & OVER != 0 }
+    }
+}
+
+pub(super) struct NewsRules {
+    word: AtomicU64,
+}
+
+impl NewsRules {
+    #[inline(always)]
+    fn look(&self) -> Look {
+        // Acquire: pairs with the release in `tell` and `end`; what was done before a change is seen with it.
+        Look::of(self.word.load(Ordering::Acquire))
+    }
+}
+
+impl Rules for NewsRules {
+    const BARGES: bool = true;
+    const CALLS_ALL: bool = true;
+    // The number only grows: a waiter that was called has nothing to look at again.
+    const CALL_SUFFICES: bool = true;
+
+    fn grant(&self, seen: usize) -> bool {
+        self.is_grantable(seen)
+    }
+
+    fn revoke(&self, _: usize) {}
+
+    fn is_grantable(&self, seen: usize) -> bool {
+        let look = self.look();
+        look.over || look.number as usize != seen
+    }
+
+    fn set_waiting(&self, waiting: bool) {
+        // AcqRel: the look that follows must not be older; it reads this very word.
+        if waiting {
+            self.word.fetch_or(WAITING, Ordering::AcqRel);
+        } else {
+            // Relaxed: nothing depends on it.
+            self.word.fetch_and(!WAITING, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How a blocking call waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub(super) reason: WaitReason,
+    /// On fibra's clock.
+    pub(super) deadline: Option<u64>,
+    pub(super) site: &'static Location<'static>,
+}
+
+/// See the header.
+pub(super) struct News {
+    gate: Gate<NewsRules>,
+}
+
+impl News {
+    pub(super) fn new() -> Self {
+        Self { gate: Gate::new(NewsRules { word: AtomicU64::new(0) }) }
+    }
+
+    /// How it stands.
+    #[inline(always)]
+    pub(super) fn look(&self) -> Look {
+        self.gate.rules().look()
+    }
+
+    /// One more change. Lets go every waiter that has not seen it. Says how it stood before.
+    #[inline]
+    pub(super) fn tell(&self) -> Look {
+        // Release: pairs with the acquire in `look`.
+        let word = self.gate.rules().word.fetch_add(ONE, Ordering::Release);
+        if word & WAITING != 0 && !seeded_bug("news_told_silently") {
+            self.gate.settle();
+        }
+        Look::of(word)
+    }
+
+    /// No further change will come. Lets every waiter go.
+    #[inline]
+    pub(super) fn end(&self) {
+        // Release: pairs with the acquire in `look`.
+        let word = self.gate.rules().word.fetch_or(OVER, Ordering::Release);
+        if word & WAITING != 0 && !seeded_bug("news_ended_silently") {
+            self.gate.settle();
+        }
+    }
+
+    /// Waits until there is news since `seen`, or the end. False: the deadline came first. Cancellation unwinds.
+    #[cold]
+    pub(super) fn wait(&self, seen: u64, how: How) -> bool {
+        let object = std::ptr::from_ref(self).addr() as u64;
+        let How { reason, deadline, site } = how;
+        let ask = Ask { want: seen as usize, first: false, reason, object, site, deadline };
+        self.gate.wait(ask) == Outcome::Done
+    }
+
+    /// The same as a future.
+    pub(super) fn wait_async(&self, seen: u64) -> NewsFuture<'_> {
+        NewsFuture { news: self, seen, task: GateTask::new() }
+    }
+
+    /// The same as a part of an arm of a select.
+    pub(super) fn arm(&self, seen: u64) -> NewsWait<'_> {
+        NewsWait { wait: self.gate.arm(seen as usize), told: Cell::new(Outcome::Pending) }
+    }
+}
+
+impl fmt::Debug for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Look { number, over } = self.look();
+        f.debug_struct("News").field("number", &number).field("over", &over).finish()
+    }
+}
+
+/// See [`News::wait_async`].
+pub(super) struct NewsFuture<'a> {
+    news: &'a News,
+    seen: u64,
+    task: GateTask,
+}
+
+impl Future for NewsFuture<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        this.task.poll(&this.news.gate, this.seen as usize, cx).map(drop)
+    }
+}
+
+impl Drop for NewsFuture<'_> {
+    fn drop(&mut self) {
+        self.task.leave(&self.news.gate);
+    }
+}
+
+/// The wait of a future that owns the object: the future calls [`leave`](Self::leave) when it is dropped.
+#[derive(Debug, Default)]
+pub(super) struct NewsTask(GateTask);
+
+impl NewsTask {
+    pub(super) fn poll(&mut self, news: &News, seen: u64, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll(&news.gate, seen as usize, cx).map(drop)
+    }
+
+    pub(super) fn leave(&mut self, news: &News) {
+        self.0.leave(&news.gate);
+    }
+}
+
+/// See [`News::arm`].
+pub(super) struct NewsWait<'a> {
+    wait: GateWait<'a, NewsRules>,
+    told: Cell<Outcome>,
+}
+
+impl NewsWait<'_> {
+    pub(super) fn case(&mut self) -> Case<'_> {
+        Case::object(&self.wait, &self.told)
+    }
+}
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;

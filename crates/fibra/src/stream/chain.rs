@@ -1,0 +1,220 @@
+//! How items move through a stage, and how its end is passed on: the one loop of all stages.
+//!
+//! Above: the stages. Below: channels and select. A [`Chain`] runs to its end on the fiber that calls it and pushes what comes out of it.
+//! The innermost one, [`Link`], waits for the death of the output before it looks at the input (the `prialt(~out, in)` of the seed).
+//!
+//! Invariants: a stage that ends tells both sides why. The reason for which its input ended, if it is not orderly (an error, a panic, a
+//! cancellation), becomes the reason of its output, and the other way round; a stage that panics itself drops both ends while it unwinds,
+//! which says the same. So the reason arrives at both ends of a pipeline, however long it is.
+
+use std::marker::PhantomData;
+use std::ops::ControlFlow;
+
+use crate::channel::{CloseReason, ClosedArm, Receiver, RecvArm, Sender};
+use crate::select::sealed::Sealed;
+use crate::select::{Arm, private};
+
+/// Go on, or stop: the output is gone, or has had enough.
+pub(super) type Flow = ControlFlow<()>;
+
+/// Where items go.
+pub trait Push<T> {
+    /// One more. `Break`: no further one is wanted.
+    fn push(&mut self, item: T) -> Flow;
+}
+
+impl<T, F: FnMut(T) -> Flow> Push<T> for F {
+    #[inline]
+    fn push(&mut self, item: T) -> Flow {
+        self(item)
+    }
+}
+
+/// The end of the output, which is watched while a stage waits.
+pub trait Death {
+    /// It, as an arm.
+    fn arm(&mut self) -> &mut dyn Sealed;
+    /// Why the output is gone, if it is.
+    fn why(&self) -> Option<CloseReason>;
+}
+
+/// Why a chain ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// The input is over; the reason if that was not an orderly end.
+    Over(Option<CloseReason>),
+    /// The output is gone, or a step had enough.
+    Stopped,
+}
+
+/// A part of a pipeline: an input, and steps that are done on one fiber.
+pub trait Chain<T> {
+    /// Runs to the end of the input or of the output.
+    fn run(self: Box<Self>, out: &mut dyn Push<T>, death: &mut dyn Death) -> Ended;
+}
+
+/// One operation on items, as a function of one item: what can be fused.
+pub trait Step<A> {
+    /// What comes out.
+    type Out;
+
+    /// One item.
+    fn step(&mut self, item: A, out: &mut (impl Push<Self::Out> + ?Sized)) -> Flow;
+
+    /// The input is over.
+    fn end(&mut self, _out: &mut (impl Push<Self::Out> + ?Sized)) -> Flow {
+        Flow::Continue(())
+    }
+
+    /// Has it had enough before the first item?
+    fn is_done(&self) -> bool {
+        false
+    }
+}
+
+/// What a look for the next item found.
+pub(super) enum Next<T> {
+    Item(T),
+    /// The input is over.
+    Over,
+    /// The output is gone.
+    Gone,
+}
+
+/// Waits for the next item, or the death of the output, which comes first.
+#[inline]
+pub(super) fn next<T>(input: &Receiver<T>, death: &mut dyn Death) -> Next<T> {
+    let mut receive = RecvArm::new(input);
+    if private::first_of(death.arm(), &mut receive) {
+        return Next::Gone;
+    }
+    match receive.finish() {
+        Ok(item) => Next::Item(item),
+        Err(_) => Next::Over,
+    }
+}
+
+/// The innermost part of a chain: what comes out of a channel.
+#[derive(Debug)]
+pub(super) struct Link<T>(pub(super) Receiver<T>);
+
+impl<T> Chain<T> for Link<T> {
+    fn run(self: Box<Self>, out: &mut dyn Push<T>, death: &mut dyn Death) -> Ended {
+        let input = self.0;
+        loop {
+            match next(&input, death) {
+                Next::Item(item) => {
+                    if out.push(item).is_break() {
+                        pass_up(&input, death.why());
+                        return Ended::Stopped;
+                    }
+                }
+                Next::Over => return over(&input),
+                Next::Gone => {
+                    pass_up(&input, death.why());
+                    return Ended::Stopped;
+                }
+            }
+        }
+    }
+}
+
+struct ThroughStep<'a, S, B> {
+    step: &'a mut S,
+    out: &'a mut dyn Push<B>,
+}
+
+impl<A, S: Step<A>> Push<A> for ThroughStep<'_, S, S::Out> {
+    #[inline]
+    fn push(&mut self, item: A) -> Flow {
+        self.step.step(item, self.out)
+    }
+}
+
+/// A chain and one more step, which takes what the chain gives.
+pub(super) struct Fused<A, C: ?Sized, S> {
+    step: S,
+    before: Box<C>,
+    takes: PhantomData<fn(A)>,
+}
+
+impl<A, C: Chain<A> + ?Sized, S: Step<A>> Fused<A, C, S> {
+    pub(super) fn new(before: Box<C>, step: S) -> Self {
+        Self { step, before, takes: PhantomData }
+    }
+}
+
+impl<A, C: Chain<A> + ?Sized, S: Step<A>> Chain<S::Out> for Fused<A, C, S> {
+    fn run(self: Box<Self>, out: &mut dyn Push<S::Out>, death: &mut dyn Death) -> Ended {
+        let Self { mut step, before, .. } = *self;
+        if step.is_done() {
+            return Ended::Stopped;
+        }
+        let ended = before.run(&mut ThroughStep { step: &mut step, out }, death);
+        if matches!(ended, Ended::Over(_)) && step.end(out).is_break() {
+            return Ended::Stopped;
+        }
+        ended
+    }
+}
+
+/// The input is over: why, unless it is an orderly end.
+pub(super) fn over<T>(input: &Receiver<T>) -> Ended {
+    Ended::Over(input.close_reason().filter(|why| !why.is_orderly()))
+}
+
+/// Says why, unless it is an orderly end (which dropping the handle says by itself).
+pub(super) fn pass_up<T>(input: &Receiver<T>, why: Option<CloseReason>) {
+    if let Some(why) = why.filter(|why| !why.is_orderly()) {
+        input.close_because(&why);
+    }
+}
+
+/// The end of what a stage sends to.
+pub(super) struct Watch<'a, T> {
+    output: &'a Sender<T>,
+    arm: ClosedArm<'a, T>,
+}
+
+impl<'a, T> Watch<'a, T> {
+    pub(super) fn new(output: &'a Sender<T>) -> Self {
+        Self { output, arm: output.closing() }
+    }
+}
+
+impl<T> Death for Watch<'_, T> {
+    fn arm(&mut self) -> &mut dyn Sealed {
+        &mut self.arm
+    }
+
+    fn why(&self) -> Option<CloseReason> {
+        self.output.close_reason()
+    }
+}
+
+/// The output is the function that runs the chain: it is there until it returns.
+pub(super) struct Here(Option<ClosedArm<'static, ()>>);
+
+impl Here {
+    pub(super) fn new() -> Self {
+        Self(None)
+    }
+}
+
+impl Death for Here {
+    fn arm(&mut self) -> &mut dyn Sealed {
+        &mut self.0
+    }
+
+    fn why(&self) -> Option<CloseReason> {
+        None
+    }
+}
+
+/// Runs a chain into a channel, and tells that why it ended.
+pub(super) fn run_into<T>(chain: Box<impl Chain<T> + ?Sized>, output: &Sender<T>) {
+    let mut push = |item| if output.send(item).is_ok() { Flow::Continue(()) } else { Flow::Break(()) };
+    if let Ended::Over(Some(why)) = chain.run(&mut push, &mut Watch::new(output)) {
+        output.close_because(&why);
+    }
+}
