@@ -8,8 +8,8 @@
 //!   file ─ lines ─┘
 //! ```
 //!
-//! What it shows: a pipeline in a scope, sources that follow files, `merge`, `skip_errors`, `chunks_timeout`, and that ctrl-c tears all of it
-//! down from its end.
+//! What it shows: a pipeline in a scope, sources that follow files, `merge`, `skip_errors`, `chunks_timeout`, and that ctrl-c tears all of
+//! it down from its end.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader};

@@ -4,9 +4,9 @@
 //! cargo run --release -p fibra --example pgz -- [file] > file.gz       without a file: standard input
 //! ```
 //!
-//! What it shows: `channel::ordered` (as many blocks at a time as there are cores, memory bounded however large the file is), `compute`-like
-//! work on workers, back-pressure from a slow output to the input, progress on a terminal. Each block is a gzip member of its own, as
-//! the format allows.
+//! What it shows: `channel::ordered` (as many blocks at a time as there are cores, memory bounded however large the file is),
+//! `compute`-like work on workers, back-pressure from a slow output to the input, progress on a terminal. Each block is a gzip member of
+//! its own, as the format allows.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! `par_map`: a function of about `work` rounds of a random generator over `n` numbers, eight at a time, results in order: the stage of a stream
-//! (how=0), an ordered channel (how=1), or the same by hand: a channel of join handles (how=2). Beside it rayon's parallel iterator,
+//! `par_map`: a function of about `work` rounds of a random generator over `n` numbers, eight at a time, results in order: the stage of a
+//! stream (how=0), an ordered channel (how=1), or the same by hand: a channel of join handles (how=2). Beside it rayon's parallel iterator,
 //! which divides the numbers beforehand, and tokio's tasks through `buffered`. One operation is one number.
 
 use std::hint::black_box;

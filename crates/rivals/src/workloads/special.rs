@@ -1,4 +1,5 @@
-//! `special`: the special channels beside tokio's. kind=0, `oneshot`: a task asks another for an answer, each time over a new channel. kind=1,
+//! `special`: the special channels beside tokio's. kind=0, `oneshot`: a task asks another for an answer, each time over a new channel.
+//! kind=1,
 //! `watch`: two tasks tell each other of a change in turn. kind=2, `broadcast`: one task sends batches of 32 to four others, and
 //! waits until all have had each batch. One operation is one answer, one change and its echo, one message to all four.
 
@@ -9,7 +10,7 @@ use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "special",
-    operation: "one answer by oneshot (kind=0), one change and its echo by watch (1), one message to four by broadcast (2)",
+    operation: "one answer by oneshot (kind=0), a change and its echo by watch (1), a message to four by broadcast (2)",
     cases,
     sides: &[(Peer::Fibra, fibra), (Peer::Tokio, tokio)],
 };

@@ -1,5 +1,5 @@
-//! `stages`: numbers through ten stages that add one, as a stream: each a fiber (fused=0) with a channel of `cap` places behind it, or all of
-//! them on one (fused=1). tokio has ten tasks with channels between; its smallest has one place. One operation is one number through
+//! `stages`: numbers through ten stages that add one, as a stream: each a fiber (fused=0) with a channel of `cap` places behind it, or all
+//! of them on one (fused=1). tokio has ten tasks with channels between; its smallest has one place. One operation is one number through
 //! all ten.
 
 use crate::measure::{Passes, Sample};
