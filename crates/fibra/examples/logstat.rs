@@ -75,7 +75,7 @@ fn send_lines(path: &str, once: bool, lines: &Sender<io::Result<String>>) -> io:
         } else if at_end && once {
             return Ok(());
         } else if at_end {
-            // Whichever comes first: the pause is over, or nobody wants lines any more.
+            // Whichever comes first: the pause is over, or the pipeline is gone.
             fibra::select! {
                 closed(lines) => return Ok(()),
                 after(PAUSE) => {}

@@ -278,7 +278,7 @@ impl<T> Future for OneshotReceiver<T> {
 impl<T> Drop for OneshotReceiver<T> {
     fn drop(&mut self) {
         self.task.leave(&self.shared.sent);
-        // A sender that is gone has nobody to be told; what it left is dropped with the rest.
+        // If the sender is gone, no one is left to be told, and a value that was sent is dropped with the shared part.
         if !self.shared.sent.look().over {
             let value = self.shared.slot.with(|slot| mem::replace(slot, Slot::Gone));
             self.shared.gone.end();

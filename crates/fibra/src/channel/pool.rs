@@ -239,7 +239,7 @@ impl<T, E> Pool<T, E> {
         Ok(Pooled { item: Some(item), home: self.home.clone() })
     }
 
-    /// No item is lent any more: those who wait are told. Idle items are dropped, those that are out when they come back.
+    /// No item is lent any more; callers that wait get [`PoolError::Closed`]. Idle items are dropped now, lent ones when they come back.
     ///
     /// ```
     /// use fibra::channel::PoolError;

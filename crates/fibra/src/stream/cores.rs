@@ -45,7 +45,7 @@ stages! { CORES "cores":
         where {} =
         move |input: &Receiver<T>, output: &Sender<Vec<T>>| run::chunks_timeout(input, output, size, patience);
 
-    /// Gives the latest item to whom asks, as often as that is; ends with its input, after the last one was given once.
+    /// Gives the latest item to each receive, as often as there is one; ends with its input, after the last item was given once.
     core latch [T] [] [] [] (): T => T
         where { T: Clone } = |input: &Receiver<T>, output: &Sender<T>| run::latch(input, output);
 

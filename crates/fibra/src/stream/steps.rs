@@ -542,7 +542,7 @@ stages! { STEPS "steps":
     /// let (tx, rx) = fibra::channel::rendezvous();
     /// let out = rx.pipe().buffer(2);
     /// tx.send(1).unwrap();
-    /// tx.send(2).unwrap(); // nobody has taken the first one
+    /// tx.send(2).unwrap(); // the first one was not taken yet
     /// drop(tx);
     /// assert_eq!(out.collect::<Vec<_>>(), [1, 2]);
     /// # });

@@ -184,7 +184,7 @@ fn tokio(params: &Params) -> Sample {
                         .collect();
                     let sending = tokio::spawn(async move {
                         for number in 0..n {
-                            assert_eq!(tx.send(number).expect("somebody receives"), RECEIVERS);
+                            assert_eq!(tx.send(number).expect("four tasks receive"), RECEIVERS);
                             if number % BATCH == BATCH - 1 {
                                 for _ in 0..RECEIVERS {
                                     assert!(batches.recv().await.is_some());

@@ -1,4 +1,4 @@
-//! Models of news: nobody who has seen an older number is left waiting; the end reaches everybody.
+//! Models of news: no waiter that has seen an older number is left waiting; the end reaches every waiter.
 
 use std::future::Future;
 use std::panic::Location;

@@ -71,7 +71,7 @@ fn fibers_threads_and_futures_receive() {
     });
 }
 
-// A receiver that is shared by reference gives each message to one of those who receive through it.
+// A receiver that is shared by reference gives each message to one of the fibers that receive through it.
 #[test]
 fn a_shared_receiver_gives_each_message_once() {
     let _watchdog = support::watchdog(60);

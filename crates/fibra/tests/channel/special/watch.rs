@@ -1,4 +1,4 @@
-//! `watch`: receivers see the latest value and each sees that it changed; nobody is left waiting.
+//! `watch`: receivers see the latest value and each sees that it changed; no receiver is left waiting.
 #![allow(clippy::disallowed_types)] // Logs of the tests.
 
 use std::time::Duration;
