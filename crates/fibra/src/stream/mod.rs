@@ -53,7 +53,7 @@ pub use cores::*;
 pub use home::{AsScope, Home, InScope, Place, Root};
 pub use joins::*;
 pub use pipe::{Pipe, PipeIn};
-pub use source::{Start, from_iter, from_receiver, lines, named, producer, tick, unfold, within};
+pub use source::{Start, buffered, from_iter, from_receiver, lines, named, producer, tick, unfold, within};
 pub use splits::*;
 pub use steps::*;
 

@@ -33,6 +33,10 @@ impl<H> Plan<H> {
         Self { name: Some(name.into()), ..self }
     }
 
+    pub(super) fn buffered(self, capacity: usize) -> Self {
+        Self { capacity, ..self }
+    }
+
     fn with_home<G>(self, home: G) -> Plan<G> {
         let Self { name, stages, capacity, fused, .. } = self;
         Plan { home, name, stages, capacity, fused }
@@ -201,7 +205,7 @@ impl<T, H: Place> Pipe<T, H> {
 
     /// The stages that follow have so many places in the channel behind them. Without this there are none: a stage hands each item over.
     pub fn buffered(self, capacity: usize) -> Self {
-        Self { plan: Plan { capacity, ..self.plan }, ..self }
+        Self { plan: self.plan.buffered(capacity), ..self }
     }
 
     /// Runs the stages that follow on one fiber, as long as they are steps (`map`, `filter`, `scan`, `chunks` and the like: what needs no
@@ -445,7 +449,7 @@ impl<T, H: Place> PipeIn<T, H> {
 
     /// The stages that are added from here on have so many places in the channel before them.
     pub fn buffered(self, capacity: usize) -> Self {
-        Self { plan: Plan { capacity, ..self.plan }, ..self }
+        Self { plan: self.plan.buffered(capacity), ..self }
     }
 
     #[track_caller]

@@ -10,7 +10,7 @@ use crate::channel::{Receiver, Sender, select_biased, tick as ticks};
 use crate::scope::scope;
 use crate::time::Instant;
 
-/// Begins pipelines in a scope, or with a name: see [`within`] and [`named`].
+/// Begins pipelines in a scope, with a name, or with buffers: see [`within`], [`named`] and [`buffered`].
 #[derive(Clone)]
 #[must_use = "it starts nothing by itself"]
 pub struct Start<H = Root> {
@@ -52,7 +52,21 @@ pub fn named(name: impl AsRef<str>) -> Start {
     Start { plan: Plan::new(Root).named(name.as_ref()) }
 }
 
+/// Begins a pipeline whose channels have so many places, the one behind its source too; see [`Pipe::buffered`].
+///
+/// ```
+/// # fibra::run(|| assert_eq!(fibra::stream::buffered(16).from_iter(0..100).map(|n| n + 1).count(), 100));
+/// ```
+pub fn buffered(capacity: usize) -> Start {
+    start().buffered(capacity)
+}
+
 impl<H: Place> Start<H> {
+    /// The stages have so many places in the channel behind them, the source too; see [`Pipe::buffered`].
+    pub fn buffered(self, capacity: usize) -> Self {
+        Self { plan: self.plan.buffered(capacity) }
+    }
+
     /// Gives the pipeline a name; see [`Pipe::named`].
     pub fn named(self, name: impl AsRef<str>) -> Self {
         Self { plan: self.plan.named(name.as_ref()) }

@@ -54,6 +54,19 @@ fn back_pressure_goes_through() {
     assert_eq!(ahead(|p| p.map(|n| n).map(|n| n).filter(|_| true)), 4);
     assert_eq!(ahead(|p| p.map(|n| n).buffer(5)), 8);
     assert_eq!(ahead(|p| p.buffered(4).map(|n| n).map(|n| n)), 11);
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let sent = runtime.run(|| {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let counting = sent.clone();
+        let _out = stream::buffered(3).producer(move |tx| {
+            while tx.send(()).is_ok() {
+                counting.fetch_add(1, SeqCst);
+            }
+        });
+        (0..100).for_each(|_| fibra::yield_now());
+        sent.load(SeqCst)
+    });
+    assert_eq!(sent, 3, "the source has a buffer too");
     assert_eq!(ahead(|p| p.fused().map(|n| n).map(|n| n).filter(|_| true)), 2);
 }
 

@@ -38,7 +38,7 @@ fn fibra(params: &Params) -> Sample {
     Fibra::run(setup(params), move || {
         let mut passes = Passes::new();
         while passes.begin() {
-            let mut pipe = fibra::stream::from_iter(0..n).buffered(cap);
+            let mut pipe = fibra::stream::buffered(cap).from_iter(0..n);
             if fused {
                 pipe = pipe.fused();
             }
