@@ -462,8 +462,8 @@ impl<T: Clone> BroadcastReceiver<T> {
 
 impl<T> Drop for BroadcastReceiver<T> {
     fn drop(&mut self) {
-        // Release: pairs with the acquire in `receivers`.
-        if self.shared.receivers.fetch_sub(1, Ordering::Release) == 1 {
+        // AcqRel: its release half pairs with the acquire in `receivers`.
+        if self.shared.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.shared.gone.tell();
         }
     }

@@ -479,8 +479,8 @@ impl<T> Clone for WatchReceiver<T> {
 
 impl<T> Drop for WatchReceiver<T> {
     fn drop(&mut self) {
-        // Release: pairs with the acquire in `has_receivers`.
-        if self.shared.receivers.fetch_sub(1, Ordering::Release) == 1 {
+        // AcqRel: its release half pairs with the acquire in `has_receivers`.
+        if self.shared.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.shared.gone.tell();
         }
     }
