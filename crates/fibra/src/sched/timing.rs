@@ -147,7 +147,7 @@ impl Worker {
     }
 
     /// The earliest deadline, if there is one.
-    pub(super) fn next_deadline(&self) -> Option<u64> {
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
         self.timers.with(|timers| timers.next_deadline())
     }
 

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::channels::{Ledger, Tracked, alone, until_parked};
 use crate::support::watchdog;
@@ -115,4 +116,41 @@ fn unparking_a_waiting_thread_does_no_harm() {
     assert_eq!(receiver.join().unwrap(), (0..count).collect::<Vec<_>>());
     done.store(true, SeqCst);
     unparker.join().unwrap();
+}
+
+// A timed form that need not wait is a point of cancellation all the same, and takes or sends nothing then.
+#[test]
+fn timed_forms_that_need_not_wait_are_points_of_cancellation() {
+    let _watchdog = watchdog(60);
+    let later = || Instant::now() + Duration::from_secs(3600);
+    type Call = fn(&Sender<u32>, &Receiver<u32>, Instant);
+    let calls: [Call; 4] = [
+        |_, rx, _| _ = rx.recv_timeout(Duration::from_secs(3600)),
+        |_, rx, later| _ = rx.recv_deadline(later),
+        |tx, _, _| _ = tx.send_timeout(2, Duration::from_secs(3600)),
+        |tx, _, later| _ = tx.send_deadline(2, later),
+    ];
+    let rt = fibra::Runtime::builder().workers(2).build().unwrap();
+    for (number, call) in calls.into_iter().enumerate() {
+        let (tx, rx) = bounded(2);
+        tx.send(1).unwrap();
+        let (sender, receiver, later) = (tx.clone(), rx.clone(), later());
+        let begun = Arc::new(AtomicBool::new(false));
+        let fiber = rt.spawn({
+            let begun = begun.clone();
+            move || {
+                begun.store(true, SeqCst);
+                while !fibra::is_cancelled() {
+                    std::hint::spin_loop();
+                }
+                call(&sender, &receiver, later);
+            }
+        });
+        while !begun.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        fiber.cancel();
+        assert!(fiber.join().is_err_and(|error| error.is_cancelled()), "call {number} went on");
+        assert_eq!((rx.len(), rx.try_recv()), (1, Ok(1)), "call {number}");
+    }
 }

@@ -18,6 +18,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::time::Duration;
 
+// A wait that ended before its time takes its timer back: nothing is left for the worker to wake for.
+#[test]
+fn a_wait_that_is_over_leaves_no_timer() {
+    let rt = Runtime::builder().current_thread().build().unwrap();
+    rt.run(|| {
+        let (tx, rx) = crate::channel::bounded(1);
+        let sender = spawn(move || tx.send(7).unwrap());
+        assert_eq!(rx.recv_timeout(Duration::from_secs(3600)), Ok(7));
+        sender.join().unwrap();
+        assert_eq!(current::worker().unwrap().next_deadline(), None);
+    });
+}
+
 // A wake for what the worker has found by itself already: it searches in vain, and must not count as searching when it sleeps again.
 #[test]
 fn a_single_worker_woken_in_vain_can_be_woken_again() {
