@@ -406,7 +406,7 @@ impl Gate {
             return blocked.nonpositive.add(1);
         }
         if shared.idle.sleeping() + shared.idle.searching() > 0 {
-            // One that sleeps although there is work for it: whoever could have woken it is stuck.
+            // A worker sleeps although there is work for it: the worker that should have woken it is stuck.
             if stuck {
                 shared.wake_one();
             }

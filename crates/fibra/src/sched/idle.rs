@@ -127,7 +127,7 @@ pub(crate) enum Woken {
 
 /// What a directed wake found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "Slept: the caller must kick it; Dead: nobody reads what was sent"]
+#[must_use = "Slept: the caller must kick it; Dead: no worker reads what was sent"]
 pub(crate) enum Reached {
     /// It sleeps no more, and the caller must kick it.
     Slept,
@@ -225,7 +225,7 @@ impl Idle {
     /// A worker that has nothing to do begins, or ends, to look around.
     pub(crate) fn show_search(&self, worker: usize, searching: bool) {
         let phase = if searching { Phase::Spin } else { Phase::Active };
-        // One that was woken to search and found something at once has not looked around. Nobody else changes these two.
+        // A worker that was woken to search and found something at once has not looked around. Only the worker itself changes these two.
         if self.phase(worker) != phase {
             self.set_phase(worker, phase);
         }
@@ -384,7 +384,7 @@ impl Idle {
     /// Of the workers that sleep and take new work, the one for which `load` is least. It stays asleep, and in the list: what is sent to
     /// it by name wakes it.
     pub(crate) fn least_loaded_sleeper(&self, load: impl Fn(usize) -> u64) -> Option<usize> {
-        // Relaxed: a hint, so that nobody takes the lock for nothing.
+        // Relaxed: a hint, so that the lock is not taken for nothing.
         if Counts(self.counts.load(Ordering::Relaxed)).sleeping() == 0 {
             return None;
         }

@@ -121,7 +121,7 @@ impl Phase {
         Self::ALL[bits as usize]
     }
 
-    /// Is it blocked, or about to be, and nobody has woken it?
+    /// Is it blocked, or about to be, and not woken yet?
     #[inline(always)]
     pub(crate) fn is_asleep(self) -> bool {
         matches!(self, Self::Sleep | Self::DrainingSleep)

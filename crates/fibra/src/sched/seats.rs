@@ -55,7 +55,7 @@ pub(crate) enum Stay {
     Temporary = 1,
     /// Until its fibers have ended.
     Leaving = 2,
-    /// Nobody is there, or it is on its last steps.
+    /// The seat has no worker, or a worker on its last steps.
     Vacant = 3,
 }
 
@@ -100,7 +100,7 @@ impl Seats {
         self.stays[seat].compare_exchange(from as u32, to as u32, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives a DEAD seat to a worker that is about to start. The caller holds the lock of the staff, so nobody else does.
+    /// Gives a DEAD seat to a worker that is about to start. The caller holds the lock of the staff, so no other thread does.
     pub(crate) fn take(&self, idle: &Idle, seat: usize, stay: Stay) {
         debug_assert_eq!(idle.phase(seat), Phase::Dead, "a seat is taken once");
         // Relaxed: ordered by the word, which `arrive` changes, and by the start of the thread.

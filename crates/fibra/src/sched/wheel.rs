@@ -10,8 +10,8 @@
 //!   thread wakes the worker afterwards (`Shared::set_scope_timer`), and sysmon looks again.
 //!
 //! Rejected: one store for the whole runtime, which is what the design asks for. Every `timeout` would take a lock that all workers share,
-//! and one sleeper would have to be chosen who wakes for it. A store per seat has a lock that nobody else wants, each worker sleeps until
-//! its own deadlines as before, and sysmon, which watches whenever a worker is awake, sees all of them (decision 54).
+//! and one sleeper would have to be chosen who wakes for it. A store per seat has a lock that no other worker wants, each worker sleeps
+//! until its own deadlines as before, and sysmon, which watches whenever a worker is awake, sees all of them (decision 54).
 
 use crate::machine::timer::{Timer, Timers};
 use crate::prim::atomic::{AtomicU64, Ordering};

@@ -102,7 +102,7 @@ impl RuntimeBuilder {
     ///
     /// let rt = fibra::Runtime::builder().workers(1).max_workers(2).stall_after(Duration::from_millis(20)).build()?;
     /// let stuck = rt.spawn(|| std::thread::sleep(Duration::from_millis(500))); // blocks its worker
-    /// rt.spawn(|| println!("somebody else runs this")).join().unwrap();
+    /// rt.spawn(|| println!("another worker runs this")).join().unwrap();
     /// # stuck.join().unwrap();
     /// # Ok::<(), std::io::Error>(())
     /// ```

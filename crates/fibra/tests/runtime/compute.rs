@@ -35,7 +35,7 @@ fn compute_holds_up_no_neighbour() {
     });
 }
 
-// Where every worker has fibers of its own, one comes for it: the neighbours of whoever sleeps would be held up as well.
+// Where every worker has fibers of its own, one comes for it: the fibers of a worker that sleeps would be held up as well.
 #[test]
 fn compute_gets_a_worker_without_fibers() {
     let _watchdog = watchdog(120);

@@ -173,7 +173,7 @@ fn a_sleeping_worker_is_used_first() {
     let rt = elastic(2, 4).build().unwrap();
     let gate = Gate::default();
     let (gate_of_fiber, (tell, told)) = (gate.clone(), mpsc::channel());
-    // It has unstarted children and never switches: nobody but sysmon can see that another worker is to come.
+    // It has unstarted children and never switches: only sysmon can see that another worker is to come.
     let stuck = rt.spawn(move || {
         let children: Vec<_> = (0..10).map(|_| fibra::spawn(thread_id)).collect();
         tell.send(children).unwrap();

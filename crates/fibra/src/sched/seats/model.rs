@@ -127,7 +127,7 @@ fn model_leaving_against_a_spread_fiber() {
                 let sent = reserve(&*world, 1);
                 if sent {
                     let fiber: &'static Fiber = Box::leak(Box::new(Fiber(AtomicPtr::new(std::ptr::null_mut()))));
-                    // SAFETY: a new fiber, in nobody's hands.
+                    // SAFETY: a new fiber, which no other thread knows.
                     unsafe { reach::deliver(&*world, 1, fiber) };
                 }
                 sent
