@@ -135,6 +135,8 @@ impl Reach for World {
 struct Player {
     world: Arc<World>,
     index: usize,
+    /// Its loop ends when it is asked to leave, or to stay.
+    awaits: Option<bool>,
 }
 
 impl Idler for Player {
@@ -184,7 +186,12 @@ impl Idler for Player {
         if (self.world.idle.phase(self.index) == Phase::Draining) != leaving {
             self.world.idle.set_draining(self.index, leaving);
         }
-        if leaving { Staying::Draining } else { Staying::Stays }
+        match self.awaits {
+            // What it was waiting for has come.
+            Some(awaited) if awaited == leaving => Staying::Gone,
+            _ if leaving => Staying::Draining,
+            _ => Staying::Stays,
+        }
     }
     fn has_seat_news(&self, draining: bool) -> bool {
         // Relaxed: as `Seats::stay`.
@@ -195,7 +202,7 @@ impl Idler for Player {
 
 impl Player {
     fn new(world: &Arc<World>, index: usize) -> Self {
-        Self { world: world.clone(), index }
+        Self { world: world.clone(), index, awaits: None }
     }
 
     fn fresh(&self) -> &Fresh {
@@ -261,8 +268,8 @@ fn model_wish_reaches_a_worker_going_to_sleep() {
                     reach::wake(&*world, 0);
                 })
             };
-            let player = Player::new(&world, 0);
-            while (player.see_to_seat() == Staying::Draining) != leaves {
+            let player = Player { awaits: Some(leaves), ..Player::new(&world, 0) };
+            while player.see_to_seat() != Staying::Gone {
                 find_work(&player);
             }
             wisher.join().unwrap();
