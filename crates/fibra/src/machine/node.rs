@@ -180,6 +180,9 @@ impl Node {
     unsafe fn release(node: NonNull<Node>) {
         // SAFETY: alive, because the caller's right still counts.
         let here = unsafe { node.as_ref() };
+        // Models look too: there a count that is off must be found before the memory goes.
+        let must_hold = cfg!(any(debug_assertions, loom, shuttle));
+        assert!(!must_hold || !here.is_free(), "a node without holders is let go of");
         // Acquire: the only holder sees what all others did before they let go. Nobody can become another holder now: see the head.
         let is_alone = here.refs.load(Ordering::Acquire) == 1;
         // AcqRel: release for what this holder did; acquire so that the last one sees what all others did.
