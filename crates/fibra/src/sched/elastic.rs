@@ -86,7 +86,7 @@ pub(crate) struct Blocked {
     pub(crate) at_ceiling: Counter,
 }
 
-/// What the pool has decided. Written by sysmon's thread, but for `retired` and those of `set_workers`; read by any.
+/// What the pool has decided. Written by sysmon's thread alone, read by any.
 #[derive(Debug, Default)]
 pub(crate) struct PoolStats {
     pub(crate) positive_samples: Counter,

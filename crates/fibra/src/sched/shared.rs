@@ -413,14 +413,14 @@ impl Shared {
         timer
     }
 
-    /// Fires what is due on this seat: by its worker, or by sysmon for one that is stuck. True if there was anything.
-    pub(crate) fn fire_deadlines(&self, worker: usize, now: u64) -> bool {
-        let mut any = false;
+    /// Fires what is due on this seat: by its worker, or by sysmon for one that is stuck. Says how many there were.
+    pub(crate) fn fire_deadlines(&self, worker: usize, now: u64) -> u64 {
+        let mut fired = 0;
         while let Some(due) = self.remotes[worker].wheel.pop_expired(now) {
-            any = true;
+            fired += 1;
             self.config.rules.fire(due.what, due.scope, due.life);
         }
-        any
+        fired
     }
 
     /// May started fibers of this runtime move? A constant without the feature.

@@ -254,9 +254,7 @@ impl Sysmon {
     fn rescue_deadlines(&self, shared: &Shared) {
         let due = policy::now().saturating_sub(LATE_NANOS);
         for seat in 0..shared.seats.made() {
-            if shared.fire_deadlines(seat, due) {
-                self.pool.rescued_deadlines.add(1);
-            }
+            self.pool.rescued_deadlines.add(shared.fire_deadlines(seat, due));
         }
     }
 

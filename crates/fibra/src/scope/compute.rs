@@ -14,8 +14,10 @@ use crate::fiber::frame::flag;
 use crate::prim::sync::Mutex;
 use crate::sched::current;
 
-/// Runs `f`, which computes for long, where it holds up no other fiber: on a worker that has nothing to do, at once, while the calling
-/// fiber waits and its neighbours run. If every worker is busy it runs right here, and the neighbours have a turn before and after.
+/// Runs `f`, which computes for long, where it holds up no other fiber: at once, on a worker that has no fibers, while the calling fiber
+/// waits and its neighbours run. If all have some, a temporary worker is started, up to
+/// [`max_workers`](crate::RuntimeBuilder::max_workers); then any that sleeps will do. If every worker is busy it runs right here, and the
+/// neighbours have a turn before and after.
 ///
 /// `f` may borrow from the caller. It cannot be abandoned: if the calling fiber is cancelled meanwhile, that arrives when `f` has returned
 /// (or waits for something itself). It has fiber-locals of its own if it runs elsewhere; inherited ones are copied. On a plain thread, and

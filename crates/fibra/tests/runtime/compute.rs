@@ -84,21 +84,24 @@ fn compute_panics_and_is_cancelled_like_a_call() {
         rt.run(|| {
             let panicked = std::panic::catch_unwind(|| fibra::compute(|| -> u32 { panic!("in there") }));
             assert_eq!(*panicked.unwrap_err().downcast::<&str>().unwrap(), "in there");
-            let done = Arc::new(AtomicBool::new(false));
+            let (begun, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
             let computing = fibra::spawn({
-                let done = done.clone();
+                let (begun, done) = (begun.clone(), done.clone());
                 move || {
                     fibra::compute(|| {
+                        begun.store(true, SeqCst);
                         std::thread::sleep(MOMENT);
                         done.store(true, SeqCst);
                     });
                     fibra::checkpoint();
                 }
             });
-            fibra::yield_now();
+            while !begun.load(SeqCst) {
+                fibra::yield_now();
+            }
             computing.cancel();
             let is_cancelled = computing.join().unwrap_err().is_cancelled();
-            assert!(is_cancelled);
+            assert!(is_cancelled && done.load(SeqCst), "cancelled when it is over, and not before");
         });
     }
 }

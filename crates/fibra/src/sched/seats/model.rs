@@ -182,7 +182,7 @@ fn model_command_for_the_next_worker() {
     });
 }
 
-// S1-115, S1-121: a worker is added while the runtime shuts down: it is joined, or not started.
+// S1-122: a worker is added while the runtime shuts down: it is joined, or not started.
 #[test]
 fn model_coming_against_shutdown() {
     check(3, || {
