@@ -12,8 +12,8 @@ pub(crate) use std::thread::JoinHandle;
 /// Starts a named OS thread. Fails (it does not panic) when the system has no thread left to give, or no memory for one.
 ///
 /// std's threads map a little memory of their own after they have started (the stack of their signal handlers), and end the process if
-/// they do not get it. So this looks first whether there is room for that too, and for the threads that are just starting. What
-/// another thread takes meanwhile cannot be helped.
+/// they do not get it. So this looks first whether there is room for that too, and for the threads that are just starting; and fibra's own
+/// stacks are mapped only when no thread is just starting ([`between_starts`]). What code of others takes meanwhile cannot be helped.
 #[cfg(not(loom))]
 pub(crate) fn start(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     #[cfg(not(shuttle))]
@@ -25,25 +25,69 @@ pub(crate) fn start(name: String, body: impl FnOnce() + Send + 'static) -> std::
     })
 }
 
+/// Runs `map`, which maps much memory, when no thread of fibra is on its way to its body: under a limit of address space it could take what
+/// that thread cannot do without. Without such a limit, at once.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn between_starts<R>(map: impl FnOnce() -> R) -> R {
+    starting::between(map)
+}
+
+#[cfg(any(loom, shuttle))]
+pub(crate) fn between_starts<R>(map: impl FnOnce() -> R) -> R {
+    map()
+}
+
 #[cfg(not(any(loom, shuttle)))]
 mod starting {
     use crate::prim::atomic::{AtomicUsize, Ordering};
+    use crate::prim::sync::Mutex;
     use std::io;
+    use std::time::Duration;
 
     /// The stack of a std thread with its guard, unless `RUST_MIN_STACK` says otherwise.
     const STACK: usize = (2 << 20) + (64 << 10);
     /// What a thread maps in its first moments; far more than it is, with every register set that there is.
     const BESIDE: usize = 128 << 10;
 
-    /// Threads that have not come to their body yet.
+    /// How often [`between`] looks, a fifth of a millisecond apart, before it maps all the same: the child of a fork has lost the threads
+    /// that were starting.
+    const LOOKS: usize = 5_000;
+
+    /// Threads that have not come to their body yet. Counted up only under `ONE_AT_A_TIME`.
     static STARTING: AtomicUsize = AtomicUsize::new(0);
+    /// Held by who looks for room for a thread, and by who maps where that room would be.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+    /// See [`super::between_starts`].
+    pub(super) fn between<R>(map: impl FnOnce() -> R) -> R {
+        if !address_space_is_limited() {
+            return map();
+        }
+        for _ in 0..LOOKS {
+            let one_at_a_time = ONE_AT_A_TIME.lock();
+            // Relaxed: the lock orders it after every count upwards; a count downwards that is seen late costs one more look.
+            if STARTING.load(Ordering::Relaxed) == 0 {
+                return map();
+            }
+            drop(one_at_a_time);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        map()
+    }
+
+    fn address_space_is_limited() -> bool {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the pointer is to a local.
+        unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) != 0 || limit.rlim_cur != libc::RLIM_INFINITY }
+    }
 
     /// A thread on its way to its body, or not even begun.
     pub(super) struct Starting;
 
     impl Starting {
         pub(super) fn begin() -> io::Result<Self> {
-            // Relaxed, here and below: an estimate.
+            let _one_at_a_time = ONE_AT_A_TIME.lock();
+            // Relaxed, here and below: counted up under the lock; one that is counted down late asks for too much room.
             let starting = Self::count();
             let needed = STACK + BESIDE * STARTING.load(Ordering::Relaxed);
             // SAFETY: a new mapping at an address of the kernel's choice, which nobody sees before it is gone again.

@@ -42,8 +42,10 @@ fn tasks_move_between_polls() {
             fibra::spawn_future(async move {
                 let mut happened = std::pin::pin!(event.happened());
                 poll_fn(|cx| {
+                    let polled = happened.as_mut().poll(cx);
+                    // After the poll: what is set now wakes the task, it is not found at once.
                     polls.lock().unwrap().push(std::thread::current().id());
-                    happened.as_mut().poll(cx)
+                    polled
                 })
                 .await;
             })

@@ -327,6 +327,10 @@ pub(super) unsafe fn unmap_own(slot: *mut u8, size: StackSize) {
 /// Maps `len` bytes without reserving memory, at a multiple of `alignment`, with no huge pages: one touched page must
 /// cost one page.
 fn map(len: usize, alignment: usize) -> io::Result<usize> {
+    crate::prim::thread::between_starts(|| map_now(len, alignment))
+}
+
+fn map_now(len: usize, alignment: usize) -> io::Result<usize> {
     // The kernel aligns to pages; for more, map more and cut both ends off.
     let slack = if alignment > guard::page_size() { alignment } else { 0 };
     // SAFETY: a new anonymous mapping at an address of the kernel's choice; what is cut off lies inside it and nobody
