@@ -25,6 +25,9 @@ pub(crate) fn start(name: String, body: impl FnOnce() + Send + 'static) -> std::
     })
 }
 
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use starting::StartsLock;
+
 /// Runs `map`, which maps much memory, when no thread of fibra is on its way to its body: under a limit of address space it could take what
 /// that thread cannot do without. Without such a limit, at once.
 #[cfg(not(any(loom, shuttle)))]
@@ -40,18 +43,13 @@ pub(crate) fn between_starts<R>(map: impl FnOnce() -> R) -> R {
 #[cfg(not(any(loom, shuttle)))]
 mod starting {
     use crate::prim::atomic::{AtomicUsize, Ordering};
-    use crate::prim::sync::Mutex;
+    use crate::prim::sync::{Mutex, MutexGuard};
     use std::io;
-    use std::time::Duration;
 
     /// The stack of a std thread with its guard, unless `RUST_MIN_STACK` says otherwise.
     const STACK: usize = (2 << 20) + (64 << 10);
     /// What a thread maps in its first moments; far more than it is, with every register set that there is.
     const BESIDE: usize = 128 << 10;
-
-    /// How often [`between`] looks, a fifth of a millisecond apart, before it maps all the same: the child of a fork has lost the threads
-    /// that were starting.
-    const LOOKS: usize = 5_000;
 
     /// Threads that have not come to their body yet. Counted up only under `ONE_AT_A_TIME`.
     static STARTING: AtomicUsize = AtomicUsize::new(0);
@@ -63,16 +61,29 @@ mod starting {
         if !address_space_is_limited() {
             return map();
         }
-        for _ in 0..LOOKS {
+        loop {
             let one_at_a_time = ONE_AT_A_TIME.lock();
             // Relaxed: the lock orders it after every count upwards; a count downwards that is seen late costs one more look.
             if STARTING.load(Ordering::Relaxed) == 0 {
                 return map();
             }
             drop(one_at_a_time);
-            std::thread::sleep(Duration::from_micros(200));
+            super::yield_now();
         }
-        map()
+    }
+
+    /// Over a fork: nobody looks for room then, and the child forgets the threads that were starting.
+    pub(crate) struct StartsLock(MutexGuard<'static, ()>);
+
+    impl StartsLock {
+        pub(crate) fn take() -> Self {
+            Self(ONE_AT_A_TIME.lock())
+        }
+
+        pub(crate) fn forget_starts(&mut self) {
+            let Self(_counting) = self;
+            STARTING.store(0, Ordering::Relaxed); // Relaxed: the child has one thread.
+        }
     }
 
     fn address_space_is_limited() -> bool {

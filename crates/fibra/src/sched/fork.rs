@@ -15,6 +15,7 @@
 //! ARENAS    stack::arena     WARM, COLD, OWN    stack::cache
 //! THREADS, TASKS             wait::waker
 //! OUTSIDE   outside_io       SOURCES  source, and the lock of each source
+//! ONE_AT_A_TIME  prim::thread
 //! ```
 //!
 //! The tidy test holds that every process-wide lock is named in this file. Locks of one runtime are not among them: it is dead in the
@@ -29,6 +30,7 @@ use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::prim::cell::UnsafeCell;
 use crate::prim::slab::Free;
 use crate::prim::sync::{Mutex, MutexGuard};
+use crate::prim::thread::StartsLock;
 use crate::wait::waker;
 
 static EPOCH: AtomicU64 = AtomicU64::new(0);
@@ -43,6 +45,7 @@ struct Locks {
     _waker: waker::Locks,
     _outside: super::outside_io::OutsideLock,
     sources: super::source::SlabLock,
+    starts: StartsLock,
 }
 
 impl Locks {
@@ -56,6 +59,7 @@ impl Locks {
             _waker: waker::Locks::take(),
             _outside: super::outside_io::OutsideLock::take(),
             sources: super::source::SlabLock::take(),
+            starts: StartsLock::take(),
         }
     }
 }
@@ -91,6 +95,7 @@ extern "C" fn after_fork_in_child() {
     INSTALLED.store(DONE, Ordering::Relaxed);
     if let Some(mut locks) = take_held() {
         locks.sources.forget_waits();
+        locks.starts.forget_starts();
     }
     fiber::trim::forget();
 }

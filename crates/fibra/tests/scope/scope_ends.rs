@@ -351,10 +351,8 @@ fn large_closures_and_many_siblings() {
 fn isolated_panics_are_counted() {
     fibra::run(|| {
         let panics = Scope::builder().isolate().run(|s| {
-            for _ in 0..3 {
-                s.spawn(|| std::panic::resume_unwind(Box::new("alone")));
-            }
-            fibra::sleep(Duration::from_millis(5));
+            let children = [(); 3].map(|()| s.spawn(|| std::panic::resume_unwind(Box::new("alone"))));
+            children.into_iter().for_each(|child| drop(child.join().unwrap_err()));
             s.panics()
         });
         assert_eq!(panics, Ok(3));
