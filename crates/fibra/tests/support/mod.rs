@@ -25,7 +25,7 @@ pub(crate) struct Watchdog {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Gives the test `seconds` (more under the sanitizers). After that, prints the test's name, where the watchdog was set and
+/// Gives the test `seconds` (more under the sanitizers, and at most `FIBRA_WATCHDOG_S` where that is set). After that, prints the test's name, where the watchdog was set and
 /// what the runtime knows about its fibers, and aborts.
 #[track_caller]
 pub(crate) fn watchdog(seconds: u64) -> Watchdog {
@@ -33,7 +33,8 @@ pub(crate) fn watchdog(seconds: u64) -> Watchdog {
     let watched = Arc::clone(&called_off);
     let test = std::thread::current().name().unwrap_or("a test on an unnamed thread").to_owned();
     let place = Location::caller();
-    let limit = Duration::from_secs(seconds * SLOWDOWN);
+    let at_most = std::env::var("FIBRA_WATCHDOG_S").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(u64::MAX);
+    let limit = Duration::from_secs((seconds * SLOWDOWN).min(at_most));
     let watch = move || {
         let (off, changed) = &*watched;
         let guard = off.lock().unwrap();
