@@ -16,7 +16,7 @@ use crate::prim::sync::Mutex;
 #[cfg(not(any(loom, shuttle)))]
 use crate::prim::thread;
 #[cfg(not(any(loom, shuttle)))]
-use crate::sched::current;
+use crate::sched::alarms;
 use crate::time::Instant;
 use crate::wait::wake;
 
@@ -73,15 +73,20 @@ pub(super) fn is_due<T>(state: &State<T>) -> bool {
     state.timed.as_ref().is_some_and(|timed| timed.is_due())
 }
 
-/// Calls a waker when a moment has come: for futures, which have no timer of their own. A daemon fiber does it, or a thread where
-/// there is no runtime. Dropping the alarm ends it.
+/// Calls a waker when a moment has come: for futures, which have no timer of their own. The runtime does it, or a thread where there is
+/// none. Dropping the alarm ends it.
 #[derive(Debug)]
 pub(super) struct Alarm {
     due: u64,
-    /// Taken by whoever calls it.
-    waker: Arc<Mutex<Option<Waker>>>,
-    /// Dropped with the alarm, which the bell notices; and closed by the bell when it is through.
-    bell: Sender<()>,
+    kept: Kept,
+}
+
+/// Who keeps an alarm.
+#[derive(Debug)]
+enum Kept {
+    #[cfg(not(any(loom, shuttle)))]
+    ByRuntime(alarms::Alarm),
+    ByThread(ThreadAlarm),
 }
 
 impl Alarm {
@@ -91,29 +96,64 @@ impl Alarm {
         if due <= policy::now() {
             return;
         }
-        let mut died = false;
         if let Some(set) = alarm
             && set.due == due
+            && set.kept.rename(waker)
         {
-            let waker = Some(waker.clone());
-            let old = mem::replace(&mut *set.waker.lock(), waker);
-            drop(old);
-            // Asked after: a bell that did not see this waker had closed the channel before.
-            if !set.bell.has_closed() {
-                return;
-            }
-            died = true;
+            return;
         }
-        let waker = Arc::new(Mutex::new(Some(waker.clone())));
-        let (bell, stopped) = super::rendezvous::<()>();
-        let rings = Bell { stopped: Some(stopped), waker: waker.clone() };
-        // The last one ended before its time: its runtime does. A thread outlives that.
-        start(died, move || rings.wait(due));
-        *alarm = Some(Self { due, waker, bell });
+        *alarm = Some(Self { due, kept: Kept::by(due, waker) });
     }
 }
 
-impl Drop for Alarm {
+impl Kept {
+    /// An alarm that ended before its time has lost its runtime; a thread outlives that.
+    fn by(due: u64, waker: &Waker) -> Self {
+        #[cfg(not(any(loom, shuttle)))]
+        if let Some(alarm) = alarms::Alarm::set(due, waker) {
+            return Self::ByRuntime(alarm);
+        }
+        Self::ByThread(ThreadAlarm::set(due, waker))
+    }
+
+    /// False: it has rung, or is about to.
+    fn rename(&self, waker: &Waker) -> bool {
+        match self {
+            #[cfg(not(any(loom, shuttle)))]
+            Self::ByRuntime(alarm) => alarm.rename(waker),
+            Self::ByThread(alarm) => alarm.rename(waker),
+        }
+    }
+}
+
+/// An alarm of code that runs on no worker.
+#[derive(Debug)]
+struct ThreadAlarm {
+    /// Taken by whoever calls it.
+    waker: Arc<Mutex<Option<Waker>>>,
+    /// Dropped with the alarm, which the bell notices; and closed by the bell when it is through.
+    bell: Sender<()>,
+}
+
+impl ThreadAlarm {
+    fn set(due: u64, waker: &Waker) -> Self {
+        let waker = Arc::new(Mutex::new(Some(waker.clone())));
+        let (bell, stopped) = super::rendezvous::<()>();
+        let rings = Bell { stopped: Some(stopped), waker: waker.clone() };
+        start(move || rings.wait(due));
+        Self { waker, bell }
+    }
+
+    fn rename(&self, waker: &Waker) -> bool {
+        let waker = Some(waker.clone());
+        let old = mem::replace(&mut *self.waker.lock(), waker);
+        drop(old);
+        // Asked after: a bell that did not see this waker had closed the channel before.
+        !self.bell.has_closed()
+    }
+}
+
+impl Drop for ThreadAlarm {
     fn drop(&mut self) {
         // Nobody waits any more. Dropped without the lock: that is user code.
         let waker = self.waker.lock().take();
@@ -121,7 +161,7 @@ impl Drop for Alarm {
     }
 }
 
-/// The other half of an [`Alarm`]: rings when its time has come, and also when it ends before that (its runtime is shutting down).
+/// The other half of a [`ThreadAlarm`]: rings when its time has come.
 struct Bell {
     stopped: Option<Receiver<()>>,
     waker: Arc<Mutex<Option<Waker>>>,
@@ -145,21 +185,16 @@ impl Drop for Bell {
     }
 }
 
-/// Runs it beside whatever runs here. If neither a fiber nor a thread can be had the alarm rings too early, and that is said.
+/// Runs it beside whatever runs here. If no thread can be had the alarm rings too early, and that is said.
 #[cfg(not(any(loom, shuttle)))]
-fn start(on_thread: bool, alarm: impl FnOnce() + Send + 'static) {
-    let started = if current::worker().is_some() && !on_thread {
-        crate::scope::Builder::new().name("alarm").daemon(true).spawn(alarm).map(drop)
-    } else {
-        thread::start("fibra-alarm".into(), alarm).map(drop)
-    };
-    if let Err(error) = started {
+fn start(alarm: impl FnOnce() + Send + 'static) {
+    if let Err(error) = thread::start("fibra-alarm".into(), alarm) {
         crate::prim::say(format_args!("fibra: no timer for an async receive of `after` or `tick`: {error}"));
     }
 }
 
 #[cfg(any(loom, shuttle))]
-fn start(_: bool, _: impl FnOnce() + Send + 'static) {
+fn start(_: impl FnOnce() + Send + 'static) {
     unreachable!("models have no time");
 }
 

@@ -343,7 +343,7 @@ impl Worker {
         debug_assert_eq!((remote.stats.started.get(), remote.stats.parked.get()), (0, 0), "a worker left with fibers");
         // Grace and drain timers of scopes that live elsewhere.
         while let Some((due, at)) = remote.wheel.pop_any() {
-            shared.set_scope_timer(0, due, at);
+            shared.set_wheel_timer(0, due, at);
         }
         *remote.spare.lock() = Some(driver.into_inner());
         shared.retired.fetch_add(1, Ordering::Relaxed); // Relaxed: a number for people.

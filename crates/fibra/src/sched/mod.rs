@@ -7,8 +7,9 @@
 //! sleep.rs      a worker without work: the steps to sleep and back   search.rs  how it steals, spins, blocks   rest.rs  what it gives back
 //! queue/        fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! idle.rs       who sleeps, who searches, who is woken
-//! seats.rs      places for workers that come and go                  elastic.rs  who comes and who leaves      phase.rs  what a worker
-//! is doing wheel.rs      deadlines that fire although a worker is stuck
+//! seats.rs      places for workers that come and go                  elastic.rs  who comes and who leaves
+//! phase.rs      what a worker is doing                               wheel.rs   deadlines that fire although a worker is stuck
+//! alarms.rs     wakers that are called at a moment
 //! shared.rs     what all threads of a runtime share                  reach.rs  how its workers are reached from other threads
 //! root.rs       counting fibers without a shared line
 //! enqueue.rs    the way into the queues for everything above        wake.rs  completing a wait, whatever waits
@@ -28,6 +29,8 @@
 //!
 //! Above: `wait`, which parks and wakes. Below: `machine` (timers), `driver`, `fiber`, `prim`.
 
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod alarms;
 #[cfg(not(any(loom, shuttle)))]
 mod binding;
 #[cfg(not(any(loom, shuttle)))]

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use super::current;
 use super::root::{Holders, Root, RootWaiter};
 use super::shared::{RootRef, Shared};
-use super::timing::{ScopeDue, ScopeTimer};
+use super::timing::{ScopeDue, ScopeTimer, WheelDue};
 use super::worker::Worker;
 use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME};
@@ -616,10 +616,10 @@ impl ScopeRecord {
 
     /// From any thread; `shared` is its runtime, kept there by the caller. It is not taken back: in another life it does nothing.
     pub(crate) fn set_timer(&'static self, shared: &Shared, life: u32, what: ScopeTimer, at: u64) {
-        let due = ScopeDue { scope: self, life, what };
+        let due = WheelDue::Scope(ScopeDue { scope: self, life, what });
         match current::worker() {
-            Some(worker) if ptr::eq(&*worker.shared, shared) => _ = worker.set_scope_timer(due, at),
-            _ => _ = shared.set_scope_timer(0, due, at),
+            Some(worker) if ptr::eq(&*worker.shared, shared) => _ = worker.set_wheel_timer(due, at),
+            _ => _ = shared.set_wheel_timer(0, due, at),
         }
     }
 }

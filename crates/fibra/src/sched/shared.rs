@@ -5,6 +5,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
+use super::alarms::Alarms;
 use super::blocking::BlockingPool;
 use super::elastic::ElasticConfig;
 use super::enqueue::Place;
@@ -20,9 +21,10 @@ use super::seats::{self, Seats, Staff};
 use super::stall::StallConfig;
 use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
-use super::timing::ScopeDue;
+use super::timing::WheelDue;
 use super::visitors::Visitors;
 use super::wake;
+use super::wakers::call_where_fit;
 use super::wheel::Wheel;
 use crate::cancel::reason::ReasonKind;
 use crate::driver::{Driver, Kicker};
@@ -159,7 +161,7 @@ pub(crate) struct Remote {
     /// leave (`seats.rs`).
     pub(crate) coming: AtomicU64,
     /// Deadlines that fire even if this worker is stuck.
-    pub(crate) wheel: CacheLine<Wheel<ScopeDue>>,
+    pub(crate) wheel: CacheLine<Wheel<WheelDue>>,
     /// The driver of the seat while it has no worker, once it had one.
     pub(crate) spare: Mutex<Option<Driver>>,
     /// The system's number of the thread that runs its loop; 0: none does, or nobody wants to know.
@@ -228,6 +230,7 @@ pub(crate) struct Shared {
     pub(crate) tasks_parked: AtomicI64,
     /// Scopes of plain threads that are open here: shutdown cancels them, and a worker looks after their deadlines.
     pub(crate) outside_scopes: Mutex<Vec<OutsideScope>>,
+    pub(crate) alarms: Alarms,
     /// Threads that are no workers and touch this for a moment.
     pub(crate) visitors: Visitors,
     /// The fork generation it was made in; see `sched::fork`.
@@ -280,6 +283,7 @@ impl Shared {
             tasks: Mutex::new(HashMap::default()),
             tasks_parked: AtomicI64::new(0),
             outside_scopes: Mutex::new(Vec::new()),
+            alarms: Alarms::default(),
             visitors: Visitors::new(),
             fork_epoch: super::fork::epoch(),
             machines: std::sync::OnceLock::new(),
@@ -403,9 +407,9 @@ impl Shared {
         }
     }
 
-    /// From any thread: sets a timer for a scope in this life, on the seat of `worker`, whose worker never leaves or is the caller. It may
-    /// fire when that life is over, and does nothing then.
-    pub(crate) fn set_scope_timer(&self, worker: usize, due: ScopeDue, deadline: u64) -> Timer {
+    /// From any thread: sets a timer on the seat of `worker`, whose worker never leaves or is the caller. It may fire when what it was for
+    /// is over, and does nothing then.
+    pub(crate) fn set_wheel_timer(&self, worker: usize, due: WheelDue, deadline: u64) -> Timer {
         let (timer, is_first) = self.remotes[worker].wheel.insert(deadline, due);
         if is_first {
             reach::wake(self, worker);
@@ -418,7 +422,10 @@ impl Shared {
         let mut fired = 0;
         while let Some(due) = self.remotes[worker].wheel.pop_expired(now) {
             fired += 1;
-            self.config.rules.fire(due.what, due.scope, due.life);
+            match due {
+                WheelDue::Scope(due) => self.config.rules.fire(due.what, due.scope, due.life),
+                WheelDue::Alarm(id) => self.ring(id),
+            }
         }
         fired
     }
@@ -430,6 +437,13 @@ impl Shared {
         return self.config.migration != super::migrate::Migration::Off;
         #[cfg(not(feature = "unstable-migration"))]
         false
+    }
+
+    /// Step 1 of shutdown: no new roots, and no alarms.
+    pub(crate) fn refuse(&self) {
+        // AcqRel: pairs with `is_closing`.
+        self.closing.swap(true, Ordering::AcqRel);
+        call_where_fit(self.alarms.close());
     }
 
     /// Has shutdown begun?

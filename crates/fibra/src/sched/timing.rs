@@ -5,6 +5,7 @@
 
 use std::ptr;
 
+use super::alarms::AlarmId;
 use super::scope::ScopeRef;
 use super::worker::{DRIVER_CYCLES, Worker};
 use crate::driver::Timeout;
@@ -32,7 +33,14 @@ const LINE_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due(FrameRef, Ticket);
 
-/// What a timer in a seat's [`Wheel`](super::wheel::Wheel) is for: something about a scope, in this life of its record.
+/// What a timer in a seat's [`Wheel`](super::wheel::Wheel) is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WheelDue {
+    Scope(ScopeDue),
+    Alarm(AlarmId),
+}
+
+/// Something about a scope, in this life of its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScopeDue {
     pub(crate) scope: ScopeRef,
@@ -106,8 +114,8 @@ impl Worker {
         timer
     }
 
-    /// Sets a timer for a scope in this life. It may fire when that is over, and does nothing then.
-    pub(crate) fn set_scope_timer(&self, due: ScopeDue, deadline: u64) -> Timer {
+    /// Sets a timer that fires even if this worker is stuck. It may fire when what it was for is over, and does nothing then.
+    pub(crate) fn set_wheel_timer(&self, due: WheelDue, deadline: u64) -> Timer {
         let (timer, _) = self.remote().wheel.insert(deadline, due);
         self.arm_timers();
         timer

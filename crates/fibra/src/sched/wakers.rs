@@ -3,12 +3,14 @@
 
 use std::task::Waker;
 
+use super::current;
 use super::worker::Worker;
 use crate::fiber::frame::{Frame, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::FiberEnd;
 use crate::prim::atomic::Ordering;
 use crate::wait::waker::call_all;
+use crate::wait::word::State;
 
 static CALL_WAKERS: Thunk = Thunk { run: call, discard: call_anyway };
 
@@ -67,4 +69,16 @@ impl Worker {
         frame.waiter.word.publish_spawned();
         self.push_local(frame);
     }
+}
+
+/// Calls wakers, which are user code: here, if that may run here. Not on a worker's own stack, and not on a fiber that is PARKING: then
+/// they are called soon, on a fiber of their own.
+pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
+    if let Some(worker) = current::worker() {
+        let is_fit = worker.current.get().is_some_and(|frame| frame.waiter.word.snapshot().is(State::Running));
+        if !is_fit {
+            return worker.call_wakers(wakers);
+        }
+    }
+    call_all(wakers);
 }

@@ -1,5 +1,6 @@
-//! Deadlines that must be kept although the worker they were set on is stuck: those of scopes (deadline, drain, grace). Each seat has
-//! such a store beside the owner-only timers of its worker. It has a lock, so that sysmon can fire what a stuck worker cannot.
+//! Deadlines that must be kept although the worker they were set on is stuck: those of scopes (deadline, drain, grace), and the alarms of
+//! futures that wait for time. Each seat has such a store beside the owner-only timers of its worker. It has a lock, so that sysmon can
+//! fire what a stuck worker cannot.
 //!
 //! Above: `timing.rs` (a worker fires what is due in its own store), `sysmon.rs` (what is overdue anywhere), scopes, which set and remove.
 //! Below: `machine::timer`, the heap.

@@ -24,7 +24,7 @@ use crate::sched::enqueue::Place;
 use crate::sched::here::Here;
 use crate::sched::scope::{Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef, Unstarted};
 use crate::sched::shared::{OutsideScope, RootRef, Shared};
-use crate::sched::timing::{ScopeDue, ScopeTimer};
+use crate::sched::timing::{ScopeDue, ScopeTimer, WheelDue};
 use crate::sched::wake;
 use crate::wait::park::{Wait, wait};
 use crate::wait::reason::WaitReason;
@@ -275,10 +275,11 @@ impl<'a, 'b> Open<'a, 'b> {
                 self.cancel(&CancelReason::TimedOut);
             } else {
                 let due = ScopeDue { scope: self.scope, life: self.scope.life(), what: ScopeTimer::Deadline };
+                let due = WheelDue::Scope(due);
                 self.timer = Some(match self.here.fiber {
-                    Some((worker, _)) => (worker.index, worker.set_scope_timer(due, deadline)),
+                    Some((worker, _)) => (worker.index, worker.set_wheel_timer(due, deadline)),
                     // A plain thread's: kept by the first worker.
-                    None => (0, self.shared.set_scope_timer(0, due, deadline)),
+                    None => (0, self.shared.set_wheel_timer(0, due, deadline)),
                 });
             }
         }

@@ -19,7 +19,6 @@ use crate::fiber::frame::{Extras, flag};
 use crate::fiber::stack::StackSize;
 use crate::observe::metrics::Metrics;
 use crate::observe::report;
-use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
 use crate::sched::here::Here;
 use crate::sched::launch::{self, Launched, Threads, run_worker};
@@ -293,8 +292,8 @@ impl Runtime {
             return Ok(());
         }
         let site = Location::caller();
-        // 1. Refuse. AcqRel: pairs with `is_closing`.
-        shared.closing.swap(true, Ordering::AcqRel);
+        // 1. Refuse.
+        shared.refuse();
         // 2 and 3. On the thread of a current-thread runtime the fibers need somebody to run them: a last fiber does the waiting.
         let drained = match &self.own {
             None => wind_down(&shared, site, deadline),
@@ -496,8 +495,7 @@ where
         let result = catch_unwind(AssertUnwindSafe(|| run_root(&shared, shared.root, site, f, failed, leak_timeout)));
         let result = result.unwrap_or_else(Err);
         // The daemons go now; nothing new starts.
-        // AcqRel: pairs with `is_closing`.
-        shared.closing.swap(true, Ordering::AcqRel);
+        shared.refuse();
         end_daemons(&shared, site, None).expect("without a deadline it waits for ever");
         result
     };

@@ -5,8 +5,6 @@ use std::task::Waker;
 use super::waker::Claimed;
 pub(crate) use super::waker::{call, call_all};
 #[cfg(not(any(loom, shuttle)))]
-use super::word::State;
-#[cfg(not(any(loom, shuttle)))]
 use crate::fiber::frame::Frame;
 #[cfg(not(any(loom, shuttle)))]
 use crate::sched::current;
@@ -14,6 +12,8 @@ use crate::sched::current;
 pub(crate) use crate::sched::enqueue::Place;
 #[cfg(not(any(loom, shuttle)))]
 use crate::sched::enqueue::enqueue;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use crate::sched::wakers::call_where_fit;
 
 /// Lets a claimed waiter go on, its slot being filled. May be called under a lock of the object: no user code runs here. An async
 /// waiter's waker is returned instead, to be called when no lock is held.
@@ -43,19 +43,6 @@ pub(crate) enum Place {
 #[must_use]
 pub(crate) fn go(claimed: Claimed, _: Place) -> Option<Waker> {
     claimed.go_with(|_| unreachable!("no fibers in a model"))
-}
-
-/// Calls wakers, which are user code: here, if that may run here. Not on a worker's own stack, and not on a fiber that is PARKING: then
-/// they are called soon, on a fiber of their own.
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
-    if let Some(worker) = current::worker() {
-        let is_fit = worker.current.get().is_some_and(|frame| frame.waiter.word.snapshot().is(State::Running));
-        if !is_fit {
-            return worker.call_wakers(wakers);
-        }
-    }
-    call_all(wakers);
 }
 
 /// Has wakers called soon, from a place where user code may not run because the caller is PARKING: on a fiber of their own. On a plain

@@ -5,6 +5,7 @@
 //! that takes, and a runtime that does not grow hangs and is ended by the watchdog.
 #![allow(clippy::disallowed_types)] // What blocks the thread must not be fibra's.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread::ThreadId;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{eventually, in_child, is_child, rerun_self, threads, watchdog};
 use crate::tools::Rng;
-use fibra::channel::{bounded, never};
+use fibra::channel::{after, bounded, never, tick};
 use fibra::{Builder, JoinHandle, PoolMetrics, Runtime, RuntimeBuilder, WorkerState};
 
 pub(crate) const MOMENT: Duration = Duration::from_millis(20);
@@ -495,6 +496,35 @@ fn deadlines_of_threads_do_not_depend_on_a_worker() {
     assert!(pool(&rt).rescued_deadlines >= 1, "{:?}", pool(&rt));
     gate.open();
     stuck.join().unwrap();
+}
+
+// C-18: an async receive from a timer is called in time although the worker on which it was polled is stuck, in that very fiber.
+#[test]
+fn a_stuck_worker_does_not_hold_up_async_timers() {
+    struct Calls(Mutex<bool>, Condvar);
+    impl std::task::Wake for Calls {
+        fn wake(self: Arc<Self>) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_all();
+        }
+    }
+    let _watchdog = watchdog(120);
+    let rt = elastic(1, 1).build().unwrap();
+    for timer in [after, tick] {
+        rt.run(|| {
+            let timer = timer(MOMENT);
+            let calls = Arc::new(Calls(Mutex::new(false), Condvar::new()));
+            let waker = std::task::Waker::from(calls.clone());
+            let mut context = std::task::Context::from_waker(&waker);
+            let mut future = std::pin::pin!(timer.recv_async());
+            if future.as_mut().poll(&mut context).is_ready() {
+                return; // A loaded machine: the moment is over already.
+            }
+            // Blocks the worker that keeps the time.
+            drop(calls.1.wait_while(calls.0.lock().unwrap(), |called| !*called).unwrap());
+            assert!(future.as_mut().poll(&mut context).is_ready());
+        });
+    }
 }
 
 // S4-87 to S4-90: `FIBRA_STATS` prints what the metrics say when a runtime ends, for people and as JSON, and on a signal.

@@ -25,8 +25,8 @@ pub(crate) struct Watchdog {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Gives the test `seconds` (more under the sanitizers, and at most `FIBRA_WATCHDOG_S` where that is set). After that, prints the test's name, where the watchdog was set and
-/// what the runtime knows about its fibers, and aborts.
+/// Gives the test `seconds` (more under the sanitizers, and at most `FIBRA_WATCHDOG_S` where that is set). After that, prints the test's
+/// name, where the watchdog was set and what the runtime knows about its fibers, and aborts.
 #[track_caller]
 pub(crate) fn watchdog(seconds: u64) -> Watchdog {
     let called_off = Arc::new((Mutex::new(false), Condvar::new()));
