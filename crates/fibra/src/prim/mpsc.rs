@@ -570,7 +570,7 @@ mod model {
             let back: usize = pushers.into_iter().map(|pusher| pusher.join().unwrap()).sum();
             assert_eq!(taken + back, 2, "taken or given back");
             // SAFETY: made of boxes by `node`, and in no list any more.
-            nodes.map(|node| drop(unsafe { Box::from_raw(node.as_ptr()) }));
+            nodes.into_iter().for_each(|node| drop(unsafe { Box::from_raw(node.as_ptr()) }));
         });
     }
 }
