@@ -3,12 +3,17 @@
 use super::telling::Told;
 use crate::cancel::reason::CancelReason;
 use crate::fiber::frame::flag;
+use crate::sched::current;
 use crate::sched::scope::{NotStarted, PanicSlot, Reach, ScopeRecord};
+use crate::wait::node::Kind;
 use crate::wait::word;
 
-/// How often one looks at an owner that is about to wait, before that counts as waiting. (It takes a moment; but on a plain thread a waker
-/// may be called meanwhile, which may be what is looking.)
-const LOOKS: usize = 1000;
+/// How often one looks at an owner that is about to wait, before that counts as waiting, if the owner may be below on this very stack: a
+/// plain thread may call a waker meanwhile, which may be what is looking.
+const LOOKS_AT_ONESELF: usize = 1000;
+/// The same for another thread, which needs a moment only, but may be without a processor for long. Bounded all the same: a waker that it
+/// calls may wait, against the rules, for who is looking.
+const LOOKS: usize = 1_000_000;
 
 /// What a child's failure comes to.
 enum Verdict {
@@ -45,7 +50,9 @@ impl ScopeRecord {
                 // As in `cancel_one`.
                 body.get().flags.announce(flag::CANCEL_BODY);
                 let seen = body.get().word.look_after_flag();
-                if seen.is(word::State::Parking) && !seen.is_claimed() && looks < LOOKS {
+                let is_elsewhere = body.get().kind() == Kind::Fiber || current::worker().is_some();
+                let most = if is_elsewhere { LOOKS } else { LOOKS_AT_ONESELF };
+                if seen.is(word::State::Parking) && !seen.is_claimed() && looks < most {
                     Verdict::LookAgain
                 } else if let Some(reason) = state.told_failure().filter(|_| seen.is_waiting()) {
                     // Still there: whoever joined it before he began this wait has taken it, and that is seen now.
