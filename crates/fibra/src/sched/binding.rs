@@ -1,4 +1,4 @@
-//! How a fiber comes by a stack when it first runs, and how it gives it back.
+//! How a fiber that was taken out of a queue becomes RUNNING, how it comes by a stack when it first runs, and how it gives it back.
 //!
 //! A stack is bound to a fiber from its first run to its end (a task: for one poll), and comes from the worker's own pool, which gives
 //! the one that was given back last. What is suspended on a pooled stack is the loop of `fiber_main`, whose context lies in the stack's
@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
 use super::offer::stack_size_of;
+use super::queue::Entry;
 use super::worker::{Worker, fiber_main};
 use crate::fiber::context::{self, Context};
 use crate::fiber::frame::{Frame, FrameRef, flag};
@@ -18,6 +19,52 @@ use crate::fiber::top::FiberTop;
 use crate::prim::atomic::Ordering;
 
 impl Worker {
+    /// RUNNABLE → RUNNING of a fiber that was in an owner-only queue. None if it could not get a stack.
+    #[inline(always)]
+    pub(super) fn set_running(&self, frame: FrameRef) -> Option<FrameRef> {
+        // Relaxed: this worker wrote it.
+        if !frame.stack.load(Ordering::Relaxed).is_null() {
+            #[cfg(feature = "unstable-migration")]
+            self.take_in(frame);
+            frame.waiter.word.resume();
+            return Some(frame);
+        }
+        frame.waiter.word.start_owned();
+        self.bind_stack(frame)
+    }
+
+    /// Starts what an entry names, unless the entry is stale.
+    #[inline(always)]
+    pub(super) fn start_entry(&self, entry: Entry) -> Option<FrameRef> {
+        // SAFETY: entries hold addresses of frames.
+        let frame = unsafe { Frame::from_address(entry.frame) };
+        self.start(frame, entry)
+    }
+
+    /// RUNNABLE → RUNNING of an unstarted fiber, with a stack. None: stale, or no stack to be had (it stays unstarted).
+    #[inline(always)]
+    fn start(&self, frame: FrameRef, entry: Entry) -> Option<FrameRef> {
+        if !entry.start(&frame.waiter.word) {
+            return self.drop_stale();
+        }
+        #[cfg(feature = "unstable-migration")]
+        if self.take_in(frame) {
+            return Some(frame);
+        }
+        if frame.has(flag::TASK) {
+            // Relaxed: a gauge.
+            self.shared.tasks_parked.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.bind_stack(frame)
+    }
+
+    /// A stale entry was taken out.
+    #[cold]
+    fn drop_stale(&self) -> Option<FrameRef> {
+        self.stats().stale_entries.add(1);
+        None
+    }
+
     /// Gives a RUNNING, stackless fiber a stack and makes this worker its home. None: there is none, and it waits for one.
     #[inline(always)]
     pub(super) fn bind_stack(&self, frame: FrameRef) -> Option<FrameRef> {

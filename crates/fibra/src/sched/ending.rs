@@ -15,7 +15,7 @@ use crate::fiber::outcome::{FiberEnd, Finish};
 use crate::prim::atomic::Ordering;
 use crate::wait::node::WaiterRef;
 use crate::wait::waker::Claimed;
-use crate::wait::word::{ARM_FIRST, Arm, Ticket};
+use crate::wait::word::{ARM_FIRST, Arm, State, Ticket};
 
 impl Worker {
     /// The end of a fiber that has returned, on the scheduler's stack: nothing of the fiber runs any more.
@@ -68,6 +68,7 @@ impl Worker {
         if !flags.has(flag::UNCAPPED) {
             self.shared.dismiss();
         }
+        frame.waiter.word.check_is(State::Running);
         frame.waiter.word.finish(outcome == FiberEnd::Cancelled);
         let joined = self.publish_end(frame, outcome);
         // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.

@@ -39,7 +39,7 @@ use crate::prim::slab::{Free, Never, Record, Slab};
 use crate::prim::sync::Mutex;
 use crate::prim::thread::JoinHandle;
 use crate::wait::waker::call_all;
-use crate::wait::word::{ARM_FIRST, Ticket};
+use crate::wait::word::{ARM_FIRST, Ticket, is_spec_asserted};
 
 /// What the builder settled.
 #[derive(Debug, Clone)]
@@ -195,7 +195,8 @@ unsafe impl Linked for Frame {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    /// Flags every fiber starts with: HOLD_OFF if cancellation is cooperative, UNCAPPED if there is no cap of fibers.
+    /// Flags every fiber starts with: HOLD_OFF if cancellation is cooperative, UNCAPPED if there is no cap of fibers (and transitions are
+    /// not asserted: what is not UNCAPPED comes back to the worker's loop when it ends, where they are).
     pub(crate) base_flags: FlagSet,
     /// A seat each: more than there are workers, usually.
     pub(crate) remotes: Box<[Remote]>,
@@ -259,11 +260,13 @@ impl Shared {
         let root = roots.take();
         let daemons = roots.take();
         let (seats, workers) = (remotes.len(), config.workers);
+        // (Debug builds look at every edge where it is taken.)
+        let asserts = !cfg!(debug_assertions) && is_spec_asserted();
         Arc::new(Self {
             sysmon: Sysmon::new(&config),
             blocking: BlockingPool::new(&config.name, config.max_blocking),
             base_flags: flag::HOLD_OFF.only_if(config.cooperative)
-                | flag::UNCAPPED.only_if(config.max_fibers.is_none()),
+                | flag::UNCAPPED.only_if(config.max_fibers.is_none() && !asserts),
             config,
             remotes: remotes.into_boxed_slice(),
             seats: Seats::new(seats, workers),

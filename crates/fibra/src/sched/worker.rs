@@ -48,7 +48,7 @@ use crate::prim::linked::is_linked;
 use crate::prim::policy::{self, INJECTOR_PERIOD, Pick, Policy};
 use crate::prim::{panics, prefetch};
 use crate::wait::revoke;
-use crate::wait::word::{Commit, State, Ticket, WaitKind};
+use crate::wait::word::{Commit, State, Ticket, WaitKind, is_spec_asserted};
 
 /// Why a fiber came back to the scheduler's stack; the word it suspends with.
 pub(crate) mod signal {
@@ -112,7 +112,7 @@ pub(crate) struct Worker {
     pub(super) stack_size: StackSize,
     pub(crate) shared: Arc<Shared>,
     pub(super) policy: OwnerCell<Policy>,
-    pub(super) frames: OwnerCell<FrameCache>,
+    pub(crate) frames: OwnerCell<FrameCache>,
     pub(super) stacks: OwnerCell<StackCache>,
     pub(super) timers: OwnerCell<Timers<Due>>,
     pub(super) driver: OwnerCell<Driver>,
@@ -225,9 +225,27 @@ impl Worker {
         suspended.set(before + below);
         // SAFETY: nothing runs from this loop yet.
         let words = self.home.with_mut(|home| unsafe { (*home).enter() });
+        // Two loops, so that the one without checks does not ask each time.
+        if is_spec_asserted() {
+            self.turns::<true>(over)
+        } else {
+            self.turns::<false>(over)
+        }
+        Home::leave(words);
+        suspended.set(suspended.get() - below);
+        self.leave_memory();
+        current::set_worker(ptr::null());
+    }
+
+    /// Turn after turn, until it is `over`, or this worker has left. `CHECKED`: see [`Word::check_is`](crate::wait::word::Word::check_is).
+    #[inline(always)]
+    fn turns<const CHECKED: bool>(&self, over: impl Fn() -> bool) {
         loop {
             match self.take_next() {
                 Some(frame) => {
+                    if CHECKED {
+                        frame.waiter.word.check_is(State::Running);
+                    }
                     if self.dispatch(frame) && over() {
                         break;
                     }
@@ -244,10 +262,6 @@ impl Worker {
                 }
             }
         }
-        Home::leave(words);
-        suspended.set(suspended.get() - below);
-        self.leave_memory();
-        current::set_worker(ptr::null());
     }
 
     /// The next fiber to run, already RUNNING, from what this worker has.
@@ -348,20 +362,6 @@ impl Worker {
         }
     }
 
-    /// RUNNABLE → RUNNING of a fiber that was in an owner-only queue. None if it could not get a stack.
-    #[inline(always)]
-    fn set_running(&self, frame: FrameRef) -> Option<FrameRef> {
-        // Relaxed: this worker wrote it.
-        if !frame.stack.load(Ordering::Relaxed).is_null() {
-            #[cfg(feature = "unstable-migration")]
-            self.take_in(frame);
-            frame.waiter.word.resume();
-            return Some(frame);
-        }
-        frame.waiter.word.start_owned();
-        self.bind_stack(frame)
-    }
-
     #[inline(always)]
     fn take_fresh(&self, oldest: bool) -> Option<FrameRef> {
         let fresh = &self.remote().fresh;
@@ -401,38 +401,6 @@ impl Worker {
         if self.shared.wake_one() {
             self.stats().surplus_wakes.add(1);
         }
-    }
-
-    /// Starts what an entry names, unless the entry is stale.
-    #[inline(always)]
-    pub(super) fn start_entry(&self, entry: Entry) -> Option<FrameRef> {
-        // SAFETY: entries hold addresses of frames.
-        let frame = unsafe { Frame::from_address(entry.frame) };
-        self.start(frame, entry)
-    }
-
-    /// RUNNABLE → RUNNING of an unstarted fiber, with a stack. None: stale, or no stack to be had (it stays unstarted).
-    #[inline(always)]
-    fn start(&self, frame: FrameRef, entry: Entry) -> Option<FrameRef> {
-        if !entry.start(&frame.waiter.word) {
-            return self.drop_stale();
-        }
-        #[cfg(feature = "unstable-migration")]
-        if self.take_in(frame) {
-            return Some(frame);
-        }
-        if frame.has(flag::TASK) {
-            // Relaxed: a gauge.
-            self.shared.tasks_parked.fetch_sub(1, Ordering::Relaxed);
-        }
-        self.bind_stack(frame)
-    }
-
-    /// A stale entry was taken out.
-    #[cold]
-    fn drop_stale(&self) -> Option<FrameRef> {
-        self.stats().stale_entries.add(1);
-        None
     }
 
     /// Switches into a RUNNING fiber and does what has to be done when it comes back. True if it ended.

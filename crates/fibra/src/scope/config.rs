@@ -52,9 +52,8 @@ pub enum Cancellation {
 /// `FIBRA_SYSMON=0` leaves the system monitor out, and with it those reports, `FIBRA_GUARD=mprotect` guards stacks the old way,
 /// `FIBRA_STATS=1` prints the [metrics](crate::Metrics) of a runtime on standard error when it ends, `FIBRA_STATS=json` as a line of
 /// JSON, and with `FIBRA_STATS_SIGNAL=USR1` (or `USR2`, `HUP`, `QUIT`) whenever that signal comes;
-/// `FIBRA_SPEC_ASSERT=1` checks state transitions in release builds too: those into and out of parking, by a wake, of tasks that start,
-/// and of workers. Those of a spawn, a resume, a yield, an end and the reuse of a frame are on the hottest paths and checked in debug
-/// builds only. The environment is read when a runtime is built, and not again.
+/// `FIBRA_SPEC_ASSERT=1` checks state transitions of fibers, tasks and workers in release builds too (a wrong spawn, yield or reuse of a
+/// frame is found when the fiber is run next). The environment is read when a runtime is built, and not again.
 #[derive(Debug, Clone, Default)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct RuntimeBuilder {

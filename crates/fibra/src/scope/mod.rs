@@ -2,6 +2,8 @@
 
 mod abandon;
 mod arena;
+#[cfg(test)]
+mod asserted;
 mod blocking;
 mod body;
 mod builder;

@@ -10,7 +10,7 @@ use std::task::Waker;
 use super::node::Outcome;
 use super::waitable::Waitable;
 use super::waker::{TaskRecord, call, call_all};
-use super::word::Commit;
+use super::word::{Commit, State};
 use crate::prim::bug::seeded_bug;
 
 /// The wait of a future, if one is published.
@@ -52,6 +52,7 @@ impl TaskWait {
                 crate::prim::thread::yield_now();
             }
             word.resume();
+            word.check_is(State::Running);
             record.node.outcome.get()
         };
         let mut owed = Vec::new();

@@ -280,6 +280,7 @@ impl ThreadRecord {
         // Claimed, but perhaps not released yet.
         self.park(|| None);
         word.resume();
+        word.check_is(State::Running);
     }
 }
 

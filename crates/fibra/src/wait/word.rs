@@ -261,7 +261,8 @@ pub(crate) enum Commit {
     Requeue,
 }
 
-/// Checks on edges: on all in debug builds; with `FIBRA_SPEC_ASSERT=1` in release builds, on all but those of `debug_check_edge`.
+/// Checks on edges: in debug builds where each is taken. With `FIBRA_SPEC_ASSERT=1` in release builds likewise, but for those of
+/// `debug_check_edge`, which are found when the next step is taken: see [`Word::check_is`].
 #[cfg(not(any(loom, shuttle)))]
 mod spec_assert {
     use crate::prim::atomic::{AtomicBool, Ordering};
@@ -313,6 +314,9 @@ fn check_edge_now(from: Snapshot, allowed: &[State], to: State) {
 }
 
 /// The word.
+///
+/// The owner of a word changes it by a difference (from RUNNABLE to RUNNING: one more), so an edge that is taken from a wrong state leads
+/// to a wrong state, and so does every one after it.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Word(AtomicU64);
@@ -345,6 +349,17 @@ impl Word {
         self.0.swap(to.0, order);
         #[cfg(not(loom))]
         self.0.store(to.0, order);
+    }
+
+    /// Where transitions are asserted: is this the state now? Asked after steps that `debug_check_edge` looks at in debug builds only. By
+    /// the differences above, a worker that finds RUNNING what it took out of its queues knows that it was RUNNABLE, and that every step
+    /// since the frame was free began where it must.
+    #[inline(always)]
+    pub(crate) fn check_is(&self, state: State) {
+        if spec_assert::enabled() {
+            // Relaxed: the caller's own word.
+            check_edge_now(Snapshot(self.0.load(Ordering::Relaxed)), &[state], state);
+        }
     }
 
     /// The current value, for decisions that a later compare-exchange confirms, and for diagnostics.
