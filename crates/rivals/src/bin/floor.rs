@@ -11,9 +11,9 @@
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Instant;
 
 use corosensei::{Coroutine, CoroutineResult};
+use fibra::time::Instant;
 
 const BATCHES: usize = 300;
 const BATCH: usize = 10_000;
