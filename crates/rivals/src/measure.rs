@@ -194,6 +194,7 @@ fn busy_seconds() -> f64 {
 }
 
 /// Resident memory and page tables of this process, in bytes.
+#[derive(Clone, Copy)]
 pub(crate) struct Memory {
     pub(crate) resident: u64,
     pub(crate) page_tables: u64,

@@ -163,6 +163,7 @@ mod tests {
     // name is refused.
     #[test]
     fn the_table_is_connected_and_closed() {
+        crate::wait::word::enable_spec_assert();
         let mut reached = vec![Phase::Dead];
         let mut back = vec![Phase::Dead];
         for _ in Phase::ALL {

@@ -38,18 +38,18 @@ fn cases(size: Size) -> Vec<Case> {
     vec![case(0), case(1)]
 }
 
-const REQUEST: usize = 100;
-const ANSWER: usize = 200;
+pub(super) const REQUEST: usize = 100;
+pub(super) const ANSWER: usize = 200;
 /// Time for the last of them to wait again, and for the workers to be idle.
-const SETTLE: Duration = Duration::from_millis(300);
+pub(super) const SETTLE: Duration = Duration::from_millis(300);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Requests that were answered.
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
 
-fn note_answered() {
+pub(super) fn note_answered() -> u64 {
     // Relaxed: a count that is only waited for; nothing else is read through it.
-    ANSWERED.fetch_add(1, Ordering::Relaxed);
+    ANSWERED.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 fn all_answered(n: usize) -> bool {
@@ -62,7 +62,7 @@ fn setup(params: &Params) -> Setup {
     Setup { workers: params.workers(), kept_stacks: 1 }
 }
 
-fn finish(before: &Memory, connecting: &Span, n: usize) -> ! {
+pub(super) fn finish(before: &Memory, connecting: &Span, n: usize) -> ! {
     let after = Memory::now();
     let each = |before: u64, after: u64| (after as f64 - before as f64) / n as f64;
     let page_tables = each(before.page_tables, after.page_tables);
@@ -151,7 +151,7 @@ async fn answer_async(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
 
 /// Starts the process of the clients, and tells it whom to trust. It ends when the server is gone, which is this process.
 #[allow(clippy::zombie_processes, reason = "this process ends first")]
-fn start_clients(address: SocketAddr, n: usize, tls: bool, trust: &Trust) {
+pub(super) fn start_clients(address: SocketAddr, n: usize, tls: bool, trust: &Trust) {
     let program = std::env::current_exe().expect("a program knows itself");
     let mut command = Command::new(program);
     command.args(["--clients", &address.to_string(), &n.to_string(), if tls { "tls" } else { "plain" }]);

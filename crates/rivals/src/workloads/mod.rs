@@ -8,6 +8,7 @@ mod http;
 mod idle_mem;
 mod machine;
 mod machine_echo;
+mod machine_mem;
 mod message;
 mod mpmc;
 mod mutex;
@@ -62,6 +63,7 @@ pub(crate) const ALL: &[Workload] = &[
     http::WORKLOAD,
     machine::WORKLOAD,
     machine_echo::WORKLOAD,
+    machine_mem::WORKLOAD,
     pipeline::WORKLOAD,
 ];
 
