@@ -11,6 +11,7 @@ use fibra::{Runtime, WorkerState};
 
 // `compute` goes to a worker that sleeps, at once, and the neighbours of its caller run meanwhile: the work waits for one of them.
 #[test]
+#[cfg_attr(fibra_context = "thread", ignore = "a fiber's OS thread is its stack there, not its worker")]
 fn compute_holds_up_no_neighbour() {
     let _watchdog = watchdog(120);
     let rt = Runtime::builder().workers(2).max_workers(2).build().unwrap();
