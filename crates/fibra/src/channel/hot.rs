@@ -74,7 +74,7 @@ impl<T> Chan<T> {
         unsafe { self.send_meeting(value, site) }
     }
 
-    /// Sends to the receiver who waits first, in a plain rendezvous; else the general way.
+    /// Sends to the receiver who waits first, in a plain rendezvous or past an empty buffer; else the general way.
     ///
     /// # Safety
     /// The lock is held; it is free afterwards.
@@ -88,7 +88,7 @@ impl<T> Chan<T> {
             // SAFETY: passed on.
             return unsafe { self.send_locked(value, site) };
         };
-        if hints & hint::PLAIN == 0 || node.role.get() != Role::Fill {
+        if hints & (hint::PLAIN | hint::DIRECT) == 0 || node.role.get() != Role::Fill {
             // SAFETY: passed on.
             return unsafe { self.send_locked(value, site) };
         }
@@ -107,7 +107,8 @@ impl<T> Chan<T> {
         let others = unsafe { receivers.remove_front(node) };
         // SAFETY: the slot of a FILL that we claimed is room for a value.
         unsafe { node.slot.get().cast::<T>().write(value) };
-        if !others || seeded_bug("channel_forgets_others") {
+        // (With a buffer there is room, whether others wait or not.)
+        if hints & hint::DIRECT == 0 && (!others || seeded_bug("channel_forgets_others")) {
             // Relaxed: see `Chan::hints`; under the lock they are exact.
             self.hints.store(hints & !hint::SEND, Ordering::Relaxed);
         }
@@ -333,8 +334,8 @@ impl<T> Chan<T> {
 
     // ---- Waiting --------------------------------------------------------------------------------------------------------
 
-    /// Links one who is to wait in a plain rendezvous whose other end nobody waits at, and unlocks. False: it is not that simple; nothing
-    /// was done.
+    /// Links one who is to wait in a plain rendezvous whose other end nobody waits at, or for a value in an empty buffer, and unlocks.
+    /// False: it is not that simple; nothing was done.
     ///
     /// # Safety
     /// The lock is held. What `make` makes is linked nowhere, and stays where it is until it is unlinked.
@@ -342,14 +343,16 @@ impl<T> Chan<T> {
     pub(super) unsafe fn link_plainly<'n>(&self, sends: bool, make: impl FnOnce() -> &'n Node) -> bool {
         let (met_by, mine) = if sends { (hint::SEND, hint::RECV) } else { (hint::RECV, hint::SEND) };
         let hints = self.hints();
-        if hints & (hint::PLAIN | met_by) != hint::PLAIN {
+        // At an empty buffer no push is easy, so the next sender finds the receiver that waits.
+        let at_buffer = !sends && hints & (hint::DIRECT | hint::RECV) == hint::DIRECT;
+        if hints & (hint::PLAIN | met_by) != hint::PLAIN && !at_buffer {
             return false;
         }
         // SAFETY: the lock is held.
         let state = unsafe { &*self.state.with_mut(|state| state) };
         // SAFETY: passed on.
         unsafe { if sends { &state.senders } else { &state.receivers }.push_back(make()) };
-        if !seeded_bug("channel_waits_unannounced") {
+        if !at_buffer && !seeded_bug("channel_waits_unannounced") {
             // Relaxed: see `Chan::hints`; under the lock they are exact.
             self.hints.store(hints | mine, Ordering::Relaxed);
         }

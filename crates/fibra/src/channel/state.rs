@@ -47,6 +47,9 @@ pub(crate) mod hint {
     /// A rendezvous that is open, without reservations, policy or clock, and with nothing in its buffer: a value goes from stack to
     /// stack, or its sender waits. Asked under the lock; see `hot`.
     pub(crate) const PLAIN: u8 = 16;
+    /// The same with a buffer, which is empty: a receiver that waits gets the next value from stack to stack. (There is room, so SEND holds
+    /// whether one waits or not.) Asked under the lock.
+    pub(crate) const DIRECT: u8 = 32;
     /// The buffer is empty and far larger than an empty one should be: whoever sees that, and holds no lock, takes it away.
     pub(crate) const SPARE: u8 = 64;
 }
@@ -217,10 +220,15 @@ impl<T> State<T> {
         let alone = (waiting == 0 || seeded_bug("channel_easy_beside_waiters")) && !self.closed;
         self.easy = if alone { room.min(self.buffer.capacity()).saturating_sub(2) } else { 0 };
         let mut hints = self.always | waiting;
-        if len == 0 && self.is_spare() {
-            hints |= hint::SPARE;
-        }
-        if len != 0 {
+        if len == 0 {
+            let is_open = self.always & !hint::SEND == 0 && !self.closed;
+            if is_open && self.reserved == 0 && waiting & hint::RECV == 0 {
+                hints |= hint::DIRECT;
+            }
+            if self.is_spare() {
+                hints |= hint::SPARE;
+            }
+        } else {
             hints |= hint::RECV;
         }
         if len < room {

@@ -75,7 +75,9 @@ fn code_that_computes_is_named_with_its_line() {
         has(&text, &[HERE, "walk_in_circles", line, "code_that_computes_is_named_with_its_line"]);
         let place = |what: &str| text.find(what).unwrap();
         assert!(place("walk_in_circles") < place("code_that_computes"), "innermost first: {text}");
-        assert!(!text.contains("fibra::sched") && !text.contains("catch_unwind"), "entry frames are left out: {text}");
+        // Below those of our own lie those of the other switch, where it is used.
+        let is_short = !text.contains("fibra::sched") && !text.contains("catch_unwind");
+        assert!(is_short || cfg!(fibra_context = "corosensei"), "entry frames are left out: {text}");
     } else {
         assert!(!text.contains(HERE) && !text.contains("no backtrace"), "{text}");
     }

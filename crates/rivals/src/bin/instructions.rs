@@ -21,7 +21,7 @@ use fibra::machine::{Caller, EventLoop, Machine, OpPool, Ports, Timestamp};
 /// Does its operation this many times, give or take a rounding to its batch.
 type Operation = fn(usize);
 
-const OPERATIONS: [(&str, Operation); 12] = [
+const OPERATIONS: [(&str, Operation); 14] = [
     ("yield", yield_now),
     ("park_wake", park_wake),
     ("spawn_join", spawn_join),
@@ -31,6 +31,8 @@ const OPERATIONS: [(&str, Operation); 12] = [
     ("buffered_send", buffered_send),
     ("buffered_recv", buffered_recv),
     ("select_8_ready", select_8_ready),
+    ("ask", ask),
+    ("oneshot", oneshot),
     ("machine_op", machine_op),
     ("machine_call", machine_call),
     ("machine_calls", machine_calls),
@@ -163,6 +165,32 @@ fn rendezvous(number: usize) {
         assert_eq!(receiver.recv(), Ok(value));
     }
     source.join().expect("a sending fiber ends");
+}
+
+/// One operation is a question over a buffered channel and its answer over another: each finds the other fiber waiting.
+fn ask(number: usize) {
+    let (ask, asked) = channel::bounded::<usize>(16);
+    let (answer, answered) = channel::bounded::<usize>(16);
+    let answering = fibra::spawn(move || asked.iter().for_each(|value| answer.send(value).expect("it is asked for")));
+    for value in 0..number {
+        ask.send(value).expect("the other one reads");
+        assert_eq!(answered.recv(), Ok(value));
+    }
+    drop(ask);
+    answering.join().expect("an answering fiber ends");
+}
+
+/// The same, but the answer comes over a new channel each time.
+fn oneshot(number: usize) {
+    let (ask, asked) = channel::bounded::<channel::OneshotSender<usize>>(16);
+    let answering = fibra::spawn(move || asked.iter().for_each(|reply| reply.send(1).expect("it is asked for")));
+    for _ in 0..number {
+        let (reply, answer) = channel::oneshot();
+        ask.send(reply).expect("the other one reads");
+        assert_eq!(answer.recv(), Ok(1));
+    }
+    drop(ask);
+    answering.join().expect("an answering fiber ends");
 }
 
 /// Above what `.ci/instructions` asks for, so that no operation below waits.
