@@ -281,7 +281,8 @@ fn fibers_that_compute_keep_all_workers_busy() {
                     let computing = computing.clone();
                     fibra::spawn(move || {
                         computing.lock().unwrap().insert(here());
-                        compute_until(|| computing.lock().unwrap().len() == 4);
+                        // On a busy machine a worker may come that helps out.
+                        compute_until(|| computing.lock().unwrap().len() >= 4);
                     })
                 })
                 .collect();

@@ -270,7 +270,7 @@ fn a_program_goes_on_unharmed_under_many_captures() {
         let ended = over.clone();
         return on_a_fiber(move |counted| {
             let mut rounds = 0u64;
-            while counted.load(Ordering::Relaxed) < 20 {
+            while counted.load(Ordering::Relaxed) < 8 {
                 let before = counted.load(Ordering::Relaxed);
                 while counted.load(Ordering::Relaxed) == before {
                     rounds += 1;
