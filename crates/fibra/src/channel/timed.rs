@@ -132,7 +132,9 @@ struct ThreadAlarm {
     /// Taken by whoever calls it.
     waker: Arc<Mutex<Option<Waker>>>,
     /// Dropped with the alarm, which the bell notices; and closed by the bell when it is through.
-    bell: Sender<()>,
+    bell: Option<Sender<()>>,
+    /// In the child of a fork there is no thread that would ring, and locks that it held are held for ever.
+    process: u64,
 }
 
 impl ThreadAlarm {
@@ -140,21 +142,28 @@ impl ThreadAlarm {
         let waker = Arc::new(Mutex::new(Some(waker.clone())));
         let (bell, stopped) = super::rendezvous::<()>();
         let rings = Bell { stopped: Some(stopped), waker: waker.clone() };
+        let process = process();
         start(move || rings.wait(due));
-        Self { waker, bell }
+        Self { waker, bell: Some(bell), process }
     }
 
     fn rename(&self, waker: &Waker) -> bool {
+        if self.process != process() {
+            return false;
+        }
         let waker = Some(waker.clone());
         let old = mem::replace(&mut *self.waker.lock(), waker);
         drop(old);
         // Asked after: a bell that did not see this waker had closed the channel before.
-        !self.bell.has_closed()
+        self.bell.as_ref().is_some_and(|bell| !bell.has_closed())
     }
 }
 
 impl Drop for ThreadAlarm {
     fn drop(&mut self) {
+        if self.process != process() {
+            return mem::forget(self.bell.take());
+        }
         // Nobody waits any more. Dropped without the lock: that is user code.
         let waker = self.waker.lock().take();
         drop(waker);
@@ -191,6 +200,16 @@ fn start(alarm: impl FnOnce() + Send + 'static) {
     if let Err(error) = thread::start("fibra-alarm".into(), alarm) {
         crate::prim::say(format_args!("fibra: no timer for an async receive of `after` or `tick`: {error}"));
     }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+fn process() -> u64 {
+    alarms::process()
+}
+
+#[cfg(any(loom, shuttle))]
+fn process() -> u64 {
+    0
 }
 
 #[cfg(any(loom, shuttle))]

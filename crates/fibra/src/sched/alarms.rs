@@ -7,7 +7,8 @@
 //! * A waker is called once or dropped once, outside the lock: both are user code.
 //! * A number is never given twice, so a timer that fires late, or was moved to another seat, finds nothing in place of what it was for.
 //! * When a runtime begins to shut down every alarm rings, early, and none is set any more: whoever is called looks at the time and sets
-//!   another one elsewhere.
+//!   another one elsewhere. They ring, too, when the thread of a current-thread runtime goes: until it is back nobody looks at deadlines.
+//! * An alarm is kept by the runtime on which its future was polled last: another one may do without the first, and even hold it up.
 
 use std::mem;
 use std::sync::Arc;
@@ -92,8 +93,19 @@ impl Alarms {
     pub(super) fn close(&self) -> Vec<Waker> {
         let mut table = self.0.lock();
         table.is_closed = true;
-        table.free = Vec::new();
-        mem::take(&mut table.places).into_iter().flatten().map(|(_, waker)| waker).collect()
+        table.take_all()
+    }
+
+    /// Gives the wakers of those that are set.
+    fn take_all(&self) -> Vec<Waker> {
+        self.0.lock().take_all()
+    }
+}
+
+impl Table {
+    fn take_all(&mut self) -> Vec<Waker> {
+        self.free = Vec::new();
+        mem::take(&mut self.places).into_iter().flatten().map(|(_, waker)| waker).collect()
     }
 }
 
@@ -113,12 +125,15 @@ impl Alarm {
         let worker = current::worker()?;
         let id = worker.shared.alarms.add(waker)?;
         let timer = worker.set_wheel_timer(WheelDue::Alarm(id), due);
+        // A single worker that gets stuck now would keep it for itself.
+        worker.shared.sysmon.start_if_late(&worker.shared);
         Some(Self { shared: worker.shared.clone(), id, seat: worker.index, timer })
     }
 
-    /// Another one is to be called. False: it has rung, or is about to.
+    /// Another one is to be called. False: it has rung, or is about to, or is not for this runtime to keep any more.
     pub(crate) fn rename(&self, waker: &Waker) -> bool {
-        self.is_of_this_process() && self.shared.alarms.replace(self.id, waker)
+        let is_here = || current::worker().is_some_and(|worker| Arc::ptr_eq(&worker.shared, &self.shared));
+        self.is_of_this_process() && is_here() && self.shared.alarms.replace(self.id, waker)
     }
 
     /// In the child of a fork its locks may be held for ever.
@@ -132,12 +147,18 @@ impl Drop for Alarm {
         if !self.is_of_this_process() {
             return;
         }
-        if let Some(waker) = self.shared.alarms.take(self.id) {
-            // If that seat's worker has left, the timer lies elsewhere by now; it finds nothing then.
-            self.shared.remotes[self.seat].wheel.remove(self.timer);
-            drop(waker);
-        }
+        let waker = self.shared.alarms.take(self.id);
+        // Also if it has rung: that may have been before its time. If that seat's worker has left, the timer lies elsewhere by now; it
+        // finds nothing then.
+        self.shared.remotes[self.seat].wheel.remove(self.timer);
+        drop(waker);
     }
+}
+
+/// Which process this is, among those that forks have made. From the first question on, forks are counted.
+pub(crate) fn process() -> u64 {
+    fork::install();
+    fork::epoch()
 }
 
 impl Shared {
@@ -146,6 +167,11 @@ impl Shared {
         if let Some(waker) = self.alarms.take(id) {
             call_where_fit(vec![waker]);
         }
+    }
+
+    /// The only worker's thread goes. Those who are called look at the time, and wait elsewhere or when it is back.
+    pub(crate) fn ring_all(&self) {
+        call_where_fit(self.alarms.take_all());
     }
 }
 

@@ -170,8 +170,10 @@ impl Sysmon {
     /// Waits for the end of the thread, after `stop`.
     pub(crate) fn join(&self) {
         let thread = self.state.lock().thread.take();
+        // It may be the caller: it calls wakers, and one of them may drop the runtime. Then it ends by itself, a little later.
+        let is_other = |thread: &thread::JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         // If it panicked, the hook has said so.
-        let _ = thread.map(thread::JoinHandle::join);
+        let _ = thread.filter(is_other).map(thread::JoinHandle::join);
     }
 
     pub(crate) fn stop(&self) {

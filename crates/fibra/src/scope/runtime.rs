@@ -170,6 +170,7 @@ impl Runtime {
         run_worker(worker, || handle.has_ended() && worker.has_called_wakers());
         current::set_worker(before);
         drop(lease);
+        self.shared.ring_all();
         handle.join()
     }
 

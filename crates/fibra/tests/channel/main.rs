@@ -4,6 +4,7 @@
 //! the process, its variables and signals, what the kernel says about it) starts one: `support::rerun_self`.
 #![cfg(not(any(loom, shuttle)))]
 
+mod alarms;
 mod async_forms;
 mod backlogs;
 mod cancelled;
