@@ -96,6 +96,11 @@ impl Claim {
         self.0.store(IDLE, Ordering::Release);
     }
 
+    /// In the child of a fork, where neither of the two threads exists.
+    pub(crate) fn forget(&self) {
+        self.0.store(IDLE, Ordering::Relaxed); // Relaxed: the child has one thread.
+    }
+
     /// By the asked thread, inside its handler. True: the buffer is its own until `publish`.
     pub(crate) fn claim(&self, thread: u32) -> bool {
         if seeded_bug("capture_claims_anything") {

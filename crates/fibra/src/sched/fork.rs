@@ -98,6 +98,7 @@ extern "C" fn after_fork_in_child() {
         locks.starts.forget_starts();
     }
     fiber::trim::forget();
+    super::stall::forget_in_child();
 }
 
 /// Whether the handlers are registered: not yet, done, or the number of the process in which a thread is just doing it.

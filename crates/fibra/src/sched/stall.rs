@@ -240,6 +240,11 @@ fn running(shared: &Shared, worker: usize) -> Option<(u32, u64)> {
     (thread != 0 && shared.idle.is_awake(worker)).then(|| (thread, remote.stats.switches.get()))
 }
 
+/// In the child of a fork: nobody is being looked at there.
+pub(super) fn forget_in_child() {
+    trace::forget();
+}
+
 /// A thread that has not got on for `time`, and has used so much of a processor meanwhile: does it just get none? Then it is slow, and not
 /// stuck.
 pub(super) fn is_slow(thread: u32, used: u64, time: u64) -> bool {

@@ -71,8 +71,6 @@ pub(crate) fn computing(asked: u32) -> Result<Snapshot, NoTrace> {
         Withdrawn::Gone => Err(why),
         Withdrawn::Answered => Ok(take_answer()),
     };
-    // Relaxed: compared by the kernel; the answer is ordered by the claim.
-    let before = BUFFER.bell.load(Ordering::Relaxed);
     if !is_handler_ours() {
         return withdrawn("the program has a handler of its own for SIGURG, which would be used for it");
     }
@@ -81,12 +79,20 @@ pub(crate) fn computing(asked: u32) -> Result<Snapshot, NoTrace> {
         return withdrawn("the thread has ended");
     }
     for _ in 0..WAITS {
+        // Relaxed: compared by the kernel; the answer is ordered by the claim. Each time anew: the handler of the request before this one
+        // may ring so late that it is in this one's time.
+        let before = BUFFER.bell.load(Ordering::Relaxed);
         if BUFFER.claim.is_answered() {
             return Ok(take_answer());
         }
         wait_for_bell(before);
     }
     withdrawn("the thread did not answer a signal")
+}
+
+/// In the child of a fork, by its only thread: whoever asked or answered does not exist there, and signals that are pending do not either.
+pub(crate) fn forget() {
+    BUFFER.claim.forget();
 }
 
 /// The asking thread's, once it is answered.

@@ -14,8 +14,25 @@ mod capture;
 mod symbols;
 mod unwind;
 
-pub(super) use capture::{blocked, computing};
 pub(super) use symbols::{functions, name};
+
+/// A snapshot of a thread that computes.
+pub(super) fn computing(thread: u32) -> Result<Snapshot, NoTrace> {
+    symbols::can_be_named()?;
+    capture::computing(thread)
+}
+
+/// A snapshot of a thread that is blocked.
+pub(super) fn blocked(thread: u32) -> Result<Snapshot, NoTrace> {
+    symbols::can_be_named()?;
+    capture::blocked(thread)
+}
+
+/// In the child of a fork, which has one thread.
+pub(super) fn forget() {
+    capture::forget();
+    symbols::forget();
+}
 
 /// Why there is no snapshot.
 pub(super) type NoTrace = &'static str;

@@ -1,10 +1,14 @@
 //! Captures of threads that compute or are blocked, and handlers that come too late.
 
 use super::{Snapshot, blocked, computing, stack_and_pc};
+use crate::fiber::testing::passes_in_child;
 use crate::prim::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::prim::policy;
 use crate::prim::sync::{Mutex, MutexGuard};
 use crate::prim::thread::os_id;
+use crate::sched::fork;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// There is one buffer per process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -183,6 +187,22 @@ fn two_that_ask_get_the_answers_of_those_they_asked() {
     askers.into_iter().for_each(|asker| asker.join().unwrap());
 }
 
+// The handler of one request publishes its answer, which is read, and rings; by then the next request may be under way.
+#[test]
+fn a_bell_that_rings_for_another_request_does_not_end_the_wait() {
+    let _alone = alone();
+    let spinner = Spinner::start(true);
+    let rings = std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(20));
+        super::BUFFER.bell.fetch_add(1, Ordering::Relaxed);
+    });
+    let before = policy::now();
+    assert_eq!(computing(spinner.id).unwrap_err(), "the thread did not answer a signal");
+    let waited = Duration::from_nanos(policy::now() - before);
+    rings.join().unwrap();
+    assert!(waited > Duration::from_millis(150), "{waited:?}");
+}
+
 #[test]
 fn a_thread_that_has_ended_is_not_waited_for() {
     let _alone = alone();
@@ -217,4 +237,71 @@ fn stack_and_instruction_are_the_last_words() {
     assert_eq!(stack_and_pc("running\n"), None);
     assert_eq!(stack_and_pc(""), None);
     assert_eq!(stack_and_pc("0 0x0 0x0"), None, "a thread of the kernel's");
+}
+
+/// Runs `f` in a child of a fork, which has some seconds for it.
+fn in_a_fork(f: impl FnOnce()) {
+    // SAFETY: the child does what is under test, which has to work there, and leaves without unwinding.
+    unsafe {
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            libc::alarm(20);
+            f();
+            libc::_exit(7);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "the child ended with status {status:#x}");
+    }
+}
+
+// The stalled fiber forks while it is being asked, or another one does.
+#[test]
+fn a_forked_child_does_not_wait_for_who_was_asked_in_the_parent() {
+    const TEST: &str =
+        "sched::stall::trace::capture::tests::a_forked_child_does_not_wait_for_who_was_asked_in_the_parent";
+    passes_in_child(TEST, &[], || {
+        fork::set_up(|| ());
+        let _alone = alone();
+        assert!(super::BUFFER.claim.ask(7));
+        in_a_fork(|| assert!(computing(os_id()).is_ok()));
+        assert_eq!(computing(os_id()).unwrap_err(), "another thread is being looked at");
+    });
+}
+
+/// Says that it is over, also after a panic.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+// Naming takes long, and the locks that it holds are not fibra's to let go of.
+#[test]
+fn a_forked_child_does_not_wait_for_a_naming_in_the_parent() {
+    const TEST: &str = "sched::stall::trace::capture::tests::a_forked_child_does_not_wait_for_a_naming_in_the_parent";
+    passes_in_child(TEST, &[], || {
+        fork::set_up(|| ());
+        let snapshot = super::of_this_thread();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    names(&snapshot);
+                }
+            });
+            let _over = Ends(&over);
+            for _ in 0..5 {
+                std::thread::sleep(Duration::from_millis(3));
+                in_a_fork(|| {
+                    if let Ok(snapshot) = super::super::computing(os_id()) {
+                        names(&snapshot);
+                    }
+                });
+            }
+        });
+    });
 }
