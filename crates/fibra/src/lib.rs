@@ -97,6 +97,10 @@
 //! the `fibra` command, whose tour starts a million fibers.
 #![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
 
+#[cfg(not(any(loom, shuttle)))]
+pub mod actor;
+#[cfg(any(loom, shuttle))]
+mod actor;
 mod cancel;
 pub mod channel;
 mod driver;
