@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    // S2-28, S2-29: one of two wakes wins; S2-50, S2-51: a turn goes EMPTY first and is made RUNNABLE once more after.
+    // C-33, S2-28, S2-29: one of two wakes wins; S2-50, S2-51: a turn goes EMPTY first and is made RUNNABLE once more after.
     #[test]
     fn one_wake_wins() {
         let word = Word::runnable();
