@@ -153,7 +153,22 @@ fn model_stop_against_send() {
     });
 }
 
-// The same for an actor that is killed, and that goes EMPTY at that moment: the request is not lost.
+// The same for an actor that is killed: what is sent while it ends is given back, or refused.
+#[test]
+fn model_kill_against_send() {
+    check(3, || {
+        let world = World::new(Word::empty());
+        let sender = spawn(&world, |world| world.send(1));
+        let next = world.desk.ask(KILL);
+        world.then(next);
+        let accepted = sender.join().unwrap();
+        let (handled, refused, _) = world.sums();
+        assert_eq!(handled + refused, accepted);
+        assert_eq!(world.desk.word.state(), ActorState::Gone);
+    });
+}
+
+// The same for one that is killed, and that goes EMPTY at that moment: the request is not lost.
 #[test]
 fn model_kill_against_rest() {
     check(3, || {
@@ -219,7 +234,7 @@ fn model_lock_against_unlock() {
     });
 }
 
-// S2-42: one that waits is not overtaken: as long as it is queued, a newcomer cannot take the lock.
+// S2-42: one that waits is not overtaken: as long as it is queued, a newcomer cannot take the lock, not even while it is handed over.
 #[test]
 fn model_no_barging() {
     check(2, || {
@@ -234,18 +249,23 @@ fn model_no_barging() {
                 world.0.give();
             })
         };
-        let queued = world.0.is_waited_for();
-        world.0.give();
-        if queued {
-            // It was handed over: whoever gets it now comes after the waiter.
-            let newcomer = world.0.try_take();
-            // Acquire: pairs with the release above.
-            assert!(!newcomer || world.1.load(Ordering::Acquire) == 1, "a newcomer came in between");
-            if newcomer {
+        let newcomer = {
+            let world = world.clone();
+            thread::spawn(move || {
+                let queued = world.0.is_waited_for();
+                if !world.0.try_take() {
+                    return;
+                }
+                // Acquire: pairs with the release above.
+                let is_over = world.1.load(Ordering::Acquire) == 1;
                 world.0.give();
-            }
-        }
+                assert!(is_over || !queued, "a newcomer came before one that was queued");
+            })
+        };
+        world.0.give();
         waiter.join().unwrap();
+        newcomer.join().unwrap();
+        assert!(!world.0.is_taken());
     });
 }
 
