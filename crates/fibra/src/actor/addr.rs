@@ -48,7 +48,11 @@ impl<A: Actor> Addr<A> {
     /// One more, made by an address or by the running actor.
     pub(super) fn another(cell: &Arc<Cell<A>>) -> Self {
         // Relaxed: a number; the one that takes it to 0 orders what came before.
-        cell.core.addresses.fetch_add(1, Ordering::Relaxed);
+        let before = cell.core.addresses.fetch_add(1, Ordering::Relaxed);
+        if before > u32::MAX / 2 {
+            // Only by forgetting addresses again and again: as `Arc` does.
+            std::process::abort();
+        }
         Self { cell: cell.clone() }
     }
 
@@ -100,7 +104,7 @@ impl<A: Actor> Addr<A> {
         if self.is_own() {
             return Err(SendTimeoutError::WouldDeadlock(letter));
         }
-        let _noted = note(|| Detail::Actor(self.cell.core.label()));
+        let _noted = note(|| Detail::Actor(self.cell.clone()));
         match self.cell.desk.places.take(deadline, site) {
             Ok(()) => self.append(letter, Lane::Ordinary).map_err(SendTimeoutError::Stopped),
             Err(NoPlace::TimedOut) => Err(SendTimeoutError::Timeout(letter)),
@@ -232,7 +236,7 @@ impl<A: Actor> Addr<A> {
             Err(SendTimeoutError::Stopped(_)) => return Err(CallError::Stopped),
             Err(SendTimeoutError::WouldDeadlock(_)) => return Err(CallError::Cycle(vec![self.cell.core.label(); 2])),
         }
-        let _noted = note(|| Detail::Actor(self.cell.core.label()));
+        let _noted = note(|| Detail::Actor(self.cell.clone()));
         call.wait(deadline, site)
     }
 
@@ -455,7 +459,7 @@ impl<A: Actor> WeakAddr<A> {
     pub fn upgrade(&self) -> Option<Addr<A>> {
         let cell = self.cell.upgrade()?;
         // Relaxed, both: as in `another`; from 0 it does not come back.
-        let add = |count: usize| if count == 0 { None } else { Some(count + 1) };
+        let add = |count: u32| if count == 0 { None } else { Some(count + 1) };
         cell.core.addresses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
         Some(Addr { cell })
     }

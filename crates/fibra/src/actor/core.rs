@@ -16,7 +16,7 @@ use super::error::{ActorId, CallError, Down, StopReason};
 use super::quiescence::{Domain, WaitingFor};
 use super::state::ActorState;
 use crate::channel::Overflow;
-use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::prim::spin::SpinLock;
 use crate::scope::{Handle, JoinHandle};
 use crate::sync::Event;
@@ -88,7 +88,7 @@ pub(super) struct Core {
     pub(super) id: ActorId,
     pub(super) home: Handle,
     pub(super) site: &'static Location<'static>,
-    pub(super) addresses: AtomicUsize,
+    pub(super) addresses: AtomicU32,
     pub(super) ended: Event,
     pub(super) interrupt: Interrupt,
     pub(super) budget: u32,
@@ -111,7 +111,7 @@ impl Core {
             id: ActorId(next_id()),
             home,
             site,
-            addresses: AtomicUsize::new(1),
+            addresses: AtomicU32::new(1),
             ended: Event::new(),
             interrupt: Interrupt::new(),
             budget: choices.budget,
@@ -212,9 +212,9 @@ pub(super) trait Refuse {
 }
 
 /// What an actor waits for, in words that a report completes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum Detail {
-    Actor(String),
+    Actor(Arc<dyn AnyCell>),
     Lock(Arc<super::lock::LockCore>),
 }
 

@@ -95,7 +95,7 @@ impl Next {
 /// What a turn finds.
 pub(super) enum Take<M> {
     Letter(Letter<M>),
-    Again(Box<Again<M>>),
+    Again(Again<M>),
     /// Asked to stop, and everything that was there then is handled.
     Stop,
     /// Asked to stop after the message at hand.
@@ -118,21 +118,60 @@ pub(super) enum Rest {
 }
 
 struct Mail<M> {
+    /// The oldest message. Most mailboxes never hold a second one, and so never have a buffer.
+    first: Option<Letter<M>>,
     queue: VecDeque<Letter<M>>,
-    /// Boxed: most actors never have any.
-    #[allow(clippy::box_collection)]
-    urgent: Option<Box<VecDeque<Letter<M>>>>,
-    again: Option<Box<Again<M>>>,
-    /// After so many ordinary messages it stops.
-    until_stop: usize,
+    rare: Option<Box<Rare<M>>>,
     /// Nothing is admitted any more.
     closed: bool,
+}
+
+/// What few mailboxes have, and those for a moment.
+struct Rare<M> {
+    urgent: VecDeque<Letter<M>>,
+    again: Option<Again<M>>,
+    /// After so many ordinary messages it stops.
+    until_stop: usize,
     dropped: u64,
 }
 
-impl<M> Mail<M> {
+impl<M> Default for Rare<M> {
+    fn default() -> Self {
+        Self { urgent: VecDeque::new(), again: None, until_stop: NO_STOP, dropped: 0 }
+    }
+}
+
+impl<M> Rare<M> {
     fn has_work(&self) -> bool {
-        !self.queue.is_empty() || self.urgent.is_some() || self.again.is_some() || self.until_stop != NO_STOP
+        !self.urgent.is_empty() || self.again.is_some() || self.until_stop != NO_STOP
+    }
+}
+
+impl<M> Mail<M> {
+    fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.queue.len()
+    }
+
+    fn has_work(&self) -> bool {
+        self.len() > 0 || self.rare.as_ref().is_some_and(|rare| rare.has_work())
+    }
+
+    #[inline]
+    fn push(&mut self, letter: Letter<M>) {
+        if self.first.is_none() && self.queue.is_empty() {
+            self.first = Some(letter);
+        } else {
+            self.queue.push_back(letter);
+        }
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Letter<M>> {
+        self.first.take().or_else(|| self.queue.pop_front())
+    }
+
+    fn rare(&mut self) -> &mut Rare<M> {
+        self.rare.get_or_insert_default()
     }
 }
 
@@ -145,8 +184,7 @@ pub(super) struct Desk<M> {
 
 impl<M> Desk<M> {
     pub(super) fn new(word: Word, capacity: usize) -> Self {
-        let mail =
-            Mail { queue: VecDeque::new(), urgent: None, again: None, until_stop: NO_STOP, closed: false, dropped: 0 };
+        let mail = Mail { first: None, queue: VecDeque::new(), rare: None, closed: false };
         Self { word, places: Places::new(capacity), mail: SpinLock::new(mail) }
     }
 
@@ -160,8 +198,8 @@ impl<M> Desk<M> {
                 return Err(letter);
             }
             match lane {
-                Lane::Ordinary => mail.queue.push_back(letter),
-                Lane::Urgent => mail.urgent.get_or_insert_default().push_back(letter),
+                Lane::Ordinary => mail.push(letter),
+                Lane::Urgent => mail.rare().urgent.push_back(letter),
             }
             Ok(())
         });
@@ -183,10 +221,10 @@ impl<M> Desk<M> {
             if mail.closed {
                 return Err(letter);
             }
-            mail.dropped += 1;
-            match mail.queue.pop_front() {
+            mail.rare().dropped += 1;
+            match mail.pop() {
                 Some(oldest) => {
-                    mail.queue.push_back(letter);
+                    mail.push(letter);
                     Ok(Some(oldest))
                 }
                 None => Ok(Some(letter)),
@@ -197,19 +235,23 @@ impl<M> Desk<M> {
 
     /// Counts a message that the overflow policy dropped.
     pub(super) fn count_dropped(&self) {
-        self.mail.with(|mail| mail.dropped += 1);
+        self.mail.with(|mail| mail.rare().dropped += 1);
     }
 
     /// How many messages wait, and how many were dropped by the overflow policy.
     pub(super) fn counts(&self) -> (usize, u64) {
-        self.mail.with(|mail| (mail.queue.len() + mail.urgent.as_ref().map_or(0, |urgent| urgent.len()), mail.dropped))
+        self.mail.with(|mail| {
+            let (urgent, dropped) = mail.rare.as_ref().map_or((0, 0), |rare| (rare.urgent.len(), rare.dropped));
+            (mail.len() + urgent, dropped)
+        })
     }
 
     /// Asks it to stop after what lies in the mailbox now. `closes`: nothing is admitted after that.
     pub(super) fn ask_stop(&self, closes: bool) -> Next {
         self.mail.with(|mail| {
-            if mail.until_stop == NO_STOP && !mail.closed {
-                mail.until_stop = mail.queue.len();
+            let waiting = mail.len();
+            if !mail.closed && mail.rare().until_stop == NO_STOP {
+                mail.rare().until_stop = waiting;
             }
             mail.closed |= closes;
         });
@@ -235,30 +277,23 @@ impl<M> Desk<M> {
             return if requests & KILL != 0 { Take::Kill } else { Take::Now };
         }
         let taken = self.mail.with(|mail| {
-            if let Some(again) = mail.again.take() {
-                return (Take::Again(again), false);
-            }
-            if let Some(urgent) = &mut mail.urgent {
-                let letter = urgent.pop_front();
-                if urgent.is_empty() {
-                    mail.urgent = None;
+            if let Some(rare) = &mut mail.rare {
+                if let Some(again) = rare.again.take() {
+                    return (Take::Again(again), false);
                 }
-                return (letter.map_or(Take::Nothing, Take::Letter), false);
-            }
-            if mail.until_stop == 0 {
-                return (Take::Stop, false);
-            }
-            match mail.queue.pop_front() {
-                Some(letter) => {
-                    if mail.until_stop != NO_STOP {
-                        mail.until_stop -= 1;
-                    }
-                    (Take::Letter(letter), true)
+                if let Some(letter) = rare.urgent.pop_front() {
+                    return (Take::Letter(letter), false);
                 }
-                // (Messages went away otherwise: the overflow policy.)
-                None if mail.until_stop != NO_STOP => (Take::Stop, false),
-                None => (Take::Nothing, false),
+                if rare.until_stop == 0 {
+                    return (Take::Stop, false);
+                }
+                if rare.until_stop != NO_STOP {
+                    rare.until_stop -= 1;
+                    // (Messages may have gone away otherwise: the overflow policy.)
+                    return mail.pop().map_or((Take::Stop, false), |letter| (Take::Letter(letter), true));
+                }
             }
+            mail.pop().map_or((Take::Nothing, false), |letter| (Take::Letter(letter), true))
         });
         if taken.1 {
             self.places.give();
@@ -280,9 +315,12 @@ impl<M> Desk<M> {
             return Rest::Look;
         }
         let (has_work, unused) = self.mail.with(|mail| {
-            let has_work = mail.has_work();
+            if mail.has_work() {
+                return (true, (None, None));
+            }
             let is_large = mail.queue.capacity().saturating_mul(size_of::<Letter<M>>()) > KEPT_BYTES;
-            (has_work, (!has_work && is_large).then(|| std::mem::take(&mut mail.queue)))
+            let queue = is_large.then(|| std::mem::take(&mut mail.queue));
+            (false, (queue, mail.rare.take_if(|rare| rare.dropped == 0)))
         });
         drop(unused);
         if has_work && self.word.wake() { Rest::Launch } else { Rest::Idle }
@@ -295,14 +333,17 @@ impl<M> Desk<M> {
 
     /// A message has crashed its actor: it is the first to be handled in the next life.
     pub(super) fn keep_for_later(&self, again: Again<M>) {
-        self.mail.with(|mail| mail.again = Some(Box::new(again)));
+        let before = self.mail.with(|mail| mail.rare().again.replace(again));
+        drop(before);
     }
 
     /// A life is over, and a supervisor decides what comes next: the mailbox stays as it is.
     pub(super) fn hold(&self) {
         let forgotten = self.mail.with(|mail| {
-            mail.until_stop = NO_STOP;
-            if seeded_bug("actor_hold_forgets") { std::mem::take(&mut mail.queue) } else { VecDeque::new() }
+            if let Some(rare) = &mut mail.rare {
+                rare.until_stop = NO_STOP;
+            }
+            if seeded_bug("actor_hold_forgets") { mail.first.take() } else { None }
         });
         drop(forgotten);
         self.word.hold();
@@ -313,16 +354,19 @@ impl<M> Desk<M> {
     where
         M: Sized,
     {
-        let (queue, urgent, again) = self.mail.with(|mail| {
+        let (first, queue, rare) = self.mail.with(|mail| {
             if !seeded_bug("actor_ends_open") {
                 mail.closed = true;
             }
-            mail.until_stop = NO_STOP;
-            (std::mem::take(&mut mail.queue), mail.urgent.take(), mail.again.take())
+            let rare = mail.rare.take().map(|rare| *rare).unwrap_or_default();
+            if rare.dropped > 0 {
+                mail.rare().dropped = rare.dropped;
+            }
+            (mail.first.take(), std::mem::take(&mut mail.queue), rare)
         });
         self.places.close();
-        let again = again.map(|again| again.message);
-        let waiting = queue.into_iter().chain(urgent.into_iter().flat_map(|urgent| urgent.into_iter()));
+        let again = rare.again.map(|again| again.message);
+        let waiting = first.into_iter().chain(queue).chain(rare.urgent);
         // What was to be made of something is dropped unmade.
         let messages =
             waiting.filter_map(|letter| if let Letter::Message(message) = letter { Some(message) } else { None });

@@ -36,7 +36,7 @@ use crate::wait::watch::{Interrupt, Watch, watched};
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// What a handler waits for.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct WaitingFor {
     reason: WaitReason,
     site: &'static Location<'static>,
@@ -46,7 +46,7 @@ pub(super) struct WaitingFor {
 impl fmt::Display for WaitingFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.detail {
-            Some(Detail::Actor(name)) => write!(f, "{} ({name})", self.reason)?,
+            Some(Detail::Actor(other)) => write!(f, "{} ({})", self.reason, other.core().label())?,
             Some(Detail::Lock(lock)) => {
                 write!(f, "{} (lock {:#x}", self.reason, lock.id)?;
                 match lock.owner() {
