@@ -155,9 +155,9 @@ impl<A: Actor> Cell<A> {
     // ---- a turn -----------------------------------------------------------------------------------------------------------
 
     fn turn(self: Arc<Self>) {
-        if !self.desk.word.begin() {
-            return;
-        }
+        // S2-04, checked where an actor leaves the queue.
+        let is_runnable = self.desk.word.begin();
+        assert!(is_runnable, "fibra: a turn of an actor that is not runnable (a bug in fibra, please report it)");
         let running = Running { cell: &self, marks: Marks::new(self.core.id), has_left: std::cell::Cell::new(false) };
         let domain = self.core.domain();
         let rest = watched(&running, || match &domain {
@@ -325,9 +325,11 @@ impl<A: Actor> Cell<A> {
                 }
             }
             None => {
-                self.close(reason, Some(marks));
+                self.close(reason.clone(), Some(marks));
                 self.desk.word.end();
                 self.core.ended.set();
+                // Those that came meanwhile: one that comes later finds that it has ended.
+                self.core.tell_bonds(&reason);
             }
         }
     }
@@ -335,7 +337,7 @@ impl<A: Actor> Cell<A> {
     /// Refuses everything from now on. Of one that was released, which is GONE by now, it is the end.
     fn close(&self, reason: StopReason, marks: Option<&Marks>) {
         let names = self.core.with_extra(|extra| {
-            extra.reason = Some(reason);
+            extra.reason = Some(reason.clone());
             std::mem::take(&mut extra.registered)
         });
         registry::forget(&names, self.core.id);
@@ -346,6 +348,8 @@ impl<A: Actor> Cell<A> {
         FirstPanic::default().drop_each(left);
         if marks.is_none() {
             self.core.ended.set();
+            // As in `finish`.
+            self.core.tell_bonds(&reason);
         }
     }
 

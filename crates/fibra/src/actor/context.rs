@@ -19,6 +19,7 @@ use crate::channel::{Receiver, after, tick};
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::scope::{JoinHandle, spawn_daemon_future};
 use crate::stream::{Pipe, Root};
+use crate::sync::Mutex;
 
 /// What an actor has at hand in its handlers and hooks.
 pub struct Context<A: Actor> {
@@ -70,11 +71,12 @@ impl<T: Send + 'static> IntoReceiver<T> for Pipe<T, Root> {
 }
 
 /// An item, and what makes a message of it: on the actor's turn.
-struct Mapped<T, F>(T, Arc<F>);
+struct Mapped<T, F>(T, Arc<Mutex<F>>);
 
-impl<T: Send + 'static, M, F: Fn(T) -> M + Send + Sync + 'static> Make<M> for Mapped<T, F> {
+impl<T: Send + 'static, M, F: FnMut(T) -> M + Send + 'static> Make<M> for Mapped<T, F> {
     fn make(self: Box<Self>) -> M {
-        (self.1)(self.0)
+        // (Never contended: all of them are made on the turns of one actor.)
+        (self.1.lock())(self.0)
     }
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
@@ -163,12 +165,12 @@ impl<A: Actor> Context<A> {
 
     /// Sends itself a message again and again, each made by `message` on its own turn. What it cannot handle in time is skipped.
     #[track_caller]
-    pub fn send_every<F>(&self, period: Duration, message: F) -> Plug
+    pub fn send_every<F>(&self, period: Duration, mut message: F) -> Plug
     where
-        F: Fn() -> A::Message + Send + Sync + 'static,
+        F: FnMut() -> A::Message + Send + 'static,
     {
         let ticks = tick(period);
-        let message = Arc::new(move |()| message());
+        let message = Arc::new(Mutex::new(move |()| message()));
         self.plug(Location::caller(), |plug, me| async move {
             while ticks.recv_async().await.is_ok() && !plug.is_off() {
                 if me.append_async(Letter::Make(Box::new(Mapped((), message.clone())))).await.is_err() {
@@ -213,9 +215,9 @@ impl<A: Actor> Context<A> {
     pub fn attach<T, F>(&self, source: impl IntoReceiver<T>, message: F) -> Plug
     where
         T: Send + 'static,
-        F: Fn(T) -> A::Message + Send + Sync + 'static,
+        F: FnMut(T) -> A::Message + Send + 'static,
     {
-        let (items, message) = (source.into_receiver(), Arc::new(message));
+        let (items, message) = (source.into_receiver(), Arc::new(Mutex::new(message)));
         self.plug(Location::caller(), |plug, me| async move {
             while let Ok(item) = items.recv_async().await {
                 if plug.is_off()

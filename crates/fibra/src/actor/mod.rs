@@ -91,6 +91,7 @@ mod public {
     pub use super::supervisor::{
         ChildOptions, Restart, Supervisor, SupervisorActor, SupervisorError, SupervisorMessage,
     };
+    pub use crate::channel::Overflow;
 }
 #[cfg(not(any(loom, shuttle)))]
 use self::core::Choices;
