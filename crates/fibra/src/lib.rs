@@ -48,10 +48,10 @@
 //! | leave the worker alone | [`blocking`], for whatever blocks an OS thread; [`compute`], for what computes for long |
 //! | use async code | [`block_on`], [`spawn_future`] |
 //! | know who is running | [`current`], [`fiber_local!`], [`no_suspend`] |
+//! | build pipelines | [`stream`]: stages that are fibers between channels |
+//! | have actors | [`actor`]: mailboxes, calls, supervisors, locks that hand over |
 //! | do without fibers | [`machine`]: event loops of machines that allocate nothing |
 //! | see what happens | [`Metrics`], [`ShutdownError`]; a worker that stands still is reported on standard error, with its fibers |
-//!
-//! Actors and streams are not there yet.
 //!
 //! # Rules that hold everywhere
 //!
@@ -78,7 +78,7 @@
 //! observe            counters, and the list of fibers with what each waits for
 //! net  fs  process   sockets, files, child processes;
 //! signal  io         signals, standard input;
-//! stream             pipelines of channels and fibers
+//! stream  actor      pipelines of channels and fibers; values with a mailbox, and supervisors
 //! channel  select    what one waits on: values, and several things at once;
 //! sync               locks and their kin;
 //! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals
@@ -97,6 +97,10 @@
 //! the `fibra` command, whose tour starts a million fibers.
 #![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
 
+#[cfg(not(any(loom, shuttle)))]
+pub mod actor;
+#[cfg(any(loom, shuttle))]
+mod actor;
 mod cancel;
 pub mod channel;
 mod driver;

@@ -5,6 +5,7 @@
 //! speed.rs      spawning and joining, yielding: how many a second
 //! select.rs     one loop that waits for every kind of thing at once
 //! stream.rs     a pipeline that is torn down from its end
+//! actors.rs     a supervised actor that crashes and comes back
 //! timers.rs     ten thousand sleepers, none early
 //! failure.rs    a panic that stays in its fiber
 //! cancel.rs     a fiber that is asked to end, and cleans up
@@ -17,6 +18,7 @@
 //! A part is a function that runs on a fiber, prints through [`Page`] and returns what did not go as it should. To add one, write
 //! its file and add it to [`PARTS`]. The first part comes first because it measures memory, for which the process must be young.
 
+mod actors;
 mod blocking;
 mod cancel;
 mod failure;
@@ -49,6 +51,7 @@ const PARTS: &[Part] = &[
     Part { title: "Spawning and yielding", run: speed::run },
     Part { title: "Channels and select", run: select::run },
     Part { title: "A pipeline", run: stream::run },
+    Part { title: "A supervised actor", run: actors::run },
     Part { title: "Timers", run: timers::run },
     Part { title: "A panic stays in its fiber", run: failure::run },
     Part { title: "Cancellation", run: cancel::run },

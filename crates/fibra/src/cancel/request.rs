@@ -10,11 +10,20 @@ use crate::sched::shared::{Command, RootRef, Shared};
 use crate::sched::worker::Worker;
 use crate::wait::node::WaiterRef;
 use crate::wait::revoke;
+use crate::wait::watch::Interrupt;
 
 /// Cancels a fiber and the scopes that are open on it. The caller keeps the frame from being recycled, and holds no lock.
 pub(crate) fn cancel_fiber(frame: FrameRef, reason: &CancelReason) {
     let mut told = Told::default();
     told.fiber(frame, reason);
+    told.tell();
+}
+
+/// Cancels the fiber that waits there, if one does, and the scopes that are open on it. The caller holds no lock.
+pub(crate) fn cancel_waiting(fiber: &Interrupt, reason: &CancelReason) {
+    let mut told = Told::default();
+    // (The lock of the interrupt keeps the frame from being recycled; the locks that are taken under it are never held around it.)
+    fiber.with(|frame| told.fiber(frame, reason));
     told.tell();
 }
 

@@ -67,6 +67,8 @@ pub(crate) struct FiberTop {
     /// Fiber-locals; `fiber::local` knows the type.
     pub(crate) locals: Cell<*mut ()>,
     pub(crate) cancel: CancelState,
+    /// Who wants to know of its waits; `wait::watch` knows the type. Null if there is none.
+    pub(crate) watch: Cell<*const ()>,
     /// Futures that it is polling, one inside the other; see `wait::notify`.
     pub(crate) polls: Cell<u32>,
     /// Something here has to be cleared before the next fiber moves in.
@@ -101,6 +103,7 @@ impl FiberTop {
                 && self.cancel.open.get().is_null()
                 && self.cancel.cleanups.get() == 0
                 && self.polls.get() == 0
+                && self.watch.get().is_null()
         );
         !self.dirty.get()
     }

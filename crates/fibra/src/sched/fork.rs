@@ -9,6 +9,7 @@
 //! what they guard is whole. In this order, which is also the order of whoever takes two of them:
 //!
 //! ```text
+//! NAMES     names: held for a look, and nothing is locked under it
 //! SETUP     below: one-time preparations, so that no `Once` is half done
 //! ROOTS     sched::shared    SCOPES   sched::scope
 //! CENSUS    fiber            FRAMES   fiber::slab
@@ -38,6 +39,7 @@ static SETUP: Mutex<()> = Mutex::new(());
 
 /// Every lock of the process.
 struct Locks {
+    _names: super::names::NamesLock,
     _setup: MutexGuard<'static, ()>,
     _roots: Free<Root>,
     _scopes: Free<ScopeRecord>,
@@ -52,6 +54,7 @@ impl Locks {
     fn take() -> Self {
         // Fields are evaluated in the order written here: the order of the header.
         Self {
+            _names: super::names::NamesLock::take(),
             _setup: SETUP.lock(),
             _roots: super::shared::lock_roots(),
             _scopes: super::scope::lock_slab(),

@@ -64,6 +64,8 @@ mod mail;
 pub(crate) mod migrate;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod names;
 mod newest;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod offer;

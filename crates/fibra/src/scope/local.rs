@@ -156,6 +156,16 @@ impl<T: 'static> FiberLocal<T> {
         f(value.downcast_ref::<T>().expect("one type per key"))
     }
 
+    /// Calls `f` with this fiber's value, if it was set: nothing is made for the question.
+    pub(crate) fn if_set<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
+        let has_map = match current::fiber().and_then(|frame| frame.top()) {
+            Some(top) => !top.locals.get().is_null(),
+            None => !THREAD.with(Cell::get).is_null(),
+        };
+        let is_set = has_map && with_map(|map| map.get(self.key())).is_some();
+        is_set.then(|| self.with(f))
+    }
+
     /// Runs `f` with `value` in place of this fiber's; afterwards, also after a panic, the old value is back.
     pub fn scope<R>(&'static self, value: T, f: impl FnOnce() -> R) -> R {
         struct Restore {

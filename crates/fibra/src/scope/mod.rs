@@ -25,6 +25,7 @@ mod runtime;
 mod spawn;
 mod task;
 mod token;
+mod turn;
 
 pub use crate::fiber::id::FiberId;
 pub(crate) use abandon::abandonable;
@@ -43,6 +44,9 @@ pub use local::FiberLocal;
 pub use nursery::{Scope, TryScope, scope, try_scope};
 pub use options::Builder;
 pub use runtime::{EnterGuard, Handle, Runtime, ShutdownError, run};
+pub(crate) use spawn::no_runtime;
 pub use spawn::{spawn, spawn_local};
+pub(crate) use task::spawn_daemon_future;
 pub use task::{block_on, spawn_future};
 pub use token::{CancelToken, Cancelled};
+pub(crate) use turn::launch;

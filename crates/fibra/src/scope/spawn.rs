@@ -239,7 +239,7 @@ unsafe fn spawn_child_thunk<F, T>(
 /// `frame` is fresh from the pool.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // One place that writes all of a frame is worth a long list.
-unsafe fn fill<F>(
+pub(super) unsafe fn fill<F>(
     frame: FrameRef,
     shared: &Shared,
     root: RootRef,
@@ -374,6 +374,8 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         return Err(Refused { reason: RefusedBecause::ShuttingDown, f });
     }
     // Before anything is counted: cloning what the child inherits is user code, and may panic.
+    // (A turn of an actor is no child of the sender that launches it.)
+    let parent = parent.filter(|_| !flags.has(flag::WATCHED));
     if let Some(inherited) = parent.map(local::inherited).filter(|inherited| !inherited.is_empty()) {
         *extras.get_or_insert_default().inherited.lock() = Some(inherited);
     }
@@ -456,6 +458,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         }
         // A task is not to be taken by its joiner, who would run it as a fiber that has just started.
         (Some(worker), None) if flags.has(flag::TASK) => worker.push_fresh(frame),
+        (Some(_), None) if flags.has(flag::BEHIND) => shared.inject_spawned(frame, ticket),
         (Some(worker), None) => worker.push_spawned(frame, ticket),
         (None, None) if flags.has(flag::TASK) => shared.inject_task(frame),
         (None, None) => shared.inject_spawned(frame, ticket),
@@ -525,10 +528,10 @@ fn never_started<T>(
 }
 
 /// The thunk of one closure type.
-struct Closure<F, T>(PhantomData<(F, T)>);
+pub(super) struct Closure<F, T>(PhantomData<(F, T)>);
 
 impl<F: FnOnce() -> T, T> Closure<F, T> {
-    const THUNK: &'static Thunk = &Thunk { run: Self::run, discard: Self::discard };
+    pub(super) const THUNK: &'static Thunk = &Thunk { run: Self::run, discard: Self::discard };
 
     unsafe fn run(frame: &Frame) -> RunResult {
         // SAFETY: `fill` put an `F` there, and this is the one run of this fiber.

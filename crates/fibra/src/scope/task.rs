@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 
 use super::join::JoinHandle;
 use super::local;
+use super::runtime::Handle;
 use super::spawn::{
     Refused, drop_quietly, end_of_user_code, no_runtime, publish_panic, publish_value, refused, refused_in, root_of,
     start_of_user_code, try_spawn_thunk,
@@ -152,6 +153,23 @@ where
     };
     // SAFETY: the future and its output are `Send` and `'static`.
     unsafe { start_task(&shared, root, future, site, flag::TASK) }
+}
+
+/// Starts a future as a task of this runtime that does not hold up `run`. If that is refused, the handle says so.
+pub(crate) fn spawn_daemon_future<F>(
+    home: &Handle,
+    future: F,
+    site: &'static Location<'static>,
+) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let shared = home.shared();
+    let here = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
+    let flags = flag::TASK | flag::DAEMON | flag::UNCAPPED;
+    // SAFETY: the future and its output are `Send` and `'static`.
+    unsafe { start_task(shared, here.map_or(shared.root, root_of), future, site, flags) }
 }
 
 /// Starts a future as the child of a scope.

@@ -8,8 +8,9 @@ use super::node::WaiterRef;
 use super::park::Parker;
 use super::reason::WaitReason;
 use super::waitable::Wait;
+use super::watch;
 use super::word::{ARM_TIMEOUT, Ticket, WaitKind};
-use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::frame::{FlagSet, FrameRef, flag};
 use crate::prim::policy;
 use crate::sched::here::Here;
 use crate::sched::worker::{Worker, signal};
@@ -29,7 +30,8 @@ impl Parker for FiberParker<'_> {
 
     #[inline(always)]
     fn is_plain(self) -> bool {
-        !self.frame.has(flag::ANY_CANCEL | flag::HOLD_OFF | flag::NO_SUSPEND) && !std::thread::panicking()
+        const ODD: FlagSet = flag::ANY_CANCEL.and(flag::HOLD_OFF).and(flag::NO_SUSPEND).and(flag::WATCHED);
+        !self.frame.has(ODD) && !std::thread::panicking()
     }
 
     #[cold]
@@ -69,6 +71,18 @@ impl Parker for FiberParker<'_> {
             Some(deadline) => self.leave_until(ticket, deadline),
         }
         top.clear_wait();
+    }
+
+    fn is_about_to_wait(self, how: &Wait) {
+        if self.frame.has(flag::WATCHED) {
+            watch::parks(self.frame, how);
+        }
+    }
+
+    fn has_waited(self) {
+        if self.frame.has(flag::WATCHED) {
+            watch::is_back(self.frame);
+        }
     }
 
     #[cold]

@@ -41,4 +41,6 @@ mod thread;
 pub(crate) mod waitable;
 pub(crate) mod wake;
 pub(crate) mod waker;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod watch;
 pub(crate) mod word;

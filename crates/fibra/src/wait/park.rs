@@ -49,6 +49,12 @@ pub(crate) trait Parker: Copy {
     /// has come. The word's arm says which. `plainly`: it was [plain](Self::is_plain) when it began, and so it is now.
     fn leave(self, ticket: Ticket, how: &Wait, plainly: bool);
 
+    /// It is about to wait, and was not plain: tells its watch, if it has one.
+    fn is_about_to_wait(self, _how: &Wait) {}
+
+    /// The wait of which [`is_about_to_wait`](Self::is_about_to_wait) told is over.
+    fn has_waited(self) {}
+
     /// The same in a wait that is not published but claimed: until its owner lets it go on.
     fn await_owner(self);
 }
@@ -154,7 +160,15 @@ fn wait_closely<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, man
     if is_cancelled_before(parker, kind, waitable) {
         return (Outcome::Cancelled, None);
     }
-    park(parker, waitable, *how, kind, false)
+    // (Its watch may cancel it.)
+    parker.is_about_to_wait(how);
+    let ended = if is_cancelled_before(parker, kind, waitable) {
+        (Outcome::Cancelled, None)
+    } else {
+        park(parker, waitable, *how, kind, false)
+    };
+    parker.has_waited();
+    ended
 }
 
 /// The way from RUNNING to RUNNING, in a wait of this kind. `plainly`: see [`Parker::is_plain`]. The node of the wait lies here, on the

@@ -106,11 +106,21 @@ pub enum WaitReason {
     OrderedRecv = 59,
     /// Waiting for an item of a [`pool`](crate::channel::pool).
     PoolGet = 60,
+    /// Sending to an actor whose mailbox is full.
+    ActorSend = 61,
+    /// In a [call](crate::actor::Addr::call) of an actor, until it answers.
+    ActorCall = 62,
+    /// Waiting for an actor to end ([`stopped`](crate::actor::Addr::stopped)).
+    ActorStopped = 63,
+    /// Waiting for an [`actor::Lock`](crate::actor::Lock).
+    ActorLock = 64,
+    /// In [`run_until_quiescent`](crate::actor::run_until_quiescent), until no actor has work.
+    ActorsQuiescent = 65,
 }
 
 impl WaitReason {
     /// Every reason there is.
-    pub const ALL: [WaitReason; 49] = [
+    pub const ALL: [WaitReason; 54] = [
         WaitReason::Sleep,
         WaitReason::Join,
         WaitReason::BlockingQueued,
@@ -160,6 +170,11 @@ impl WaitReason {
         WaitReason::OrderedSpawn,
         WaitReason::OrderedRecv,
         WaitReason::PoolGet,
+        WaitReason::ActorSend,
+        WaitReason::ActorCall,
+        WaitReason::ActorStopped,
+        WaitReason::ActorLock,
+        WaitReason::ActorsQuiescent,
     ];
 
     /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
@@ -233,6 +248,11 @@ impl fmt::Display for WaitReason {
             WaitReason::OrderedSpawn => "waiting for a place in an ordered channel",
             WaitReason::OrderedRecv => "receiving from an ordered channel",
             WaitReason::PoolGet => "waiting for an item of a pool",
+            WaitReason::ActorSend => "sending to an actor whose mailbox is full",
+            WaitReason::ActorCall => "waiting for the answer of an actor",
+            WaitReason::ActorStopped => "waiting for an actor to end",
+            WaitReason::ActorLock => "waiting for a lock of actors",
+            WaitReason::ActorsQuiescent => "waiting until no actor has work",
         })
     }
 }

@@ -142,3 +142,31 @@ fn logstat_counts_over_all_files() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(text, "    6003  GET\n    3000  POST\n\n");
 }
+
+#[test]
+fn bank_conserves_money_whatever_happens_to_its_tellers() {
+    for seed in ["1", "2", "3"] {
+        let text = run("bank", &["12", "2000", seed]);
+        assert!(text.contains("120000 cents in 12 accounts, 120000 at the beginning"), "{text}");
+        let numbers: Vec<u64> =
+            text.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect();
+        let [done, _, failed, lives, tellers, ..] = numbers[..] else { panic!("{text}") };
+        assert!(done > 0 && failed > 0 && lives > tellers, "nothing has happened: {text}");
+    }
+}
+
+#[test]
+fn philosophers_starve_or_eat() {
+    let text = run("philosophers", &["5", "20"]);
+    assert!(text.starts_with("left fork first: deadlock: no actor can go on, and these wait:\n"), "{text}");
+    for name in ["Aristotle", "Hypatia", "Kant", "Arendt", "Marx"] {
+        assert!(text.contains(&format!("  {name}: waiting for a lock of actors")), "{text}");
+    }
+    assert!(text.ends_with("forks in order: 100 meals\n"), "{text}");
+}
+
+#[test]
+fn chat_brings_every_line_to_every_other_client_over_crashes_of_the_room() {
+    let text = run("chat", &["--self-test", "6", "30"]);
+    assert!(text.starts_with("6 clients said 30 lines each, and heard 900 lines of each other\n"), "{text}");
+}

@@ -19,6 +19,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::support;
+use fibra::actor::{self, Actor, Failure};
 use fibra::machine::{CANCELLED, EventLoop, Machine, Ports, Request, Timestamp};
 use fibra::net::{TcpListener, TcpStream, UnixStream};
 use fibra::sync::{
@@ -111,6 +112,11 @@ fn play(reason: WaitReason) {
         WaitReason::OrderedSpawn => ordered_spawn(),
         WaitReason::OrderedRecv => ordered_recv(),
         WaitReason::PoolGet => pool_get(),
+        WaitReason::ActorSend => actor_send(),
+        WaitReason::ActorCall => actor_call(),
+        WaitReason::ActorStopped => actor_stopped(),
+        WaitReason::ActorLock => actor_lock(),
+        WaitReason::ActorsQuiescent => actors_quiescent(),
         other => panic!("{other:?} has no case here: what happens if a fiber is cancelled in it?"),
     }
 }
@@ -365,6 +371,75 @@ fn pool_get() {
     cancelled_in(move || drop(waiting.get()));
     drop(held);
     assert_eq!((pool.try_get().map(|item| *item), pool.idle()), (Ok(1), 1));
+}
+
+/// An actor whose messages are functions, on a runtime of its own.
+struct Obedient;
+
+impl Actor for Obedient {
+    type Message = Box<dyn FnOnce() + Send>;
+    fn handle(&mut self, job: Self::Message, _: &mut actor::Context<Self>) -> Result<(), Failure> {
+        job();
+        Ok(())
+    }
+}
+
+// The place that it waited for is free for the next.
+fn actor_send() {
+    let rt = runtime();
+    let actor = rt.run(|| actor::Builder::new().mailbox(1).spawn(Obedient)).unwrap();
+    let (begun, gate) = (Arc::new(Event::new()), Arc::new(Event::new()));
+    let (says, waits) = (begun.clone(), gate.clone());
+    let busy = move || {
+        says.set();
+        waits.wait();
+    };
+    actor.send(Box::new(busy)).unwrap();
+    begun.wait();
+    actor.send(Box::new(|| ())).unwrap();
+    let (sender, dropped) = (actor.clone(), Arc::new(AtomicUsize::new(0)));
+    let message = Counted(dropped.clone());
+    cancelled_in(move || drop(sender.send(Box::new(move || drop(message)))));
+    assert_eq!((dropped.load(SeqCst), actor.len()), (1, 1));
+    gate.set();
+    actor.call(|reply| Box::new(move || reply.send(()))).unwrap();
+}
+
+// The actor finds that nobody waits for its answer.
+fn actor_call() {
+    let rt = runtime();
+    let actor = rt.run(|| actor::spawn(Obedient));
+    let (replies, kept) = channel::bounded(1);
+    let caller = actor.clone();
+    cancelled_in(move || drop(caller.call(|reply: actor::Reply<()>| Box::new(move || replies.send(reply).unwrap()))));
+    assert!(kept.recv().unwrap().is_abandoned());
+}
+
+fn actor_stopped() {
+    let rt = runtime();
+    let actor = rt.run(|| actor::spawn(Obedient));
+    let waiting = actor.clone();
+    cancelled_in(move || drop(waiting.stopped()));
+    assert!(actor.is_alive());
+}
+
+// The lock goes to the next.
+fn actor_lock() {
+    let lock = Arc::new(actor::Lock::new(0));
+    let (held, waiting) = (lock.lock(), lock.clone());
+    cancelled_in(move || drop(waiting.lock()));
+    drop(held);
+    assert!(!lock.is_locked());
+}
+
+// What it ran is cancelled with it. (The function waits for time, so that there is no deadlock to be reported.)
+fn actors_quiescent() {
+    let runtime = runtime();
+    let victim = Victim::start(&runtime, || drop(actor::run_until_quiescent(|| fibra::sleep(LONG))));
+    victim.until_parked(&runtime, 1);
+    victim.cancel();
+    victim.unwound();
+    until_parked(&runtime, 0);
 }
 
 // A read that was cancelled has taken nothing: what comes after it is read by the next one.

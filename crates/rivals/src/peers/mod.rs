@@ -28,13 +28,16 @@ pub(crate) enum Peer {
     /// Threads with the channels of crossbeam.
     Crossbeam,
     Rayon,
+    Actix,
+    Ractor,
+    Kameo,
     /// A loop around epoll, without tasks: the limit.
     Epoll,
 }
 
 impl Peer {
     /// In the order of the table's columns.
-    pub(crate) const ALL: [Peer; 9] = [
+    pub(crate) const ALL: [Peer; 12] = [
         Peer::Fibra,
         Peer::Tokio,
         Peer::Kanal,
@@ -43,6 +46,9 @@ impl Peer {
         Peer::Threads,
         Peer::Crossbeam,
         Peer::Rayon,
+        Peer::Actix,
+        Peer::Ractor,
+        Peer::Kameo,
         Peer::Epoll,
     ];
 
@@ -56,6 +62,9 @@ impl Peer {
             Peer::Threads => "threads",
             Peer::Crossbeam => "crossbeam",
             Peer::Rayon => "rayon",
+            Peer::Actix => "actix",
+            Peer::Ractor => "ractor",
+            Peer::Kameo => "kameo",
             Peer::Epoll => "epoll",
         }
     }

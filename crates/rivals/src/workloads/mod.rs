@@ -1,5 +1,6 @@
 //! The workloads, one file each: semantics, sizes, goals, and a body for each kind of peer. To add one, write its file and name it here.
 
+mod actors;
 mod cancel;
 pub(crate) mod conn_mem;
 mod fan_out;
@@ -65,6 +66,13 @@ pub(crate) const ALL: &[Workload] = &[
     machine_echo::WORKLOAD,
     machine_mem::WORKLOAD,
     pipeline::WORKLOAD,
+    actors::RING,
+    actors::FAN_IN,
+    actors::FAN_OUT,
+    actors::ASK,
+    actors::RANDOM,
+    actors::SPAWN,
+    actors::IDLE,
 ];
 
 #[cfg(test)]

@@ -1,0 +1,207 @@
+//! Calls: a message with a [`Reply`] in it, and the wait for the answer.
+//!
+//! Above: `addr`. Below: `channel::oneshot`, which carries the answer, and `core`, which knows the handler that runs here.
+//!
+//! Invariants
+//! * A reply answers once. One that is dropped answers with an error: `Dropped`, or, if its handler or actor failed, `Crashed`, or, if its
+//!   actor ended, `Stopped`. In a handler the answer waits until the handler has returned, since only then it is known which.
+//! * An actor that waits in a call has an edge to the one it calls, until the answer is there. Whoever adds an edge looks along the edges
+//!   from its callee; if they lead back to it, the call fails at once. Both ends of a circle may see it, and then both fail.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::core::{AnyCell, CallEdge, Marks, Refuse, current_actor};
+use super::error::CallError;
+use crate::cancel::is_unwinding;
+use crate::channel::{OneshotReceiver, OneshotSender, RecvTimeoutError, oneshot};
+use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::wait::reason::WaitReason;
+use crate::wait::watch;
+
+type Answer<R> = Result<R, CallError>;
+
+/// The right to answer a call, once. Dropped without an answer, it answers with an error.
+///
+/// ```
+/// use fibra::actor::{self, Actor, CallError, Context, Failure, Reply};
+///
+/// struct Echo;
+/// enum Ask { Say(u32, Reply<u32>), Forget(Reply<u32>) }
+/// impl Actor for Echo {
+///     type Message = Ask;
+///     fn handle(&mut self, ask: Ask, _: &mut Context<Self>) -> Result<(), Failure> {
+///         match ask {
+///             Ask::Say(n, reply) => reply.send(n),
+///             Ask::Forget(_) => {}
+///         }
+///         Ok(())
+///     }
+/// }
+/// fibra::run(|| {
+///     let echo = actor::spawn(Echo);
+///     assert_eq!(echo.call(|reply| Ask::Say(7, reply)), Ok(7));
+///     assert_eq!(echo.call(Ask::Forget), Err(CallError::Dropped));
+/// });
+/// ```
+#[must_use = "dropped, it answers the caller with an error"]
+pub struct Reply<R: Send + 'static> {
+    inner: Option<Inner<R>>,
+}
+
+struct Inner<R> {
+    answer: OneshotSender<Answer<R>>,
+    edge: Option<Arc<CallEdge>>,
+}
+
+impl<R> Inner<R> {
+    fn send(self, answer: Answer<R>) -> Result<(), Answer<R>> {
+        if let Some(edge) = &self.edge {
+            // Release: one who sees it sees what the caller is answered as well; the caller does not wait any more.
+            edge.is_answered.store(true, Ordering::Release);
+        }
+        self.answer.send(answer)
+    }
+}
+
+impl<R: Send> Refuse for Inner<R> {
+    fn refuse(self: Box<Self>, why: CallError) {
+        let _ = self.send(Err(why));
+    }
+}
+
+impl<R: Send + 'static> Reply<R> {
+    /// Answers. If the caller does not wait any more, the answer is dropped.
+    pub fn send(self, answer: R) {
+        let _ = self.try_send(answer);
+    }
+
+    /// Answers.
+    ///
+    /// # Errors
+    /// The answer, if the caller does not wait any more.
+    pub fn try_send(mut self, answer: R) -> Result<(), R> {
+        match self.inner.take() {
+            Some(inner) => match inner.send(Ok(answer)) {
+                Err(Ok(answer)) => Err(answer),
+                _ => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Has the caller given up?
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.answer.is_closed())
+    }
+}
+
+impl<R: Send + 'static> Drop for Reply<R> {
+    fn drop(&mut self) {
+        let Some(inner) = self.inner.take() else { return };
+        let mut inner = Some(inner);
+        watch::with_current::<Marks, _>(|marks, _| {
+            let Some(inner) = inner.take() else { return };
+            if marks.mode.get() == super::core::Mode::Handling && !is_unwinding() {
+                marks.unanswered.borrow_mut().push(Box::new(inner));
+            } else {
+                let why = if is_unwinding() { CallError::Crashed } else { marks.mode.get().refusal() };
+                let _ = inner.send(Err(why));
+            }
+        });
+        if let Some(inner) = inner {
+            let _ = inner.send(Err(CallError::Dropped));
+        }
+    }
+}
+
+impl<R: Send + 'static> fmt::Debug for Reply<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").field("is_abandoned", &self.is_abandoned()).finish()
+    }
+}
+
+/// A call that was begun: the answer, and the edge of the actor that waits for it.
+pub(super) struct Call<R: Send + 'static> {
+    answer: OneshotReceiver<Answer<R>>,
+    edge: Option<(Arc<dyn AnyCell>, Arc<CallEdge>)>,
+}
+
+impl<R: Send + 'static> Call<R> {
+    /// Begins a call, of `callee` if the caller will wait for it in here, and not in async code.
+    pub(super) fn begin(callee: Option<Arc<dyn AnyCell>>) -> Result<(Reply<R>, Self), CallError> {
+        let edge = match (callee, current_actor()) {
+            (Some(callee), Some(caller)) => Some((caller.clone(), add_edge(&caller, callee)?)),
+            _ => None,
+        };
+        let (tx, answer) = oneshot();
+        let reply = Reply { inner: Some(Inner { answer: tx, edge: edge.as_ref().map(|(_, edge)| edge.clone()) }) };
+        Ok((reply, Self { answer, edge }))
+    }
+
+    /// Waits for the answer.
+    pub(super) fn wait(self, deadline: Option<u64>, site: &'static Location<'static>) -> Result<R, CallError> {
+        match self.answer.recv_as(WaitReason::ActorCall, deadline, site) {
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Timeout) => Err(CallError::TimedOut),
+            // A message without a handler: what it was to be made of is gone with it.
+            Err(RecvTimeoutError::Disconnected) => Err(CallError::Dropped),
+        }
+    }
+
+    pub(super) async fn wait_async(mut self) -> Result<R, CallError> {
+        (&mut self.answer).await.unwrap_or(Err(CallError::Dropped))
+    }
+}
+
+impl<R: Send + 'static> Drop for Call<R> {
+    fn drop(&mut self) {
+        if let Some((caller, edge)) = self.edge.take() {
+            let mine = caller.core().if_extra(|extra| {
+                let at = extra.calls.iter().position(|other| Arc::ptr_eq(other, &edge));
+                at.map(|at| extra.calls.swap_remove(at))
+            });
+            drop(mine);
+        }
+    }
+}
+
+/// Adds the edge from the caller, and looks whether it closes a circle.
+fn add_edge(caller: &Arc<dyn AnyCell>, callee: Arc<dyn AnyCell>) -> Result<Arc<CallEdge>, CallError> {
+    let edge = Arc::new(CallEdge { callee, is_answered: AtomicBool::new(false) });
+    caller.core().with_extra(|extra| extra.calls.push(edge.clone()));
+    let Some(names) = circle(caller, &edge.callee) else { return Ok(edge) };
+    let mine = caller.core().with_extra(|extra| {
+        let at = extra.calls.iter().position(|other| Arc::ptr_eq(other, &edge));
+        at.map(|at| extra.calls.swap_remove(at))
+    });
+    drop(mine);
+    Err(CallError::Cycle(names))
+}
+
+/// The names along the edges from `caller` over `callee` back to it, if they lead there.
+fn circle(caller: &Arc<dyn AnyCell>, callee: &Arc<dyn AnyCell>) -> Option<Vec<String>> {
+    let goal = caller.core().id;
+    let mut paths = vec![vec![callee.clone()]];
+    let mut seen = Vec::new();
+    while let Some(path) = paths.pop() {
+        let last = path.last()?.clone();
+        if last.core().id == goal {
+            let names = std::iter::once(caller).chain(&path).map(|cell| cell.core().label());
+            return Some(names.collect());
+        }
+        if seen.contains(&last.core().id) {
+            continue;
+        }
+        seen.push(last.core().id);
+        let next = last.core().if_extra(|extra| {
+            // Acquire: pairs with the release of the answer.
+            let waits = extra.calls.iter().filter(|edge| !edge.is_answered.load(Ordering::Acquire));
+            waits.map(|edge| edge.callee.clone()).collect::<Vec<_>>()
+        });
+        paths.extend(next.into_iter().map(|cell| path.iter().cloned().chain([cell]).collect()));
+    }
+    None
+}

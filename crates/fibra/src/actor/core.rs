@@ -1,0 +1,266 @@
+//! What all actors have, whatever their type: id, runtime, address count, end, and what few of them have (name, links, timers, supervisor).
+//!
+//! Above: `cell` (an actor with its type), `addr`, `context`, `supervisor`, `quiescence`. Below: `state`, `sync`, `wait::watch`.
+//!
+//! Invariants
+//! * `addresses` counts addresses; it leaves 0 only by the running actor itself ([`Context::address`](super::Context::address)).
+//! * `ended` is set once, when the actor is GONE for good, after the reason was written.
+//! * Whatever is taken out of [`Extra`] is used and dropped without its lock: it may be user code.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::error::{ActorId, CallError, Down, StopReason};
+use super::quiescence::{Domain, WaitingFor};
+use super::state::ActorState;
+use crate::channel::Overflow;
+use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::prim::spin::SpinLock;
+use crate::scope::{Handle, JoinHandle};
+use crate::sync::Event;
+use crate::wait::watch::{self, Interrupt};
+
+/// The next id.
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: a number that is given once.
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// An actor, as others see it that do not know its type.
+pub(super) trait AnyCell: Send + Sync {
+    fn core(&self) -> &Core;
+    fn state(&self) -> ActorState;
+    /// Ends it because of this reason, now: the handler is cancelled.
+    fn kill_for(self: Arc<Self>, reason: StopReason);
+}
+
+/// The one that decides what happens when a life of an actor ends.
+pub(super) trait Keeper: Send + Sync {
+    /// A life has ended; the actor is held until the keeper starts the next one, or releases it. False: the keeper has given it up.
+    fn ended(&self, reason: StopReason) -> bool;
+    /// The first turn of a life has begun and `started` has returned.
+    fn has_started(&self);
+}
+
+/// One that is told when a life ends.
+pub(super) enum Bond {
+    Monitor(Box<dyn FnOnce(Down) + Send>),
+    Link(Arc<dyn AnyCell>),
+}
+
+/// A call that an actor waits in; `is_answered` as soon as there is an answer.
+pub(super) struct CallEdge {
+    pub(super) callee: Arc<dyn AnyCell>,
+    pub(super) is_answered: crate::prim::atomic::AtomicBool,
+}
+
+/// What few actors have.
+#[derive(Default)]
+pub(super) struct Extra {
+    pub(super) name: Option<Arc<str>>,
+    pub(super) reason: Option<StopReason>,
+    pub(super) bonds: Vec<Bond>,
+    /// Timers and attached receivers of this life.
+    pub(super) plugs: Vec<JoinHandle<()>>,
+    pub(super) calls: Vec<Arc<CallEdge>>,
+    /// Under which names the registry has it.
+    pub(super) registered: Vec<String>,
+    pub(super) keeper: Option<Arc<dyn Keeper>>,
+    pub(super) waiting_for: Option<WaitingFor>,
+    pub(super) domain: Option<Arc<Domain>>,
+}
+
+/// What one chooses when an actor is made.
+#[derive(Clone)]
+pub(super) struct Choices {
+    pub(super) name: Option<Arc<str>>,
+    pub(super) capacity: usize,
+    pub(super) overflow: Overflow,
+    pub(super) budget: u32,
+    pub(super) keeper: Option<Arc<dyn Keeper>>,
+}
+
+/// See the header.
+pub(super) struct Core {
+    pub(super) id: ActorId,
+    pub(super) home: Handle,
+    pub(super) site: &'static Location<'static>,
+    pub(super) addresses: AtomicU32,
+    pub(super) ended: Event,
+    pub(super) interrupt: Interrupt,
+    pub(super) budget: u32,
+    pub(super) overflow: Overflow,
+    pub(super) is_kept: bool,
+    pub(super) is_counted: bool,
+    extra: SpinLock<Option<Box<Extra>>>,
+}
+
+impl Core {
+    pub(super) fn new(home: Handle, choices: &Choices, site: &'static Location<'static>) -> Self {
+        let domain = super::quiescence::current_domain();
+        let is_counted = domain.is_some();
+        let is_kept = choices.keeper.is_some();
+        let extra = (choices.name.is_some() || is_kept || is_counted).then(|| {
+            let (name, keeper) = (choices.name.clone(), choices.keeper.clone());
+            Box::new(Extra { name, keeper, domain, ..Extra::default() })
+        });
+        Self {
+            id: ActorId(next_id()),
+            home,
+            site,
+            addresses: AtomicU32::new(1),
+            ended: Event::new(),
+            interrupt: Interrupt::new(),
+            budget: choices.budget,
+            overflow: choices.overflow,
+            is_kept,
+            is_counted,
+            extra: SpinLock::new(extra),
+        }
+    }
+
+    /// Calls `f` with what few have, made first if need be. No user code in there.
+    pub(super) fn with_extra<R>(&self, f: impl FnOnce(&mut Extra) -> R) -> R {
+        self.extra.with(|extra| f(extra.get_or_insert_default()))
+    }
+
+    /// The same if it is there.
+    pub(super) fn if_extra<R: Default>(&self, f: impl FnOnce(&mut Extra) -> R) -> R {
+        self.extra.with(|extra| extra.as_mut().map_or_else(R::default, |extra| f(extra)))
+    }
+
+    pub(super) fn name(&self) -> Option<Arc<str>> {
+        self.if_extra(|extra| extra.name.clone())
+    }
+
+    /// How it is called in reports.
+    pub(super) fn label(&self) -> String {
+        match self.name() {
+            Some(name) => name.to_string(),
+            None => self.id.to_string(),
+        }
+    }
+
+    pub(super) fn domain(&self) -> Option<Arc<Domain>> {
+        if self.is_counted { self.if_extra(|extra| extra.domain.clone()) } else { None }
+    }
+
+    /// Why it has ended; of one that has.
+    pub(super) fn reason(&self) -> StopReason {
+        self.if_extra(|extra| extra.reason.clone()).unwrap_or(StopReason::Shutdown)
+    }
+
+    /// A life has ended: its timers and attached receivers go, and those who are bound to it are told.
+    pub(super) fn tell_bonds(&self, reason: &StopReason) {
+        let (plugs, bonds) =
+            self.if_extra(|extra| (std::mem::take(&mut extra.plugs), std::mem::take(&mut extra.bonds)));
+        plugs.iter().for_each(JoinHandle::cancel);
+        drop(plugs);
+        for bond in bonds {
+            match bond {
+                Bond::Monitor(tell) => tell(Down { id: self.id, name: self.name(), reason: reason.clone() }),
+                Bond::Link(other) => {
+                    let id = self.id;
+                    // (The other one's half of the link is of no use any more.)
+                    let mine = other.core().if_extra(|extra| {
+                        let is_mine = |bond: &Bond| matches!(bond, Bond::Link(cell) if cell.core().id == id);
+                        extra.bonds.iter().position(is_mine).map(|at| extra.bonds.swap_remove(at))
+                    });
+                    drop(mine);
+                    if !reason.is_normal() {
+                        other.kill_for(StopReason::Linked(id));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("id", &self.id.0).field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// What happens to a [`Reply`](super::Reply) that is dropped now, on this fiber.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mode {
+    /// In a handler: how that ends decides.
+    Handling,
+    /// What the actor had is dropped, because of a failure.
+    Crashed,
+    /// What the actor had is dropped, because it has ended otherwise.
+    Ended,
+}
+
+impl Mode {
+    pub(super) fn refusal(self) -> CallError {
+        match self {
+            Self::Handling => CallError::Dropped,
+            Self::Crashed => CallError::Crashed,
+            Self::Ended => CallError::Stopped,
+        }
+    }
+}
+
+/// A call whose reply was dropped.
+pub(super) trait Refuse {
+    fn refuse(self: Box<Self>, why: CallError);
+}
+
+/// What an actor waits for, in words that a report completes.
+#[derive(Clone)]
+pub(super) enum Detail {
+    Actor(Arc<dyn AnyCell>),
+    Lock(Arc<super::lock::LockCore>),
+}
+
+/// What a turn notes about the handler that runs; see [`watch::with_current`].
+pub(super) struct Marks {
+    pub(super) id: ActorId,
+    pub(super) mode: Cell<Mode>,
+    pub(super) unanswered: RefCell<Vec<Box<dyn Refuse>>>,
+    pub(super) detail: RefCell<Option<Detail>>,
+}
+
+impl Marks {
+    pub(super) fn new(id: ActorId) -> Self {
+        Self { id, mode: Cell::new(Mode::Handling), unanswered: RefCell::default(), detail: RefCell::default() }
+    }
+
+    /// Answers the calls whose replies the handler has dropped.
+    #[inline]
+    pub(super) fn answer(&self, why: CallError) {
+        if !self.unanswered.borrow().is_empty() {
+            for call in self.unanswered.take() {
+                call.refuse(why.clone());
+            }
+        }
+    }
+}
+
+/// The actor whose handler runs here.
+pub(super) fn current_id() -> Option<ActorId> {
+    watch::with_current::<Marks, _>(|marks, _| marks.id)
+}
+
+/// The actor whose handler runs here, to be kept.
+pub(super) fn current_actor() -> Option<Arc<dyn AnyCell>> {
+    watch::with_current::<Marks, _>(|_, watch| watch.owner().downcast::<Arc<dyn AnyCell>>().ok().map(|cell| *cell))?
+}
+
+/// Notes what the handler that runs here is about to wait for, until the answer is dropped.
+pub(super) fn note(detail: impl FnOnce() -> Detail) -> impl Drop {
+    struct Noted(bool);
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            if self.0 {
+                watch::with_current::<Marks, _>(|marks, _| marks.detail.take());
+            }
+        }
+    }
+    Noted(watch::with_current::<Marks, _>(|marks, _| marks.detail.replace(Some(detail()))).is_some())
+}

@@ -1,0 +1,288 @@
+//! Models of the protocol of actors, over the code that ships: the desk (state word, mailbox, places), the lock, and the answer of a call.
+//! What is played is the launching: whoever is told to launch a turn runs it.
+
+use std::panic::Location;
+
+use super::baton::Baton;
+use super::desk::{Desk, Lane, Letter, Next, Rest, Take};
+use super::state::{ActorState, KILL, Word};
+use crate::channel::{RecvTimeoutError, oneshot};
+use crate::prim::atomic::{AtomicUsize, Ordering};
+use crate::prim::model::{check, thread};
+use crate::prim::sync::Arc;
+use crate::wait::reason::WaitReason;
+
+/// An actor whose messages are numbers, and what came of them.
+struct World {
+    desk: Desk<usize>,
+    /// The sum of what was handled, and of what was given back at the end.
+    handled: AtomicUsize,
+    refused: AtomicUsize,
+    turns: AtomicUsize,
+    running: AtomicUsize,
+}
+
+impl World {
+    fn new(word: Word) -> Arc<Self> {
+        let zero = || AtomicUsize::new(0);
+        let desk = Desk::new(word, 4);
+        Arc::new(Self { desk, handled: zero(), refused: zero(), turns: zero(), running: zero() })
+    }
+
+    fn then(&self, next: Next) {
+        if next == Next::Launch {
+            // Relaxed, here and below: sums, read when all threads have ended.
+            self.turns.fetch_add(1, Ordering::Relaxed);
+            self.turn();
+        }
+    }
+
+    /// A turn, and those that follow it.
+    fn turn(&self) {
+        loop {
+            assert!(self.desk.word.begin(), "a turn of an actor that is not runnable");
+            if !self.go_on() {
+                return;
+            }
+        }
+    }
+
+    /// The rest of a turn. True: it has to launch the next one.
+    fn go_on(&self) -> bool {
+        // Relaxed: the assertion is about a count that must never be 2, whatever else is seen.
+        assert_eq!(self.running.fetch_add(1, Ordering::Relaxed), 0, "two turns at once");
+        loop {
+            match self.desk.take() {
+                Take::Letter(letter) => {
+                    // Relaxed: as above.
+                    self.handled.fetch_add(letter.open(), Ordering::Relaxed);
+                    continue;
+                }
+                Take::Stop | Take::Now | Take::Kill => {
+                    self.end();
+                    return false;
+                }
+                Take::Again(_) => unreachable!("nothing has failed"),
+                Take::Nothing => {}
+            }
+            // Relaxed: as above; before it rests, since another turn may begin right after.
+            self.running.fetch_sub(1, Ordering::Relaxed);
+            match self.desk.rest() {
+                Rest::Idle => return false,
+                Rest::Launch => return true,
+                // Relaxed: as above.
+                Rest::Look => assert_eq!(self.running.fetch_add(1, Ordering::Relaxed), 0),
+            }
+        }
+    }
+
+    fn end(&self) {
+        let left: usize = self.desk.close().into_iter().sum();
+        // Relaxed, both: as above.
+        self.refused.fetch_add(left, Ordering::Relaxed);
+        self.running.fetch_sub(1, Ordering::Relaxed);
+        self.desk.word.end();
+    }
+
+    /// Sends; says what was accepted.
+    fn send(&self, number: usize) -> usize {
+        if self.desk.places.try_take().is_err() {
+            return 0;
+        }
+        match self.desk.post(Letter::Message(number), Lane::Ordinary) {
+            Ok(next) => {
+                self.then(next);
+                number
+            }
+            Err(_) => 0,
+        }
+    }
+
+    fn sums(&self) -> (usize, usize, usize) {
+        // Relaxed, all: as above.
+        let sum = |sum: &AtomicUsize| sum.load(Ordering::Relaxed);
+        (sum(&self.handled), sum(&self.refused), sum(&self.turns))
+    }
+}
+
+fn spawn<R: Send + 'static>(world: &Arc<World>, f: impl FnOnce(&World) -> R + Send + 'static) -> thread::JoinHandle<R> {
+    let world = world.clone();
+    thread::spawn(move || f(&world))
+}
+
+// S2-32, S2-26, G-10: a message is sent while the actor goes EMPTY: it is handled, by this turn or by the next.
+#[test]
+fn model_send_against_going_empty() {
+    check(3, || {
+        let world = World::new(Word::runnable());
+        let sender = spawn(&world, |world| world.send(1));
+        world.turn();
+        sender.join().unwrap();
+        assert_eq!(world.sums().0, 1);
+        assert_eq!(world.desk.word.state(), ActorState::Empty);
+    });
+}
+
+// S2-24, S2-28, S2-29, S2-51: two send to an EMPTY actor: one of them launches, and both messages are handled.
+#[test]
+fn model_two_senders_to_an_empty_actor() {
+    check(3, || {
+        let world = World::new(Word::empty());
+        let sender = spawn(&world, |world| world.send(1));
+        world.send(2);
+        sender.join().unwrap();
+        let (handled, _, turns) = world.sums();
+        assert_eq!(handled, 3);
+        assert!((1..=2).contains(&turns));
+        assert_eq!(world.desk.word.state(), ActorState::Empty);
+    });
+}
+
+// A message is sent while the actor stops: what was accepted is handled or given back, and the actor has ended.
+#[test]
+fn model_stop_against_send() {
+    check(3, || {
+        let world = World::new(Word::empty());
+        let sender = spawn(&world, |world| world.send(1));
+        let next = world.desk.ask_stop(true);
+        world.then(next);
+        let accepted = sender.join().unwrap();
+        let (handled, refused, _) = world.sums();
+        assert_eq!(handled + refused, accepted);
+        assert_eq!(world.desk.word.state(), ActorState::Gone);
+    });
+}
+
+// The same for an actor that is killed: what is sent while it ends is given back, or refused.
+#[test]
+fn model_kill_against_send() {
+    check(3, || {
+        let world = World::new(Word::empty());
+        let sender = spawn(&world, |world| world.send(1));
+        let next = world.desk.ask(KILL);
+        world.then(next);
+        let accepted = sender.join().unwrap();
+        let (handled, refused, _) = world.sums();
+        assert_eq!(handled + refused, accepted);
+        assert_eq!(world.desk.word.state(), ActorState::Gone);
+    });
+}
+
+// The same for one that is killed, and that goes EMPTY at that moment: the request is not lost.
+#[test]
+fn model_kill_against_rest() {
+    check(3, || {
+        let world = World::new(Word::runnable());
+        let killer = spawn(&world, |world| {
+            let accepted = world.send(1);
+            let next = world.desk.ask(KILL);
+            world.then(next);
+            accepted
+        });
+        world.turn();
+        let accepted = killer.join().unwrap();
+        let (handled, refused, _) = world.sums();
+        assert_eq!(handled + refused, accepted);
+        assert_eq!(world.desk.word.state(), ActorState::Gone);
+    });
+}
+
+// A message is sent while the actor fails and is started anew: the mailbox is kept, and the message is handled in one of its lives.
+#[test]
+fn model_restart_against_send() {
+    check(3, || {
+        let world = World::new(Word::runnable());
+        let sender = spawn(&world, |world| world.send(1));
+        assert!(world.desk.word.begin());
+        // It fails at once; the supervisor starts it anew.
+        world.desk.hold();
+        assert!(world.desk.word.start());
+        world.turn();
+        sender.join().unwrap();
+        assert_eq!(world.sums().0, 1);
+        assert_eq!(world.desk.word.state(), ActorState::Empty);
+    });
+}
+
+// S2-35, S2-39..S2-42, S2-54, G-10, G-11: one fails to get the lock while the other unlocks: it gets it, and no third comes in between.
+#[test]
+fn model_lock_against_unlock() {
+    check(2, || {
+        let world = Arc::new((Baton::new(), AtomicUsize::new(0)));
+        assert!(world.0.try_take());
+        let locker = {
+            let world = world.clone();
+            thread::spawn(move || {
+                if !world.0.try_take() {
+                    assert!(world.0.take(0, None, Location::caller()));
+                }
+                // Relaxed: ordered by the lock, or the assertion fails.
+                assert_eq!(world.1.fetch_add(1, Ordering::Relaxed), 0, "two at once");
+                world.1.fetch_sub(1, Ordering::Relaxed);
+                world.0.give();
+            })
+        };
+        world.0.give();
+        if world.0.try_take() {
+            // Relaxed: as above.
+            assert_eq!(world.1.fetch_add(1, Ordering::Relaxed), 0, "two at once");
+            world.1.fetch_sub(1, Ordering::Relaxed);
+            world.0.give();
+        }
+        locker.join().unwrap();
+        assert!(!world.0.is_taken(), "the last one left it free");
+    });
+}
+
+// S2-42: one that waits is not overtaken: as long as it is queued, a newcomer cannot take the lock, not even while it is handed over.
+#[test]
+fn model_no_barging() {
+    check(2, || {
+        let world = Arc::new((Baton::new(), AtomicUsize::new(0)));
+        assert!(world.0.try_take());
+        let waiter = {
+            let world = world.clone();
+            thread::spawn(move || {
+                assert!(world.0.take(0, None, Location::caller()));
+                // Release: pairs with the acquire below.
+                world.1.store(1, Ordering::Release);
+                world.0.give();
+            })
+        };
+        let newcomer = {
+            let world = world.clone();
+            thread::spawn(move || {
+                let queued = world.0.is_waited_for();
+                if !world.0.try_take() {
+                    return;
+                }
+                // Acquire: pairs with the release above.
+                let is_over = world.1.load(Ordering::Acquire) == 1;
+                world.0.give();
+                assert!(is_over || !queued, "a newcomer came before one that was queued");
+            })
+        };
+        world.0.give();
+        waiter.join().unwrap();
+        newcomer.join().unwrap();
+        assert!(!world.0.is_taken());
+    });
+}
+
+// A caller gives up while the answer comes: it is received, or comes back to the one who gave it; never both, never neither.
+#[test]
+fn model_reply_against_timeout() {
+    check(3, || {
+        let (reply, answer) = oneshot::<u32>();
+        let replier = thread::spawn(move || reply.send(7));
+        let got = answer.recv_as(WaitReason::ActorCall, Some(1), Location::caller());
+        drop(answer);
+        let sent = replier.join().unwrap();
+        match got {
+            Ok(7) => assert_eq!(sent, Ok(())),
+            // Sent just before the receiver was dropped: it is dropped with it.
+            Err(RecvTimeoutError::Timeout) => assert!(sent == Err(7) || sent == Ok(())),
+            other => panic!("{other:?}"),
+        }
+    });
+}

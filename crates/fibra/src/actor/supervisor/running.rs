@@ -1,0 +1,264 @@
+//! [`SupervisorActor`]: a supervisor that runs, and what it does when a child ends. The tables of `mod.rs`, as code.
+//!
+//! Above: users, who have its address. Below: `child`. It starts and stops children one at a time, in its own handlers, which wait for
+//! each; ends that happen meanwhile are told by urgent messages, which it handles afterwards.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::Actor;
+use super::super::call::Reply;
+use super::super::context::Context;
+use super::super::error::{Failure, StopReason};
+use super::child::{Child, Children};
+use super::{Restart, Settings, Strategy, SupervisorError};
+use crate::prim::policy;
+use crate::time::Instant;
+
+/// What a supervisor is sent.
+pub struct SupervisorMessage(Command);
+
+enum Command {
+    Down {
+        index: usize,
+        life: u64,
+    },
+    /// The pause before a restart is over.
+    Start(Vec<usize>),
+    Children(Reply<Vec<(String, bool)>>),
+}
+
+impl SupervisorMessage {
+    pub(super) fn down(index: usize, life: u64) -> Self {
+        Self(Command::Down { index, life })
+    }
+
+    /// Asks for the names of the children, and whether each is running: `sup.call(SupervisorMessage::children)`.
+    pub fn children(reply: Reply<Vec<(String, bool)>>) -> Self {
+        Self(Command::Children(reply))
+    }
+}
+
+impl std::fmt::Debug for SupervisorMessage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SupervisorMessage")
+    }
+}
+
+/// How a child stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Status {
+    /// In this life.
+    Up(u64),
+    /// It will be started.
+    Down,
+    /// For good.
+    Removed,
+}
+
+struct Entry {
+    child: Arc<dyn Child>,
+    status: Status,
+    /// Failures that followed each other soon, and when it was last started: for the pause.
+    failures: u32,
+    since: Instant,
+}
+
+/// A supervisor that runs; its address comes from [`Supervisor::spawn`](super::Supervisor::spawn).
+pub struct SupervisorActor {
+    settings: Settings,
+    children: Arc<Children>,
+    entries: Vec<Entry>,
+    restarts: VecDeque<Instant>,
+    /// No other supervisor decides about it: when it ends, its children do for good.
+    is_root: bool,
+}
+
+impl SupervisorActor {
+    pub(super) fn new(settings: Settings, children: Arc<Children>, is_root: bool) -> Self {
+        Self { settings, children, entries: Vec::new(), restarts: VecDeque::new(), is_root }
+    }
+
+    /// Starts a child; says why if that failed.
+    fn start(&mut self, index: usize) -> Result<(), StopReason> {
+        let entry = &mut self.entries[index];
+        entry.since = Instant::now();
+        match entry.child.start() {
+            Ok(life) => {
+                entry.status = Status::Up(life);
+                Ok(())
+            }
+            Err(reason) => {
+                entry.status = Status::Down;
+                Err(reason)
+            }
+        }
+    }
+
+    /// Ends a child's life and waits for it.
+    fn stop(&mut self, index: usize) {
+        let entry = &mut self.entries[index];
+        if let Status::Up(_) = entry.status {
+            entry.child.stop();
+            entry.status = Status::Down;
+        }
+    }
+
+    fn remove(&mut self, index: usize, reason: StopReason) {
+        let entry = &mut self.entries[index];
+        entry.status = Status::Removed;
+        entry.child.give_up(reason);
+    }
+
+    /// A child has ended by itself, or could not be started.
+    fn has_ended(&mut self, index: usize, reason: StopReason, ctx: &Context<Self>) -> Result<(), Failure> {
+        self.entries[index].status = Status::Down;
+        let options = self.entries[index].child.options();
+        let restarts = match options.restart {
+            Restart::Permanent => true,
+            Restart::Transient => !reason.is_normal(),
+            Restart::Temporary => false,
+        };
+        if !restarts {
+            let significant = options.significant;
+            self.remove(index, reason);
+            if significant {
+                ctx.shut_down();
+            }
+            return Ok(());
+        }
+        self.count_restart(index, &reason)?;
+        let concerned = self.make_room(index);
+        let pause = self.pause(index);
+        if pause.is_zero() {
+            return self.start_all(&concerned, ctx);
+        }
+        ctx.send_after(pause, SupervisorMessage(Command::Start(concerned)));
+        Ok(())
+    }
+
+    /// One more restart: too many?
+    fn count_restart(&mut self, index: usize, reason: &StopReason) -> Result<(), Failure> {
+        let now = Instant::now();
+        let Settings { max_restarts, within, .. } = self.settings;
+        self.restarts.push_back(now);
+        while self.restarts.front().is_some_and(|first| now.duration_since(*first) > within) {
+            self.restarts.pop_front();
+        }
+        if self.restarts.len() <= max_restarts as usize {
+            return Ok(());
+        }
+        let child = self.entries[index].child.name().to_owned();
+        let reason = reason.to_string();
+        Err(SupervisorError::TooManyRestarts { child, allowed: max_restarts, within, reason }.into())
+    }
+
+    /// Stops those whom the strategy concerns, last first; gives those that are to be started, first first.
+    fn make_room(&mut self, index: usize) -> Vec<usize> {
+        let concerned = match self.settings.strategy {
+            Strategy::OneForOne => index..index + 1,
+            Strategy::OneForAll => 0..self.entries.len(),
+            Strategy::RestForOne => index..self.entries.len(),
+        };
+        for other in concerned.clone().rev().filter(|other| *other != index) {
+            let was_there = self.entries[other].status != Status::Removed;
+            self.stop(other);
+            if was_there && self.entries[other].child.options().restart == Restart::Temporary {
+                self.remove(other, StopReason::Shutdown);
+            }
+        }
+        concerned.filter(|index| self.entries[*index].status == Status::Down).collect()
+    }
+
+    /// How long to wait before the next start of this child.
+    fn pause(&mut self, index: usize) -> Duration {
+        let (min, max) = self.settings.backoff;
+        let entry = &mut self.entries[index];
+        let lived = Instant::now().duration_since(entry.since);
+        entry.failures = if lived > self.settings.within { 1 } else { entry.failures.saturating_add(1) };
+        if min.is_zero() && max.is_zero() {
+            return Duration::ZERO;
+        }
+        let doubled = min.saturating_mul(1 << entry.failures.saturating_sub(1).min(20)).min(max);
+        // Between one half and the whole, so that many that failed together do not come back together.
+        let half = doubled / 2;
+        let nanos = usize::try_from(half.as_nanos()).unwrap_or(usize::MAX - 1);
+        half + Duration::from_nanos(policy::chance().below(nanos + 1) as u64)
+    }
+
+    fn start_all(&mut self, concerned: &[usize], ctx: &Context<Self>) -> Result<(), Failure> {
+        for index in concerned {
+            if self.entries[*index].status != Status::Down {
+                continue;
+            }
+            if let Err(reason) = self.start(*index) {
+                // (It starts those behind it as well, if the strategy says so; those that are up by then are passed over.)
+                self.has_ended(*index, reason, ctx)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stop_all(&mut self) {
+        for index in (0..self.entries.len()).rev() {
+            self.stop(index);
+        }
+    }
+}
+
+impl Actor for SupervisorActor {
+    type Message = SupervisorMessage;
+
+    fn started(&mut self, ctx: &mut Context<Self>) -> Result<(), Failure> {
+        self.children.set_supervisor(Some(ctx.address()));
+        let entry = |child| Entry { child, status: Status::Down, failures: 0, since: Instant::now() };
+        self.entries = self.children.all().into_iter().map(entry).collect();
+        for index in 0..self.entries.len() {
+            if let Err(reason) = self.start(index) {
+                let child = self.entries[index].child.name().to_owned();
+                return Err(SupervisorError::StartFailed { child, reason: reason.to_string() }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(
+        &mut self,
+        SupervisorMessage(command): SupervisorMessage,
+        ctx: &mut Context<Self>,
+    ) -> Result<(), Failure> {
+        match command {
+            Command::Down { index, life } => {
+                // One that it has ended itself is no news.
+                if self.entries.get(index).is_some_and(|entry| entry.status == Status::Up(life)) {
+                    let reason = self.entries[index].child.last_reason();
+                    return self.has_ended(index, reason, ctx);
+                }
+                Ok(())
+            }
+            Command::Start(concerned) => self.start_all(&concerned, ctx),
+            Command::Children(reply) => {
+                let there = self.entries.iter().filter(|entry| entry.status != Status::Removed);
+                let up = |entry: &Entry| (entry.child.name().to_owned(), matches!(entry.status, Status::Up(_)));
+                reply.send(there.map(up).collect());
+                Ok(())
+            }
+        }
+    }
+
+    fn stopping(&mut self, why: &StopReason) {
+        self.stop_all();
+        self.children.set_supervisor(None);
+        if self.is_root {
+            let reason = if why.is_normal() { StopReason::Shutdown } else { why.clone() };
+            self.children.release(&reason);
+        }
+    }
+}
+
+impl std::fmt::Debug for SupervisorActor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SupervisorActor").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,17 @@
+//! Tests of actors, through the public API.
+//!
+//! One program for the whole room, so that it is linked once. A module is one promise.
+#![cfg(not(any(loom, shuttle)))]
+
+mod calls;
+mod ends;
+mod feeding;
+mod locks;
+mod matrix;
+mod probe;
+mod quiet;
+mod sending;
+mod states;
+mod supervised;
+#[path = "../support/mod.rs"]
+mod support;
