@@ -231,3 +231,15 @@ fn every_result_arrives_once() {
     });
     assert!(seen.iter().all(|seen| seen.load(SeqCst) == 1));
 }
+
+// A task that cannot be started leaves no result, and no place taken.
+#[test]
+fn what_cannot_be_started_is_not_submitted() {
+    let _watchdog = support::watchdog(60);
+    let (tx, rx) = channel::ordered::<u32>(1);
+    for _ in 0..3 {
+        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tx.try_spawn(|| 1).map_err(drop)));
+        assert!(refused.is_err(), "there is no runtime here");
+        assert_eq!((tx.len(), rx.try_recv().map(drop)), (0, Err(channel::TryRecvError::Empty)));
+    }
+}
