@@ -177,3 +177,171 @@ fn a_switch_works_while_nobody_takes() {
         assert!(out.iter().count() <= 1);
     });
 }
+
+// A panic in a function that runs elsewhere (on children of the stage) is seen at both ends too, at once, whatever the others are doing.
+#[test]
+fn a_panic_of_a_child_is_seen_at_both_ends() {
+    let _watchdog = support::watchdog(30);
+    const LONG: Duration = Duration::from_secs(3600);
+    let work = |n: u32| {
+        if n == 1 {
+            fibra::sleep(LONG);
+        }
+        assert!(n < 2, "on purpose");
+        n
+    };
+    fibra::run(|| {
+        for which in 0..3 {
+            let (tx, rx) = channel::unbounded();
+            let pipe = rx.pipe().map(|n| n);
+            let pipe = match which {
+                0 => pipe.par_map(4, work),
+                1 => pipe.par_map_unordered(4, work),
+                _ => pipe
+                    .retry(fibra::RetryPolicy::fixed(LONG), |n: &u32| {
+                        assert!(*n < 1, "on purpose");
+                        Ok::<_, ()>(*n)
+                    })
+                    .map(Result::unwrap),
+            };
+            let out = pipe.map(|n| n).into_receiver();
+            (0..4).for_each(|n| tx.send(n).unwrap());
+            assert!(out.iter().count() <= 1);
+            assert!(matches!(out.finish(), Err(CloseReason::Panicked { .. })), "{which}: {:?}", out.finish());
+            assert!(matches!(tx.closed(), CloseReason::Panicked { .. }), "{which}: {:?}", tx.closed());
+        }
+    });
+}
+
+// Sources that have no sender: the reason ends there, and other users of them are not concerned.
+#[test]
+fn reasons_end_at_sources_without_a_sender() {
+    let _watchdog = support::watchdog(30);
+    fibra::run(|| {
+        let ticks = channel::tick(Duration::from_millis(1));
+        let sources: [fn() -> channel::Receiver<fibra::time::Instant>; 3] = [
+            || channel::never(),
+            || channel::tick(Duration::from_millis(1)),
+            || channel::after(Duration::from_secs(3600)),
+        ];
+        for source in sources {
+            let out = source().pipe().map(|n| n).into_receiver();
+            out.close_with("enough");
+            let out = source().pipe().fused().map(|n| n).map(|n| n).into_receiver();
+            drop(out);
+            let out = source().pipe().timeout(Duration::from_millis(3)).map(|n| n).into_receiver();
+            fibra::sleep(Duration::from_millis(10));
+            out.close_with("enough");
+            let (a, b) = source().pipe().tee();
+            a.into_receiver().close_with("enough");
+            b.into_receiver().close_with("enough");
+        }
+        fibra::sleep(Duration::from_millis(20));
+        assert!(channel::never::<u32>().recv_timeout(Duration::from_millis(5)).is_err());
+        assert!(!channel::never::<u32>().is_closed());
+        assert_eq!(channel::never::<u32>().try_recv(), Err(channel::TryRecvError::Empty));
+        assert!(ticks.recv().is_ok());
+    });
+}
+
+// Teardown and cancellation at any point: what is sent is received, or comes back, or is dropped, once.
+#[test]
+fn items_are_dropped_once_wherever_it_is_torn_stress() {
+    use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
+    static THERE: AtomicIsize = AtomicIsize::new(0);
+    struct Item(u32);
+    impl Item {
+        fn new(n: u32) -> Self {
+            THERE.fetch_add(1, SeqCst);
+            Item(n)
+        }
+    }
+    impl Clone for Item {
+        fn clone(&self) -> Self {
+            Item::new(self.0)
+        }
+    }
+    impl Drop for Item {
+        fn drop(&mut self) {
+            THERE.fetch_sub(1, SeqCst);
+        }
+    }
+    let _watchdog = support::watchdog(120);
+    fibra::run(|| {
+        for round in 0..600u64 {
+            let which = round / 4 % 14;
+            fibra::scope(|s| {
+                let (tx, rx) = channel::bounded::<Item>((round % 3) as usize);
+                let (tx2, rx2) = channel::bounded::<Item>((round % 2) as usize);
+                let pipe = rx.pipe().in_scope(s);
+                let other = rx2.pipe().in_scope(s);
+                let pipe = match which {
+                    0 => pipe.par_map(3, |i| {
+                        fibra::yield_now();
+                        i
+                    }),
+                    1 => pipe.par_map_unordered(3, |i| {
+                        fibra::yield_now();
+                        i
+                    }),
+                    2 => pipe.chunks(3).flat_map(|c| c),
+                    3 => pipe.throttle(Duration::from_micros(20)),
+                    4 => pipe.debounce(Duration::from_micros(20)),
+                    5 => pipe.sample(Duration::from_micros(50)),
+                    6 => pipe.latch().take(50),
+                    7 => pipe.merge(other),
+                    8 => {
+                        let (a, b) = pipe.tee();
+                        a.merge(b)
+                    }
+                    9 => pipe.fan_out(3).into_iter().reduce(|a, b| a.merge(b)).unwrap(),
+                    10 => pipe.first_wins(other),
+                    11 => {
+                        let (a, b) = pipe.partition(|i| i.0 % 2 == 0);
+                        a.interleave(b)
+                    }
+                    12 => pipe.fused().take(20).chunks(3).flat_map(|c| c).windows(2).map(|mut w| w.pop().unwrap()),
+                    _ => pipe.zip(other).map(|(a, _b)| a),
+                };
+                let out = pipe.map(|i| i).into_receiver();
+                s.spawn(move || {
+                    for n in 0..40 {
+                        if tx.send(Item::new(n)).is_err() {
+                            break;
+                        }
+                    }
+                });
+                s.spawn(move || {
+                    for n in 0..40 {
+                        if tx2.send(Item::new(n)).is_err() {
+                            break;
+                        }
+                    }
+                });
+                let reading = s.spawn(move || {
+                    for _ in 0..(round % 45) {
+                        if out.recv().is_err() {
+                            break;
+                        }
+                    }
+                });
+                match round % 4 {
+                    0 => drop(reading.join()),
+                    1 => {
+                        (0..round % 30).for_each(|_| fibra::yield_now());
+                        s.cancel();
+                    }
+                    2 => {
+                        fibra::sleep(Duration::from_micros(round % 200));
+                        s.cancel();
+                    }
+                    _ => {
+                        (0..round % 30).for_each(|_| fibra::yield_now());
+                        reading.cancel();
+                    }
+                }
+            });
+            assert_eq!(THERE.load(SeqCst), 0, "round {round}");
+        }
+    });
+}

@@ -200,3 +200,42 @@ fn no_item_is_created_before_the_discarded_one_is_gone() {
         assert_eq!((pool.len(), pool.idle(), THERE.load(SeqCst)), (0, 0, 0));
     });
 }
+
+// A borrower that is cancelled, while its item is reset or created by functions that wait: the place is free again.
+#[test]
+fn functions_that_wait_are_cancelled_and_let_finish() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let calls = AtomicUsize::new(0);
+        let pool = channel::pool(
+            1,
+            move || {
+                if calls.fetch_add(1, SeqCst) == 0 {
+                    fibra::sleep(LONG);
+                }
+                Ok::<_, ()>(7)
+            },
+            |_: &mut i32| {
+                fibra::sleep(Duration::from_millis(2));
+                true
+            },
+        );
+        let borrower = || {
+            let pool = pool.clone();
+            fibra::spawn(move || {
+                let _item = pool.get().unwrap();
+                fibra::sleep(LONG);
+            })
+        };
+        let creating = borrower();
+        fibra::sleep(Duration::from_millis(2));
+        creating.cancel();
+        assert!(creating.join().unwrap_err().is_cancelled());
+        let holding = borrower();
+        fibra::sleep(Duration::from_millis(2));
+        holding.cancel();
+        assert!(holding.join().unwrap_err().is_cancelled());
+        assert_eq!(**pool.get().as_ref().unwrap(), 7);
+        assert_eq!((pool.len(), pool.idle()), (1, 1));
+    });
+}
