@@ -2,7 +2,8 @@
 //!
 //! Above: users. Below: `news`, which counts the messages, and `sync`: a lock for each of the places that hold the last of them (so that a
 //! sender does not meet the receivers of other messages), and one that senders take in turn. Invariants: the count grows after the message
-//! was put in, so a receiver whose position is below it finds its message in its place, or a later one: then its own was pushed out.
+//! was put in, under the lock of the senders, so a receiver whose position is below it finds its message in its place, or a later one: then
+//! its own was pushed out; and no position is above the count.
 //! A receiver moves on by a compare-exchange of its position: shared by reference, it gives each message once. Messages are cloned
 //! under the lock of their place, for reading, and dropped without any.
 
@@ -177,10 +178,11 @@ impl<T: Clone> BroadcastSender<T> {
             place.message.replace(value)
         };
         *next += 1;
-        // Counted without the lock, since that calls wakers: places are filled in order, so each that is counted is filled, by whichever
-        // sender.
+        // Counted under the lock: what is counted is filled, and at most one message is filled and not counted. Announced without it, since
+        // that calls wakers.
+        let counted = shared.sent.count();
         drop(next);
-        shared.sent.tell();
+        shared.sent.announce(counted);
         drop(old);
         Ok(receivers)
     }
@@ -444,7 +446,9 @@ impl<T: Clone> BroadcastReceiver<T> {
     #[must_use]
     pub fn len(&self) -> usize {
         park::count_call();
-        (self.shared.sent.look().number - self.position()) as usize
+        // The position first: it is never above a count that is looked at later.
+        let position = self.position();
+        (self.shared.sent.look().number - position) as usize
     }
 
     /// Is there nothing for this receiver now?

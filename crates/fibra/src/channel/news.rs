@@ -36,6 +36,10 @@ pub(super) struct Look {
     pub(super) over: bool,
 }
 
+/// A change that was counted and is not announced yet: the word as it was before.
+#[must_use = "waiters are not told before it is announced"]
+pub(super) struct Counted(u64);
+
 impl Look {
     fn of(word: u64) -> Self {
         Self { number: word / ONE, over: word & OVER != 0 }
@@ -107,15 +111,25 @@ impl News {
         self.gate.rules().look()
     }
 
-    /// One more change. Lets go every waiter that has not seen it. Says how it stood before.
+    /// One more change. Lets go every waiter that has not seen it.
     #[inline]
-    pub(super) fn tell(&self) -> Look {
+    pub(super) fn tell(&self) {
+        self.announce(self.count());
+    }
+
+    /// One more change. The caller [announces](Self::announce) it as soon as it holds no lock, since that calls wakers.
+    #[inline]
+    pub(super) fn count(&self) -> Counted {
         // Release: pairs with the acquire in `look`.
-        let word = self.gate.rules().word.fetch_add(ONE, Ordering::Release);
+        Counted(self.gate.rules().word.fetch_add(ONE, Ordering::Release))
+    }
+
+    /// Lets go every waiter that has not seen the change. (One that came after it has looked at the number itself.)
+    #[inline]
+    pub(super) fn announce(&self, Counted(word): Counted) {
         if word & WAITING != 0 && !seeded_bug("news_told_silently") {
             self.gate.settle();
         }
-        Look::of(word)
     }
 
     /// No further change will come. Lets every waiter go.

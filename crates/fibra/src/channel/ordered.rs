@@ -24,6 +24,7 @@ use std::time::Duration;
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use crate::cancel::{is_cancellation, pass_on};
 use crate::prim::spin::SpinLock;
+use crate::sched::current;
 use crate::scope::{JoinError, JoinHandle, spawn};
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
@@ -310,6 +311,12 @@ impl<T: Send + 'static> OrderedSender<T> {
         F: FnOnce() -> T + Send + 'static,
     {
         let shared = self.shared();
+        if current::worker().is_none() && current::runtime().is_none() {
+            // Nothing is submitted: the place is free again, and the spawn panics.
+            shared.places.give(1);
+            spawn(f);
+            unreachable!("there is no runtime");
+        }
         let number = shared.queue.with(|queue| {
             if queue.closed {
                 return None;

@@ -53,9 +53,10 @@ impl<T> Drop for Held<'_, T> {
 
 impl<T> Home<T> {
     /// An item came back.
-    fn take_back(&self, mut item: T) {
-        // Also if `reset`, or the destructor of an item that is discarded, panics.
+    fn take_back(&self, item: T) {
+        // Also if `reset`, or the destructor of an item that is discarded, panics; and not before that destructor is through.
         let _permit = Held(self);
+        let mut item = item;
         if self.idle.with(|idle| idle.closed) || !(self.reset)(&mut item) {
             return;
         }
@@ -314,8 +315,11 @@ impl<T> Pooled<T> {
     /// Pooled::discard(pool.get().unwrap());
     /// assert_eq!((pool.len(), pool.idle()), (0, 0));
     /// ```
-    pub fn discard(this: Self) {
-        drop(Self::detach(this));
+    pub fn discard(mut this: Self) {
+        let item = this.item.take();
+        let _permit = Held(&*this.home);
+        // The permit is given back when it is gone.
+        drop(item);
     }
 
     /// Takes the item out of the pool for good. The pool may create another.

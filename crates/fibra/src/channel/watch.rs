@@ -1,7 +1,8 @@
 //! [`watch`]: one value that changes, and receivers that are told that it did. They see the latest value, not each one.
 //!
 //! Above: users. Below: `news`, which counts the changes, and `sync::RwLock`, which holds the value. Invariant: the count grows after the
-//! value was written, so a receiver that has seen a count sees a value at least as new.
+//! value was written and before its lock is given back, so a receiver that has seen a count sees a value at least as new, and one that
+//! holds the value sees the count that belongs to it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{RecvError, RecvTimeoutError, SendError};
-use super::news::{How, News, NewsWait};
+use super::news::{How, Look, News, NewsWait};
 use super::oneshot::GoneArm;
 use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::select::case::Case;
@@ -100,9 +101,7 @@ impl<T> WatchSender<T> {
     /// ```
     #[track_caller]
     pub fn replace(&self, value: T) -> T {
-        let old = std::mem::replace(&mut *self.shared.value.write(), value);
-        self.shared.changes.tell();
-        old
+        self.change(|present| (true, std::mem::replace(present, value))).1
     }
 
     /// Changes the value in place, and tells the receivers.
@@ -114,8 +113,21 @@ impl<T> WatchSender<T> {
     /// ```
     #[track_caller]
     pub fn modify(&self, f: impl FnOnce(&mut T)) {
-        f(&mut self.shared.value.write());
-        self.shared.changes.tell();
+        self.change(|value| (true, f(value)));
+    }
+
+    /// Changes the value; the receivers are told if `f` says so. Counted while the value is locked: who borrows it has seen the count that
+    /// belongs to it. Announced without the lock, since that calls wakers.
+    #[track_caller]
+    fn change<R>(&self, f: impl FnOnce(&mut T) -> (bool, R)) -> (bool, R) {
+        let mut value = self.shared.value.write();
+        let (modified, result) = f(&mut value);
+        let counted = modified.then(|| self.shared.changes.count());
+        drop(value);
+        if let Some(counted) = counted {
+            self.shared.changes.announce(counted);
+        }
+        (modified, result)
     }
 
     /// Changes the value in place, and tells the receivers if `f` says that it did. Gives what `f` said.
@@ -130,11 +142,7 @@ impl<T> WatchSender<T> {
     /// ```
     #[track_caller]
     pub fn send_if_modified(&self, f: impl FnOnce(&mut T) -> bool) -> bool {
-        let modified = f(&mut self.shared.value.write());
-        if modified {
-            self.shared.changes.tell();
-        }
-        modified
+        self.change(|value| (f(value), ())).0
     }
 
     /// The value. Do not keep it for long: senders wait for it.
@@ -245,13 +253,20 @@ impl<T> WatchReceiver<T> {
     /// Notes the latest change as seen: true if there was one. Otherwise whether one can still come.
     #[inline]
     fn update(&self) -> Result<bool, RecvError> {
-        let look = self.shared.changes.look();
-        if look.number != self.seen() {
-            // Relaxed: as in `seen`.
-            self.seen.store(look.number, Ordering::Relaxed);
+        let (look, news) = self.note();
+        if news {
             return Ok(true);
         }
         if look.over { Err(RecvError) } else { Ok(false) }
+    }
+
+    /// Notes the latest change as seen; true if no one else has, where the receiver is shared.
+    #[inline]
+    fn note(&self) -> (Look, bool) {
+        let look = self.shared.changes.look();
+        // Relaxed: as in `seen`.
+        let news = look.number > self.seen() && self.seen.fetch_max(look.number, Ordering::Relaxed) < look.number;
+        (look, news)
     }
 
     /// A copy of the value. Whether it counts as seen is for [`changed`](Self::changed) alone.
@@ -281,7 +296,7 @@ impl<T> WatchReceiver<T> {
     #[must_use]
     pub fn has_changed(&self) -> bool {
         park::count_call();
-        self.shared.changes.look().number != self.seen()
+        self.shared.changes.look().number > self.seen()
     }
 
     /// Waits until the value has changed since the last change that was seen, and notes it as seen.
@@ -422,9 +437,10 @@ impl<T> WatchReceiver<T> {
         deadline: Option<u64>,
         site: &'static Location<'static>,
     ) -> Result<WatchRef<'_, T>, RecvTimeoutError> {
+        park::entry();
         loop {
-            // Noted before the value is looked at: a change after that is waited for.
-            let over = self.update().is_err();
+            // Noted before the value is looked at: a change after that is waited for, whoever notes it as seen.
+            let (Look { number, over }, _) = self.note();
             let value = self.shared.value.read();
             if f(&value) {
                 return Ok(WatchRef(value));
@@ -433,11 +449,9 @@ impl<T> WatchReceiver<T> {
             if over {
                 return Err(RecvTimeoutError::Disconnected);
             }
-            self.changed_at(deadline, site).or_else(|error| match error {
-                // The senders are gone: their last value may be one that was not looked at.
-                RecvTimeoutError::Disconnected => Ok(()),
-                timeout => Err(timeout),
-            })?;
+            if !self.shared.changes.wait(number, How { reason: WaitReason::WatchChanged, deadline, site }) {
+                return Err(RecvTimeoutError::Timeout);
+            }
         }
     }
 
@@ -450,7 +464,7 @@ impl<T> WatchReceiver<T> {
         T: Clone,
     {
         loop {
-            let over = self.update().is_err();
+            let (Look { number, over }, _) = self.note();
             {
                 let value = self.shared.value.read_async().await;
                 if f(&value) {
@@ -460,7 +474,7 @@ impl<T> WatchReceiver<T> {
             if over {
                 return Err(RecvError);
             }
-            let _ = self.changed_async().await;
+            self.shared.changes.wait_async(number).await;
         }
     }
 

@@ -41,9 +41,9 @@ pub trait Death {
 /// Why a chain ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// The input is over; the reason if that was not an orderly end.
+    /// The input is over, or a step had enough; the reason if that was not an orderly end.
     Over(Option<CloseReason>),
-    /// The output is gone, or a step had enough.
+    /// The output is gone, or what is behind had enough.
     Stopped,
 }
 
@@ -119,15 +119,35 @@ impl<T> Chain<T> for Link<T> {
     }
 }
 
+/// Where a step pushes to.
+struct Behind<'a, B> {
+    out: &'a mut dyn Push<B>,
+    /// No further item is wanted there.
+    full: bool,
+}
+
+impl<B> Push<B> for Behind<'_, B> {
+    #[inline]
+    fn push(&mut self, item: B) -> Flow {
+        let flow = self.out.push(item);
+        self.full |= flow.is_break();
+        flow
+    }
+}
+
 struct ThroughStep<'a, S, B> {
     step: &'a mut S,
-    out: &'a mut dyn Push<B>,
+    behind: Behind<'a, B>,
+    /// The step itself wants no further item.
+    enough: bool,
 }
 
 impl<A, S: Step<A>> Push<A> for ThroughStep<'_, S, S::Out> {
     #[inline]
     fn push(&mut self, item: A) -> Flow {
-        self.step.step(item, self.out)
+        let flow = self.step.step(item, &mut self.behind);
+        self.enough |= flow.is_break() && !self.behind.full;
+        flow
     }
 }
 
@@ -148,13 +168,17 @@ impl<A, C: Chain<A> + ?Sized, S: Step<A>> Chain<S::Out> for Fused<A, C, S> {
     fn run(self: Box<Self>, out: &mut dyn Push<S::Out>, death: &mut dyn Death) -> Ended {
         let Self { mut step, before, .. } = *self;
         if step.is_done() {
-            return Ended::Stopped;
+            return Ended::Over(None);
         }
-        let ended = before.run(&mut ThroughStep { step: &mut step, out }, death);
-        if matches!(ended, Ended::Over(_)) && step.end(out).is_break() {
-            return Ended::Stopped;
+        let behind = Behind { out: &mut *out, full: false };
+        let mut through = ThroughStep { step: &mut step, behind, enough: false };
+        let ended = before.run(&mut through, death);
+        match ended {
+            // For what is behind it, that is the end of the input, and an orderly one: steps there give what they have kept back.
+            Ended::Stopped if through.enough => Ended::Over(None),
+            Ended::Over(_) if step.end(out).is_break() => Ended::Stopped,
+            ended => ended,
         }
-        ended
     }
 }
 

@@ -128,10 +128,13 @@ fn run_first_wins<T>(a: &Receiver<T>, b: &Receiver<T>, output: &Sender<T>) -> En
             (winner, item)
         }
         // One that ends without an item has not won.
-        Err(_) => match next!(loser, output) {
-            Some(item) => (loser, item),
-            None => return over(winner),
-        },
+        Err(_) => {
+            check!(winner);
+            match next!(loser, output) {
+                Some(item) => (loser, item),
+                None => return over(winner),
+            }
+        }
     };
     send!(output, first);
     while let Some(item) = next!(winner, output) {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
-use super::chain::{Chain, Ended, Flow, Fused, Here, Link, Step, pass_up, run_into};
+use super::chain::{Chain, Death, Ended, Flow, Fused, Here, Link, Step, pass_up, run_into};
 use super::home::{AsScope, Home, InScope, Place, Root};
 use crate::channel::{CloseReason, Receiver, Sender, bounded};
 
@@ -349,11 +349,16 @@ impl<T, H: Place> Pipe<T, H> {
 
     /// Pushes all items into `out`, on this fiber, until it breaks off. Panics if the pipeline was ended by a panic.
     #[track_caller]
-    pub(super) fn drain(mut self, mut out: impl FnMut(T) -> Flow) {
-        let mut here = Here::new();
+    pub(super) fn drain(self, out: impl FnMut(T) -> Flow) {
+        self.drain_until(out, &mut Here::new());
+    }
+
+    /// The same, until the output dies.
+    #[track_caller]
+    pub(super) fn drain_until(mut self, mut out: impl FnMut(T) -> Flow, death: &mut dyn Death) {
         let ended = match std::mem::replace(&mut self.feed, Feed::Moved) {
-            Feed::Link(receiver) => Box::new(Link(receiver)).run(&mut out, &mut here),
-            Feed::Fused(chain) => chain.run(&mut out, &mut here),
+            Feed::Link(receiver) => Box::new(Link(receiver)).run(&mut out, death),
+            Feed::Fused(chain) => chain.run(&mut out, death),
             Feed::Moved => unreachable!("replaced at once"),
         };
         if let Ended::Over(Some(why)) = ended {

@@ -39,8 +39,9 @@ pub(super) fn throttle<T>(input: &Receiver<T>, output: &Sender<T>, period: Durat
             closed(output) => return Ended::Stopped,
             recv(due) -> _ => {}
         }
-        free = Instant::after(period);
         send!(output, item);
+        // From when it was taken, not from when it was offered: a reader that was slow does not get two at once.
+        free = Instant::after(period);
     }
 }
 
@@ -160,13 +161,44 @@ pub(super) fn latch<T: Clone>(input: &Receiver<T>, output: &Sender<T>) -> Ended 
 
 pub(super) fn killswitch<T, K>(input: &Receiver<T>, output: &Sender<T>, switch: &Receiver<K>) -> Ended {
     loop {
-        select_biased! {
+        let item = select_biased! {
             closed(output) => return Ended::Stopped,
             recv(switch) -> _ => return Ended::Stopped,
             recv(input) -> got => match got {
-                Ok(item) => send!(output, item),
+                Ok(item) => item,
                 Err(_) => return over(input),
             },
+        };
+        // Looked at also while nobody takes the item.
+        select_biased! {
+            closed(output) => return Ended::Stopped,
+            recv(switch) -> _ => return Ended::Stopped,
+            send(output, item) -> sent => {
+                if sent.is_err() {
+                    return Ended::Stopped;
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn sink<T>(input: &Receiver<T>, output: &Sender<()>, into: &Sender<T>) -> Ended {
+    loop {
+        let sent = select_biased! {
+            closed(output) => return Ended::Stopped,
+            closed(into) => false,
+            recv(input) -> got => match got {
+                Ok(item) => into.send(item).is_ok(),
+                Err(_) => {
+                    send!(output, ());
+                    return over(input);
+                }
+            },
+        };
+        if !sent {
+            // To both sides, as if it were the output.
+            into.close_reason().filter(|why| !why.is_orderly()).iter().for_each(|why| output.close_because(why));
+            return Ended::Stopped;
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use super::chain::Flow;
+use super::chain::{Flow, Watch};
 use super::home::Place;
 use super::pipe::Pipe;
 use crate::channel::{SendError, Sender};
@@ -63,7 +63,8 @@ impl<T, H: Place> Pipe<T, H> {
     /// Sends all items into a channel.
     ///
     /// # Errors
-    /// If its receivers are gone: the item that was not sent. The pipeline is torn down.
+    /// If its receivers are gone: the item that was not sent. The pipeline is torn down. (If they go while there is no item, all that
+    /// there was has been sent: no error.)
     ///
     /// ```
     /// let (tx, rx) = fibra::channel::unbounded();
@@ -73,10 +74,11 @@ impl<T, H: Place> Pipe<T, H> {
     #[track_caller]
     pub fn sink(self, into: Sender<T>) -> Result<(), SendError<T>> {
         let mut sent = Ok(());
-        self.drain(|item| {
+        let push = |item| {
             sent = into.send(item);
             if sent.is_ok() { MORE } else { STOP }
-        });
+        };
+        self.drain_until(push, &mut Watch::new(&into));
         sent
     }
 

@@ -7,6 +7,7 @@ use std::mem;
 use super::chain::{Flow, Push, Step};
 use super::home::{Home, Place};
 use super::pipe::{Pair, Pipe, PipeIn};
+use super::run;
 use super::stages::stages;
 use crate::channel::{OneshotSender, Receiver, RecvError, Sender, oneshot};
 
@@ -281,12 +282,6 @@ step! {
     (me, item: A, out) -> () where { F: FnMut(A) } {
         (me.f)(item);
         MORE
-    }
-    end { out.push(()) }
-
-    [] struct Sink<T> { into: Sender<T> }
-    (me, item: T, out) -> () where {} {
-        if me.into.send(item).is_ok() { MORE } else { STOP }
     }
     end { out.push(()) }
 
@@ -589,7 +584,8 @@ stages! { FOLDS "steps" upstream:
     step reduce [T] [] [] [F] (f: F): T => T where { F: FnMut(T, T) -> T } = Reduce { sum: None, f };
     step count [] [T] [] [] (): T => usize where {} = Count { count: 0, of: of() };
     step for_each [] [A] [] [F] (f: F): A => () where { F: FnMut(A) } = ForEach { f, of: of() };
-    step sink [] [T] [] [] (into: Sender<T>): T => () where {} = Sink { into };
+    core sink [] [T] [] [] (into: Sender<T>): T => ()
+        where {} = move |input: &Receiver<T>, output: &Sender<()>| run::sink(input, output, &into);
     step write_to [] [B] [] [W] (writer: W): B => io::Result<u64>
         where { B: AsRef<[u8]>, W: Write } = WriteTo { writer, written: 0, of: of() };
     step collect [] [A] [B] [] (): A => B where { B: Default + Extend<A> } = Collect { items: B::default(), of: of() };

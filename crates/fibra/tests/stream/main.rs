@@ -9,3 +9,4 @@ mod spec;
 mod support;
 mod table;
 mod timed;
+mod torn;

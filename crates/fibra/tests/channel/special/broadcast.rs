@@ -166,3 +166,40 @@ fn a_panicking_clone_takes_nothing() {
     tx.send(Odd(2)).unwrap();
     assert_eq!((rx.recv(), rx.recv()), (Ok(Odd(1)), Ok(Odd(2))));
 }
+
+// A message is counted before its `send` returns, whatever other senders are doing at the moment; so a receiver that lags behind many of
+// them in flight adds up, and one that subscribes gets nothing that its thread has sent before.
+#[test]
+fn senders_in_flight_are_counted_in_their_order_stress() {
+    let _watchdog = support::watchdog(60);
+    const SENDERS: u64 = 6;
+    const EACH: u64 = 300_000;
+    let (tx, rx) = channel::broadcast(1);
+    std::thread::scope(|s| {
+        for me in 0..SENDERS {
+            let tx = tx.clone();
+            s.spawn(move || {
+                for n in 0..EACH {
+                    tx.send((me, n)).unwrap();
+                    let later = tx.subscribe().try_recv();
+                    assert!(!matches!(later, Ok((who, _)) if who == me), "sent before: {later:?}");
+                }
+            });
+        }
+        drop(tx);
+        let (mut had, mut last) = (0, [None; SENDERS as usize]);
+        loop {
+            match rx.try_recv() {
+                Ok((who, n)) => {
+                    had += 1;
+                    assert!(last[who as usize].is_none_or(|last| n > last), "once, and in order");
+                    last[who as usize] = Some(n);
+                }
+                Err(TryBroadcastError::Lagged(missed)) => had += missed,
+                Err(TryBroadcastError::Empty) => std::hint::spin_loop(),
+                Err(TryBroadcastError::Closed) => break,
+            }
+        }
+        assert_eq!(had, SENDERS * EACH);
+    });
+}

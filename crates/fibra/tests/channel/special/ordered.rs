@@ -231,3 +231,58 @@ fn every_result_arrives_once() {
     });
     assert!(seen.iter().all(|seen| seen.load(SeqCst) == 1));
 }
+
+// A task that cannot be started leaves no result, and no place taken.
+#[test]
+fn what_cannot_be_started_is_not_submitted() {
+    let _watchdog = support::watchdog(60);
+    let (tx, rx) = channel::ordered::<u32>(1);
+    for _ in 0..3 {
+        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tx.try_spawn(|| 1).map_err(drop)));
+        assert!(refused.is_err(), "there is no runtime here");
+        assert_eq!((tx.len(), rx.try_recv().map(drop)), (0, Err(channel::TryRecvError::Empty)));
+    }
+}
+
+// The ends may be dropped by the tasks themselves.
+#[test]
+fn tasks_that_own_an_end() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let (tx, rx) = channel::ordered::<u32>(3);
+        let (gone, told) = channel::oneshot::<()>();
+        tx.spawn(move || {
+            let _gone = gone;
+            drop(rx);
+            fibra::sleep(Duration::from_secs(3600)); // cancelled: the receivers are gone
+            1
+        })
+        .unwrap();
+        assert!(told.recv().is_err());
+        assert_eq!(tx.spawn(|| 2).unwrap_err().join().unwrap(), 2);
+
+        let (tx, rx) = channel::ordered::<u32>(3);
+        let inner = tx.clone();
+        tx.spawn(move || {
+            inner.spawn(|| 2).unwrap();
+            1
+        })
+        .unwrap();
+        drop(tx);
+        assert_eq!(rx.iter().map(Result::unwrap).collect::<Vec<_>>(), [1, 2]);
+
+        // A result whose destructor panics, with nobody to receive it.
+        struct Bad;
+        impl Drop for Bad {
+            fn drop(&mut self) {
+                assert!(std::thread::panicking(), "on purpose");
+            }
+        }
+        let (tx, rx) = channel::ordered::<Bad>(3);
+        (0..3).for_each(|_| tx.spawn(|| Bad).unwrap());
+        fibra::sleep(Duration::from_millis(5));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(rx))).is_err());
+        let refused = tx.spawn(|| Bad).unwrap_err();
+        std::mem::forget(refused);
+    });
+}

@@ -164,3 +164,78 @@ fn each_item_has_one_borrower() {
     assert_eq!(pool.len(), pool.idle());
     assert!(pool.len() <= 3 && made.load(SeqCst) < 1000, "{made:?}");
 }
+
+// An item that is discarded makes room when it is gone, not before: there are never more than `capacity`.
+#[test]
+fn no_item_is_created_before_the_discarded_one_is_gone() {
+    static THERE: AtomicUsize = AtomicUsize::new(0);
+    struct Connection;
+    impl Drop for Connection {
+        fn drop(&mut self) {
+            fibra::sleep(Duration::from_millis(20)); // says goodbye
+            THERE.fetch_sub(1, SeqCst);
+        }
+    }
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let open = || {
+            assert_eq!(THERE.fetch_add(1, SeqCst), 0, "the other one is still there");
+            Ok::<_, ()>(Connection)
+        };
+        let pool = channel::pool(1, open, |_: &mut Connection| false);
+        for discard in [false, true] {
+            let item = pool.get().unwrap();
+            let other = fibra::spawn({
+                let pool = pool.clone();
+                move || drop(pool.get().unwrap())
+            });
+            fibra::yield_now();
+            if discard {
+                Pooled::discard(item)
+            } else {
+                drop(item)
+            }
+            other.join().unwrap();
+        }
+        assert_eq!((pool.len(), pool.idle(), THERE.load(SeqCst)), (0, 0, 0));
+    });
+}
+
+// A borrower that is cancelled, while its item is reset or created by functions that wait: the place is free again.
+#[test]
+fn functions_that_wait_are_cancelled_and_let_finish() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let calls = AtomicUsize::new(0);
+        let pool = channel::pool(
+            1,
+            move || {
+                if calls.fetch_add(1, SeqCst) == 0 {
+                    fibra::sleep(LONG);
+                }
+                Ok::<_, ()>(7)
+            },
+            |_: &mut i32| {
+                fibra::sleep(Duration::from_millis(2));
+                true
+            },
+        );
+        let borrower = || {
+            let pool = pool.clone();
+            fibra::spawn(move || {
+                let _item = pool.get().unwrap();
+                fibra::sleep(LONG);
+            })
+        };
+        let creating = borrower();
+        fibra::sleep(Duration::from_millis(2));
+        creating.cancel();
+        assert!(creating.join().unwrap_err().is_cancelled());
+        let holding = borrower();
+        fibra::sleep(Duration::from_millis(2));
+        holding.cancel();
+        assert!(holding.join().unwrap_err().is_cancelled());
+        assert_eq!(**pool.get().as_ref().unwrap(), 7);
+        assert_eq!((pool.len(), pool.idle()), (1, 1));
+    });
+}

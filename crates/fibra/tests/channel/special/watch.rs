@@ -150,3 +150,36 @@ fn values_grow_and_the_last_one_arrives() {
         }
     });
 }
+
+// A receiver that is shared: what another one notes as seen does not keep a value from one that waits for it.
+#[test]
+fn a_value_that_was_seen_elsewhere_is_still_waited_for() {
+    let _watchdog = support::watchdog(60);
+    fibra::Runtime::builder().workers(1).build().unwrap().run(|| {
+        let (tx, rx) = channel::watch(0);
+        let rx = std::sync::Arc::new(rx);
+        let (by_fiber, by_task) = (rx.clone(), rx.clone());
+        let fiber = fibra::spawn(move || by_fiber.wait_for(|value| *value == 1).map(|value| *value));
+        let task = fibra::spawn_future(async move { by_task.wait_for_async(|value| *value == 1).await });
+        fibra::sleep(std::time::Duration::from_millis(5)); // both wait
+        tx.send(1).unwrap();
+        assert_eq!(rx.try_changed(), Ok(true));
+        assert_eq!((fiber.join().unwrap(), task.join().unwrap()), (Ok(1), Ok(1)));
+    });
+}
+
+// What was borrowed and noted as seen is not news again.
+#[test]
+fn a_change_is_told_once_stress() {
+    let _watchdog = support::watchdog(60);
+    let (tx, rx) = channel::watch(0);
+    let sending = std::thread::spawn(move || (1..=200_000).for_each(|n| tx.send(n).unwrap()));
+    loop {
+        let seen = *rx.borrow_and_update();
+        if rx.changed().is_err() {
+            break;
+        }
+        assert!(rx.get() > seen, "{seen} was seen");
+    }
+    sending.join().unwrap();
+}
