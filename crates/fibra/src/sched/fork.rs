@@ -9,6 +9,7 @@
 //! what they guard is whole. In this order, which is also the order of whoever takes two of them:
 //!
 //! ```text
+//! RUNTIMES, OBJECTS          sched::objects
 //! SETUP     below: one-time preparations, so that no `Once` is half done
 //! ROOTS     sched::shared    SCOPES   sched::scope
 //! CENSUS    fiber            FRAMES   fiber::slab
@@ -38,6 +39,7 @@ static SETUP: Mutex<()> = Mutex::new(());
 
 /// Every lock of the process.
 struct Locks {
+    _objects: super::objects::Locks,
     _setup: MutexGuard<'static, ()>,
     _roots: Free<Root>,
     _scopes: Free<ScopeRecord>,
@@ -52,6 +54,7 @@ impl Locks {
     fn take() -> Self {
         // Fields are evaluated in the order written here: the order of the header.
         Self {
+            _objects: super::objects::Locks::take(),
             _setup: SETUP.lock(),
             _roots: super::shared::lock_roots(),
             _scopes: super::scope::lock_slab(),
@@ -99,6 +102,7 @@ extern "C" fn after_fork_in_child() {
     }
     fiber::trim::forget();
     super::stall::forget_in_child();
+    crate::prim::thread::forget_quiet_threads();
 }
 
 /// Whether the handlers are registered: not yet, done, or the number of the process in which a thread is just doing it.

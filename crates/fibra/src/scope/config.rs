@@ -9,6 +9,7 @@ use super::runtime::Runtime;
 use crate::cancel::Rules;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
+use crate::inspect::total;
 use crate::observe::report;
 use crate::observe::stats::{self, StatsFormat};
 use crate::sched::blocking::MAX_THREADS;
@@ -16,6 +17,7 @@ use crate::sched::elastic::{ElasticConfig, SCALE_INTERVAL, STALL_AFTER, TEMP_IDL
 use crate::sched::launch::{Launched, launch, prepare_process};
 #[cfg(feature = "unstable-migration")]
 use crate::sched::migrate::Migration;
+use crate::sched::quiet::{OnDeadlock, QuietLook};
 use crate::sched::shared::{Config, Shared};
 use crate::sched::stall::{STALL_MILLIS, StallConfig};
 use crate::wait::word::enable_spec_assert;
@@ -44,6 +46,7 @@ pub enum Cancellation {
 /// | [`stall_after`](Self::stall_after) | `FIBRA_STALL_AFTER_MS` | 100 ms |
 /// | [`scale_interval`](Self::scale_interval) | `FIBRA_SCALE_INTERVAL_MS` | 100 ms |
 /// | [`temp_idle_timeout`](Self::temp_idle_timeout) | `FIBRA_TEMP_IDLE_MS` | 5 s |
+/// | [`on_deadlock`](Self::on_deadlock) | `FIBRA_DEADLOCK` (`report`, `exit`, `panic`, `off`) | `exit` in `main`, else `report` |
 /// | [`max_fibers`](Self::max_fibers) | | no cap |
 /// | [`max_blocking_threads`](Self::max_blocking_threads) | | 512 |
 ///
@@ -69,6 +72,9 @@ pub struct RuntimeBuilder {
     cancellation: Cancellation,
     current_thread: bool,
     keep_mxcsr: bool,
+    on_deadlock: Option<OnDeadlock>,
+    /// If neither the option nor the variable says anything.
+    default_on_deadlock: Option<OnDeadlock>,
     #[cfg(feature = "unstable-migration")]
     migration: Migration,
 }
@@ -161,6 +167,28 @@ impl RuntimeBuilder {
         self
     }
 
+    /// What happens when every fiber of a run waits for another one and nothing else could wake them: no timer, no I/O, no blocking call,
+    /// no thread outside the runtime. Reported in any case: who waits for whom, at which line. Where a thread outside could still wake a
+    /// fiber, it is reported after ten seconds, and nothing else happens. The default is [`OnDeadlock::Exit`] in
+    /// [`#[fibra::main]`](macro@crate::main), and [`OnDeadlock::Report`] elsewhere. A current-thread runtime, and one without the system
+    /// monitor (`FIBRA_SYSMON=0`), does not notice.
+    ///
+    /// ```
+    /// let rt = fibra::Runtime::builder().workers(2).on_deadlock(fibra::OnDeadlock::Off).build()?;
+    /// # drop(rt);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn on_deadlock(mut self, what: OnDeadlock) -> Self {
+        self.on_deadlock = Some(what);
+        self
+    }
+
+    /// What [`on_deadlock`](Self::on_deadlock) is if nothing says otherwise.
+    pub(super) fn default_on_deadlock(mut self, what: OnDeadlock) -> Self {
+        self.default_on_deadlock = Some(what);
+        self
+    }
+
     /// One worker, no other thread: see [`Runtime::current_thread`].
     pub fn current_thread(mut self) -> Self {
         self.current_thread = true;
@@ -218,6 +246,7 @@ impl RuntimeBuilder {
         let format = stats_from_env()?;
         let signal = stats_signal_from_env()?;
         let mut config = self.settle()?;
+        config.callers_thread = keep_first;
         config.print_stats = format.map(|format| match format {
             StatsFormat::Text => stats::print_text as fn(&Shared),
             StatsFormat::Json => stats::print_json,
@@ -304,6 +333,12 @@ impl RuntimeBuilder {
             )?,
         };
         let seed = self.current_thread.then_some(0);
+        let on_deadlock = match self.on_deadlock {
+            Some(set) => set,
+            None => deadlock_from_env()?.or(self.default_on_deadlock).unwrap_or(OnDeadlock::Report),
+        };
+        // A current-thread runtime has no other thread: see above.
+        let quiet = (on_deadlock != OnDeadlock::Off && !self.current_thread).then_some(total::look as QuietLook);
         Ok(Config {
             name: self.name.unwrap_or_else(|| "fibra".to_owned()),
             workers,
@@ -316,6 +351,9 @@ impl RuntimeBuilder {
             elastic,
             print_stats: None,
             stall,
+            quiet,
+            on_deadlock,
+            callers_thread: false,
             cooperative: self.cancellation == Cancellation::Cooperative,
             rules: &Rules,
             seed,
@@ -345,6 +383,18 @@ fn stats_from_env() -> io::Result<Option<StatsFormat>> {
         .to_str()
         .and_then(StatsFormat::parse)
         .ok_or_else(|| invalid(format!("FIBRA_STATS={}: expected 1, json, or 0 for none", value.display())))
+}
+
+/// `FIBRA_DEADLOCK`: what happens when nothing can happen any more.
+fn deadlock_from_env() -> io::Result<Option<OnDeadlock>> {
+    let Some(value) = std::env::var_os("FIBRA_DEADLOCK") else { return Ok(None) };
+    match value.to_str().map(str::trim) {
+        Some("report") => Ok(Some(OnDeadlock::Report)),
+        Some("exit") => Ok(Some(OnDeadlock::Exit)),
+        Some("panic") => Ok(Some(OnDeadlock::Panic)),
+        Some("off") => Ok(Some(OnDeadlock::Off)),
+        _ => Err(invalid(format!("FIBRA_DEADLOCK={}: expected report, exit, panic or off", value.display()))),
+    }
 }
 
 /// `FIBRA_STATS_SIGNAL`: the signal at which they are.

@@ -12,6 +12,7 @@ use crate::observe::report;
 use crate::prim::say;
 use crate::prim::sync::{Condvar, Mutex};
 use crate::prim::thread::{self, JoinHandle};
+use crate::sched::quiet::OnDeadlock;
 use crate::time::Instant;
 
 /// Options of the attribute macros.
@@ -72,7 +73,8 @@ pub fn run_main<F, T>(config: Config, f: F, failed: fn(&T) -> bool) -> T
 where
     F: FnOnce() -> T,
 {
-    run_on(config.builder(), Location::caller(), f, failed, None)
+    let builder = config.builder().default_on_deadlock(OnDeadlock::Exit);
+    run_on(builder, Location::caller(), f, failed, None)
 }
 
 /// `#[fibra::test]`: like `main`, but fibers that outlive the test function by `leak_timeout` are listed and fail the test; and so does one

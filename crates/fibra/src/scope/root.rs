@@ -54,7 +54,11 @@ pub(crate) fn run_root<T>(
     }
     let deadline = leak_timeout.map(Instant::after);
     if drain(shared, root, WaitReason::RunEnd, site, deadline).is_ok() {
-        return result;
+        // It was cancelled because of a deadlock: then that is how it ends.
+        return match shared.deadlock.lock().take() {
+            Some(text) => Err(Box::new(text)),
+            None => result,
+        };
     }
     let leaked = report::fibers_of(shared);
     cancel_root(shared, root, ReasonKind::RootFailed);

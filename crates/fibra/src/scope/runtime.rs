@@ -538,7 +538,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 

@@ -52,7 +52,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["sched"],
     &["wait"],
     &["cancel"],
-    &["channel", "select", "sync", "time", "scope"],
+    &["channel", "select", "sync", "time", "scope", "inspect"],
     &["actor", "stream", "net", "fs", "process", "signal", "io"],
     &["observe", "sim"],
 ];

@@ -1,0 +1,6 @@
+//! Tests of what a running program says about itself: snapshots, deadlocks, dumps.
+#![cfg(not(any(loom, shuttle)))]
+
+mod snapshots;
+#[path = "../support/mod.rs"]
+mod support;
