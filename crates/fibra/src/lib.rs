@@ -49,7 +49,7 @@
 //! | use async code | [`block_on`], [`spawn_future`] |
 //! | know who is running | [`current`], [`fiber_local!`], [`no_suspend`] |
 //! | do without fibers | [`machine`]: event loops of machines that allocate nothing |
-//! | see what happens | [`Metrics`], [`ShutdownError`]; a worker that stands still is reported on standard error, with its fibers |
+//! | see what happens | [`inspect`]: every fiber and what it waits for, deadlocks; [`dump`], [`Metrics`], [`OnDeadlock`] |
 //!
 //! Actors and streams are not there yet.
 //!
@@ -135,6 +135,7 @@ mod wait;
 mod public {
     pub use crate::cancel::is_cancellation;
     pub use crate::cancel::reason::CancelReason;
+    pub use crate::inspect::dump;
     pub use crate::observe::metrics::{Metrics, PoolBlocked, PoolMetrics, WorkerMetrics};
     pub use crate::sched::phase::WorkerState;
     pub use crate::sched::quiet::OnDeadlock;

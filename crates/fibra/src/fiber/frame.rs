@@ -369,12 +369,7 @@ impl<'a> Counted<'a> {
     }
 
     /// Its name, if it has one.
-    pub(crate) fn name(self) -> Option<&'a str> {
-        self.shared_name().map(|name| &**name)
-    }
-
-    /// The same, to be kept.
-    pub(crate) fn shared_name(self) -> Option<&'a Arc<str>> {
+    pub(crate) fn name(self) -> Option<&'a Arc<str>> {
         // SAFETY: only `census` makes one, for the time it holds its lock: we are within a census.
         unsafe { self.frame.extras() }.and_then(|extras| extras.name.as_ref())
     }
@@ -441,33 +436,28 @@ impl std::ops::Deref for Counted<'_> {
     }
 }
 
-/// Frames that a [`gentle_census`] looks at before it lets those go on who wait for its end.
-const GENTLE: usize = 1024;
+/// Frames that a census looks at before it lets those go on who wait for its end.
+const AT_ONCE: usize = 1024;
 
-/// Like [`census`], but not under one lock: what ends or begins meanwhile is seen or not, and fibers that end wait for a short time only.
-pub(crate) fn gentle_census(mut look: impl FnMut(Counted<'_>)) {
-    gentle_search(|frame| {
+/// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile. Not under one lock: what ends
+/// or begins meanwhile is seen or not, and named fibers that end wait for a short time only.
+pub(crate) fn census(mut look: impl FnMut(Counted<'_>)) {
+    census_until(|frame| {
         look(frame);
         ControlFlow::Continue(())
     });
 }
 
 /// The same until `look` wants no more. True: it did not want to see all of them.
-pub(crate) fn gentle_search(mut look: impl FnMut(Counted<'_>) -> ControlFlow<()>) -> bool {
+pub(crate) fn census_until(mut look: impl FnMut(Counted<'_>) -> ControlFlow<()>) -> bool {
     let mut frames = super::slab::all().peekable();
     while frames.peek().is_some() {
         let _census = CENSUS.lock();
-        if frames.by_ref().take(GENTLE).try_for_each(|frame| look(Counted::new(frame))).is_break() {
+        if frames.by_ref().take(AT_ONCE).try_for_each(|frame| look(Counted::new(frame))).is_break() {
             return true;
         }
     }
     false
-}
-
-/// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile.
-pub(crate) fn census(mut look: impl FnMut(Counted<'_>)) {
-    let _census = CENSUS.lock();
-    super::slab::all().for_each(|frame| look(Counted::new(frame)));
 }
 
 impl Frame {

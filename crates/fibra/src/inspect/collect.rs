@@ -9,7 +9,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::snapshot::{
@@ -43,12 +42,13 @@ pub(super) struct Found {
 }
 
 /// The snapshot of a runtime, or of all; and where the fibers in it are found.
-pub(super) fn collect(only: Option<&Arc<Shared>>) -> (Snapshot, Vec<Found>) {
+pub(super) fn collect(only: Option<&Shared>) -> (Snapshot, Vec<Found>) {
     let start = policy::now();
-    let runtimes = only.map_or_else(objects::runtimes, |only| vec![only.clone()]);
+    let others = if only.is_none() { objects::runtimes() } else { Vec::new() };
+    let runtimes: Vec<&Shared> = only.into_iter().chain(others.iter().map(|other| &**other)).collect();
     let channels = objects::channels();
     let scopes = open_scopes::open_scopes();
-    let mut all = census(only.map(|only| Arc::as_ptr(only).addr()), start);
+    let mut all = census(only.map(|only| std::ptr::from_ref(only).addr()), start);
     all.sort_unstable_by_key(|(info, _)| info.id);
     let (fibers, found): (Vec<_>, Vec<_>) = all.into_iter().unzip();
     let mut snapshot = Snapshot { fibers, ..Snapshot::default() };
@@ -65,7 +65,7 @@ pub(super) fn collect(only: Option<&Arc<Shared>>) -> (Snapshot, Vec<Found>) {
 /// A fiber that waits, by its number.
 pub(super) fn find(fiber: FiberId) -> Option<Watch> {
     let mut found = None;
-    frame::gentle_census(|frame| {
+    frame::census(|frame| {
         // Relaxed: compared only.
         if frame.id.load(Ordering::Relaxed) == fiber.as_u64() {
             found = Some(frame.watch()).filter(|watch| watch.is_parked());
@@ -77,7 +77,7 @@ pub(super) fn find(fiber: FiberId) -> Option<Watch> {
 /// Every fiber that has not ended.
 fn census(only: Option<usize>, now: u64) -> Vec<(FiberInfo, Found)> {
     let mut all = Vec::new();
-    frame::gentle_census(|frame| {
+    frame::census(|frame| {
         // Relaxed: compared only.
         let runtime = frame.runtime.load(Ordering::Relaxed).addr();
         if only.is_some_and(|only| only != runtime) {
@@ -121,7 +121,7 @@ fn fiber(frame: Counted<'_>, now: u64) -> Option<FiberInfo> {
     let (id, home) = (frame.id.load(Ordering::Relaxed), frame.home.load(Ordering::Relaxed));
     Some(FiberInfo {
         id: FiberId::from_u64(id),
-        name: frame.shared_name().cloned(),
+        name: frame.name().cloned(),
         status: top.map(|top| top.status()).unwrap_or_default(),
         state,
         wait,
@@ -156,10 +156,10 @@ fn named(reason: WaitReason, object: u64) -> Object {
     }
 }
 
-fn workers(runtimes: &[Arc<Shared>], fibers: &[FiberInfo], found: &[Found]) -> Vec<WorkerInfo> {
+fn workers(runtimes: &[&Shared], fibers: &[FiberInfo], found: &[Found]) -> Vec<WorkerInfo> {
     let mut all = Vec::new();
     for shared in runtimes {
-        let address = Arc::as_ptr(shared).addr();
+        let address = std::ptr::from_ref::<Shared>(shared).addr();
         let here = fibers.iter().zip(found).filter(|(_, found)| found.runtime == address);
         let running: HashMap<_, _> = here
             .filter(|(fiber, _)| fiber.state == FiberState::Running)

@@ -30,15 +30,18 @@
 // text.rs       for people                           json.rs      for tools
 // graph.rs      who waits for whom, and who is stuck holders.rs   who has an end of a channel: a search through stacks
 // deadlock.rs   a deadlock in words                  total.rs     a run in which nothing can happen any more
+// list.rs       lists of fibers in other reports     endpoint.rs  the inspector: an HTTP server; page.html is what a browser shows
 // ```
 // On the floor of `scope`, since a runtime that hangs says so itself. Above: users. Below: `sched` (objects, open_scopes, stall),
 // `sync::seen`, `select::sheet`.
 
 mod collect;
 mod deadlock;
+pub(crate) mod endpoint;
 mod graph;
 mod holders;
 mod json;
+pub(crate) mod list;
 mod snapshot;
 mod text;
 pub(crate) mod total;
@@ -125,6 +128,16 @@ pub fn deadlocks() -> Vec<Deadlock> {
 pub fn stack_of(fiber: FiberId) -> Result<String, &'static str> {
     let watch = collect::find(fiber).ok_or("there is no such fiber, or it does not wait")?;
     crate::sched::stall::stack_of_parked(watch)
+}
+
+/// Prints the [`snapshot`] of the process on standard error, and its [`deadlocks`]. With `FIBRA_DUMP_SIGNAL=QUIT` (or `USR1`, `USR2`,
+/// `HUP`), read when a runtime is built, that signal does it too.
+///
+/// ```
+/// fibra::run(|| fibra::dump());
+/// ```
+pub fn dump() {
+    list::print_all();
 }
 
 impl Handle {

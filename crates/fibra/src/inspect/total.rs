@@ -24,7 +24,7 @@ use std::time::Duration;
 use super::collect::collect;
 use super::deadlock;
 use super::graph::inside;
-use super::snapshot::{FiberState, Snapshot};
+use super::snapshot::Snapshot;
 use super::text::counted;
 use crate::cancel::cancel_started;
 use crate::cancel::reason::ReasonKind;
@@ -104,7 +104,7 @@ fn is_awaiting(shared: &Shared) -> bool {
 fn is_anybody_free(shared: &Arc<Shared>) -> bool {
     let runtime = Arc::as_ptr(shared).cast::<()>();
     let mut runs = false;
-    let free = frame::gentle_search(|frame| {
+    let free = frame::census_until(|frame| {
         // Relaxed: compared only.
         if !std::ptr::eq(frame.runtime.load(Ordering::Relaxed), runtime) {
             return ControlFlow::Continue(());
@@ -173,13 +173,7 @@ fn report(
         let _ = writeln!(text, "{deadlock}");
     }
     text.push_str("The fibers:\n");
-    for fiber in snapshot.fibers.iter().take(50) {
-        debug_assert!(fiber.state == FiberState::Parked);
-        let _ = writeln!(text, "  {}", snapshot.fiber_line(fiber));
-    }
-    if snapshot.fibers.len() > 50 {
-        let _ = writeln!(text, "  and {} more", snapshot.fibers.len() - 50);
-    }
+    text.push_str(&snapshot.list());
     text.push_str(match action {
         OnDeadlock::Exit => {
             "The process ends with exit code 102 (FIBRA_DEADLOCK=report, or \

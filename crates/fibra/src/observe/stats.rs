@@ -52,7 +52,7 @@ pub(crate) fn print_json(shared: &Shared) {
     crate::prim::say(format_args!("{{\"runtime\":{},{}", quoted(&shared.config.name), &json[1..]));
 }
 
-/// Prints the statistics of a runtime whenever this signal comes, as long as the runtime lives.
+/// Prints the statistics of a runtime, or something else of it, whenever this signal comes, as long as the runtime lives.
 pub(crate) fn print_on(signal: i32, shared: &Arc<Shared>, print: fn(&Shared)) -> io::Result<()> {
     signals::listen(Box::new(OnSignal { signal, print, runtime: Arc::downgrade(shared) }), &[signal])
 }
@@ -86,11 +86,11 @@ impl Listener for OnSignal {
 }
 
 /// A list of names and numbers.
-type Figures<'a> = &'a [(&'static str, i128)];
+pub(crate) type Figures<'a> = &'a [(&'static str, i128)];
 
 impl Metrics {
     /// The figures in groups, as both forms show them.
-    fn groups(&self, each: &mut dyn FnMut(&'static str, Figures<'_>)) {
+    pub(crate) fn groups(&self, each: &mut dyn FnMut(&'static str, Figures<'_>)) {
         let n = |number: u64| i128::from(number);
         let u = |number: usize| number as i128;
         let (pool, blocked) = (&self.pool, &self.pool.blocked);

@@ -8,7 +8,7 @@
 //! * What the thread does is what the system says: `/proc/self/task/<thread>/syscall`, and the processor time it has used (`doing.rs`). A
 //!   thread that wants a processor and gets none is *descheduled*: no stall, and said once per runtime when it lasts.
 //! * Time is that of the watcher's own looks: a process that was stopped for an hour has not stood still for an hour.
-//! * Which fiber runs there is found by a census of the frames, at the time of the report and not before (`observe::report`, which lies
+//! * Which fiber runs there is found by a census of the frames, at the time of the report and not before (`inspect::list`, which lies
 //!   above and comes in as a function).
 //! * Where it is, is a snapshot of its registers and its stack (`trace/`), which is unwound and named by a thread that is started for the
 //!   report (`report.rs`), since sysmon has more to do. What to use instead is in `advice.rs`.

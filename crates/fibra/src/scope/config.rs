@@ -9,8 +9,8 @@ use super::runtime::Runtime;
 use crate::cancel::Rules;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
-use crate::inspect::total;
-use crate::observe::report;
+use crate::inspect::endpoint::{self, Place};
+use crate::inspect::{list, total};
 use crate::observe::stats::{self, StatsFormat};
 use crate::sched::blocking::MAX_THREADS;
 use crate::sched::elastic::{ElasticConfig, SCALE_INTERVAL, STALL_AFTER, TEMP_IDLE_TIMEOUT};
@@ -55,6 +55,8 @@ pub enum Cancellation {
 /// `FIBRA_SYSMON=0` leaves the system monitor out, and with it those reports, `FIBRA_GUARD=mprotect` guards stacks the old way,
 /// `FIBRA_STATS=1` prints the [metrics](crate::Metrics) of a runtime on standard error when it ends, `FIBRA_STATS=json` as a line of
 /// JSON, and with `FIBRA_STATS_SIGNAL=USR1` (or `USR2`, `HUP`, `QUIT`) whenever that signal comes;
+/// `FIBRA_DUMP_SIGNAL=QUIT` (or one of the others) prints a [snapshot](crate::inspect) of the runtime on standard error when that signal
+/// comes; `FIBRA_INSPECT=127.0.0.1:6680` (or `unix`, `unix:/path`) serves snapshots, metrics and a page about the whole process there;
 /// `FIBRA_SPEC_ASSERT=1` checks state transitions of fibers, tasks and workers in release builds too (a wrong spawn, yield or reuse of a
 /// frame is found when the fiber is run next). The environment is read when a runtime is built, and not again.
 #[derive(Debug, Clone, Default)]
@@ -244,7 +246,9 @@ impl RuntimeBuilder {
     pub(crate) fn launch(self, keep_first: bool) -> io::Result<Launched> {
         prepare_process();
         let format = stats_from_env()?;
-        let signal = stats_signal_from_env()?;
+        let signal = signal_from_env("FIBRA_STATS_SIGNAL")?;
+        let dump_signal = signal_from_env("FIBRA_DUMP_SIGNAL")?;
+        let inspect_place = inspect_from_env()?;
         let mut config = self.settle()?;
         config.callers_thread = keep_first;
         config.print_stats = format.map(|format| match format {
@@ -255,6 +259,12 @@ impl RuntimeBuilder {
         if let Some(signal) = signal {
             let print = launched.shared.config.print_stats.unwrap_or(stats::print_text);
             stats::print_on(signal, &launched.shared, print)?;
+        }
+        if let Some(place) = inspect_place {
+            endpoint::serve(place)?;
+        }
+        if let Some(signal) = dump_signal {
+            stats::print_on(signal, &launched.shared, list::print)?;
         }
         Ok(launched)
     }
@@ -320,7 +330,7 @@ impl RuntimeBuilder {
         let stall = (stall_millis > 0 && !self.current_thread).then_some(StallConfig {
             after,
             backtrace,
-            fibers: report::on_worker,
+            fibers: list::on_worker,
         });
         let elastic = ElasticConfig {
             stall_after: span("stall_after", self.stall_after, "FIBRA_STALL_AFTER_MS", STALL_AFTER)?,
@@ -385,6 +395,14 @@ fn stats_from_env() -> io::Result<Option<StatsFormat>> {
         .ok_or_else(|| invalid(format!("FIBRA_STATS={}: expected 1, json, or 0 for none", value.display())))
 }
 
+/// `FIBRA_INSPECT`: where the inspector listens, if it does.
+fn inspect_from_env() -> io::Result<Option<Place>> {
+    let Some(value) = std::env::var_os("FIBRA_INSPECT") else { return Ok(None) };
+    let open = flag_from_env("FIBRA_INSPECT_OPEN")?.unwrap_or(false);
+    let place = Place::parse(value.to_str().unwrap_or("?"), open);
+    place.map_err(|why| invalid(format!("FIBRA_INSPECT={}: {why}", value.display())))
+}
+
 /// `FIBRA_DEADLOCK`: what happens when nothing can happen any more.
 fn deadlock_from_env() -> io::Result<Option<OnDeadlock>> {
     let Some(value) = std::env::var_os("FIBRA_DEADLOCK") else { return Ok(None) };
@@ -397,13 +415,11 @@ fn deadlock_from_env() -> io::Result<Option<OnDeadlock>> {
     }
 }
 
-/// `FIBRA_STATS_SIGNAL`: the signal at which they are.
-fn stats_signal_from_env() -> io::Result<Option<i32>> {
-    let Some(value) = std::env::var_os("FIBRA_STATS_SIGNAL") else { return Ok(None) };
+/// `FIBRA_STATS_SIGNAL`, `FIBRA_DUMP_SIGNAL`: the signal at which statistics, or a snapshot, are printed.
+fn signal_from_env(variable: &str) -> io::Result<Option<i32>> {
+    let Some(value) = std::env::var_os(variable) else { return Ok(None) };
     let number = value.to_str().and_then(stats::signal_number);
-    number
-        .map(Some)
-        .ok_or_else(|| invalid(format!("FIBRA_STATS_SIGNAL={}: expected USR1, USR2, HUP or QUIT", value.display())))
+    number.map(Some).ok_or_else(|| invalid(format!("{variable}={}: expected USR1, USR2, HUP or QUIT", value.display())))
 }
 
 /// A duration: as set, or in milliseconds from the environment, or its default. From a millisecond to an hour.

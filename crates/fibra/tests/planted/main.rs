@@ -3,12 +3,14 @@
 //! A program of its own, without the usual harness, whose threads could be the ones that wake a fiber. It starts itself once for each
 //! of them, as a user's program that is the function of `#[fibra::main]`; each must end with exit code 102. Numbers of fibers and channels,
 //! addresses and times are left out of the comparison; names, lines and everything else are in it. `FIBRA_BLESS=1` writes the files anew.
+//! A sixth program waits for everything that is not a deadlock, and must end in silence.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
-use fibra::sync::{Barrier, Mutex};
+use fibra::sync::{Barrier, Event, Mutex};
 use fibra::{Builder, JoinHandle};
 
 fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
@@ -90,15 +92,70 @@ fn the_last_sender_is_borrowed_by_the_scope() {
     drop(tx);
 }
 
+// everything here waits for something that is not a fiber of the runtime, longer than it takes to look: none of it is a deadlock.
+#[fibra::main(workers = 2)]
+fn no_deadlock_at_all() {
+    const WHILE: Duration = Duration::from_millis(700);
+    // Time.
+    fibra::sleep(WHILE);
+    // A thread.
+    let (tx, rx) = fibra::channel::rendezvous();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(WHILE);
+        tx.send(()).unwrap();
+    });
+    rx.recv().unwrap();
+    thread.join().unwrap();
+    // A blocking call that wakes another fiber.
+    let event = Arc::new(Event::new());
+    let set = event.clone();
+    let job = fibra::spawn_blocking(move || {
+        std::thread::sleep(WHILE);
+        set.set();
+    });
+    event.wait();
+    job.join().unwrap();
+    // A task that waits for time, while a fiber waits for the task.
+    let task = fibra::spawn_future(async {
+        fibra::channel::after(WHILE).recv_async().await.unwrap();
+    });
+    task.join().unwrap();
+    // A socket, beside a channel, in one select.
+    let listener = fibra::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(WHILE);
+        std::net::TcpStream::connect(address).unwrap()
+    });
+    let (_kept, never) = fibra::channel::rendezvous::<()>();
+    fibra::select! {
+        recv(never) -> _ => unreachable!(),
+        on(listener.accepting()) -> connection => drop(connection.unwrap()),
+    }
+    thread.join().unwrap();
+    // A scope with a deadline.
+    let ended = fibra::timeout(WHILE, || never.recv());
+    assert!(ended.is_err());
+    // A process.
+    fibra::process::Command::new("sleep").arg("0.7").status().unwrap();
+    // A signal, sent by another process.
+    let heard = fibra::signal::listen(fibra::signal::Signal::USR1).unwrap();
+    let command = format!("sleep 0.7; kill -USR1 {}", std::process::id());
+    let mut sender = Command::new("sh").args(["-c", &command]).spawn().unwrap();
+    heard.recv().unwrap();
+    sender.wait().unwrap();
+}
+
 /// Names, in a child, the program to be run.
 const CHILD: &str = "FIBRA_PLANTED";
 
-const PROGRAMS: [(&str, fn()); 5] = [
+const PROGRAMS: [(&str, fn()); 6] = [
     ("dining_philosophers", dining_philosophers),
     ("send_and_receive_crossed", send_and_receive_crossed),
     ("joined_in_a_circle", joined_in_a_circle),
     ("a_scope_that_waits_for_itself", a_scope_that_waits_for_itself),
     ("the_last_sender_is_borrowed_by_the_scope", the_last_sender_is_borrowed_by_the_scope),
+    ("no_deadlock_at_all", no_deadlock_at_all),
 ];
 
 fn main() -> ExitCode {
@@ -112,21 +169,42 @@ fn main() -> ExitCode {
         println!("planted: test");
         return ExitCode::SUCCESS;
     }
-    let problems: Vec<String> = PROGRAMS.iter().filter_map(|(name, _)| check(name).err()).collect();
+    let planted = PROGRAMS.iter().filter(|(name, _)| *name != "no_deadlock_at_all").map(|(name, _)| check(name));
+    let problems: Vec<String> = planted.chain([check_none(), check_panic()]).filter_map(Result::err).collect();
     problems.iter().for_each(|problem| eprintln!("{problem}"));
     println!("{} planted deadlocks, {} not named as they should be", PROGRAMS.len(), problems.len());
     if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn check(name: &str) -> Result<(), String> {
+/// Runs one of them: how it must end, and what it says.
+fn run(name: &str, code: i32, variables: &[(&str, &str)]) -> Result<String, String> {
     // Far longer than it takes on a loaded machine; a deadlock that nobody sees ends all the same.
     let mut command = Command::new("timeout");
     command.arg("60").arg(std::env::current_exe().expect("a program knows its file")).env(CHILD, name);
-    let ended = command.stdin(Stdio::null()).output().map_err(|error| format!("{name} cannot be started: {error}"))?;
-    let stderr = String::from_utf8_lossy(&ended.stderr);
-    if ended.status.code() != Some(102) {
-        return Err(format!("{name} ended with {}, not with code 102:\n{stderr}", ended.status));
+    command.envs(variables.iter().copied()).stdin(Stdio::null());
+    let ended = command.output().map_err(|error| format!("{name} cannot be started: {error}"))?;
+    let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+    if ended.status.code() != Some(code) {
+        return Err(format!("{name} ended with {}, not with code {code}:\n{stderr}", ended.status));
     }
+    Ok(stderr)
+}
+
+/// What waits for the outside is not reported.
+fn check_none() -> Result<(), String> {
+    let said = run("no_deadlock_at_all", 0, &[])?;
+    if said.is_empty() { Ok(()) } else { Err(format!("nothing was to be said, but:\n{said}")) }
+}
+
+/// The run ends with a panic, if that is wanted.
+fn check_panic() -> Result<(), String> {
+    let said = run("dining_philosophers", 101, &[("FIBRA_DEADLOCK", "panic")])?;
+    let is_told = said.contains("The run is cancelled and panics.") && said.contains("CERTAIN deadlock: 5 fibers");
+    if is_told { Ok(()) } else { Err(format!("a report and a panic were expected, but:\n{said}")) }
+}
+
+fn check(name: &str) -> Result<(), String> {
+    let stderr = run(name, 102, &[])?;
     let report = without_numbers(stderr.find("fibra: deadlock").map_or("", |at| &stderr[at..]));
     let path = format!("{}/tests/planted/expected/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("FIBRA_BLESS").is_some() {
