@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! args.rs      what the command line says
+//! look.rs      what another process says of itself
 //! host.rs      what this machine allows: memory, control groups, address space, guards
 //! tour/        the tour: one file per part
 //! ```
@@ -11,6 +12,7 @@
 
 mod args;
 mod host;
+mod look;
 mod tour;
 
 use std::process::ExitCode;
@@ -26,6 +28,15 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Ok(Command::Dump { target, json }) => {
+            match look::print(&target, if json { "/snapshot.json" } else { "/snapshot" }) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("fibra: {error}");
+                    ExitCode::FAILURE
+                }
+            }
+        }
         Ok(Command::Bench) => {
             println!("The benchmarks live in a crate of their own, beside the runtimes they compare with:");
             println!("    cargo run --release -p rivals");

@@ -22,8 +22,15 @@ fn main() {
             }
             let snapshot = fibra::inspect::snapshot();
             println!("{snapshot}");
-            println!("{} fibers in {:.1?}", snapshot.fibers().len(), snapshot.took());
             assert!(snapshot.fibers().len() > fibers);
+            // The machine may do something else meanwhile: so the fastest of some is what it takes.
+            let fastest = (0..10).map(|_| fibra::inspect::snapshot().took()).min();
+            println!(
+                "{} fibers in {:.1?}, at best in {:.1?}",
+                snapshot.fibers().len(),
+                snapshot.took(),
+                fastest.unwrap_or_default()
+            );
             s.cancel();
         });
         drop(tx);

@@ -149,8 +149,6 @@ impl<T> Chan<T> {
         let chan = unsafe { &*link.byte_sub(mem::offset_of!(Self, link)).cast::<Self>() };
         let mut locked = chan.lock();
         let state = locked.state();
-        // SAFETY: the lists are looked at under their lock.
-        let (waiting_senders, waiting_receivers) = unsafe { (state.senders.len(), state.receivers.len()) };
         let (len, capacity, closed) = (state.buffer.len(), state.capacity, state.closed);
         locked.unlock();
         ChannelFacts {
@@ -163,8 +161,6 @@ impl<T> Chan<T> {
             // Relaxed, both: a picture of a moving thing.
             senders: chan.senders.load(Ordering::Relaxed),
             receivers: chan.receivers.load(Ordering::Relaxed),
-            waiting_senders,
-            waiting_receivers,
             closed,
         }
     }

@@ -48,9 +48,9 @@ pub(super) fn collect(only: Option<&Shared>) -> (Snapshot, Vec<Found>) {
     let runtimes: Vec<&Shared> = only.into_iter().chain(others.iter().map(|other| &**other)).collect();
     let channels = objects::channels();
     let scopes = open_scopes::open_scopes();
-    let mut all = census(only.map(|only| std::ptr::from_ref(only).addr()), start);
-    all.sort_unstable_by_key(|(info, _)| info.id);
-    let (fibers, found): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+    let live = runtimes.iter().map(|runtime| Metrics::collect(runtime).live as usize).sum();
+    let (mut fibers, mut found) = census(only.map(|only| std::ptr::from_ref(only).addr()), start, live);
+    put_in_order(&mut fibers, &mut found);
     let mut snapshot = Snapshot { fibers, ..Snapshot::default() };
     snapshot.timers =
         snapshot.fibers.iter().filter(|fiber| fiber.wait.as_ref().is_some_and(|w| w.has_deadline)).count();
@@ -58,6 +58,7 @@ pub(super) fn collect(only: Option<&Shared>) -> (Snapshot, Vec<Found>) {
     snapshot.channels = channels.into_iter().map(channel).collect();
     snapshot.scopes = open(scopes, &snapshot.fibers, only.is_some(), start);
     contended(&mut snapshot, &found);
+    count_waiting(&mut snapshot);
     snapshot.took = Duration::from_nanos(policy::now().saturating_sub(start));
     (snapshot, found)
 }
@@ -74,9 +75,25 @@ pub(super) fn find(fiber: FiberId) -> Option<Watch> {
     found
 }
 
-/// Every fiber that has not ended.
-fn census(only: Option<usize>, now: u64) -> Vec<(FiberInfo, Found)> {
-    let mut all = Vec::new();
+/// Puts both in the order of the ids. Moved within their memory, since there is much of it: fresh memory costs more than all else here.
+fn put_in_order(fibers: &mut [FiberInfo], found: &mut [Found]) {
+    let mut order: Vec<(u64, usize)> = fibers.iter().enumerate().map(|(at, fiber)| (fiber.id.as_u64(), at)).collect();
+    order.sort_unstable();
+    let mut goes_to = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(to, (_, from))| goes_to[*from] = to);
+    for at in 0..goes_to.len() {
+        while goes_to[at] != at {
+            let to = goes_to[at];
+            fibers.swap(at, to);
+            found.swap(at, to);
+            goes_to.swap(at, to);
+        }
+    }
+}
+
+/// Every fiber that has not ended; there are about so many.
+fn census(only: Option<usize>, now: u64, live: usize) -> (Vec<FiberInfo>, Vec<Found>) {
+    let (mut fibers, mut all) = (Vec::with_capacity(live + live / 8), Vec::with_capacity(live + live / 8));
     frame::census(|frame| {
         // Relaxed: compared only.
         let runtime = frame.runtime.load(Ordering::Relaxed).addr();
@@ -88,12 +105,13 @@ fn census(only: Option<usize>, now: u64) -> Vec<(FiberInfo, Found)> {
             let Some(info) = fiber(frame, now) else { return };
             let found = Found { watch, runtime, root: frame.root.get().addr() };
             if watch.has_not_moved() {
-                all.push((info, found));
+                fibers.push(info);
+                all.push(found);
                 return;
             }
         }
     });
-    all
+    (fibers, all)
 }
 
 /// One fiber, if it is there.
@@ -184,8 +202,8 @@ fn channel(facts: ChannelFacts) -> ChannelInfo {
         capacity: facts.capacity,
         senders: facts.senders,
         receivers: facts.receivers,
-        waiting_senders: facts.waiting_senders,
-        waiting_receivers: facts.waiting_receivers,
+        waiting_senders: 0,
+        waiting_receivers: 0,
         closed: facts.closed,
         address: facts.address,
     }
@@ -194,7 +212,17 @@ fn channel(facts: ChannelFacts) -> ChannelInfo {
 /// The scopes; of one runtime those only that its fibers have opened.
 fn open(facts: Vec<ScopeFacts>, fibers: &[FiberInfo], only_theirs: bool, now: u64) -> Vec<ScopeInfo> {
     let mut children: HashMap<u64, usize> = HashMap::new();
-    fibers.iter().filter_map(|fiber| fiber.scope).for_each(|scope| *children.entry(scope).or_default() += 1);
+    // Siblings usually stand together.
+    let mut last: (Option<u64>, usize) = (None, 0);
+    for scope in fibers.iter().map(|fiber| fiber.scope).chain([None]) {
+        if scope != last.0 {
+            if let Some(before) = last.0 {
+                *children.entry(before).or_default() += last.1;
+            }
+            last = (scope, 0);
+        }
+        last.1 += 1;
+    }
     let is_there = |id: u64| fibers.binary_search_by_key(&id, |fiber| fiber.id.as_u64()).is_ok();
     let mut scopes: Vec<_> = facts
         .into_iter()
@@ -218,8 +246,12 @@ fn open(facts: Vec<ScopeFacts>, fibers: &[FiberInfo], only_theirs: bool, now: u6
 
 /// What the fibers of the snapshot wait for, as far as that has to be read: locks, semaphores, the arms of selects; and sockets.
 fn contended(snapshot: &mut Snapshot, found: &[Found]) {
-    let by_frame: HashMap<usize, FiberId> =
-        snapshot.fibers.iter().zip(found).map(|(fiber, found)| (found.watch.address(), fiber.id)).collect();
+    let is_lock = |fiber: &FiberInfo| fiber.wait.as_ref().is_some_and(|wait| matches!(wait.object, Object::Lock(_)));
+    let mut by_frame: HashMap<usize, FiberId> = HashMap::new();
+    if snapshot.fibers.iter().any(is_lock) {
+        let fibers = snapshot.fibers.iter().zip(found);
+        by_frame.extend(fibers.map(|(fiber, found)| (found.watch.address(), fiber.id)));
+    }
     let holder = |holder| match holder {
         Holder::Nobody => LockHolder::Nobody,
         Holder::Frame(frame) => by_frame.get(&frame).map_or(LockHolder::Unknown, |id| LockHolder::Fiber(*id)),
@@ -227,7 +259,14 @@ fn contended(snapshot: &mut Snapshot, found: &[Found]) {
         Holder::Thread => LockHolder::Thread,
         Holder::Unnamed => LockHolder::Unknown,
     };
-    let mut waiting: Vec<usize> = (0..snapshot.fibers.len()).filter(|at| snapshot.fibers[*at].wait.is_some()).collect();
+    let has_object = |fiber: &FiberInfo| {
+        let object = fiber.wait.as_ref().map(|wait| (wait.reason, &wait.object));
+        matches!(
+            object,
+            Some((WaitReason::Select, _) | (_, Object::Lock(_) | Object::Semaphore(_) | Object::Socket(_)))
+        )
+    };
+    let mut waiting: Vec<usize> = (0..snapshot.fibers.len()).filter(|at| has_object(&snapshot.fibers[*at])).collect();
     waiting.sort_by_key(|at| snapshot.fibers[*at].wait.as_ref().map(|wait| std::cmp::Reverse(wait.since)));
     let (mut locks, mut semaphores, mut sockets) = (Places::default(), Places::default(), Places::default());
     for at in waiting {
@@ -270,6 +309,34 @@ fn contended(snapshot: &mut Snapshot, found: &[Found]) {
     snapshot.locks = locks.all;
     snapshot.semaphores = semaphores.all;
     snapshot.sockets = sockets.all;
+}
+
+/// The fibers that wait at each channel.
+fn count_waiting(snapshot: &mut Snapshot) {
+    let at: HashMap<u64, usize> = snapshot.channels.iter().enumerate().map(|(at, channel)| (channel.id, at)).collect();
+    // Those that wait for one channel usually stand together.
+    let mut last = (0, None);
+    let mut place = |id: u64| {
+        if last.0 != id {
+            last = (id, at.get(&id).copied());
+        }
+        last.1
+    };
+    for wait in snapshot.fibers.iter().filter_map(|fiber| fiber.wait.as_ref()) {
+        let arms = match &wait.object {
+            Object::Channel(id) => {
+                let sends = matches!(wait.reason, WaitReason::ChannelSend | WaitReason::ChannelReserve);
+                &[SelectArm { channel: *id, sends }][..]
+            }
+            Object::Select(arms, _) => arms,
+            _ => continue,
+        };
+        for arm in arms {
+            let Some(channel) = place(arm.channel).map(|at| &mut snapshot.channels[at]) else { continue };
+            let count = if arm.sends { &mut channel.waiting_senders } else { &mut channel.waiting_receivers };
+            *count += usize::from(wait.reason != WaitReason::ChannelClosed);
+        }
+    }
 }
 
 fn lock_kind(reason: WaitReason) -> LockKind {

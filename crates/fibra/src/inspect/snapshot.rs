@@ -244,9 +244,9 @@ pub struct ChannelInfo {
     pub senders: usize,
     /// Handles that can receive.
     pub receivers: usize,
-    /// Fibers, threads and futures that wait to send.
+    /// Fibers that wait to send. (Threads and futures that do are not counted.)
     pub waiting_senders: usize,
-    /// Those that wait to receive.
+    /// Fibers that wait to receive.
     pub waiting_receivers: usize,
     /// It was closed.
     pub closed: bool,

@@ -32,8 +32,6 @@ pub(crate) struct ChannelFacts {
     pub(crate) len: usize,
     pub(crate) senders: usize,
     pub(crate) receivers: usize,
-    pub(crate) waiting_senders: usize,
-    pub(crate) waiting_receivers: usize,
     pub(crate) closed: bool,
 }
 

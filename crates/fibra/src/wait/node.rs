@@ -306,26 +306,6 @@ impl WaitList {
         }
     }
 
-    /// How many waits are in it; a select that has several nodes here counts once if they lie together. For reports: it takes as long as
-    /// the list is.
-    ///
-    /// # Safety
-    /// Under the object's lock.
-    #[cfg(not(any(loom, shuttle)))]
-    pub(crate) unsafe fn len(&self) -> usize {
-        let mut count = 0;
-        let mut last = None;
-        // SAFETY: linked nodes are alive, and the lock is held.
-        let mut at = unsafe { self.front() };
-        while let Some(node) = at {
-            count += usize::from(last.is_none() || !node.is_of(last));
-            last = node.waiter.get();
-            // SAFETY: as above.
-            at = unsafe { self.after(node) };
-        }
-        count
-    }
-
     /// The oldest node.
     ///
     /// # Safety
