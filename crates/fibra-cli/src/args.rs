@@ -7,6 +7,7 @@ pub(crate) const USAGE: &str = "\
 usage: fibra [tour] [--fibers N]    a tour of the runtime, in under a minute
        fibra dump PID [--json]      what every fiber of a process waits for that has FIBRA_INSPECT=unix in its
                                     environment; or of one at an address, which is given instead of PID
+       fibra top PID [--rounds N]   the same, and its deadlocks, every second
        fibra bench                  where the benchmarks are
        fibra --help | --version
 
@@ -21,6 +22,8 @@ pub(crate) enum Command {
     Tour { fibers: Option<usize> },
     /// Prints the snapshot of a process.
     Dump { target: String, json: bool },
+    /// Prints it every second, so often if the user has said so.
+    Top { target: String, rounds: Option<u32> },
     /// Says where the benchmarks are.
     Bench,
     /// Prints [`USAGE`].
@@ -41,6 +44,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     let command = match command.as_str() {
         "tour" => return tour(arguments),
         "dump" => return dump(arguments),
+        "top" => return top(arguments),
         "bench" => Command::Bench,
         "help" | "-h" | "--help" => Command::Help,
         "-V" | "--version" => Command::Version,
@@ -66,6 +70,25 @@ fn dump(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     }
     let target = target.ok_or("dump needs the number of a process, or an address")?;
     Ok(Command::Dump { target, json })
+}
+
+fn top(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let (mut target, mut rounds) = (None, None);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--rounds" => {
+                let number = arguments.next().ok_or("--rounds needs a number")?;
+                rounds = Some(number.parse().map_err(|_| format!("--rounds {number}: expected a whole number"))?);
+            }
+            "-h" | "--help" => return Ok(Command::Help),
+            option if option.starts_with('-') || target.is_some() => {
+                return Err(format!("unexpected argument `{argument}`"));
+            }
+            _ => target = Some(argument),
+        }
+    }
+    let target = target.ok_or("top needs the number of a process, or an address")?;
+    Ok(Command::Top { target, rounds })
 }
 
 fn tour(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
@@ -106,6 +129,8 @@ mod tests {
         assert_eq!(parsed("bench"), Ok(Command::Bench));
         let dump = |target: &str, json| Ok(Command::Dump { target: target.to_owned(), json });
         assert_eq!(parsed("dump 77"), dump("77", false));
+        let top = |rounds| Ok(Command::Top { target: "77".to_owned(), rounds });
+        assert_eq!((parsed("top 77"), parsed("top --rounds 3 77")), (top(None), top(Some(3))));
         assert_eq!(parsed("dump --json 127.0.0.1:6680"), dump("127.0.0.1:6680", true));
         assert_eq!(parsed("--help"), Ok(Command::Help));
         assert_eq!(parsed("tour --help"), Ok(Command::Help));
@@ -127,6 +152,8 @@ mod tests {
             ("bench fast", "`fast`"),
             ("dump", "number of a process"),
             ("dump 1 2", "`2`"),
+            ("top", "number of a process"),
+            ("top 7 --rounds x", "whole number"),
             ("--version now", "`now`"),
         ] {
             let why = parsed(line).expect_err(line);

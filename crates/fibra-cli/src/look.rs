@@ -1,4 +1,4 @@
-//! `fibra dump`: the snapshot of a running process, read from its inspector (`FIBRA_INSPECT`).
+//! `fibra dump`, `fibra top`: the snapshot of a running process, read from its inspector (`FIBRA_INSPECT`), once or every second.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,6 +12,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Prints what the inspector of `target` says at `path`: a process by its number, or an address.
 pub(crate) fn print(target: &str, path: &str) -> Result<(), String> {
+    let body = read(target, path)?;
+    // A reader that has seen enough is no error.
+    let _ = io::stdout().write_all(body.as_bytes());
+    Ok(())
+}
+
+/// What is at `path`.
+fn read(target: &str, path: &str) -> Result<String, String> {
     let answer = ask(target, path).map_err(|error| {
         let needed = "The process must have been started with FIBRA_INSPECT=unix, or with an address";
         format!("{target} cannot be asked: {error}. {needed}")
@@ -20,9 +28,7 @@ pub(crate) fn print(target: &str, path: &str) -> Result<(), String> {
     if !head.starts_with("HTTP/1.1 200") {
         return Err(format!("{target} refused: {}", body.trim()));
     }
-    // A reader that has seen enough is no error.
-    let _ = io::stdout().write_all(body.as_bytes());
-    Ok(())
+    Ok(body.to_owned())
 }
 
 fn ask(target: &str, path: &str) -> io::Result<String> {
@@ -50,4 +56,21 @@ fn get(mut stream: impl Read + Write, path: &str) -> io::Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+/// Prints what a process says of itself, and its deadlocks, every second, on a screen that is cleared before: so often, or until it is gone.
+pub(crate) fn watch(target: &str, rounds: Option<u32>) -> Result<(), String> {
+    for round in 0..rounds.unwrap_or(u32::MAX) {
+        if round > 0 {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        let (snapshot, deadlocks) = (read(target, "/snapshot")?, read(target, "/deadlocks")?);
+        let mut screen = io::stdout().lock();
+        // To the upper left corner, and everything from there on is erased.
+        let shown = write!(screen, "\x1b[H\x1b[J{snapshot}\n{deadlocks}").and_then(|()| screen.flush());
+        if shown.is_err() {
+            break;
+        }
+    }
+    Ok(())
 }

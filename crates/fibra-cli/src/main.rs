@@ -21,22 +21,11 @@ use args::Command;
 
 fn main() -> ExitCode {
     match args::parse(std::env::args_os().skip(1)) {
-        Ok(Command::Tour { fibers }) => match tour::run(fibers) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("fibra: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        Ok(Command::Tour { fibers }) => told(tour::run(fibers)),
         Ok(Command::Dump { target, json }) => {
-            match look::print(&target, if json { "/snapshot.json" } else { "/snapshot" }) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => {
-                    eprintln!("fibra: {error}");
-                    ExitCode::FAILURE
-                }
-            }
+            told(look::print(&target, if json { "/snapshot.json" } else { "/snapshot" }))
         }
+        Ok(Command::Top { target, rounds }) => told(look::watch(&target, rounds)),
         Ok(Command::Bench) => {
             println!("The benchmarks live in a crate of their own, beside the runtimes they compare with:");
             println!("    cargo run --release -p rivals");
@@ -53,6 +42,17 @@ fn main() -> ExitCode {
         Err(why) => {
             eprintln!("fibra: {why}\n\n{}", args::USAGE);
             ExitCode::from(2)
+        }
+    }
+}
+
+/// An error is told, and the command fails.
+fn told(result: Result<(), impl std::fmt::Display>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fibra: {error}");
+            ExitCode::FAILURE
         }
     }
 }

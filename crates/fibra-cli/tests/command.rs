@@ -70,9 +70,14 @@ fn a_running_process_can_be_asked() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .expect("the command can be started");
+    // (`top` asks twice, for the snapshot and for the deadlocks.)
     let ask = |target: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fibra"));
-        command.args(["dump", target]).env("XDG_RUNTIME_DIR", &folder).output().expect("the command can be started")
+        command
+            .args(["top", "--rounds", "1", target])
+            .env("XDG_RUNTIME_DIR", &folder)
+            .output()
+            .expect("the command can be started")
     };
     // It listens as soon as its runtime is built, and until it ends.
     let mut last = String::new();
@@ -85,7 +90,7 @@ fn a_running_process_can_be_asked() {
     }
     assert!(last.contains(" fibers, of which ") || last.contains("1 fiber, of which "), "{last}");
     tour.wait().unwrap();
-    let output = ask(&std::process::id().to_string());
+    let output = fibra(&["dump", &std::process::id().to_string()]);
     assert!(!output.status.success() && text(&output.stderr).contains("FIBRA_INSPECT=unix"), "{output:?}");
     let _ = std::fs::remove_dir_all(folder);
 }

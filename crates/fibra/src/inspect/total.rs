@@ -25,7 +25,6 @@ use super::collect::collect;
 use super::deadlock;
 use super::graph::inside;
 use super::snapshot::Snapshot;
-use super::text::counted;
 use crate::cancel::cancel_started;
 use crate::cancel::reason::ReasonKind;
 use crate::fiber::frame::{self, flag};
@@ -147,25 +146,24 @@ fn report(
     action: OnDeadlock,
 ) -> String {
     let name = &shared.config.name;
-    let fibers = match snapshot.fibers.len() {
-        1 => "the only fiber".to_owned(),
-        many => format!("all {many} fibers"),
+    let (fibers, one) = match snapshot.fibers.len() {
+        1 => (format!("the only fiber of \"{name}\" waits"), "it"),
+        many => (format!("all {many} fibers of \"{name}\" wait for each other"), "one of them"),
     };
     let mut text = String::from("fibra: ");
     // Writing to a string does not fail.
     let _ = if outside == 0 {
         write!(
             text,
-            "deadlock: {fibers} of \"{name}\" wait for each other, and nothing is left that could wake one of them: no \
-             timer, no I/O, no blocking call, no other thread.",
+            "deadlock: {fibers}, and nothing is left that could wake {one}: no timer, no I/O, no blocking call, no \
+             other thread.",
         )
     } else {
+        let threads = if outside == 1 { "1 thread" } else { &format!("{outside} threads") };
         write!(
             text,
-            "this may be a deadlock: {fibers} of \"{name}\" wait for each other, and nothing has happened for {:.0?}. \
-             Only {} could wake one of them.",
-            quiet,
-            counted(outside, "thread of yours, or of another runtime,").replace("runtime,s", "runtime,"),
+            "this may be a deadlock: {fibers}, and nothing has happened for {quiet:.0?}. Only {threads} of yours, or of \
+             another runtime, could wake {one}.",
         )
     };
     text.push('\n');

@@ -247,7 +247,7 @@ fn depth_of(json: &str) -> Option<usize> {
 
 #[test]
 #[cfg_attr(
-    any(fibra_asan, fibra_tsan, fibra_context = "corosensei", fibra_context = "thread"),
+    any(fibra_asan, fibra_tsan, fibra_context = "corosensei", fibra_context = "thread", not(feature = "backtrace")),
     ignore = "no backtraces"
 )]
 fn a_parked_fiber_shows_its_stack() {

@@ -92,6 +92,13 @@ fn the_last_sender_is_borrowed_by_the_scope() {
     drop(tx);
 }
 
+// One fiber, one worker: the thread that looks is started when the worker has nothing to wait for.
+#[fibra::main(workers = 1, max_workers = 1)]
+fn the_only_fiber_waits() {
+    let (_kept, rx) = fibra::channel::builder::<u32>().bounded(1).name("mine").build();
+    let _ = rx.recv();
+}
+
 // everything here waits for something that is not a fiber of the runtime, longer than it takes to look: none of it is a deadlock.
 #[fibra::main(workers = 2)]
 fn no_deadlock_at_all() {
@@ -149,12 +156,13 @@ fn no_deadlock_at_all() {
 /// Names, in a child, the program to be run.
 const CHILD: &str = "FIBRA_PLANTED";
 
-const PROGRAMS: [(&str, fn()); 6] = [
+const PROGRAMS: [(&str, fn()); 7] = [
     ("dining_philosophers", dining_philosophers),
     ("send_and_receive_crossed", send_and_receive_crossed),
     ("joined_in_a_circle", joined_in_a_circle),
     ("a_scope_that_waits_for_itself", a_scope_that_waits_for_itself),
     ("the_last_sender_is_borrowed_by_the_scope", the_last_sender_is_borrowed_by_the_scope),
+    ("the_only_fiber_waits", the_only_fiber_waits),
     ("no_deadlock_at_all", no_deadlock_at_all),
 ];
 
@@ -169,10 +177,15 @@ fn main() -> ExitCode {
         println!("planted: test");
         return ExitCode::SUCCESS;
     }
+    // There, what is on a stack is not known, or the stacks are threads.
+    if cfg!(any(fibra_context = "corosensei", fibra_context = "thread", fibra_asan, fibra_tsan)) {
+        println!("planted: skipped, stacks cannot be searched in this build");
+        return ExitCode::SUCCESS;
+    }
     let planted = PROGRAMS.iter().filter(|(name, _)| *name != "no_deadlock_at_all").map(|(name, _)| check(name));
     let problems: Vec<String> = planted.chain([check_none(), check_panic()]).filter_map(Result::err).collect();
     problems.iter().for_each(|problem| eprintln!("{problem}"));
-    println!("{} planted deadlocks, {} not named as they should be", PROGRAMS.len(), problems.len());
+    println!("{} planted programs, {} not as they should be", PROGRAMS.len(), problems.len());
     if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
