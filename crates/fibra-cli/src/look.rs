@@ -58,7 +58,8 @@ fn get(mut stream: impl Read + Write, path: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Prints what a process says of itself, and its deadlocks, every second, on a screen that is cleared before: so often, or until it is gone.
+/// Prints what a process says of itself, and its deadlocks, every second, on a screen that is cleared before: so often, or until it is
+/// gone.
 pub(crate) fn watch(target: &str, rounds: Option<u32>) -> Result<(), String> {
     for round in 0..rounds.unwrap_or(u32::MAX) {
         if round > 0 {

@@ -162,8 +162,8 @@ fn report(
         let threads = if outside == 1 { "1 thread" } else { &format!("{outside} threads") };
         write!(
             text,
-            "this may be a deadlock: {fibers}, and nothing has happened for {quiet:.0?}. Only {threads} of yours, or of \
-             another runtime, could wake {one}.",
+            "this may be a deadlock: {fibers}, and nothing has happened for {quiet:.0?}. Only {threads} of yours, or \
+             of another runtime, could wake {one}.",
         )
     };
     text.push('\n');
