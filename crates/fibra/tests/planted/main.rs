@@ -172,9 +172,12 @@ fn main() -> ExitCode {
         program();
         return ExitCode::SUCCESS;
     }
-    // What a runner of tests asks for.
-    if std::env::args().any(|argument| argument == "--list") {
-        println!("planted: test");
+    // What a runner of tests asks for: which there are, and which of them are ignored.
+    let has = |wanted: &str| std::env::args().any(|argument| argument == wanted);
+    if has("--list") {
+        if !has("--ignored") {
+            println!("planted: test");
+        }
         return ExitCode::SUCCESS;
     }
     // There, what is on a stack is not known, or the stacks are threads.
