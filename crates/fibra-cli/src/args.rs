@@ -5,6 +5,9 @@ use std::ffi::OsString;
 /// What `--help` prints, and what a mistake is answered with.
 pub(crate) const USAGE: &str = "\
 usage: fibra [tour] [--fibers N]    a tour of the runtime, in under a minute
+       fibra dump PID [--json]      what every fiber of a process waits for that has FIBRA_INSPECT=unix in its
+                                    environment; or of one at an address, which is given instead of PID
+       fibra top PID [--rounds N]   the same, and its deadlocks, every second
        fibra bench                  where the benchmarks are
        fibra --help | --version
 
@@ -17,6 +20,10 @@ The tour's runtime takes its options from the environment: FIBRA_WORKERS, FIBRA_
 pub(crate) enum Command {
     /// The tour, with so many fibers if the user has said so.
     Tour { fibers: Option<usize> },
+    /// Prints the snapshot of a process.
+    Dump { target: String, json: bool },
+    /// Prints it every second, so often if the user has said so.
+    Top { target: String, rounds: Option<u32> },
     /// Says where the benchmarks are.
     Bench,
     /// Prints [`USAGE`].
@@ -36,6 +43,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     };
     let command = match command.as_str() {
         "tour" => return tour(arguments),
+        "dump" => return dump(arguments),
+        "top" => return top(arguments),
         "bench" => Command::Bench,
         "help" | "-h" | "--help" => Command::Help,
         "-V" | "--version" => Command::Version,
@@ -45,6 +54,41 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         None => Ok(command),
         Some(extra) => Err(format!("unexpected argument `{extra}`")),
     }
+}
+
+fn dump(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let (mut target, mut json) = (None, false);
+    for argument in arguments {
+        match argument.as_str() {
+            "--json" => json = true,
+            "-h" | "--help" => return Ok(Command::Help),
+            option if option.starts_with('-') || target.is_some() => {
+                return Err(format!("unexpected argument `{argument}`"));
+            }
+            _ => target = Some(argument),
+        }
+    }
+    let target = target.ok_or("dump needs the number of a process, or an address")?;
+    Ok(Command::Dump { target, json })
+}
+
+fn top(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let (mut target, mut rounds) = (None, None);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--rounds" => {
+                let number = arguments.next().ok_or("--rounds needs a number")?;
+                rounds = Some(number.parse().map_err(|_| format!("--rounds {number}: expected a whole number"))?);
+            }
+            "-h" | "--help" => return Ok(Command::Help),
+            option if option.starts_with('-') || target.is_some() => {
+                return Err(format!("unexpected argument `{argument}`"));
+            }
+            _ => target = Some(argument),
+        }
+    }
+    let target = target.ok_or("top needs the number of a process, or an address")?;
+    Ok(Command::Top { target, rounds })
 }
 
 fn tour(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
@@ -83,6 +127,11 @@ mod tests {
         assert_eq!(parsed("--fibers 1_000_000"), tour(Some(1_000_000)));
         assert_eq!(parsed("--fibers=7"), tour(Some(7)));
         assert_eq!(parsed("bench"), Ok(Command::Bench));
+        let dump = |target: &str, json| Ok(Command::Dump { target: target.to_owned(), json });
+        assert_eq!(parsed("dump 77"), dump("77", false));
+        let top = |rounds| Ok(Command::Top { target: "77".to_owned(), rounds });
+        assert_eq!((parsed("top 77"), parsed("top --rounds 3 77")), (top(None), top(Some(3))));
+        assert_eq!(parsed("dump --json 127.0.0.1:6680"), dump("127.0.0.1:6680", true));
         assert_eq!(parsed("--help"), Ok(Command::Help));
         assert_eq!(parsed("tour --help"), Ok(Command::Help));
         assert_eq!(parsed("--version"), Ok(Command::Version));
@@ -101,6 +150,10 @@ mod tests {
             ("tour --fibers 0", "at least one"),
             ("tour --fibers 1 --fibers 2", "twice"),
             ("bench fast", "`fast`"),
+            ("dump", "number of a process"),
+            ("dump 1 2", "`2`"),
+            ("top", "number of a process"),
+            ("top 7 --rounds x", "whole number"),
             ("--version now", "`now`"),
         ] {
             let why = parsed(line).expect_err(line);

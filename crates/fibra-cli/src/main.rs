@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! args.rs      what the command line says
+//! look.rs      what another process says of itself
 //! host.rs      what this machine allows: memory, control groups, address space, guards
 //! tour/        the tour: one file per part
 //! ```
@@ -11,6 +12,7 @@
 
 mod args;
 mod host;
+mod look;
 mod tour;
 
 use std::process::ExitCode;
@@ -19,13 +21,11 @@ use args::Command;
 
 fn main() -> ExitCode {
     match args::parse(std::env::args_os().skip(1)) {
-        Ok(Command::Tour { fibers }) => match tour::run(fibers) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("fibra: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        Ok(Command::Tour { fibers }) => told(tour::run(fibers)),
+        Ok(Command::Dump { target, json }) => {
+            told(look::print(&target, if json { "/snapshot.json" } else { "/snapshot" }))
+        }
+        Ok(Command::Top { target, rounds }) => told(look::watch(&target, rounds)),
         Ok(Command::Bench) => {
             println!("The benchmarks live in a crate of their own, beside the runtimes they compare with:");
             println!("    cargo run --release -p rivals");
@@ -42,6 +42,17 @@ fn main() -> ExitCode {
         Err(why) => {
             eprintln!("fibra: {why}\n\n{}", args::USAGE);
             ExitCode::from(2)
+        }
+    }
+}
+
+/// An error is told, and the command fails.
+fn told(result: Result<(), impl std::fmt::Display>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fibra: {error}");
+            ExitCode::FAILURE
         }
     }
 }

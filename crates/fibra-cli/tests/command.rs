@@ -44,6 +44,10 @@ fn a_small_tour_shows_every_part() {
         "\"unlucky\" panicked: the disk is on fire",
         "Cancellation",
         "was cancelled",
+        "A deadlock, explained",
+        "CERTAIN deadlock: 2 fibers wait for each other",
+        "\"ada\": waiting for a mutex",
+        "grace went on after",
         "Sockets",
         "Machines",
         "no fiber and no stack for any of them",
@@ -55,6 +59,43 @@ fn a_small_tour_shows_every_part() {
         assert!(out.contains(part), "no `{part}` in\n{out}");
     }
     assert_eq!(err, "", "nothing goes wrong on the tour");
+}
+
+#[test]
+fn a_running_process_can_be_asked() {
+    let folder = std::env::temp_dir().join(format!("fibra-command-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut tour = Command::new(env!("CARGO_BIN_EXE_fibra"))
+        .args(["tour", "--fibers", "1000"])
+        .env("FIBRA_INSPECT", "unix")
+        .env("XDG_RUNTIME_DIR", &folder)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("the command can be started");
+    // (`top` asks twice, for the snapshot and for the deadlocks.)
+    let ask = |target: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fibra"));
+        command
+            .args(["top", "--rounds", "1", target])
+            .env("XDG_RUNTIME_DIR", &folder)
+            .output()
+            .expect("the command can be started")
+    };
+    // It listens as soon as its runtime is built, and until it ends.
+    let mut last = String::new();
+    while tour.try_wait().unwrap().is_none() {
+        let output = ask(&tour.id().to_string());
+        last = text(if output.status.success() { &output.stdout } else { &output.stderr });
+        if output.status.success() {
+            break;
+        }
+    }
+    assert!(last.contains(" fibers, of which ") || last.contains("1 fiber, of which "), "{last}");
+    tour.wait().unwrap();
+    let output = fibra(&["dump", &std::process::id().to_string()]);
+    assert!(!output.status.success() && text(&output.stderr).contains("FIBRA_INSPECT=unix"), "{output:?}");
+    let _ = std::fs::remove_dir_all(folder);
 }
 
 #[test]

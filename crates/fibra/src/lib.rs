@@ -51,7 +51,7 @@
 //! | build pipelines | [`stream`]: stages that are fibers between channels |
 //! | have actors | [`actor`]: mailboxes, calls, supervisors, locks that hand over |
 //! | do without fibers | [`machine`]: event loops of machines that allocate nothing |
-//! | see what happens | [`Metrics`], [`ShutdownError`]; a worker that stands still is reported on standard error, with its fibers |
+//! | see what happens | [`inspect`]: every fiber and what it waits for, deadlocks; [`dump`], [`Metrics`], [`OnDeadlock`] |
 //!
 //! # Rules that hold everywhere
 //!
@@ -75,13 +75,14 @@
 //! The modules are private; this is the map for readers of the source. A floor uses only what lies below it.
 //!
 //! ```text
-//! observe            counters, and the list of fibers with what each waits for
+//! observe            counters, statistics
 //! net  fs  process   sockets, files, child processes;
 //! signal  io         signals, standard input;
 //! stream  actor      pipelines of channels and fibers; values with a mailbox, and supervisors
 //! channel  select    what one waits on: values, and several things at once;
 //! sync               locks and their kin;
-//! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals
+//! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals;
+//! inspect            what every fiber waits for, and who waits for each other
 //! cancel             who is to stop, and how: levels of scopes, shields, delivery
 //! ───── wait ─────   the waist: every wait and every wake goes through here
 //! sched              workers, queues, who sleeps and who is woken, the blocking pool, shutdown
@@ -107,6 +108,8 @@ mod driver;
 mod fiber;
 #[cfg(not(any(loom, shuttle)))]
 pub mod fs;
+#[cfg(not(any(loom, shuttle)))]
+pub mod inspect;
 #[cfg(not(any(loom, shuttle)))]
 pub mod io;
 #[cfg(not(any(loom, shuttle)))]
@@ -136,8 +139,10 @@ mod wait;
 mod public {
     pub use crate::cancel::is_cancellation;
     pub use crate::cancel::reason::CancelReason;
+    pub use crate::inspect::dump;
     pub use crate::observe::metrics::{Metrics, PoolBlocked, PoolMetrics, WorkerMetrics};
     pub use crate::sched::phase::WorkerState;
+    pub use crate::sched::quiet::OnDeadlock;
     pub use crate::scope::{
         Builder, CancelToken, Cancellation, Cancelled, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError,
         JoinFuture, JoinHandle, JoinNext, JoinSet, Runtime, RuntimeBuilder, Scope, ScopeBuilder, ScopeError,

@@ -9,6 +9,7 @@
 //! timers.rs     ten thousand sleepers, none early
 //! failure.rs    a panic that stays in its fiber
 //! cancel.rs     a fiber that is asked to end, and cleans up
+//! deadlock.rs   fibers that wait for each other, explained
 //! scope.rs      fibers that borrow, and a tree of them that is given a moment
 //! net.rs        an echo server and its clients
 //! machines.rs   an echo server of machines, without a fiber for each connection
@@ -21,6 +22,7 @@
 mod actors;
 mod blocking;
 mod cancel;
+mod deadlock;
 mod failure;
 mod machines;
 mod many;
@@ -55,6 +57,7 @@ const PARTS: &[Part] = &[
     Part { title: "Timers", run: timers::run },
     Part { title: "A panic stays in its fiber", run: failure::run },
     Part { title: "Cancellation", run: cancel::run },
+    Part { title: "A deadlock, explained", run: deadlock::run },
     Part { title: "Scopes", run: scope::run },
     Part { title: "Sockets", run: net::run },
     Part { title: "Machines", run: machines::run },

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
 use std::task::Waker;
 
@@ -20,6 +20,8 @@ use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::spin::RawSpin;
 use crate::prim::{FirstPanic, discard_payload};
+#[cfg(not(any(loom, shuttle)))]
+use crate::sched::objects::{self, ChannelFacts, Link};
 use crate::wait::node::{Node, Outcome, WaitList};
 use crate::wait::wake;
 
@@ -48,6 +50,12 @@ pub(crate) struct Chan<T> {
     is_never: bool,
     on_overflow: Option<OnOverflow<T>>,
     name: Option<Box<str>>,
+    /// By which a report finds it. (Models have no registry.)
+    #[cfg(not(any(loom, shuttle)))]
+    link: Link,
+    /// Where it was made.
+    #[cfg(not(any(loom, shuttle)))]
+    site: &'static Location<'static>,
 }
 
 // SAFETY: everything but the state is atomic or never changes; the state is only touched under the lock, and moves `T`s between threads.
@@ -64,11 +72,15 @@ pub(crate) struct Plan<T> {
     pub(super) timed: Option<Timed<T>>,
     /// Are there senders at all?
     pub(super) senders: bool,
+    /// Where it is made.
+    pub(super) site: &'static Location<'static>,
 }
 
 impl<T> Plan<T> {
+    #[track_caller]
     pub(super) fn new(capacity: Option<usize>) -> Self {
-        Self { capacity, overflow: Overflow::Block, on_overflow: None, name: None, timed: None, senders: true }
+        let site = Location::caller();
+        Self { capacity, overflow: Overflow::Block, on_overflow: None, name: None, timed: None, senders: true, site }
     }
 }
 
@@ -99,10 +111,11 @@ impl<T> Chan<T> {
             dropped: 0,
         };
         let hints = state.refresh();
+        let id = order::next_id();
         let chan = Self {
             lock: RawSpin::new(),
             hints: AtomicU8::new(hints),
-            id: order::next_id(),
+            id,
             state: UnsafeCell::new(state),
             senders: AtomicUsize::new(1),
             receivers: AtomicUsize::new(1),
@@ -112,15 +125,63 @@ impl<T> Chan<T> {
             is_never: !plan.senders && !is_timed,
             on_overflow: plan.on_overflow,
             name: plan.name,
+            #[cfg(not(any(loom, shuttle)))]
+            link: Link::new(id, Self::describe),
+            #[cfg(not(any(loom, shuttle)))]
+            site: plan.site,
         };
-        NonNull::from(Box::leak(Box::new(chan)))
+        let chan = NonNull::from(Box::leak(Box::new(chan)));
+        #[cfg(not(any(loom, shuttle)))]
+        if plan.senders {
+            // SAFETY: a new channel, whose memory is freed only after `unlist`. (The address of a field.)
+            unsafe { objects::add(&raw const (*chan.as_ptr()).link) };
+        }
+        chan
+    }
+
+    /// What it says of itself in a report.
+    ///
+    /// # Safety
+    /// `link` is that of a channel of this type, which is there.
+    #[cfg(not(any(loom, shuttle)))]
+    unsafe fn describe(link: *const Link) -> ChannelFacts {
+        // SAFETY: the caller's promise: the channel is around its link.
+        let chan = unsafe { &*link.byte_sub(mem::offset_of!(Self, link)).cast::<Self>() };
+        let mut locked = chan.lock();
+        let state = locked.state();
+        let (len, capacity, closed) = (state.buffer.len(), state.capacity, state.closed);
+        locked.unlock();
+        ChannelFacts {
+            id: chan.id,
+            address: std::ptr::from_ref(chan).addr(),
+            name: chan.name.clone(),
+            site: chan.site,
+            capacity: chan.bounded.then_some(capacity),
+            len,
+            // Relaxed, both: a picture of a moving thing.
+            senders: chan.senders.load(Ordering::Relaxed),
+            receivers: chan.receivers.load(Ordering::Relaxed),
+            closed,
+        }
+    }
+
+    /// Before its memory goes.
+    #[cfg(not(any(loom, shuttle)))]
+    fn unlist(&self) {
+        let is_listed = !self.is_timed && !self.is_never;
+        if is_listed {
+            // SAFETY: it was listed when it was made, and its memory goes once.
+            unsafe { objects::remove(&self.link) };
+        }
     }
 
     /// A channel nobody can send to: only its receiver's side is counted.
+    #[track_caller]
     pub(super) fn without_senders(capacity: usize) -> NonNull<Self> {
         Self::new(Plan { senders: false, ..Plan::new(Some(capacity)) })
     }
 
+    #[track_caller]
     pub(super) fn timed(timed: Timed<T>) -> NonNull<Self> {
         Self::new(Plan { senders: false, timed: Some(timed), ..Plan::new(Some(1)) })
     }
@@ -382,6 +443,9 @@ impl<T> Chan<T> {
                     sides.fetch_sub(1, Ordering::AcqRel)
                 };
                 if before == 1 {
+                    // SAFETY: both sides have left, and the memory is there until the next line but one.
+                    #[cfg(not(any(loom, shuttle)))]
+                    unsafe { self.0.as_ref() }.unlist();
                     // SAFETY: allocated by `new`, and both sides have left: nobody else has a pointer.
                     let mut chan = unsafe { Box::from_raw(self.0.as_ptr()) };
                     let mut panics = FirstPanic::default();

@@ -132,6 +132,7 @@ use chan::Plan;
 /// assert!(tx.try_send('c').unwrap_err().is_full());
 /// assert_eq!(rx.recv(), Ok('a'));
 /// ```
+#[track_caller]
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     builder().bounded(capacity).build()
 }
@@ -145,6 +146,7 @@ pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 /// }
 /// assert_eq!((rx.len(), rx.capacity()), (1000, None));
 /// ```
+#[track_caller]
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     builder().build()
 }
@@ -159,6 +161,7 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 ///     sender.join().unwrap();
 /// });
 /// ```
+#[track_caller]
 pub fn rendezvous<T>() -> (Sender<T>, Receiver<T>) {
     bounded(0)
 }
@@ -175,6 +178,7 @@ pub fn rendezvous<T>() -> (Sender<T>, Receiver<T>) {
 /// assert_eq!(rx.try_iter().collect::<Vec<_>>(), [11, 12]);
 /// assert_eq!((rx.dropped(), rx.name()), (1, Some("latest prices")));
 /// ```
+#[track_caller]
 pub fn builder<T>() -> Builder<T> {
     Builder { plan: Plan::new(None) }
 }

@@ -18,7 +18,10 @@
 
 use std::cell::Cell;
 use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
 use std::mem::{self, MaybeUninit};
+use std::ops::ControlFlow;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Weak};
@@ -30,11 +33,12 @@ use super::outcome::JoinState;
 use super::stack::{StackSize, StackTop};
 use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::prim::cell::UnsafeCell;
+use crate::prim::peek::peek_words;
 use crate::prim::prefetch;
 use crate::prim::sync::Mutex;
 pub(crate) use crate::wait::flags::{FlagSet, flag};
 use crate::wait::node::{Kind, WaitList, Waiter, WaiterRef};
-use crate::wait::word::Ticket;
+use crate::wait::word::{State, Ticket};
 
 /// Bytes of closure or result that fit without a box.
 pub(crate) const INLINE_BYTES: usize = 64;
@@ -104,7 +108,7 @@ pub(crate) struct Frame {
 
     pub(crate) id: AtomicU64,
     /// The root scope it counts in; `sched` knows the type.
-    pub(crate) root: Cell<*const ()>,
+    pub(crate) root: RootPlace,
     pub(crate) prev_started: Cell<*const Frame>,
     pub(crate) next_started: Cell<*const Frame>,
     /// Guarded by the lock in `join`.
@@ -154,6 +158,28 @@ impl Site {
     }
 }
 
+/// The root scope that a fiber counts in. An atomic for the same reason; owned like a cell otherwise.
+#[derive(Debug)]
+pub(crate) struct RootPlace(AtomicPtr<()>);
+
+impl RootPlace {
+    const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, root: *const ()) {
+        // Relaxed: its owner's; a census compares it only.
+        self.0.store(root.cast_mut(), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> *const () {
+        // Relaxed: as above.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 impl Frame {
     /// Does the code that asks run on this fiber's stack? For assertions.
     pub(crate) fn is_stood_on(&self) -> bool {
@@ -174,7 +200,7 @@ impl Frame {
             join: JoinState::new(),
             runtime: AtomicPtr::new(ptr::null_mut()),
             id: AtomicU64::new(0),
-            root: Cell::new(ptr::null()),
+            root: RootPlace::new(),
             prev_started: Cell::new(ptr::null()),
             next_started: Cell::new(ptr::null()),
             joiners: WaitList::new(),
@@ -227,6 +253,16 @@ impl Frame {
         let address = ptr::from_ref(self).cast::<u8>();
         prefetch(address);
         prefetch(address.wrapping_add(64));
+    }
+
+    /// Brings what a census reads at the top of its stack closer, if it has one.
+    fn prefetch_top(&self) {
+        // Relaxed: an address that is not read through.
+        let top = self.stack.load(Ordering::Relaxed).cast::<u8>();
+        if !top.is_null() {
+            prefetch(top.wrapping_add(64));
+            prefetch(top.wrapping_add(128));
+        }
     }
 
     /// Started fibers are on no worker only with `unstable-migration`: see `sched::migrate`, which then says so.
@@ -331,27 +367,113 @@ pub(crate) const NO_HOME: u32 = u32::MAX;
 
 /// A frame during a census, which keeps boxed extras where they are.
 #[derive(Clone, Copy)]
-pub(crate) struct Counted<'a>(&'a Frame);
+pub(crate) struct Counted<'a> {
+    frame: FrameRef,
+    census: PhantomData<&'a ()>,
+}
 
 impl<'a> Counted<'a> {
+    /// Only for the time in which the lock of the census is held.
+    fn new(frame: FrameRef) -> Self {
+        Self { frame, census: PhantomData }
+    }
+
     /// Its name, if it has one.
-    pub(crate) fn name(self) -> Option<&'a str> {
+    pub(crate) fn name(self) -> Option<&'a Arc<str>> {
         // SAFETY: only `census` makes one, for the time it holds its lock: we are within a census.
-        unsafe { self.0.extras() }.and_then(|extras| extras.name.as_deref())
+        unsafe { self.frame.extras() }.and_then(|extras| extras.name.as_ref())
+    }
+
+    /// To look later whether the fiber is still where it is now.
+    pub(crate) fn watch(self) -> Watch {
+        Watch { frame: self.frame, ticket: self.frame.waiter.word.snapshot().ticket() }
+    }
+}
+
+/// A fiber in one of its waits, for reports that read what lies on its stack, or what it waits for: that stays as it is while the wait
+/// lasts. A frame is there for ever, so that one may ask at any time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    frame: FrameRef,
+    ticket: Ticket,
+}
+
+impl Hash for Watch {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.address(), self.ticket.to_bits()).hash(state);
+    }
+}
+
+impl Watch {
+    /// Is it still parked in the same wait? What was read before this was asked is then what was there.
+    pub(crate) fn is_parked(self) -> bool {
+        let word = self.frame.waiter.word.snapshot();
+        word.ticket() == self.ticket && word.state() == State::Parked
+    }
+
+    /// Is it the same fiber, and has it neither begun nor ended a wait since?
+    pub(crate) fn has_not_moved(self) -> bool {
+        self.frame.waiter.word.snapshot().ticket() == self.ticket
+    }
+
+    /// The address of the frame: a name of this fiber that says nothing when the fiber has ended.
+    pub(crate) fn address(self) -> usize {
+        ptr::from_ref(self.frame).addr()
+    }
+
+    /// The bytes of a frame: what an unstarted fiber is given lies in it, or is pointed to from it.
+    pub(crate) const FRAME: usize = size_of::<Frame>();
+
+    /// Where its stack ends, from which its calls grow down; 0 if it has none.
+    pub(crate) fn stack_end(self) -> usize {
+        // Relaxed: an address that is only compared, and read by the kernel.
+        self.frame.stack.load(Ordering::Relaxed).addr()
+    }
+
+    /// The execution that was left, if there is one: where its stack pointer is and where its stack ends.
+    pub(crate) fn suspended(self) -> Option<(usize, usize)> {
+        let context = self.frame.context.with(<*const Context>::addr);
+        let [context] = peek_words(context)?;
+        let end = self.stack_end();
+        (self.is_parked() && end != 0).then_some((context, end))
     }
 }
 
 impl std::ops::Deref for Counted<'_> {
     type Target = Frame;
     fn deref(&self) -> &Frame {
-        self.0
+        self.frame
     }
 }
 
-/// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile.
+/// Frames that a census looks at before it lets those go on who wait for its end.
+const AT_ONCE: usize = 1024;
+/// Frames whose stacks a census asks for before it looks at the first of them: each lies on a page of its own, far away.
+const AHEAD: usize = 16;
+
+/// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile. Not under one lock: what ends
+/// or begins meanwhile is seen or not, and named fibers that end wait for a short time only.
 pub(crate) fn census(mut look: impl FnMut(Counted<'_>)) {
-    let _census = CENSUS.lock();
-    super::slab::all().for_each(|frame| look(Counted(frame)));
+    census_until(|frame| {
+        look(frame);
+        ControlFlow::Continue(())
+    });
+}
+
+/// The same until `look` wants no more. True: it did not want to see all of them.
+pub(crate) fn census_until(mut look: impl FnMut(Counted<'_>) -> ControlFlow<()>) -> bool {
+    let mut frames = super::slab::all().peekable();
+    while frames.peek().is_some() {
+        let _census = CENSUS.lock();
+        for _ in 0..AT_ONCE / AHEAD {
+            let next: [Option<FrameRef>; AHEAD] = std::array::from_fn(|_| frames.next());
+            next.iter().flatten().for_each(|frame| frame.prefetch_top());
+            if next.into_iter().flatten().try_for_each(|frame| look(Counted::new(frame))).is_break() {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 impl Frame {

@@ -21,6 +21,11 @@ impl FiberId {
         Self(frame.id.load(Ordering::Relaxed))
     }
 
+    /// Back from [`as_u64`](Self::as_u64), for reports.
+    pub(crate) fn from_u64(id: u64) -> Self {
+        Self(id)
+    }
+
     /// The id as a number.
     pub fn as_u64(self) -> u64 {
         self.0

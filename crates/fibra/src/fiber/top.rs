@@ -15,6 +15,9 @@ use crate::prim::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 /// Longest status text, in bytes (S0-10).
 pub(crate) const STATUS_BYTES: usize = 31;
 
+/// In the number of a reason: the wait has a deadline. No reason is so high.
+const TIMED: u8 = 0x80;
+
 /// Cancellation state of one fiber or plain thread (`sched::current`). Its own business, but for `outermost`.
 #[derive(Debug)]
 #[repr(C)]
@@ -59,7 +62,7 @@ impl CancelState {
 pub(crate) struct FiberTop {
     status: [AtomicU8; STATUS_BYTES],
     status_len: AtomicU8,
-    /// Why it waits (a `WaitReason` as a number; 0: it does not), and on what, where and since when.
+    /// Why it waits (a `WaitReason` as a number, and `TIMED`; 0: it does not), and on what, where and since when.
     reason: AtomicU8,
     object: AtomicU64,
     site: AtomicPtr<Location<'static>>,
@@ -136,10 +139,23 @@ impl FiberTop {
         self.reason.store(0, Ordering::Relaxed);
     }
 
+    /// The wait that was noted has a deadline, which will end it.
+    #[inline(always)]
+    pub(crate) fn note_deadline(&self, reason: u8) {
+        // Relaxed: see the header.
+        self.reason.store(reason | TIMED, Ordering::Relaxed);
+    }
+
+    /// Does the wait have a deadline?
+    pub(crate) fn is_timed(&self) -> bool {
+        // Relaxed: see the header.
+        self.reason.load(Ordering::Relaxed) & TIMED != 0
+    }
+
     /// Reason, object, place and start of the wait, if it waits.
     pub(crate) fn wait_record(&self) -> Option<(u8, u64, &'static Location<'static>, u64)> {
         // Relaxed, all: see the header.
-        let reason = self.reason.load(Ordering::Relaxed);
+        let reason = self.reason.load(Ordering::Relaxed) & !TIMED;
         let site = self.site.load(Ordering::Relaxed);
         if reason == 0 || site.is_null() {
             return None;

@@ -151,7 +151,7 @@ mod trimmer {
         if now < NEXT_TRY.load(Ordering::Relaxed) || !DUTY.take() {
             return;
         }
-        if thread::start("fibra-trim".to_owned(), trim).is_err() {
+        if thread::start_quiet("fibra-trim".to_owned(), trim).is_err() {
             NEXT_TRY.store(now + INTERVAL.as_nanos() as u64, Ordering::Relaxed); // Relaxed: as above.
             DUTY.give_up();
         }

@@ -1,5 +1,4 @@
 //! Seeing what happens: counters, and the list of fibers with what each waits for.
 
 pub(crate) mod metrics;
-pub(crate) mod report;
 pub(crate) mod stats;

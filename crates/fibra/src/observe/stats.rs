@@ -52,7 +52,7 @@ pub(crate) fn print_json(shared: &Shared) {
     crate::prim::say(format_args!("{{\"runtime\":{},{}", quoted(&shared.config.name), &json[1..]));
 }
 
-/// Prints the statistics of a runtime whenever this signal comes, as long as the runtime lives.
+/// Prints the statistics of a runtime, or something else of it, whenever this signal comes, as long as the runtime lives.
 pub(crate) fn print_on(signal: i32, shared: &Arc<Shared>, print: fn(&Shared)) -> io::Result<()> {
     signals::listen(Box::new(OnSignal { signal, print, runtime: Arc::downgrade(shared) }), &[signal])
 }
@@ -72,6 +72,10 @@ impl Listener for OnSignal {
         self.runtime.strong_count() == 0
     }
 
+    fn wakes(&self) -> bool {
+        false
+    }
+
     fn tell(&mut self, _: i32) -> bool {
         let runtime = self.runtime.upgrade();
         if let Some(shared) = &runtime {
@@ -82,11 +86,11 @@ impl Listener for OnSignal {
 }
 
 /// A list of names and numbers.
-type Figures<'a> = &'a [(&'static str, i128)];
+pub(crate) type Figures<'a> = &'a [(&'static str, i128)];
 
 impl Metrics {
     /// The figures in groups, as both forms show them.
-    fn groups(&self, each: &mut dyn FnMut(&'static str, Figures<'_>)) {
+    pub(crate) fn groups(&self, each: &mut dyn FnMut(&'static str, Figures<'_>)) {
         let n = |number: u64| i128::from(number);
         let u = |number: usize| number as i128;
         let (pool, blocked) = (&self.pool, &self.pool.blocked);
@@ -183,8 +187,7 @@ impl Metrics {
             if place > 0 {
                 json.push(',');
             }
-            let figures = worker.figures(object);
-            let _ = write!(json, "{{\"state\":{},{}", quoted(worker.state.name()), &figures[1..]);
+            json.push_str(&worker.to_json());
         }
         json.push_str("]}");
         json
@@ -192,6 +195,12 @@ impl Metrics {
 }
 
 impl WorkerMetrics {
+    /// As JSON.
+    pub(crate) fn to_json(&self) -> String {
+        let figures = self.figures(object);
+        format!("{{\"state\":{},{}", quoted(self.state.name()), &figures[1..])
+    }
+
     fn figures<R>(&self, f: impl FnOnce(Figures<'_>) -> R) -> R {
         let n = |number: u64| i128::from(number);
         f(&[
@@ -239,7 +248,7 @@ fn object(figures: Figures<'_>) -> String {
 }
 
 /// A string of JSON.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {
         match letter {

@@ -18,6 +18,7 @@ pub(crate) mod model;
 pub(crate) mod mpsc;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod panics;
+pub(crate) mod peek;
 pub(crate) mod policy;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod slab;

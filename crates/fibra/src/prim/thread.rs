@@ -28,6 +28,52 @@ pub(crate) fn start(name: String, body: impl FnOnce() + Send + 'static) -> std::
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use starting::StartsLock;
 
+/// Like [`start`], for a thread that wakes fibers only when one asked it to, or the system did: who looks for a deadlock need not fear it.
+#[cfg(not(loom))]
+pub(crate) fn start_quiet(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    start(name, move || {
+        #[cfg(not(shuttle))]
+        let _quiet = quiet::Quiet::new();
+        body();
+    })
+}
+
+/// How many threads [`start_quiet`] has started that have not ended. (One that has may be there for a moment longer.)
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use quiet::{count as quiet_threads, forget as forget_quiet_threads};
+
+#[cfg(not(any(loom, shuttle)))]
+mod quiet {
+    use crate::prim::atomic::{AtomicUsize, Ordering};
+
+    static QUIET: AtomicUsize = AtomicUsize::new(0);
+
+    /// Such a thread, from its own beginning to its end.
+    pub(super) struct Quiet;
+
+    impl Quiet {
+        pub(super) fn new() -> Self {
+            QUIET.fetch_add(1, Ordering::Relaxed); // Relaxed: a number; so are those below.
+            Self
+        }
+    }
+
+    impl Drop for Quiet {
+        fn drop(&mut self) {
+            QUIET.fetch_sub(1, Ordering::Relaxed); // Relaxed: as above.
+        }
+    }
+
+    pub(crate) fn count() -> usize {
+        QUIET.load(Ordering::Relaxed) // Relaxed: as above.
+    }
+
+    /// In the child of a fork none of them exists.
+    pub(crate) fn forget() {
+        QUIET.store(0, Ordering::Relaxed); // Relaxed: as above.
+    }
+}
+
 /// Runs `map`, which maps much memory, when no thread of fibra is on its way to its body: under a limit of address space it could take what
 /// that thread cannot do without. Without such a limit, at once.
 #[cfg(not(any(loom, shuttle)))]

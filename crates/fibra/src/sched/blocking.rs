@@ -377,6 +377,11 @@ impl BlockingPool {
         self.look(|state| state.queue.len)
     }
 
+    /// Jobs that run or wait for a thread.
+    pub(crate) fn busy(&self) -> usize {
+        self.look(|state| state.running + state.queue.len)
+    }
+
     /// The most threads there have been at once.
     pub(crate) fn peak(&self) -> usize {
         self.look(|state| state.peak)
@@ -434,10 +439,11 @@ impl Shared {
         let shared = self.clone();
         // The roster is locked while the thread starts, so that the thread finds its own handle there when it leaves.
         let mut roster = self.roster.lock();
-        let handle = thread::start(format!("{}-blocking-{number}", self.name), move || shared.serve(number, counted))
-            .map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot start a thread for a blocking call: {error}"))
-        })?;
+        let handle =
+            thread::start_quiet(format!("{}-blocking-{number}", self.name), move || shared.serve(number, counted))
+                .map_err(|error| {
+                    io::Error::new(error.kind(), format!("cannot start a thread for a blocking call: {error}"))
+                })?;
         roster.handles.push((number, handle));
         Ok(())
     }

@@ -10,6 +10,7 @@
 //!
 //! ```text
 //! NAMES     names: held for a look, and nothing is locked under it
+//! RUNTIMES, OBJECTS          sched::objects
 //! SETUP     below: one-time preparations, so that no `Once` is half done
 //! ROOTS     sched::shared    SCOPES   sched::scope
 //! CENSUS    fiber            FRAMES   fiber::slab
@@ -40,6 +41,7 @@ static SETUP: Mutex<()> = Mutex::new(());
 /// Every lock of the process.
 struct Locks {
     _names: super::names::NamesLock,
+    _objects: super::objects::Locks,
     _setup: MutexGuard<'static, ()>,
     _roots: Free<Root>,
     _scopes: Free<ScopeRecord>,
@@ -55,6 +57,7 @@ impl Locks {
         // Fields are evaluated in the order written here: the order of the header.
         Self {
             _names: super::names::NamesLock::take(),
+            _objects: super::objects::Locks::take(),
             _setup: SETUP.lock(),
             _roots: super::shared::lock_roots(),
             _scopes: super::scope::lock_slab(),
@@ -102,6 +105,7 @@ extern "C" fn after_fork_in_child() {
     }
     fiber::trim::forget();
     super::stall::forget_in_child();
+    crate::prim::thread::forget_quiet_threads();
 }
 
 /// Whether the handlers are registered: not yet, done, or the number of the process in which a thread is just doing it.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::shared::{Config, Remote, Shared};
 use super::sysmon::Sysmon;
 use super::worker::Worker;
-use super::{fork, hook};
+use super::{fork, hook, objects};
 use crate::driver::Driver;
 use crate::fiber::overflow::{self, AltStack};
 use crate::fiber::stack::guard_kind;
@@ -68,7 +68,10 @@ pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
     let threads = Threads { shared: shared.clone() };
     let mut launched = Launched { shared, threads, own: None };
     match start_threads(&mut launched, drivers, keep_first) {
-        Ok(()) => Ok(launched),
+        Ok(()) => {
+            objects::add_runtime(&launched.shared);
+            Ok(launched)
+        }
         Err(error) => {
             stop(&launched.shared);
             launched.threads.join();
@@ -114,7 +117,7 @@ pub(super) fn start_worker(
     let parcel = Arc::new(Mutex::new(None));
     let (body, inside) = (shared.clone(), parcel.clone());
     let mut place = parcel.lock();
-    let started = thread::start(name, move || {
+    let started = thread::start_quiet(name, move || {
         let driver = inside.lock().take().expect("put there before the lock was free");
         let worker = Worker::new(index, body, driver);
         run_worker(&worker, || worker.has_left());

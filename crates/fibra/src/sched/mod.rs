@@ -68,13 +68,19 @@ mod model;
 pub(crate) mod names;
 mod newest;
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) mod objects;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod offer;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod open_scopes;
 #[cfg(not(any(loom, shuttle)))]
 mod outside_io;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod per_process;
 pub(crate) mod phase;
 pub(crate) mod queue;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod quiet;
 pub(crate) mod reach;
 pub(crate) mod readiness;
 #[cfg(not(any(loom, shuttle)))]

@@ -39,7 +39,7 @@ pub(super) fn registrar() -> io::Result<Registrar> {
     }
     let driver = Driver::new()?;
     let registrar = driver.registrar();
-    thread::start("fibra-io".to_owned(), move || serve(driver))?;
+    thread::start_quiet("fibra-io".to_owned(), move || serve(driver))?;
     *outside = Some((epoch, registrar.clone()));
     Ok(registrar)
 }

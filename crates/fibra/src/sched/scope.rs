@@ -26,6 +26,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;
 
@@ -175,6 +176,9 @@ impl std::fmt::Debug for ScopeRecord {
 pub(crate) struct State {
     /// The owner; `None` if the scope is closed.
     pub(crate) body: Option<WaiterRef>,
+    /// For reports: its name, and where it was opened.
+    pub(super) name: Option<Arc<str>>,
+    pub(super) site: Option<&'static Location<'static>>,
     /// The body has returned or unwound: nobody will join the children any more.
     pub(crate) over: bool,
     /// Why the body is cancelled, if it is.
@@ -259,6 +263,11 @@ impl Record for ScopeRecord {
     }
 }
 
+/// Every record there is, of scopes that are open and of others.
+pub(super) fn all() -> impl Iterator<Item = ScopeRef> {
+    SCOPES.all()
+}
+
 /// For a fork, over which nobody may be inside.
 pub(super) fn lock_slab() -> Free<ScopeRecord> {
     SCOPES.lock()
@@ -280,6 +289,8 @@ pub(crate) struct Opening {
     pub(crate) isolate: bool,
     pub(crate) limit: Option<usize>,
     pub(crate) grace: u64,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) site: &'static Location<'static>,
 }
 
 impl ScopeRecord {
@@ -371,7 +382,9 @@ impl ScopeRecord {
         record.cut_short.store(false, Ordering::Relaxed);
         record.has_tasks.store(false, Ordering::Relaxed);
         record.state.with(|state| {
-            *state = State { body: Some(how.owner), limit: how.limit.unwrap_or(usize::MAX), ..State::default() };
+            let limit = how.limit.unwrap_or(usize::MAX);
+            let (name, site) = (how.name.clone(), Some(how.site));
+            *state = State { body: Some(how.owner), limit, name, site, ..State::default() };
         });
         match how.outer {
             Some(outer) if how.shielded => outer.state.with(|state| state.barrier = true),

@@ -211,6 +211,10 @@ impl Idler for Worker {
             .into_iter()
             .flatten()
             .min();
+        if until.is_none() {
+            // Nothing but others can wake it: somebody should look whether there are any.
+            self.shared.sysmon.start_if_late(&self.shared);
+        }
         self.platform_wait(until.map_or(Timeout::Forever, Timeout::Until));
     }
 

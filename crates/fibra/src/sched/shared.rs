@@ -13,6 +13,7 @@ use super::idle::Idle;
 use super::queue::Entry;
 use super::queue::fresh::Fresh;
 use super::queue::injector::Injector;
+use super::quiet::{OnDeadlock, QuietLook};
 use super::reach::{self, Mail, Reach, Sent};
 use super::root::Root;
 use super::rules::CancelRules;
@@ -58,6 +59,12 @@ pub(crate) struct Config {
     pub(crate) print_stats: Option<fn(&Shared)>,
     /// Who is told of workers that stand still; none: nobody looks.
     pub(crate) stall: Option<StallConfig>,
+    /// Asked when nothing runs any more; see `quiet.rs`.
+    pub(crate) quiet: Option<QuietLook>,
+    /// What happens when a run is in a deadlock; for the one who is asked.
+    pub(crate) on_deadlock: OnDeadlock,
+    /// Worker 0 runs on the thread of the caller.
+    pub(crate) callers_thread: bool,
     /// Cancellation is observed, never delivered (the only way with `panic = "abort"`).
     pub(crate) cooperative: bool,
     /// Who answers for cancellation, which is on a higher floor.
@@ -236,6 +243,8 @@ pub(crate) struct Shared {
     pub(crate) visitors: Visitors,
     /// The fork generation it was made in; see `sched::fork`.
     pub(crate) fork_epoch: u64,
+    /// The report of a deadlock that ends a run with a panic.
+    pub(crate) deadlock: Mutex<Option<String>>,
     /// The loops of machines, one per worker, once there is a machine.
     pub(crate) machines: std::sync::OnceLock<MachineLoops>,
 }
@@ -289,6 +298,7 @@ impl Shared {
             alarms: Alarms::default(),
             visitors: Visitors::new(),
             fork_epoch: super::fork::epoch(),
+            deadlock: Mutex::new(None),
             machines: std::sync::OnceLock::new(),
         })
     }

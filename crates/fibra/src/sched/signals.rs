@@ -22,6 +22,10 @@ pub(crate) trait Listener: Send {
     fn is_gone(&self) -> bool;
     /// False: it is gone.
     fn tell(&mut self, signal: i32) -> bool;
+    /// May it wake fibers?
+    fn wakes(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Default)]
@@ -45,11 +49,16 @@ impl State {
     fn start(&mut self) -> io::Result<()> {
         if !self.started {
             let bell = Bell::open()?;
-            thread::start("fibra-signal".to_owned(), move || serve(&bell))?;
+            thread::start_quiet("fibra-signal".to_owned(), move || serve(&bell))?;
             self.started = true;
         }
         Ok(())
     }
+}
+
+/// May a signal wake a fiber?
+pub(crate) fn may_wake() -> bool {
+    DESK.get().state.lock().listeners.iter().any(|listener| listener.wakes() && !listener.is_gone())
 }
 
 /// From now on the listener is told of these signals.

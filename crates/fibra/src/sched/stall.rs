@@ -8,7 +8,7 @@
 //! * What the thread does is what the system says: `/proc/self/task/<thread>/syscall`, and the processor time it has used (`doing.rs`). A
 //!   thread that wants a processor and gets none is *descheduled*: no stall, and said once per runtime when it lasts.
 //! * Time is that of the watcher's own looks: a process that was stopped for an hour has not stood still for an hour.
-//! * Which fiber runs there is found by a census of the frames, at the time of the report and not before (`observe::report`, which lies
+//! * Which fiber runs there is found by a census of the frames, at the time of the report and not before (`inspect::list`, which lies
 //!   above and comes in as a function).
 //! * Where it is, is a snapshot of its registers and its stack (`trace/`), which is unwound and named by a thread that is started for the
 //!   report (`report.rs`), since sysmon has more to do. What to use instead is in `advice.rs`.
@@ -45,6 +45,8 @@ use std::time::Duration;
 use self::doing::Doing;
 use self::report::{Case, Desk};
 use super::shared::Shared;
+use crate::fiber::context;
+use crate::fiber::frame::Watch;
 use crate::prim::atomic::Ordering;
 use crate::prim::policy::{self, cpu_nanos};
 
@@ -249,6 +251,21 @@ pub(super) fn forget_in_child() {
 /// stuck.
 pub(super) fn is_slow(thread: u32, used: u64, time: u64) -> bool {
     used < time / 2 && Doing::of(thread) == Doing::Computing
+}
+
+/// The functions on the stack of a parked fiber as text, innermost first, a line or two each. Slow: debug information is read.
+pub(crate) fn stack_of_parked(fiber: Watch) -> Result<String, &'static str> {
+    const GONE_ON: &str = "the fiber has gone on meanwhile";
+    let (context, _) = fiber.suspended().ok_or(GONE_ON)?;
+    let at = context::look(context).ok_or("the switch in use does not say where a fiber is")?;
+    let snapshot = trace::suspended(at)?;
+    if !fiber.is_parked() {
+        return Err(GONE_ON);
+    }
+    let all = frames::without_wait(frames::without_entry(trace::name(&snapshot)));
+    let mut text = String::new();
+    frames::print(&mut text, &all);
+    Ok(text)
 }
 
 /// All there is to say about a worker that stands still.

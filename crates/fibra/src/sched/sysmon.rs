@@ -7,6 +7,8 @@
 //! * *Stalls.* A worker that runs one fiber for a second without a switch is reported (`stall.rs`): a look every quarter of that, while
 //!   some worker is awake. When all have slept from one look to the next, it leaves, and the first that wakes calls it (`idle.rs`).
 //!
+//! * *Deadlocks.* When all workers have slept from one look to the next, it has somebody look whether anything can wake them (`quiet.rs`).
+//!
 //! The thread of `fibra::run` with one worker, where there is nothing to rescue, starts when something could be held up: with the first
 //! fiber beside its own, or the first sleep. Starting and joining a thread costs more than a short run does otherwise.
 //!
@@ -17,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::elastic::{Gate, PoolStats};
+use super::quiet::Quiet;
 use super::shared::{Config, Shared};
 use super::stall::{StallConfig, StallWatch};
 use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,6 +44,7 @@ pub(crate) struct Sysmon {
     armed: AtomicBool,
     /// May workers be added?
     grows: bool,
+    looks_for_deadlocks: bool,
     /// Between two looks, while no worker has surplus.
     period: Duration,
     /// Counted by the thread, read by anybody.
@@ -73,6 +77,7 @@ impl Sysmon {
             rescues,
             stall: config.stall.filter(|_| config.sysmon),
             grows,
+            looks_for_deadlocks: config.sysmon && config.quiet.is_some(),
             period,
             pool,
             // No rescue: armed for good, so that nobody tries to arm it.
@@ -85,7 +90,7 @@ impl Sysmon {
 
     /// Does it look for workers that stand still?
     pub(crate) fn watches(&self) -> bool {
-        self.stall.is_some() || self.grows
+        self.stall.is_some() || self.grows || self.looks_for_deadlocks
     }
 
     /// How many stalls it has seen.
@@ -162,7 +167,7 @@ impl Sysmon {
     fn start_now(shared: &Arc<Shared>) -> std::io::Result<()> {
         let name = format!("{}-sysmon", shared.config.name);
         let body = shared.clone();
-        let thread = thread::start(name, move || body.sysmon.run(&body))?;
+        let thread = thread::start_quiet(name, move || body.sysmon.run(&body))?;
         shared.sysmon.state.lock().thread = Some(thread);
         Ok(())
     }
@@ -192,6 +197,7 @@ impl Sysmon {
     fn look_until_stopped(&self, shared: &Arc<Shared>, watch: &mut Option<StallWatch>) {
         let mut seen = vec![0u64; shared.remotes.len()];
         let mut quiet = 0;
+        let mut quiet_since = Quiet::new(shared.config.quiet);
         let mut gate = self.grows.then(|| Gate::new(shared.remotes.len()));
         // Workers begin awake, so it begins by watching them.
         let mut watching = self.watches();
@@ -202,12 +208,21 @@ impl Sysmon {
                     return;
                 }
                 if std::mem::take(&mut state.called) && !std::mem::replace(&mut watching, true) {
+                    quiet_since.end();
                     watch.iter_mut().for_each(|watch| watch.resume(policy::now()));
                 }
                 if state.armed || watching {
                     break state.armed;
                 }
-                state = self.changed.wait(state);
+                state = match quiet_since.left() {
+                    None => self.changed.wait(state),
+                    Some(Duration::ZERO) => {
+                        drop(state);
+                        quiet_since.look(shared);
+                        self.state.lock()
+                    }
+                    Some(left) => self.changed.wait_timeout(state, left),
+                };
             };
             let pause = if ticking { TICK } else { self.pause(shared, watch) };
             let state = self.changed.wait_timeout(state, pause);
@@ -231,6 +246,9 @@ impl Sysmon {
             self.rescue_deadlines(shared);
             if watching {
                 watching = self.look_for_stalls(watch, shared);
+                if !watching {
+                    quiet_since.begin();
+                }
             }
         }
     }

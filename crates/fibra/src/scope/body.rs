@@ -100,7 +100,7 @@ pub(crate) fn run<T>(
                 !frame.has(flag::NO_SUSPEND),
                 "fibra: {what} inside `no_suspend`: it would have to wait for its children"
             );
-            (None, Open::new(here, &worker.shared, root_of(worker), options, true))
+            (None, Open::new(here, &worker.shared, root_of(worker), options, true, site))
         }
         None => {
             assert!(
@@ -112,7 +112,7 @@ pub(crate) fn run<T>(
             runtime = entered;
             let shared = &runtime;
             let counted = shared.fork_epoch == crate::sched::fork::epoch() && shared.root.try_add();
-            let open = Open::new(here, shared, shared.root, options, counted);
+            let open = Open::new(here, shared, shared.root, options, counted, site);
             if counted {
                 let (scope, life, shielded) = (open.scope, open.scope.life(), open.shielded);
                 shared.outside_scopes.lock().push(OutsideScope { scope, life, shielded });
@@ -200,7 +200,14 @@ struct Open<'a, 'b> {
 
 impl<'a, 'b> Open<'a, 'b> {
     /// `counted`: the runtime lives, and a worker of it keeps the deadline.
-    fn new(here: Here<'a>, shared: &'b Shared, run: RootRef, options: &'b Options, counted: bool) -> Self {
+    fn new(
+        here: Here<'a>,
+        shared: &'b Shared,
+        run: RootRef,
+        options: &'b Options,
+        counted: bool,
+        site: &'static Location<'static>,
+    ) -> Self {
         let state = here.state;
         let hold = here.hold();
         let was_unwinding = here.is_unwinding();
@@ -221,6 +228,8 @@ impl<'a, 'b> Open<'a, 'b> {
                 isolate: options.isolate,
                 limit: options.limit,
                 grace: options.grace.unwrap_or(NEVER),
+                name: options.name.clone(),
+                site,
             },
         );
         let was_inside = was_unwinding.then(|| {

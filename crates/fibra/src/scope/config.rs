@@ -9,13 +9,15 @@ use super::runtime::Runtime;
 use crate::cancel::Rules;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
-use crate::observe::report;
+use crate::inspect::endpoint::{self, Place};
+use crate::inspect::{list, total};
 use crate::observe::stats::{self, StatsFormat};
 use crate::sched::blocking::MAX_THREADS;
 use crate::sched::elastic::{ElasticConfig, SCALE_INTERVAL, STALL_AFTER, TEMP_IDLE_TIMEOUT};
 use crate::sched::launch::{Launched, launch, prepare_process};
 #[cfg(feature = "unstable-migration")]
 use crate::sched::migrate::Migration;
+use crate::sched::quiet::{OnDeadlock, QuietLook};
 use crate::sched::shared::{Config, Shared};
 use crate::sched::stall::{STALL_MILLIS, StallConfig};
 use crate::wait::word::enable_spec_assert;
@@ -44,6 +46,7 @@ pub enum Cancellation {
 /// | [`stall_after`](Self::stall_after) | `FIBRA_STALL_AFTER_MS` | 100 ms |
 /// | [`scale_interval`](Self::scale_interval) | `FIBRA_SCALE_INTERVAL_MS` | 100 ms |
 /// | [`temp_idle_timeout`](Self::temp_idle_timeout) | `FIBRA_TEMP_IDLE_MS` | 5 s |
+/// | [`on_deadlock`](Self::on_deadlock) | `FIBRA_DEADLOCK` (`report`, `exit`, `panic`, `off`) | `exit` in `main`, else `report` |
 /// | [`max_fibers`](Self::max_fibers) | | no cap |
 /// | [`max_blocking_threads`](Self::max_blocking_threads) | | 512 |
 ///
@@ -52,6 +55,8 @@ pub enum Cancellation {
 /// `FIBRA_SYSMON=0` leaves the system monitor out, and with it those reports, `FIBRA_GUARD=mprotect` guards stacks the old way,
 /// `FIBRA_STATS=1` prints the [metrics](crate::Metrics) of a runtime on standard error when it ends, `FIBRA_STATS=json` as a line of
 /// JSON, and with `FIBRA_STATS_SIGNAL=USR1` (or `USR2`, `HUP`, `QUIT`) whenever that signal comes;
+/// `FIBRA_DUMP_SIGNAL=QUIT` (or one of the others) prints a [snapshot](crate::inspect) of the runtime on standard error when that signal
+/// comes; `FIBRA_INSPECT=127.0.0.1:6680` (or `unix`, `unix:/path`) serves snapshots, metrics and a page about the whole process there;
 /// `FIBRA_SPEC_ASSERT=1` checks state transitions of fibers, tasks and workers in release builds too (a wrong spawn, yield or reuse of a
 /// frame is found when the fiber is run next). The environment is read when a runtime is built, and not again.
 #[derive(Debug, Clone, Default)]
@@ -69,6 +74,9 @@ pub struct RuntimeBuilder {
     cancellation: Cancellation,
     current_thread: bool,
     keep_mxcsr: bool,
+    on_deadlock: Option<OnDeadlock>,
+    /// If neither the option nor the variable says anything.
+    default_on_deadlock: Option<OnDeadlock>,
     #[cfg(feature = "unstable-migration")]
     migration: Migration,
 }
@@ -161,6 +169,28 @@ impl RuntimeBuilder {
         self
     }
 
+    /// What happens when every fiber of a run waits for another one and nothing else could wake them: no timer, no I/O, no blocking call,
+    /// no thread outside the runtime. Reported in any case: who waits for whom, at which line. Where a thread outside could still wake a
+    /// fiber, it is reported after ten seconds, and nothing else happens. The default is [`OnDeadlock::Exit`] in
+    /// [`#[fibra::main]`](macro@crate::main), and [`OnDeadlock::Report`] elsewhere. A current-thread runtime, and one without the system
+    /// monitor (`FIBRA_SYSMON=0`), does not notice.
+    ///
+    /// ```
+    /// let rt = fibra::Runtime::builder().workers(2).on_deadlock(fibra::OnDeadlock::Off).build()?;
+    /// # drop(rt);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn on_deadlock(mut self, what: OnDeadlock) -> Self {
+        self.on_deadlock = Some(what);
+        self
+    }
+
+    /// What [`on_deadlock`](Self::on_deadlock) is if nothing says otherwise.
+    pub(super) fn default_on_deadlock(mut self, what: OnDeadlock) -> Self {
+        self.default_on_deadlock = Some(what);
+        self
+    }
+
     /// One worker, no other thread: see [`Runtime::current_thread`].
     pub fn current_thread(mut self) -> Self {
         self.current_thread = true;
@@ -216,8 +246,11 @@ impl RuntimeBuilder {
     pub(crate) fn launch(self, keep_first: bool) -> io::Result<Launched> {
         prepare_process();
         let format = stats_from_env()?;
-        let signal = stats_signal_from_env()?;
+        let signal = signal_from_env("FIBRA_STATS_SIGNAL")?;
+        let dump_signal = signal_from_env("FIBRA_DUMP_SIGNAL")?;
+        let inspect_place = inspect_from_env()?;
         let mut config = self.settle()?;
+        config.callers_thread = keep_first;
         config.print_stats = format.map(|format| match format {
             StatsFormat::Text => stats::print_text as fn(&Shared),
             StatsFormat::Json => stats::print_json,
@@ -226,6 +259,12 @@ impl RuntimeBuilder {
         if let Some(signal) = signal {
             let print = launched.shared.config.print_stats.unwrap_or(stats::print_text);
             stats::print_on(signal, &launched.shared, print)?;
+        }
+        if let Some(place) = inspect_place {
+            endpoint::serve(place)?;
+        }
+        if let Some(signal) = dump_signal {
+            stats::print_on(signal, &launched.shared, list::print)?;
         }
         Ok(launched)
     }
@@ -291,7 +330,7 @@ impl RuntimeBuilder {
         let stall = (stall_millis > 0 && !self.current_thread).then_some(StallConfig {
             after,
             backtrace,
-            fibers: report::on_worker,
+            fibers: list::on_worker,
         });
         let elastic = ElasticConfig {
             stall_after: span("stall_after", self.stall_after, "FIBRA_STALL_AFTER_MS", STALL_AFTER)?,
@@ -304,6 +343,12 @@ impl RuntimeBuilder {
             )?,
         };
         let seed = self.current_thread.then_some(0);
+        let on_deadlock = match self.on_deadlock {
+            Some(set) => set,
+            None => deadlock_from_env()?.or(self.default_on_deadlock).unwrap_or(OnDeadlock::Report),
+        };
+        // A current-thread runtime has no other thread: see above.
+        let quiet = (on_deadlock != OnDeadlock::Off && !self.current_thread).then_some(total::look as QuietLook);
         Ok(Config {
             name: self.name.unwrap_or_else(|| "fibra".to_owned()),
             workers,
@@ -316,6 +361,9 @@ impl RuntimeBuilder {
             elastic,
             print_stats: None,
             stall,
+            quiet,
+            on_deadlock,
+            callers_thread: false,
             cooperative: self.cancellation == Cancellation::Cooperative,
             rules: &Rules,
             seed,
@@ -347,13 +395,31 @@ fn stats_from_env() -> io::Result<Option<StatsFormat>> {
         .ok_or_else(|| invalid(format!("FIBRA_STATS={}: expected 1, json, or 0 for none", value.display())))
 }
 
-/// `FIBRA_STATS_SIGNAL`: the signal at which they are.
-fn stats_signal_from_env() -> io::Result<Option<i32>> {
-    let Some(value) = std::env::var_os("FIBRA_STATS_SIGNAL") else { return Ok(None) };
+/// `FIBRA_INSPECT`: where the inspector listens, if it does.
+fn inspect_from_env() -> io::Result<Option<Place>> {
+    let Some(value) = std::env::var_os("FIBRA_INSPECT") else { return Ok(None) };
+    let open = flag_from_env("FIBRA_INSPECT_OPEN")?.unwrap_or(false);
+    let place = Place::parse(value.to_str().unwrap_or("?"), open);
+    place.map_err(|why| invalid(format!("FIBRA_INSPECT={}: {why}", value.display())))
+}
+
+/// `FIBRA_DEADLOCK`: what happens when nothing can happen any more.
+fn deadlock_from_env() -> io::Result<Option<OnDeadlock>> {
+    let Some(value) = std::env::var_os("FIBRA_DEADLOCK") else { return Ok(None) };
+    match value.to_str().map(str::trim) {
+        Some("report") => Ok(Some(OnDeadlock::Report)),
+        Some("exit") => Ok(Some(OnDeadlock::Exit)),
+        Some("panic") => Ok(Some(OnDeadlock::Panic)),
+        Some("off") => Ok(Some(OnDeadlock::Off)),
+        _ => Err(invalid(format!("FIBRA_DEADLOCK={}: expected report, exit, panic or off", value.display()))),
+    }
+}
+
+/// `FIBRA_STATS_SIGNAL`, `FIBRA_DUMP_SIGNAL`: the signal at which statistics, or a snapshot, are printed.
+fn signal_from_env(variable: &str) -> io::Result<Option<i32>> {
+    let Some(value) = std::env::var_os(variable) else { return Ok(None) };
     let number = value.to_str().and_then(stats::signal_number);
-    number
-        .map(Some)
-        .ok_or_else(|| invalid(format!("FIBRA_STATS_SIGNAL={}: expected USR1, USR2, HUP or QUIT", value.display())))
+    number.map(Some).ok_or_else(|| invalid(format!("{variable}={}: expected USR1, USR2, HUP or QUIT", value.display())))
 }
 
 /// A duration: as set, or in milliseconds from the environment, or its default. From a millisecond to an hour.

@@ -8,10 +8,11 @@ use super::builder::ScopeBuilder;
 use super::config::{Cancellation, RuntimeBuilder};
 use super::runtime::run_on;
 use super::token::CancelToken;
-use crate::observe::report;
+use crate::inspect;
 use crate::prim::say;
 use crate::prim::sync::{Condvar, Mutex};
 use crate::prim::thread::{self, JoinHandle};
+use crate::sched::quiet::OnDeadlock;
 use crate::time::Instant;
 
 /// Options of the attribute macros.
@@ -72,7 +73,8 @@ pub fn run_main<F, T>(config: Config, f: F, failed: fn(&T) -> bool) -> T
 where
     F: FnOnce() -> T,
 {
-    run_on(config.builder(), Location::caller(), f, failed, None)
+    let builder = config.builder().default_on_deadlock(OnDeadlock::Exit);
+    run_on(builder, Location::caller(), f, failed, None)
 }
 
 /// `#[fibra::test]`: like `main`, but fibers that outlive the test function by `leak_timeout` are listed and fail the test; and so does one
@@ -119,7 +121,7 @@ impl Watch {
                 return;
             }
             say(format_args!("fibra: {test} did not end within {limit:?} (timeout)"));
-            report::dump();
+            inspect::dump();
             too_long.cancel();
             if is_called_off(&watched, grace) {
                 return;
@@ -129,7 +131,7 @@ impl Watch {
                  leak_timeout): it computes, blocks its thread, or cannot be cancelled where it waits. Nothing else \
                  can end it, so the process is aborted"
             ));
-            report::dump();
+            inspect::dump();
             std::process::abort();
         };
         let thread = thread::start("fibra-timeout".to_owned(), watch);
@@ -167,5 +169,5 @@ pub fn guess_unwinding() {
 
 /// Prints every fiber of the process, with what it waits for, to standard error.
 pub fn dump() {
-    report::dump();
+    inspect::dump();
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::cancel::cancel_started;
 use crate::cancel::reason::ReasonKind;
-use crate::observe::report;
+use crate::inspect::list;
 use crate::sched::root::Root;
 use crate::sched::shared::{Command, RootRef, Shared};
 use crate::time::Instant;
@@ -54,9 +54,13 @@ pub(crate) fn run_root<T>(
     }
     let deadline = leak_timeout.map(Instant::after);
     if drain(shared, root, WaitReason::RunEnd, site, deadline).is_ok() {
-        return result;
+        // It was cancelled because of a deadlock: then that is how it ends.
+        return match shared.deadlock.lock().take() {
+            Some(text) => Err(Box::new(text)),
+            None => result,
+        };
     }
-    let leaked = report::fibers_of(shared);
+    let leaked = list::fibers_of(shared);
     cancel_root(shared, root, ReasonKind::RootFailed);
     await_empty(shared, root, WaitReason::RunEnd, site, None).expect("without a deadline it waits for ever");
     result.and_then(|_| {
@@ -108,7 +112,7 @@ fn await_empty(
                 return false;
             }
             patience = None;
-            report::say_whom_we_wait_for(shared, PATIENCE);
+            list::say_whom_we_wait_for(shared, PATIENCE);
         }
         true
     });

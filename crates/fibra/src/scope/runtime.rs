@@ -17,8 +17,8 @@ use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{Extras, flag};
 use crate::fiber::stack::StackSize;
+use crate::inspect::list;
 use crate::observe::metrics::Metrics;
-use crate::observe::report;
 use crate::prim::sync::Mutex;
 use crate::sched::here::Here;
 use crate::sched::launch::{self, Launched, Threads, run_worker};
@@ -308,7 +308,7 @@ impl Runtime {
                     crate::prim::say(format_args!(
                         "fibra: a current-thread runtime was dropped on another thread than the one its fibers \
                          live on; they are leaked: {}",
-                        report::fibers_of(&shared)
+                        list::fibers_of(&shared)
                     ));
                     mem::forget(shared);
                     return Ok(());
@@ -323,7 +323,7 @@ impl Runtime {
             }
         };
         if drained.is_err() {
-            return Err(ShutdownError { stuck: report::fibers_of(&shared), blocking: shared.blocking.threads() });
+            return Err(ShutdownError { stuck: list::fibers_of(&shared), blocking: shared.blocking.threads() });
         }
         // 4. Stop.
         launch::stop(&shared);
@@ -538,7 +538,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 

@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::{Pin, pin};
 use std::ptr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::join::JoinHandle;
@@ -166,7 +167,7 @@ where
     F::Output: Send + 'static,
 {
     let shared = home.shared();
-    let here = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
+    let here = current::worker().filter(|worker| Arc::ptr_eq(&worker.shared, shared));
     let flags = flag::TASK | flag::DAEMON | flag::UNCAPPED;
     // SAFETY: the future and its output are `Send` and `'static`.
     unsafe { start_task(shared, here.map_or(shared.root, root_of), future, site, flags) }

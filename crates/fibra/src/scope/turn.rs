@@ -3,7 +3,7 @@
 //! Above: `actor::cell`. Below: `spawn`, whose fast path this is without a handle.
 
 use std::panic::Location;
-use std::ptr;
+use std::sync::Arc;
 
 use super::join::JoinHandle;
 use super::runtime::Handle;
@@ -22,7 +22,7 @@ pub(crate) fn launch<F: FnOnce() + Send + 'static>(
     behind: bool,
 ) -> Result<(), F> {
     let shared = home.shared();
-    let here = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
+    let here = current::worker().filter(|worker| Arc::ptr_eq(&worker.shared, shared));
     if let Some(worker) = here
         && !behind
         && !shared.is_closing()

@@ -18,6 +18,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::case::{Case, Kind};
+use super::sheet::Sheet;
 use crate::channel::any::AnyChan;
 use crate::channel::spot::Spot;
 use crate::channel::state::{Peer, Try};
@@ -402,7 +403,8 @@ pub(super) fn wait_for(
         );
         let start = if biased { 0 } else { choose(cases.len()) };
         let parking = Parking { cases, locks: &locks, biased, start, won: Cell::new(None) };
-        let how = Wait { reason: WaitReason::Select, object: 0, site, deadline };
+        let sheet = Sheet::of(cases);
+        let how = Wait { reason: WaitReason::Select, object: sheet.address(), site, deadline };
         let ended = park::wait_for_any(&parking, how, watching.is_some());
         let (index, outcome) = match (ended, parking.won.get()) {
             // If it was completed here, that stands; an owner that came before us can only have been cancellation, which comes later.

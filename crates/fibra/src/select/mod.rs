@@ -6,7 +6,7 @@
 //! scope.rs    cancellation and draining, as arms
 //! macros.rs   `select!`, `select_biased!`
 //! engine.rs   the two passes
-//! case.rs     an arm as the engine sees it
+//! case.rs     an arm as the engine sees it                sheet.rs     what a parked select waits for, for reports
 //! ```
 
 pub(crate) mod arm;
@@ -25,6 +25,7 @@ pub(crate) mod model;
 pub mod private;
 #[cfg(not(any(loom, shuttle)))]
 mod scope;
+pub(crate) mod sheet;
 
 pub(crate) use arm::sealed;
 pub use arm::{Arm, ClosedArm, RecvArm, SendArm};

@@ -133,6 +133,12 @@ pub(crate) struct Gate<R> {
     queue: SpinLock<WaitList>,
 }
 
+impl<R> Gate<R> {
+    /// Where the rules lie in it, for reports: see `seen.rs`.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) const RULES: usize = std::mem::offset_of!(Self, rules);
+}
+
 /// Those who were served in one go.
 #[derive(Default)]
 struct Round {

@@ -20,6 +20,7 @@
 // rwlock/       RwLock               semaphore/     Semaphore
 // turns.rs      counts, a flag and the number of a turn: under event.rs, barrier.rs and wait_group.rs
 // once.rs       Once                 once_lock.rs   OnceLock, LazyLock
+// seen.rs       what a report reads of a lock that somebody waits for
 // ```
 
 mod all;
@@ -33,6 +34,8 @@ mod once_lock;
 mod owner;
 mod reentrant;
 mod rwlock;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod seen;
 mod semaphore;
 mod turns;
 mod wait_group;

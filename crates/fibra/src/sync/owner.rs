@@ -14,6 +14,20 @@ pub(super) const SOMEBODY: usize = 0b1_0000;
 /// Below this there are no addresses.
 const FIRST_ADDRESS: usize = 4096;
 
+/// Who holds a lock, as a report sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Holder {
+    Nobody,
+    /// A fiber, by the address of its frame.
+    Frame(usize),
+    /// A fiber, by its number.
+    Fiber(u64),
+    /// A thread that is no worker, or that works for another runtime.
+    Thread,
+    /// An async guard, readers, or one to whom it was just handed.
+    Unnamed,
+}
+
 #[cfg(not(any(loom, shuttle)))]
 pub(super) use real::*;
 
@@ -23,7 +37,7 @@ mod real {
     use std::fmt;
     use std::ptr;
 
-    use super::{FIRST_ADDRESS, FREE_BITS, SOMEBODY, THREAD};
+    use super::{FIRST_ADDRESS, FREE_BITS, Holder, SOMEBODY, THREAD};
     use crate::fiber::frame::{Frame, FrameRef};
     use crate::fiber::id::FiberId;
     use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -90,6 +104,25 @@ mod real {
             }
             number.get()
         })
+    }
+
+    /// Who a word names, for reports: the address of a fiber's frame, or why there is none.
+    pub(in crate::sync) fn holder(owner: usize) -> Holder {
+        match owner {
+            0 => Holder::Nobody,
+            owner if owner & THREAD != 0 => Holder::Thread,
+            owner if owner >= FIRST_ADDRESS => Holder::Frame(owner),
+            _ => Holder::Unnamed,
+        }
+    }
+
+    /// The same of a number.
+    pub(in crate::sync) fn holder_by_number(number: u64) -> Holder {
+        match number {
+            0 => Holder::Unnamed,
+            odd if odd & 1 != 0 => Holder::Thread,
+            even => Holder::Fiber(even >> 1),
+        }
     }
 
     fn frame(owner: usize) -> Option<FrameRef> {

@@ -49,6 +49,21 @@ fn suffices(word: u64, want: usize) -> bool {
     word & CLOSED == 0 && available(word) >= want as u64
 }
 
+impl Semaphore {
+    /// Where its permits lie in it, for reports: see `seen.rs`.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) const SEEN: (usize, usize) = (
+        std::mem::offset_of!(Self, gate) + Gate::<Permits>::RULES + std::mem::offset_of!(Permits, word),
+        std::mem::offset_of!(Self, gate) + Gate::<Permits>::RULES + std::mem::offset_of!(Permits, total),
+    );
+
+    /// How many permits a word says are to be had.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn read_word(word: usize) -> usize {
+        available(word as u64) as usize
+    }
+}
+
 impl Rules for Permits {
     fn grant(&self, want: usize) -> bool {
         // Relaxed: the compare-exchange does the ordering.

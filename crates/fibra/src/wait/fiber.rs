@@ -68,7 +68,10 @@ impl Parker for FiberParker<'_> {
             None if plainly => unsafe { self.worker.suspend(self.frame, signal::PARK) },
             // SAFETY: as above.
             None => unsafe { leave(self.worker, self.frame, signal::PARK) },
-            Some(deadline) => self.leave_until(ticket, deadline),
+            Some(deadline) => {
+                top.note_deadline(how.reason as u8);
+                self.leave_until(ticket, deadline);
+            }
         }
         top.clear_wait();
     }

@@ -58,9 +58,9 @@ fn layers_hold_downwards_only() {
     assert_eq!(check("channel/mod.rs", "use crate::sched::queue::ready;\nuse crate::sched::enqueue;\n"), [1]);
     assert_eq!(check("net/tcp.rs", "use crate::io::copy;\nuse crate::observe::graph;\n"), [2]);
     // On a lower floor than their folder, in both directions.
-    assert_eq!(check("scope/root.rs", "use crate::observe::report;\nuse crate::observe::graph;\n"), [2]);
-    assert_eq!(check("sched/worker.rs", "use crate::observe::report;\n"), [1]);
-    assert_eq!(check("observe/report.rs", "use crate::wait::park;\nuse crate::scope::run;\n"), [2]);
+    assert_eq!(check("scope/root.rs", "use crate::observe::stats;\nuse crate::observe::graph;\n"), [2]);
+    assert_eq!(check("sched/worker.rs", "use crate::observe::stats;\n"), [1]);
+    assert_eq!(check("observe/stats.rs", "use crate::wait::park;\nuse crate::scope::run;\n"), [2]);
 }
 
 #[test]

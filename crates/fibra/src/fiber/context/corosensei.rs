@@ -7,7 +7,7 @@
 //! Invariant: while a fiber runs, its record is named by `*home` and by nothing else that is used.
 
 use super::words::{control_words, set_control_words};
-use super::{Context, Entry, Home, HomeCall};
+use super::{Context, Entry, Home, HomeCall, Suspended};
 use corosensei::stack::{Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::convert::Infallible;
@@ -116,6 +116,12 @@ pub(crate) unsafe fn call_on_home(home: *const Home, f: HomeCall, data: *mut ())
         let record = (*home).context.0 as *mut Record;
         (*(*record).yielder).on_parent_stack(move || f(data as *mut ()));
     }
+}
+
+/// Where the registers are kept is the crate's business.
+#[allow(dead_code)] // Where it is only compared with our own switch, by tests, nothing asks.
+pub(crate) fn look(_context: usize) -> Option<Suspended> {
+    None
 }
 
 /// Frees the record.

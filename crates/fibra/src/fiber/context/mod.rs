@@ -19,6 +19,7 @@
 //! * `call_on_home(home, f, data)`, on the fiber's stack: runs `f(data)` on the scheduler's, then comes back.
 //! * `destroy(context)` gives back what `create` took besides the stack.
 //! * `watch_mxcsr(on)`: whether a change of the SSE control word alone stays with its fiber, too; see `x86_64.rs`.
+//! * `look(context)`: what a report may know of a suspended execution, from any thread; `None` where the back-end cannot say.
 //! * `OWN_THREAD`: the fiber's code runs on an OS thread of its own.
 //!
 //! Invariants, upheld by the worker:
@@ -59,7 +60,7 @@ use thread as chosen;
 #[cfg(all(target_arch = "x86_64", not(any(fibra_context = "corosensei", fibra_context = "thread"))))]
 use x86_64 as chosen;
 
-pub(crate) use chosen::{OWN_THREAD, call_on_home, create, destroy, resume, suspend, watch_mxcsr};
+pub(crate) use chosen::{OWN_THREAD, call_on_home, create, destroy, look, resume, suspend, watch_mxcsr};
 
 /// What is kept of a suspended execution: one word, whose meaning is the back-end's. The default is no execution at all.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,6 +78,17 @@ impl Context {
     pub(crate) fn from_bits(bits: usize) -> Self {
         Self(bits)
     }
+}
+
+/// What is known of a suspended execution by a report that unwinds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Suspended {
+    /// The next instruction.
+    pub(crate) pc: usize,
+    /// The stack pointer, and the registers that were kept: rbx and rbp.
+    pub(crate) sp: usize,
+    pub(crate) rbx: usize,
+    pub(crate) rbp: usize,
 }
 
 /// Where the scheduler's own execution is kept while a fiber runs.

@@ -11,7 +11,7 @@
 //! `suspend` unwind up to the thread's first function and waits for that; the entry function must let it pass, and nothing that
 //! is dropped on the way may suspend.
 
-use super::{Context, Entry, Home, HomeCall};
+use super::{Context, Entry, Home, HomeCall, Suspended};
 use crate::prim::bug::seeded_bug;
 use crate::prim::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::panic::{self, AssertUnwindSafe};
@@ -143,6 +143,12 @@ pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) 
 pub(crate) unsafe fn call_on_home(_home: *const Home, f: HomeCall, data: *mut ()) {
     // SAFETY: the caller's promise.
     unsafe { f(data) }
+}
+
+/// It is a thread of its own, blocked in the kernel: there is nothing to look at.
+#[allow(dead_code)] // Where it is only compared with our own switch, by tests, nothing asks.
+pub(crate) fn look(_context: usize) -> Option<Suspended> {
+    None
 }
 
 /// Ends the thread, if there is one, and waits until it has left the fiber's code.

@@ -44,7 +44,8 @@
 //! inexact operation, and the ABI does not preserve them.
 
 use super::sanitizer::{self, SanitizedStack};
-use super::{Context, Entry, Home, HomeCall};
+use super::{Context, Entry, Home, HomeCall, Suspended};
+use crate::prim::peek::peek_words;
 use core::arch::{asm, naked_asm};
 use core::mem::MaybeUninit;
 // The assembly is given its plain value: nothing for a model checker to look at.
@@ -226,6 +227,12 @@ pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) 
 #[inline(always)]
 fn kept(own: *mut SanitizedStack) -> MaybeUninit<*mut SanitizedStack> {
     if size_of::<SanitizedStack>() == 0 { MaybeUninit::uninit() } else { MaybeUninit::new(own) }
+}
+
+/// Reads what the picture above shows of a suspended execution, which may have gone on meanwhile: then it means nothing.
+pub(crate) fn look(context: usize) -> Option<Suspended> {
+    let [pc, rbp, rbx] = peek_words(context.checked_sub(24)?)?;
+    Some(Suspended { pc, sp: context, rbx, rbp })
 }
 
 /// Gives back what a sanitizer keeps about the stack; otherwise nothing.

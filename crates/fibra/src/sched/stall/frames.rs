@@ -87,6 +87,14 @@ pub(super) fn without_entry(mut frames: Vec<Frame>) -> Vec<Frame> {
     frames
 }
 
+/// Without the innermost frames, which are fibra's own way into a wait: from the call that the user made on.
+pub(super) fn without_wait(mut frames: Vec<Frame>) -> Vec<Frame> {
+    if let Some(first) = frames.iter().position(|frame| !frame.is_fibra() && !frame.is_std()) {
+        frames.drain(..first);
+    }
+    frames
+}
+
 /// The innermost frame that the user has written: if there is none of the program itself, one of a crate from a registry.
 pub(super) fn users(frames: &[Frame]) -> Option<&Frame> {
     let foreign = || frames.iter().filter(|frame| frame.is_foreign());

@@ -131,7 +131,7 @@ impl Desk {
         // Kept by both: if there is no thread to be had, it is done here.
         let case = Arc::new(case);
         let (desk, copy) = (self.clone(), case.clone());
-        if thread::start(name, move || desk.process(&copy)).is_err() {
+        if thread::start_quiet(name, move || desk.process(&copy)).is_err() {
             self.process(&case);
         }
     }

@@ -5,7 +5,7 @@
 use super::{Runtime, run};
 use crate::fiber::frame::flag;
 use crate::fiber::testing::passes_in_child;
-use crate::observe::report;
+use crate::inspect::list;
 use crate::prim::thread;
 use crate::sched::here::Here;
 use crate::sched::{current, fork};
@@ -76,7 +76,7 @@ fn use_everything() {
     let slow = rt.spawn(|| sleep(Duration::from_millis(1)));
     block_on(async move { slow.await.unwrap() });
     assert_eq!(rt.run(|| spawn(|| 2).join().unwrap()) + large.join().unwrap(), 3);
-    report::fibers_of(rt.shared());
+    list::fibers_of(rt.shared());
 }
 
 // Another thread holds the locks of the process at the moment of the fork. The fork waits for it, so the child finds them free. (Not with

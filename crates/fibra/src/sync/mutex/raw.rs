@@ -187,6 +187,13 @@ impl RawMutex {
         std::ptr::from_ref(self).addr() as u64
     }
 
+    /// Where its word lies in it, and who of that word holds it, for reports: see `sync::seen`.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(in crate::sync) const SEEN: (usize, usize) = (
+        std::mem::offset_of!(Self, gate) + Gate::<MutexRules>::RULES + std::mem::offset_of!(MutexRules, word),
+        OWNER & !HANDING,
+    );
+
     /// Who holds it; 0 if nobody does.
     #[inline(always)]
     pub(crate) fn owner(&self) -> usize {

@@ -137,6 +137,19 @@ impl RawRwLock {
         Self { gate: Gate::new(RwRules { word: AtomicUsize::new(0) }), owner, reader }
     }
 
+    /// Where its word, and the number of who writes, lie in it, for reports: see `sync::seen`.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(in crate::sync) const SEEN: (usize, usize) = (
+        std::mem::offset_of!(Self, gate) + Gate::<RwRules>::RULES + std::mem::offset_of!(RwRules, word),
+        std::mem::offset_of!(Self, owner),
+    );
+
+    /// What a word says: does somebody write, and how many read?
+    #[cfg(not(any(loom, shuttle)))]
+    pub(in crate::sync) fn read_word(word: usize) -> (bool, usize) {
+        (word & WRITER != 0, word / READER + usize::from(word & UPGRADABLE != 0))
+    }
+
     pub(crate) fn gate(&self) -> &Gate<RwRules> {
         &self.gate
     }

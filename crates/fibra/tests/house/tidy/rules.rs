@@ -52,7 +52,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["sched"],
     &["wait"],
     &["cancel"],
-    &["channel", "select", "sync", "time", "scope"],
+    &["channel", "select", "sync", "time", "scope", "inspect"],
     &["actor", "stream", "net", "fs", "process", "signal", "io"],
     &["observe", "sim"],
 ];
@@ -89,7 +89,6 @@ pub(crate) const LOWEST: &[(&str, &[&str], &str)] = &[
 /// them. With each: that floor, and why.
 pub(crate) const LOWERED: &[(&str, &str, &str)] = &[
     ("observe::metrics", "wait", "a runtime hands out its counters, which are the scheduler's"),
-    ("observe::report", "wait", "a run that waits, and a shutdown that fails, say for whom"),
     ("observe::stats", "wait", "a runtime that ends prints its counters, if that is wanted"),
 ];
 

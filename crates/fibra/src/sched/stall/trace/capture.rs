@@ -8,9 +8,8 @@
 //! *A thread blocked in a system call* is left alone: a signal could end its call with EINTR. `/proc` says where its stack and its next
 //! instruction are; the other registers are not known.
 //!
-//! Stacks are read with `process_vm_readv` on our own process: memory that is not there (a guard, a stack unmapped meanwhile) is an
-//! error and no fault, and what another thread writes meanwhile is the kernel's to read, no data race. Pieces are clamped to the
-//! fiber's slot, so that no neighbour's stack is copied.
+//! Stacks are read by the kernel (`prim::peek`): memory that is not there (a guard, a stack unmapped meanwhile) is no fault. Pieces are
+//! clamped to the fiber's slot, so that no neighbour's stack is copied.
 //!
 //! Invariant: the buffer is accessed only by the thread that the claim word names.
 
@@ -18,9 +17,11 @@ use std::fs;
 use std::mem::MaybeUninit;
 
 use super::{NoTrace, PIECE, REGISTERS, Registers, Snapshot};
+use crate::fiber::context::Suspended;
 use crate::fiber::stack;
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::cell::UnsafeCell;
+use crate::prim::peek::peek;
 use crate::prim::thread;
 use crate::sched::claim::{Claim, Withdrawn};
 
@@ -28,9 +29,6 @@ const SIGNAL: libc::c_int = libc::SIGURG;
 /// The asking thread waits so often for the handler, so long each time: a thread that computes answers as soon as it has a processor.
 const WAITS: u32 = 40;
 const WAIT_NANOS: i64 = 5_000_000;
-/// Pieces in which a stack is read: the kernel copies whole ones only. It is also the smallest page.
-const PART: usize = 4096;
-const PARTS: usize = PIECE / PART + 1;
 
 struct Buffer {
     claim: Claim,
@@ -219,6 +217,24 @@ pub(crate) fn blocked(asked: u32) -> Result<Snapshot, NoTrace> {
     Ok(Snapshot { registers: only(sp, pc), pc, sp, stack })
 }
 
+/// A snapshot of a fiber that is suspended, of which this is known.
+pub(crate) fn suspended(at: Suspended) -> Result<Snapshot, NoTrace> {
+    let (sp, pc) = (at.sp as u64, at.pc as u64);
+    let mut stack = vec![MaybeUninit::uninit(); PIECE];
+    let len = read_stack(sp, &mut stack);
+    if len == 0 {
+        return Err("its stack could not be read");
+    }
+    // SAFETY: so many bytes were written.
+    let stack = unsafe { std::slice::from_raw_parts(stack.as_ptr().cast::<u8>(), len) }.to_vec();
+    let mut registers = only(sp, pc);
+    if cfg!(target_arch = "x86_64") {
+        // By their numbers in DWARF.
+        (registers[3], registers[6]) = (Some(at.rbx as u64), Some(at.rbp as u64));
+    }
+    Ok(Snapshot { registers, pc, sp, stack })
+}
+
 /// The last two words of the file are the stack pointer and the next instruction. (There are only these three if the thread is blocked
 /// outside a system call, in a page fault.)
 fn stack_and_pc(text: &str) -> Option<(u64, u64)> {
@@ -245,20 +261,7 @@ fn read_stack(sp: u64, to: &mut [MaybeUninit<u8>]) -> usize {
     // Not into the stack of another fiber. A thread's own stack ends where memory does, or in what lies above it, which is only read.
     let end = stack::find(from).map_or(usize::MAX, |found| found.slot.saturating_add(found.size.bytes()));
     let len = to.len().min(end.saturating_sub(from));
-    let mut parts = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PARTS];
-    let mut count = 0;
-    let mut at = 0;
-    while at < len && count < PARTS {
-        // To the end of its page.
-        let part = (PART - (from + at) % PART).min(len - at);
-        parts[count] = libc::iovec { iov_base: std::ptr::without_provenance_mut(from + at), iov_len: part };
-        count += 1;
-        at += part;
-    }
-    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: at };
-    // SAFETY: the kernel writes at most `at` bytes into `to`, which has as many; what it reads it looks at itself.
-    let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, parts.as_ptr(), count as libc::c_ulong, 0) };
-    usize::try_from(read).unwrap_or(0)
+    peek(from, &mut to[..len])
 }
 
 /// A snapshot of the calling thread, in the midst of sending itself the signal.

@@ -28,6 +28,12 @@ pub(super) fn blocked(thread: u32) -> Result<Snapshot, NoTrace> {
     capture::blocked(thread)
 }
 
+/// A snapshot of a fiber that is suspended, of which this is known.
+pub(super) fn suspended(at: crate::fiber::context::Suspended) -> Result<Snapshot, NoTrace> {
+    symbols::can_be_named()?;
+    capture::suspended(at)
+}
+
 /// In the child of a fork, which has one thread.
 pub(super) fn forget() {
     capture::forget();

@@ -1,0 +1,159 @@
+//! Seeing into a running program: [`snapshot`] lists every fiber with what it waits for, the workers, channels, contended locks and scopes;
+//! [`deadlocks`] names the fibers that wait for each other.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! fibra::run(|| {
+//!     let (tx, rx) = fibra::channel::builder::<u32>().bounded(8).name("jobs").build();
+//!     let worker = fibra::Builder::new().name("worker").spawn(move || rx.recv()).unwrap();
+//!     fibra::sleep(Duration::from_millis(5));
+//!     let snapshot = fibra::inspect::snapshot();
+//!     println!("{snapshot}"); // .. fiber #2 "worker": receiving from a channel "jobs" at src/main.rs:5:77 for 5.0ms, spawned at ..
+//!     assert!(snapshot.fibers().iter().any(|fiber| fiber.name.as_deref() == Some("worker")));
+//!     assert!(snapshot.channels().iter().any(|channel| channel.name.as_deref() == Some("jobs")));
+//!     tx.send(1).unwrap();
+//!     worker.join().unwrap().unwrap();
+//! });
+//! ```
+//!
+//! A snapshot is a picture of a moving thing: nothing is stopped for it, so that two fibers in it may be a moment apart. What a fiber
+//! waits for is noted in its own record when it parks, which costs the same whether somebody looks or not.
+//!
+//! * *Channels* are listed if they can be sent to. *Locks and semaphores* are listed while a fiber waits for them: they are plain
+//!   memory without a registry, so that `Mutex::new` can be a constant.
+//! * *Who holds a lock* is read from the lock itself. The guards of async forms and the readers of an `RwLock` have no name.
+//! * *Plain threads* that wait are not listed, nor what a future waits for inside its task.
+
+// ```text
+// snapshot.rs   the types                            collect.rs   a snapshot is taken: the census, and what the fibers wait for
+// text.rs       for people                           json.rs      for tools
+// graph.rs      who waits for whom, and who is stuck holders.rs   who has an end of a channel: a search through stacks
+// deadlock.rs   a deadlock in words                  total.rs     a run in which nothing can happen any more
+// list.rs       lists of fibers in other reports     endpoint.rs  the inspector: an HTTP server; page.html is what a browser shows
+// ```
+// On the floor of `scope`, since a runtime that hangs says so itself. Above: users. Below: `sched` (objects, open_scopes, stall),
+// `sync::seen`, `select::sheet`.
+
+mod collect;
+mod deadlock;
+pub(crate) mod endpoint;
+mod graph;
+mod holders;
+mod json;
+pub(crate) mod list;
+mod snapshot;
+mod text;
+pub(crate) mod total;
+
+pub use deadlock::Deadlock;
+pub use snapshot::{
+    ChannelInfo, FiberInfo, FiberState, LockHolder, LockInfo, LockKind, Object, ScopeInfo, SelectArm, SemaphoreInfo,
+    Snapshot, SocketInfo, WaitInfo, WorkerInfo,
+};
+
+use crate::fiber::id::FiberId;
+use crate::scope::Handle;
+
+/// A picture of the whole process: every runtime, every fiber. 100,000 fibers take some 30 ms.
+///
+/// ```
+/// let snapshot = fibra::inspect::snapshot();
+/// println!("{snapshot}");
+/// assert!(snapshot.to_json().starts_with("{\"fibers\":["));
+/// ```
+#[must_use]
+pub fn snapshot() -> Snapshot {
+    collect::collect(None).0
+}
+
+/// The fibers that wait for each other, in this process: a circle over locks, joins, scopes and runs is certain; one that leads over
+/// channels, events and the like is probable, by who seems to have the other end (see [`Deadlock::is_certain`]). What has a deadline, or
+/// could be woken by the system or by a plain thread, is no deadlock.
+///
+/// ```
+/// use fibra::sync::Mutex;
+/// use std::sync::Arc;
+///
+/// fibra::run(|| {
+///     let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
+///     let both = fibra::channel::rendezvous::<()>();
+///     let cross = |first: &Arc<Mutex<()>>, second: &Arc<Mutex<()>>, barrier: &Arc<fibra::sync::Barrier>| {
+///         let (first, second, barrier) = (first.clone(), second.clone(), barrier.clone());
+///         fibra::spawn(move || {
+///             let _one = first.lock();
+///             barrier.wait();
+///             drop(second.lock()); // and never gets it
+///         })
+///     };
+///     let barrier = Arc::new(fibra::sync::Barrier::new(2));
+///     let (one, two) = (cross(&a, &b, &barrier), cross(&b, &a, &barrier));
+///     let deadlock = loop {
+///         if let Some(deadlock) = fibra::inspect::deadlocks().pop() {
+///             break deadlock;
+///         }
+///         fibra::yield_now();
+///     };
+///     assert!(deadlock.is_certain());
+///     println!("{deadlock}"); // CERTAIN deadlock: 2 fibers wait for each other ..
+///     one.cancel(); // which unwinds it, and lets the other go on
+///     two.join().unwrap();
+///     # let _ = both;
+/// });
+/// ```
+#[must_use]
+pub fn deadlocks() -> Vec<Deadlock> {
+    deadlock::deadlocks()
+}
+
+/// Where a parked fiber is: the functions on its stack, innermost first, from the call of fibra that it waits in. Slow (from
+/// milliseconds to a second): the program's debug information is read.
+///
+/// # Errors
+/// If there is no such fiber, it is not parked, or this build has no backtraces: in words.
+///
+/// ```
+/// fibra::run(|| {
+///     let (tx, rx) = fibra::channel::rendezvous::<()>();
+///     let waiting = fibra::spawn(move || rx.recv());
+///     while waiting.id() != fibra::inspect::snapshot().fibers().iter().find(|f| f.wait.is_some()).map_or(waiting.id(), |f| f.id) {}
+///     match fibra::inspect::stack_of(waiting.id()) {
+///         Ok(stack) => println!("{stack}"),
+///         Err(why) => println!("no stack: {why}"),
+///     }
+///     drop(tx);
+///     let _ = waiting.join();
+/// });
+/// ```
+pub fn stack_of(fiber: FiberId) -> Result<String, &'static str> {
+    let watch = collect::find(fiber).ok_or("there is no such fiber, or it does not wait")?;
+    crate::sched::stall::stack_of_parked(watch)
+}
+
+/// Prints the [`snapshot`] of the process on standard error, and its [`deadlocks`]. With `FIBRA_DUMP_SIGNAL=QUIT` (or `USR1`, `USR2`,
+/// `HUP`), read when a runtime is built, that signal does it too.
+///
+/// ```
+/// fibra::run(|| fibra::dump());
+/// ```
+pub fn dump() {
+    list::print_all();
+}
+
+impl Handle {
+    /// A picture of this runtime: see [`inspect`](crate::inspect).
+    ///
+    /// ```
+    /// let rt = fibra::Runtime::builder().workers(1).build()?;
+    /// rt.run(|| {
+    ///     let snapshot = fibra::Handle::current().snapshot();
+    ///     assert_eq!(snapshot.fibers().len(), 1, "the function given to run");
+    ///     assert_eq!(snapshot.workers().len(), 1);
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        collect::collect(Some(self.shared())).0
+    }
+}

@@ -1,0 +1,184 @@
+//! A run in which nothing can happen any more: found when all workers sleep, and reported.
+//!
+//! It is a total deadlock if every fiber of the runtime waits for another one, and nothing else could wake one of them:
+//!
+//! 1. all workers sleep, and no fiber is ready;
+//! 2. no fiber waits for time, a socket, a process, a file, a blocking call, a machine or a future, and no scope has a deadline;
+//! 3. there is no task: a future may wait for anything, and what it waits for is not written down;
+//! 4. no blocking call runs or is queued, no machine is attached, and no signal is listened to;
+//! 5. a `run` is under way: without one, it is plain threads that use the runtime;
+//! 6. the process has no thread but the runtime's own. If there is one, it may have the other end of anything, and be about to use it.
+//!
+//! If all of it holds, it is reported at once. If only the last does not, it is reported when nothing has happened for [`PATIENCE`], as
+//! something that may be a deadlock, and nothing else is done; but deadlocks that are certain are certain whoever else there is.
+//! Anything else is silence: a report that is wrong is worse than none.
+//!
+//! Above: `scope::config`, which has sysmon ask ([`look`]). Below: `deadlock.rs`, `sched::quiet`.
+
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::collect::collect;
+use super::deadlock;
+use super::graph::inside;
+use super::snapshot::Snapshot;
+use crate::cancel::cancel_started;
+use crate::cancel::reason::ReasonKind;
+use crate::fiber::frame::{self, flag};
+use crate::prim::atomic::Ordering;
+use crate::prim::{say, thread};
+use crate::sched::quiet::OnDeadlock;
+use crate::sched::shared::Shared;
+use crate::sched::{objects, signals};
+use crate::wait::reason::WaitReason;
+use crate::wait::word::State;
+
+/// So long nothing has happened before a deadlock is spoken of that a thread from outside could end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Until the next look, at first, if a thread is there that is not ours: one that is about to end, perhaps.
+const SOON: Duration = Duration::from_millis(100);
+/// The exit code of a program that ended in a deadlock.
+const EXIT_CODE: i32 = 102;
+
+/// Asked by sysmon when all workers have slept for `quiet`; see [`QuietLook`](crate::sched::quiet::QuietLook). `said` remembers what was
+/// reported, so that it is said once.
+pub(crate) fn look(shared: &Arc<Shared>, quiet: Duration, said: &mut u64) -> Option<Duration> {
+    if !is_still(shared) || is_awaiting(shared) || is_anybody_free(shared) {
+        return None;
+    }
+    let outside = outside_threads(shared);
+    if outside > 0 && quiet < PATIENCE {
+        return Some(quiet.max(SOON).min(PATIENCE - quiet).max(SOON));
+    }
+    let (snapshot, found) = collect(Some(shared));
+    let waits = snapshot.fibers.iter().map(inside);
+    if snapshot.fibers.is_empty() || !waits.into_iter().all(|wait| wait.is_some()) || !is_still(shared) {
+        return None;
+    }
+    let mut hasher = DefaultHasher::new();
+    found.iter().for_each(|found| found.watch.hash(&mut hasher));
+    let what = hasher.finish();
+    if std::mem::replace(said, what) == what {
+        return None;
+    }
+    let deadlocks = deadlock::of(&snapshot, &found);
+    let certain = outside == 0;
+    let action = if certain { shared.config.on_deadlock } else { OnDeadlock::Report };
+    let text = report(shared, &snapshot, &deadlocks, quiet, outside, action);
+    say(format_args!("{text}"));
+    match action {
+        OnDeadlock::Exit => std::process::exit(EXIT_CODE),
+        OnDeadlock::Panic => {
+            *shared.deadlock.lock() = Some(text);
+            cancel_started(shared, None, false, ReasonKind::RootFailed);
+        }
+        _ => {}
+    }
+    None
+}
+
+/// Do all workers sleep, with nothing to do?
+fn is_still(shared: &Shared) -> bool {
+    let seats = 0..shared.seats.made();
+    !shared.is_closing()
+        && seats.clone().all(|seat| !shared.idle.is_awake(seat))
+        && seats.clone().all(|seat| shared.remotes[seat].fresh.is_empty())
+        && shared.injector.is_empty_handshake()
+}
+
+/// Is there something other than a fiber's own wait that will wake one: see the header, 2 to 4?
+fn is_awaiting(shared: &Shared) -> bool {
+    // Relaxed: a number; whatever changes it wakes a worker.
+    shared.tasks_parked.load(Ordering::Relaxed) != 0
+        || shared.remotes[..shared.seats.made()].iter().any(|remote| remote.wheel.next_deadline().is_some())
+        || shared.blocking.busy() > 0
+        || shared.machines.get().is_some()
+        || signals::may_wake()
+}
+
+/// A first look at the fibers that ends at one that could go on by itself: a server that waits for its clients has one soon.
+fn is_anybody_free(shared: &Arc<Shared>) -> bool {
+    let runtime = Arc::as_ptr(shared).cast::<()>();
+    let mut runs = false;
+    let free = frame::census_until(|frame| {
+        // Relaxed: compared only.
+        if !std::ptr::eq(frame.runtime.load(Ordering::Relaxed), runtime) {
+            return ControlFlow::Continue(());
+        }
+        match frame.waiter.word.snapshot().state() {
+            State::Init | State::Done | State::Cancelled => return ControlFlow::Continue(()),
+            State::Parked => {}
+            _ => return ControlFlow::Break(()),
+        }
+        runs |= frame.has(flag::ROOT);
+        let wait = frame.top().and_then(|top| Some((WaitReason::from_bits(top.wait_record()?.0)?, top.is_timed())));
+        match wait {
+            Some((reason, is_timed)) if is_inside(reason, is_timed) => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    });
+    free || !runs
+}
+
+/// The same as [`inside`], as far as the reason says.
+fn is_inside(reason: WaitReason, is_timed: bool) -> bool {
+    super::graph::is_inside(reason) && (!is_timed || reason == WaitReason::RunEnd)
+}
+
+/// Threads of the process that could do anything.
+fn outside_threads(shared: &Shared) -> usize {
+    let all = std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count);
+    // Relaxed: a number.
+    let callers = shared.config.callers_thread && shared.remotes[0].thread.load(Ordering::Relaxed) != 0;
+    let others = objects::runtimes().len() - 1;
+    all.saturating_sub(thread::quiet_threads() + usize::from(callers)).saturating_add(others)
+}
+
+fn report(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    deadlocks: &[deadlock::Deadlock],
+    quiet: Duration,
+    outside: usize,
+    action: OnDeadlock,
+) -> String {
+    let name = &shared.config.name;
+    let (fibers, one) = match snapshot.fibers.len() {
+        1 => (format!("the only fiber of \"{name}\" waits"), "it"),
+        many => (format!("all {many} fibers of \"{name}\" wait for each other"), "one of them"),
+    };
+    let mut text = String::from("fibra: ");
+    // Writing to a string does not fail.
+    let _ = if outside == 0 {
+        write!(
+            text,
+            "deadlock: {fibers}, and nothing is left that could wake {one}: no timer, no I/O, no blocking call, no \
+             other thread.",
+        )
+    } else {
+        let threads = if outside == 1 { "1 thread" } else { &format!("{outside} threads") };
+        write!(
+            text,
+            "this may be a deadlock: {fibers}, and nothing has happened for {quiet:.0?}. Only {threads} of yours, or \
+             of another runtime, could wake {one}.",
+        )
+    };
+    text.push('\n');
+    for deadlock in deadlocks {
+        let _ = writeln!(text, "{deadlock}");
+    }
+    text.push_str("The fibers:\n");
+    text.push_str(&snapshot.list());
+    text.push_str(match action {
+        OnDeadlock::Exit => {
+            "The process ends with exit code 102 (FIBRA_DEADLOCK=report, or \
+             RuntimeBuilder::on_deadlock, would let it wait)."
+        }
+        OnDeadlock::Panic => "The run is cancelled and panics.",
+        _ => "They go on waiting.",
+    });
+    text
+}

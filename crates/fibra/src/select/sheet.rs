@@ -1,0 +1,58 @@
+//! What a parked select waits for, written down for reports on the stack of the one that waits.
+//!
+//! The wait record of a fiber has one word for the object. That of a select is the address of a [`Sheet`]: which operations on which
+//! channels, and whether there are other arms. It is written when a select parks, never by one that finds an arm ready, and read by the
+//! kernel (`prim::peek`) from any thread: what was read counts if the fiber is still in the same wait afterwards.
+//!
+//! Above: `inspect`. Below: `case.rs`.
+
+use super::case::{Case, Kind};
+use crate::channel::op::Op;
+
+/// So many arms are written down.
+const ARMS: usize = 8;
+
+/// See the header. Plain words: `[channels, others, arm, arm, ..]`.
+#[repr(transparent)]
+pub(super) struct Sheet([usize; ARMS + 2]);
+
+/// What is waited for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Arms {
+    /// Channels by their number, and whether the arm sends.
+    pub(crate) channels: Vec<(u64, bool)>,
+    /// There are arms that are no operations on channels, or more than are written down.
+    pub(crate) others: bool,
+}
+
+impl Sheet {
+    pub(super) fn of(cases: &[Case<'_>]) -> Self {
+        let mut words = [0; ARMS + 2];
+        for case in cases {
+            match &case.kind {
+                Kind::Channel { operation, .. } if words[0] < ARMS => {
+                    let sends = matches!(operation.op(), Op::Send | Op::Reserve | Op::ReserveInvited | Op::ReadySend);
+                    words[2 + words[0]] = (operation.chan().order() as usize) << 1 | usize::from(sends);
+                    words[0] += 1;
+                }
+                // Time ends the wait, and cancellation may end any.
+                Kind::Off | Kind::Cancelled | Kind::After(_) | Kind::At(_) => {}
+                Kind::Channel { .. } | Kind::Object(_) => words[1] = 1,
+            }
+        }
+        Self(words)
+    }
+
+    /// What the wait record names. (Exposed: others read what is there.)
+    pub(super) fn address(&self) -> u64 {
+        std::ptr::from_ref(self).expose_provenance() as u64
+    }
+}
+
+/// Reads a sheet that may be gone.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) fn read(address: usize) -> Option<Arms> {
+    let words: [usize; ARMS + 2] = crate::prim::peek::peek_words(address)?;
+    let arms = words[2..].iter().take(words[0].min(ARMS));
+    Some(Arms { channels: arms.map(|arm| ((arm >> 1) as u64, arm & 1 == 1)).collect(), others: words[1] != 0 })
+}

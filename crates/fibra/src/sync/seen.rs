@@ -1,0 +1,67 @@
+//! What a report reads of a lock that a fiber waits for: who holds it, how much of it is left.
+//!
+//! The lock may be freed as soon as nobody waits for it any more, so it is not asked: its word is read by the kernel (`prim::peek`), at the
+//! address that the wait record of the fiber names. What was read counts if the fiber is still in the same wait afterwards; that is for the
+//! caller to see. Above: `inspect`.
+
+use super::mutex::raw::RawMutex;
+use super::owner;
+pub(crate) use super::owner::Holder;
+use super::rwlock::raw::RawRwLock;
+use super::semaphore::Semaphore;
+use crate::prim::peek::peek_words;
+
+/// Who holds the mutex at this address.
+pub(crate) fn mutex(address: usize) -> Option<Holder> {
+    let (place, holder) = RawMutex::SEEN;
+    let [word] = peek_words(address.checked_add(place)?)?;
+    Some(owner::holder(word & holder))
+}
+
+/// Who holds the read-write lock at this address for writing, and how many read.
+pub(crate) fn rwlock(address: usize) -> Option<(Holder, usize)> {
+    let (word, writer) = RawRwLock::SEEN;
+    let [word] = peek_words(address.checked_add(word)?)?;
+    let [writer] = peek_words(address.checked_add(writer)?)?;
+    let (is_written, readers) = RawRwLock::read_word(word);
+    Some((if is_written { owner::holder_by_number(writer as u64) } else { Holder::Nobody }, readers))
+}
+
+/// How many permits the semaphore at this address has left, and how many there are in all.
+pub(crate) fn semaphore(address: usize) -> Option<(usize, usize)> {
+    let (left, total) = Semaphore::SEEN;
+    let [left] = peek_words(address.checked_add(left)?)?;
+    let [total] = peek_words(address.checked_add(total)?)?;
+    Some((Semaphore::read_word(left), total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::rwlock::raw::want;
+    use std::ptr::from_ref;
+
+    #[test]
+    fn what_is_read_is_what_is_so() {
+        let raw = RawMutex::new();
+        let address = from_ref(&raw).addr();
+        assert_eq!(mutex(address), Some(Holder::Nobody));
+        assert!(raw.try_lock(owner::me()));
+        assert_eq!(mutex(address), Some(Holder::Thread));
+        raw.unlock();
+        assert_eq!(mutex(address), Some(Holder::Nobody));
+        let permits = Semaphore::new(5);
+        let held = permits.acquire(2).unwrap();
+        assert_eq!(semaphore(from_ref(&permits).addr()), Some((3, 5)));
+        drop(held);
+        let raw = RawRwLock::new();
+        let address = from_ref(&raw).addr();
+        assert_eq!(rwlock(address), Some((Holder::Nobody, 0)));
+        assert!(raw.try_take(want::READ) && raw.try_take(want::READ));
+        assert_eq!(rwlock(address), Some((Holder::Nobody, 2)));
+        let raw = RawRwLock::new();
+        let address = from_ref(&raw).addr();
+        assert!(raw.try_take(want::WRITE));
+        assert_eq!(rwlock(address), Some((Holder::Unnamed, 0)), "whose it is, is noted by the guard");
+    }
+}

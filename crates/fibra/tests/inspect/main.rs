@@ -1,0 +1,8 @@
+//! Tests of what a running program says about itself: snapshots, deadlocks, dumps.
+#![cfg(not(any(loom, shuttle)))]
+
+mod deadlocks;
+mod from_outside;
+mod snapshots;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,261 @@
+//! Five programs that end in a deadlock, each of which is named in full: the report is compared with a file in `expected/`.
+//!
+//! A program of its own, without the usual harness, whose threads could be the ones that wake a fiber. It starts itself once for each
+//! of them, as a user's program that is the function of `#[fibra::main]`; each must end with exit code 102. Numbers of fibers and channels,
+//! addresses and times are left out of the comparison; names, lines and everything else are in it. `FIBRA_BLESS=1` writes the files anew.
+//! A sixth program waits for everything that is not a deadlock, and must end in silence.
+#![cfg(not(any(loom, shuttle)))]
+
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fibra::sync::{Barrier, Event, Mutex};
+use fibra::{Builder, JoinHandle};
+
+fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    Builder::new().name(name).spawn(f).unwrap()
+}
+
+// five philosophers, five forks, and each has taken the left one.
+#[fibra::main(workers = 2)]
+fn dining_philosophers() {
+    let forks: Vec<_> = (0..5).map(|_| Arc::new(Mutex::new(()))).collect();
+    let seated = Arc::new(Barrier::new(5));
+    let names = ["Thales", "Plato", "Hypatia", "Spinoza", "Arendt"];
+    let diners: Vec<_> = (0..5)
+        .map(|n| {
+            let (left, right, seated) = (forks[n].clone(), forks[(n + 1) % 5].clone(), seated.clone());
+            spawn(names[n], move || {
+                let _left = left.lock();
+                seated.wait();
+                let _right = right.lock();
+            })
+        })
+        .collect();
+    for diner in diners {
+        diner.join().unwrap();
+    }
+}
+
+// Each wants to send first and to receive then.
+#[fibra::main(workers = 2)]
+fn send_and_receive_crossed() {
+    let (to_right, from_left) = fibra::channel::builder::<u32>().bounded(0).name("to the right").build();
+    let (to_left, from_right) = fibra::channel::builder::<u32>().bounded(0).name("to the left").build();
+    let left = spawn("left", move || {
+        to_right.send(1).unwrap();
+        from_right.recv().unwrap();
+    });
+    let right = spawn("right", move || {
+        to_left.send(2).unwrap();
+        from_left.recv().unwrap();
+    });
+    left.join().unwrap();
+    right.join().unwrap();
+}
+
+// Each joins the other.
+#[fibra::main(workers = 2)]
+fn joined_in_a_circle() {
+    let (to_first, first_gets) = fibra::channel::bounded::<JoinHandle<()>>(1);
+    let (to_second, second_gets) = fibra::channel::bounded::<JoinHandle<()>>(1);
+    let first = spawn("first", move || first_gets.recv().unwrap().join().unwrap());
+    let second = spawn("second", move || second_gets.recv().unwrap().join().unwrap());
+    to_first.send(second).unwrap();
+    to_second.send(first).unwrap();
+}
+
+// A child of a scope joins the fiber that waits for its children.
+#[fibra::main(workers = 2)]
+fn a_scope_that_waits_for_itself() {
+    let (to_child, child_gets) = fibra::channel::bounded::<JoinHandle<()>>(1);
+    let owner = spawn("owner", move || {
+        fibra::Scope::builder()
+            .name("batch")
+            .run(|s| {
+                Builder::new().name("child").spawn_scoped(s, || child_gets.recv().unwrap().join().unwrap()).unwrap();
+            })
+            .unwrap();
+    });
+    to_child.send(owner).unwrap();
+}
+
+// The receiver ends when all senders are gone, and one is kept by the fiber that waits for the receiver to end.
+#[fibra::main(workers = 2)]
+fn the_last_sender_is_borrowed_by_the_scope() {
+    let (tx, rx) = fibra::channel::builder::<u32>().bounded(4).name("numbers").build();
+    fibra::scope(|s| {
+        Builder::new().name("reader").spawn_scoped(s, || while rx.recv().is_ok() {}).unwrap();
+        Builder::new().name("writer").spawn_scoped(s, || tx.send(7).unwrap()).unwrap();
+    });
+    drop(tx);
+}
+
+// One fiber, one worker: the thread that looks is started when the worker has nothing to wait for.
+#[fibra::main(workers = 1, max_workers = 1)]
+fn the_only_fiber_waits() {
+    let (_kept, rx) = fibra::channel::builder::<u32>().bounded(1).name("mine").build();
+    let _ = rx.recv();
+}
+
+// everything here waits for something that is not a fiber of the runtime, longer than it takes to look: none of it is a deadlock.
+#[fibra::main(workers = 2)]
+fn no_deadlock_at_all() {
+    const WHILE: Duration = Duration::from_millis(700);
+    // Time.
+    fibra::sleep(WHILE);
+    // A thread.
+    let (tx, rx) = fibra::channel::rendezvous();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(WHILE);
+        tx.send(()).unwrap();
+    });
+    rx.recv().unwrap();
+    thread.join().unwrap();
+    // A blocking call that wakes another fiber.
+    let event = Arc::new(Event::new());
+    let set = event.clone();
+    let job = fibra::spawn_blocking(move || {
+        std::thread::sleep(WHILE);
+        set.set();
+    });
+    event.wait();
+    job.join().unwrap();
+    // A task that waits for time, while a fiber waits for the task.
+    let task = fibra::spawn_future(async {
+        fibra::channel::after(WHILE).recv_async().await.unwrap();
+    });
+    task.join().unwrap();
+    // A socket, beside a channel, in one select.
+    let listener = fibra::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(WHILE);
+        std::net::TcpStream::connect(address).unwrap()
+    });
+    let (_kept, never) = fibra::channel::rendezvous::<()>();
+    fibra::select! {
+        recv(never) -> _ => unreachable!(),
+        on(listener.accepting()) -> connection => drop(connection.unwrap()),
+    }
+    thread.join().unwrap();
+    // A scope with a deadline.
+    let ended = fibra::timeout(WHILE, || never.recv());
+    assert!(ended.is_err());
+    // A process.
+    fibra::process::Command::new("sleep").arg("0.7").status().unwrap();
+    // A signal, sent by another process.
+    let heard = fibra::signal::listen(fibra::signal::Signal::USR1).unwrap();
+    let command = format!("sleep 0.7; kill -USR1 {}", std::process::id());
+    let mut sender = Command::new("sh").args(["-c", &command]).spawn().unwrap();
+    heard.recv().unwrap();
+    sender.wait().unwrap();
+}
+
+/// Names, in a child, the program to be run.
+const CHILD: &str = "FIBRA_PLANTED";
+
+const PROGRAMS: [(&str, fn()); 7] = [
+    ("dining_philosophers", dining_philosophers),
+    ("send_and_receive_crossed", send_and_receive_crossed),
+    ("joined_in_a_circle", joined_in_a_circle),
+    ("a_scope_that_waits_for_itself", a_scope_that_waits_for_itself),
+    ("the_last_sender_is_borrowed_by_the_scope", the_last_sender_is_borrowed_by_the_scope),
+    ("the_only_fiber_waits", the_only_fiber_waits),
+    ("no_deadlock_at_all", no_deadlock_at_all),
+];
+
+fn main() -> ExitCode {
+    if let Ok(name) = std::env::var(CHILD) {
+        let (_, program) = PROGRAMS.iter().find(|(known, _)| *known == name).expect("a program of this file");
+        program();
+        return ExitCode::SUCCESS;
+    }
+    // What a runner of tests asks for: which there are, and which of them are ignored.
+    let has = |wanted: &str| std::env::args().any(|argument| argument == wanted);
+    if has("--list") {
+        if !has("--ignored") {
+            println!("planted: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    // There, what is on a stack is not known, or the stacks are threads.
+    if cfg!(any(fibra_context = "corosensei", fibra_context = "thread", fibra_asan, fibra_tsan)) {
+        println!("planted: skipped, stacks cannot be searched in this build");
+        return ExitCode::SUCCESS;
+    }
+    let planted = PROGRAMS.iter().filter(|(name, _)| *name != "no_deadlock_at_all").map(|(name, _)| check(name));
+    let problems: Vec<String> = planted.chain([check_none(), check_panic()]).filter_map(Result::err).collect();
+    problems.iter().for_each(|problem| eprintln!("{problem}"));
+    println!("{} planted programs, {} not as they should be", PROGRAMS.len(), problems.len());
+    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs one of them: how it must end, and what it says.
+fn run(name: &str, code: i32, variables: &[(&str, &str)]) -> Result<String, String> {
+    // Far longer than it takes on a loaded machine; a deadlock that nobody sees ends all the same.
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(std::env::current_exe().expect("a program knows its file")).env(CHILD, name);
+    command.envs(variables.iter().copied()).stdin(Stdio::null());
+    let ended = command.output().map_err(|error| format!("{name} cannot be started: {error}"))?;
+    let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+    if ended.status.code() != Some(code) {
+        return Err(format!("{name} ended with {}, not with code {code}:\n{stderr}", ended.status));
+    }
+    Ok(stderr)
+}
+
+/// What waits for the outside is not reported.
+fn check_none() -> Result<(), String> {
+    let said = run("no_deadlock_at_all", 0, &[])?;
+    if said.is_empty() { Ok(()) } else { Err(format!("nothing was to be said, but:\n{said}")) }
+}
+
+/// The run ends with a panic, if that is wanted.
+fn check_panic() -> Result<(), String> {
+    let said = run("dining_philosophers", 101, &[("FIBRA_DEADLOCK", "panic")])?;
+    let is_told = said.contains("The run is cancelled and panics.") && said.contains("CERTAIN deadlock: 5 fibers");
+    if is_told { Ok(()) } else { Err(format!("a report and a panic were expected, but:\n{said}")) }
+}
+
+fn check(name: &str) -> Result<(), String> {
+    let stderr = run(name, 102, &[])?;
+    let report = without_numbers(stderr.find("fibra: deadlock").map_or("", |at| &stderr[at..]));
+    let path = format!("{}/tests/planted/expected/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("FIBRA_BLESS").is_some() {
+        std::fs::write(&path, &report).map_err(|error| format!("{path}: {error}"))?;
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    if report == expected {
+        return Ok(());
+    }
+    Err(format!("the report of {name} is not what {path} says, but:\n{report}"))
+}
+
+/// Numbers of fibers and channels, addresses, times, and where the repository lies.
+fn without_numbers(text: &str) -> String {
+    let mut shown = String::new();
+    for line in text.lines() {
+        let line = line.replace(concat!(env!("CARGO_MANIFEST_DIR"), "/"), "").replace("crates/fibra/", "");
+        let mut rest = line.as_str();
+        while let Some(at) = rest.find(['#', 'x']).map(|at| at + 1) {
+            let digits = rest[at..].find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len() - at);
+            let is_number = digits > 0 && (rest[..at].ends_with('#') || rest[..at].ends_with("0x"));
+            shown.push_str(&rest[..at]);
+            shown.push_str(if is_number { "N" } else { "" });
+            rest = &rest[at + if is_number { digits } else { 0 }..];
+        }
+        shown.push_str(rest);
+        shown.push('\n');
+    }
+    // " for 1.2s," and the like.
+    let mut parts = shown.split(" for ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let time = part.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|at| *at > 0);
+        let rest = time.map(|at| part[at..].trim_start_matches(['n', 'µ', 'm', 's']));
+        text.push_str(&rest.map_or_else(|| format!(" for {part}"), |rest| format!(" for T{rest}")));
+    }
+    text
+}
