@@ -53,6 +53,7 @@ impl fmt::Display for ActorState {
     }
 }
 
+/// The bits of the word in which the state lies; flags lie above.
 const STATE: u32 = 7;
 /// Asked to end now: no further message, and the handler is cancelled.
 pub(super) const KILL: u32 = 8;
