@@ -41,8 +41,10 @@ impl fmt::Display for Deadlock {
 }
 
 /// See [`deadlocks`](super::deadlocks).
-pub(super) fn deadlocks() -> Vec<Deadlock> {
-    let (snapshot, found) = collect(None);
+#[inline(never)]
+pub(super) fn deadlocks(asked_at: usize) -> Vec<Deadlock> {
+    let (mut snapshot, found) = collect(None);
+    snapshot.asked_at = asked_at;
     of(&snapshot, &found)
 }
 

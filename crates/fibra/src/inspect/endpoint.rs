@@ -176,7 +176,7 @@ fn page(path: &str, query: &str) -> (&'static str, &'static str, String) {
         "/snapshot" => (FOUND, "text/plain", snapshot().to_string()),
         "/graph.json" => (FOUND, "application/json", graph_json()),
         "/deadlocks" => {
-            let all: Vec<_> = deadlock::deadlocks().iter().map(|deadlock| format!("{deadlock}\n")).collect();
+            let all: Vec<_> = super::deadlocks().iter().map(|deadlock| format!("{deadlock}\n")).collect();
             (FOUND, "text/plain", if all.is_empty() { "no deadlock\n".to_owned() } else { all.concat() })
         }
         "/metrics" => (FOUND, "text/plain", prometheus()),

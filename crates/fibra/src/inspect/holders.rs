@@ -35,7 +35,7 @@ pub(super) fn referring(snapshot: &Snapshot, found: &[Found], places: &[usize]) 
     for (fiber, found) in found.iter().enumerate() {
         let words = match snapshot.fibers[fiber].state {
             FiberState::Parked => suspended_stack(found.watch),
-            FiberState::Running => peek_end(found.watch),
+            FiberState::Running => peek_end(found.watch, snapshot.asked_at),
             FiberState::Ready | FiberState::NotStarted => peek_bytes(found.watch.address(), Watch::FRAME),
         };
         for word in words.chunks_exact(size_of::<usize>()) {
@@ -65,7 +65,16 @@ fn suspended_stack(fiber: Watch) -> Vec<u8> {
     if fiber.is_parked() { bytes } else { Vec::new() }
 }
 
-fn peek_end(fiber: Watch) -> Vec<u8> {
+/// The part next to its end. The one that asks has the addresses that are searched for in the frames of the search itself, and where these
+/// were the last time it asked: of that one, only what lies above its call.
+fn peek_end(fiber: Watch, asked_at: usize) -> Vec<u8> {
     let end = fiber.stack_end();
-    if end == 0 { Vec::new() } else { peek_bytes(end.saturating_sub(MOST_RUNNING), MOST_RUNNING) }
+    if end == 0 {
+        return Vec::new();
+    }
+    let mut begin = end.saturating_sub(MOST_RUNNING);
+    if (end.saturating_sub(MOST)..end).contains(&asked_at) {
+        begin = begin.max(asked_at & !(size_of::<usize>() - 1));
+    }
+    peek_bytes(begin, end - begin)
 }

@@ -103,7 +103,8 @@ pub fn snapshot() -> Snapshot {
 /// ```
 #[must_use]
 pub fn deadlocks() -> Vec<Deadlock> {
-    deadlock::deadlocks()
+    let here = 0_u8;
+    deadlock::deadlocks(std::ptr::from_ref(&here).addr())
 }
 
 /// Where a parked fiber is: the functions on its stack, innermost first, from the call of fibra that it waits in. Slow (from

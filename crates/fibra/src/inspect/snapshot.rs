@@ -20,6 +20,8 @@ pub struct Snapshot {
     pub(super) sockets: Vec<SocketInfo>,
     pub(super) timers: usize,
     pub(super) took: Duration,
+    /// Where on its stack the fiber is that asks for deadlocks: what lies deeper is the inspector's own. 0: no fiber, or not known.
+    pub(super) asked_at: usize,
 }
 
 impl Snapshot {
