@@ -258,6 +258,9 @@ fn restarts_are_forgotten_after_their_time() {
             fibra::sleep(Duration::from_millis(20));
         }
         assert!(sup.is_alive());
+        // A tree that outlives its run is not freed.
+        sup.stop();
+        sup.stopped();
     });
 }
 
@@ -276,6 +279,8 @@ fn temporary_siblings_are_not_started_again() {
         temporary.stopped();
         permanent.call(|reply: Reply<()>| job(move |_, _| reply.send(()))).unwrap();
         assert_eq!(sup.call(SupervisorMessage::children), Ok(vec![("permanent".to_owned(), true)]));
+        sup.stop();
+        sup.stopped();
     });
 }
 
