@@ -14,7 +14,7 @@ use crate::sync::gate::{Ask, Gate, Rules};
 use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
 
-/// A waiter is queued: whoever unlocks hands over.
+/// A waiter is queued: the fiber that unlocks hands the lock over.
 const WAITING: u64 = 1;
 /// Somebody has it.
 const LOCKED: u64 = 2;

@@ -28,7 +28,7 @@ use crate::prim::spin::SpinLock;
 
 /// Buffers above this many bytes are not kept by an actor without messages.
 const KEPT_BYTES: usize = 256;
-/// `until_stop` of a mailbox that nobody has asked to stop.
+/// `until_stop` of a mailbox that was not asked to stop.
 const NO_STOP: usize = usize::MAX;
 
 /// A message that is made when it is handled, on the actor's own turn: making it is user code.

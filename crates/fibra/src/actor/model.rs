@@ -1,5 +1,5 @@
 //! Models of the protocol of actors, over the code that ships: the desk (state word, mailbox, places), the lock, and the answer of a call.
-//! What is played is the launching: whoever is told to launch a turn runs it.
+//! What is played is the launching: the thread that is told to launch a turn runs it.
 
 use std::panic::Location;
 

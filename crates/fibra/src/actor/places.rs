@@ -141,7 +141,7 @@ impl Places {
         }
     }
 
-    /// No place is given any more; whoever waits for one is refused.
+    /// No place is given any more; a task that waits for one is refused.
     pub(super) fn close(&self) {
         // Relaxed: under the gate's lock.
         self.0.update(|rules| rules.0.fetch_or(CLOSED, Ordering::Relaxed));

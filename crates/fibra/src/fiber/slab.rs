@@ -113,7 +113,7 @@ impl Record for Frame {
 
 pub(super) type FreeFrames = Free<Frame>;
 
-/// For a fork, over which nobody may be inside.
+/// For a fork: no other thread is inside a registry meanwhile.
 pub(super) fn lock_slab() -> FreeFrames {
     FRAMES.lock()
 }

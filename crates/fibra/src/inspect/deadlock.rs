@@ -115,7 +115,7 @@ fn step(snapshot: &Snapshot, graph: &Graph, fiber: usize) -> String {
     text
 }
 
-/// What somebody else would have to use.
+/// What another fiber would have to use.
 fn end_of(snapshot: &Snapshot, reason: WaitReason, object: &Object) -> String {
     match object {
         Object::Channel(id) => {

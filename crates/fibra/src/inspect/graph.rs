@@ -6,7 +6,7 @@
 //!  One     one fiber has to act: the holder of a lock, the fiber that is joined                     certain
 //!  All     all of these have to end: the children of a scope, the fibers of a run                    certain
 //!  Any     one of these has to act: those who seem to have the other end of a channel                probable (`holders.rs`)
-//!  Free    it may go on by itself: it runs, or waits for time, the system, a thread, or nobody knows whom
+//!  Free    it may go on by itself: it runs, or waits for time, the system, a thread, or something unknown
 //! ```
 //!
 //! Who is stuck is what is left when everybody has been set free who may go on: first the Free ones, then those who need one of them

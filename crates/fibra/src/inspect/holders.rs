@@ -1,7 +1,7 @@
 //! Who has an end of a channel, or may signal an event: a search for their addresses through the stacks of fibers.
 //!
 //! Who holds a lock is written in the lock. Who has the sender of a channel is written nowhere, and noting it would cost every clone and
-//! every move. But whoever uses a handle has it on its stack, or a reference to where it lies: so the words of the stacks are searched
+//! every move. But a fiber that uses a handle has it on its stack, or a reference to where it lies: so the words of the stacks are searched
 //! for the address of the channel. That is a guess in both directions. A handle that lies in a vector or behind an `Arc` is not found; and
 //! a stack may have an address on it that is not used any more. So whatever follows from it is called probable.
 //!

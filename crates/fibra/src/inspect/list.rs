@@ -1,4 +1,4 @@
-//! Lists of fibers for whoever hangs and says so: a shutdown, a run that waits, a stalled worker, a watchdog; and the dump.
+//! Lists of fibers for reports about something that hangs: a shutdown, a run that waits, a stalled worker, a watchdog; and the dump.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A snapshot is a picture of a moving thing: nothing is stopped for it, so that two fibers in it may be a moment apart. What a fiber
-//! waits for is noted in its own record when it parks, which costs the same whether somebody looks or not.
+//! waits for is noted in its own record when it parks, which costs the same whether a snapshot is taken or not.
 //!
 //! * *Channels* are listed if they can be sent to. *Locks and semaphores* are listed while a fiber waits for them: they are plain
 //!   memory without a registry, so that `Mutex::new` can be a constant.

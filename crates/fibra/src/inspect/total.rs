@@ -10,7 +10,7 @@
 //! 6. the process has no thread but the runtime's own. If there is one, it may have the other end of anything, and be about to use it.
 //!
 //! If all of it holds, it is reported at once. If only the last does not, it is reported when nothing has happened for [`PATIENCE`], as
-//! something that may be a deadlock, and nothing else is done; but deadlocks that are certain are certain whoever else there is.
+//! something that may be a deadlock, and nothing else is done; but a deadlock that is certain is certain whatever other threads do.
 //! Anything else is silence: a report that is wrong is worse than none.
 //!
 //! Above: `scope::config`, which has sysmon ask ([`look`]). Below: `deadlock.rs`, `sched::quiet`.

@@ -118,7 +118,7 @@ mod starting {
         }
     }
 
-    /// Over a fork: nobody looks for room then, and the child forgets the threads that were starting.
+    /// Over a fork: no thread looks for room then, and the child forgets the threads that were starting.
     pub(crate) struct StartsLock(MutexGuard<'static, ()>);
 
     impl StartsLock {

@@ -6,8 +6,9 @@
 //! Invariants
 //! * A waker is called once or dropped once, outside the lock: both are user code.
 //! * A number is never given twice, so a timer that fires late, or was moved to another seat, finds nothing in place of what it was for.
-//! * When a runtime begins to shut down every alarm rings, early, and none is set any more: whoever is called looks at the time and sets
-//!   another one elsewhere. They ring, too, when the thread of a current-thread runtime goes: until it is back nobody looks at deadlines.
+//! * When a runtime begins to shut down every alarm rings, early, and none is set after that: a future that wakes looks at the time, and
+//!   sets another one elsewhere. They ring, too, when the thread of a current-thread runtime goes: until it is back no thread looks at its
+//!   deadlines.
 //! * An alarm is kept by the runtime on which its future was polled last: another one may do without the first, and even hold it up.
 
 use std::mem;

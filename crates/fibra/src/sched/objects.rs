@@ -23,7 +23,7 @@ const LISTS: usize = 16;
 #[derive(Debug, Clone)]
 pub(crate) struct ChannelFacts {
     pub(crate) id: u64,
-    /// Where it lies: what is found on the stack of whoever has an end of it.
+    /// Where it lies: what is found on the stack of a fiber that has an end of it.
     pub(crate) address: usize,
     pub(crate) name: Option<Box<str>>,
     pub(crate) site: &'static Location<'static>,
@@ -133,7 +133,7 @@ pub(crate) fn runtimes() -> Vec<Arc<Shared>> {
     runtimes.iter().filter_map(Weak::upgrade).filter(|runtime| runtime.fork_epoch == epoch).collect()
 }
 
-/// For a fork, over which nobody may be inside.
+/// For a fork: no other thread is inside a registry meanwhile.
 pub(super) struct Locks {
     _runtimes: MutexGuard<'static, Vec<Weak<Shared>>>,
     _lists: [MutexGuard<'static, First>; LISTS],

@@ -1,4 +1,4 @@
-//! When nothing runs any more: sysmon has somebody look whether that is a deadlock.
+//! When nothing runs any more: sysmon calls the inspector, which finds out whether that is a deadlock.
 //!
 //! Workers pay nothing for it. Sysmon sees anyway that all of them have slept from one of its looks to the next: then it has the look taken
 //! ([`QuietLook`], which lies above: `inspect::total`), and if that is not sure yet, again after the time it asks for, as long as nothing

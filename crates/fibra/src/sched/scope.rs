@@ -268,7 +268,7 @@ pub(super) fn all() -> impl Iterator<Item = ScopeRef> {
     SCOPES.all()
 }
 
-/// For a fork, over which nobody may be inside.
+/// For a fork: no other thread is inside a registry meanwhile.
 pub(super) fn lock_slab() -> Free<ScopeRecord> {
     SCOPES.lock()
 }

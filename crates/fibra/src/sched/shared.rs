@@ -143,7 +143,7 @@ impl Record for Root {
     }
 }
 
-/// For a fork, over which nobody may be inside.
+/// For a fork: no other thread is inside a registry meanwhile.
 pub(super) fn lock_roots() -> Free<Root> {
     ROOTS.lock()
 }

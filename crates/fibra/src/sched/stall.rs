@@ -242,7 +242,7 @@ fn running(shared: &Shared, worker: usize) -> Option<(u32, u64)> {
     (thread != 0 && shared.idle.is_awake(worker)).then(|| (thread, remote.stats.switches.get()))
 }
 
-/// In the child of a fork: nobody is being looked at there.
+/// In the child of a fork: no thread is being looked at there.
 pub(super) fn forget_in_child() {
     trace::forget();
 }

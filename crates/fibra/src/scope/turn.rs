@@ -1,4 +1,4 @@
-//! Starting a turn of an actor: a fiber that is nobody's child, watched, and never refused because of `max_fibers`.
+//! Starting a turn of an actor: a fiber that is the child of no scope, watched, and never refused because of `max_fibers`.
 //!
 //! Above: `actor::cell`. Below: `spawn`, whose fast path this is without a handle.
 

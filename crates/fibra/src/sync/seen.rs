@@ -1,6 +1,6 @@
 //! What a report reads of a lock that a fiber waits for: who holds it, how much of it is left.
 //!
-//! The lock may be freed as soon as nobody waits for it any more, so it is not asked: its word is read by the kernel (`prim::peek`), at the
+//! The lock may be freed as soon as no fiber waits for it, so it is not asked: its word is read by the kernel (`prim::peek`), at the
 //! address that the wait record of the fiber names. What was read counts if the fiber is still in the same wait afterwards; that is for the
 //! caller to see. Above: `inspect`.
 

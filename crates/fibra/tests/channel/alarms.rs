@@ -23,7 +23,7 @@ fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Between two runs of a current-thread runtime nobody looks at its deadlines.
+/// Between two runs of a current-thread runtime no thread looks at its deadlines.
 #[test]
 fn an_alarm_rings_although_its_current_thread_runtime_does_not_run() {
     let _watchdog = watchdog(20);
@@ -59,7 +59,7 @@ fn an_alarm_rings_although_the_only_worker_is_stuck() {
     });
 }
 
-/// The same if nobody polls the future again: the thread that looks after the worker must have been started by then.
+/// The same if the future is not polled again: the thread that looks after the worker must have been started by then.
 #[test]
 fn an_alarm_of_a_stuck_run_with_one_worker_rings() {
     const TEST: &str = "an_alarm_of_a_stuck_run_with_one_worker_rings";

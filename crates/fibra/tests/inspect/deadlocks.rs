@@ -1,4 +1,4 @@
-//! Fibers that wait for each other are named, those that somebody else can wake are not; and what a run does about it.
+//! Fibers that wait for each other are named, those that another fiber or thread can wake are not; and what a run does about it.
 
 use std::sync::Arc;
 use std::time::Duration;

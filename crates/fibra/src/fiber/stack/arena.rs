@@ -202,7 +202,7 @@ static ARENAS: Mutex<Arenas> = Mutex::new(Arenas {
     vacant: Vec::new(),
 });
 
-/// For a fork, over which nobody may be inside.
+/// For a fork: no other thread is inside a registry meanwhile.
 pub(super) fn lock_arenas() -> MutexGuard<'static, Arenas> {
     ARENAS.lock()
 }

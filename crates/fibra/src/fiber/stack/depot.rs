@@ -79,7 +79,7 @@ impl<B> Depot<B> {
         self.shelf.lock().batches.len()
     }
 
-    /// For a fork, over which nobody may be inside.
+    /// For a fork: no other thread is inside a registry meanwhile.
     pub(super) fn lock(&self) -> MutexGuard<'_, Shelf<B>> {
         self.shelf.lock()
     }

@@ -144,7 +144,7 @@ impl RawRwLock {
         std::mem::offset_of!(Self, owner),
     );
 
-    /// What a word says: does somebody write, and how many read?
+    /// What a word says: does a fiber write, and how many read?
     #[cfg(not(any(loom, shuttle)))]
     pub(in crate::sync) fn read_word(word: usize) -> (bool, usize) {
         (word & WRITER != 0, word / READER + usize::from(word & UPGRADABLE != 0))

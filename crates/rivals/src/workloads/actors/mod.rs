@@ -125,7 +125,7 @@ impl Left {
     }
 }
 
-/// What an actor is, whoever runs it.
+/// What an actor is, in every rival.
 pub(super) struct Node<R> {
     peers: Option<Arc<Vec<R>>>,
     /// Counted by this node alone.
