@@ -27,14 +27,15 @@ use super::desk::{Again, Desk, Next, Rest, Take};
 use super::error::{CallError, Failure, StopReason};
 use super::state::{ActorState, KILL, LOOK, NOW, Word};
 use super::{Actor, quiescence, registry};
-use crate::cancel::reason::CancelReason;
 use crate::cancel::{cancel_waiting, is_cancellation};
 use crate::prim::atomic::Ordering;
 use crate::prim::spin::SpinLock;
 use crate::prim::{FirstPanic, discard_payload};
-use crate::scope::{Handle, launch, shield};
+use crate::runtime::Handle;
+use crate::task::{launch, shield};
 use crate::wait::waitable::Wait;
 use crate::wait::watch::{Interrupt, Watch, watched};
+use crate::waiter::cancel_reason::CancelReason;
 
 /// Makes the value of a life.
 pub(super) type Factory<A> = Arc<dyn Fn() -> Result<A, Failure> + Send + Sync>;

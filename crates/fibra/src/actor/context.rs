@@ -17,9 +17,9 @@ use super::desk::{Letter, Make};
 use super::error::{ActorId, Down};
 use crate::channel::{Receiver, after, tick};
 use crate::prim::atomic::{AtomicBool, Ordering};
-use crate::scope::{JoinHandle, spawn_daemon_future};
 use crate::stream::{Pipe, Root};
 use crate::sync::Mutex;
+use crate::task::{JoinHandle, spawn_daemon_future};
 
 /// What an actor has at hand in its handlers and hooks.
 pub struct Context<A: Actor> {

@@ -1,7 +1,7 @@
 //! Cancellation: who is to stop, and how.
 //!
 //! **Who asks.** A handle asks for one fiber; a token, a deadline, a failure or [`Scope::cancel`](crate::Scope::cancel) for a scope and all
-//! that is inside it; the end of a run or of the runtime for a root. Each gives a [`CancelReason`](reason::CancelReason), and the first
+//! that is inside it; the end of a run or of the runtime for a root. Each gives a [`CancelReason`](crate::waiter::cancel_reason::CancelReason), and the first
 //! stays.
 //!
 //! **What is flagged.** Two bits of a waiter say that it is cancelled: `CANCEL` that the fiber is, for good; `CANCEL_BODY` that a scope is
@@ -16,7 +16,7 @@
 //! **What is inside.** Scopes that a body opens are linked from the outside in, and a fiber keeps the outermost scope that it has opened.
 //! Whoever cancels a scope goes inwards under locks that are taken hand over hand, notes whose children have to be told, and tells them
 //! when no lock is held: fibers that have started are in lists of their workers, each worker walks its own. That scopes drain, and that a
-//! grace is over, is told on the same way: [`Order`](crate::sched::scope::Order).
+//! grace is over, is told on the same way: [`Order`](crate::sched::members::scope::Order).
 //!
 //! **Levels.** A fiber stands in several scopes at once: the one it is a child of, and those whose bodies it runs. A shield holds off what
 //! comes from outside of it, not the time-out of a scope that is opened inside. So each open scope remembers how much was held off when it
@@ -39,7 +39,6 @@
 //! In reading order:
 //!
 //! ```text
-//! reason.rs     why something is cancelled (lowest floor: flags and scopes keep it)
 //! request.rs    cancelling one fiber, or all of a root: the canceller's side
 //! scopes.rs     cancelling a scope and what is open inside it; draining
 //! telling.rs    the scopes' children, on whichever worker, and the listeners
@@ -55,8 +54,6 @@
 //! Below: `fiber::top::CancelState`, what a fiber or thread keeps for this; `sched::here`, which finds it; `sched::scope`, the record of a
 //! scope; `wait::flags` and `wait::revoke`. The scheduler and the waist call this room by `sched::rules`, which is given to each runtime.
 //! Above: `scope`, whose handles, scopes and tokens are what programs see of it.
-
-pub(crate) mod reason;
 
 #[cfg(not(any(loom, shuttle)))]
 mod delivery;

@@ -36,9 +36,9 @@ use crate::prim::cell::UnsafeCell;
 use crate::prim::peek::peek_words;
 use crate::prim::prefetch;
 use crate::prim::sync::Mutex;
-pub(crate) use crate::wait::flags::{FlagSet, flag};
-use crate::wait::node::{Kind, WaitList, Waiter, WaiterRef};
-use crate::wait::word::{State, Ticket};
+pub(crate) use crate::waiter::flags::{FlagSet, flag};
+use crate::waiter::node::{Kind, WaitList, Waiter, WaiterRef};
+use crate::waiter::word::{State, Ticket};
 
 /// Bytes of closure or result that fit without a box.
 pub(crate) const INLINE_BYTES: usize = 64;
@@ -272,7 +272,7 @@ impl Frame {
         false
     }
 
-    /// Its flags, at a look; see [`Flags::look`](crate::wait::flags::Flags::look).
+    /// Its flags, at a look; see [`Flags::look`](crate::waiter::flags::Flags::look).
     #[inline(always)]
     pub(crate) fn flags(&self) -> FlagSet {
         self.waiter.flags.look()

@@ -27,12 +27,12 @@ use super::collect::collect;
 use super::json::{Fields, list};
 use super::{deadlock, graph, snapshot, stack_of};
 use crate::fiber::id::FiberId;
-use crate::observe::metrics::Metrics;
-use crate::observe::stats::quoted;
+use crate::monitor::metrics::Metrics;
+use crate::monitor::objects;
+use crate::monitor::per_process::PerProcess;
+use crate::monitor::stats::quoted;
 use crate::prim::sync::Mutex;
 use crate::prim::{say, thread};
-use crate::sched::objects;
-use crate::sched::per_process::PerProcess;
 
 /// A client gets so much time to ask, and to read.
 const TIME: Duration = Duration::from_secs(2);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::snapshot::{FiberInfo, LockHolder, LockKind, Object, Snapshot, WaitInfo};
 use crate::fiber::id::FiberId;
-use crate::observe::stats::quoted;
+use crate::monitor::stats::quoted;
 
 /// An object that is being written: `{"a":1,..}`.
 pub(super) struct Fields {

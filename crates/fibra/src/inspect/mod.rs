@@ -53,7 +53,7 @@ pub use snapshot::{
 };
 
 use crate::fiber::id::FiberId;
-use crate::scope::Handle;
+use crate::runtime::Handle;
 
 /// A picture of the whole process: every runtime, every fiber. 100,000 fibers take some 30 ms.
 ///
@@ -128,7 +128,7 @@ pub fn deadlocks() -> Vec<Deadlock> {
 /// ```
 pub fn stack_of(fiber: FiberId) -> Result<String, &'static str> {
     let watch = collect::find(fiber).ok_or("there is no such fiber, or it does not wait")?;
-    crate::sched::stall::stack_of_parked(watch)
+    crate::monitor::stall::stack_of_parked(watch)
 }
 
 /// Prints the [`snapshot`] of the process on standard error, and its [`deadlocks`]. With `FIBRA_DUMP_SIGNAL=QUIT` (or `USR1`, `USR2`,

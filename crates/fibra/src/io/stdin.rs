@@ -16,9 +16,9 @@ use std::fmt;
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::panic::Location;
 
+use crate::blocking::strays;
+use crate::monitor::per_process::PerProcess;
 use crate::prim::sync::Mutex as ThreadMutex;
-use crate::sched::per_process::PerProcess;
-use crate::sched::strays;
 use crate::sync::{Event, Mutex, MutexGuard};
 use crate::wait::reason::WaitReason;
 

@@ -15,6 +15,7 @@ use super::rounds::{Machines, Rest};
 use super::routing::{APP, PLATFORM};
 use crate::driver::{Driver, Timeout};
 use crate::prim::policy;
+use crate::sched::rules::MachineIo;
 
 /// Cycles after which a loop that never rests looks at its driver (about 100 µs), if anything is registered there.
 const BUSY_CYCLES: u64 = 400_000;

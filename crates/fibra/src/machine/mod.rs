@@ -41,6 +41,8 @@
 
 mod address;
 #[cfg(not(any(loom, shuttle)))]
+mod attach;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod call;
 mod desk;
 #[cfg(not(any(loom, shuttle)))]
@@ -73,7 +75,6 @@ mod routing;
 mod spsc;
 #[cfg(not(any(loom, shuttle)))]
 mod table;
-pub(crate) mod timer;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use self::{

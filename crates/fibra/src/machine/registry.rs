@@ -21,7 +21,7 @@ use super::op::Cancel;
 use super::port::{Port, Queue, Queued};
 use super::routing::Outbox;
 use super::table::Table;
-use super::timer::Timers;
+use crate::sched::timers::heap::Timers;
 
 /// The parent of a root, and the number of an empty slot. No machine has it.
 pub(super) const NOBODY: u32 = u32::MAX;

@@ -11,7 +11,10 @@
 pub(crate) mod atomic;
 pub(crate) mod bug;
 pub(crate) mod cell;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod epoch;
 pub(crate) mod fifo;
+pub(crate) mod instant;
 pub(crate) mod linked;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) mod model;

@@ -19,19 +19,19 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::cancel::cancel_all;
-use crate::cancel::reason::CancelReason;
+use crate::prim::instant::Instant;
 use crate::prim::spin::SpinLock;
-use crate::sched::scope::{InLife, Listener, Reach, ScopeRef};
+use crate::sched::members::scope::{InLife, Listener, Reach, ScopeRef};
 use crate::select::arm::{Arm, sealed};
 use crate::select::case::Case;
-use crate::time::Instant;
-use crate::wait::node::{Node, Outcome, WaitList};
 use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::task::TaskWait;
 use crate::wait::waitable::{Published, linked_or};
 use crate::wait::wake::{self, Place};
-use crate::wait::waker::Claimed;
+use crate::waiter::cancel_reason::CancelReason;
+use crate::waiter::node::{Node, Outcome, WaitList};
+use crate::waiter::record::Claimed;
 
 /// Says that something should end: cancelled once, seen by everybody who has a clone.
 ///

@@ -5,8 +5,8 @@ use std::fmt;
 
 use super::arm::{Arm, sealed};
 use super::case::Case;
-use crate::scope::{JoinHandle, JoinWait};
-use crate::wait::node::Outcome;
+use crate::task::{JoinHandle, JoinWait};
+use crate::waiter::node::Outcome;
 
 /// Waits for a fiber to end; takes nothing. (`select!` then joins it, which does not wait any more.)
 pub struct JoinArm<'a, T> {

@@ -5,11 +5,11 @@ use std::task::Waker;
 
 use super::arm::{Arm, sealed};
 use super::case::Case;
-use crate::cancel::reason::CancelReason;
 use crate::sched::here::Here;
-use crate::sched::scope::ScopeRef;
-use crate::wait::node::{Node, Outcome};
+use crate::sched::members::scope::ScopeRef;
 use crate::wait::waitable::{Published, Waitable, linked_or};
+use crate::waiter::cancel_reason::CancelReason;
+use crate::waiter::node::{Node, Outcome};
 
 /// Taken when this fiber, or a scope around, is cancelled; instead of unwinding.
 #[derive(Debug)]

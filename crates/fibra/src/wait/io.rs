@@ -30,17 +30,17 @@ use std::panic::Location;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::node::{Node, Outcome};
 use super::park::{self, Wait, Waitable};
 use super::reason::WaitReason;
 use super::waitable::Published;
 use crate::driver::{Timeout, socket};
 use crate::prim::bug::seeded_bug;
 use crate::prim::policy;
+use crate::reactor::source::Source;
+pub(crate) use crate::reactor::source::{Direction, Seen};
 use crate::sched::current;
 use crate::sched::here::Here;
-use crate::sched::source::Source;
-pub(crate) use crate::sched::source::{Direction, Seen};
+use crate::waiter::node::{Node, Outcome};
 
 /// How an operation waits, if it has to.
 #[derive(Clone, Copy, Debug)]

@@ -7,11 +7,11 @@
 
 use std::task::Waker;
 
-use super::node::Outcome;
 use super::waitable::Waitable;
-use super::waker::{TaskRecord, call, call_all};
-use super::word::{Commit, State};
 use crate::prim::bug::seeded_bug;
+use crate::waiter::node::Outcome;
+use crate::waiter::record::{TaskRecord, call, call_all};
+use crate::waiter::word::{Commit, State};
 
 /// The wait of a future, if one is published.
 #[derive(Debug, Default)]

@@ -39,7 +39,7 @@ pub(crate) mod fresh;
 pub(crate) mod injector;
 
 use crate::prim::bug::seeded_bug;
-use crate::wait::word::{Ticket, Word};
+use crate::waiter::word::{Ticket, Word};
 
 /// A piece of stealable work: the address of a frame and the generation it had when it was queued.
 ///

@@ -15,9 +15,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::{Direction, Io, Seen, noting_short};
-use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::task::TaskWait;
+use crate::waiter::node::Outcome;
 
 /// See the header.
 #[must_use = "futures do nothing unless polled"]
