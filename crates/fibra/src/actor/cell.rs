@@ -98,7 +98,7 @@ impl<A: Actor> Cell<A> {
         }
         let turn = Turn(Some(self.clone()));
         // Refused: it is dropped, which ends the actor.
-        drop(launch(&self.core.home, move || turn.run(), self.core.site, behind));
+        drop(launch(self.core.home.shared(), move || turn.run(), self.core.site, behind));
     }
 
     pub(super) fn then(self: &Arc<Self>, next: Next) {

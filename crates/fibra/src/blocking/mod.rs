@@ -7,8 +7,8 @@
 //! strays.rs  threads of the process for calls that shutdown does not join
 //! ```
 //!
-//! Above: `task::blocking`, which waits for such a call, and `net`, `io`, `process`. Below: `sched`, whose `Shared` keeps the pool of a runtime
-//! without knowing its type.
+//! Above: `task::blocking`, which waits for such a call, and `net`, `io`, `process`. Below: `sched`, whose `Shared` keeps the pool of a
+//! runtime without knowing its type.
 
 pub(crate) mod pool;
 pub(crate) mod strays;

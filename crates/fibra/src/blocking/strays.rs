@@ -1,7 +1,7 @@
 //! Strays: calls that nobody waits for at the end. They may hang for ever (a name server that does not answer, standard input that nobody
 //! types into), so whoever wants their result may give up, and no shutdown waits for their threads.
 //!
-//! Above: `scope::abandon`, which waits for results, and whoever needs none. Below: the blocking pool, of which there is one more, of the
+//! Above: `net::abandon`, which waits for results, and whoever needs none. Below: the blocking pool, of which there is one more, of the
 //! whole process: a stray may outlive the runtime that asked for it. It is never shut down.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! Requests: cancelling one fiber, or all of a root. The canceller's side of the handshake of `wait::revoke`, with a way into the run
+//! Requests: cancelling one fiber, or all of a root. The canceller's side of the handshake of `waiter::revoke`, with a way into the run
 //! queues. Which scopes are cancelled together is said in `scopes.rs`, and how the waiter then unwinds in `delivery.rs`.
 
 use super::telling::Told;

@@ -1,7 +1,7 @@
 //! Cancelling a scope and what is open inside it; asking it to drain. Two requests that go the same way, like the end of a grace
 //! (`grace.rs`): to the body, to the scopes open inside it, and to the children that have started, on whichever worker (`telling.rs`).
 //!
-//! Locks are taken from the outside in, hand over hand, as the header of `sched::scope` says.
+//! Locks are taken from the outside in, hand over hand, as the header of `sched::members::scope` says.
 
 use std::sync::Arc;
 

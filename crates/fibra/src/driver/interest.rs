@@ -1,6 +1,6 @@
 //! The words in which a driver and those above it speak of descriptors: what is waited for, for whom, and what has come of it.
 //!
-//! Above: `sched::readiness`, whose protocol is model checked with a driver of its own. Nothing here knows the kernel.
+//! Above: `reactor::readiness`, whose protocol is model checked with a driver of its own. Nothing here knows the kernel.
 
 use std::ops::BitOr;
 

@@ -75,7 +75,7 @@ pub(crate) struct Extras {
     pub(crate) errand: Option<Weak<dyn Errand>>,
 }
 
-/// What a fiber was started for, as long as it has not been begun: see `scope::blocking`.
+/// What a fiber was started for, as long as it has not been begun: see `task::blocking`.
 pub(crate) trait Errand: Debug + Send + Sync {
     /// Was it not begun, so that it may yet be done by another?
     fn is_open(&self) -> bool;
@@ -265,7 +265,7 @@ impl Frame {
         }
     }
 
-    /// Started fibers are on no worker only with `unstable-migration`: see `sched::migrate`, which then says so.
+    /// Started fibers are on no worker only with `unstable-migration`: see `sched::life::migrate`, which then says so.
     #[cfg(not(feature = "unstable-migration"))]
     #[inline(always)]
     pub(crate) const fn is_adrift(&self) -> bool {

@@ -5,7 +5,8 @@
 //!   them (`prim::peek`), and what was read counts only if a fiber is still in that wait afterwards ([`Watch`]).
 //! * Each address is read once, however many fibers wait for it.
 //!
-//! Above: `mod.rs`, `graph.rs`. Below: `fiber::frame` (the census), `sched::objects`, `sched::open_scopes`, `sync::seen`, `select::sheet`.
+//! Above: `mod.rs`, `graph.rs`. Below: `fiber::frame` (the census), `monitor::objects`, `monitor::open_scopes`, `sync::seen`,
+//! `select::sheet`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

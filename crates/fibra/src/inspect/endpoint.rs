@@ -13,7 +13,7 @@
 //! One plain thread serves one connection after another, each for a short time only: it must work when every worker is stuck. It belongs to
 //! the process, not to a runtime, and is started by the first that is built. A child of a fork has none until it builds a runtime.
 //!
-//! Above: `scope::config`. Below: `collect.rs`, `json.rs`, `deadlock.rs`, `observe::metrics`.
+//! Above: `runtime::builder`. Below: `collect.rs`, `json.rs`, `deadlock.rs`, `monitor::metrics`.
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -37,7 +37,7 @@
 // From the bottom up:
 // `address`, `table`, `timer`, `link`, `desk`, `mail`, `flight`, `node`, `pool`, `op`, `spsc`, `ring`, `mesh`, `port`, `registry`,
 // `routing`, `machine`, `call`, `rounds`, `platform`, `event_loop`; each says what it relies on. What needs fibers (`EventLoop::run`,
-// `Runtime::attach`, `MachineRef::call`) is in `scope::machines`.
+// `Runtime::attach`, `MachineRef::call`) is in `machine::attach`.
 
 mod address;
 #[cfg(not(any(loom, shuttle)))]

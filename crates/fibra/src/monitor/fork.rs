@@ -10,12 +10,12 @@
 //!
 //! ```text
 //! NAMES     names: held for a look, and nothing is locked under it
-//! RUNTIMES, OBJECTS          sched::objects
+//! RUNTIMES, OBJECTS          monitor::objects
 //! SETUP     below: one-time preparations, so that no `Once` is half done
-//! ROOTS     sched::shared    SCOPES   sched::scope
+//! ROOTS     sched::shared    SCOPES   sched::members::scope
 //! CENSUS    fiber            FRAMES   fiber::slab
 //! ARENAS    stack::arena     WARM, COLD, OWN    stack::cache
-//! THREADS, TASKS             wait::waker
+//! THREADS, TASKS             waiter::record
 //! OUTSIDE   outside_io       SOURCES  source, and the lock of each source
 //! ONE_AT_A_TIME  prim::thread
 //! ```
@@ -23,7 +23,7 @@
 //! The tidy test holds that every process-wide lock is named in this file. Locks of one runtime are not among them: it is dead in the
 //! child, and whoever touches it there asks for the epoch first.
 //!
-//! Above: `launch` and `scope`. Below: `fiber` and `wait::waker`, which lend their locks.
+//! Above: `launch` and `scope`. Below: `fiber` and `waiter::record`, which lend their locks.
 
 use crate::fiber;
 use crate::prim::atomic::{AtomicU32, Ordering};

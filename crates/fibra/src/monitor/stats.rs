@@ -1,6 +1,7 @@
 //! Statistics as text: [`Metrics`] for people and as JSON, and what `FIBRA_STATS` prints when a runtime ends or a signal comes.
 //!
-//! Above: `scope::config`, which reads the variables when a runtime is built. Below: `metrics.rs`, which collects, and `sched::signals`.
+//! Above: `runtime::builder`, which reads the variables when a runtime is built. Below: `metrics.rs`, which collects, and
+//! `reactor::signals`.
 
 use std::fmt::{self, Write as _};
 use std::io;

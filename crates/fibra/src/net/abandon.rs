@@ -1,7 +1,7 @@
 //! The abandonable form of `blocking`: the caller may give up, by time or cancellation, and the call goes on without it.
 //!
-//! So the call owns all it touches, and its result is dropped if nobody is there any more. It runs on the threads of `sched::strays`, which
-//! no shutdown waits for. Above: name lookup. (Standard input keeps what was read for the next caller; see `io`.)
+//! So the call owns all it touches, and its result is dropped if nobody is there any more. It runs on the threads of `blocking::strays`,
+//! which no shutdown waits for. Above: name lookup. (Standard input keeps what was read for the next caller; see `io`.)
 
 use std::any::Any;
 use std::io;

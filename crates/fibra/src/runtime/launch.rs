@@ -1,6 +1,6 @@
 //! Starting and stopping the threads of a runtime.
 //!
-//! Shutdown, in numbered steps; `scope::runtime` carries them out and waits in between:
+//! Shutdown, in numbered steps; `runtime::runtime` carries them out and waits in between:
 //! 1. *Refuse*: `closing` is set; `spawn` gives handles that say cancelled.
 //! 2. *Cancel*: the root's flag for what has not started, a command to each worker for what has.
 //! 3. *Drain*: wait until the root and then the daemons are empty and closed. A spawn that raced with step 1 was counted before the root

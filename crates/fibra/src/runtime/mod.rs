@@ -10,8 +10,8 @@
 //! private.rs  what the attribute macros expand to
 //! ```
 //!
-//! Above: the libraries. Beside: `inspect`, since a runtime that hangs says so itself, and `machine`, which it attaches. Below: `task`, `scope`,
-//! `cancel`, `monitor`, `sched`. (What a fork does to a runtime is in `monitor::fork`.)
+//! Above: the libraries. Beside: `inspect`, since a runtime that hangs says so itself, and `machine`, which it attaches. Below: `task`,
+//! `scope`, `cancel`, `monitor`, `sched`. (What a fork does to a runtime is in `monitor::fork`.)
 
 pub(crate) mod builder;
 pub(crate) mod launch;

@@ -283,7 +283,7 @@ impl Runtime {
         );
     }
 
-    /// The numbered steps of `sched::launch`.
+    /// The numbered steps of `runtime::launch`.
     fn shut_down(&mut self, deadline: Option<Instant>) -> Result<(), ShutdownError> {
         if mem::replace(&mut self.down, true) {
             return Ok(());

@@ -2,8 +2,8 @@
 //!
 //! Above: the worker's loop; `reactor` and `machine`, which register with the driver. Below: `driver`.
 //!
-//! Those who wait for a socket are found by `reactor`, which lies above and is called by [`IoRules`](super::rules::IoRules); the machines of
-//! this worker are called by [`MachineIo`]. One call per report, after a system call that fetched it.
+//! Those who wait for a socket are found by `reactor`, which lies above and is called by [`IoRules`](super::rules::IoRules); the machines
+//! of this worker are called by [`MachineIo`]. One call per report, after a system call that fetched it.
 
 use std::rc::Rc;
 

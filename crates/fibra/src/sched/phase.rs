@@ -1,7 +1,7 @@
 //! The phases of a worker: what the word of its seat may say, and which phase may follow which. One table, asserted on every edge in
 //! debug builds and with `FIBRA_SPEC_ASSERT=1`, like that of the fibers' word.
 //!
-//! Above: `idle.rs`, which changes the words, and `observe::metrics`, which shows them as [`WorkerState`]. Below: nothing.
+//! Above: `idle.rs`, which changes the words, and `monitor::metrics`, which shows them as [`WorkerState`]. Below: nothing.
 //!
 //! ```text
 //!           arrive            search              no work anywhere

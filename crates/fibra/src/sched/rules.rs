@@ -1,7 +1,8 @@
-//! What the scheduler asks of floors that lie above it: of cancellation (as the waist does), of the reactor, of machines. Each runtime is given
-//! who answers, in its `Config`; machines come when there are some.
+//! What the scheduler asks of floors that lie above it: of cancellation (as the waist does), of the reactor, of machines. Each runtime is
+//! given who answers, in its `Config`; machines come when there are some.
 //!
-//! All that is asked of cancellation is asked off the usual path: a flag is up, something is held off or unwinds, a scope's timer fires, a child has failed.
+//! All that is asked of cancellation is asked off the usual path: a flag is up, something is held off or unwinds, a scope's timer fires, a
+//! child has failed.
 
 use std::any::Any;
 use std::task::Waker;

@@ -245,7 +245,7 @@ pub(crate) struct Shared {
     pub(crate) alarms: Alarms,
     /// Threads that are no workers and touch this for a moment.
     pub(crate) visitors: Visitors,
-    /// The fork generation it was made in; see `sched::fork`.
+    /// The fork generation it was made in; see `monitor::fork`.
     pub(crate) fork_epoch: u64,
     /// The report of a deadlock that ends a run with a panic.
     pub(crate) deadlock: Mutex<Option<String>>,

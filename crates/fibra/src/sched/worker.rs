@@ -237,7 +237,8 @@ impl Worker {
         current::set_worker(ptr::null());
     }
 
-    /// Turn after turn, until it is `over`, or this worker has left. `CHECKED`: see [`Word::check_is`](crate::waiter::word::Word::check_is).
+    /// Turn after turn, until it is `over`, or this worker has left. `CHECKED`: see
+    /// [`Word::check_is`](crate::waiter::word::Word::check_is).
     #[inline(always)]
     fn turns<const CHECKED: bool>(&self, over: impl Fn() -> bool) {
         loop {

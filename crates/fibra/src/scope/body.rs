@@ -4,7 +4,7 @@
 //! caught, and not cancellation, which the last wait does not take part in; should anything else unwind out of there, the process is
 //! aborted, because the children may borrow from this very stack.
 //!
-//! Above: `nursery.rs`, which decides what comes of it. Below: `sched::scope`, the record; `cancel`, which says where we stand.
+//! Above: `nursery.rs`, which decides what comes of it. Below: `sched::members::scope`, the record; `cancel`, which says where we stand.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -259,7 +259,7 @@ impl<'a, 'b> Open<'a, 'b> {
             if let Some(parent) = self.here.scope() {
                 self.scope.inherit_draining(parent);
             }
-            // Release: pairs with the acquire in `sched::scope`, from which a canceller comes to the scope.
+            // Release: pairs with the acquire in `sched::members::scope`, from which a canceller comes to the scope.
             state.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
         }
         state.open.set(self.scope.as_ptr());

@@ -11,8 +11,8 @@
 //! empty.rs    the wait for a root or scope to become empty
 //! ```
 //!
-//! The record of a scope, in which the scheduler counts fibers and `cancel` finds them, is `sched::members::scope`. Above: `select` (arms for
-//! tokens and draining), `runtime`. Beside: `task`. Below: `cancel`, `wait`, `sched`.
+//! The record of a scope, in which the scheduler counts fibers and `cancel` finds them, is `sched::members::scope`. Above: `select` (arms
+//! for tokens and draining), `runtime`. Beside: `task`. Below: `cancel`, `wait`, `sched`.
 
 pub(crate) mod arena;
 pub(crate) mod body;

@@ -1,4 +1,4 @@
-//! Cancellation and draining of whatever runs here, as arms.
+//! Cancellation and draining of whatever runs here, and the cancellation of a token, as arms.
 
 use std::cell::Cell;
 use std::task::Waker;
@@ -7,6 +7,7 @@ use super::arm::{Arm, sealed};
 use super::case::Case;
 use crate::sched::here::Here;
 use crate::sched::members::scope::ScopeRef;
+use crate::scope::Cancelled;
 use crate::wait::waitable::{Published, Waitable, linked_or};
 use crate::waiter::cancel_reason::CancelReason;
 use crate::waiter::node::{Node, Outcome};
@@ -85,4 +86,17 @@ impl sealed::Sealed for DrainingArm {
 impl Arm for DrainingArm {
     type Output = ();
     fn finish(&mut self) {}
+}
+
+impl sealed::Sealed for Cancelled<'_> {
+    fn case(&mut self) -> Case<'_> {
+        Case::object(&**self.token, &self.told)
+    }
+}
+
+impl Arm for Cancelled<'_> {
+    type Output = CancelReason;
+    fn finish(&mut self) -> CancelReason {
+        self.reason().expect("an arm that won")
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! `b` is offered to the other workers while `a` runs here; usually nobody comes, `b` is taken back and runs here as well: a push,
 //! a pop and two calls. Closure and result of `b` stay on the joining stack in a [`Half`], and the frame that is offered only points
-//! there: nothing is allocated and nothing is counted, and no fiber exists unless somebody takes the offer. `sched::offer` is the
+//! there: nothing is allocated and nothing is counted, and no fiber exists unless somebody takes the offer. `sched::life::offer` is the
 //! scheduler's side of it.
 //!
 //! Invariants:

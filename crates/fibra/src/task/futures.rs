@@ -21,7 +21,6 @@ use super::spawn::{
     start_of_user_code, try_spawn_thunk,
 };
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
-use crate::runtime::Handle;
 use crate::sched::current;
 use crate::sched::members::scope::ScopeRef;
 use crate::sched::shared::{RootRef, Shared};
@@ -158,7 +157,7 @@ where
 
 /// Starts a future as a task of this runtime that does not hold up `run`. If that is refused, the handle says so.
 pub(crate) fn spawn_daemon_future<F>(
-    home: &Handle,
+    shared: &Arc<Shared>,
     future: F,
     site: &'static Location<'static>,
 ) -> JoinHandle<F::Output>
@@ -166,7 +165,6 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let shared = home.shared();
     let here = current::worker().filter(|worker| Arc::ptr_eq(&worker.shared, shared));
     let flags = flag::TASK | flag::DAEMON | flag::UNCAPPED;
     // SAFETY: the future and its output are `Send` and `'static`.

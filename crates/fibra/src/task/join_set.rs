@@ -20,8 +20,6 @@ use crate::fiber::id::FiberId;
 use crate::prim::instant::Instant;
 use crate::sched::current;
 use crate::scope::builder::TimedOut;
-use crate::select::arm::{Arm, sealed};
-use crate::select::case::Case;
 use crate::wait::park;
 use crate::wait::task::TaskWait;
 use crate::waiter::node::Outcome;
@@ -344,7 +342,7 @@ impl<T> JoinSet<T> {
     }
 }
 
-fn take_result<T>(members: &mut Gather<T>) -> Option<Result<T, JoinError>> {
+pub(crate) fn take_result<T>(members: &mut Gather<T>) -> Option<Result<T, JoinError>> {
     members.take().map(|(handle, _)| handle.try_join().unwrap_or_else(|_| unreachable!("it has ended")))
 }
 
@@ -397,8 +395,8 @@ where
 /// The next result of a [`JoinSet`], as an arm of [`select!`](crate::select) and as a future; see [`JoinSet::joining`].
 #[must_use = "it does nothing unless it is selected or awaited"]
 pub struct JoinNext<'a, T> {
-    members: &'a mut Gather<T>,
-    told: Cell<Outcome>,
+    pub(crate) members: &'a mut Gather<T>,
+    pub(crate) told: Cell<Outcome>,
     wait: TaskWait,
 }
 
@@ -406,20 +404,6 @@ impl<T> JoinNext<'_, T> {
     /// Ends the wait that the last poll published.
     fn withdraw(&mut self) {
         let _ended = self.wait.withdraw(&*self.members);
-    }
-}
-
-impl<T> sealed::Sealed for JoinNext<'_, T> {
-    fn case(&mut self) -> Case<'_> {
-        Case::object(&*self.members, &self.told)
-    }
-}
-
-impl<T> Arm for JoinNext<'_, T> {
-    type Output = Option<Result<T, JoinError>>;
-
-    fn finish(&mut self) -> Self::Output {
-        take_result(self.members)
     }
 }
 

@@ -13,10 +13,9 @@
 //! turn.rs         the turn of an actor
 //! ```
 //!
-//! Above: `select`, which joins as an arm, `runtime`, and all that starts fibers. Beside: `scope`. Below: `cancel`, `wait`, `blocking`, `sched`.
+//! Above: `select`, which joins as an arm, `runtime`, and all that starts fibers. Beside: `scope`. Below: `cancel`, `wait`, `blocking`,
+//! `sched`.
 
-#[cfg(test)]
-mod asserted;
 pub(crate) mod blocking;
 pub(crate) mod builder;
 pub(crate) mod combinators;
@@ -29,6 +28,8 @@ pub(crate) mod join;
 pub(crate) mod join_set;
 pub(crate) mod locals;
 pub(crate) mod spawn;
+#[cfg(test)]
+mod tests;
 pub(crate) mod turn;
 
 pub use crate::fiber::id::FiberId;

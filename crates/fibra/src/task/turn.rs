@@ -8,20 +8,19 @@ use std::sync::Arc;
 use super::join::JoinHandle;
 use super::spawn::{Closure, fill, root_of, try_spawn};
 use crate::fiber::frame::flag;
-use crate::runtime::Handle;
 use crate::sched::current;
+use crate::sched::shared::Shared;
 
 /// Starts one turn of an actor on its runtime: a fiber of the root scope that may run on any worker, is watched, and does not count under
 /// `max_fibers` (a message that was accepted must not be lost because of them). `behind`: it comes after what this worker has to do.
 /// Err: the runtime is shutting down, and `f` comes back.
 #[inline]
 pub(crate) fn launch<F: FnOnce() + Send + 'static>(
-    home: &Handle,
+    shared: &Arc<Shared>,
     f: F,
     site: &'static Location<'static>,
     behind: bool,
 ) -> Result<(), F> {
-    let shared = home.shared();
     let here = current::worker().filter(|worker| Arc::ptr_eq(&worker.shared, shared));
     if let Some(worker) = here
         && !behind

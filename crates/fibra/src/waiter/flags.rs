@@ -84,7 +84,7 @@ pub(crate) mod flag {
     pub(crate) const EXTRAS: FlagSet = FlagSet(1 << 12);
     /// Does not count under `max_fibers`: there is no such cap, or it is a root, or a helper of the runtime's own.
     pub(crate) const UNCAPPED: FlagSet = FlagSet(1 << 13);
-    /// Child of a scope: `root` is that of a `sched::scope::ScopeRecord`, and it counts there.
+    /// Child of a scope: `root` is that of a `sched::members::scope::ScopeRecord`, and it counts there.
     pub(crate) const SCOPED: FlagSet = FlagSet(1 << 14);
     /// One half of a `join`, offered to any free worker. The joining fiber outlives it and holds what it runs, so it is not counted in a
     /// root scope and runs, or is given back, even if it is cancelled before it starts.

@@ -11,8 +11,8 @@
 //! revoke.rs         cancel against park, both sides
 //! ```
 //!
-//! Above: `fiber`, whose frames begin with a waiter; `sched`, which commits parks and resumes by the word; `wait`, the waist. Below: nothing
-//! but `prim`.
+//! Above: `fiber`, whose frames begin with a waiter; `sched`, which commits parks and resumes by the word; `wait`, the waist. Below:
+//! nothing but `prim`.
 
 pub(crate) mod cancel_reason;
 pub(crate) mod flags;

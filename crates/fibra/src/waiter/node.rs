@@ -202,7 +202,7 @@ impl Node {
         (waiter, self.ticket.get(), self.arm.get())
     }
 
-    /// The same for a list that also has nodes without a wait in it; see `sched::gathering`.
+    /// The same for a list that also has nodes without a wait in it; see `sched::members::gathering`.
     #[inline(always)]
     pub(crate) fn target_if_any(&self) -> Option<(WaiterRef, Ticket, Arm)> {
         Some((self.waiter.get()?, self.ticket.get(), self.arm.get()))

@@ -325,7 +325,7 @@ mod pool {
         }
     }
 
-    /// Both locks, held over a fork: see `sched::fork`.
+    /// Both locks, held over a fork: see `monitor::fork`.
     pub(crate) struct Locks {
         _threads: Free<ThreadRecord>,
         _tasks: Free<TaskRecord>,

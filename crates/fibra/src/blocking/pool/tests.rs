@@ -313,7 +313,7 @@ fn alone(test: &str) -> bool {
         return true;
     }
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("sched::blocking::tests::{test}"), "--nocapture", "--test-threads=1"])
+        .args(["--exact", &format!("blocking::pool::tests::{test}"), "--nocapture", "--test-threads=1"])
         .env("FIBRA_TEST_ALONE", "1")
         .output()
         .unwrap();

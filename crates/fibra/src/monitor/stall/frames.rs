@@ -50,7 +50,7 @@ impl Frame {
     }
 
     fn is_fibra(&self) -> bool {
-        let sources = file!().strip_suffix("sched/stall/frames.rs");
+        let sources = file!().strip_suffix("monitor/stall/frames.rs");
         self.starts_with(FIBRA) || sources.is_some_and(|sources| self.file().contains(sources))
     }
 
@@ -193,7 +193,7 @@ mod tests {
             "fibra::scope::body::run at crates/fibra/src/scope/body.rs",
             "std::panicking::catch_unwind",
             "__rust_try",
-            "fibra::sched::binding::main",
+            "fibra::sched::life::binding::main",
         ]);
         assert_eq!(users(&stack).map(Frame::name), Some("app::work"));
         assert_eq!(users(&stack[..4]).map(Frame::name), Some("regex::find"));

@@ -86,7 +86,7 @@ fn use_everything() {
 #[test]
 #[cfg_attr(fibra_context = "thread", ignore = "a kept stack is a thread there, and a forked child has none of them")]
 fn a_forked_child_finds_no_lock_taken() {
-    passes_in_child("scope::runtime::tests::a_forked_child_finds_no_lock_taken", &[], || {
+    passes_in_child("runtime::runtime::tests::a_forked_child_finds_no_lock_taken", &[], || {
         use_everything();
         for _ in 0..3 {
             let (tell, told) = mpsc::channel();

@@ -9,7 +9,7 @@
 //! A worker judges its surplus when it switches, and a fiber that forks and joins may compute for long without a switch. So every so many
 //! offers count as a switch in that respect, and a sleeper is woken if the oldest unstarted fiber has lain there since the last such look.
 //!
-//! Above: `scope::fork_join`, which runs the halves. Below: `queue/fresh.rs`, and the word, which decides who runs what.
+//! Above: `task::fork_join`, which runs the halves. Below: `queue/fresh.rs`, and the word, which decides who runs what.
 
 use std::cell::Cell;
 
@@ -28,7 +28,7 @@ const LOOK_PERIOD: u32 = 64;
 /// What the storage of an offered frame holds instead of a closure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offered {
-    /// The half, on the joining stack; `scope::fork_join` knows the type.
+    /// The half, on the joining stack; `task::fork_join` knows the type.
     pub(crate) half: *const (),
     pub(crate) joiner: FrameRef,
 }

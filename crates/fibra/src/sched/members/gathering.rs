@@ -10,7 +10,7 @@
 //! * Whoever wants a member back asks the fiber first (`JoinHandle::leave`), and goes on when its worker is through with the list. After
 //!   that nobody comes to the gathering because of this member, so it may go when all members have been taken or have left.
 //!
-//! Above: `ending.rs`, which brings members, and `scope::gather`, which owns them. Below: `wait::node`.
+//! Above: `ending.rs`, which brings members, and `task::gather`, which owns them. Below: `waiter::node`.
 
 use std::ptr;
 use std::task::Waker;

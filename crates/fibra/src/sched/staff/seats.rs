@@ -31,12 +31,14 @@
 //!
 //! | bug | where | model that must fail |
 //! |---|---|---|
-//! | `seat_reserved_late` | a sender looks at the word before it counts | `sched::seats::model::model_leaving_against_a_spread_fiber` |
-//! | `seat_leaves_blindly` | the worker does not look what is coming | `sched::seats::model::model_leaving_against_a_spread_fiber` |
-//! | `vacant_unserved` | a poster does not look whether the worker has left | `sched::seats::model::model_leaving_against_a_command` |
+//! | `seat_reserved_late` | a sender looks at the word before it counts |
+//! `sched::staff::seats::model::model_leaving_against_a_spread_fiber` |
+//! | `seat_leaves_blindly` | the worker does not look what is coming | `sched::staff::seats::model::model_leaving_against_a_spread_fiber` |
+//! | `vacant_unserved` | a poster does not look whether the worker has left | `sched::staff::seats::model::model_leaving_against_a_command`
+//! |
 //! | `seat_wish_unseen` | no second look at the wish before a sleep | `sched::sleep::model::model_wish_reaches_a_worker_going_to_sleep` |
-//! | `vacant_served_blindly` | answered though the next worker is there | `sched::seats::model::model_command_for_the_next_worker` |
-//! | `staff_starts_unlocked` | a thread is started without the lock | `sched::seats::model::model_coming_against_shutdown` |
+//! | `vacant_served_blindly` | answered though the next worker is there | `sched::staff::seats::model::model_command_for_the_next_worker` |
+//! | `staff_starts_unlocked` | a thread is started without the lock | `sched::staff::seats::model::model_coming_against_shutdown` |
 
 use crate::prim::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::timing::WheelDue;
-use crate::monitor::fork;
+use crate::prim::epoch::epoch;
 use crate::prim::sync::Mutex;
 use crate::sched::current;
 use crate::sched::shared::Shared;
@@ -139,7 +139,7 @@ impl Alarm {
 
     /// In the child of a fork its locks may be held for ever.
     fn is_of_this_process(&self) -> bool {
-        self.shared.fork_epoch == fork::epoch()
+        self.shared.fork_epoch == epoch()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A worker's timers and its one blocking point.
 //!
 //! Timers are the worker's own: set by its fibers, fired by its loop. Above: `worker.rs` (a busy worker looks now and then),
-//! `search.rs` (a worker without work sleeps until the first is due) and `wait`, which sets them. Below: `machine::timer`, `driver`.
+//! `search.rs` (a worker without work sleeps until the first is due) and `wait`, which sets them. Below: `sched::timers::heap`, `driver`.
 
 use std::ptr;
 

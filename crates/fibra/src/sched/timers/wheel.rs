@@ -3,7 +3,7 @@
 //! fire what a stuck worker cannot.
 //!
 //! Above: `timing.rs` (a worker fires what is due in its own store), `sysmon.rs` (what is overdue anywhere), scopes, which set and remove.
-//! Below: `machine::timer`, the heap.
+//! Below: `sched::timers::heap`, the heap.
 //!
 //! Invariants
 //! * A timer ends once: it is fired, or its removal says that it was there. Both happen under the lock.

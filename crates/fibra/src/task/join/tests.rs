@@ -30,7 +30,7 @@ static CLUMSY: RawWakerVTable = RawWakerVTable::new(
 // A waker is user code: whatever it does, the record of the wait goes back to the pool.
 #[test]
 fn a_waker_that_panics_loses_no_record() {
-    passes_in_child("scope::join::tests::a_waker_that_panics_loses_no_record", &[], || {
+    passes_in_child("task::join::tests::a_waker_that_panics_loses_no_record", &[], || {
         let rt = Runtime::builder().workers(1).build().unwrap();
         let sleeper = rt.spawn(|| sleep(std::time::Duration::MAX));
         // SAFETY: the functions above ignore their pointer.

@@ -1,4 +1,4 @@
-//! Models of waits without a node: a thread that polls, as `scope::task::block_on` does it, and wakers that are called at any time.
+//! Models of waits without a node: a thread that polls, as `task::futures::block_on` does it, and wakers that are called at any time.
 
 use std::panic::Location;
 

@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// As `scope::root::await_empty` does, without a deadline.
+    /// As `runtime::roots::await_empty` does, without a deadline.
     fn close(&self) {
         let record = thread_record();
         let closed = self.root.close_when_empty(|| {

@@ -260,7 +260,7 @@ fn in_a_fork(f: impl FnOnce()) {
 #[test]
 fn a_forked_child_does_not_wait_for_who_was_asked_in_the_parent() {
     const TEST: &str =
-        "sched::stall::trace::capture::tests::a_forked_child_does_not_wait_for_who_was_asked_in_the_parent";
+        "monitor::stall::trace::capture::tests::a_forked_child_does_not_wait_for_who_was_asked_in_the_parent";
     passes_in_child(TEST, &[], || {
         fork::set_up(|| ());
         let _alone = alone();
@@ -282,7 +282,7 @@ impl Drop for Ends<'_> {
 // Naming takes long, and the locks that it holds are not fibra's to let go of.
 #[test]
 fn a_forked_child_does_not_wait_for_a_naming_in_the_parent() {
-    const TEST: &str = "sched::stall::trace::capture::tests::a_forked_child_does_not_wait_for_a_naming_in_the_parent";
+    const TEST: &str = "monitor::stall::trace::capture::tests::a_forked_child_does_not_wait_for_a_naming_in_the_parent";
     passes_in_child(TEST, &[], || {
         fork::set_up(|| ());
         let snapshot = super::of_this_thread();

@@ -10,7 +10,7 @@ use crate::runtime::run;
 use crate::sched::current;
 use crate::waiter::word::Word;
 
-const TEST: &str = "scope::asserted::wrong_steps_are_found";
+const TEST: &str = "task::tests::wrong_steps_are_found";
 const STEP: &str = "FIBRA_TEST_STEP";
 
 /// Takes this step of the running fiber's word, which is RUNNING, behind the runtime's back.
