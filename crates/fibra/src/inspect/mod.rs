@@ -32,8 +32,8 @@
 // deadlock.rs   a deadlock in words                  total.rs     a run in which nothing can happen any more
 // list.rs       lists of fibers in other reports     endpoint.rs  the inspector: an HTTP server; page.html is what a browser shows
 // ```
-// On the floor of `scope`, since a runtime that hangs says so itself. Above: users. Below: `sched` (objects, open_scopes, stall),
-// `sync::seen`, `select::sheet`.
+// On the floor of `runtime`, since a runtime that hangs says so itself, and above `sync`, whose locks it reads. Above: users. Below:
+// `sched` (objects, open_scopes, stall), `sync::seen`, `select::sheet`.
 
 mod collect;
 mod deadlock;

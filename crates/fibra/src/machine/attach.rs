@@ -1,6 +1,6 @@
 //! Machines beside fibers: event loops on workers, calls from fibers to machines, and event loops that a fiber runs.
 //!
-//! Above: users. Below: `machine` (the loops themselves), `wait`.
+//! Above: users. Beside: `runtime`. Below: the other files of `machine` (the loops themselves), `task`, `wait`.
 //!
 //! The machines of a worker are run by a fiber of that worker, made when the first one comes: the same rounds as on a plain thread, except
 //! that the fiber sleeps as fibers do and lets others run after each round. So a machine's code is never on the scheduler's own stack,
@@ -103,7 +103,7 @@ fn run_notified<const INSIDE: bool>(
 
 /// What the machines on this worker know of their descriptors, which are registered with its driver.
 fn reactor_of(worker: &Worker) -> Rc<Reactor> {
-    let io: Rc<dyn Any> = worker.machine_io(|registrar| Reactor::new(registrar));
+    let io: Rc<dyn Any> = worker.machine_io(Reactor::new);
     io.downcast().expect("machines alone put theirs there")
 }
 

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Above: `wait` and all else; `inspect` reads the registries, `runtime` starts the thread and installs the hooks. Below: `sched`, which
-//! calls the monitor by `monitor::sysmon` and `sched::monitoring`. Beside: `reactor` and `blocking`, whose locks `fork.rs` takes.
+//! calls the monitor by `sched::sysmon` and `sched::monitoring`. Beside: `reactor` and `blocking`, whose locks `fork.rs` takes.
 
 #[allow(dead_code)] // Without backtraces, nothing but its tests and models uses it.
 pub(crate) mod claim;

@@ -33,7 +33,7 @@ const LATE_NANOS: u64 = 5_000_000;
 /// Looks without any surplus before it disarms: spawners that come and go do not have to wake it each time.
 const IDLE_TICKS: u32 = 20;
 
-/// The thread of the monitor; see the header. `monitor::sysmon` starts it.
+/// The thread of the monitor; see the header. `sched::sysmon` starts it.
 pub(crate) fn run(shared: &Arc<Shared>) {
     shared.sysmon.run(shared);
 }

@@ -4,7 +4,7 @@
 //! caught, and not cancellation, which the last wait does not take part in; should anything else unwind out of there, the process is
 //! aborted, because the children may borrow from this very stack.
 //!
-//! Above: `nursery.rs`, which decides what comes of it. Below: `sched::members::scope`, the record; `cancel`, which says where we stand.
+//! Above: `scope.rs`, which decides what comes of it. Below: `sched::members::scope`, the record; `cancel`, which says where we stand.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};

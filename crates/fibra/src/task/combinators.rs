@@ -4,7 +4,7 @@
 //! it. What differs is who waits: where all results are wanted, nobody does, and the scope's own rules say what a panic does; where the
 //! first one decides, the body waits for it (`gather.rs`) and cancels the rest. Such scopes are isolated: how the losers end is no news.
 //!
-//! Above: user code. Below: `nursery.rs`, `gather.rs`.
+//! Above: user code. Below: `scope::scope`, `gather.rs`.
 
 use std::panic::Location;
 

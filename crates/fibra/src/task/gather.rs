@@ -1,7 +1,7 @@
 //! Several handles, taken in the order in which their fibers end: what `JoinSet` and the combinators are made of.
 //!
 //! The owner is alone with it. Members lie in chunks that do not move, because the fibers' workers link their nodes; those of taken members
-//! serve the next ones. Above: `join_set.rs`, `combine.rs`. Below: `sched::members::gathering`, which says who has ended.
+//! serve the next ones. Above: `join_set.rs`, `combinators.rs`. Below: `sched::members::gathering`, which says who has ended.
 //!
 //! Invariant: a member with a handle is in the list of its fiber or among those of the gathering that have ended; one without is free.
 

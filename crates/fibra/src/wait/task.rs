@@ -2,8 +2,8 @@
 //! when it is polled again or dropped; it is *notified, never filled*, so that a future that nobody polls any more holds up nothing
 //! it owns.
 //!
-//! Above: `task::join`, `channel`. Below: the records of `waker`. The node lies in the record, which is recycled and never freed: a future
-//! may be forgotten at any time.
+//! Above: `task::join`, `channel`. Below: the records of `waiter::record`. The node lies in the record, which is recycled and never freed:
+//! a future may be forgotten at any time.
 
 use std::task::Waker;
 

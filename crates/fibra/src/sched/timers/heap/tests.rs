@@ -1,6 +1,6 @@
 //! Tests of the timer store: against a sorted map, and what is promised about order, removal and memory.
 //!
-//! Above: nothing. Below: `timer.rs`, whose invariants `check` looks up one by one.
+//! Above: nothing. Below: `heap.rs`, whose invariants `check` looks up one by one.
 
 use crate::prim::policy::{self, Rng};
 use crate::sched::timers::heap::*;
