@@ -7,6 +7,7 @@
 //! plan.rs        what a workload is made of: cases, parameters, metrics, goals
 //! workloads/     one file per workload, with its semantics, its sizes and one body per kind of peer
 //! peers/         one file per peer: how to start it, spawn, join, yield, sleep
+//! ../go/         Go's sides of the workloads: a program of its own, built where there is a Go (`peers/go.rs`)
 //! measure.rs     clocks, CPU time, noise, memory, pinning
 //! ```
 //!
@@ -40,7 +41,9 @@ usage: rivals [workloads...] [--quick] [--rounds N] [--json FILE] [--markdown]
   --quick      tiny sizes, one round: shows that everything works, says nothing of speed
   --rounds N   rounds per case, interleaved between the peers (default 5)
   --json FILE  also write every sample and every row to FILE
-  --markdown   print the tables as markdown";
+  --markdown   print the tables as markdown
+
+Go takes part where there is one: on the PATH, named by RIVALS_GO, or from PyPI (not in a quick run). RIVALS_GO=0 leaves it out.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -138,6 +141,10 @@ fn one(arguments: &[String]) -> ExitCode {
     measure::die_after_seconds(race::CHILD_LIMIT_SECONDS);
     if params.get("w") == 1 {
         measure::pin_to_one_core();
+    }
+    if peer == peers::Peer::Go {
+        eprintln!("rivals: {}", peers::go::become_it(workload.name, &params));
+        return ExitCode::FAILURE;
     }
     side(&params).print();
     ExitCode::SUCCESS
