@@ -91,6 +91,8 @@ compile_error!(
 pub mod actor;
 #[cfg(any(loom, shuttle))]
 mod actor;
+#[cfg(not(any(loom, shuttle)))]
+mod blocking;
 mod cancel;
 pub mod channel;
 mod driver;
@@ -105,13 +107,15 @@ pub mod io;
 pub mod machine;
 #[cfg(any(loom, shuttle))]
 mod machine;
+mod monitor;
 #[cfg(not(any(loom, shuttle)))]
 pub mod net;
-#[cfg(not(any(loom, shuttle)))]
-mod observe;
 mod prim;
 #[cfg(not(any(loom, shuttle)))]
 pub mod process;
+mod reactor;
+#[cfg(not(any(loom, shuttle)))]
+mod runtime;
 mod sched;
 #[cfg(not(any(loom, shuttle)))]
 mod scope;
@@ -121,26 +125,32 @@ pub mod signal;
 #[cfg(not(any(loom, shuttle)))]
 pub mod stream;
 pub mod sync;
+#[cfg(not(any(loom, shuttle)))]
+mod task;
 pub mod time;
 mod wait;
+mod waiter;
 
 #[cfg(not(any(loom, shuttle)))]
 mod public {
     pub use crate::cancel::is_cancellation;
-    pub use crate::cancel::reason::CancelReason;
     pub use crate::inspect::dump;
-    pub use crate::observe::metrics::{Metrics, PoolBlocked, PoolMetrics, WorkerMetrics};
+    pub use crate::monitor::metrics::{Metrics, PoolBlocked, PoolMetrics, WorkerMetrics};
+    pub use crate::runtime::{Cancellation, EnterGuard, Handle, Runtime, RuntimeBuilder, ShutdownError, run};
+    pub use crate::sched::monitoring::OnDeadlock;
     pub use crate::sched::phase::WorkerState;
-    pub use crate::sched::quiet::OnDeadlock;
     pub use crate::scope::{
-        Builder, CancelToken, Cancellation, Cancelled, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError,
-        JoinFuture, JoinHandle, JoinNext, JoinSet, Runtime, RuntimeBuilder, Scope, ScopeBuilder, ScopeError,
-        ShutdownError, TimedOut, TryScope, TryScopeError, any, block_on, blocking, cancel_reason, checkpoint, compute,
-        current, deadline, is_cancelled, join, join_all, no_suspend, par_map, race, remaining, run, scope, shield,
-        spawn, spawn_blocking, spawn_future, spawn_local, timeout, try_join_all, try_scope, yield_now,
+        CancelToken, Cancelled, Scope, ScopeBuilder, ScopeError, TimedOut, TryScope, TryScopeError, deadline,
+        remaining, scope, timeout, try_scope,
+    };
+    pub use crate::task::{
+        Builder, Fiber, FiberId, FiberLocal, JoinError, JoinFuture, JoinHandle, JoinNext, JoinSet, any, block_on,
+        blocking, cancel_reason, checkpoint, compute, current, is_cancelled, join, join_all, no_suspend, par_map, race,
+        shield, spawn, spawn_blocking, spawn_future, spawn_local, try_join_all, yield_now,
     };
     pub use crate::time::{RetryPolicy, retry, retry_async, retry_with, sleep, sleep_until};
     pub use crate::wait::reason::WaitReason;
+    pub use crate::waiter::cancel_reason::CancelReason;
 
     /// The entry of a program that runs on a fiber.
     ///
@@ -185,7 +195,7 @@ pub use public::*;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::net::addr::look_up_with;
-    pub use crate::scope::private::*;
+    pub use crate::runtime::private::*;
     pub use crate::select::private as select;
     pub use fibra_macros::{select as select_arms, select_biased as select_arms_biased};
 }

@@ -36,7 +36,7 @@ pub(crate) mod trim;
 #[cfg(not(loom))]
 pub(crate) static CENSUS: crate::prim::sync::Mutex<()> = crate::prim::sync::Mutex::new(());
 
-/// Every lock of this floor that the whole process shares, held over a fork: see `sched::fork`.
+/// Every lock of this floor that the whole process shares, held over a fork: see `monitor::fork`.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) struct Locks {
     _census: crate::prim::sync::MutexGuard<'static, ()>,
@@ -46,7 +46,7 @@ pub(crate) struct Locks {
 
 #[cfg(not(any(loom, shuttle)))]
 impl Locks {
-    /// In the order that `sched::fork` gives.
+    /// In the order that `monitor::fork` gives.
     pub(crate) fn take() -> Self {
         Self { _census: CENSUS.lock(), _slab: slab::lock_slab(), _stacks: stack::Locks::take() }
     }

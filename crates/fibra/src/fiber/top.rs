@@ -22,7 +22,7 @@ const TIMED: u8 = 0x80;
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct CancelState {
-    /// The innermost scope whose body runs here, and the outermost; `sched::scope` knows the type. Null if there is none.
+    /// The innermost scope whose body runs here, and the outermost; `sched::members::scope` knows the type. Null if there is none.
     pub(crate) open: Cell<*const ()>,
     pub(crate) outermost: AtomicPtr<()>,
     /// How many `shield` calls are open.

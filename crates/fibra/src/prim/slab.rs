@@ -1,9 +1,9 @@
 //! The one slab of records that are recycled and never freed: *type-stable* memory. A holder of the address or the number of such a
 //! record, however old, finds a record of that type there, in this life or another; tickets, lives and generations tell which.
 //!
-//! Above: frames (`fiber/slab.rs`, which also gives the pages of free ones back), the records of threads and async waits (`wait/waker.rs`),
-//! roots and scopes (`sched`), sources of readiness (`sched/source.rs`). Each has one slab for the whole process. Below: the allocator, a
-//! lock.
+//! Above: frames (`fiber/slab.rs`, which also gives the pages of free ones back), the records of threads and async waits
+//! (`waiter/record.rs`), roots and scopes (`sched`), sources of readiness (`reactor/source.rs`). Each has one slab for the whole process.
+//! Below: the allocator, a lock.
 //!
 //! Addresses come in chunks, each twice as large as the one before, so that a number leads to its record without a lock
 //! ([`Slab::find`]). A chunk is address space: its records are made a *step* at a time, when the free ones are used up, so what is not made
