@@ -67,18 +67,18 @@
 //! Three things to know before the first long program:
 //!
 //! * Do not hold a `std` lock, nor a borrow of a thread-local `RefCell`, across a blocking call of fibra. Another fiber of the same worker
-//!   that wants the lock would block the worker for ever, and with it the fiber that holds the lock. After a second this is reported, with both
-//!   fibers.
-//! * Do not compute for long without [`yield_now`], because the other started fibers of that worker wait meanwhile. [`compute`] and [`blocking`]
-//!   move such work away.
+//!   that wants the lock would block the worker for ever, and with it the fiber that holds the lock. After a second this is reported, with
+//!   both fibers.
+//! * Do not compute for long without [`yield_now`], because the other started fibers of that worker wait meanwhile. [`compute`] and
+//!   [`blocking`] move such work away.
 //! * A stack has an end: 256 KiB by default, 8 MiB for the function given to [`run`].
 //!
 //! # Where to read on
 //!
-//! The [`guide`] goes through every part of fibra, each with a program that runs. The repository has the rest: `docs/laws.md` (the ten rules that
-//! the design follows), `docs/internals.md` (how a fiber is spawned, parks, is woken and ends; the memory orderings), `docs/decisions/` (what
-//! could have been done otherwise, with measurements), `docs/benchmarks.md` (every workload beside its rivals), and the `fibra` command, whose
-//! tour starts a million fibers.
+//! The [`guide`] goes through every part of fibra, each with a program that runs. The repository has the rest: `docs/laws.md` (the ten
+//! rules that the design follows), `docs/internals.md` (how a fiber is spawned, parks, is woken and ends; the memory orderings),
+//! `docs/decisions/` (what could have been done otherwise, with measurements), `docs/benchmarks.md` (every workload beside its rivals), and
+//! the `fibra` command, whose tour starts a million fibers.
 #![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]

@@ -31,8 +31,8 @@ const NAMED: [&str; 12] = [
 /// The whole document. `arguments` is the command line that made it.
 pub(crate) fn render(races: &[Race], size: Size, rounds: usize, arguments: &[String]) -> String {
     let mut text = String::from(
-        "# Benchmarks\n\nEvery workload on fibra and on the runtimes it competes with, measured in one run. This file is written by the \
-         command below; do not edit it.\n\n",
+        "# Benchmarks\n\nEvery workload on fibra and on the runtimes it competes with, measured in one run. \
+         This file is written by the command below; do not edit it.\n\n",
     );
     let _ = writeln!(text, "| | |\n|---|---|");
     let _ = writeln!(text, "| command | `cargo run --release -p rivals -- {}` |", arguments.join(" "));
@@ -43,9 +43,10 @@ pub(crate) fn render(races: &[Race], size: Size, rounds: usize, arguments: &[Str
     let _ = writeln!(text, "| rounds | {rounds}, interleaved between the peers |\n");
     let _ = writeln!(
         text,
-        "*Ratio* is fibra to the best rival of the same case; less is better. *Goal* is our own, and *met* says whether it was reached. `w` is the \
-         number of workers; with `w=1` the process is pinned to one core. *Noise* is the most CPU, in cores, that other processes used \
-         meanwhile: treat rows with noise above 0.3, and differences below 20 %, as undecided.\n"
+        "*Ratio* is fibra to the best rival of the same case; less is better. *Goal* is our own, and *met* says \
+         whether it was reached. `w` is the number of workers; with `w=1` the process is pinned to one core. *Noise* \
+         is the most CPU, in cores, that other processes used meanwhile: treat rows with noise above 0.3, and \
+         differences below 20 %, as undecided.\n"
     );
     text.push_str(&summary(races, size));
     text.push_str(report::render(races, Style::Markdown, size).trim_start());
@@ -59,8 +60,8 @@ fn summary(races: &[Race], size: Size) -> String {
     let behind: Vec<_> = ratios.iter().filter(|(_, _, ratio)| *ratio > 1.05).collect();
     let level = ratios.len() - ahead - behind.len();
     let mut text = format!(
-        "## Summary\n\nIn {} comparisons with the best rival fibra was ahead in {ahead}, level (within 5 %) in {level} and behind in {}. \
-         Where it was behind:\n\n| workload | case | ratio |\n|---|---|---|\n",
+        "## Summary\n\nIn {} comparisons with the best rival fibra was ahead in {ahead}, level (within 5 %) in \
+         {level} and behind in {}. Where it was behind:\n\n| workload | case | ratio |\n|---|---|---|\n",
         ratios.len(),
         behind.len()
     );

@@ -46,7 +46,8 @@ usage: rivals [workloads...] [--quick] [--rounds N] [--json FILE] [--markdown] [
   --markdown   print the tables as markdown
   --document FILE  also write FILE: date, machine, versions, a summary and every table (docs/benchmarks.md)
 
-Go takes part where there is one: on the PATH, named by RIVALS_GO, or from PyPI (not in a quick run). RIVALS_GO=0 leaves it out.";
+Go takes part where there is one: on the PATH, named by RIVALS_GO, or from PyPI (not in a quick run).
+RIVALS_GO=0 leaves it out.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
