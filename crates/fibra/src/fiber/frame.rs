@@ -181,6 +181,10 @@ impl RootPlace {
 }
 
 impl Frame {
+    /// Where id, spawn site and extras lie in a frame: for a debugger.
+    pub(super) const PARTS: [usize; 3] =
+        [mem::offset_of!(Frame, id), mem::offset_of!(Frame, site), mem::offset_of!(Frame, extras)];
+
     /// Does the code that asks run on this fiber's stack? For assertions.
     pub(crate) fn is_stood_on(&self) -> bool {
         // Relaxed: its own worker asks, which has bound the stack.

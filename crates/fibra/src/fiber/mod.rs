@@ -6,11 +6,14 @@
 //! top.rs       what a started fiber keeps at the top of its stack         local.rs    fiber-locals
 //! stack/       arenas, guards, pools                                      overflow.rs the report when a guard is touched
 //! context/     the switch: ours on x86_64, corosensei, or a thread per fiber
+//! debugger.rs  where a debugger finds all of that
 //! ```
 //!
 //! Uses `prim`, and of `wait` the word, the node and the records. Above it stand `sched` and `wait`.
 
 pub(crate) mod context;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod debugger;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod frame;
 pub(crate) mod id;

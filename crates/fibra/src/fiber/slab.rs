@@ -111,6 +111,11 @@ impl Record for Frame {
     }
 }
 
+/// Where the frames are, for a debugger.
+pub(super) const fn frames() -> &'static Slab<Frame> {
+    &FRAMES
+}
+
 pub(super) type FreeFrames = Free<Frame>;
 
 /// For a fork: no other thread is inside a registry meanwhile.

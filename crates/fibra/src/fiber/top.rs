@@ -81,6 +81,16 @@ pub(crate) struct FiberTop {
 const _: () = assert!(mem::size_of::<FiberTop>() <= USER_AREA);
 
 impl FiberTop {
+    /// Where a debugger finds the parts of the wait record (`fiber::debugger`): reason, object, site, since, status and its length.
+    pub(super) const PARTS: [usize; 6] = [
+        mem::offset_of!(FiberTop, reason),
+        mem::offset_of!(FiberTop, object),
+        mem::offset_of!(FiberTop, site),
+        mem::offset_of!(FiberTop, since),
+        mem::offset_of!(FiberTop, status),
+        mem::offset_of!(FiberTop, status_len),
+    ];
+
     /// The record of the fiber whose stack this is.
     #[inline(always)]
     pub(crate) fn of(stack: &StackTop) -> &FiberTop {

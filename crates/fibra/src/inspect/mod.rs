@@ -30,6 +30,7 @@
 // text.rs       for people                           json.rs      for tools
 // graph.rs      who waits for whom, and who is stuck holders.rs   who has an end of a channel: a search through stacks
 // deadlock.rs   a deadlock in words                  total.rs     a run in which nothing can happen any more
+// debugger.rs   what gdb/fibra.py reads
 // list.rs       lists of fibers in other reports     endpoint.rs  the inspector: an HTTP server; page.html is what a browser shows
 // ```
 // On the floor of `runtime`, since a runtime that hangs says so itself, and above `sync`, whose locks it reads. Above: users. Below:
@@ -37,6 +38,7 @@
 
 mod collect;
 mod deadlock;
+mod debugger;
 pub(crate) mod endpoint;
 mod graph;
 mod holders;

@@ -47,6 +47,7 @@ const EXIT_CODE: i32 = 102;
 /// Asked by sysmon when all workers have slept for `quiet`; see [`QuietLook`](crate::sched::monitoring::QuietLook). `said` remembers what
 /// was reported, so that it is said once.
 pub(crate) fn look(shared: &Arc<Shared>, quiet: Duration, said: &mut u64) -> Option<Duration> {
+    super::debugger::keep();
     if !is_still(shared) || is_awaiting(shared) || is_anybody_free(shared) {
         return None;
     }

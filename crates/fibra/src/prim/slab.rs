@@ -104,6 +104,9 @@ impl<T: Record> std::ops::DerefMut for Free<T> {
 }
 
 impl<T: Record> Slab<T> {
+    /// Where the array of chunks lies in a slab, and the number of records that are made: for a debugger.
+    pub(crate) const PARTS: [usize; 2] = [std::mem::offset_of!(Slab<T>, chunks), std::mem::offset_of!(Slab<T>, made)];
+
     pub(crate) const fn new() -> Self {
         Self {
             chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
