@@ -52,7 +52,7 @@ impl Order<ReasonKind> {
 ///
 /// A list and no recursion: a tree of scopes may be much deeper than the stack of its canceller.
 #[derive(Default)]
-#[must_use = "nobody is told before `tell`"]
+#[must_use = "no child is told before `tell`"]
 pub(super) struct Told {
     scopes: VecDeque<Entry>,
     listeners: VecDeque<(Arc<dyn Listener>, CancelReason)>,

@@ -158,17 +158,17 @@ mod real {
         }
     }
 
-    /// In words.
+    /// Writes a holder as text, for panics and `Debug`.
     pub(in crate::sync) struct Words(pub(in crate::sync) usize);
 
     impl fmt::Display for Words {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             match self.0 {
-                0 => f.write_str("nobody"),
+                0 => f.write_str("no holder"),
                 owner if owner & THREAD != 0 => f.write_str("a thread"),
                 owner => match frame(owner) {
                     Some(frame) => write!(f, "fiber {}", FiberId::of(frame)),
-                    None => f.write_str("somebody"),
+                    None => f.write_str("an unnamed holder"),
                 },
             }
         }
