@@ -1,4 +1,4 @@
-//! What this machine allows: how many fibers fit into half of its memory, its control group, its address space and its guards.
+//! The limits of this machine: how many fibers fit into half of its memory, its control group, its address space and its guards.
 //!
 //! Everything is read from `/proc` and `/sys`, and what cannot be read sets no limit. The parsing is separate from the reading, so
 //! that it is tested with texts of other machines.
@@ -109,7 +109,7 @@ fn address_space_limit(limits: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Guards by `mprotect` take two mappings per stack, and leave a twelfth of all mappings to everybody else.
+/// Guards by `mprotect` take two mappings per stack, and leave a twelfth of all mappings to the rest of the process.
 fn guard_limit() -> Option<(u64, String)> {
     let forced = std::env::var_os("FIBRA_GUARD").is_some_and(|value| value == "mprotect");
     let release = read("/proc/sys/kernel/osrelease");

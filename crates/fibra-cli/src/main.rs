@@ -1,9 +1,9 @@
-//! The `fibra` command: a tour of the runtime for a person at a terminal. What `cargo run --release` starts.
+//! The `fibra` command: a tour of the runtime for a person at a terminal. `cargo run --release` starts it.
 //!
 //! ```text
-//! args.rs      what the command line says
-//! look.rs      what another process says of itself
-//! host.rs      what this machine allows: memory, control groups, address space, guards
+//! args.rs      reads the command line
+//! look.rs      shows the snapshot of another process
+//! host.rs      the limits of this machine: memory, control groups, address space, guards
 //! tour/        the tour: one file per part
 //! ```
 //!

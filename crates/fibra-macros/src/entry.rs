@@ -1,7 +1,7 @@
 //! `#[fibra::main]` and `#[fibra::test]`: a function goes in, the same function with another body comes out.
 //!
-//! Above: the two entries in `lib.rs`. Below: `fibra::__private`, whose `run_main` and `run_test` do all the work, so that what
-//! a macro writes into somebody's program is one call and nothing else.
+//! Above: the two entries in `lib.rs`. Below: `fibra::__private`, whose `run_main` and `run_test` do all the work, so that the macro writes
+//! only one call into the user's program.
 //!
 //! Attributes, visibility, name and return type are passed through token by token (so every error about them points at what
 //! the user wrote); the body becomes a closure. Every misuse is one `compile_error!` at the offending token, together with an
@@ -159,7 +159,7 @@ impl Function {
             return Err(misuse(
                 punct.span(),
                 format!(
-                    "`{written}` cannot be put on a generic function: nobody would say what `{name}` is called with"
+                    "`{written}` cannot be put on a generic function: the runtime calls `{name}` without type arguments"
                 ),
             ));
         }
@@ -171,7 +171,7 @@ impl Function {
             return Err(misuse(
                 first.span(),
                 format!(
-                    "a function under `{written}` takes no parameters: nobody would say what `{name}` is called with"
+                    "a function under `{written}` takes no parameters: the runtime calls `{name}` without arguments"
                 ),
             ));
         }

@@ -1,6 +1,6 @@
 //! The macros of fibra: `#[fibra::main]`, `#[fibra::test]`, `select!` and `select_biased!`.
 //!
-//! Above: user code, which meets them as `fibra::main` and so on. Below: `fibra::__private`, which what they write calls.
+//! Above: user code, which uses them as `fibra::main` and so on. Below: `fibra::__private`, which the expanded code calls.
 //!
 //! The grammars are small enough to be read by hand on `proc_macro` tokens, which saves every user of fibra the compile time of
 //! a parser for the whole language. `entry` has the attributes, `select` the other two, `tokens` what they share.

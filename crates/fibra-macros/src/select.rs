@@ -1,4 +1,4 @@
-//! `select!` and `select_biased!`: what they expand to.
+//! The expansion of `select!` and `select_biased!`.
 //!
 //! Above: the two entries in `lib.rs`. Beside: `parse`, which reads the arms. Below: `fibra::__private::select`, called `p` here.
 //!
@@ -33,17 +33,17 @@
 //! with the choice; then only what is borrowed directly is kept: see `Arm::borrow`. The outer block ends the temporaries with
 //! the select, even where that is the last expression of a function: its tokens have this crate's edition, 2024.
 //!
-//! Bodies are ordinary code of the user's function, each on a path of its own through it. On that rests the promise that
-//! `send(tx, v)` moves the variable `v` only if it wins: the library is given the address of `v`, and whoever receives takes the
-//! value from there; the path of the winning arm then moves `v` away without dropping it, the other paths leave it alone. Three
-//! rules of the compiler make this sound, and the expansion is arranged so that they apply:
+//! Bodies are ordinary code of the user's function, each on a path of its own through it. The promise that `send(tx, v)` moves the variable
+//! `v` only if it wins rests on this: the library is given the address of `v`, and the receiver takes the value from there; the path of the
+//! winning arm then moves `v` away without dropping it, the other paths leave it alone. Three rules of the compiler make this sound, and
+//! the expansion is arranged so that they apply:
 //!
 //! * `v` is borrowed until select has returned (`p::keep(b)`), so no other arm's expression can move or change it.
 //! * On the path of the winner, `v` is moved before any code of the user runs (destructors of the other arms, the body): a panic
 //!   there does not drop it a second time.
-//! * The other arms are used once more after that move (`p::keep(&arms.1)`), so an arm that borrows from `v` itself
-//!   (`recv(v.reply)`) does not compile: whoever received `v` may have destroyed it. So is the sender (`send(v.tx, v)`): the
-//!   channel must be there until select has returned.
+//! * The other arms are used once more after that move (`p::keep(&arms.1)`), so an arm that borrows from `v` itself (`recv(v.reply)`) does
+//!   not compile: the receiver of `v` may have destroyed it. The sender is used once more, too (`send(v.tx, v)`): the channel must exist
+//!   until select has returned.
 //!
 //! A name may also be a constant, which is a new value each time it is evaluated; a temporary of it, borrowed, would be dropped
 //! after it was sent. No macro can tell the two by their looks, but a closure can: one that borrows a variable has a size, one that
@@ -53,9 +53,9 @@
 //! forgotten on the path of the winner and dropped with the arms on the others; of a variable `c0` is `None`. Code behind a `break`
 //! moves nothing as far as the borrow checker is concerned.
 //!
-//! Our names have `mixed_site` spans, so they neither clash with the user's nor are seen by them. All paths are absolute; fibra
-//! itself is the `$crate` of the `macro_rules!` around us, so that it may be renamed and its macros exported again by other crates.
-//! The tokens next to a user's expression are located where it is, so that errors about it point there.
+//! The names that the macro makes have `mixed_site` spans, so they neither clash with the user's names nor are seen by them. All paths are
+//! absolute; fibra itself is the `$crate` of the `macro_rules!` around this macro, so that it may be renamed and its macros exported again
+//! by other crates. The tokens next to a user's expression are located where it is, so that errors about it point there.
 
 use proc_macro::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
 
@@ -477,8 +477,8 @@ impl Arm {
         path
     }
 
-    /// On the path of the winner: what makes the variable that was sent gone, for the compiler too. The value is not dropped: it is
-    /// with whoever received it, or in the result.
+    /// On the path of the winner: moves the variable that was sent away, for the compiler too. The value is not dropped: the receiver has
+    /// it, or it is in the result.
     fn moves_its_value(&self, index: usize, cases: &[&Arm]) -> TokenStream {
         if !self.borrows_its_value() {
             return TokenStream::new();
@@ -519,7 +519,7 @@ impl Arm {
     }
 }
 
-/// The block that a token is, perhaps as a fragment of somebody's `macro_rules!`.
+/// The block that a token is, perhaps as a fragment of a `macro_rules!` of the user's.
 fn as_block(token: &TokenTree) -> Option<Group> {
     let TokenTree::Group(group) = token else { return None };
     match group.delimiter() {
@@ -553,7 +553,7 @@ fn is_place(expression: &[TokenTree]) -> bool {
         })
 }
 
-/// Drops a variable of ours. (`drop` itself is reported for what has no destructor, in whoever's code.)
+/// Drops a variable of the expansion. (The compiler reports a call of `drop` for a value without a destructor, also in expanded code.)
 fn ends(variable: &str) -> String {
     format!("{{ let _ended = {variable}; }}")
 }

@@ -1,4 +1,4 @@
-//! What both kinds of macro share: looking at tokens, writing tokens, and saying what is wrong.
+//! The common base of both kinds of macro: reading tokens, writing tokens, and reporting errors.
 //!
 //! Above: `entry` (the attributes) and `select`. Below: `proc_macro`.
 

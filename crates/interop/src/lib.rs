@@ -1,4 +1,5 @@
-//! fibra's sockets and the programs of others: what the tests in `tests/` share, and `rivals` for its figures of TLS connections.
+//! fibra's sockets against programs of other projects: the code that the tests in `tests/` share, and that `rivals` uses for its figures of
+//! TLS connections.
 //!
 //! Unpublished. It exists so that the library's own tests need neither a TLS library nor a C compiler.
 //!

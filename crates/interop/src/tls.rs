@@ -1,4 +1,4 @@
-//! TLS for a test: a certificate for `localhost` that nobody signed, a server that shows it, and clients that trust it.
+//! TLS for a test: a self-made certificate for `localhost`, a server that shows it, and clients that trust it.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl Trust {
     }
 }
 
-/// A new connection with this configuration, to the one who has a certificate for `localhost`.
+/// A new connection with this configuration, to the server that has a certificate for `localhost`.
 ///
 /// # Panics
 /// Not with a configuration of this module.

@@ -1,4 +1,5 @@
-//! Two fibers that lock two mutexes in opposite order: who waits for whom is told, with names and lines, and one of them is cancelled.
+//! Two fibers lock two mutexes in opposite order: the report says which fiber waits for which, with names and lines, and one of them is
+//! cancelled.
 
 use std::sync::Arc;
 use std::time::Duration;

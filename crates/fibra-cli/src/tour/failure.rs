@@ -4,7 +4,7 @@ use super::page::Page;
 use super::{Options, Outcome};
 
 pub(crate) fn run(page: &Page, _options: &Options) -> Outcome {
-    // `resume_unwind` instead of `panic!`: the tour need not frighten anybody with the hook's report.
+    // `resume_unwind` instead of `panic!`: the hook's report would frighten the reader of the tour without need.
     let failing = fibra::Builder::new()
         .name("unlucky")
         .spawn(|| -> u32 { std::panic::resume_unwind(Box::new("the disk is on fire")) });

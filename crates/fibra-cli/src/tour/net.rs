@@ -1,4 +1,4 @@
-//! An echo server on fibers and clients that talk to it, all in plain blocking code; then a connection that nobody answers on.
+//! An echo server on fibers and clients that talk to it, all in plain blocking code; then a connection on which no answer comes.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;

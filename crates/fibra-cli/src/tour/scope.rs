@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// How long it would.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// Counts whoever leaves.
+/// Counts the fibers that leave.
 struct Badge<'a>(&'a AtomicUsize);
 
 impl Drop for Badge<'_> {

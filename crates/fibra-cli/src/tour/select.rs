@@ -64,7 +64,7 @@ pub(crate) fn run(page: &Page, _options: &Options) -> Outcome {
     };
     let took = begin.elapsed();
     driver.join().map_err(|error| error.to_string())?;
-    let (why, before) = left.ok_or("nobody heard the van leave")?;
+    let (why, before) = left.ok_or("the post office did not hear the van leave")?;
     if (received, sent, sum) != (PARCELS, PARCELS, PARCELS * (PARCELS + 1) / 2) {
         return Err(format!("{received} parcels came in, {sent} went out, and they add up to {sum}"));
     }

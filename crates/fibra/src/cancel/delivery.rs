@@ -1,5 +1,7 @@
-//! Delivery: what runs here unwinds, quietly, from the blocking call it is in up to the scope that was cancelled, or to the end of the
-//! fiber. When it may is said in `levels.rs`.
+//! Delivery: a cancelled fiber or thread unwinds, quietly, from the blocking call that it is in up to the scope that
+//! was cancelled, or to the end of the fiber. `levels.rs` decides whether it may unwind now.
+//!
+//! Above: the blocking calls, by way of `rules.rs`. Below: `levels.rs`, `unwinding.rs`, `sched::here`.
 
 use std::any::Any;
 use std::panic::resume_unwind;
@@ -11,11 +13,11 @@ use crate::sched::members::scope::NEVER;
 use crate::sched::worker::{Worker, signal};
 use crate::wait::fiber::leave;
 
-/// The payload of a quiet unwinding.
+/// The payload of the unwinding that a cancellation starts.
 struct Cancelled;
 
-/// True if this panic payload is fibra's cancellation and not somebody's panic: code that catches panics should pass it on with
-/// [`std::panic::resume_unwind`].
+/// True if this panic payload is fibra's cancellation and not a panic of the program: code that catches panics should
+/// pass it on with [`std::panic::resume_unwind`].
 ///
 /// ```
 /// use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -37,14 +39,14 @@ pub fn is_cancellation(payload: &(dyn Any + Send)) -> bool {
     payload.is::<Cancelled>()
 }
 
-/// Unwinds if what runs here is cancelled and may be unwound.
+/// Unwinds if the current fiber or thread is cancelled and may be unwound.
 pub(crate) fn checkpoint() {
     if let Some(here) = Here::new() {
         checkpoint_on(here, &|| false);
     }
 }
 
-/// The same for one who need not wait if `settled`; see [`Here::is_due_unless`].
+/// The same for a caller that need not wait if `settled`; see [`Here::is_due_unless`].
 #[inline(never)]
 pub(super) fn checkpoint_on(here: Here<'_>, settled: &dyn Fn() -> bool) {
     if here.nearest_deadline() != NEVER {
@@ -55,7 +57,7 @@ pub(super) fn checkpoint_on(here: Here<'_>, settled: &dyn Fn() -> bool) {
     }
 }
 
-/// Unwinds what runs here, which is cancelled and may be unwound.
+/// Unwinds the current fiber or thread, which is cancelled and may be unwound.
 pub(crate) fn deliver() -> ! {
     deliver_on(Here::new().expect("only fibers, and threads in a scope, are cancelled"))
 }
@@ -81,16 +83,16 @@ pub(crate) fn unwind_quietly() -> ! {
     resume_unwind(payload())
 }
 
-/// What a cancellation unwinds with.
+/// The payload that a cancellation unwinds with.
 pub(crate) fn payload() -> Box<dyn Any + Send> {
     Box::new(Cancelled)
 }
 
-/// Somebody caught the cancellation and went on: others get a turn before it is delivered again, so that a loop around
-/// `catch_unwind` does not hold up the worker; it is said once.
+/// The program caught the cancellation and went on: other fibers get a turn before it is delivered again, so that a
+/// loop around `catch_unwind` does not hold up the worker; a report says so once.
 fn repeated(worker: &Worker, frame: FrameRef) {
     static SAID: AtomicBool = AtomicBool::new(false);
-    // Relaxed: said once or twice, no more depends on it.
+    // Relaxed: reported once or twice, no more depends on it.
     if !SAID.swap(true, Ordering::Relaxed) {
         // Relaxed: the id of a running fiber does not change.
         let id = frame.id.load(Ordering::Relaxed);
@@ -105,8 +107,8 @@ fn repeated(worker: &Worker, frame: FrameRef) {
     }
 }
 
-/// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber notes by itself that it unwinds; and, if
-/// it is a cancellation, that one has arrived.
+/// Goes on here with a panic that was caught elsewhere. No hook is called for that, so the fiber itself notes that it
+/// unwinds; and, if the payload is a cancellation, that the cancellation has arrived.
 pub(crate) fn pass_on(payload: Box<dyn Any + Send>) -> ! {
     if let Some(here) = Here::new() {
         if is_cancellation(&*payload) {

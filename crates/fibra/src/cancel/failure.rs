@@ -1,4 +1,7 @@
-//! A child's failure (a panic, or that it could not be started) cancels its scope, unless somebody joins the child and so takes it.
+//! A child's failure (a panic, or that it could not be started) cancels its scope, unless the owner joins the child and
+//! so takes the failure.
+//!
+//! Above: the end of a fiber (`sched`), and the handles of `scope`. Below: `scopes.rs`, `sched::members::scope`.
 
 use super::telling::Told;
 use crate::fiber::frame::flag;
@@ -8,14 +11,14 @@ use crate::waiter::cancel_reason::CancelReason;
 use crate::waiter::node::Kind;
 use crate::waiter::word;
 
-/// How often one looks at an owner that is about to wait, before that counts as waiting, if the owner may be below on this very stack: a
-/// plain thread may call a waker meanwhile, which may be what is looking.
+/// How often the failing child looks at an owner that is about to wait, before that counts as waiting, if the owner may
+/// be below on this very stack: a plain thread may call a waker meanwhile, and the code that looks may be that waker.
 const LOOKS_AT_ONESELF: usize = 1000;
-/// The same for another thread, which needs a moment only, but may be without a processor for long. Bounded all the same: a waker that it
-/// calls may wait, against the rules, for who is looking.
+/// The same for an owner on another thread, which needs only a moment, but may be without a processor for long. Bounded
+/// all the same: a waker that the owner calls may wait, against the rules, for the code that looks.
 const LOOKS: usize = 1_000_000;
 
-/// What a child's failure comes to.
+/// The consequence of a child's failure.
 enum Verdict {
     Nothing,
     Cancel(CancelReason, Reach),
@@ -24,15 +27,16 @@ enum Verdict {
 }
 
 impl ScopeRecord {
-    /// A child has panicked, and nobody was joining it; or (`not_started`) the handle of one that could not be started is gone. If the
-    /// owner waits for something else, or for nothing any more, that cancels the scope; if it is running, it may yet join the child: it
-    /// decides when it next waits. If it is about to wait, perhaps for this child, which it then finds ended, that is seen in a moment.
+    /// A child has panicked, and the owner was not joining it; or (`not_started`) the handle of a child that could not
+    /// be started is gone. If the owner waits for something else, or its body is over, the failure cancels the scope.
+    /// If the owner is running, it may yet join the child: it decides when it next waits. If the owner is about to
+    /// wait, perhaps for this child, which it then finds ended, a moment later one of the other cases holds.
     pub(super) fn child_failed(&'static self, life: u32, not_started: bool) {
         let mut told = Told::default();
         for looks in 0.. {
             let mut held = self.state.lock();
             let verdict = held.with(|state| {
-                // In this order: it may be another life, and then the rest is not for us to read.
+                // In this order: the record may be in another life, and then the rest of it belongs to another scope.
                 let Some(body) = state.body.filter(|_| self.life() == life && !self.isolate.get()) else {
                     return Verdict::Nothing;
                 };
@@ -41,7 +45,7 @@ impl ScopeRecord {
                 }
                 state.unstarted.told |= not_started;
                 let Some(reason) = state.told_failure() else {
-                    // Somebody has joined it meanwhile.
+                    // The owner has joined the child meanwhile.
                     return Verdict::Nothing;
                 };
                 if state.over {
@@ -55,7 +59,8 @@ impl ScopeRecord {
                 if seen.is(word::State::Parking) && !seen.is_claimed() && looks < most {
                     Verdict::LookAgain
                 } else if let Some(reason) = state.told_failure().filter(|_| seen.is_waiting()) {
-                    // Still there: whoever joined it before he began this wait has taken it, and that is seen now.
+                    // The failure is still there: a join before the owner began this wait would have taken it, and that
+                    // would be seen now.
                     Verdict::Cancel(reason, Reach::All)
                 } else {
                     Verdict::Nothing
@@ -76,7 +81,8 @@ impl ScopeRecord {
         told.tell();
     }
 
-    /// The body is over. From now on a child's panic is nobody's but the scope's, and so is one that was not started.
+    /// The body is over. From now on a child's panic belongs to the scope alone, and so does a child that was not
+    /// started.
     pub(crate) fn body_is_over(&'static self) {
         let failure = self.state.with(|state| {
             state.over = true;
@@ -89,7 +95,7 @@ impl ScopeRecord {
 }
 
 impl PanicSlot {
-    /// The handle is gone, and did not take it.
+    /// The handle is gone, and did not take the failure.
     pub(crate) fn nobody_joins(&self) {
         if self.is_there() {
             self.scope.child_failed(self.life, false);

@@ -1,5 +1,8 @@
-//! Grace: a cancelled scope gives shields some time. When that is over they hold nothing off any more, for the body, the children and what
-//! is open inside; but what a destructor does during unwinding is left alone.
+//! Grace: a cancelled scope gives shields some time. When that time is over, shields hold nothing off any more, for the
+//! body, the children and the scopes that are open inside; but a destructor that runs during unwinding is still left
+//! alone.
+//!
+//! Above: the timer of a scope's grace. Below: `request.rs`, `telling.rs`, `sched::members::scope`.
 
 use super::request;
 use super::telling::Told;
@@ -9,8 +12,8 @@ use crate::sched::here::Here;
 use crate::sched::members::scope::{Order, ScopeRecord, State};
 
 impl ScopeRecord {
-    /// The time that a cancelled scope gives to shields is over: they hold nothing off any more, for the body, the children and what is
-    /// open inside.
+    /// The time that a cancelled scope gives to shields is over: shields hold nothing off any more, for the body, the
+    /// children and the scopes that are open inside.
     pub(crate) fn end_grace(&'static self, life: u32) {
         let mut told = Told::default();
         let mut held = self.state.lock();
@@ -38,19 +41,20 @@ impl ScopeRecord {
         self.state.with(|state| if opens { state.cleanups += 1 } else { state.cleanups -= 1 });
     }
 
-    /// Have shields had their time in here?
+    /// Is the time for shields over in this scope?
     pub(crate) fn is_overdue(&self) -> bool {
         self.state.with(|state| state.overdue && state.reason.is_some())
     }
 
-    /// And for the children?
+    /// Is it over for the children of this scope?
     pub(crate) fn are_children_overdue(&self) -> bool {
         self.state.with(|state| state.overdue)
     }
 }
 
 impl Here<'_> {
-    /// A scope whose shields had their time is closed; the same for that flag, which a child also has with the scope that it is in.
+    /// A scope whose time for shields was over is closed: lowers the flag, unless another scope keeps it. A child also
+    /// has that flag from the scope that it is in.
     pub(crate) fn lower_overdue_flag(&self) {
         let flags = &self.waiter.get().flags;
         // In this order: as in `lower_body_flag`.

@@ -1,7 +1,9 @@
-//! Levels: what of the cancellations around concerns the one that runs here, and what may end its wait.
+//! Levels: which of the cancellations around the current fiber concern it now, and which may end its wait.
 //!
-//! Each open scope remembers how much was held off when it was opened (`hold`: open shields, and what unwinds), and is concerned if no more
-//! than that is held off now; the fiber itself, if nothing is. The header of the room says why.
+//! Each open scope remembers how much was held off when it was opened (`hold`: open shields, and unwindings). A
+//! cancellation of the scope concerns the fiber if no more than that is held off now; a cancellation of the fiber
+//! itself, if nothing is held off. The header of `cancel` gives the reason. Above: `delivery.rs`, `rules.rs`. Below:
+//! `shield.rs`, `unwinding.rs`, `grace.rs`.
 
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::policy;
@@ -10,7 +12,8 @@ use crate::sched::members::scope::{NEVER, Reach, ScopeRecord};
 use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
 use crate::waiter::word::WaitKind;
 
-/// How much an unwinding holds off: more than all the shields that could be open, which count 1 each and may end before it.
+/// How much an unwinding holds off: more than all the shields that could be open. Shields count 1 each and may end
+/// before the unwinding does.
 const UNWINDS: u32 = 1 << 20;
 
 impl Here<'_> {
@@ -19,13 +22,13 @@ impl Here<'_> {
         self.hold_if(self.is_unwinding())
     }
 
-    /// The same for one of which it is known whether it unwinds.
+    /// The same where it is known whether the fiber unwinds.
     fn hold_if(&self, unwinds: bool) -> u32 {
         let shields = if self.flags().has(flag::OVERDUE) { 0 } else { self.state.shields.get() };
         shields + UNWINDS * (self.state.cleanups.get() + u32::from(unwinds))
     }
 
-    /// What may end a wait that begins now, if its reason lets anything.
+    /// Which cancellations may end a wait that begins now, if its reason lets any.
     pub(super) fn wait_kind(&self) -> WaitKind {
         let hold = self.hold();
         if self.is_cooperative() {
@@ -46,7 +49,8 @@ impl Here<'_> {
         self.is_due_unless(&|| false)
     }
 
-    /// The same for one who need not wait if `settled` holds: then a child's panic is not due, because it may be what he is about to take.
+    /// The same for a caller that need not wait if `settled` holds: then a child's panic is not due, because the caller
+    /// may be about to take it.
     #[cold]
     #[inline(never)]
     pub(crate) fn is_due_unless(&self, settled: &dyn Fn() -> bool) -> bool {
@@ -63,9 +67,9 @@ impl Here<'_> {
         }
     }
 
-    /// May it end the wait that this fiber has just parked in? Asked on its worker's own stack, where it cannot be told what unwinds: that
-    /// was noted when the fiber left. Shields are counted now, because their time may have come to its end since. Nothing is settled: the
-    /// wait was published.
+    /// May the cancellation end the wait that this fiber has just parked in? Asked on its worker's own stack, where it
+    /// cannot be determined whether the fiber unwinds: that was noted when the fiber left. Shields are counted now,
+    /// because their time may have ended since. Nothing is settled: the wait was published.
     pub(crate) fn may_end_parked(&self, kind: WaitKind) -> bool {
         match kind {
             WaitKind::Shielded if !self.flags().has(flag::OVERDUE) => false,
@@ -77,7 +81,7 @@ impl Here<'_> {
         }
     }
 
-    /// Is there a cancellation that may be delivered where this much holds it off?
+    /// Is there a cancellation that may be delivered where `hold` much is held off?
     fn is_due_at(&self, hold: u32, settled: &dyn Fn() -> bool) -> bool {
         let flags = self.flags();
         if flags.has(flag::CANCEL) && hold == 0 {
@@ -90,7 +94,8 @@ impl Here<'_> {
         {
             return true;
         }
-        // A child's panic that was taken by a join. If nothing else is behind the flag, nobody need look any more.
+        // The flag was for a child's panic that was taken by a join. If nothing else is behind the flag, it can be
+        // lowered.
         self.lower_body_flag();
         false
     }
@@ -106,11 +111,11 @@ impl Here<'_> {
         self.flags().has(flag::CANCEL) || self.open_scopes().any(|scope| scope.is_body_cancelled(settled))
     }
 
-    /// A scope is closed, or was not cancelled after all: keeps the flag only if one that is open says so.
+    /// A scope is closed, or was not cancelled after all: keeps the flag only if another open scope is cancelled.
     pub(crate) fn lower_body_flag(&self) {
         let flags = &self.waiter.get().flags;
-        // Whoever cancels a scope marks it and then announces the flag; we lower it and then look, each under the scope's lock. So one that
-        // we do not see here sets the flag after this.
+        // A canceller marks the scope and then announces the flag; the owner lowers the flag and then looks, each under
+        // the scope's lock. So a canceller whose mark is not seen here raises the flag after this.
         flags.retract(flag::CANCEL_BODY);
         if self.open_scopes().any(|scope| scope.has_body_reason() || scope.has_told_failure()) {
             flags.announce(flag::CANCEL_BODY);
@@ -126,7 +131,7 @@ impl Here<'_> {
             || flags.has(flag::CANCEL_BODY) && self.open_scopes().any(|scope| scope.has_body_reason())
     }
 
-    /// The same, but only by what is not held off here: what unwinds goes on to there.
+    /// The same, but counts only cancellations that are not held off here: those to which an unwinding goes on.
     pub(crate) fn is_cancelled_at_level(&self) -> bool {
         if !self.is_cancelled() {
             return false;
@@ -136,7 +141,7 @@ impl Here<'_> {
             || self.open_scopes().take_while(|scope| scope.hold.get() >= hold).any(|scope| scope.has_body_reason())
     }
 
-    /// Why, if it is: the outermost first, since that is where unwinding ends.
+    /// The reason, if it is cancelled: that of the outermost scope first, since unwinding ends there.
     pub(crate) fn reason(&self) -> Option<CancelReason> {
         if let Some((_, frame)) = self.fiber
             && let Some(reason) = reason_of(frame)
@@ -148,7 +153,7 @@ impl Here<'_> {
         self.open_scopes().filter_map(ScopeRecord::body_reason).last()
     }
 
-    /// Cancels the scopes around whose deadlines have come.
+    /// Cancels the scopes around the current fiber whose deadlines have come.
     pub(super) fn check_deadlines(&self) {
         if self.nearest_deadline() != NEVER && self.nearest_deadline() <= policy::now() {
             for scope in self.open_scopes() {
@@ -160,7 +165,7 @@ impl Here<'_> {
     }
 }
 
-/// Why a fiber is cancelled, if it is. The words of a custom reason are in its scope, and only known while that is open.
+/// Why a fiber is cancelled, if it is. The text of a custom reason is in its scope, and known only while that is open.
 pub(crate) fn reason_of(frame: FrameRef) -> Option<CancelReason> {
     frame.flags().cancel_reason().map(ReasonKind::without_words)
 }

@@ -1,5 +1,8 @@
-//! Requests: cancelling one fiber, or all of a root. The canceller's side of the handshake of `waiter::revoke`, with a way into the run
-//! queues. Which scopes are cancelled together is said in `scopes.rs`, and how the waiter then unwinds in `delivery.rs`.
+//! Requests: cancelling one fiber, or everything in a root. This is the canceller's side of the handshake of
+//! `waiter::revoke`, with a way into the run queues.
+//!
+//! Above: `scopes.rs`, which decides which scopes are cancelled together; `delivery.rs`, which unwinds the waiter.
+//! Below: `waiter::revoke`, `sched`.
 
 use super::telling::Told;
 use crate::fiber::frame::{Frame, FrameRef, flag};
@@ -12,7 +15,8 @@ use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
 use crate::waiter::node::WaiterRef;
 use crate::waiter::revoke;
 
-/// Cancels a fiber and the scopes that are open on it. The caller keeps the frame from being recycled, and holds no lock.
+/// Cancels a fiber and the scopes that are open on it. The caller keeps the frame from being recycled, and holds no
+/// lock.
 pub(crate) fn cancel_fiber(frame: FrameRef, reason: &CancelReason) {
     let mut told = Told::default();
     told.fiber(frame, reason);
@@ -27,15 +31,17 @@ pub(crate) fn cancel_waiting(fiber: &Interrupt, reason: &CancelReason) {
     told.tell();
 }
 
-/// Cancels the daemons of `root`, or all: what has started now, what has not when it does.
+/// Cancels the daemons of `root`, or of all roots: those that have started now, the others when they start.
 pub(crate) fn cancel_daemons(shared: &Shared, root: Option<RootRef>, reason: ReasonKind) {
     root.unwrap_or(shared.daemons).cancel_daemons(reason);
     cancel_started(shared, root, true, reason);
 }
 
-/// Cancels everything started in `root` (or everywhere), eagerly. What has not started sees the root's flag when it does.
+/// Cancels everything started in `root` (or everywhere), eagerly. A fiber that has not started sees the root's flag
+/// when it starts.
 pub(crate) fn cancel_started(shared: &Shared, root: Option<RootRef>, daemons_only: bool, reason: ReasonKind) {
-    // Nobody waits until the workers have read it: by then the root may serve another run.
+    // The life goes along with the root: no thread waits until the workers have read the order, and by then the root's
+    // record may serve another run.
     let life = root.map(|root| (root, root.life()));
     shared.post_all(Command::Cancel { root: life, daemons_only, reason });
     // Tasks live on no worker between polls. A task leaves this map before its frame is recycled, so under the lock all are alive.
@@ -45,7 +51,7 @@ pub(crate) fn cancel_started(shared: &Shared, root: Option<RootRef>, daemons_onl
             told.fiber(frame, &reason);
         }
     }
-    // Without the lock: what they have opened may have tasks, too.
+    // Without the lock: the scopes that they have opened may have tasks, too.
     told.tell();
 }
 
@@ -67,29 +73,29 @@ fn is_meant(frame: &Frame, root: Option<RootRef>, daemons_only: bool) -> bool {
     root.is_none_or(|root| frame.root.get() == root.as_ptr()) && (!daemons_only || frame.has(flag::DAEMON))
 }
 
-/// Requests cancellation of a fiber for `reason`. False if it was requested before: the first reason stays. Scopes that are open
-/// on it are the caller's to see to: [`cancel_fiber`].
+/// Requests cancellation of a fiber for `reason`. False if it was requested before: the first reason stays. The caller
+/// also has to cancel the scopes that are open on the fiber: [`cancel_fiber`] does both.
 pub(super) fn request(frame: FrameRef, reason: ReasonKind) -> bool {
     revoke::request(frame.waiter_ref(), reason, enqueue_woken)
 }
 
-/// The second half: ends the wait of a waiter whose flag is set, if that is revocable.
+/// The second half: ends the wait of a waiter whose flag is set, if that wait is revocable.
 pub(super) fn interrupt(waiter: WaiterRef) {
     revoke::interrupt(waiter, enqueue_woken);
 }
 
-/// The same for a waiter behind a shield: only if it wants to know.
+/// The same for a waiter behind a shield: only if its wait asks to be told of cancellation.
 pub(super) fn interrupt_watcher(waiter: WaiterRef) {
     revoke::interrupt_watcher(waiter, enqueue_woken);
 }
 
-/// The body of a scope that was cancelled has had the time that is given to shields: they hold nothing off any more. `reaches`: see
-/// [`revoke::end_shields`].
+/// The time that is given to shields is over for the body of a cancelled scope: shields hold nothing off any more.
+/// `reaches`: see [`revoke::end_shields`].
 pub(super) fn end_shields(waiter: WaiterRef, reaches: bool) {
     revoke::end_shields(waiter, || reaches, enqueue_woken);
 }
 
-/// The same of a fiber that was cancelled.
+/// The same for a fiber that was cancelled.
 pub(crate) fn end_shields_of(frame: FrameRef) {
     // The look at the word comes before. The flag is raised before the first wait behind it, as BARRIER is: see `revoke::request`.
     let reaches = || !frame.waiter.flags.look_after_word().has(flag::CLEANUP);

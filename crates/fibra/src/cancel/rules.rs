@@ -1,4 +1,4 @@
-//! The answers to what the scheduler and the waist ask (`sched::rules`): each is one call into this room.
+//! The answers to the questions of the scheduler and of the waist (`sched::rules`): each is one call into this module.
 
 use super::{delivery, request, telling};
 use crate::sched::here::Here;
@@ -10,7 +10,7 @@ use crate::sched::worker::Worker;
 use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
 use crate::waiter::word::WaitKind;
 
-/// What every runtime is given.
+/// The table that every runtime is given.
 #[derive(Debug)]
 pub(crate) struct Rules;
 

@@ -1,5 +1,6 @@
-//! Cancelling a scope and what is open inside it; asking it to drain. Two requests that go the same way, like the end of a grace
-//! (`grace.rs`): to the body, to the scopes open inside it, and to the children that have started, on whichever worker (`telling.rs`).
+//! Cancelling a scope and the scopes that are open inside it; asking a scope to drain. Both requests, like the end of a
+//! grace (`grace.rs`), go the same way: to the body, to the scopes open inside it, and to the children that have
+//! started, on whichever worker (`telling.rs`).
 //!
 //! Locks are taken from the outside in, hand over hand, as the header of `sched::members::scope` says.
 
@@ -26,7 +27,7 @@ pub(crate) fn cancel_all(scopes: &[InLife], reason: &CancelReason) {
 }
 
 impl ScopeRecord {
-    /// Cancels it, if this life of it is still going on. The first reason stays.
+    /// Cancels the scope, if this life of its record is still going on. The first reason stays.
     pub(crate) fn cancel(&'static self, life: u32, reason: &CancelReason, reach: Reach) {
         let mut told = Told::default();
         self.cancel_into(life, reason, reach, &mut told);
@@ -70,10 +71,11 @@ impl ScopeRecord {
         // The canceller's first half of the handshake with a parker; `interrupt` is the second.
         body.get().flags.announce(flag::CANCEL_BODY);
         if state.barrier {
-            // It is behind a shield; unless it waits there for just this.
+            // The body is behind a shield: left alone, unless it waits there for just this cancellation.
             request::interrupt_watcher(body);
         } else if state.inner.is_none() {
-            // The lock of the innermost is held: no scope can be opened in it, behind a shield or not, nor can it be closed.
+            // The lock of the innermost scope is held: no scope can be opened in it, behind a shield or not, nor can it
+            // be closed.
             request::interrupt(body);
         }
         state.inner
@@ -92,17 +94,18 @@ impl ScopeRecord {
         }
     }
 
-    /// Is the body cancelled? On the owner. A child's failure that nobody has taken becomes a cancellation here: the owner is about to wait
-    /// for something else.
+    /// Is the body cancelled? Asked by the owner. A child's failure that no join has taken becomes a cancellation here:
+    /// the owner is about to wait for something else.
     ///
-    /// Unless it need not wait (`settled`): then it may be about to take that very panic.
+    /// Unless the owner need not wait (`settled`): then it may be about to take that very panic.
     pub(crate) fn is_body_cancelled(&'static self, settled: &dyn Fn() -> bool) -> bool {
         let (is_cancelled, failure) = self.state.with(|state| {
             let failure = if self.isolate.get() { None } else { state.told_failure() };
             (state.reason.is_some(), failure)
         });
         match failure {
-            // Asked only now: the child had ended before it was told of, so a join that would take its panic is settled by now.
+            // Asked only now: the child had ended before its failure was noted, so a join that would take its panic is
+            // settled by now.
             Some(reason) if !is_cancelled && !settled() => {
                 self.cancel(self.life(), &reason, Reach::All);
                 true
@@ -111,7 +114,7 @@ impl ScopeRecord {
         }
     }
 
-    /// Sets the one who is told when the scope is cancelled. Err: it is cancelled already, for this reason.
+    /// Sets the listener that is told when the scope is cancelled. Err: it is cancelled already, for this reason.
     pub(crate) fn set_listener(&self, listener: Arc<dyn Listener>) -> Result<(), CancelReason> {
         self.state.with(|state| {
             if let Some(reason) = &state.children_reason {
@@ -124,7 +127,7 @@ impl ScopeRecord {
 
     // ---- draining: a request to come to an end
 
-    /// Asks the children, and what is open inside, to come to an end.
+    /// Asks the children, and the scopes that are open inside, to come to an end.
     pub(crate) fn drain(&'static self, life: u32) {
         let mut told = Told::default();
         let mut held = self.state.lock();
@@ -157,7 +160,8 @@ impl ScopeRecord {
         self.state.with(|state| state.draining)
     }
 
-    /// Links the node of somebody who waits for the scope to be drained. False: it is. In another life it never will be.
+    /// Links the node of a waiter for the scope to be drained. False: it is drained. In another life of the record it
+    /// never will be.
     pub(crate) fn watch(&self, life: u32, node: &Node, waiter: WaiterRef, ticket: Ticket, arm: Arm) -> bool {
         self.state.with(|state| {
             if self.life() != life || state.body.is_none() {

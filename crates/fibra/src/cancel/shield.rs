@@ -1,11 +1,11 @@
-//! Shields: cancellation is held off while one is open. How much is held off, and for whom, is counted in `levels.rs`; when shields end
-//! before they are closed, in `grace.rs`.
+//! Shields: cancellation is held off while one is open. `levels.rs` counts how much is held off, and for which scopes;
+//! `grace.rs` says when shields end before they are closed.
 
 use crate::fiber::frame::flag;
 use crate::fiber::top::CancelState;
 use crate::sched::here::Here;
 
-/// An open shield of what runs here; dropping it closes it.
+/// An open shield of the current fiber or thread; dropping it closes it.
 pub(crate) struct Shield<'a>(&'a CancelState);
 
 impl Shield<'_> {

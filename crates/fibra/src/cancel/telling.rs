@@ -1,4 +1,8 @@
-//! Telling the children: what a walk through scopes (`scopes.rs`) has noted under their locks is done when the locks are free.
+//! Telling the children: the work that a walk through scopes (`scopes.rs`) has noted under their locks is done when the
+//! locks are free.
+//!
+//! Above: `scopes.rs`, `grace.rs`. Below: `request.rs`, `sched::members`, and the commands that workers send to each
+//! other.
 
 use std::collections::VecDeque;
 use std::ptr::{self, NonNull};
@@ -18,7 +22,7 @@ use crate::sched::worker::Worker;
 use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
 
 impl Order {
-    /// The same for a command to a worker, which has no place for words.
+    /// The same for a command to a worker, which has no place for the text of a custom reason.
     fn without_words(&self) -> Order<ReasonKind> {
         match self {
             Self::Cancel(reason) => Order::Cancel(reason.kind()),
@@ -29,7 +33,7 @@ impl Order {
 }
 
 impl Order<ReasonKind> {
-    /// The words of a custom reason are in the one that `kept` gives.
+    /// The text of a custom reason is in the one that `kept` gives.
     fn with_words(self, kept: impl FnOnce() -> Option<CancelReason>) -> Order {
         match self {
             Self::Cancel(kind) => {
@@ -43,12 +47,12 @@ impl Order<ReasonKind> {
     }
 }
 
-/// What remains to be done when the locks are free: the scopes whose children have to be told, and then the listeners, which call user
-/// code.
+/// The work that remains to be done when the locks are free: the scopes whose children have to be told, and then the
+/// listeners, which call user code.
 ///
-/// A list and no recursion: a tree of scopes may be much deeper than the stack of whoever cancels it.
+/// A list and no recursion: a tree of scopes may be much deeper than the stack of its canceller.
 #[derive(Default)]
-#[must_use = "nobody is told before `tell`"]
+#[must_use = "no child is told before `tell`"]
 pub(super) struct Told {
     scopes: VecDeque<Entry>,
     listeners: VecDeque<(Arc<dyn Listener>, CancelReason)>,
@@ -87,11 +91,11 @@ impl Told {
         });
     }
 
-    /// With no lock held.
+    /// Does the work. The caller holds no lock.
     pub(super) fn tell(mut self) {
         loop {
             while let Some(entry) = self.scopes.pop_front() {
-                // SAFETY: the visit keeps it there.
+                // SAFETY: the visit keeps the scope alive.
                 let shared = unsafe { entry.shared.as_ref() };
                 if matches!(entry.order, Order::Cancel(_)) && entry.grace != NEVER {
                     let at = policy::now().saturating_add(entry.grace);
@@ -142,7 +146,8 @@ impl Told {
     pub(super) fn fiber(&mut self, frame: FrameRef, reason: &CancelReason) {
         request::request(frame, reason.kind());
         if frame.has(flag::OPEN_SCOPES) {
-            // The stack may be another fiber's by the time it is looked at, but it does not go away during a census.
+            // The stack may belong to another fiber by the time it is looked at, but it does not go away during a
+            // census.
             let census = CENSUS.lock();
             let scope = frame.top().and_then(|top| outermost(&top.cancel));
             drop(census);
@@ -153,7 +158,7 @@ impl Told {
     fn open_scopes(&mut self, frame: FrameRef, outermost: Option<ScopeRef>, order: &Order) {
         let Some(scope) = outermost else { return };
         let mut held = scope.state.lock();
-        // Perhaps it was closed meanwhile, and serves somebody else.
+        // The scope may have been closed meanwhile, and its record may serve another scope.
         if held.with(|state| state.body != Some(frame.waiter_ref())) {
             return;
         }
@@ -165,9 +170,10 @@ impl Told {
     }
 }
 
-/// On this worker: what it was asked to tell to the children of a scope that it has started.
+/// On this worker: carries out an order for the children of a scope that have started here.
 pub(super) fn tell_children_here(worker: &Worker, scope: ScopeRef, life: u32, order: Order<ReasonKind>) {
-    // The words of a custom reason are kept by the scope. In another life they are somebody else's, and nobody is told.
+    // The text of a custom reason is kept by the scope. In another life of the record it belongs to another scope, and
+    // no child is told.
     let order = order.with_words(|| scope.children_reason());
     let mut told = Told::default();
     told.children_here(worker, scope, life, &order);
@@ -175,8 +181,9 @@ pub(super) fn tell_children_here(worker: &Worker, scope: ScopeRef, life: u32, or
 }
 
 impl ScopeRecord {
-    /// On any thread, after the scope was marked: cancels the children that have started. It may be over by now, and its record serve
-    /// another scope: nothing is read from it that is not atomic, and nothing done to a child before `life` is compared.
+    /// On any thread, after the scope was marked: cancels the children that have started. The scope may be over by now,
+    /// and its record may serve another scope: only atomic fields are read from it, and nothing is done to a child
+    /// before `life` is compared.
     fn cancel_children(&'static self, entry: &Entry, shared: &Shared, told: &mut Told) {
         let (life, order) = (entry.life, &entry.order);
         // Second half of the handshake with `list_on`; `Root::cancel` was the first.
@@ -202,7 +209,7 @@ impl ScopeRecord {
                 told.fiber(frame, reason);
             }
         }
-        // Those that wait for their turn start now, and end at once.
+        // Children that wait for their turn start now, and end at once.
         if entry.limited {
             let waiting = self.state.with(|state| {
                 if self.life() != life {

@@ -1,11 +1,14 @@
-//! Is it this fiber that unwinds?
+//! Decides whether the current fiber unwinds, or only a neighbour on the same worker.
 //!
-//! `thread::panicking()` belongs to the whole worker: it is true for every fiber while one is parked in a destructor that unwinding called.
-//! So it settles nothing but the usual case, that nothing unwinds. Otherwise the number behind it is read (`prim::panics`), and what the
-//! parked neighbours have in it is taken off; each adds its share to the thread's `suspended_unwindings` when it leaves. What remains is
-//! this fiber's own, whether a hook was called for it or not, and goes down when the fiber catches it. Where the number cannot be read,
-//! signs must do: a flag that the hook and our own unwinding set. A catch leaves no sign, so there a fiber that had caught a panic is not
+//! `thread::panicking()` belongs to the whole worker: it is true for every fiber while one is parked in a destructor
+//! that unwinding called. So it settles only the usual case, that nothing unwinds. Otherwise the count behind it is
+//! read (`prim::panics`), and the shares of the parked neighbours are subtracted; each fiber adds its share to the
+//! thread's `suspended_unwindings` when it leaves. The rest belongs to the current fiber, whether a hook was called for
+//! it or not, and goes down when the fiber catches the panic. Where the count cannot be read, signs must do: a flag
+//! that the hook and fibra's own unwinding set. A catch leaves no sign, so there a fiber that had caught a panic is not
 //! cancelled while a neighbour is parked in a destructor; see `guess_unwinding`.
+//!
+//! Above: `levels.rs`, `delivery.rs`. Below: `prim::panics`, `sched::here`.
 
 use crate::fiber::frame::flag;
 use crate::fiber::id::FiberId;
@@ -14,7 +17,7 @@ use crate::sched::current;
 use crate::sched::here::Here;
 
 impl Here<'_> {
-    /// Does it unwind? In a scope that a destructor opened meanwhile: does anything unwind that began in there?
+    /// Does it unwind? In a scope that a destructor opened meanwhile: does an unwinding go on that began in that scope?
     #[inline]
     pub(crate) fn is_unwinding(&self) -> bool {
         if std::thread::panicking() {
@@ -25,7 +28,7 @@ impl Here<'_> {
         }
     }
 
-    /// Something on this thread unwinds: does this fiber, or the thread itself?
+    /// Something on this thread unwinds: is it the current fiber, or the thread itself?
     #[cold]
     #[inline(never)]
     fn is_this_unwinding(&self) -> bool {
@@ -41,8 +44,8 @@ impl Here<'_> {
         Some(all - current::suspended_unwindings().get().min(all))
     }
 
-    /// What is this fiber's (or thread's) share of the unwindings on this thread? For `suspended_unwindings`, and with those around a
-    /// scope that a destructor opened.
+    /// The share of the current fiber (or thread) in the unwindings on this thread, for `suspended_unwindings`.
+    /// Includes those around a scope that a destructor opened.
     fn share_of_unwindings(&self) -> u32 {
         if !std::thread::panicking() {
             self.state.unwinding.set(false);
@@ -54,10 +57,11 @@ impl Here<'_> {
         })
     }
 
-    /// Something on this thread unwinds, and how often is not known. It is this fiber if no neighbour is parked in a destructor. Otherwise
-    /// signs decide, and rather say that it does: a second unwinding would abort the process, one that is held off comes later. The signs
-    /// are the flag, and that a cancellation has arrived, which may have been caught and passed on. (All that is left is a fiber that
-    /// passes on a panic from elsewhere with `resume_unwind`, for which no hook is called. To hold off for every fiber would be worse: a
+    /// Something on this thread unwinds, and how often is not known. It is the current fiber if no neighbour is parked
+    /// in a destructor. Otherwise signs decide, and in doubt the answer is yes: a second unwinding would abort the
+    /// process, while a cancellation that is held off comes later. The signs are the flag, and that a cancellation has
+    /// arrived, which may have been caught and passed on. (The only case left is a fiber that passes on a panic from
+    /// elsewhere with `resume_unwind`, for which no hook is called. To hold off for every fiber would be worse: a
     /// destructor that cancels other fibers and joins them would wait for ever.)
     fn guess_unwinding(&self) -> bool {
         let state = self.state;
@@ -72,8 +76,8 @@ impl Here<'_> {
         }
     }
 
-    /// A scope is opened here by a destructor, during unwinding: what unwinds in there counts from now on. What it was before is to be
-    /// given to [`leave_unwinding`](Self::leave_unwinding).
+    /// A destructor opens a scope here, during unwinding: from now on only unwindings in that scope count. Gives the
+    /// former count, for [`leave_unwinding`](Self::leave_unwinding).
     pub(crate) fn enter_unwinding(&self) -> u32 {
         let share = self.share_of_unwindings();
         self.state.unwinding.set(false);
@@ -86,7 +90,7 @@ impl Here<'_> {
         self.state.unwinding.set(true);
     }
 
-    /// This fiber or thread unwinds from now on, until it is found not to any more.
+    /// This fiber or thread unwinds from now on, until it is found to have ended the unwinding.
     pub(crate) fn begin_unwinding(&self) {
         self.state.unwinding.set(true);
         if let Some((_, frame)) = self.fiber {
@@ -95,8 +99,9 @@ impl Here<'_> {
         }
     }
 
-    /// It is about to be suspended, perhaps inside a destructor that unwinding called: its neighbours have to know, since
-    /// `thread::panicking()` is true for them meanwhile. Gives its share, for [`note_back`](Self::note_back).
+    /// The fiber is about to be suspended, perhaps inside a destructor that unwinding called: its neighbours have to
+    /// know, since `thread::panicking()` is true for them meanwhile. Gives the fiber's share, for
+    /// [`note_back`](Self::note_back).
     pub(super) fn note_leaving(&self) -> u32 {
         let share = self.share_of_unwindings();
         self.state.left_unwinding.set(self.is_unwinding());
@@ -105,7 +110,7 @@ impl Here<'_> {
         share
     }
 
-    /// It runs again, on the same thread: a fiber that unwinds is moved to no other.
+    /// The fiber runs again, on the same thread: a fiber that unwinds is never moved to another.
     pub(super) fn note_back(&self, share: u32) {
         self.state.left_unwinding.set(false);
         if share > 0 {
@@ -115,14 +120,14 @@ impl Here<'_> {
     }
 }
 
-/// How whatever runs here is being unwound.
+/// How the current fiber or thread is being unwound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unwinding {
     Cancelled,
     Panicked(FiberId),
 }
 
-/// Is whatever runs here being unwound, and by what?
+/// Is the current fiber or thread being unwound, and by what?
 pub(crate) fn unwinding() -> Option<Unwinding> {
     if !std::thread::panicking() {
         return None;

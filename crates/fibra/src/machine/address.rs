@@ -1,10 +1,10 @@
-//! Where machines are, and the answers that loops give in their place.
+//! Addresses of machines, and the results that loops give in place of a target that cannot answer.
 //!
 //! Above: everything in this folder. Below: nothing.
 //!
-//! The number of a machine is its place in its loop's table, below, and above that how many had the place before it: a look-up is an index
-//! and a comparison, and an old number finds nobody. Invariant: no number is given out twice. A place whose numbers are used up stays
-//! empty.
+//! The low bits of a machine's number are its place in its loop's table; the high bits count how many machines had the
+//! place before. A look-up is an index and a comparison, and an old number finds no machine. Invariant: no number is
+//! given out twice. A place whose numbers are used up stays empty.
 
 /// The result of an operation that was cancelled: minus `ECANCELED`.
 pub const CANCELLED: i32 = -125;
@@ -61,7 +61,7 @@ const FIRST_FREE: u32 = 2;
 /// The numbers of one loop's machines.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// The first place that nobody has had.
+    /// The first place that no machine has had.
     next: u32,
     /// Numbers of places that are free again.
     free: Vec<u32>,
@@ -74,7 +74,7 @@ impl Numbers {
 
     pub(super) fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
-            // The last place is nobody's, so that no number is `u32::MAX`.
+            // The last place stays unused, so that no number is `u32::MAX`.
             assert!(self.next < PLACES - 1, "fibra: an event loop has no room for more than {} machines", PLACES - 1);
             self.next += 1;
             self.next - 1

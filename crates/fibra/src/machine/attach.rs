@@ -2,15 +2,17 @@
 //!
 //! Above: users. Beside: `runtime`. Below: the other files of `machine` (the loops themselves), `task`, `wait`.
 //!
-//! The machines of a worker are run by a fiber of that worker, made when the first one comes: the same rounds as on a plain thread, except
-//! that the fiber sleeps as fibers do and lets others run after each round. So a machine's code is never on the scheduler's own stack,
-//! where it could not panic, overflow or spawn without harm, and machines and fibers take turns without a rule of their own. Machines
-//! still must not block: they run under [`no_suspend`], and cancellation is held off meanwhile.
+//! A fiber of each worker runs the machines of that worker; it is made when the first machine is attached there. It
+//! does the same rounds as a plain thread, except that it parks as fibers do and lets other fibers run after each
+//! round. So a machine's code never runs on the scheduler's own stack, where it could not panic, overflow or spawn
+//! without harm; and machines and fibers take turns under the ordinary rules of scheduling. Machines still must not
+//! block: they run under [`no_suspend`], and cancellation is held off meanwhile.
 //!
-//! The fiber is a daemon of the runtime: it holds up nobody, and ends with it. Then it drops the machines in order and answers what is
-//! under way.
+//! The fiber is a daemon of the runtime: shutdown does not wait for it, but ends it. The fiber then drops the machines
+//! in order and answers what is under way.
 //!
-//! Invariants: at most one such fiber per worker, ever, so that its seat is taken once; a machine never leaves its worker.
+//! Invariants: at most one such fiber per worker, ever, so that its seat is taken once; a machine never leaves its
+//! worker.
 
 use std::any::Any;
 use std::io;
@@ -44,7 +46,7 @@ use crate::wait::reason::WaitReason;
 #[derive(Debug)]
 struct MachineLoops {
     mesh: Arc<Mesh>,
-    /// For each worker: how many machines were attached there. More than none: there is a loop, or was.
+    /// For each worker: how many machines were attached there. If that is not zero, the worker has, or had, a loop.
     attached: Box<[AtomicU32]>,
 }
 
@@ -79,9 +81,9 @@ fn run_notified<const INSIDE: bool>(
         }
         let how = |deadline| Wait { reason: WaitReason::MachineIdle, object: 0, site, deadline };
         match rest {
-            // Others of this worker come first, or busy machines could keep them waiting for ever.
+            // Other fibers of this worker come first, or busy machines could keep them waiting for ever.
             Rest::Pending => park::yield_now(),
-            // What it waits for now are answers to its cancellations.
+            // From now on the loop waits only for answers to its cancellations.
             Rest::Until(until) if machines.is_stopped() => {
                 let _ = wait_or_cancelled(notify, how(until));
             }
@@ -91,13 +93,13 @@ fn run_notified<const INSIDE: bool>(
                 }
             }
         }
-        // The calls up to now are answered by the round that comes. Not before the wait: a sender who met the loop on its way to sleep
-        // has put something in after the loop's last look, and calls once.
+        // The wake-ups up to now are served by the round that comes. They are not cleared before the wait: a sender
+        // that met the loop on its way to sleep has put a message in after the loop's last look, and wakes once.
         notify.begin_poll();
         Ok(if rest == Rest::Pending { machines.now() } else { policy::now() })
     };
     let mut work = |machines: &mut Machines, now| no_suspend(|| machines.work(now));
-    // All of it: what cancels it is noticed between the rounds, and then it ends in order.
+    // A cancellation of the fiber is noticed between the rounds, and then the machines end in order.
     shield(|| machines.run(&mut rest, &mut work))
 }
 
@@ -109,9 +111,9 @@ fn reactor_of(worker: &Worker) -> Rc<Reactor> {
 
 impl EventLoop {
     /// Runs the machines here until one of them [stops](crate::machine::Ports::stop) the loop, a
-    /// [`Stopper`](crate::machine::Stopper) does, or nothing can happen any more: no message, no timer, no operation that somebody may
-    /// still answer, no doorbell or stopper outside, no other loop in the mesh. On a plain thread the thread sleeps in between, on a fiber
-    /// the fiber parks.
+    /// [`Stopper`](crate::machine::Stopper) does, or nothing can happen any more: no message, no timer, no operation
+    /// that a target may still answer, no doorbell or stopper outside, no other loop in the mesh. On a plain thread the
+    /// thread sleeps in between, on a fiber the fiber parks.
     ///
     /// # Errors
     /// The system has no file descriptor left for the loop to sleep on, or waiting failed.
@@ -139,13 +141,15 @@ impl Shared {
     #[track_caller]
     fn attach(&self, build: Build) -> MachineRef {
         let loops = self.machine_loops();
-        // Who attaches it will talk to it: together they are fast, on two cores each word is a wake-up.
+        // The fiber that attaches a machine will talk to it: on one worker that is fast, on two cores each message is a
+        // wake-up.
         let own = current::worker().filter(|worker| std::ptr::eq(&*worker.shared, self)).map(|worker| worker.index);
         // Relaxed: a choice, not an order.
         let load = |index: &usize| loops.attached[*index].load(Ordering::Relaxed);
         let fewest = || self.accepting_workers().min_by_key(load).unwrap_or(0);
         let index = own.unwrap_or_else(fewest);
-        // AcqRel: whoever sees the count finds the loop, or its seat, on its way. It does not wrap, or there would be a second loop.
+        // AcqRel: a thread that sees the count finds the loop, or its seat, on its way. It does not wrap, or there
+        // would be a second loop.
         // Relaxed on failure: a new guess.
         let attached = &loops.attached[index];
         let before = attached.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |count| count.checked_add(1));
@@ -251,7 +255,8 @@ fn in_runtime<R>(f: impl FnOnce(&Shared) -> R) -> R {
     }
 }
 
-/// These are for whoever is no machine: fibers, threads that have [entered](Handle::enter) a runtime, async code there.
+/// These are for callers that are not machines: fibers, threads that have [entered](Handle::enter) a runtime, async
+/// code there.
 impl MachineRef {
     /// Submits an operation to a machine that is [attached](Runtime::attach) to the runtime of the caller, and waits for its answer.
     /// Cancelled meanwhile, it asks the machine to cancel and does not wait for that.

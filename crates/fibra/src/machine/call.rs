@@ -1,13 +1,14 @@
-//! Calls: somebody who is no machine submits an operation and waits for its answer; and the two operations by which machines come to a
-//! worker's loop and go.
+//! Calls: a fiber, a thread or async code, which is not a machine, submits an operation and waits for its answer; and
+//! the two operations by which a machine is attached to a worker's loop and detached from it.
 //!
 //! Above: `machine::attach` (fibers, threads and async code that call). Below: `mail`, `node`, `op`, `pool`.
 //!
-//! A caller has a post of its own, like a loop, but with a desk instead of mail: it is the home of its operation, so the answer comes
-//! there, and so does the operation if its target drops it or is gone. A caller that gives up asks the target to cancel and closes its
-//! desk: the answer then finds nobody, and the operation goes back to its pool, which it keeps alive.
+//! A caller has a post of its own, like a loop, but with a desk instead of mail. The post is the home of the operation:
+//! the answer comes there, and so does the operation if its target drops it or is gone. A caller that gives up asks the
+//! target to cancel and closes its desk: the answer then finds the desk closed, and the operation goes back to its
+//! pool, which it keeps alive.
 //!
-//! Invariant: an operation has one caller, who waits for it or has closed its desk.
+//! Invariant: an operation has one caller, which waits for it or has closed its desk.
 
 use std::fmt;
 use std::future::Future;
@@ -55,7 +56,7 @@ pub enum CallError<D> {
     Abandoned(D),
     /// The machine answered with [`CANCELLED`].
     Cancelled(D),
-    /// The time was up first. The machine was asked to cancel; what was sent is dropped when it has answered.
+    /// The time was up first. The machine was asked to cancel; the data is dropped when the machine has answered.
     TimedOut,
     /// All operations of the [`Caller`](crate::machine::Caller) are in the machine's hands, left there by calls that gave up.
     Exhausted(D),
@@ -108,11 +109,12 @@ impl<D> fmt::Display for CallError<D> {
 
 impl<D> std::error::Error for CallError<D> {}
 
-/// The post of a caller, to be used for one call after the other. Dropped, it is closed: what comes later is freed by whoever brings it.
+/// The post of a caller, used for one call after the other. Dropped, it is closed: the bringer of a later answer frees
+/// the operation.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     post: Arc<Post>,
-    /// Where the last call went: most go there again, and a count is not taken each time.
+    /// The target of the last call: most calls go there again, and so no count is taken each time.
     target: Option<Arc<Post>>,
 }
 
@@ -187,7 +189,7 @@ impl<D: Send + 'static> Call<D> {
 fn settle<D: Send + 'static>(done: Done, instead: Option<i32>) -> Result<Answer<D>, CallError<D>> {
     let result = instead.unwrap_or(done.result());
     let Ok(data) = done.into_data::<D>() else {
-        // Its target has no way to take the data out, only to change it.
+        // The target has no way to take the data out, only to change it.
         unreachable!("an operation has the data that it was taken with")
     };
     match result {
@@ -307,14 +309,15 @@ impl<D: Send + 'static> Caller<D> {
     }
 }
 
-/// Sends a machine to the loop with this index. What it is called from now on; if the loop has ended, there is nobody behind it.
+/// Sends a machine to the loop with this index. Gives the machine's address from now on; if the loop has ended, no
+/// machine is behind it.
 pub(crate) fn attach(mesh: &Mesh, index: usize, build: Build) -> MachineRef {
     let to = mesh.number_machine(index);
     let data = Attach { machine: to.machine, build: Some(build) };
     let Ok(op) = OpPool::with_capacity(1).take(0, data) else { unreachable!("a pool of one has one") };
     let mut request = op.to(to).into_request();
     request.owned.fix(|fixed| fixed.source = Some(MachineRef { thread: OUTSIDE, machine: 0 }));
-    // Home is a desk that is closed at once: the answer ends there.
+    // The home is a desk that is closed at once: the answer ends there.
     let mailbox = Mailbox::new();
     request.owned.submit(&mailbox.post).leave(&mailbox.post);
     drop(mailbox);

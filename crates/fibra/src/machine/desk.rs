@@ -2,7 +2,7 @@
 //!
 //! Above: `mail` (the post of a caller has a desk instead of mail), `call`. Below: `prim`, `node` for the link.
 //!
-//! One word says how things stand, and whose the waker is:
+//! One word holds the state of the desk, and decides which side owns the waker:
 //!
 //! ```text
 //!   state      means                                        the waker belongs to
@@ -45,7 +45,7 @@ pub(super) enum Found {
     Answer(NonNull<Link>),
     /// Nothing yet; the waker will be used.
     Nothing,
-    /// It is being brought this moment, and who was to be woken before will be. Look again.
+    /// The answer is being brought this moment, and the waker that was kept before will be called. Look again.
     Soon,
 }
 
@@ -115,7 +115,8 @@ impl<W> Desk<W> {
         }
     }
 
-    /// Brings the answer. Gives who is to be woken now, which is the last thing to be done. After a success the desk may be gone.
+    /// Brings the answer. Gives the waker that is to be called now, as the last step. After a success the desk may be
+    /// gone.
     ///
     /// # Errors
     /// The caller has given up: the link is still the bringer's.
@@ -147,7 +148,8 @@ impl<W> Desk<W> {
 
     /// The caller gives up. The answer, if it was there; it is the caller's.
     pub(super) fn close(&self) -> Option<NonNull<Link>> {
-        // AcqRel: acquire pairs with the bringer's release, if it was there; release is for who finds it closed.
+        // AcqRel: acquire pairs with the bringer's release, if the answer was there; release is for a bringer that
+        // finds the desk closed.
         let before = self.state.swap(state(CLOSED), Ordering::AcqRel);
         if matches!(before.addr(), IDLE | WAITING) {
             // SAFETY: closed, and not taken by a bringer before: it is the caller's. Relaxed orderings do not matter: it wrote it itself.
@@ -189,7 +191,7 @@ mod model {
         }
     }
 
-    /// An answer: no node is behind it, and nobody looks there.
+    /// A stand-in for an answer: no node is behind the address, and no code reads from it.
     fn answer(number: usize) -> NonNull<Link> {
         NonNull::new(ptr::without_provenance_mut(64 * number)).unwrap()
     }
@@ -212,8 +214,8 @@ mod model {
         }
     }
 
-    // Two calls, one after the other, whose answers come from two threads: each answer comes, and whoever brings one has let go of
-    // the desk when the next call begins.
+    // Two calls, one after the other, whose answers come from two threads: each answer comes, and the bringer of the
+    // first one has let go of the desk when the next call begins.
     #[test]
     fn model_desk_two_calls() {
         check(2, || {
@@ -230,7 +232,8 @@ mod model {
         });
     }
 
-    // The caller looks once, perhaps twice, and gives up: the answer is with the one or with the other.
+    // The caller looks once, perhaps twice, and gives up: the answer is either with the caller or with the bringer,
+    // never with both.
     #[test]
     fn model_desk_against_close() {
         check(3, || {
@@ -247,7 +250,7 @@ mod model {
             let brought = other.join().unwrap().is_ok();
             let came = usize::from(matches!(found, Found::Answer(_))) + usize::from(late.is_some());
             assert_eq!(came, usize::from(brought), "the answer is somewhere, once");
-            assert_eq!(Arc::strong_count(&bell), 1, "nobody keeps a waker");
+            assert_eq!(Arc::strong_count(&bell), 1, "the desk keeps no waker");
         });
     }
 }

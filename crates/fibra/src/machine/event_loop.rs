@@ -1,6 +1,8 @@
-//! An event loop of one's own: an app machine and a platform machine, alone or in a mesh with loops on other threads.
+//! An event loop that user code makes and runs: an app machine and a platform machine, alone or in a mesh with loops on
+//! other threads.
 //!
-//! Above: `machine::attach`, which gives it `run`. Below: `rounds`, which does the work; `driver`, in which a plain thread sleeps.
+//! Above: `machine::attach`, which gives it `run`. Below: `rounds`, which does the work; `driver`, in which a plain
+//! thread sleeps.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

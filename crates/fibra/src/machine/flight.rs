@@ -1,11 +1,12 @@
-//! What the home of an operation notes about it while it is in flight, and the list of those that one machine has in flight.
+//! The notes of an operation's home while the operation is in flight, and the list of the operations that one machine
+//! has in flight.
 //!
 //! Above: `routing`, which has one list per machine. Below: `node`, in which the notes lie: a list is a list through the operations.
 //!
-//! Invariants: all of this belongs to the thread of the home loop. An operation is in one list from its submission until it has come
-//! home, or the loop lets go of all of them and closes its mail; in between it is not freed (see `node`). Lists are in the order of
-//! submission, so that the end of a machine costs what that one has in flight. Those that are in the loop's index (`is_indexed`) are
-//! the oldest of a list.
+//! Invariants: all of this belongs to the thread of the home loop. An operation is in one list from its submission
+//! until it has come home, or the loop lets go of all operations and closes its mail; in between it is not freed (see
+//! `node`). Lists are in the order of submission, one per machine, so that the end of a machine costs only its own
+//! operations in flight. The operations that are in the loop's index (`is_indexed`) are the oldest of a list.
 
 use super::address::MachineRef;
 use super::node::InFlight;

@@ -2,7 +2,7 @@
 //!
 //! Above: `node`, which has three; the lists. Below: `prim`.
 //!
-//! Invariant: a link is in one list at a time, and belongs to that.
+//! Invariant: a link is in one list at a time, and belongs to that list.
 
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
@@ -30,7 +30,7 @@ impl LinkKind {
     }
 }
 
-/// A place in a list. Only who holds the node in that role touches it.
+/// A place in a list. Only the holder of the node in that role touches it.
 #[derive(Debug)]
 pub(super) struct Link {
     next: AtomicPtr<Link>,

@@ -2,13 +2,13 @@
 //!
 //! Above: users. Below: `port`, `routing`.
 //!
-//! A machine is an ordinary value with one function, [`Machine::tick`], that is called when something came for it. It runs to its end on
-//! its loop's thread, and does not block. A child is a machine that another one owns: it has ports of its own, but
-//! what it puts out goes no further than its parent takes it.
+//! A machine is an ordinary value with one function, [`Machine::tick`], that its loop calls when something came for it.
+//! The function runs to its end on the loop's thread, and does not block. A child is a machine that another one owns:
+//! it has ports of its own, but its output goes only as far as its parent passes it on.
 //!
-//! Invariants: a child is ticked by its parent only, within the parent's own tick; a child is dropped before its parent, because it
-//! lies in it;
-//! a machine that is dropped has its operations cancelled, and they stay in memory until they are answered.
+//! Invariants: a child is ticked by its parent only, within the parent's own tick; a child is dropped before its
+//! parent, because the parent contains it; a machine that is dropped has its operations cancelled, and they stay in
+//! memory until they are answered.
 
 use std::fmt;
 

@@ -3,7 +3,8 @@
 //! Above: `node` (an operation that is dropped goes home by mail), `event_loop` (takes everything out once per round, and sleeps only
 //! when there is nothing). Below: `prim`, and `driver` for the kick.
 //!
-//! A queue of many producers and one owner (`prim::mpsc`, which says why nothing is lost and nothing waits), and whether the owner sleeps.
+//! It consists of a queue of many producers and one owner (`prim::mpsc`, which says why nothing is lost and no thread
+//! waits), and a flag that says whether the owner sleeps.
 //!
 //! Invariants:
 //! * a link in the mail belongs to the mail: its sender does not touch it again;
@@ -42,12 +43,13 @@ impl Mail {
         self.links.close()
     }
 
-    /// A look for the hot path; may miss what is just being put in.
+    /// Whether there is mail, for the hot path; may miss a link that is being put in at this moment.
     pub(super) fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// The owner says that it is about to sleep. True: there is nothing, and whoever puts something in now will kick.
+    /// The owner says that it is about to sleep. True: the mail is empty, and a sender that puts something in from now
+    /// on will kick.
     pub(super) fn may_sleep(&self) -> bool {
         if !seeded_bug("mail_sleeps_blindly") {
             // SeqCst: first half of the handshake; the senders' compare-exchange is theirs.
@@ -60,7 +62,8 @@ impl Mail {
         empty
     }
 
-    /// The owner's sleep: `rest` is told whether it may block, and comes back when it was kicked, or for a reason of its own.
+    /// The owner's sleep: `rest` is told whether it may block, and returns when it was kicked, or for a reason of its
+    /// own.
     pub(super) fn sleep<R>(&self, rest: impl FnOnce(bool) -> R) -> R {
         let result = rest(self.may_sleep());
         self.awake();
@@ -73,9 +76,10 @@ impl Mail {
         self.asleep.store(0, Ordering::Relaxed);
     }
 
-    /// True if the owner sleeps and nobody else has taken it upon himself to kick it.
+    /// True if the owner sleeps and no other sender has taken on the task of kicking it.
     pub(super) fn wake(&self) -> bool {
-        // Second half of the handshake with `may_sleep`. SeqCst: of several that see it asleep one kicks.
+        // Second half of the handshake with `may_sleep`. SeqCst: of several senders that see the owner asleep, one
+        // kicks.
         handshake_load_u32(&self.asleep) != 0 && self.asleep.swap(0, Ordering::SeqCst) != 0
     }
 }
@@ -96,10 +100,11 @@ pub(super) enum Bell {
     Fiber(std::task::Waker),
 }
 
-/// The thread number of a post that is no loop's, but a caller's. No mesh has it.
+/// The thread number of a post that belongs to a caller and not to a loop. No mesh has it.
 pub(super) const OUTSIDE: u32 = u32::MAX;
 
-/// The address of an event loop: its mail, and how to wake it; or of a caller ([`OUTSIDE`]), who has a desk instead. Outlives the loop.
+/// The address of an event loop: its mail, and how to wake it; or of a caller ([`OUTSIDE`]), which has a desk instead.
+/// Outlives the loop.
 #[derive(Debug)]
 pub(super) struct Post {
     pub(super) mail: Mail,
@@ -142,7 +147,7 @@ impl Post {
     pub(super) unsafe fn bring(&self, link: NonNull<Link>) -> Result<(), Closed> {
         debug_assert_eq!(self.thread, OUTSIDE);
         if let Some(waker) = self.desk.bring(link)? {
-            // Anybody's waker: whoever brings the answer is not to blame for it.
+            // The waker is foreign code: its panic must not hit the bringer of the answer.
             catch_unwind(AssertUnwindSafe(|| waker.wake())).unwrap_or_else(crate::prim::discard_payload);
         }
         Ok(())
@@ -169,7 +174,8 @@ impl Post {
         unsafe { self.mail.links.push_chain(chain) }.map(|was_empty| self.sent(was_empty))
     }
 
-    /// Whatever was put in behind something else leaves together with it: only who found the mail empty may have to kick.
+    /// Only a sender that found the mail empty may have to kick: links behind an earlier one are taken out together
+    /// with it.
     fn sent(&self, was_empty: bool) {
         if was_empty && self.mail.wake() {
             self.kick();
@@ -182,7 +188,7 @@ impl Post {
         self.outside.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Such a handle is gone: the loop may have nothing left to wait for.
+    /// Such a handle is gone: the loop may have nothing left to wait for, and end.
     pub(super) fn leave(&self) {
         // SeqCst: before the look at `asleep`; pairs with `may_sleep` and then `is_watched`.
         if self.outside.fetch_sub(1, Ordering::SeqCst) == 1 && self.mail.wake() {
@@ -201,7 +207,7 @@ impl Post {
         self.rouse();
     }
 
-    /// Something has come for the loop by another way than the mail.
+    /// Something has come for the loop by a way other than the mail.
     pub(super) fn rouse(&self) {
         if self.mail.wake() {
             self.kick();
@@ -223,17 +229,17 @@ impl Post {
         self.numbers.lock().give_back(number);
     }
 
-    /// Before the first sleep, and whenever somebody else than before is to be woken.
+    /// Sets how the loop is woken: before the first sleep, and whenever the sleeper (a thread or a fiber) changes.
     #[cfg(not(any(loom, shuttle)))]
     pub(super) fn set_bell(&self, bell: Bell) {
         let before = self.bell.lock().replace(bell);
-        // Without the lock: the waker is its owner's.
+        // Dropped without the lock: a waker's destructor is foreign code.
         drop(before);
     }
 
     #[cfg(not(any(loom, shuttle)))]
     fn kick(&self) {
-        // Nobody sleeps before the bell is there.
+        // The loop does not sleep before its bell is set.
         let bell = self.bell.lock().clone();
         match bell {
             Some(Bell::Driver(kicker)) => kicker.kick(),
@@ -300,7 +306,7 @@ mod tests {
         assert_eq!(first, [0, 1, 2]);
         assert_eq!(numbers(post.mail.take_all(), || ()), [3, 4, 5]);
         assert!(post.mail.is_empty() && post.mail.may_sleep());
-        // Closed, it takes nothing: an operation that is sent then is its sender's.
+        // A closed mail takes nothing: the operation still belongs to its sender.
         put(&post, &mut pool, 6);
         assert_eq!(numbers(post.mail.close(), || ()), [6]);
         let mut request = pool.take(1, 7).unwrap().into_request();

@@ -1,10 +1,10 @@
-//! A mesh: the addresses of the event loops that reach each other, and places in it.
+//! A mesh: the addresses of the event loops that reach each other, and the seats in it.
 //!
 //! Above: `routing`, `rounds`, `event_loop`, `call`. Below: `mail`.
 //!
-//! The loops of a mesh have consecutive numbers. A mesh of [`EventLoop`](super::EventLoop)s begins at 0; that of a runtime, one loop per
-//! worker, begins at a number that no other runtime of the process has, so that an address of one runtime's machine means nothing in
-//! another's, instead of something else.
+//! The loops of a mesh have consecutive numbers. A mesh of [`EventLoop`](super::EventLoop)s begins at 0. The mesh of a
+//! runtime, one loop per worker, begins at a number that no other runtime of the process has, so that the address of
+//! one runtime's machine is unknown in another runtime, instead of naming another machine there.
 //!
 //! Invariant: a post is closed when its loop has ended, or its seat was dropped: what is sent to it then comes back at once.
 
@@ -16,7 +16,7 @@ use super::routing::unreachable_now;
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::sync::Arc;
 
-/// Where the numbers of runtimes' loops begin: far above those of a mesh that somebody makes by hand.
+/// The first number of the loops of runtimes: far above the numbers of a mesh that user code makes ([`Seat::mesh`]).
 const RUNTIMES: u32 = 1 << 24;
 
 /// The addresses of some loops.
@@ -64,7 +64,7 @@ impl Mesh {
         super::MachineRef { thread: post.thread, machine: post.number_machine() }
     }
 
-    /// The seat of the loop with this index. Whoever takes it sees to it that it is taken once.
+    /// The seat of the loop with this index. The caller ensures that each seat is taken once.
     pub(crate) fn seat(self: &Arc<Self>, index: usize) -> Seat {
         Seat { post: self.posts[index].clone(), mesh: self.clone(), taken: false }
     }

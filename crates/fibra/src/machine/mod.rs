@@ -1,9 +1,9 @@
 //! Machines: event loops without fibers, and without allocation.
 //!
-//! A [`Machine`] is a value with one function that its [`EventLoop`] calls when something came for it. Machines work for each other by
-//! **operations**: one submits, another one answers, and the same piece of memory travels there and back. Operations come from a pool
-//! of the machine's
-//! own ([`OpPool`]), queues are lists through the operations, and so a loop that has warmed up allocates nothing and cannot overflow.
+//! A [`Machine`] is a value with one function that its [`EventLoop`] calls when something came for it. Machines work
+//! for each other by **operations**: one submits, another one answers, and the same piece of memory travels there and
+//! back. Operations come from a pool of the machine's own ([`OpPool`]), queues are lists through the operations, and so
+//! a loop that has warmed up allocates nothing and cannot overflow.
 //!
 //! | to | there is |
 //! |---|---|
@@ -29,7 +29,7 @@
 //!   stays in memory.
 //! * The app is dropped before the platform, and children before their parents.
 //!
-//! Machines must not block: there is one place where a loop's thread waits, and that is the loop's.
+//! Machines must not block: the only place where a loop's thread waits is in the loop itself.
 //!
 //! See [`Machine`] for a first program, and the guide for one with a child, a ring and two threads.
 

@@ -1,7 +1,8 @@
-//! Models of what crosses threads: an operation and its cancellation between two loops, the sleep of a loop, doorbells, the end of a
-//! loop.
+//! Models of the protocols that cross threads: an operation and its cancellation between two loops, the sleep of a
+//! loop, doorbells, the end of a loop.
 //!
-//! A loop is played by a thread that takes everything out of its mail, does what `event_loop` would do, and sleeps by the same handshake.
+//! Above: loom. Below: `node`, `mail`, `pool`, as shipped. A thread plays each loop: it takes everything out of its
+//! mail, does what `rounds` would do, and sleeps by the same handshake.
 
 use super::address::{CANCELLED, MachineRef};
 use super::link::{Link, LinkKind};
@@ -64,7 +65,7 @@ fn send(post: &Post, owned: Owned) {
     assert!(unsafe { post.send(link) }.is_ok());
 }
 
-/// Submits as `Ports::submit` does; gives what the list of what is in flight would have.
+/// Submits as `Ports::submit` does; gives the entry that the list of operations in flight would have.
 fn submit(pool: &mut OpPool<u32>, data: u32, home: &Arc<Post>, to: &Post) -> Option<(u64, InFlight)> {
     let mut request = pool.take(OPCODE, data).ok()?.into_request();
     request.owned.fix(|fixed| fixed.source = Some(MachineRef::app(0)));
@@ -101,9 +102,8 @@ fn target_round(there: &Post, at_once: bool, held: &mut Option<Owned>, first: u6
     }
 }
 
-/// A round of the initiator's loop. When the answer is there, it takes the next operation from its pool of one: only if the
-/// cancellation has been
-/// acknowledged too does it get it, and then nobody else touches that.
+/// A round of the initiator's loop. When the answer is there, it takes the next operation from its pool of one. The
+/// pool gives it only if the cancellation has been acknowledged too; then no other thread touches that node.
 fn initiator_round(here: &Post, at_once: bool, pool: &mut OpPool<u32>, op: &mut Option<InFlight>) -> Option<Op<u32>> {
     for item in taken(here.mail.take_all()) {
         let Item::Main(mut owned) = item else { unreachable!() };
@@ -141,11 +141,11 @@ fn cancel_against_completion(at_once: bool) {
         assert!(unsafe { there.send(link) }.is_ok());
         let mut op = Some(op);
         let mut next = initiator_round(&here, at_once, &mut pool, &mut op);
-        // What the two did not get to: one more round each.
+        // One more round each, for what the two loops had not come to.
         let mut held = target.join().unwrap().0;
         target_round(&there, at_once, &mut held, first);
         next = next.or_else(|| initiator_round(&here, at_once, &mut pool, &mut op));
-        assert!(op.is_none() && held.is_none(), "answered, whoever was faster");
+        assert!(op.is_none() && held.is_none(), "answered, whether the completion or the cancellation was faster");
         match next {
             Some(next) => assert_eq!((pool.available(), *next, next.id().get() > first), (0, 20, true)),
             None => assert_eq!(pool.available(), 1, "acknowledged twice, free once"),
@@ -165,7 +165,8 @@ fn model_cancel_is_answered() {
     cancel_against_completion(false);
 }
 
-// G-02, S3-68: two senders, an owner that sleeps whenever there is nothing: nobody is left waiting, and each sender's order holds.
+// G-02, S3-68: two senders, an owner that sleeps whenever the mail is empty: no message is left waiting, and each
+// sender's order holds.
 #[test]
 fn model_mail_against_sleep() {
     check(2, || {
@@ -267,7 +268,7 @@ fn model_pool_against_returns() {
         let others: Vec<_> = ops.into_iter().map(|op| thread::spawn(move || drop(op))).collect();
         drop(pool);
         others.into_iter().for_each(|other| other.join().unwrap());
-        assert_eq!((gauge.available(), gauge.is_last()), (3, true), "all are back, and nobody else has the memory");
+        assert_eq!((gauge.available(), gauge.is_last()), (3, true), "all are back, and only the gauge has the memory");
     });
 }
 

@@ -7,29 +7,32 @@
 //!                    └── dropped ─────────────────────────────────────────────────────────────▶ ┘
 //! ```
 //!
-//! A node has **one owner**, whoever holds its [`Owned`]: the initiator, a queue, the target, the way back. The owner alone reads and
-//! writes data, result and destination; so what is passed along is passed whole, and there is nothing to race for. An owner that is
-//! dropped
-//! on the way does not lose the operation: it answers it ([`ABANDONED`]) and sends it home by mail.
+//! A node has **one owner**, the holder of its [`Owned`]: the initiator, a queue, the target, or the mail on the way
+//! back. Only the owner reads and writes data, result and destination. The node is handed on as a whole, so no two
+//! threads compete for these fields. An owner that is dropped in flight does not lose the operation: the drop answers
+//! it ([`ABANDONED`]) and sends it home by mail.
 //!
-//! Beside the owner, others may hold **references** ([`NodeRef`]): a cancellation under way, a doorbell that was rung, a handle of a
-//! doorbell. They are counted, and see only what does not change while a node is in flight ([`Fixed`]), the stage and the flags. The
-//! **home** of an operation in flight (the loop of its initiator, or a caller) knows it too ([`InFlight`]), and that is not counted: an
-//! operation is not freed before its home has taken it in again, or has closed its mail.
+//! Besides the owner, other holders may have **references** ([`NodeRef`]): a cancellation under way, a notification
+//! that was rung, a doorbell. References are counted. They see only the fields that do not change while a node is in
+//! flight ([`Fixed`]), the stage and the flags. The **home** of an operation in flight (the loop of its initiator, or a
+//! caller) knows the node too ([`InFlight`]). The home's knowledge is not counted: an operation is not freed before its
+//! home has taken it in again, or has closed its mail.
 //!
 //! Invariants:
-//! * `refs` counts the owner and all references. At zero, and only then, the node goes back to its pool: never before its completion
-//!   *and*
-//!   its own cancellation have been acknowledged. So neither a late cancellation nor a late ring can hit another operation.
-//! * A holder that finds itself the only one (`refs` is 1) is: only holders make more, and the home, while the operation is in flight, and
-//!   then its owner is a holder who does not let go.
-//! * A node has three links, because it can be in three queues at once: as itself, as its cancellation, as its notification. `CANCEL`
-//!   and `RUNG` are the queued marks of the latter two; the first is guarded by ownership.
-//! * `stage` is written by the owner alone. `fixed` and `home` are written only while the owner is the only one who knows the node.
-//! * While an operation is in flight, the post behind `home` is there: because the home is, or because the home has left the operation a
-//!   count of it when it closed its mail ([`InFlight::leave`]). References that may outlive the flight need a count of their own
-//!   ([`Owned::pin_home`]).
-//! * `flight` is the home's: its thread alone touches it, from the submission until the operation has come home.
+//! * `refs` counts the owner and all references. At zero, and only then, the node goes back to its pool: never before
+//!   its completion *and* its own cancellation have been acknowledged. So neither a late cancellation nor a late ring
+//!   can hit another operation.
+//! * A holder that reads `refs` as 1 is the only holder, and stays so. Only holders make new references; the home makes
+//!   one too, but only while the operation is in flight, and then the owner is a holder that does not let go.
+//! * A node has three links, because it can be in three queues at once: as itself, as its cancellation, as its
+//!   notification. `CANCEL` and `RUNG` are the queued marks of the latter two; ownership guards the first.
+//! * Only the owner writes `stage`. `fixed` and `home` are written only while no other thread has a pointer to the
+//!   node.
+//! * While an operation is in flight, the post behind `home` is alive: either the home still exists, or the home left
+//!   the operation a count of the post when it closed its mail ([`InFlight::leave`]). References that may outlive the
+//!   flight need a count of their own ([`Owned::pin_home`]).
+//! * `flight` belongs to the home: only the home's thread touches it, from the submission until the operation has come
+//!   home.
 
 use std::any::TypeId;
 use std::fmt;
@@ -48,15 +51,16 @@ use crate::prim::cell::UnsafeCell;
 use crate::prim::discard_payload;
 use crate::prim::sync::Arc;
 
-/// More references than this to one operation are a leak: they could be forgotten until their number wraps. All but doorbells are few.
+/// The most references that one operation may have. More are a leak, and forgotten references could make the count
+/// wrap. Only doorbells can be many.
 const MOST_REFERENCES: u32 = 1 << 24;
 
-/// The notification is queued. Cleared when it is taken out, before anybody handles it.
+/// The notification is queued. Cleared when it is taken out of its queue, before the initiator handles it.
 const RUNG: u32 = 1;
-/// A cancellation was asked for: at most once per operation.
+/// A cancellation was requested: at most once per operation.
 const CANCEL: u32 = 2;
 
-/// Where a node stands; see the head of this file.
+/// The stage of a node; see the head of this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(super) enum State {
@@ -69,7 +73,7 @@ pub(super) enum State {
     Acknowledged,
 }
 
-/// What does not change while anybody but the owner knows the node.
+/// The fields that do not change while a thread other than the owner's knows the node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fixed {
     pub(super) id: u64,
@@ -81,7 +85,7 @@ pub(super) struct Fixed {
     pub(super) standing: bool,
 }
 
-/// What the owner may change at any time.
+/// The fields that the owner may change at any time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moving {
     pub(super) result: i32,
@@ -102,15 +106,16 @@ pub(super) struct Node {
     flags: AtomicU32,
     /// A [`State`].
     stage: AtomicU32,
-    /// Where the target keeps it, for its own use; see [`Owned::set_place`].
+    /// The place where the target keeps the operation, for the target's own use; see [`Owned::set_place`].
     place: AtomicU32,
     fixed: UnsafeCell<Fixed>,
     moving: UnsafeCell<Moving>,
     home: UnsafeCell<*const Post>,
     flight: UnsafeCell<Flight>,
-    /// Where the cancellation goes; [`NOWHERE`] until its loop knows. Belongs to whoever holds the cancellation.
+    /// The destination of the cancellation; [`NOWHERE`] until its loop knows it. Belongs to the holder of the
+    /// cancellation.
     cancel_to: AtomicU64,
-    /// The pool, which is there as long as one of its nodes is in use.
+    /// The pool, which stays alive as long as one of its nodes is in use.
     pool: *const PoolMemory,
     /// An `Option<D>` beside the node.
     data: *mut (),
@@ -150,23 +155,23 @@ impl Node {
     /// The link of a node in one of its roles. The pointer may be used for the whole node.
     #[inline]
     pub(super) fn link(node: NonNull<Node>, kind: LinkKind) -> NonNull<Link> {
-        // SAFETY: an address inside the node, which is alive: nodes live as long as anybody has a pointer to one.
+        // SAFETY: an address inside the node, which is alive: a node lives as long as any holder has a pointer to it.
         unsafe { node.byte_add(kind.offset()).cast() }
     }
 
     /// Sets a flag; true if it was not set.
     fn set_flag(&self, flag: u32) -> bool {
-        // AcqRel: what was done before is seen by whoever sees the flag, or clears it, and the other way round.
+        // AcqRel: a thread that sees or clears the flag sees what was done before it was set, and the other way round.
         self.flags.fetch_or(flag, Ordering::AcqRel) & flag == 0
     }
 
-    /// Whether it has no holder: it is in a list of its pool, or on the way there.
+    /// Whether the node has no holder: it is in a list of its pool, or on the way there.
     pub(super) fn is_free(&self) -> bool {
         // Relaxed: a number for people and tests, exact when nothing is under way.
         self.refs.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether it has come so far. For those who do not own it.
+    /// Whether the node has reached that stage. For holders that do not own it.
     fn is_at_least(&self, state: State) -> bool {
         // Acquire: pairs with the owner's release in `enter`.
         self.stage.load(Ordering::Acquire) >= state as u32
@@ -183,16 +188,17 @@ impl Node {
         // Models look too: there a count that is off must be found before the memory goes.
         let must_hold = cfg!(any(debug_assertions, loom, shuttle));
         assert!(!must_hold || !here.is_free(), "a node without holders is let go of");
-        // Acquire: the only holder sees what all others did before they let go. Nobody can become another holder now: see the head.
+        // Acquire: the only holder sees what all other holders did before they let go. No new holder can appear now:
+        // see the head.
         let is_alone = here.refs.load(Ordering::Acquire) == 1;
         // AcqRel: release for what this holder did; acquire so that the last one sees what all others did.
         if is_alone {
-            // Relaxed: for gauges, and until it is taken again no holder asks.
+            // Relaxed: for gauges; no holder reads it until the node is taken again.
             here.refs.store(0, Ordering::Relaxed);
         } else if here.refs.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        // SAFETY: nobody else knows the node any more.
+        // SAFETY: no other holder knows the node any more.
         if here.moving.with(|moving| unsafe { (*moving).has_pinned_home }) {
             // SAFETY: the count that `pin_home` took, once.
             drop(unsafe { Arc::from_raw(here.home.with(|home| *home)) });
@@ -219,12 +225,13 @@ impl Owned {
     /// Takes a free node into use.
     ///
     /// # Safety
-    /// The node is free, and nobody else's. Its data is an `Option<D>` that owns nothing.
+    /// The node is free, and no other thread knows it. Its data is an `Option<D>` that owns nothing.
     #[inline]
     pub(super) unsafe fn first<D: Send + 'static>(node: NonNull<Node>, id: u64, opcode: u32, data: D) -> Self {
         // SAFETY: alive, and ours alone.
         let here = unsafe { node.as_ref() };
-        // Relaxed, all four: nobody else knows the node; whoever gets to know it is told by way of a queue or the mail.
+        // Relaxed, all four: no other thread knows the node; a thread that learns of it does so by way of a queue or
+        // the mail.
         here.refs.store(1, Ordering::Relaxed);
         here.flags.store(0, Ordering::Relaxed);
         here.stage.store(State::Fresh as u32, Ordering::Relaxed);
@@ -269,7 +276,7 @@ impl Owned {
     #[inline]
     pub(super) fn fix(&mut self, change: impl FnOnce(&mut Fixed)) {
         assert_eq!(self.state(), State::Fresh, "an operation in flight is not changed");
-        // SAFETY: fresh: nobody but the owner knows the node, and the owner is borrowed exclusively.
+        // SAFETY: fresh: only the owner knows the node, and the owner is borrowed exclusively.
         self.node().fixed.with_mut(|fixed| change(unsafe { &mut *fixed }));
     }
 
@@ -299,7 +306,7 @@ impl Owned {
 
     #[inline]
     fn enter(&mut self, state: State) {
-        // Release: pairs with the acquire of those who look at the stage and do not own it.
+        // Release: pairs with the acquire load of holders that read the stage and do not own the node.
         self.node().stage.store(state as u32, Ordering::Release);
     }
 
@@ -319,11 +326,12 @@ impl Owned {
         (node.type_of_data == TypeId::of::<D>()).then(|| unsafe { &mut *node.data.cast() })
     }
 
-    /// Leaves for its target: from now on whoever drops it sends it to `home`, which knows it until it has come back.
+    /// Sends the node to its target. From now on a drop of the owner sends it to `home`, which knows the node until it
+    /// has come back.
     #[inline]
     pub(super) fn submit(&mut self, home: &Arc<Post>) -> InFlight {
         debug_assert_eq!(self.state(), State::Fresh);
-        // SAFETY: still fresh: nobody but the owner knows the node.
+        // SAFETY: still fresh: only the owner knows the node.
         self.node().home.with_mut(|place| unsafe { *place = Arc::as_ptr(home) });
         self.enter(State::Submitted);
         InFlight(self.0)
@@ -358,7 +366,7 @@ impl Owned {
         }
     }
 
-    /// What its home knows of it, if it is in flight and that is its home.
+    /// What the home knows of the node, if it is in flight and `home` is its home.
     #[inline]
     pub(super) fn in_flight_from(&self, home: &Arc<Post>) -> Option<InFlight> {
         let is_theirs = self.home() == Arc::as_ptr(home);
@@ -370,11 +378,12 @@ impl Owned {
 
     #[inline]
     fn home(&self) -> *const Post {
-        // SAFETY: not changed while anybody but a fresh one's owner knows it.
+        // SAFETY: not changed while a thread other than the owner of a fresh node knows it.
         self.node().home.with(|home| unsafe { *home })
     }
 
-    /// References to it may be used when it is not in flight any more: they keep its home's post. Only in flight.
+    /// Lets references to the node be used after its flight: the node keeps its home's post alive. Only called in
+    /// flight.
     fn pin_home(&self) {
         debug_assert!(matches!(self.state(), State::Submitted | State::Answered));
         // SAFETY: the owner alone touches it, and `Owned` is not shared between threads.
@@ -386,7 +395,7 @@ impl Owned {
         }
     }
 
-    /// One more holder, who is not the owner: to ring it with.
+    /// One more holder, which is not the owner: to ring the node with.
     pub(super) fn reference(&self) -> NodeRef {
         self.pin_home();
         // Relaxed: the owner counts, so it cannot be zero; what the reference sees is ordered by how it is handed over.
@@ -399,11 +408,12 @@ impl Owned {
         self.node().set_flag(RUNG).then(|| self.reference())
     }
 
-    /// Drops the data and gives the node up. A destructor that panics goes no further than here, its message said by the hook: data is
-    /// dropped wherever its operation happens to end, by a loop, a queue, somebody else's thread, and none of them is to blame.
+    /// Drops the data and gives the node up. A panic of the data's destructor is caught here, and the panic hook has
+    /// reported it: the data is dropped wherever its operation happens to end (in a loop, a queue, a thread of another
+    /// machine), and none of those caused the panic.
     #[inline]
     fn free(node: NonNull<Node>) {
-        // SAFETY: called by the owner, that is being dropped: the node is in use, and so its pool is there.
+        // SAFETY: called by the owner, which is being dropped: the node is in use, and so its pool is alive.
         let (here, pool) = unsafe { (node.as_ref(), &*node.as_ref().pool) };
         if let Some(empty) = pool.empty {
             // SAFETY: the pool's own function for the type of its data, which is the owner's.
@@ -414,7 +424,7 @@ impl Owned {
         unsafe { Node::release(node) };
     }
 
-    /// Dropped in flight: it is answered, if it was not, and goes home by mail.
+    /// The owner was dropped in flight: the operation is answered, if it was not, and goes home by mail.
     #[inline(never)]
     fn go_home(&mut self) {
         if self.state() == State::Submitted {
@@ -422,7 +432,7 @@ impl Owned {
         }
         let home = self.home();
         let link = Node::link(self.0, LinkKind::Main);
-        // SAFETY: in flight, so the post is there.
+        // SAFETY: in flight, so the post is alive.
         let brought = if unsafe { (*home).thread } == OUTSIDE {
             // SAFETY: as above; owned, so in no queue. On success it is the caller's, and nothing of it is touched again.
             unsafe { (*home).bring(link) }
@@ -469,8 +479,8 @@ impl fmt::Debug for Owned {
     }
 }
 
-/// An operation in flight, as its home knows it. Not counted: good until the operation has come home, or the home has closed its mail.
-/// Whoever has one drops it then.
+/// An operation in flight, as its home knows it. Not counted: valid until the operation has come home, or the home has
+/// closed its mail. The holder of an `InFlight` drops it then.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InFlight(NonNull<Node>);
 
@@ -490,7 +500,7 @@ impl InFlight {
         self.node().fixed.with(|fixed| unsafe { *fixed })
     }
 
-    /// The first one to ask for cancellation gets what is to be queued as the request.
+    /// The first request for cancellation gets the reference that is to be queued; later requests get none.
     pub(super) fn cancel(&self) -> Option<NodeRef> {
         if !self.node().set_flag(CANCEL) {
             return None;
@@ -508,21 +518,22 @@ impl InFlight {
     /// On the thread of the home, and not from within itself.
     #[inline]
     pub(super) unsafe fn flight<R>(&self, change: impl FnOnce(&mut Flight) -> R) -> R {
-        // SAFETY: the caller's promise: nobody else touches it meanwhile.
+        // SAFETY: the caller's promise: no other borrow of it exists meanwhile.
         self.node().flight.with_mut(|flight| change(unsafe { &mut *flight }))
     }
 
-    /// The home is about to close its mail, and this is still out: it gets a count of the post, to find the mail closed by.
+    /// The home is about to close its mail while this operation is still out: the operation gets a count of the post,
+    /// so that its owner can still find the mail closed.
     pub(super) fn leave(self, home: &Arc<Post>) {
         if !seeded_bug("home_leaves_nothing") {
             std::mem::forget(home.clone());
         }
     }
 
-    /// What a loop kept for itself, given up by [`Owned::into_raw`].
+    /// Takes back what a loop kept for itself and gave up by [`Owned::into_raw`].
     ///
     /// # Safety
-    /// It was, and this is the only time that it is taken back.
+    /// It came from there, and this is the only time that it is taken back.
     pub(super) unsafe fn into_owned(self) -> Owned {
         Owned(self.0)
     }
@@ -544,7 +555,7 @@ impl PartialEq for InFlight {
 
 impl Eq for InFlight {}
 
-/// A counted reference to a node that somebody else owns.
+/// A counted reference to a node that another holder owns.
 pub(super) struct NodeRef(NonNull<Node>);
 
 // SAFETY: a reference touches only what is fixed while there are references, what is atomic, and a link that its mark makes its own.
@@ -584,12 +595,13 @@ impl NodeRef {
         self.node().is_at_least(State::Acknowledged)
     }
 
-    /// What its home knows of it, if it is in flight (not answered) and that is its home, on whose thread this is asked.
+    /// What the home knows of the node, if it is in flight (not answered) and `home` is its home. Called on the home's
+    /// thread.
     pub(super) fn in_flight_from(&self, home: &Arc<Post>) -> Option<InFlight> {
         (!self.is_answered() && self.home() == Arc::as_ptr(home)).then_some(InFlight(self.0))
     }
 
-    /// Where the target said that it keeps the operation; anything, if it did not.
+    /// The place that the target noted for the operation; an arbitrary number, if it noted none.
     #[cfg(not(any(loom, shuttle)))]
     pub(super) fn place(&self) -> u32 {
         // Relaxed: see `set_place`.
@@ -597,7 +609,7 @@ impl NodeRef {
     }
 
     pub(super) fn cancel_to(&self) -> u64 {
-        // Relaxed: belongs to whoever holds the cancellation; handed over with it.
+        // Relaxed: belongs to the holder of the cancellation; handed over with it.
         self.node().cancel_to.load(Ordering::Relaxed)
     }
 
@@ -632,7 +644,7 @@ impl NodeRef {
         sent
     }
 
-    /// Whether there are so many references that there must not be more.
+    /// Whether the node has so many references that no more may be made.
     pub(super) fn is_crowded(&self) -> bool {
         // Relaxed: far below where it would wrap, so that a few more do not matter.
         self.node().refs.load(Ordering::Relaxed) > MOST_REFERENCES

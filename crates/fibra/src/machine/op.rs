@@ -1,19 +1,20 @@
-//! Operations, as machines see them: a handle per right.
+//! Operations, as machines see them: one type of handle for each right.
 //!
 //! Above: machines. Below: `node`, whose rules these handles carry out.
 //!
 //! | handle | held by | means |
 //! |---|---|---|
 //! | [`Op<D>`] | the initiator | not submitted yet: may be changed |
-//! | [`Request`] | the target, or a parent in between | somebody waits for the answer |
+//! | [`Request`] | the target, or a parent in between | the initiator waits for the answer |
 //! | [`Done`] | the initiator again | answered |
 //! | [`Cancel`] | the target | the initiator does not want it any more |
 //! | [`Notice`] | the initiator | a standing operation was rung |
-//! | [`Doorbell`] | anybody, on any thread | may ring a standing operation |
+//! | [`Doorbell`] | any code, on any thread | may ring a standing operation |
 //!
-//! The same memory serves from `Op` to `Done`; nothing is copied and nothing allocated. Dropping a handle is always allowed: a dropped
-//! `Request` is answered with [`ABANDONED`](super::ABANDONED), a dropped `Done` returns the operation to its pool, the others have no
-//! effect. It never panics: data whose destructor does is reported by the panic hook, and that is all.
+//! The same memory serves from `Op` to `Done`; nothing is copied and nothing allocated. Dropping a handle is always
+//! allowed: a dropped `Request` is answered with [`ABANDONED`](super::ABANDONED), a dropped `Done` returns the
+//! operation to its pool, dropping the others has no effect. A drop never panics: if the destructor of the data does,
+//! the panic hook reports it and the panic ends there.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,9 +25,8 @@ use super::mail::Post;
 use super::node::{Fixed, NodeRef, Owned, State};
 use crate::prim::sync::Arc;
 
-/// The opcode that a loop handles itself: the operation is answered with 0 when its [deadline](Op::at) has come. All other opcodes are
-/// the
-/// machines' own.
+/// The opcode that a loop handles itself: the operation is answered with 0 when its [deadline](Op::at) has come. All
+/// other opcodes belong to the machines.
 pub const OP_TIMER: u32 = u32::MAX;
 
 /// A moment, in nanoseconds of the one monotonic clock of the process.
@@ -118,7 +118,7 @@ macro_rules! describe {
                 self.facts().standing
             }
 
-            /// Who submitted it. None before that.
+            /// The machine that submitted it. None before that.
             #[inline]
             pub fn source(&self) -> Option<MachineRef> {
                 self.facts().source
@@ -156,16 +156,16 @@ impl<D: Send + 'static> Op<D> {
         self.owned.fixed()
     }
 
-    /// Says who is to do it. Without this, the app's operations go to the platform of its loop, and the platform's to the app; a child
-    /// must
-    /// say it.
+    /// Sets the machine that is to carry it out. Without this, the app's operations go to the platform of its loop, and
+    /// the platform's to the app; a child must set it.
     #[inline]
     pub fn to(mut self, destination: MachineRef) -> Self {
         self.owned.moved(|moving| moving.destination = Some(destination));
         self
     }
 
-    /// Says that this is done on behalf of `cause`: it joins that one's trace, with that one as its parent.
+    /// Says that this operation is done on behalf of `cause`: it joins the trace of `cause`, with `cause` as its
+    /// parent.
     pub fn caused_by(mut self, cause: &Request) -> Self {
         let cause = cause.facts();
         self.owned.fix(|fixed| (fixed.trace, fixed.parent) = (cause.trace, cause.id));
@@ -198,8 +198,8 @@ impl<D: Send + 'static> DerefMut for Op<D> {
     }
 }
 
-/// An operation that somebody submitted and that waits for its answer: [`Ports::complete`](super::Ports::complete), now or later; or
-/// [`Ports::forward`](super::Ports::forward). Dropped, it is answered with [`ABANDONED`](super::ABANDONED).
+/// An operation that was submitted and waits for its answer: [`Ports::complete`](super::Ports::complete), now or later;
+/// or [`Ports::forward`](super::Ports::forward). Dropped, it is answered with [`ABANDONED`](super::ABANDONED).
 #[must_use = "a dropped request is answered with ABANDONED"]
 pub struct Request {
     pub(super) owned: Owned,
@@ -223,7 +223,7 @@ impl Request {
         self.owned.data_mut().and_then(Option::as_mut)
     }
 
-    /// Who is to do it, if the initiator said so, or a loop found out.
+    /// The machine that is to carry it out, if the initiator or a loop has set one.
     #[inline]
     pub fn destination(&self) -> Option<MachineRef> {
         self.owned.moving().destination
@@ -309,7 +309,8 @@ impl Done {
     /// Takes the data out, if that is a `D`, and returns the operation to its pool.
     ///
     /// # Errors
-    /// It is not, or this is the answer of a child on its way to whoever asked, whose data it is: the operation comes back.
+    /// The data is not a `D`, or this is the answer of a child on its way to its initiator, which owns the data: the
+    /// operation comes back.
     #[inline]
     pub fn into_data<D: Send + 'static>(mut self) -> Result<D, Self> {
         if self.owned.state() < State::Home {
@@ -322,9 +323,9 @@ impl Done {
     }
 }
 
-/// The wish of an initiator that one of its operations end: answer that one soon, usually with [`CANCELLED`](super::CANCELLED). If it
-/// has been
-/// answered already, there is nothing to do. Dropping this acknowledges it.
+/// The request of an initiator that one of its operations end: answer that operation soon, usually with
+/// [`CANCELLED`](super::CANCELLED). If it has been answered already, there is nothing to do. Dropping the `Cancel`
+/// acknowledges it.
 pub struct Cancel {
     pub(super) node: NodeRef,
 }
@@ -335,7 +336,7 @@ impl Cancel {
         self.node.fixed()
     }
 
-    /// Whom it is for, once a loop or a parent has said so.
+    /// The machine that it is for, once a loop or a parent has said so.
     #[inline]
     pub fn destination(&self) -> Option<MachineRef> {
         Some(self.node.cancel_to()).filter(|to| *to != NOWHERE).map(MachineRef::unpack)
@@ -348,7 +349,7 @@ impl Cancel {
     }
 }
 
-/// A standing operation was rung: look at what it shares with its target, all of it.
+/// A standing operation was rung: read everything in the memory that it shares with its target.
 pub struct Notice {
     pub(super) node: NodeRef,
 }
@@ -359,16 +360,17 @@ impl Notice {
         self.node.fixed()
     }
 
-    /// It was queued and cannot go on as it is: rings anew, by mail. Otherwise it would count as under way for ever.
+    /// It was queued and cannot go on as it is: rings anew, by mail. Otherwise the mark would stay set for ever, and no
+    /// later ring would be delivered.
     pub(super) fn by_mail(self) {
         self.node.unring();
         self.node.ring();
     }
 }
 
-/// Rings a standing operation from anywhere: clone it, send it to other threads. The initiator gets one [`Notice`] for any number of
-/// rings
-/// until it has taken it, and at least one after the last. While a doorbell is there, its loop does not end for want of work.
+/// Rings a standing operation from anywhere: clone it, send it to other threads. The initiator gets one [`Notice`] for
+/// any number of rings until it has taken it, and at least one after the last. While a doorbell exists, its loop does
+/// not end for want of work.
 ///
 /// # Panics
 /// Making one panics when an operation has more than 2^24 of them: forgotten ones count.
@@ -388,9 +390,8 @@ impl Doorbell {
         Self { node, home }
     }
 
-    /// Rings. True if this ring is the one that is delivered; false if one is under way already, which then also stands for this one,
-    /// or if
-    /// the operation has ended.
+    /// Rings. True if this ring is the one that is delivered; false if one is under way already, which then also stands
+    /// for this one, or if the operation has ended.
     pub fn ring(&self) -> bool {
         self.node.ring()
     }

@@ -2,20 +2,21 @@
 //!
 //! Above: machines, which take operations out. Below: `node`.
 //!
-//! A machine has no more operations in flight than its pool has room: that is what bounds everything, and running out is an answer
-//! ([`Exhausted`]), not an event. What is taken out keeps the memory alive: a pool may be dropped at any time, and its operations stay
-//! until the last one has been acknowledged.
+//! A machine has no more operations in flight than its pool has room for. This bounds all queues; running out is an
+//! answer ([`Exhausted`]), not a failure. An operation that was taken out keeps the memory alive: a pool may be dropped
+//! at any time, and its operations stay until the last one has been acknowledged.
 //!
-//! Nodes and their data lie side by side in one piece of memory. What comes back, from any thread, is pushed into a queue (`prim::mpsc`)
-//! that the pool empties when it has nothing left of its own. An operation in use costs no count of that memory: only when the pool is
-//! gone, and its queue closed, each one that comes back is counted (`parted`), and the last of them frees the memory.
+//! Nodes and their data lie side by side in one piece of memory. A node that comes back, from any thread, is pushed
+//! into a queue (`prim::mpsc`) that the pool empties when its private list is empty. An operation in use costs no count
+//! of that memory: only when the pool is gone, and its queue closed, each node that comes back is counted (`parted`),
+//! and the last of them frees the memory.
 //!
 //! Invariants:
 //! * a node is in `returned` (pushed by the last of its holders, on any thread), in the pool's private list, or in use; its count of
 //!   holders is zero in the two lists and not zero in use;
-//! * the memory is there as long as the pool, one of its gauges, or one of its nodes in use;
-//! * once `returned` is closed, the pool is gone. `parted` counts the nodes that were free then, those that came back later, and the
-//!   pool itself: one more than there are nodes, when none of them will be used again.
+//! * the memory lives as long as the pool, one of its gauges, or one of its nodes in use;
+//! * once `returned` is closed, the pool is gone. `parted` counts the nodes that were free then, those that came back
+//!   later, and the pool itself. It reaches the number of nodes plus one when none of them will be used again.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -30,11 +31,11 @@ use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::mpsc::{Batch, Chain, Mpsc};
 
-/// How many ids a pool takes at once from the process-wide supply. One of a single operation, as every call has, takes one: calls
-/// alone could otherwise use up the ids of the process in a year.
+/// How many ids a pool takes at once from the process-wide supply. A pool of a single operation, as every call has,
+/// takes one: calls alone could otherwise use up the ids of the process in a year.
 const ID_BLOCK: u64 = 1 << 16;
 
-/// Ids that nobody else has. Never 0.
+/// Ids that no other operation has. Never 0.
 #[cfg(not(any(loom, shuttle)))]
 fn ids(number: u64) -> Range<u64> {
     use crate::prim::atomic::AtomicU64;
@@ -80,7 +81,7 @@ pub(super) struct PoolMemory {
     pub(super) empty: Option<unsafe fn(*mut ())>,
     /// Nodes that came back. The pool is the owner of the queue.
     returned: Mpsc<Link>,
-    /// Once the pool is gone: see the head of this file.
+    /// Counts down after the pool is gone: see the head of this file.
     parted: AtomicUsize,
     /// The pool together with its nodes, and its gauges.
     holders: AtomicUsize,
@@ -105,7 +106,8 @@ impl PoolMemory {
             capacity,
             drop_cells: |cells, capacity| {
                 let cells = ptr::slice_from_raw_parts_mut(cells.cast::<Cell<D>>(), capacity);
-                // SAFETY: made below from a box of so many cells; called once, when nobody knows any of them any more.
+                // SAFETY: made below from a box of so many cells; called once, when no thread has a pointer to any of
+                // them any more.
                 drop(unsafe { Box::from_raw(cells) });
             },
             empty: std::mem::needs_drop::<D>().then_some(empty),
@@ -119,10 +121,11 @@ impl PoolMemory {
         }
         let cells = Box::into_raw(cells).cast::<Cell<D>>();
         for place in 0..capacity {
-            // SAFETY: a cell of the memory, initialised above; nobody else knows it. Pointers into it are made from that to all of it.
+            // SAFETY: a cell of the memory, initialised above; no other thread knows it. Pointers into it are made from
+            // the pointer to all of it.
             unsafe { (*cells.add(place)).node.set_data(&raw mut (*cells.add(place)).data) };
         }
-        // SAFETY: made above, and known to nobody else yet.
+        // SAFETY: made above, and not shared with another thread yet.
         unsafe { (*memory).cells = cells.cast() };
         NonNull::new(memory).expect("a box is somewhere")
     }
@@ -139,7 +142,7 @@ impl PoolMemory {
     /// The node is of this pool, is counted as held by none, and the caller alone knows it.
     #[inline]
     pub(super) unsafe fn give_back(memory: *const Self, node: NonNull<Node>) {
-        // SAFETY: the node is in use until it is in the queue, and so the memory is there.
+        // SAFETY: the node is in use until it is in the queue, and so the memory is alive.
         let here = unsafe { &*memory };
         // SAFETY: the node is the caller's alone, and lives as long as the memory. Ok(true) needs nothing: the pool does not sleep.
         if unsafe { here.returned.push(Node::link(node, LinkKind::Main)) }.is_err() {
@@ -186,7 +189,7 @@ impl PoolMemory {
         let here = unsafe { &*memory };
         // AcqRel: the last one sees what the others did.
         if here.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: nobody knows the memory, or a node in it, any more.
+            // SAFETY: no thread has a pointer to the memory, or to a node in it, any more.
             unsafe {
                 (here.drop_cells)(here.cells, here.capacity);
                 drop(Box::from_raw(memory.cast_mut()));
@@ -221,7 +224,7 @@ pub struct OpPool<D> {
     _data: PhantomData<D>,
 }
 
-// SAFETY: the private list is the pool's own, wherever that is; data is `Send`.
+// SAFETY: the private list belongs to the pool, on whichever thread the pool is; data is `Send`.
 unsafe impl<D: Send> Send for OpPool<D> {}
 
 impl<D> OpPool<D> {
@@ -266,7 +269,7 @@ impl<D: Send + 'static> OpPool<D> {
         Ok(Op::new(unsafe { Owned::first(node, id, opcode, data) }))
     }
 
-    /// What has come back is the pool's own again. Gives the first of it.
+    /// Takes the nodes that came back into the pool's private list. Gives the first of them.
     #[inline]
     fn collect(&mut self) -> Option<NonNull<Link>> {
         self.private = self.memory().returned.take_newest_first();
@@ -278,7 +281,7 @@ impl<D: Send + 'static> OpPool<D> {
         self.memory().capacity
     }
 
-    /// How many are not in use now: so many can be taken. They are counted one by one.
+    /// How many operations are free now: so many can be taken. They are counted one by one.
     pub fn available(&self) -> usize {
         free_nodes(&self.private, self.memory())
     }
@@ -289,7 +292,7 @@ impl<D: Send + 'static> OpPool<D> {
     }
 }
 
-/// How many nodes the lists of a pool have, asked by the pool.
+/// The length of the pool's two lists of free nodes, asked by the pool.
 fn free_nodes(private: &Batch<Link>, memory: &PoolMemory) -> usize {
     private.left() + memory.returned.length()
 }
@@ -321,10 +324,10 @@ unsafe impl Send for PoolGauge {}
 unsafe impl Sync for PoolGauge {}
 
 impl PoolGauge {
-    /// The memory is there, by another right.
+    /// Makes a gauge. The caller has another right to the memory, so that it is alive.
     fn new(memory: NonNull<PoolMemory>) -> Self {
         let gauge = Self { memory };
-        // Relaxed: whoever makes one has a right to the memory, so it cannot be zero.
+        // Relaxed: the caller that makes a gauge has a right to the memory, so it cannot be zero.
         let before = gauge.memory().holders.fetch_add(1, Ordering::Relaxed);
         assert!(before < usize::MAX / 2, "fibra: a pool has more gauges than memory could hold");
         gauge

@@ -1,15 +1,15 @@
-//! Ports: the four queues through which a machine hears and speaks, and what a machine sees of them during a tick.
+//! Ports: the four queues by which a machine receives and sends, and what a machine sees of them during a tick.
 //!
 //! Above: machines. Below: `op`, `node`, `routing`.
 //!
-//! A queue is a list through the operations themselves: putting in and taking out cost a few instructions and never allocate, and
-//! nothing can
-//! overflow. First in, first out. What is in a queue belongs to the queue; a queue that is dropped drops what is in it, which sends
-//! requests, answers and notifications home. (Cancellations are the business of who drops the queue: see `Routing::retire`.)
+//! A queue is a list through the operations themselves: putting in and taking out cost a few instructions and never
+//! allocate, and nothing can overflow. First in, first out. An operation in a queue belongs to the queue; a queue that
+//! is dropped drops its operations, which sends requests, answers and notifications home. (For cancellations, the code
+//! that drops the queue is responsible: see `Routing::retire`.)
 //!
-//! Invariants: `port_in` of a machine is filled by its loop (or, for a child, by its parent's port) and emptied by the machine;
-//! `port_out`
-//! is filled by the machine's [`Ports`] and emptied by its loop (or its parent). Both are on one thread.
+//! Invariants: `port_in` of a machine is filled by its loop (or, for a child, by its parent's port) and emptied by the
+//! machine; `port_out` is filled by the machine's [`Ports`] and emptied by its loop (or its parent). Both are on one
+//! thread.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -203,9 +203,8 @@ impl Port {
             && self.notifications.is_empty()
     }
 
-    /// The next message of any kind: submissions first and then cancellations, so that a cancellation never comes before its
-    /// operation; notifications
-    /// before completions, so that a standing operation never rings after its end.
+    /// The next message of any kind: submissions first and then cancellations, so that a cancellation never comes
+    /// before its operation; notifications before completions, so that a standing operation never rings after its end.
     #[allow(clippy::should_implement_trait)] // A port is no iterator: it may have more later.
     pub fn next(&mut self) -> Option<Message> {
         let message = self.submissions.pop().map(Message::Submission);
@@ -273,7 +272,7 @@ impl Message {
     }
 }
 
-/// Messages that came out of somebody's mail, or could not get in; to be taken one by one, oldest first.
+/// Messages that came out of a loop's mail, or could not get in; to be taken one by one, oldest first.
 pub(super) struct Messages(Batch<Link>);
 
 impl Messages {
@@ -371,9 +370,8 @@ impl Ports<'_> {
         self.signal();
     }
 
-    /// Asks for an operation of this machine to end early. The answer comes in any case, in `input.completions`; if the target was
-    /// faster, it is
-    /// the target's own. Asking twice is asking once.
+    /// Asks for an operation of this machine to end early. The answer comes in any case, in `input.completions`; if the
+    /// target was faster, it is the target's own. Asking twice has the effect of asking once.
     ///
     /// # Errors
     /// Nothing of that number is in flight from this machine: its answer may be in `input.completions` already.
@@ -402,9 +400,8 @@ impl Ports<'_> {
         first
     }
 
-    /// Passes on what came from a child, or what came in and is another's: a request to its destination, a cancellation after the
-    /// operation that it
-    /// is for, an answer or a notification to the operation's source.
+    /// Passes on a message of a child, or one that came in and is for another machine: a request to its destination, a
+    /// cancellation after the operation that it is for, an answer or a notification to the operation's source.
     ///
     /// # Panics
     /// If it is a child's request without a destination, and there is no parent above this machine that could still say one.

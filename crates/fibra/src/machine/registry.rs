@@ -1,17 +1,19 @@
-//! The table of one event loop: its machines, what came for them and what they have in flight, and who has something to do.
+//! The table of one event loop: its machines, the messages that came for them, their operations in flight, and the list
+//! of machines to tick.
 //!
 //! Above: `routing`, which guards it. Below: `flight`, `table`, `port`, `sched::timers::heap`.
 //!
-//! A machine is found by its number: the place in `slots` and a comparison. What a machine has in flight is a list through the operations
-//! themselves; only who cancels by a number needs a look-up, and pays for it (`by_id`). What comes for a machine waits in its slot, in its
-//! input port, until it is ticked; for a child, a mark on each machine between it and its root says that something does. So to tick a
-//! machine costs what has arrived for it.
+//! A machine is found by its number: an index into `slots` and a comparison. The operations that a machine has in
+//! flight form a list through the operations themselves; only a cancellation by number needs a look-up, and pays for it
+//! (`by_id`). A message for a machine waits in the machine's slot, in its input port, until the machine is ticked. For
+//! a child, a mark on each machine between the child and its root says that a message waits. So the cost of a tick is
+//! proportional to the messages that have arrived.
 //!
 //! Invariants:
 //! * nothing here runs user code, destructors of operations' data included;
-//! * a machine is in `slots` until it is gone *and* nothing of its own is in flight; numbers are not used again;
-//! * a place is in the list of marks at most once, and the list is first in, first out; its slots are linked by `next`, which they keep
-//!   when their machine goes.
+//! * a machine is in `slots` until it is gone *and* none of its operations is in flight; numbers are not used again;
+//! * a place is in the list of marks at most once, and the list is first in, first out; its slots are linked by `next`,
+//!   which they keep when their machine goes.
 
 use super::address::place_of;
 use super::flight::{Flight, Flights};
@@ -31,7 +33,7 @@ pub(super) const NOBODY: u32 = u32::MAX;
 pub(super) struct Slot {
     pub(super) number: u32,
     pub(super) parent: u32,
-    /// Of a root: it is in the list of those that something came for, before that place.
+    /// Of a root: it is in the list of roots to be ticked, before that place.
     pub(super) is_marked: bool,
     pub(super) next: u32,
     /// Of a child: something came for it, or for a machine below it, since it was last ticked.
@@ -43,7 +45,7 @@ pub(super) struct Slot {
     pub(super) gone: bool,
     /// How many machines below are `unseen`.
     pub(super) unseen_below: u32,
-    /// What came for it. Not there while it is ticked, and when it is gone.
+    /// The messages that came for it. Empty while the machine is ticked, and when it is gone.
     pub(super) input: Option<Box<Port>>,
     pub(super) flights: Flights,
 }
@@ -69,15 +71,15 @@ impl Slot {
         *self = Self { number, parent, is_marked, next, input, ..Self::EMPTY };
     }
 
-    /// A machine below has signalled since the last tick, and its parent has not looked since: this one is called once more for it. Once:
-    /// no new signal, no call.
+    /// A machine below has signalled since the last tick, and its parent has not looked since: this machine is called
+    /// once more for it. Only once: without a new signal there is no further call.
     #[inline]
     pub(super) fn is_signalled(&self) -> bool {
         self.child_signalled && self.unseen_below > 0
     }
 }
 
-/// The places of roots that something came for, oldest first.
+/// The places of roots that have messages, oldest first.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marked {
     pub(super) first: u32,
@@ -95,7 +97,7 @@ pub(super) struct State {
     pub(super) in_flight: usize,
     /// Of machines that are gone.
     pub(super) orphaned: usize,
-    /// The operations of machines that cancel by number: those that were in flight at the last time.
+    /// The operations of machines that cancel by number: those that were in flight at the last cancellation.
     pub(super) by_id: Table<InFlight>,
     pub(super) timers: Timers<InFlight>,
     /// Cancellations of machines that are gone, which have no port to put them in.
@@ -104,7 +106,7 @@ pub(super) struct State {
     pub(super) outboxes: Vec<Outbox>,
     /// There is something in an outbox.
     pub(super) is_outbound: bool,
-    /// Roots that want to go, on a loop that goes on without them.
+    /// Roots that asked to go, on a loop that goes on without them.
     pub(super) leaving: Vec<u32>,
 }
 
@@ -147,7 +149,7 @@ impl State {
         self.slot(number).is_some_and(|slot| slot.parent == NOBODY)
     }
 
-    /// Something came for the root in that place: it is to be ticked. Marking twice is marking once.
+    /// A message came for the root in that place: it is to be ticked. Marking twice has the effect of marking once.
     #[inline]
     pub(super) fn mark(&mut self, place: usize) {
         let slot = &mut self.slots[place];
@@ -189,7 +191,8 @@ impl State {
         }
     }
 
-    /// Puts something into a queue of a machine's input, if the machine is there. It will be ticked, with its root and all in between.
+    /// Puts a message into a queue of a machine's input, if the machine exists. The machine will be ticked, with its
+    /// root and all machines in between.
     #[inline]
     pub(super) fn put<T: Queued>(
         &mut self,
@@ -214,13 +217,13 @@ impl State {
         Ok(())
     }
 
-    /// Something comes for a child. False if nobody would tick it.
+    /// Marks the machines above a child that has a message. False if no root would tick the child.
     pub(super) fn reach_child(&mut self, place: usize) -> bool {
         let mut number = self.slots[place].number;
         loop {
             let Some(slot) = self.slot_mut(number) else { return false };
             if slot.parent == NOBODY {
-                // A root that is gone leaves children behind only if somebody has forgotten them.
+                // A root that is gone leaves children behind only if user code has forgotten them (`mem::forget`).
                 let is_there = !slot.gone;
                 if is_there {
                     self.mark(place_of(number));
@@ -232,7 +235,7 @@ impl State {
         }
     }
 
-    /// Calls this for every machine above another one, up to the root.
+    /// Calls `f` for every machine above another one, up to the root.
     pub(super) fn above(&mut self, machine: u32, mut each: impl FnMut(&mut Slot)) {
         let mut next = self.slot(machine).map_or(NOBODY, |slot| slot.parent);
         while let Some(slot) = self.slot_mut(next) {
@@ -280,7 +283,7 @@ impl State {
         }
     }
 
-    /// The roots that want to go.
+    /// The roots that asked to go.
     pub(super) fn take_leaving(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.leaving)
     }

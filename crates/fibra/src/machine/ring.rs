@@ -2,10 +2,11 @@
 //!
 //! Above: machines. Below: `prim`.
 //!
-//! A ring has one writer and one reader, which the types see to: neither end can be cloned. Its room is allocated at once. Whoever writes
-//! rings the doorbell afterwards; whoever is rung reads until there is nothing left. A ring that refuses what it has no room for is
-//! without locks (`spsc`). One that throws out its oldest value is not: there the writer takes out what the reader may be taking out just
-//! now. Its ends meet at a lock that is held for a move of one value; no user code runs under it.
+//! A ring has one writer and one reader; the types ensure this, because neither end can be cloned. Its memory is
+//! allocated at once. The writer rings the doorbell after it has written; the reader, when rung, reads until the ring
+//! is empty. A ring that refuses a value for which it has no room uses no lock (`spsc`). A ring that throws out its
+//! oldest value needs one: its writer takes out a value that the reader may be taking out at the same time. The lock is
+//! held for a move of one value; no user code runs under it.
 //!
 //! Invariants: at most `capacity` values are in the ring, in the order of writing; `written` = read + dropped + overwritten + in the
 //! ring.
@@ -29,7 +30,7 @@ pub enum Overflow {
 /// What has passed through a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RingStats {
-    /// Values that somebody tried to write.
+    /// Values that the writer tried to write.
     pub written: u64,
     /// Values that were read.
     pub read: u64,
@@ -54,9 +55,8 @@ impl RingStats {
     }
 }
 
-/// A ring of at most `capacity` values, with what it does when it is full. The reader's machine makes it, and sends the writer along
-/// in the data of a
-/// standing operation.
+/// A ring of at most `capacity` values, with what it does when it is full. The reader's machine makes it, and sends the
+/// writer along in the data of a standing operation.
 ///
 /// ```
 /// use fibra::machine::{Overflow, ring};
@@ -119,7 +119,7 @@ impl<T: Send> RingWriter<T> {
         }
     }
 
-    /// Whether nobody will read any more.
+    /// Whether the reading end is gone.
     pub fn is_abandoned(&self) -> bool {
         let ends = match &self.0 {
             Writing::Refuses(writer) => Arc::strong_count(&writer.shared),

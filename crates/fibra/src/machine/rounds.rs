@@ -1,4 +1,4 @@
-//! The rounds of an event loop: what is done between two sleeps, whoever sleeps how.
+//! The rounds of an event loop: what a loop does between two sleeps, independent of how it sleeps.
 //!
 //! Above: `event_loop`, which sleeps in a driver; `machine::attach`, where a fiber of each worker runs the machines of its runtime and
 //! sleeps as fibers do. Below: `routing`, `port`, `mail`, `sched::timers::heap`.
@@ -14,18 +14,19 @@
 //! 5 flush     what is for other loops leaves
 //! ```
 //!
-//! A machine that 4 routes something to, and that has had its turn in this round, has the next one in the next round, which does not block.
-//! Up to [`ROUNDS_PER_TURN`] rounds are a turn: they have the time of the first.
+//! A machine to which step 4 routes a message, and that has had its tick in this round, is ticked in the next round,
+//! which does not block. Up to [`ROUNDS_PER_TURN`] rounds are a turn: they use the time that the first one read.
 //!
-//! (The older design keeps a second list, of machines with output, and routes that before the ticks of the next round. But a root puts
-//! something out during its own tick and at no other time, so its loop need not be told: it looks. That is a ninth of an operation.)
+//! (The older design keeps a second list, of machines with output, and routes that output before the ticks of the next
+//! round. But a root puts messages out only during its own tick, so its loop need not be told: it looks after each
+//! tick. That saves a ninth of an operation.)
 //!
-//! Ending: the app is dropped (on a worker: every machine that was attached), its operations are cancelled, and rounds go on until they
-//! are answered; then the platform likewise; then the mail is closed, and what is in it answered. A target that does not answer a
-//! cancellation is waited for [`GRACE`], which is then said.
+//! Ending: the app is dropped (on a worker: every machine that was attached), its operations are cancelled, and rounds
+//! go on until they are answered; then the platform likewise; then the mail is closed, and the operations in it are
+//! answered. A target that does not answer a cancellation is waited for [`GRACE`]; then the loop reports it.
 //!
-//! Invariants: the platform outlives the app; nothing is routed to a machine but by this file; no user code runs under a borrow of the
-//! routing's state, `Machine::tick` and destructors included.
+//! Invariants: the platform outlives the app; only this file routes messages to machines; no user code runs under a
+//! borrow of the routing's state, `Machine::tick` and destructors included.
 
 use std::cell::Cell;
 use std::io;
@@ -50,12 +51,12 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What a panic carries.
 type Payload = Box<dyn std::any::Any + Send>;
 
-/// Cycles for which a reading of the clock serves the turns that follow (10 to 15 µs): so much, and a turn, a machine's time may be behind
-/// the clock, and a timer late.
+/// For this many cycles (10 to 15 µs) a reading of the clock serves the turns that follow: a machine's time may be
+/// behind the clock by that much and a turn, and a timer late by as much.
 const CLOCK_CYCLES: u64 = 32_000;
 
-/// Rounds that a loop has before it looks at the clock and its driver again, and, on a worker, lets the fibers beside it run. An operation
-/// between two machines and back takes two.
+/// Rounds of a loop before it looks at the clock and its driver again, and, on a worker, lets the fibers beside it run.
+/// An operation between two machines and back takes two.
 const ROUNDS_PER_TURN: usize = 8;
 
 /// What a loop may do before its next round.
@@ -85,7 +86,7 @@ pub(crate) struct Machines {
 }
 
 impl Machines {
-    /// Takes a seat. A worker's goes on when a machine panics, and when there is nothing left to do.
+    /// Takes a seat. A worker's loop goes on when a machine panics, and when there is nothing left to do.
     pub(crate) fn new(mut seat: Seat, on_worker: bool) -> Self {
         seat.taken = true;
         let owner = if on_worker { Owner::Worker } else { Owner::Thread };
@@ -93,7 +94,8 @@ impl Machines {
         Self { routing, roots: Vec::new(), owner, clock: Cell::new((policy::now(), policy::cycles())) }
     }
 
-    /// The time for a round that follows at once. The clock is read only if it may have moved: that is a tenth of a round.
+    /// The time for a round that follows at once. The clock is read only if it may have moved: the reading costs a
+    /// tenth of a round.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         let (now, read) = self.clock.get();
@@ -121,7 +123,7 @@ impl Machines {
         self.roots.get_mut(place_of(number))?.as_deref_mut().filter(|root| root.number == number)
     }
 
-    /// What ends its sleep.
+    /// The bell that ends its sleep.
     pub(super) fn set_bell(&self, bell: super::mail::Bell) {
         self.routing.post.set_bell(bell);
     }
@@ -161,8 +163,8 @@ impl Machines {
         self.end(rest, work)
     }
 
-    /// A turn: some rounds in a row, as long as there is something to do, but for the waiting. An answer that is given in one of them
-    /// leaves in the next. They share a reading of the clock.
+    /// A turn: rounds in a row without waiting, as long as there is something to do. An answer that is given in one
+    /// round leaves in the next. The rounds share a reading of the clock.
     pub(crate) fn work(&mut self, now: u64) {
         if now > self.clock.get().0 {
             self.clock.set((now, policy::cycles()));
@@ -203,8 +205,8 @@ impl Machines {
             return rest(self, Rest::Pending).map(Some);
         }
         if self.owner == Owner::Worker && !self.is_stopped() {
-            // Others run first: those that were answered a moment ago often ask again, and a loop that has not gone to sleep need not be
-            // woken.
+            // Other fibers run first: those that were answered a moment ago often ask again, and a loop that has not
+            // gone to sleep need not be woken.
             let now = rest(self, Rest::Pending)?;
             if self.routing.is_pending() {
                 return Ok(Some(now));
@@ -294,7 +296,7 @@ impl Machines {
             match self.owner {
                 Owner::Thread => machine.tick(now, &mut ports),
                 Owner::Worker => {
-                    // The machine is dropped, whatever state it is in: nobody sees it again.
+                    // The machine is dropped, whatever state it is in: no code sees it again.
                     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| machine.tick(now, &mut ports))) {
                         discard_payload(payload);
                         self.drop_root_quietly(number);
@@ -310,13 +312,14 @@ impl Machines {
         }
     }
 
-    /// A machine is to be made here, or to go: handled by the loop itself. Gives back what is neither.
+    /// Handles the operations that attach or detach a machine, for which the loop itself is the target. Gives back
+    /// every other operation.
     fn come_and_go(&mut self, mut request: Request) -> Option<Request> {
         let ends = self.is_stopped();
         if let Some(attach) = request.data_mut::<Attach>() {
-            // Too late: what would make it is dropped with the operation.
+            // Too late: the loop is ending. The closure that would make the machine is dropped with the operation.
             let (root, build) = (attach.machine, attach.build.take_if(|_| !ends));
-            // If it panics (the hook has said so), the machine is not there; whoever calls it is told.
+            // If it panics (the hook has reported it), there is no machine; its callers get `UNREACHABLE`.
             let built = build.and_then(|build| catch_unwind(AssertUnwindSafe(build)).map_err(discard_payload).ok());
             let result = if built.is_some() { 0 } else { UNREACHABLE };
             match built {
@@ -347,7 +350,7 @@ impl Machines {
     #[inline]
     fn route_submission(&mut self, mut request: Request) {
         let here = self.routing.thread();
-        let source = request.source().expect("submitted by somebody");
+        let source = request.source().expect("an operation under way was submitted and has a source");
         let op = request.owned.in_flight_from(&self.routing.post);
         if request.opcode() == OP_TIMER && source.thread == here {
             return self.set_timer(request);
@@ -447,14 +450,14 @@ impl Machines {
         if destination.thread != here {
             self.send(destination.thread, cancel.into());
         } else {
-            // Nobody is there: dropped, it is acknowledged.
+            // The target is gone: the drop of the cancellation acknowledges it.
             drop(self.routing.put(destination.machine, cancel, |port| &mut port.cancellations));
         }
     }
 
     #[inline]
     fn route_completion(&mut self, done: Done) {
-        let source = done.source().expect("submitted by somebody");
+        let source = done.source().expect("an operation under way was submitted and has a source");
         if source.thread != self.routing.thread() {
             return self.send(source.thread, Message::Completion(done));
         }
@@ -463,7 +466,7 @@ impl Machines {
     }
 
     fn route_notification(&mut self, notice: Notice) {
-        let source = notice.source().expect("submitted by somebody");
+        let source = notice.source().expect("an operation under way was submitted and has a source");
         match self.routing.home_of(&notice.node) {
             Some(thread) if thread == self.routing.thread() => {
                 drop(self.routing.put(source.machine, notice, |port| &mut port.notifications));
@@ -473,7 +476,7 @@ impl Machines {
         }
     }
 
-    /// Answers for the target, which is the loop itself or nobody.
+    /// Answers in place of the target, which is the loop itself or does not exist.
     fn answer(&mut self, mut request: Request, result: i32) {
         request.owned.answer(result);
         self.route_completion(Done { owned: request.owned });
@@ -500,7 +503,7 @@ impl Machines {
         dropped
     }
 
-    /// The same where the machine is not the only thing here.
+    /// The same on a loop that goes on without the machine.
     fn drop_root_quietly(&mut self, root: u32) {
         self.drop_root(root).unwrap_or_else(discard_payload);
     }
@@ -560,7 +563,8 @@ impl Machines {
     }
 }
 
-/// Also when a machine has panicked: whoever waits elsewhere gets an answer, and whoever works for it is told to stop.
+/// Also when a machine has panicked: initiators on other loops get an answer, and targets on other loops get a
+/// cancellation.
 impl Drop for Machines {
     fn drop(&mut self) {
         if let Ok(Err(payload)) = self.drop_roots(|_| Ok(())) {
@@ -568,7 +572,8 @@ impl Drop for Machines {
         }
         self.route_orphans();
         self.routing.flush();
-        // First it knows nothing of its operations any more, then its mail is closed: whoever finds it closed may free them.
+        // The loop first forgets its operations, then closes its mail: a sender that finds the mail closed may free
+        // them.
         let left = self.routing.let_go();
         discard(&self.routing.post);
         drop(left);

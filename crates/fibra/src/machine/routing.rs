@@ -1,9 +1,10 @@
-//! What one event loop knows: which machines there are, what is in flight, who has something to do, and what is to leave for other loops.
+//! The state of one event loop: its machines, the operations in flight, the machines to tick, and the messages that are
+//! to leave for other loops.
 //!
 //! Above: `port` (machines submit and cancel through it), `machine` (children register here) and `rounds`, which does the routing.
 //! Below: `registry`, `mail`.
 //!
-//! On one thread.
+//! All of it is used on the loop's own thread only.
 //!
 //! Invariants:
 //! * `state` is never entered from within itself: what is called with it runs no user code, destructors of operations' data included;
@@ -33,7 +34,7 @@ use crate::prim::sync::Arc;
 pub(super) const APP: u32 = 0;
 pub(super) const PLATFORM: u32 = 1;
 
-/// What is to leave for one other loop: it goes out with one compare-exchange and at most one kick.
+/// The messages that are to leave for one other loop: they go out with one compare-exchange and at most one kick.
 #[derive(Debug)]
 pub(super) struct Outbox(Chain<Link>);
 
@@ -62,8 +63,8 @@ impl Outbox {
     }
 }
 
-/// Its destination is gone, or not to be reached from here: a request goes home with that answer, answers and notifications go home by
-/// mail, cancellations end here.
+/// The destination of the message is gone, or cannot be reached from here: a request goes home with that answer,
+/// answers and notifications go home by mail, cancellations end here.
 pub(super) fn unreachable_now(message: Message) {
     match message {
         Message::Submission(mut request) => request.owned.answer(UNREACHABLE),
@@ -81,7 +82,7 @@ impl Drop for Outbox {
 /// What kind of loop it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// One that somebody runs: it ends when a machine says so.
+    /// A loop that user code runs ([`EventLoop`](super::EventLoop)): it ends when a machine says so.
     Thread,
     /// One of a runtime's workers: machines come and go.
     Worker,
@@ -98,7 +99,7 @@ pub(super) struct Routing {
     reactor: OnceCell<Rc<Reactor>>,
 }
 
-/// What a loop still had when it ended, to be dropped after its mail is closed.
+/// The messages that a loop still had when it ended, to be dropped after its mail is closed.
 #[derive(Debug)]
 pub(super) struct LeftOver {
     _timers: Queue<Request>,
@@ -125,7 +126,8 @@ impl Routing {
         self.reactor.get().expect("a loop that runs has a driver").clone()
     }
 
-    /// Something came for a machine that is in no queue: it is ticked in the next round, and whoever is above it.
+    /// A message came for a machine that is in no queue: the machine is ticked in the next round, with all machines
+    /// above it.
     pub(super) fn stir(&self, machine: u32) {
         let is_there = self.state.with(|state| match state.slot(machine).map(|slot| (slot.gone, slot.parent)) {
             Some((false, NOBODY)) => {
@@ -149,8 +151,8 @@ impl Routing {
         Timestamp(self.now.get())
     }
 
-    /// Where an operation came from, of which somebody has a reference by which to ring: this loop, another one of the mesh, or (none)
-    /// somewhere else.
+    /// The origin of an operation that was rung through a reference: this loop, another loop of the mesh, or (none)
+    /// another mesh or a caller.
     pub(super) fn home_of(&self, node: &NodeRef) -> Option<u32> {
         let thread = node.fixed().source?.thread;
         self.mesh.post(thread).filter(|post| Arc::as_ptr(post) == node.home()).map(|_| thread)
@@ -164,7 +166,7 @@ impl Routing {
         self.mesh.posts().len() == 1
     }
 
-    /// A machine wants its loop to end, or, on a worker, to go.
+    /// A machine asks its loop to end, or, on a worker, asks to be dropped.
     pub(super) fn stop(&self, machine: u32) {
         match (self.owner, self.root_of(machine)) {
             (Owner::Thread, _) => self.post.stop(),
@@ -197,8 +199,9 @@ impl Routing {
         machine
     }
 
-    /// A machine is gone: all that it has in flight is cancelled. It stays registered until that has been answered. What it had cancelled
-    /// itself may still be `under_way` in its port: that goes on from here. What came for it and it has not seen is dropped.
+    /// A machine is gone: all operations that it has in flight are cancelled. The machine stays registered until these
+    /// have been answered. Cancellations that the machine itself had requested may still be `under_way` in its port:
+    /// they go on from here. Messages that came for the machine and that it has not seen are dropped.
     pub(super) fn retire(&self, machine: u32, under_way: &mut Queue<Cancel>) {
         self.seen(machine);
         let input = self.state.with(|state| {
@@ -225,7 +228,7 @@ impl Routing {
         drop(input);
     }
 
-    /// The root above a machine, if the machine is there (and not gone).
+    /// The root above a machine, if the machine exists (and is not gone).
     fn root_of(&self, machine: u32) -> Option<u32> {
         self.state.with(|state| {
             let mut slot = state.slot(machine).filter(|slot| !slot.gone)?;
@@ -236,8 +239,8 @@ impl Routing {
         })
     }
 
-    /// A child has put something out: its parent is ticked, and every machine in between up to the root. (A root's loop looks after its
-    /// tick.)
+    /// A child has put something out: its parent is ticked, and every machine in between up to the root. (For a root no
+    /// signal is needed: its loop looks after each tick.)
     pub(super) fn signal_child(&self, child: u32) {
         self.state.with(|state| {
             let Some(slot) = state.slot_mut(child) else { return };
@@ -264,7 +267,8 @@ impl Routing {
         self.state.with(|state| {
             let slot = state.slot_mut(child)?;
             let is_due = is_first || slot.has_input || slot.is_signalled();
-            // What it has left there is a reason, too: so it has always been for children.
+            // Messages that the child left there at its last tick are a reason, too: children have always been ticked
+            // for them.
             if !is_due && slot.input.as_ref().is_none_or(|input| input.is_empty()) {
                 return None;
             }
@@ -283,18 +287,20 @@ impl Routing {
         drop(left);
     }
 
-    /// Puts something into a queue of a machine's input; the machine will be ticked then. Gives it back if there is no such machine.
+    /// Puts a message into a queue of a machine's input; the machine will be ticked then. Gives the message back if
+    /// there is no such machine.
     #[inline]
     pub(super) fn put<T: Queued>(&self, to: u32, item: T, queue: impl Fn(&mut Port) -> &mut Queue<T>) -> Result<(), T> {
         self.state.with(|state| state.put(to, item, queue))
     }
 
-    /// An operation without a destination is put out by a machine. A child's parent may still know one; after a root there is nobody.
+    /// A machine puts out an operation without a destination. A child's parent may still know one; above a root there
+    /// is no machine to ask.
     ///
     /// # Panics
     /// If there is no default for it.
     pub(super) fn check_destination(&self, machine: u32, request: &Request) {
-        let source = request.source().expect("submitted by somebody");
+        let source = request.source().expect("an operation under way was submitted and has a source");
         // On a worker every root has one: the worker's platform. But it has no app.
         let has_default = match self.owner {
             Owner::Thread => matches!(source.machine, APP | PLATFORM),
@@ -322,12 +328,13 @@ impl Routing {
         });
     }
 
-    /// An operation has come home, and goes to its initiator. It comes back if that is gone, or if this is not its home but a loop with the
-    /// same number in another mesh: then it is still on its way, and finds it when it is dropped.
+    /// An operation has come home, and goes to its initiator. It comes back if the initiator is gone, or if this loop
+    /// is not its home but a loop with the same number in another mesh: then the operation is still on its way, and its
+    /// drop sends it to its true home.
     #[inline]
     pub(super) fn comes_home(&self, mut done: Done) -> Result<(), Done> {
         let Some(op) = done.owned.in_flight_from(&self.post) else { return Err(done) };
-        let source = done.owned.fixed().source.expect("submitted by somebody").machine;
+        let source = done.owned.fixed().source.expect("has a source").machine;
         self.state.with(|state| {
             let is_there = state.land(op, source, &self.post);
             done.owned.arrive();
@@ -335,7 +342,7 @@ impl Routing {
         })
     }
 
-    /// What is to be queued as the request to cancel; None if that was asked for before.
+    /// The reference that is to be queued as the request to cancel; None if a cancellation was requested before.
     pub(super) fn cancel(&self, id: OpId, source: u32) -> Result<Option<NodeRef>, NotInFlight> {
         self.state.with(|state| {
             let State { slots, by_id, .. } = state;
@@ -351,7 +358,8 @@ impl Routing {
         self.state.with(|state| state.slot(machine).map_or(0, |slot| slot.flights.len()))
     }
 
-    /// Whether anything of this loop is in flight: with a machine here, or in the hands of somebody who may answer from anywhere.
+    /// Whether an operation of this loop is in flight: with a machine here, or in the hands of a target that may answer
+    /// from any thread.
     pub(super) fn is_awaiting(&self) -> bool {
         self.state.with(|state| state.in_flight > 0)
     }
@@ -383,7 +391,7 @@ impl Routing {
         }
     }
 
-    /// Everything in the outboxes leaves.
+    /// Sends everything that is in the outboxes.
     #[inline]
     pub(super) fn flush(&self) {
         if self.state.with(|state| std::mem::replace(&mut state.is_outbound, false)) {
@@ -394,22 +402,23 @@ impl Routing {
     fn flush_all(&self) {
         for (index, post) in self.mesh.posts().iter().enumerate() {
             if post.thread != self.post.thread {
-                // Out of the state first: what cannot be sent is dropped, and its data with it.
+                // Taken out of the state first: a message that cannot be sent is dropped, and its data with it, which
+                // runs user code.
                 let mut outbox = self.state.with(|state| std::mem::replace(&mut state.outboxes[index], Outbox::new()));
                 outbox.flush(post);
             }
         }
     }
 
-    /// Whether something is to be done before the loop may sleep.
+    /// Whether the loop has something to do before it may sleep.
     #[inline]
     pub(super) fn is_pending(&self) -> bool {
         self.state.with(|state| state.marked.first != NOBODY || !state.orphans.is_empty() || !state.leaving.is_empty())
             || !self.post.mail.is_empty()
     }
 
-    /// The end: the loop knows none of its operations any more, and closes its mail after this. What it had itself comes back, to be
-    /// dropped then.
+    /// The end: the loop forgets all of its operations, and closes its mail after this. The messages that it still had
+    /// come back, to be dropped then.
     pub(super) fn let_go(&self) -> LeftOver {
         let (mut timers, mut inputs) = (Queue::new(), Vec::new());
         self.state.with(|state| {

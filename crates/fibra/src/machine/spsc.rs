@@ -1,4 +1,5 @@
-//! A ring with one writer and one reader that share no lock: what a machine's ring is made of when it refuses what it has no room for.
+//! A ring with one writer and one reader that share no lock: the inside of a machine's ring that refuses values when it
+//! is full.
 //!
 //! Above: `ring`. Below: `prim`.
 //!
@@ -35,7 +36,7 @@ pub(super) struct Passed(pub(super) u64, pub(super) u64, pub(super) u64);
 impl<T> Spsc<T> {
     /// Never more read than written, wherever it is asked.
     pub(super) fn passed(&self) -> Passed {
-        // Acquire: pairs with the reader's release: whoever has seen a value read sees that it was written.
+        // Acquire: pairs with the reader's release: a thread that has seen a value read sees that it was written.
         let read = self.read.load(Ordering::Acquire);
         // Relaxed, both: numbers for people.
         Passed(self.written.load(Ordering::Relaxed), read, self.refused.load(Ordering::Relaxed))
@@ -44,7 +45,7 @@ impl<T> Spsc<T> {
 
 impl<T> Drop for Spsc<T> {
     fn drop(&mut self) {
-        // Relaxed, both: nobody else has it any more.
+        // Relaxed, both: both ends are gone, so no other thread has it any more.
         let (read, written) = (self.read.load(Ordering::Relaxed), self.written.load(Ordering::Relaxed));
         for count in read..written {
             let slot = &self.slots[(count % self.slots.len() as u64) as usize];

@@ -1,10 +1,9 @@
-//! A table from numbers to things: where operations are that somebody may cancel by their number.
+//! A hash table from numbers to values: finds an operation that is to be cancelled by its number.
 //!
 //! Above: `routing`. Below: nothing.
 //!
-//! Open addressing with linear probing; removal moves followers back, so there are no tombstones and nothing degrades. The table grows
-//! only when
-//! more is in it than ever before: in a steady state it does not allocate.
+//! Open addressing with linear probing; removal moves followers back, so there are no tombstones and nothing degrades.
+//! The table grows only when it has more entries than ever before: in a steady state it does not allocate.
 //!
 //! Invariants: the length of `slots` is a power of two, at least twice the number of entries; between an entry and the place that its
 //! key asks for there is no empty slot.

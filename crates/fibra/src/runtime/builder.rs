@@ -1,4 +1,4 @@
-//! The builder of a runtime: options, their defaults, the environment, and what is refused.
+//! The builder of a runtime: options, their defaults, the environment, and which values are refused.
 
 use std::io;
 use std::str::FromStr;
@@ -172,7 +172,8 @@ impl RuntimeBuilder {
     }
 
     /// What happens when every fiber of a run waits for another one and nothing else could wake them: no timer, no I/O, no blocking call,
-    /// no thread outside the runtime. Reported in any case: who waits for whom, at which line. Where a thread outside could still wake a
+    /// no thread outside the runtime. Reported in any case: which fiber waits for which, at which line. Where a thread outside could still
+    /// wake a
     /// fiber, it is reported after ten seconds, and nothing else happens. The default is [`OnDeadlock::Exit`] in
     /// [`#[fibra::main]`](macro@crate::main), and [`OnDeadlock::Report`] elsewhere. A current-thread runtime, and one without the system
     /// monitor (`FIBRA_SYSMON=0`), does not notice.
@@ -326,7 +327,7 @@ impl RuntimeBuilder {
             watch_mxcsr(true);
         }
         let stall_millis = from_env("FIBRA_STALL_MS")?.unwrap_or(STALL_MILLIS);
-        // A current-thread runtime promises that there is no other thread, so there is nobody who could look.
+        // A current-thread runtime promises that there is no other thread, so no thread could look.
         let after = Duration::from_millis(stall_millis);
         let backtrace = flag_from_env("FIBRA_STALL_BACKTRACE")?.unwrap_or(true);
         let stall = (stall_millis > 0 && !self.current_thread).then_some(StallConfig {

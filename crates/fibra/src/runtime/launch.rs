@@ -100,7 +100,7 @@ pub(crate) fn stop(shared: &Shared) {
 impl Threads {
     /// Step 5.
     pub(crate) fn join(&mut self) {
-        // Sysmon first: it is the one who starts workers.
+        // Sysmon first: it is the thread that starts workers.
         self.shared.sysmon.join();
         for thread in self.shared.staff.close() {
             // A worker's loop catches what fibers do; if it panicked all the same, the hook has said so.
@@ -115,7 +115,7 @@ impl Threads {
         }
     }
 
-    /// Lets them go: nobody will wait for them. One that ends all the same is cleaned up by the system.
+    /// Lets the threads go: no thread will join them. One that ends all the same is cleaned up by the system.
     pub(crate) fn abandon(&mut self) {
         drop(self.shared.staff.close());
         self.print_stats();

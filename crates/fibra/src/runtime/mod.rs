@@ -3,15 +3,15 @@
 //! In reading order:
 //!
 //! ```text
-//! builder.rs  what can be settled, and by which variables of the environment
+//! builder.rs  the options, and the variables of the environment that set them
 //! launch.rs   starting and stopping the threads; shutdown in numbered steps
 //! runtime.rs  `Runtime`, `Handle`, `run`: entering, and carrying shutdown out
 //! roots.rs    the life of a root scope: run its function, then wait for everything that was started in it
 //! private.rs  what the attribute macros expand to
 //! ```
 //!
-//! Above: the libraries. Beside: `inspect`, since a runtime that hangs says so itself, and `machine`, which it attaches. Below: `task`,
-//! `scope`, `cancel`, `monitor`, `sched`. (What a fork does to a runtime is in `monitor::fork`.)
+//! Above: the libraries. Beside: `inspect`, since a runtime that hangs reports it itself, and `machine`, which it attaches. Below: `task`,
+//! `scope`, `cancel`, `monitor`, `sched`. (The effects of a fork on a runtime are in `monitor::fork`.)
 
 pub(crate) mod builder;
 pub(crate) mod launch;

@@ -1,4 +1,4 @@
-//! What the macros expand to. Not public API: it may change with every release.
+//! The functions that the macros' expansions call. Not public API: it may change with every release.
 
 use std::panic::Location;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::wait::park::{Outcome, Wait, wait};
 use crate::wait::reason::WaitReason;
 use crate::waiter::cancel_reason::ReasonKind;
 
-/// After so long it is said whom a run waits for.
+/// After so long the runtime reports for which fibers a run waits.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// On the root fiber: runs `f`, then waits until every fiber of `root` has ended. A panic, or a result that `failed` says is one,

@@ -1,4 +1,4 @@
-//! Runtimes: building them, running on them, shutting them down.
+//! Runtimes: building them, running on them, shutting them down. Above: users. Below: `launch.rs`, `roots.rs`, `scope::body`.
 
 use std::fmt;
 use std::io;
@@ -81,7 +81,7 @@ impl Runtime {
     /// A started fiber never moves to another thread. So while fibers that were started by one thread are still there (spawned with
     /// [`spawn`](Self::spawn) and parked between two runs), `run` on another thread panics.
     ///
-    /// Without another thread nobody notices that this one stands still, so stalls are neither reported nor counted.
+    /// Without another thread nothing notices that this one stands still, so stalls are neither reported nor counted.
     ///
     /// # Errors
     /// See [`RuntimeBuilder::build`].
@@ -297,7 +297,7 @@ impl Runtime {
         let site = Location::caller();
         // 1. Refuse.
         shared.refuse();
-        // 2 and 3. On the thread of a current-thread runtime the fibers need somebody to run them: a last fiber does the waiting.
+        // 2 and 3. On the thread of a current-thread runtime the fibers need a thread that runs them: a last fiber does the waiting.
         let drained = match &self.own {
             None => wind_down(&shared, site, deadline),
             Some(own) => {
@@ -522,7 +522,8 @@ where
     }
 }
 
-/// Goes on with what a root function unwound with. A cancellation ends here: it has nobody to be quiet for.
+/// Goes on with the payload that a root function unwound with. A cancellation ends here: there is no scope or handle above that could
+/// report it.
 #[track_caller]
 fn raise(payload: Box<dyn std::any::Any + Send>) -> ! {
     assert!(

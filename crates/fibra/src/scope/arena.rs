@@ -33,7 +33,7 @@ struct Inner {
     free: [*mut (); CLASSES],
 }
 
-// SAFETY: the pointers are to blocks of its own chunks; who holds a block is alone with it.
+// SAFETY: the pointers are to blocks of its own chunks; the holder of a block has it alone.
 unsafe impl Send for Inner {}
 
 /// The class of a layout, if blocks serve it.
@@ -73,7 +73,7 @@ impl Arena {
     fn give(&self, class: usize, block: NonNull<()>) {
         self.0.with(|inner| {
             let next = mem::replace(&mut inner.free[class], block.as_ptr());
-            // SAFETY: a block of this arena, given back by the one who had it; at least a word large, and aligned.
+            // SAFETY: a block of this arena, given back by its holder; at least a word large, and aligned.
             unsafe { block.cast::<*mut ()>().write(next) };
         });
     }

@@ -4,7 +4,8 @@
 //! caught, and not cancellation, which the last wait does not take part in; should anything else unwind out of there, the process is
 //! aborted, because the children may borrow from this very stack.
 //!
-//! Above: `scope.rs`, which decides what comes of it. Below: `sched::members::scope`, the record; `cancel`, which says where we stand.
+//! Above: `scope.rs`, which turns the end of a scope into values and panics. Below: `sched::members::scope`, the record; `cancel`, which
+//! says which cancellations concern the owner.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -55,7 +56,7 @@ pub(crate) struct Finished<T> {
     pub(crate) child_panicked_first: bool,
     /// Others were cancelled for the panic of a child, and did not come to their end.
     pub(crate) cut_short_by_panic: bool,
-    /// What is around is cancelled too, and concerned: unwinding goes on.
+    /// An enclosing, unshielded scope is cancelled as well: unwinding goes on.
     pub(crate) outer_cancelled: bool,
 }
 
@@ -75,7 +76,7 @@ impl Outsider {
             debug_assert!(waker.is_none(), "a runtime's owner is a fiber or a thread");
         }
         if !self.counted {
-            // The end of the runtime has come and gone, so we are the ones who wait for those who cancelled this scope through a token.
+            // The end of the runtime has come and gone, so this owner waits for the threads that cancelled this scope through a token.
             self.shared.visitors.await_none();
         }
     }
@@ -254,7 +255,8 @@ impl<'a, 'b> Open<'a, 'b> {
 
     fn begin(mut self, is_outermost: bool, deadline: u64) -> Self {
         let state = self.here.state;
-        // Nobody outside finds one that is opened behind a shield: what happens to the fiber does not concern it, nor what is opened in it.
+        // A scope that is opened behind a shield is not found from outside: a cancellation of the fiber does not concern it, nor the scopes
+        // that are opened in it.
         if is_outermost && !self.shielded {
             if let Some(parent) = self.here.scope() {
                 self.scope.inherit_draining(parent);
@@ -265,7 +267,7 @@ impl<'a, 'b> Open<'a, 'b> {
         state.open.set(self.scope.as_ptr());
         let cleanup = flag::CLEANUP.only_if(self.was_inside.is_some());
         let raise = flag::OPEN_SCOPES | cleanup | flag::BARRIER.only_if(self.shielded);
-        // A canceller of the fiber sets its flag in the same word. If he comes later he finds the scope; if he came earlier his flag is
+        // A canceller of the fiber sets its flag in the same word. If it comes later, it finds the scope; if it came earlier, its flag is
         // seen here.
         let before = self.here.waiter.get().flags.announce(raise);
         self.lower = raise.without(before);
@@ -299,21 +301,21 @@ impl<'a, 'b> Open<'a, 'b> {
         self.scope.cancel(self.scope.life(), reason, Reach::All);
     }
 
-    /// Whatever unwound in there has arrived.
+    /// An unwinding of the body, if there was one, has arrived here.
     fn body_has_ended(&self, unwound: bool) {
         if unwound {
             self.here.state.unwinding.set(false);
         }
     }
 
-    /// True: what is around is cancelled as well, and concerned.
+    /// Closes the scope. True: an enclosing, unshielded scope is cancelled as well.
     fn close(self) -> (Closed, bool) {
         let (here, scope) = (self.here, self.scope);
         let state = here.state;
         for token in &self.options.tokens {
             token.unsubscribe(scope);
         }
-        // In the child of a fork nobody keeps it any more, and its lock may be held by a thread that does not exist there.
+        // In the child of a fork no worker keeps the timer any more, and its lock may be held by a thread that does not exist there.
         if let Some((seat, timer)) = self.timer
             && self.shared.fork_epoch == crate::monitor::fork::epoch()
         {
@@ -327,7 +329,7 @@ impl<'a, 'b> Open<'a, 'b> {
             state.outermost.store(std::ptr::null_mut(), Ordering::Release);
         }
         let closed = scope.close();
-        // The owner's own flags; whoever comes from them to the scope finds it closed, under its lock.
+        // The owner's own flags; a canceller that comes from them to the scope finds it closed, under its lock.
         here.waiter.get().flags.lower(self.lower);
         if here.flags().has(flag::CANCEL_BODY) {
             here.lower_body_flag();

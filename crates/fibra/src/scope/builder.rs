@@ -1,4 +1,4 @@
-//! Scopes with a deadline, a token, a limit: the builder, and what its scopes return; `timeout` and `remaining`.
+//! Scopes with a deadline, a token, a limit: the builder, and the results of its scopes; `timeout` and `remaining`.
 
 use std::error::Error;
 use std::fmt;
@@ -81,8 +81,8 @@ impl ScopeBuilder {
         self
     }
 
-    /// A child that panics, or cannot be started, concerns nobody but those who join it: siblings and body go on, and nothing is raised at
-    /// the end. How many there were is said by [`Scope::panics`].
+    /// A child that panics, or cannot be started, concerns only its joiner: siblings and body go on, and nothing is raised at the end.
+    /// [`Scope::panics`] says how many there were.
     pub fn isolate(mut self) -> Self {
         self.options.isolate = true;
         self
@@ -99,7 +99,7 @@ impl ScopeBuilder {
     ///
     /// # Errors
     /// If the body was cancelled because of the scope's deadline or token (a body that returns before it notices gives its value), or if a
-    /// child could not be started and nobody joined it.
+    /// child could not be started and was not joined.
     ///
     /// # Panics
     /// Like [`scope`](crate::scope).
@@ -115,7 +115,7 @@ impl ScopeBuilder {
     ///
     /// # Errors
     /// The errors of body and children, or that the body was cancelled because of the scope's deadline or token, or that a child could not
-    /// be started and nobody joined it.
+    /// be started and was not joined.
     ///
     /// # Panics
     /// Like [`scope`](crate::scope).
@@ -145,7 +145,7 @@ pub enum ScopeError {
     /// It was cancelled while the body was waiting: by its token.
     Cancelled,
     /// A child could not be started, because the runtime's [cap of fibers](crate::RuntimeBuilder::max_fibers) was reached or no stack could
-    /// be had, and nobody has joined it.
+    /// be had, and it was not joined.
     NotStarted,
 }
 
@@ -191,7 +191,7 @@ pub enum TryScopeError<E> {
     TimedOut,
     /// It was cancelled while the body was waiting: by its token.
     Cancelled,
-    /// A child could not be started, and nobody has joined it; see [`ScopeError::NotStarted`].
+    /// A child could not be started, and was not joined; see [`ScopeError::NotStarted`].
     NotStarted,
 }
 

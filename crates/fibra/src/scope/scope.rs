@@ -1,7 +1,7 @@
-//! Scopes as users meet them: `scope`, `try_scope` and what their bodies get to spawn with.
+//! Scopes as users meet them: `scope`, `try_scope` and the values by which their bodies spawn.
 //!
-//! How a scope is opened, waited for and closed is `body.rs`; here is what comes of it, and what children are given. Lifetimes are those of
-//! `std::thread::scope`: `'scope` is the time until every child has ended, `'env` what they may borrow from.
+//! `body.rs` opens a scope, waits for it and closes it; this file makes values and panics of the result, and starts the children. Lifetimes
+//! are those of `std::thread::scope`: `'scope` is the time until every child has ended, `'env` is what they may borrow from.
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -33,16 +33,16 @@ use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
 
 /// Runs `f` with a scope to start fibers in, which may borrow from outside of it, and waits until they have all ended.
 ///
-/// * If a child panics, its siblings and the body are cancelled, and the panic is raised again here, unless somebody joins that child: the
-///   one who joins takes the panic.
+/// * If a child panics, its siblings and the body are cancelled, and the panic is raised again here, unless a fiber joins that child: the
+///   joiner takes the panic.
 /// * If the body panics, the children are cancelled; the panic goes on when they have ended.
-/// * If a child cannot be started (the runtime's cap of fibers is reached, or no stack can be had), it is the same: unless somebody joins
+/// * If a child cannot be started (the runtime's cap of fibers is reached, or no stack can be had), it is the same: unless a fiber joins
 ///   that child, the scope fails.
-/// * If whatever is around is cancelled, body and children are.
+/// * If an enclosing scope or the fiber is cancelled, body and children are, too.
 ///
 /// # Panics
-/// With the first panic of a child that nobody joined. If a child could not be started, and nobody joined it. On a thread that is neither
-/// in a runtime nor has entered one with [`Handle::enter`](crate::Handle::enter).
+/// With the first panic of a child that was not joined. If a child could not be started, and was not joined. On a thread that is neither in
+/// a runtime nor has entered one with [`Handle::enter`](crate::Handle::enter).
 ///
 /// ```
 /// fibra::run(|| {
@@ -128,13 +128,13 @@ pub(crate) fn unwind_for(why: &NoValue) -> ! {
     cancel::unwind_quietly()
 }
 
-/// A child's panic has cancelled the body, and then somebody joined the child: a panic is due, but not that one any more.
+/// A child's panic has cancelled the body, and then a joiner took it: a panic is due, but not that one any more.
 #[track_caller]
 pub(crate) fn panic_was_taken() -> ! {
     panic!("fibra: a fiber of this scope panicked, and its panic was taken by another one that joined it");
 }
 
-/// Children that never ran, and that nobody has joined, fail their scope. The text says how many and why.
+/// Children that never ran, and that were not joined, fail their scope. The text says how many and why.
 fn failed_to_start(unstarted: Unstarted) -> NoValue {
     let Unstarted { untaken, refused, .. } = unstarted;
     let who = if untaken == 1 { "a fiber".to_owned() } else { format!("{untaken} fibers") };
@@ -259,7 +259,7 @@ fn conclude<T>(finished: Finished<T>, options: &Options) -> Result<T, NoValue> {
     }
 }
 
-/// Panics that nobody is told of: they were reported when they happened, and are counted.
+/// Panics that no caller receives: they were reported when they happened, and are counted.
 fn count_untold(payloads: Vec<Box<dyn Any + Send>>) {
     if payloads.is_empty() {
         return;
@@ -327,15 +327,15 @@ impl<'scope> Scope<'scope, '_> {
         self.spawn_at(f, Location::caller())
     }
 
-    /// The same for whoever starts it on behalf of this line.
+    /// The same for a function that starts a child on behalf of its caller's line.
     #[inline]
     pub(crate) fn spawn_at<F, T>(&'scope self, f: F, site: &'static Location<'static>) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        // SAFETY: `Send`, and `'scope` does not end before the child has: `body::run` waits for it. Whoever has a `&'scope self` is in the
-        // scope, so it is open.
+        // SAFETY: `Send`, and `'scope` does not end before the child has: `body::run` waits for it. The caller has a `&'scope self`, so the
+        // scope is open.
         unsafe { self.start(f, site, flag::NONE) }
     }
 
@@ -389,7 +389,7 @@ impl<'scope> Scope<'scope, '_> {
 
     #[track_caller]
     fn assert_on_worker(&self) {
-        // SAFETY: the scope is open, since somebody has a `&'scope self`.
+        // SAFETY: the scope is open, since the caller has a `&'scope self`.
         let shared = unsafe { self.record.shared() };
         assert!(
             current::worker().is_some_and(|worker| std::ptr::eq(&*worker.shared, shared)),
@@ -440,7 +440,7 @@ impl<'scope> Scope<'scope, '_> {
 
     /// The runtime that its children run on.
     pub(crate) fn runtime(&self) -> &Shared {
-        // SAFETY: the scope is open, since somebody has a `&self`.
+        // SAFETY: the scope is open, since the caller has a `&self`.
         unsafe { self.record.shared() }
     }
 
@@ -518,7 +518,7 @@ impl<'scope> Scope<'scope, '_> {
         self.record.drain(life);
         let at = Instant::after(grace);
         if at != Instant::FAR_FUTURE {
-            // SAFETY: somebody has a `&self`, so the scope is open.
+            // SAFETY: the caller has a `&self`, so the scope is open.
             let shared = unsafe { self.record.shared() };
             self.record.set_timer(shared, life, ScopeTimer::Drained, at.as_nanos());
         }

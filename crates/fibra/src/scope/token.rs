@@ -1,13 +1,14 @@
 //! Cancel tokens: cancellation as a value, to be passed around, waited for, and tied to scopes.
 //!
-//! A token is cancelled once, with a reason that is published before anybody can see that it is. Tokens form a tree: a child is cancelled
-//! with its parent, not the other way round. What is tied to a token (waiters, children, scopes) is taken out under its lock and told
-//! afterwards, so no user code runs inside.
+//! A token is cancelled once, with a reason that is published before any thread can see that it is cancelled. Tokens form a tree: a child
+//! is cancelled with its parent, not the other way round. Waiters, children and scopes that are tied to a token are taken out under its
+//! lock and told afterwards, so no user code runs under the lock.
 //!
-//! **Who keeps whom.** A child keeps its parent, so that the way from an ancestor down to a descendant is there as long as the descendant
-//! is, whatever clones were dropped in between. A parent knows its children weakly, by their address; the last clone of a child takes it
-//! out of there. Invariants: no two tokens are locked at once; a child that can be upgraded while its parent is cancelled is cancelled with
-//! it, and one that comes later finds the parent cancelled. Chains may be long: neither cancelling nor dropping one is recursive.
+//! **Ownership.** A child keeps its parent alive, so that the way from an ancestor down to a descendant exists as long as the descendant
+//! does, whatever clones were dropped in between. A parent knows its children weakly, by their address; the last clone of a child takes the
+//! child out of the parent's list. Invariants: no two tokens are locked at once; a child that can be upgraded while its parent is cancelled
+//! is cancelled with it, and a child that is added later finds the parent cancelled. Chains may be long: neither cancelling nor dropping
+//! one is recursive.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +32,7 @@ use crate::waiter::cancel_reason::CancelReason;
 use crate::waiter::node::{Node, Outcome, WaitList};
 use crate::waiter::record::Claimed;
 
-/// Says that something should end: cancelled once, seen by everybody who has a clone.
+/// Says that something should end: cancelled once, seen through every clone.
 ///
 /// Give it to [`Scope::builder().token(..)`](crate::ScopeBuilder::token) to cancel that scope with it, wait for it with
 /// [`wait`](Self::wait), as an arm of [`select!`](crate::select) (`on(token.cancelled())` or `cancelled(token)`), or with `.await`.
@@ -42,13 +43,13 @@ use crate::waiter::record::Claimed;
 /// fibra::run(|| {
 ///     let token = CancelToken::new();
 ///     let button = token.clone();
-///     fibra::spawn(move || button.cancel_with("somebody pressed the button"));
+///     fibra::spawn(move || button.cancel_with("the user pressed the button"));
 ///
 ///     let outcome = Scope::builder().token(token.clone()).run(|s| {
 ///         s.spawn(|| fibra::sleep(std::time::Duration::from_secs(3600)));
 ///     });
 ///     assert_eq!(outcome, Err(ScopeError::Cancelled));
-///     assert_eq!(token.reason(), Some(CancelReason::from("somebody pressed the button")));
+///     assert_eq!(token.reason(), Some(CancelReason::from("the user pressed the button")));
 /// });
 /// ```
 #[derive(Clone)]
@@ -102,7 +103,7 @@ impl CancelToken {
             state.reason.clone()
         });
         child.state.with(|state| match reason {
-            // It needs nobody to tell it.
+            // The child is cancelled from the start, and needs no parent to tell it.
             Some(reason) => state.reason = Some(reason),
             // Perhaps it was cancelled since, through the parent; then this does no harm.
             None => state.parent = Some(self.0.clone()),
@@ -228,7 +229,7 @@ impl CancelToken {
         let listener = Arc::new(ScopesToken { token: Arc::downgrade(&token.0), by });
         if let Err(reason) = scope.set_listener(listener) {
             let wakers = token.cancel_for(&reason, Some(by), &mut Vec::new());
-            debug_assert!(wakers.is_empty(), "nobody has the token yet");
+            debug_assert!(wakers.is_empty(), "no other clone of the token exists yet");
         }
         token
     }

@@ -184,7 +184,7 @@ impl<T> Arm for SendArm<'_, T> {
         match self.told.get() {
             Outcome::Done => Ok(()),
             Outcome::Closed => {
-                // As good as sent: the value is gone, for the destructor and whoever asks again.
+                // Marked as sent: the value is gone, for the destructor and for a second call.
                 self.told.set(Outcome::Done);
                 // SAFETY: it was not sent, and is taken once.
                 Err(SendError(unsafe { ManuallyDrop::take(&mut self.value) }))
@@ -203,7 +203,7 @@ impl<T> Drop for SendArm<'_, T> {
     }
 }
 
-/// Sending what lies in somebody else's variable.
+/// Sending a value that lies in a variable of the user's.
 pub struct SendFromArm<'a, T> {
     chan: &'a Chan<T>,
     place: *const T,

@@ -1,4 +1,4 @@
-//! One arm of a select as the engine sees it: what to try, what to link where, and a cell that tells its owner what became of it.
+//! One arm of a select as the engine sees it: what to try, what to link where, and a cell that holds the outcome for the arm.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) enum Kind<'a> {
     },
     /// Anything else: it completes waits, but never meets another waiter half way (a fiber that ends, an event, a lock).
     Object(&'a dyn Waitable),
-    /// Whatever runs here is cancelled: taken instead of unwinding.
+    /// The current fiber or thread is cancelled: taken instead of unwinding.
     Cancelled,
     /// After this long, counted from the moment the select begins to wait.
     After(Duration),
@@ -57,7 +57,7 @@ impl<'a> Case<'a> {
         Self::new(Kind::Off, None)
     }
 
-    /// `hints` are the channel's: given by whoever knows its type, so that making a case takes no call.
+    /// `hints` are the channel's: given by the caller, which knows its type, so that making a case takes no call.
     ///
     /// # Safety
     /// For as long as the case lives, `slot` is what the operation needs: room for a value, or a value, of the channel's type; and
@@ -124,7 +124,7 @@ impl<'a> Case<'a> {
         self.tell(self.try_now(now))
     }
 
-    /// The last try of one who does not wait; see [`AnyChan::try_last`].
+    /// The last try of a select that does not wait; see [`AnyChan::try_last`].
     pub(super) fn try_last(&self) -> Outcome {
         match &self.kind {
             Kind::Channel { operation, .. } => operation.try_last(),

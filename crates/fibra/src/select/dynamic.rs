@@ -1,10 +1,10 @@
 //! [`Select`]: a select over a set of operations that is known only at run time, as in crossbeam-channel.
 //!
 //! It completes in two steps: [`Select::select`] does the operation as far as it can be done without the value's type, and the
-//! [`SelectedOperation`] does the rest. A value received is held in between (and put back if the operation is dropped); for a send
-//! a place is reserved, in a rendezvous one of the receivers who wait. The peer of a receive is through with it at once; the peer
-//! of a send stays as cancellable as before, and if it has gone elsewhere meanwhile the value waits for the next one. So a
-//! forgotten operation holds up nobody for ever but whoever needs that one place.
+//! [`SelectedOperation`] does the rest. A value received is held in between (and put back if the operation is dropped); for a send a place
+//! is reserved, in a rendezvous one of the waiting receivers. The peer of a receive is through with it at once; the peer of a send stays as
+//! cancellable as before, and if it has gone elsewhere meanwhile the value waits for the next one. So a forgotten operation can block only
+//! a peer that needs that one place.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::Cell;

@@ -1,16 +1,16 @@
 //! The select itself: exactly one case is completed, and the others leave no trace.
 //!
-//! First pass: what looks ready (by its hints, without a lock) is tried in random order, one lock at a time; whoever asks for no waiting
-//! gets another one with the lock of each. It needs no cases, and no nodes: `select!` asks its arms, [`Select`](super::Select) its
-//! entries. Cases and their nodes are made for the second pass, if nothing is ready: lock all channels in the order
-//! of their ids, look again, link a node in each, unlock all, park (C-20). From then on whoever completes one of them claims the
+//! First pass: arms that look ready (by their hints, without a lock) are tried in random order, one lock at a time; a select that must not
+//! wait makes another pass with the lock of each. This pass needs no cases, and no nodes: `select!` asks its arms,
+//! [`Select`](super::Select) its entries. Cases and their nodes are made for the second pass, if nothing is ready: lock all channels in the
+//! order of their ids, look again, link a node in each, unlock all, park (C-20). From then on the completion owner of any case claims the
 //! wait, and the others find it claimed. After waking, the nodes of the losers are taken out before the caller goes on (S0-57).
 //!
 //! Two selects that meet hold all their locks while they look and link, so one of them finds the other parked. Cases that are no
 //! channels ([`Kind::Object`]) are linked last, while the locks are held: if one of them turns out to be ready,
 //! everything is taken back and tried again, unless another one has completed the wait meanwhile.
 //!
-//! A single operation is the same with one case: its type is known, it has one lock and one node, and needs none of this (`wait::park`).
+//! A single operation is a select with one case: its type is known, it has one lock and one node, and needs none of this (`wait::park`).
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -162,7 +162,8 @@ impl Parking<'_, '_> {
 
     /// Links a node for every case. False: an object is ready, and nothing stays linked.
     fn link_held(&self, waiter: WaiterRef, ticket: Ticket, owed: &mut Vec<Waker>) -> bool {
-        // Whoever comes to a channel meets the first of its nodes: of several arms on one channel, each is that with the same chance.
+        // A peer that comes to a channel meets the first of its nodes: of several arms on one channel, each is the first with the same
+        // chance.
         let spot = if self.biased { Spot::Back } else { Spot::Shuffled(choose) };
         for (index, case) in self.cases.iter().enumerate() {
             case.node().set(waiter, ticket, arm_of(index));
@@ -199,12 +200,12 @@ impl Parking<'_, '_> {
         if arm < ARM_MANY {
             return arm as usize;
         }
-        // Only the one who claimed the wait has written an outcome; some objects write none.
+        // Only the completion owner that claimed the wait has written an outcome; some objects write none.
         let many = || self.cases.iter().enumerate().skip(ARM_MANY as usize);
         let by_outcome = many().find(|(_, case)| case.node().outcome.get() != Outcome::Pending);
         let is_done = |case: &Case<'_>| matches!(case.kind, Kind::Object(_)) && case.try_now(None) != Outcome::Pending;
         let by_trying = || many().find(|(_, case)| is_done(case));
-        by_outcome.or_else(by_trying).expect("somebody completed this wait").0
+        by_outcome.or_else(by_trying).expect("a claimed wait has a completed arm").0
     }
 }
 
@@ -227,7 +228,7 @@ pub(super) trait Candidates {
     fn complete(&mut self, index: usize) -> bool;
 }
 
-/// Candidates of one who does not wait, in the end.
+/// Candidates of a select that does not wait, in its last pass.
 pub(super) trait LastCandidates: Candidates {
     /// Completes it if it is ready; see [`AnyChan::try_last`].
     fn complete_last(&mut self, index: usize) -> bool;
@@ -323,13 +324,13 @@ fn from(start: usize, count: usize) -> impl Iterator<Item = usize> {
     (start..count).chain(0..start)
 }
 
-/// The answer of one who does not wait any more. A "no" is only good under the lock: a hint may be older than what this thread itself
+/// The answer of a select that does not wait any more. A "no" is only good under the lock: a hint may be older than what this thread itself
 /// has just done elsewhere.
 fn try_all(set: &mut impl Candidates, biased: bool) -> Option<usize> {
     from(if biased { 0 } else { choose(set.count()) }, set.count()).find(|index| set.complete(*index))
 }
 
-/// The answer of one who does not wait at all: the same, and those of the other side who could not be met learn of it.
+/// The answer of a select that does not wait at all: the same, and peers that could not be met learn of it.
 pub(super) fn try_all_at_last(set: &mut impl LastCandidates, biased: bool) -> Option<usize> {
     from(if biased { 0 } else { choose(set.count()) }, set.count()).find(|index| set.complete_last(*index))
 }
@@ -437,7 +438,7 @@ pub(super) fn wait_for(
     }
 }
 
-/// For one who only wants to know, a call is an answer.
+/// For a caller that only wants to know whether an arm is ready, a call is an answer.
 fn is_only_asking(case: &Case<'_>) -> bool {
     use crate::channel::op::Op;
     matches!(&case.kind, Kind::Channel { operation, .. } if matches!(operation.op(), Op::ReadyRecv | Op::ReadySend))

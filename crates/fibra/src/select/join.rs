@@ -1,4 +1,4 @@
-//! A fiber that ends, and the next of a set to end, as arms.
+//! The end of a fiber, and the next end in a set of fibers, as arms. Above: `select!`. Below: `task::join`, `task::gather`.
 
 use std::cell::Cell;
 use std::fmt;

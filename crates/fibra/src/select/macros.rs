@@ -1,5 +1,5 @@
-//! `select!` and `select_biased!`: what users see of them. The work is done by `fibra-macros`, which is told the name of this crate, so
-//! that other crates may rename it and export its macros again; what they expand to calls `private`.
+//! `select!` and `select_biased!`: the public side, with its documentation. `fibra-macros` does the work. It is told the name of this
+//! crate, so that other crates may rename it and export its macros again; the expansion calls `private`.
 
 /// Waits for several operations and does exactly one of them: the first that becomes possible. Of several that are possible at
 /// once, one is chosen by chance; [`select_biased!`] takes the first in source order instead.
@@ -79,7 +79,7 @@
 /// ```
 /// use fibra::channel::{Sender, bounded};
 ///
-/// /// Gives the job to whoever takes it first.
+/// /// Gives the job to the receiver that takes it first.
 /// fn dispatch(job: String, a: &Sender<String>, b: &Sender<String>) -> Result<&'static str, String> {
 ///     for _ in 0..3 {
 ///         fibra::select! {
@@ -104,7 +104,7 @@
 ///
 /// The same holds for `join(handle)`. Any other expression, and a constant, is evaluated beforehand, like the arguments of a call,
 /// and what comes of it is dropped if the arm loses; `send(tx, { v })` moves `v` in any case. No other arm may borrow from a variable
-/// that is to be sent: `send(tx, request)` beside `recv(request.reply)` does not compile, since whoever receives `request` may drop it.
+/// that is to be sent: `send(tx, request)` beside `recv(request.reply)` does not compile, since the receiver of `request` may drop it.
 #[macro_export]
 macro_rules! select {
     ($($arms:tt)*) => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! arm.rs      the arms of `select!`, with their types     dynamic.rs   `Select`, a set known at run time
-//! join.rs     a fiber that ends, as an arm                private.rs   what the macro expands to
+//! join.rs     the end of a fiber, as an arm               private.rs   the functions that the macro's expansion calls
 //! scope.rs    cancellation and draining, as arms
 //! macros.rs   `select!`, `select_biased!`
 //! engine.rs   the two passes

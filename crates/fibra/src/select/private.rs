@@ -1,4 +1,4 @@
-//! What `select!` expands to. Not public API: it may change with every release.
+//! The functions that the expansion of `select!` calls. Not public API: it may change with every release.
 
 use std::panic::Location;
 use std::ptr::{self, NonNull};

@@ -1,4 +1,4 @@
-//! Cancellation and draining of whatever runs here, and the cancellation of a token, as arms.
+//! Cancellation and draining of the current fiber or thread, and the cancellation of a token, as arms.
 
 use std::cell::Cell;
 use std::task::Waker;

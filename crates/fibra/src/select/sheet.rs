@@ -1,4 +1,4 @@
-//! What a parked select waits for, written down for reports on the stack of the one that waits.
+//! The operations that a parked select waits for, written down for reports on the stack of the waiting fiber.
 //!
 //! The wait record of a fiber has one word for the object. That of a select is the address of a [`Sheet`]: which operations on which
 //! channels, and whether there are other arms. It is written when a select parks, never by one that finds an arm ready, and read by the

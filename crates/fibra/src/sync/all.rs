@@ -1,4 +1,4 @@
-//! [`lock_all`]: several mutexes, in one order for everybody.
+//! [`lock_all`]: several mutexes, in one order for all callers. Above: users. Below: `mutex`.
 
 use super::mutex::{Mutex, MutexGuard};
 use super::owner;
@@ -44,8 +44,8 @@ pub fn lock_all<L: LockAll>(mutexes: L) -> L::Guards {
     mutexes.lock_all()
 }
 
-/// Calls `lock` with every index, in the order of the addresses, and with the name of who locks. That is one call: others run before the
-/// first is locked, and not with some of them in hand.
+/// Calls `lock` with every index, in the order of the addresses, and with the name of the locker. This counts as one call: other fibers run
+/// before the first is locked, and not while some are held.
 #[track_caller]
 fn in_order(addresses: &mut [(usize, usize)], mut lock: impl FnMut(usize, usize)) {
     addresses.sort_unstable();

@@ -1,4 +1,5 @@
-//! [`Barrier`]: nobody goes on before everybody has come. Above: users. Below: `turns`; the first count is of those who have come.
+//! [`Barrier`]: no participant goes on before all have come. Above: users. Below: `turns`; its first count is the number of participants
+//! that have come.
 
 use std::fmt;
 use std::panic::Location;
@@ -16,8 +17,8 @@ use crate::waiter::node::Outcome;
 
 /// Lets a number of fibers, threads and futures go on together, time and again.
 ///
-/// One of each group is its leader, as in std. Whoever gives up waiting (time, cancellation, a dropped future) is not counted any more: the
-/// others wait for one more.
+/// One of each group is its leader, as in std. A participant that gives up waiting (time, cancellation, a dropped future) is not counted
+/// any more: the others wait for one more.
 ///
 /// ```
 /// use fibra::sync::Barrier;
@@ -45,7 +46,7 @@ pub struct Barrier {
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
-    /// True for exactly one of those who go on together.
+    /// True for exactly one participant of each group.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.0
@@ -59,7 +60,7 @@ impl fmt::Debug for BarrierWaitResult {
 }
 
 impl Barrier {
-    /// A barrier for groups of `size`. A group of 0 is like one of 1, as in std: nobody ever waits.
+    /// A barrier for groups of `size`. A group of 0 is like one of 1, as in std: no caller ever waits.
     ///
     /// # Panics
     /// If `size` is above 16,777,215.
@@ -117,25 +118,25 @@ impl Barrier {
         (!gone).then_some(BarrierWaitResult(false))
     }
 
-    /// Waits until everybody has come.
+    /// Waits until the whole group has come.
     #[track_caller]
     pub fn wait(&self) -> BarrierWaitResult {
         self.wait_until(None, Location::caller()).expect("there is no deadline")
     }
 
-    /// Waits until everybody has come, for at most `timeout`. `None`: they have not, and we are not counted any more.
+    /// Waits until the whole group has come, for at most `timeout`. `None`: it has not, and this caller is not counted any more.
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Option<BarrierWaitResult> {
         self.wait_deadline(Instant::after(timeout))
     }
 
-    /// Waits until everybody has come, until `deadline` at most; see [`wait_timeout`](Self::wait_timeout).
+    /// Waits until the whole group has come, until `deadline` at most; see [`wait_timeout`](Self::wait_timeout).
     #[track_caller]
     pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> Option<BarrierWaitResult> {
         self.wait_until(Some(deadline.into().as_nanos()), Location::caller())
     }
 
-    /// Waits until everybody has come, as a future: it comes when it is first polled, and is not counted any more if it is dropped.
+    /// Waits until the whole group has come, as a future: it comes when it is first polled, and is not counted any more if it is dropped.
     ///
     /// ```
     /// let barrier = fibra::sync::Barrier::new(1);

@@ -1,9 +1,9 @@
-//! [`Condvar`]: waiting for something to become true of what a mutex guards.
+//! [`Condvar`]: waiting for a condition on the value that a mutex guards.
 //!
-//! A gate whose rules count notifications: waiting links the node and *then* lets the mutex go, all before the fiber parks, so
-//! a notification between the two finds it. Whoever is notified is taken out by the notifier; a notification for one that left
-//! meanwhile (time, cancellation) goes to the next. Afterwards the mutex is locked again in any case, as a binding wait: the guard is valid
-//! whichever way the wait ended.
+//! Above: users. Below: the gate, with rules that count notifications, and `mutex::raw`. Waiting links the node and *then* lets the mutex
+//! go, all before the fiber parks, so a notification between the two finds the node. The notifier takes the notified waiter out of the
+//! queue; a notification for a waiter that left meanwhile (time, cancellation) goes to the next. Afterwards the mutex is locked again in
+//! any case, as a binding wait: the guard is valid whichever way the wait ended.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -19,7 +19,7 @@ use crate::time::Instant;
 use crate::wait::reason::WaitReason;
 use crate::waiter::node::Outcome;
 
-/// Locks it again, whatever happens. (It cannot fail where a wait has just been possible.)
+/// Locks the mutex again, whatever happens. (It cannot fail where a wait has just been possible.)
 #[cold]
 fn relock(raw: &RawMutex, site: &'static Location<'static>) {
     let me = owner::me();
@@ -32,20 +32,20 @@ fn relock(raw: &RawMutex, site: &'static Location<'static>) {
 /// All of it is only touched under the gate's lock, but for the flag.
 #[derive(Debug)]
 struct Notifications {
-    /// Is the queue not empty? Notifying nobody is a load.
+    /// Is the queue not empty? A notification without a waiter costs one load.
     waiting: AtomicUsize,
-    /// How many more are to be let go, beside those who were there when everybody was notified. Not 0 while the lock is free only if such
-    /// a crowd is still being let go: then it takes several rounds.
+    /// How many more waiters are to be let go, beside those that were there at the last `notify_all`. Not 0 while the lock is free only if
+    /// such a crowd is still being let go: then it takes several rounds.
     left: AtomicUsize,
-    /// They are among those who came before this one (`notify_one`).
+    /// Those to be let go have a number below this one (`notify_one`).
     left_before: AtomicUsize,
-    /// Whoever came before this one is to be let go (`notify_all`).
+    /// All waiters with a number below this one are to be let go (`notify_all`).
     before: AtomicUsize,
-    /// The number of the next to come.
+    /// The number of the next waiter.
     next: AtomicUsize,
 }
 
-/// What somebody wants who has no number yet.
+/// What a waiter wants that has no number yet.
 const NOT_NUMBERED: usize = usize::MAX;
 
 // Relaxed (all of them): under the gate's lock; but for `waiting`, see `is_waiting`.
@@ -72,7 +72,7 @@ impl Rules for Notifications {
         self.was_there(number) || self.left.load(UNDER_LOCK) > 0 && number < self.left_before.load(UNDER_LOCK)
     }
 
-    /// Whoever comes has a number.
+    /// Every waiter gets a number when it comes.
     fn enlist(&self, _: usize) -> usize {
         let number = self.next.load(UNDER_LOCK);
         self.next.store(number + 1, UNDER_LOCK);
@@ -83,34 +83,34 @@ impl Rules for Notifications {
         // Relaxed: see `is_waiting`.
         self.waiting.store(usize::from(waiting), Ordering::Relaxed);
         if !waiting {
-            // For nobody.
+            // No waiter is left for these notifications.
             self.left.store(0, UNDER_LOCK);
         }
     }
 }
 
 impl Notifications {
-    /// When everybody was notified, had it come already?
+    /// Had this waiter come already at the last `notify_all`?
     fn was_there(&self, number: usize) -> bool {
         number < self.before.load(UNDER_LOCK)
     }
 
-    /// One more is to be let go, of those who are there.
+    /// One more of the present waiters is to be let go.
     fn notify_one(&self) {
         let next = self.next.load(UNDER_LOCK);
-        // More than one if somebody else is letting a crowd go, and has not come to those who came after it.
+        // More than one if another notifier is letting a crowd go, and has not come to the waiters that came after it.
         let newcomers = next.saturating_sub(self.before.load(UNDER_LOCK));
         self.left.store(newcomers.min(self.left.load(UNDER_LOCK) + 1), UNDER_LOCK);
         self.left_before.store(next, UNDER_LOCK);
     }
 
-    /// Everybody is to be let go who is there.
+    /// All present waiters are to be let go.
     fn notify_all(&self) {
         self.before.store(self.next.load(UNDER_LOCK), UNDER_LOCK);
     }
 }
 
-/// Did [`Condvar::wait_for`] or its like give up?
+/// Did [`Condvar::wait_for`] or one of its kin give up?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WaitTimeoutResult(bool);
 
@@ -121,7 +121,7 @@ impl WaitTimeoutResult {
     }
 }
 
-/// Lets fibers and threads wait for something to become true of what a [`Mutex`](super::Mutex) guards.
+/// Lets fibers and threads wait for a condition on the value that a [`Mutex`](super::Mutex) guards.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -143,11 +143,11 @@ impl WaitTimeoutResult {
 /// });
 /// ```
 ///
-/// * There are no spurious wake-ups, but whoever was notified gets the mutex after others may have had it: ask again, in a loop or
-///   with [`wait_while`](Self::wait_while).
-/// * A notification goes to one who waits at that moment, the first that came. If that one is cancelled or its time is up in the same
-///   moment, the notification goes to the next, or counts for it; it is never lost.
-/// * A cancelled fiber unwinds from `wait` with the mutex locked, as everybody's guard says; unwinding then unlocks it.
+/// * There are no spurious wake-ups, but a notified waiter gets the mutex after others may have had it: check the condition again, in a
+///   loop or with [`wait_while`](Self::wait_while).
+/// * A notification goes to one of the present waiters, the first that came. If that one is cancelled or its time is up in the same moment,
+///   the notification goes to the next, or counts for it; it is never lost.
+/// * A cancelled fiber unwinds from `wait` with the mutex locked, as the guard that it holds promises; unwinding then unlocks it.
 #[derive(Debug)]
 pub struct Condvar {
     gate: Gate<Notifications>,
@@ -160,14 +160,14 @@ impl Default for Condvar {
 }
 
 impl Condvar {
-    /// One that nobody waits for. In a `static` too.
+    /// A condition variable without waiters. In a `static` too.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         let (waiting, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (left_before, before, next) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         Self { gate: Gate::new(Notifications { waiting, left, left_before, before, next }) }
     }
-    /// One that nobody waits for.
+    /// A condition variable without waiters.
     #[cfg(loom)]
     pub fn new() -> Self {
         let (waiting, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -264,7 +264,7 @@ impl Condvar {
         WaitTimeoutResult(false)
     }
 
-    /// Lets one go, the one that has waited longest. False: nobody waits.
+    /// Lets one waiter go, the one that has waited longest. False: there is none.
     pub fn notify_one(&self) -> bool {
         if !self.is_waiting() {
             return false;
@@ -272,7 +272,7 @@ impl Condvar {
         self.gate.update(Notifications::notify_one).1 > 0
     }
 
-    /// Lets everybody go who waits now, and says how many that were.
+    /// Lets all present waiters go, and says how many there were.
     ///
     /// ```
     /// assert_eq!(fibra::sync::Condvar::new().notify_all(), 0);
@@ -284,9 +284,9 @@ impl Condvar {
         self.gate.update(Notifications::notify_all).1
     }
 
-    /// Does anybody wait? Whoever began to do so before the caller last had the mutex is seen.
+    /// Is there a waiter? A waiter that began before the caller last had the mutex is seen.
     fn is_waiting(&self) -> bool {
-        // Relaxed: it was set before the mutex was let go, and whoever has changed something has had the mutex since.
+        // Relaxed: it was set before the waiter let the mutex go, and a notifier that has changed the value has had the mutex since.
         self.gate.rules().waiting.load(Ordering::Relaxed) != 0
     }
 
@@ -329,7 +329,7 @@ impl Condvar {
             }
         });
         if waited == Outcome::TimedOut && !released.replace(true) {
-            // Time was up before it began. Somebody who asks again and again must let others have the mutex all the same.
+            // Time was up before the wait began. A caller that asks again and again must let others have the mutex all the same.
             raw.unlock();
         }
         if released.get() {
@@ -346,8 +346,8 @@ mod model;
 mod tests {
     use super::*;
 
-    // While a crowd is let go in rounds, the lock is free in between: notifications for those who came after it are not lost, and those who
-    // come after the notifications have no part in them.
+    // While a crowd is let go in rounds, the lock is free in between: notifications for waiters that came after the crowd are not lost, and
+    // waiters that come after the notifications have no part in them.
     #[test]
     fn notifications_between_two_rounds() {
         let condvar = Condvar::new();
@@ -355,7 +355,7 @@ mod tests {
         let come = || rules.enlist(NOT_NUMBERED);
         let crowd = [come(), come()];
         rules.notify_all();
-        rules.notify_one(); // for nobody
+        rules.notify_one(); // for no waiter
         let newcomers = [come(), come()];
         rules.notify_one();
         rules.notify_one();

@@ -1,4 +1,4 @@
-//! [`Event`]: a flag one can wait for. Above: users. Below: `turns`.
+//! [`Event`]: a flag that fibers, threads and futures can wait for. Above: users. Below: `turns`.
 
 use std::fmt;
 use std::panic::Location;
@@ -12,8 +12,8 @@ use crate::wait::reason::WaitReason;
 
 /// A flag that can be waited for: set by hand, reset by hand.
 ///
-/// Setting it lets everybody go who waits, and everybody who comes until it is reset. Nobody who waited when it was set is left behind,
-/// however soon it is reset. What was done before `set` is seen by whoever was let go.
+/// Setting it lets all waiters go, and all that come until it is reset. No waiter that was there when it was set is left behind, however
+/// soon it is reset. A waiter that was let go sees what was done before `set`.
 ///
 /// ```
 /// use fibra::sync::Event;
@@ -54,7 +54,7 @@ impl Event {
         Self { turns: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }) }
     }
 
-    /// Sets it, and lets everybody go who waits. If it is set already, nothing happens.
+    /// Sets it, and lets all waiters go. If it is set already, nothing happens.
     pub fn set(&self) {
         let _ = self.turns.change(|state| {
             let next = if seeded_bug("event_same_turn") { state } else { state.next_turn() };
@@ -62,7 +62,7 @@ impl Event {
         });
     }
 
-    /// Resets it: whoever comes from now on waits.
+    /// Resets it: callers wait from now on.
     pub fn reset(&self) {
         let _ = self.turns.change(|state| state.open.then_some(State { open: false, ..state }));
     }
@@ -120,7 +120,7 @@ impl Event {
     /// use std::time::Duration;
     /// let event = fibra::sync::Event::new();
     /// fibra::select! {
-    ///     on(event.waiting()) => unreachable!("nobody sets it"),
+    ///     on(event.waiting()) => unreachable!("it is never set"),
     ///     after(Duration::from_millis(1)) => {}
     /// }
     /// ```

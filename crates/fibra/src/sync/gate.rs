@@ -1,25 +1,25 @@
-//! The gate: the one mechanism under the locks and their kin. Rules that say what may be had, and one queue of those who want it.
+//! The gate: the one mechanism under all locks and their kin. It consists of rules that say what may be had, and one queue of waiters.
 //!
-//! Above: `mutex`, `semaphore` and the rest, each of which is a set of [`Rules`] with a fast path of its own. Below: the nodes, claims
-//! and parks of `wait`.
+//! Above: `mutex`, `semaphore` and the rest, each of which is a set of [`Rules`] with a fast path of its own. Below: the nodes, claims and
+//! parks of `wait`.
 //!
 //! ```text
 //!  fast path     the object's own: a compare-exchange on the word of its rules; the gate is not touched
 //!  wait          under the gate's lock: raise the WAITING flag in that word, try once more, link a node; then park
 //!  release       the object's own read-modify-write on that word; if it finds WAITING, `settle`
 //!  settle        under the lock, from the head on: take it for the head (`Rules::serve`), unlink, claim, note the outcome; then
-//!                unlock and set going whoever was served. It is theirs before they run.
+//!                unlock and set the served waiters going. What they wanted is theirs before they run.
 //! ```
 //!
-//! * **No wake is lost**: the flag and what is to be had lie in *one* word. Whoever waits raises the flag (a read-modify-write) and tries
-//!   after that; so a release either comes before the try, which then succeeds, or finds the flag and settles.
+//! * **No wake is lost**: the flag and what is to be had lie in *one* word. A waiter raises the flag (a read-modify-write) and tries after
+//!   that; so a release either comes before the try, which then succeeds, or finds the flag and settles.
 //! * **FIFO**: only the head is served, and newcomers do not overtake (unless the rules are [`Rules::BARGES`]).
-//! * **One completion owner**: what was taken for somebody whose wait was ended meanwhile (time, cancellation, another arm of its select)
+//! * **One completion owner**: what was taken for a waiter whose wait was ended meanwhile (time, cancellation, another arm of its select)
 //!   is given back ([`Rules::revoke`]) and offered to the next.
-//! * **Whoever leaves settles**: those behind may be had what the head was waiting in vain for.
+//! * **A waiter that leaves settles**: the waiters behind it may be able to have what there is, though the head could not.
 //! * **Async waiters are called, never served**: a called one is out of the queue, tries when it is polled, goes back to the head if it
-//!   finds nothing, and passes the call on if it is dropped. Nobody behind it is served in the same settling (unless
-//!   [`Rules::CALLS_ALL`]): it would come too late time and again.
+//!   finds nothing, and passes the call on if it is dropped. No waiter behind it is served in the same settling (unless
+//!   [`Rules::CALLS_ALL`]): the called one would come too late time and again.
 //! * No user code runs under the lock or while PARKING: wakers are called after.
 
 use std::fmt;
@@ -37,15 +37,15 @@ use crate::wait::wake::{self, Place};
 use crate::waiter::node::{Node, Outcome, Role, WaitList};
 use crate::waiter::record::Claimed;
 
-/// How many are set going between two looks at the queue. (In models few wait, and all of this is to be seen.)
+/// How many waiters are set going between two looks at the queue. (Few under the models, where few wait and all rounds are to be seen.)
 const ROUND: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
-/// Who waits, as far as serving him goes. Told from the node's role.
+/// The kind of a waiter, as far as serving it goes. Read from the node's role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Who {
-    /// A fiber or a thread, for nothing else.
+    /// A fiber or a thread that waits for nothing else.
     Waiter,
-    /// An arm of a select: it can only be granted, since nobody is there to try again.
+    /// An arm of a select: it can only be granted, since no code runs there that could try again.
     Arm,
     /// An async waiter: it can only be called.
     Task,
@@ -69,33 +69,33 @@ impl Who {
     }
 }
 
-/// What the gate guards. The state is one atomic word (or behaves like one): fast paths work on it without the lock. All methods
-/// are called under the gate's lock. What somebody wants is a number of the object's own.
+/// What the gate guards. The state is one atomic word (or behaves like one): fast paths work on it without the lock. All methods are called
+/// under the gate's lock. What a waiter wants is a number whose meaning the object defines.
 pub(crate) trait Rules {
     /// A newcomer may take what is to be had although others wait: [`grant`](Self::grant) alone decides, and needs no lock.
     const BARGES: bool = false;
     /// Calling one async waiter does not keep those behind it from being served.
     const CALLS_ALL: bool = false;
-    /// To have been called is all that was wanted: there is nothing to be taken, and no second look.
+    /// The call itself is all that the waiter wanted: there is nothing to be taken, and no second look.
     const CALL_SUFFICES: bool = false;
-    /// Nobody gets ahead of one who wants this, not even one who was called and came too late: he holds what all others wait for.
+    /// No waiter gets ahead of one that wants this, not even one that was called and came too late: it holds what all others wait for.
     const URGENT: Option<usize> = None;
 
     /// Takes it, if it can be had now; the WAITING flag is not asked.
     fn grant(&self, want: usize) -> bool;
-    /// Undoes a [`grant`](Self::grant) that nobody got.
+    /// Undoes a [`grant`](Self::grant) that no waiter received.
     fn revoke(&self, want: usize);
     /// Would [`grant`](Self::grant) succeed?
     fn is_grantable(&self, want: usize) -> bool;
     /// Raises or lowers the flag that sends releases to [`Gate::settle`]. Raising it is a read-modify-write.
     fn set_waiting(&self, waiting: bool);
 
-    /// Is it in vain to wait for this? Whoever does is let go without it, and nothing is taken for him.
+    /// Is it in vain to wait for this? Then the waiter is let go without it, and nothing is taken for it.
     fn refuses(&self, _want: usize) -> bool {
         false
     }
 
-    /// It is about to be linked, as somebody who wants this.
+    /// A waiter that wants this is about to be linked. Gives what it wants from now on.
     fn enlist(&self, want: usize) -> usize {
         want
     }
@@ -109,15 +109,15 @@ pub(crate) trait Rules {
             _ => Outcome::Pending,
         }
     }
-    /// The head was called and is gone: nobody will try.
+    /// The head was called and is gone: it will not try.
     fn uncall(&self, _want: usize) {}
 }
 
-/// A wait, as one asks for it.
+/// The description of a wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) want: usize,
-    /// Before all others: for one that holds up those who wait (an upgrade), or was called and came too late.
+    /// Before all others: for a waiter that holds what others wait for (an upgrade), or that was called and came too late.
     pub(crate) first: bool,
     pub(crate) reason: WaitReason,
     /// Names the object in reports.
@@ -139,7 +139,7 @@ impl<R> Gate<R> {
     pub(super) const RULES: usize = std::mem::offset_of!(Self, rules);
 }
 
-/// Those who were served in one go.
+/// The waiters that were served in one round.
 #[derive(Default)]
 struct Round {
     claimed: [Option<Claimed>; ROUND],
@@ -149,10 +149,10 @@ struct Round {
 }
 
 impl Round {
-    /// Sets them going. No lock of the gate is held. The wakers, which are user code, are left to the caller.
+    /// Sets them going. The caller holds no lock of the gate. The wakers, which are user code, are left to the caller.
     #[inline(always)]
     fn go(self) -> [Option<Waker>; ROUND] {
-        // Behind what is ready: whoever releases something goes on, and the waiter has its turn like everybody else.
+        // They are queued behind what is ready: the releaser goes on, and the waiter has its turn like every other fiber.
         self.claimed.map(|claimed| claimed.and_then(|claimed| wake::go(claimed, Place::Tail)))
     }
 }
@@ -182,14 +182,14 @@ impl<R: Rules> Gate<R> {
         self.queue.with(|queue| queue.is_empty() && self.rules.grant(want))
     }
 
-    /// Runs `f` under the lock, and then settles: for changes that have to be of one piece with the queue. Also says how many were
+    /// Runs `f` under the lock, and then settles: for changes that have to be atomic together with the queue. Also gives how many were
     /// served.
     pub(crate) fn update<T>(&self, f: impl FnOnce(&R) -> T) -> (T, usize) {
         let (answer, round) = self.queue.with(|queue| (f(&self.rules), self.serve(queue)));
         (answer, self.finish(round, wake::call))
     }
 
-    /// Serves whoever can be served: after a release that found the WAITING flag.
+    /// Serves the waiters that can be served: after a release that found the WAITING flag.
     pub(crate) fn settle(&self) {
         let round = self.queue.with(|queue| self.serve(queue));
         self.finish(round, wake::call);
@@ -201,7 +201,7 @@ impl<R: Rules> Gate<R> {
         self.finish(round, |waker| owed.push(waker));
     }
 
-    /// Sets going whom a round has served, has the wakers called, and goes on while there is more.
+    /// Sets the waiters of a round going, has their wakers called, and goes on while there is more to do.
     fn finish(&self, mut round: Round, mut call: impl FnMut(Waker)) -> usize {
         let mut served = 0;
         loop {
@@ -254,7 +254,7 @@ impl<R: Rules> Gate<R> {
         }
     }
 
-    /// From the head on, as far as it goes.
+    /// Serves from the head on, as far as possible.
     fn serve(&self, queue: &WaitList) -> Round {
         let mut round = Round::default();
         // (A node that is unlinked here is alive until its claimed wait is set going, after unlocking.)
@@ -269,7 +269,7 @@ impl<R: Rules> Gate<R> {
             unsafe { queue.remove(node) };
             let (waiter, ticket, arm) = node.target();
             let Some(claimed) = Claimed::of(waiter, ticket, arm) else {
-                // Its wait was ended by somebody else. What was taken for it goes to the next.
+                // Its wait was ended by another completion owner. What was taken for it goes to the next.
                 match served {
                     Outcome::Retry => self.rules.uncall(want),
                     Outcome::Done if !seeded_bug("gate_grant_to_nobody") => self.rules.revoke(want),
@@ -316,7 +316,7 @@ impl<R: Rules> Gate<R> {
             self.rules.set_waiting(true);
         }
         node.slot.set(ptr::without_provenance_mut(self.rules.enlist(want)));
-        // SAFETY: under the lock; whoever waits leaves the node where it is until it is unlinked.
+        // SAFETY: under the lock; the waiter leaves the node where it is until it is unlinked.
         unsafe {
             match queue.front() {
                 _ if !first => queue.push_back(node),
@@ -331,8 +331,8 @@ impl<R: Rules> Gate<R> {
         Outcome::Pending
     }
 
-    /// Takes the node of a wait that somebody else has ended out of the queue, if it is still there; then those behind it may have what
-    /// it was waiting for.
+    /// Takes the node of a wait that another completion owner has ended out of the queue, if it is still there; then the waiters behind it
+    /// may have what it was waiting for.
     fn depart(&self, node: &Node) -> Round {
         self.queue.with(|queue| {
             // SAFETY: under the lock; it was linked in this list, if it is.
@@ -360,8 +360,8 @@ impl<R: Rules> Gate<R> {
         self.wait_with(ask, None)
     }
 
-    /// Like `wait_or_cancelled`; `then` is called when the wait is visible, before it parks: no user code, no waiting in there. It is not
-    /// called if the wait was over before it began.
+    /// Like `wait_or_cancelled`; `then` is called when the wait is visible, before it parks: no user code and no waiting is allowed in it.
+    /// It is not called if the wait was over before it began.
     pub(crate) fn wait_after(&self, ask: Ask, then: impl Fn()) -> Outcome {
         self.wait_with(ask, Some(&then))
     }
@@ -387,7 +387,7 @@ pub(crate) fn deliver() -> ! {
     std::panic::resume_unwind(Box::new(park::CancelledInModel));
 }
 
-/// Wanting something of a gate, as something to wait on: by a fiber or thread, a future, or an arm of a select.
+/// A wait for something of a gate: by a fiber or thread, a future, or an arm of a select.
 pub(crate) struct GateWait<'a, R> {
     gate: &'a Gate<R>,
     want: usize,
@@ -426,8 +426,8 @@ impl<R: Rules> Waitable for GateWait<'_, R> {
 
 // ---- Async waiters ----------------------------------------------------------------------------------------------------------
 
-/// A call that was answered. Those behind were not looked at: they are, when this is dropped, also if the waker panics when it is cloned
-/// (it is user code).
+/// A call that was answered. The waiters behind it were not looked at then: they are when this is dropped, also if the waker panics when it
+/// is cloned (it is user code).
 struct Call<'a, R: Rules>(&'a Gate<R>);
 
 impl<R: Rules> Drop for Call<'_, R> {
@@ -488,7 +488,7 @@ impl GateTask {
     }
 }
 
-/// The wait of a future; what it wants plays no part in taking it back.
+/// The wait of a future; what the future wants plays no part in taking the wait back.
 fn wanted<R>(gate: &Gate<R>, want: usize, first: bool) -> GateWait<'_, R> {
     GateWait { gate, want, first, who: Who::Task, then: None }
 }

@@ -1,26 +1,26 @@
 //! Locks and their kin, in the shapes of `parking_lot` and `std`: for fibers, plain threads and async code, mixed on one object.
 //!
-//! Whoever waits parks its fiber (a thread blocks, a future is called later); nothing here allocates. There is no poisoning: whoever panics
-//! or is cancelled lets go of what it holds.
+//! A waiting fiber parks (a thread blocks, a future is called later); nothing here allocates. There is no poisoning: a fiber that panics or
+//! is cancelled lets go of what it holds.
 //!
 //! | to | there is |
 //! |---|---|
-//! | use something one at a time | [`Mutex`], [`ReentrantMutex`], several at once: [`lock_all`] |
-//! | wait until something is true of it | [`Condvar`] |
+//! | use a value one at a time | [`Mutex`], [`ReentrantMutex`], several at once: [`lock_all`] |
+//! | wait until a condition on it holds | [`Condvar`] |
 //! | read together, write alone | [`RwLock`] |
-//! | let so many at a time | [`Semaphore`] |
+//! | let at most so many in at a time | [`Semaphore`] |
 //! | make or do something once | [`OnceLock`], [`LazyLock`], [`Once`] |
-//! | wait for a sign, for everybody, for the end | [`Event`], [`Barrier`], [`WaitGroup`] |
+//! | wait for a signal, for a whole group, for the end | [`Event`], [`Barrier`], [`WaitGroup`] |
 
 // ```text
 // gate.rs       the one mechanism: rules, a queue, grants              (everything here stands on it)
-// owner.rs      who holds a lock
+// owner.rs      the holder of a lock, in one word
 // mutex/        Mutex                reentrant.rs   ReentrantMutex
 // condvar.rs    Condvar              all.rs         lock_all
 // rwlock/       RwLock               semaphore/     Semaphore
 // turns.rs      counts, a flag and the number of a turn: under event.rs, barrier.rs and wait_group.rs
 // once.rs       Once                 once_lock.rs   OnceLock, LazyLock
-// seen.rs       what a report reads of a lock that somebody waits for
+// seen.rs       the state of a lock that a fiber waits for, read for a report
 // ```
 
 mod all;

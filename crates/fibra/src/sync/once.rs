@@ -1,8 +1,9 @@
-//! [`Once`]: something that is done once, by whoever comes first, while the others wait.
+//! [`Once`]: something that is done once, by the first caller, while the others wait.
 //!
-//! Above: users, `OnceLock` and through it `LazyLock`. Below: the gate; `turns` for those who wait and do not want to do it themselves.
-//! What one wants of the gate is that it be done: one is let in when it is, or to do it. If whoever does it fails (it panics, is
-//! cancelled, its future is dropped), the next in the queue does. Once it is done, asking is one acquire load.
+//! Above: users, `OnceLock` and through it `LazyLock`. Below: the gate; `turns` for callers that wait and do not want to do it themselves.
+//! What a waiter wants of the gate is that the work be done: it is let in when the work is done, or to do it. If the caller that does the
+//! work fails (it panics, is cancelled, its future is dropped), the next in the queue does it. Once the work is done, asking is one acquire
+//! load.
 
 use std::fmt;
 use std::panic::Location;
@@ -20,11 +21,11 @@ use crate::wait::park;
 use crate::wait::reason::WaitReason;
 use crate::waiter::node::Outcome;
 
-const INCOMPLETE: usize = 0; // Nobody has begun.
+const INCOMPLETE: usize = 0; // No caller has begun.
 const RUNNING: usize = 1;
 const COMPLETE: usize = 2; // Done, for good.
 const STATE: usize = 3; // The bits that say which of these.
-const WAITING: usize = 4; // Somebody waits.
+const WAITING: usize = 4; // The queue is not empty.
 
 struct OnceRules {
     word: AtomicUsize,
@@ -32,7 +33,7 @@ struct OnceRules {
 
 impl OnceRules {
     fn take(&self, but: usize) -> bool {
-        // Acquire: what somebody who failed before us did is seen, and if it is complete, what he did who completed it.
+        // Acquire: sees what a caller did that failed before, and, if the state is COMPLETE, what the caller did that completed it.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             match word & STATE {
@@ -59,13 +60,13 @@ impl Rules for OnceRules {
     fn revoke(&self, _: usize) {
         // Relaxed: it is either complete for ever or ours.
         if self.word.load(Ordering::Relaxed) & STATE == RUNNING {
-            // AcqRel: the order of those who failed before is passed on. (Release would do; see `.ci/tsan`, which asks for this.)
+            // AcqRel: what callers did that failed before is passed on. (Release would do; see `.ci/tsan`, which asks for this.)
             self.word.fetch_sub(RUNNING, Ordering::AcqRel);
         }
     }
 
     fn is_grantable(&self, _: usize) -> bool {
-        // Relaxed: whoever is told yes looks again.
+        // Relaxed: a caller that is told yes looks again.
         self.word.load(Ordering::Relaxed) & STATE != RUNNING
     }
 
@@ -81,8 +82,8 @@ impl Rules for OnceRules {
     }
 }
 
-/// Something that is done once. Like [`std::sync::Once`], but waiting for whoever does it parks the fiber, and there is no poisoning: if
-/// the function panics or is cancelled, it has not been done, and the next one does it.
+/// Something that is done once. Like [`std::sync::Once`], but waiting for the caller that does it parks the fiber, and there is no
+/// poisoning: if the function panics or is cancelled, it has not been done, and the next caller does it.
 ///
 /// ```
 /// use fibra::sync::Once;
@@ -94,9 +95,9 @@ impl Rules for OnceRules {
 /// ```
 pub struct Once {
     gate: Gate<OnceRules>,
-    /// Who does it now, if he can be named: see `owner`.
+    /// The caller that does it now, if it can be named: see `owner`.
     owner: AtomicUsize,
-    /// For those who only wait.
+    /// For callers that only wait.
     done: Turns,
 }
 
@@ -107,7 +108,7 @@ impl Running<'_> {
     pub(super) fn complete(self) {
         let once = self.0;
         std::mem::forget(self);
-        // Release: pairs with the acquire of whoever finds it complete; what was done is seen.
+        // Release: pairs with the acquire of a caller that finds it complete; that caller sees what was done.
         once.end(COMPLETE - RUNNING);
         let _ = once.done.change(|state| Some(State { open: true, ..state.next_turn() }));
     }
@@ -148,8 +149,8 @@ impl Once {
         self.is_complete() || self.is_complete_by_now()
     }
 
-    /// Not done yet: asked again, after others had their turn, if it is theirs. (What is done is read by all and at all times: that does
-    /// not count.)
+    /// It was not done at the first look: asks again, after other fibers had their turn, if one was due. (A look that finds it done does
+    /// not count against the budget: finished objects are read by all fibers at all times.)
     #[cold]
     #[inline(never)]
     pub(super) fn is_complete_by_now(&self) -> bool {
@@ -163,29 +164,29 @@ impl Once {
         self.gate.rules().word.load(Ordering::Acquire) & STATE == COMPLETE
     }
 
-    /// Not done any more: by somebody who has it for himself.
+    /// Makes it not done. The caller has exclusive access.
     pub(super) fn reset(&mut self) {
         *self = Self::new();
     }
 
-    /// It is not being done any more, for better or worse.
+    /// The caller that did it has ended, with success or without.
     fn end(&self, difference: usize) {
-        // Relaxed: whoever compares it with his own name either wrote that himself or finds another.
+        // Relaxed: a caller compares it only with its own name, and either wrote that itself or finds another name.
         self.owner.store(0, Ordering::Relaxed);
-        // Release: pairs with the acquire of whoever looks next.
+        // Release: pairs with the acquire of the caller that looks next.
         let word = self.gate.rules().word.fetch_add(difference, Ordering::Release);
         if word & WAITING != 0 && !seeded_bug("once_ends_silently") {
             self.gate.settle();
         }
     }
 
-    /// After having been let in: to do it, or because it is done.
+    /// Called by a waiter that was let in: either to do it, or because it is done.
     fn let_in(&self) -> Option<Running<'_>> {
-        // (Not `then_some`: that would make one, and drop it, whose end is not for us to say.)
+        // (Not `then_some`: that would make a `Running` in any case and drop it, and the drop would end what another caller does.)
         (!self.is_complete()).then(|| Running(self))
     }
 
-    /// `None`: it is done. Waits for whoever does it.
+    /// `None`: it is done. Waits for the caller that does it.
     #[cold]
     #[track_caller]
     pub(super) fn begin(&self) -> Option<Running<'_>> {
@@ -214,15 +215,15 @@ impl Once {
         Some(running)
     }
 
-    /// [`begin`](Self::begin) for futures; nobody is noted, since a future may move.
+    /// [`begin`](Self::begin) for futures; no owner is noted, since a future may move.
     pub(super) async fn begin_async(&self) -> Option<Running<'_>> {
         Entering { once: self, wait: GateTask::new() }.await;
         self.let_in()
     }
 
-    /// Calls `f`, unless that was done before; if somebody else is about it, waits for him. When this returns, it has been done.
+    /// Calls `f`, unless that was done before; if another caller is doing it, waits for that caller. When this returns, it has been done.
     ///
-    /// If `f` panics, or its fiber is cancelled, it has not been done: one of those who wait calls theirs.
+    /// If `f` panics, or its fiber is cancelled, it has not been done: one of the waiting callers calls its own `f`.
     ///
     /// # Panics
     /// If called from within `f`, by the same fiber or thread: it would wait for itself.
@@ -238,7 +239,7 @@ impl Once {
         }
     }
 
-    /// Waits until it has been done, by somebody.
+    /// Waits until it has been done, by any caller.
     #[track_caller]
     pub fn wait(&self) {
         self.wait_until(None, Location::caller());

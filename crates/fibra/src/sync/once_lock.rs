@@ -1,5 +1,5 @@
-//! [`OnceLock`] and [`LazyLock`]: a value that is made once. Above: users. Below: `once`, which says who may make it, and from when on it
-//! is there for everybody.
+//! [`OnceLock`] and [`LazyLock`]: a value that is made once. Above: users. Below: `once`, which decides which caller makes the value, and
+//! from when on all may read it.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -8,9 +8,10 @@ use super::once::Once;
 use super::turns::TurnFuture;
 use crate::prim::cell::UnsafeCell;
 
-/// A value that is set once. Like [`std::sync::OnceLock`], but waiting for whoever makes it parks the fiber, and making it may wait too.
+/// A value that is set once. Like [`std::sync::OnceLock`], but waiting for the caller that makes it parks the fiber, and making it may wait
+/// too.
 ///
-/// If making it fails (it panics, the fiber is cancelled, the future is dropped), it is not set, and the next one makes it.
+/// If making it fails (it panics, the fiber is cancelled, the future is dropped), it is not set, and the next caller makes it.
 ///
 /// ```
 /// use fibra::sync::OnceLock;
@@ -21,11 +22,11 @@ use crate::prim::cell::UnsafeCell;
 /// ```
 pub struct OnceLock<T> {
     once: Once,
-    /// Written by whoever runs; there if complete.
+    /// Written by the caller that runs the initialiser; initialised if `once` is complete.
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: one writes the value before it is complete, and all read it afterwards (`Sync`); who wrote it need not be who drops it (`Send`).
+// SAFETY: one thread writes the value before it is complete, and all read it afterwards (`Sync`); another thread may drop it (`Send`).
 unsafe impl<T: Send + Sync> Sync for OnceLock<T> {}
 // SAFETY: it owns its value.
 unsafe impl<T: Send> Send for OnceLock<T> {}
@@ -55,7 +56,7 @@ impl<T> OnceLock<T> {
     /// It is complete.
     #[inline(always)]
     unsafe fn there(&self) -> &T {
-        // SAFETY: complete: it was written, before whoever found out, and nobody writes any more while this is shared.
+        // SAFETY: complete: it was written before the caller found it complete, and no thread writes any more while this is shared.
         self.value.with(|value| unsafe { (*value).assume_init_ref() })
     }
 
@@ -72,7 +73,7 @@ impl<T> OnceLock<T> {
         self.once.is_complete().then(|| self.value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
     }
 
-    /// Sets the value, unless it is set. If somebody is making it, waits for him.
+    /// Sets the value, unless it is set. If another caller is making it, waits for that caller.
     ///
     /// # Errors
     /// The given one, if it was set before.
@@ -83,7 +84,7 @@ impl<T> OnceLock<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// The value; if it is not set, `f` makes it. If somebody else is about it, waits for him.
+    /// The value; if it is not set, `f` makes it. If another caller is making it, waits for that caller.
     ///
     /// # Panics
     /// If called from within `f`, by the same fiber or thread: it would wait for itself.
@@ -99,7 +100,7 @@ impl<T> OnceLock<T> {
     /// The value; if it is not set, `f` may make it.
     ///
     /// # Errors
-    /// That of `f`. It is not set then, and the next one tries.
+    /// The error of `f`. The value is not set then, and the next caller tries.
     ///
     /// # Panics
     /// As [`get_or_init`](Self::get_or_init).
@@ -124,7 +125,7 @@ impl<T> OnceLock<T> {
     fn init<E>(&self, f: impl FnOnce() -> Result<T, E>) -> Result<(), E> {
         if let Some(running) = self.once.begin() {
             let made = f()?;
-            // SAFETY: we alone run, and nobody reads before it is complete.
+            // SAFETY: only this caller runs the initialiser, and no thread reads before it is complete.
             self.value.with_mut(|value| unsafe { (*value).write(made) });
             running.complete();
         }
@@ -142,7 +143,7 @@ impl<T> OnceLock<T> {
             && let Some(running) = self.once.begin_async().await
         {
             let made = f().await;
-            // SAFETY: we alone run, and nobody reads before it is complete.
+            // SAFETY: only this caller runs the initialiser, and no thread reads before it is complete.
             self.value.with_mut(|value| unsafe { (*value).write(made) });
             running.complete();
         }
@@ -150,7 +151,7 @@ impl<T> OnceLock<T> {
         unsafe { self.there() }
     }
 
-    /// The value, as soon as somebody has set it.
+    /// The value, as soon as it is set.
     #[track_caller]
     pub fn wait(&self) -> &T {
         self.once.wait();
@@ -158,14 +159,14 @@ impl<T> OnceLock<T> {
         unsafe { self.there() }
     }
 
-    /// The value, as soon as somebody has set it; or `None` if nobody has for so long.
+    /// The value, as soon as it is set; or `None` if it is not set within `timeout`.
     #[track_caller]
     pub fn wait_timeout(&self, timeout: std::time::Duration) -> Option<&T> {
         // SAFETY: complete.
         self.once.wait_timeout(timeout).then(|| unsafe { self.there() })
     }
 
-    /// Waits until somebody has set it, as a future.
+    /// Waits until it is set, as a future.
     pub fn wait_async(&self) -> TurnFuture<'_> {
         self.once.wait_async()
     }
@@ -181,7 +182,7 @@ impl<T> OnceLock<T> {
             return None;
         }
         self.once.reset();
-        // SAFETY: it was complete, we have it for ourselves, and it is not complete any more, so nobody reads it again.
+        // SAFETY: it was complete, access is exclusive, and it is not complete any more, so no thread reads it again.
         Some(self.value.with_mut(|value| unsafe { (*value).assume_init_read() }))
     }
 }
@@ -243,11 +244,11 @@ mod lazy {
     use super::OnceLock;
     use crate::task::shield;
 
-    /// A value that is made when it is first looked at. Like [`std::sync::LazyLock`], but waiting for whoever makes it parks the fiber, and
-    /// making it may wait too.
+    /// A value that is made when it is first looked at. Like [`std::sync::LazyLock`], but waiting for the caller that makes it parks the
+    /// fiber, and making it may wait too.
     ///
-    /// The function is there once. So cancellation is held off while it runs (as by [`shield`](crate::shield)): whoever looks first decides
-    /// for all. If it panics, the value can never be made, and everybody who looks panics, as in std.
+    /// There is only one function, and it can be called once. So cancellation is held off while it runs (as by [`shield`](crate::shield)):
+    /// the first caller decides for all. If it panics, the value can never be made, and every caller panics, as in std.
     ///
     /// ```
     /// use fibra::sync::LazyLock;
@@ -256,11 +257,12 @@ mod lazy {
     /// ```
     pub struct LazyLock<T, F = fn() -> T> {
         value: OnceLock<T>,
-        /// Taken by the one who makes the value.
+        /// Taken by the caller that makes the value.
         make: Cell<Option<F>>,
     }
 
-    // SAFETY: `make` is only touched by the one who runs the initialiser of `value`, on whichever thread (`F: Send`), one after the other.
+    // SAFETY: `make` is touched only by the caller that runs the initialiser of `value`, on whichever thread (`F: Send`), one after the
+    // other.
     unsafe impl<T: Send + Sync, F: Send> Sync for LazyLock<T, F> {}
 
     impl<T, F: FnOnce() -> T> LazyLock<T, F> {
@@ -272,7 +274,7 @@ mod lazy {
         /// The value, made now if it was not before.
         ///
         /// # Panics
-        /// If making it panics or did so before, and if it asks for itself while it is made.
+        /// If making it panics or did so before, and if the function asks for the value while it makes it.
         #[track_caller]
         #[inline]
         pub fn force(this: &Self) -> &T {

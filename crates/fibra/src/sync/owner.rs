@@ -1,20 +1,20 @@
-//! Who holds a lock: one word that names a fiber, a thread, or somebody who cannot be named (an async guard, which may move).
+//! The holder of a lock, in one word: names a fiber, a thread, or a holder without a name (an async guard, which may move).
 //!
-//! Above: `mutex`, `reentrant`. A fiber is named by its frame, which lives for ever: so whoever wants the lock may look whether its holder
-//! runs, and a report can say who it is. A thread is named by the address of a thread-local without a destructor. Names are unique
-//! among the living only: a guard that was forgotten names whoever has that frame or thread-local next. Where somebody is let in by his
-//! name, that is not enough: [`my_number`] is never given again.
+//! Above: `mutex`, `reentrant`, `rwlock`, `once`. Below: `sched::current`. A fiber is named by its frame, which lives for ever: so a fiber
+//! that wants the lock may look whether the holder runs, and a report can name it. A thread is named by the address of a thread-local
+//! without a destructor. Names are unique among living fibers and threads only: a guard that was forgotten names the next fiber or thread
+//! with that frame or thread-local. Where a name is a right of entry (`reentrant`), that is not enough: [`my_number`] is never given again.
 
-/// Bits that are free in every owner: the lock's own flags.
+/// Bits that are free in every owner word: the lock's own flags.
 pub(super) const FREE_BITS: usize = 0b0111;
 /// Set in the names of threads.
 const THREAD: usize = 0b1000;
-/// Held by somebody who cannot be named.
+/// Held by a holder that cannot be named.
 pub(super) const SOMEBODY: usize = 0b1_0000;
 /// Below this there are no addresses.
 const FIRST_ADDRESS: usize = 4096;
 
-/// Who holds a lock, as a report sees it.
+/// The holder of a lock, as a report sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Holder {
     Nobody,
@@ -24,7 +24,7 @@ pub(crate) enum Holder {
     Fiber(u64),
     /// A thread that is no worker, or that works for another runtime.
     Thread,
-    /// An async guard, readers, or one to whom it was just handed.
+    /// An async guard, readers, or a waiter to which it was just handed.
     Unnamed,
 }
 
@@ -55,7 +55,7 @@ mod real {
 
     const _: () = assert!(align_of::<Frame>() > FREE_BITS | THREAD && align_of::<Mark>() > FREE_BITS | THREAD);
 
-    /// The name of whoever runs here.
+    /// The name of the current fiber or thread.
     #[inline(always)]
     pub(in crate::sync) fn me() -> usize {
         match current::fiber() {
@@ -64,7 +64,7 @@ mod real {
         }
     }
 
-    /// The same on entry to a call that may not have to wait: it counts; see `wait::park`.
+    /// The same on entry to a call that may not have to wait: it counts against the budget; see `wait::park`.
     #[inline(always)]
     pub(in crate::sync) fn me_calling() -> usize {
         match park::count_call_of() {
@@ -78,13 +78,13 @@ mod real {
         MARK.with(|mark| ptr::from_ref(&mark.0).addr() | THREAD)
     }
 
-    /// The number of whoever runs here: nobody else ever has the same.
+    /// The number of the current fiber or thread: no other ever has the same.
     #[inline(always)]
     pub(in crate::sync) fn my_number() -> u64 {
         number_of(me())
     }
 
-    /// The same of `me`, who runs here.
+    /// The number of `me`, the current fiber or thread.
     #[inline(always)]
     pub(in crate::sync) fn number_of(me: usize) -> u64 {
         // Even: fibers; odd: threads.
@@ -99,14 +99,14 @@ mod real {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         NUMBER.with(|number| {
             if number.get() == 0 {
-                // Relaxed: it is unique, and tells nothing about anything else.
+                // Relaxed: only uniqueness matters, and nothing else is published by it.
                 number.set(NEXT.fetch_add(1, Ordering::Relaxed) << 1 | 1);
             }
             number.get()
         })
     }
 
-    /// Who a word names, for reports: the address of a fiber's frame, or why there is none.
+    /// The holder that a word names, for reports: the address of a fiber's frame, or why there is none.
     pub(in crate::sync) fn holder(owner: usize) -> Holder {
         match owner {
             0 => Holder::Nobody,
@@ -116,7 +116,7 @@ mod real {
         }
     }
 
-    /// The same of a number.
+    /// The holder that a number names.
     pub(in crate::sync) fn holder_by_number(number: u64) -> Holder {
         match number {
             0 => Holder::Unnamed,
@@ -142,13 +142,13 @@ mod real {
         !here && frame.waiter.word.snapshot().is(State::Running)
     }
 
-    /// A future awaits a lock that whoever polls it holds himself. No error: another part of the same future may let go. So it is said,
-    /// once.
+    /// A future awaits a lock that the fiber or thread that polls it holds itself. This is no error: another part of the same future may
+    /// let go. So it is reported, once.
     #[cold]
     #[inline(never)]
     pub(in crate::sync) fn report_own(lock: &str, how: &str) {
         static SAID: AtomicBool = AtomicBool::new(false);
-        // Relaxed: said once or twice, no more depends on it.
+        // Relaxed: reported once or twice, no more depends on it.
         if !SAID.swap(true, Ordering::Relaxed) {
             crate::prim::say(format_args!(
                 "fibra: {} awaits a {lock} that it holds itself, {how}. Unless another part of the same future drops \
@@ -158,17 +158,17 @@ mod real {
         }
     }
 
-    /// In words.
+    /// Writes a holder as text, for panics and `Debug`.
     pub(in crate::sync) struct Words(pub(in crate::sync) usize);
 
     impl fmt::Display for Words {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             match self.0 {
-                0 => f.write_str("nobody"),
+                0 => f.write_str("no holder"),
                 owner if owner & THREAD != 0 => f.write_str("a thread"),
                 owner => match frame(owner) {
                     Some(frame) => write!(f, "fiber {}", FiberId::of(frame)),
-                    None => f.write_str("somebody"),
+                    None => f.write_str("an unnamed holder"),
                 },
             }
         }
@@ -195,7 +195,7 @@ pub(super) fn my_number() -> u64 {
     number_of(me())
 }
 
-/// The same of `me`, who runs here.
+/// The number of `me`, the model's thread that runs here.
 #[cfg(any(loom, shuttle))]
 pub(super) fn number_of(me: usize) -> u64 {
     me as u64

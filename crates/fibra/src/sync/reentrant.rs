@@ -1,7 +1,8 @@
-//! [`ReentrantMutex`]: a lock that its holder may take again. The lock of a mutex, who holds it, and how often.
+//! [`ReentrantMutex`]: a lock that its holder may take again. It consists of the lock of a mutex, the number of the holder, and a count.
 //!
-//! The name in the lock is not enough to be let in by: if its holder forgot the guard and ended, another fiber has that name next, while a
-//! reference to the value may be left where the first one ran (in a thread-local). So the holder's number is noted beside it.
+//! The name in the lock is not enough as a right of entry: if its holder forgot the guard and ended, another fiber has that name next,
+//! while a reference to the value may be left where the first one ran (in a thread-local). So the holder's number, which is never given
+//! again, is noted beside it. Above: users. Below: `mutex::raw`, `owner`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -37,11 +38,11 @@ use crate::waiter::node::Outcome;
 /// ```
 ///
 /// Otherwise it is like [`Mutex`](super::Mutex): barging and hand-over, no poisoning, and a cancelled fiber unwinds from
-/// [`lock`](Self::lock). There is no async form: nobody in particular runs a future.
+/// [`lock`](Self::lock). There is no async form: a future has no fixed fiber or thread that could be the holder.
 #[derive(Default)]
 pub struct ReentrantMutex<T: ?Sized> {
     raw: RawMutex,
-    /// The number of whoever holds it, or held it last.
+    /// The number of the holder, or of the last one.
     holder: AtomicU64,
     /// How often it is held beyond the first time. Its holder's.
     again: Cell<usize>,
@@ -50,7 +51,7 @@ pub struct ReentrantMutex<T: ?Sized> {
 
 // SAFETY: only the holder touches `again` and the value, so sharing the lock only ever moves the value between threads.
 unsafe impl<T: ?Sized + Send> Sync for ReentrantMutex<T> {}
-// SAFETY: it owns the value; nobody waits while it moves.
+// SAFETY: it owns the value; no waiter exists while it moves, since a waiter borrows it.
 unsafe impl<T: ?Sized + Send> Send for ReentrantMutex<T> {}
 
 impl<T> ReentrantMutex<T> {
@@ -65,7 +66,7 @@ impl<T> ReentrantMutex<T> {
         Self { raw: RawMutex::new(), holder: AtomicU64::new(0), again: Cell::new(0), value }
     }
 
-    /// The value; nobody else can have it any more.
+    /// The value; no guard of it can exist any more.
     pub fn into_inner(self) -> T {
         self.value
     }
@@ -135,7 +136,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self.holder.store(owner::my_number(), Ordering::Relaxed);
     }
 
-    /// The value, without locking: nobody else has a reference.
+    /// The value, without locking: the exclusive reference is the only one.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }

@@ -23,9 +23,9 @@ use raw::{RawRwLock, want};
 
 /// A lock that many may hold for reading, or one for writing.
 ///
-/// Whoever has to wait is served in the order of coming: a writer that waits holds back the readers that come after it, so neither
-/// side starves the other. There is no poisoning: a guard that is dropped by a panic lets go like any other. Fibers, threads and async code
-/// may share one.
+/// Waiters are served in the order in which they came: a writer that waits holds back the readers that come after it, so neither side
+/// starves the other. There is no poisoning: a guard that is dropped by a panic lets go like any other. Fibers, threads and async code may
+/// share one.
 ///
 /// ```
 /// use fibra::sync::RwLock;
@@ -55,7 +55,7 @@ use raw::{RawRwLock, want};
 /// # Upgrading
 ///
 /// At most one holds it by [`upgradable_read`](Self::upgradable_read), beside any number of readers; it may become the writer without
-/// anybody writing in between.
+/// another writer in between.
 pub struct RwLock<T: ?Sized> {
     raw: RawRwLock,
     value: UnsafeCell<T>,
@@ -67,7 +67,7 @@ unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 impl<T> RwLock<T> {
-    /// A lock around `value`, held by nobody.
+    /// A lock around `value`, held by no fiber or thread.
     ///
     /// ```
     /// use fibra::sync::RwLock;
@@ -93,7 +93,7 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// The value: nobody else can hold the lock now.
+    /// The value: no guard of the lock can exist now.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -103,7 +103,7 @@ impl<T: ?Sized> RwLock<T> {
         self.value.get()
     }
 
-    /// Is it held by anybody?
+    /// Is it held, for reading or for writing?
     #[must_use]
     pub fn is_locked(&self) -> bool {
         park::count_call();
@@ -131,14 +131,14 @@ impl<T: ?Sized> RwLock<T> {
         self.reading_as(me)
     }
 
-    /// The guard of `me`, who runs here and holds it for reading.
+    /// The guard of `me`, the current fiber or thread, which holds it for reading.
     #[inline(always)]
     fn reading_as(&self, me: usize) -> RwLockReadGuard<'_, T> {
         self.raw.note_reader(me);
         RwLockReadGuard::new(self)
     }
 
-    /// Locks it for reading if that is possible now and nobody waits.
+    /// Locks it for reading if that is possible now and no waiter is in the queue.
     ///
     /// ```
     /// let lock = fibra::sync::RwLock::new(1);
@@ -222,7 +222,7 @@ impl<T: ?Sized> RwLock<T> {
 
     // ---- Writing --------------------------------------------------------------------------------------------------------
 
-    /// Locks it for writing, waiting until nobody else holds it.
+    /// Locks it for writing, waiting until no other guard exists.
     ///
     /// # Panics
     /// If this fiber or thread holds it, and would wait for itself; see [Locking it again](Self#locking-it-again).
@@ -320,7 +320,7 @@ impl<T: ?Sized> RwLock<T> {
     /// let reading = lock.upgradable_read();
     /// if !reading.contains(&2) {
     ///     let mut writing = RwLockUpgradableReadGuard::upgrade(reading);
-    ///     writing.push(2); // nobody has written since we looked
+    ///     writing.push(2); // no other writer has been here since we looked
     /// }
     /// assert_eq!(*lock.read(), [1, 2]);
     /// ```
@@ -332,7 +332,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockUpgradableReadGuard::new(self)
     }
 
-    /// Locks it for upgradable reading if that is possible now and nobody waits.
+    /// Locks it for upgradable reading if that is possible now and no waiter is in the queue.
     pub fn try_upgradable_read(&self) -> Option<RwLockUpgradableReadGuard<'_, T>> {
         let me = owner::me_calling();
         self.raw.try_take(want::UPGRADABLE).then(|| {

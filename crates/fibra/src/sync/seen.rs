@@ -1,8 +1,8 @@
-//! What a report reads of a lock that a fiber waits for: who holds it, how much of it is left.
+//! The state of a lock that a fiber waits for, as a report reads it: its holder, or how much of it is left.
 //!
-//! The lock may be freed as soon as no fiber waits for it, so it is not asked: its word is read by the kernel (`prim::peek`), at the
-//! address that the wait record of the fiber names. What was read counts if the fiber is still in the same wait afterwards; that is for the
-//! caller to see. Above: `inspect`.
+//! The lock may be freed as soon as no fiber waits for it, so its methods are not called: the kernel reads its word (`prim::peek`), at the
+//! address that the wait record of the fiber names. The result counts only if the fiber is still in the same wait afterwards, which the
+//! caller checks. Above: `inspect`. Below: `owner`, `prim::peek`.
 
 use super::mutex::raw::RawMutex;
 use super::owner;
@@ -11,14 +11,14 @@ use super::rwlock::raw::RawRwLock;
 use super::semaphore::Semaphore;
 use crate::prim::peek::peek_words;
 
-/// Who holds the mutex at this address.
+/// The holder of the mutex at this address.
 pub(crate) fn mutex(address: usize) -> Option<Holder> {
     let (place, holder) = RawMutex::SEEN;
     let [word] = peek_words(address.checked_add(place)?)?;
     Some(owner::holder(word & holder))
 }
 
-/// Who holds the read-write lock at this address for writing, and how many read.
+/// The writer of the read-write lock at this address, and the number of its readers.
 pub(crate) fn rwlock(address: usize) -> Option<(Holder, usize)> {
     let (word, writer) = RawRwLock::SEEN;
     let [word] = peek_words(address.checked_add(word)?)?;

@@ -1,11 +1,11 @@
-//! [`Semaphore`]: so many permits, weighted and first come, first served.
+//! [`Semaphore`]: a number of permits, weighted and first come, first served.
 //!
-//! Above: users; `permit`, `future` and `error` belong to it. Below: the gate. Its word holds what is available and two flags,
-//! so that taking and giving back are one read-modify-write while nobody waits.
+//! Above: users; `permit`, `future` and `error` belong to it. Below: the gate. One word holds the number of available permits and two
+//! flags, so that taking and giving back are one read-modify-write while the queue is empty.
 //!
-//! Whoever has to be turned away while he waits (the semaphore was closed, or has fewer permits for good than he wants) is *refused* by
-//! the gate: he is let go with nothing, and it is noted in his node, so that a grant is a grant even if there are enough again
-//! before he runs.
+//! A waiter that has to be turned away (the semaphore was closed, or has fewer permits for good than the waiter wants) is *refused* by the
+//! gate: it is let go with nothing, and the refusal is noted in its node, so that a grant stays a grant, and a refusal a refusal, even if
+//! there are enough permits again before the waiter runs.
 
 use std::fmt;
 use std::panic::Location;
@@ -28,15 +28,15 @@ pub use error::{AcquireError, AcquireTimeoutError, TryAcquireError};
 pub use future::{AcquireArm, AcquireFuture};
 pub use permit::{OwnedPermit, Permit};
 
-/// Somebody waits: releases have to settle, and newcomers to queue.
+/// The queue is not empty: releases have to settle, and newcomers to queue.
 const WAITING: u64 = 1;
 const CLOSED: u64 = 2;
-/// One permit. What is available is the rest of the word.
+/// One permit. The number of available permits is the rest of the word.
 const ONE: u64 = 4;
 
 struct Permits {
     word: AtomicU64,
-    /// Those that are out, counted too. Changed under the gate's lock.
+    /// All permits, including those that are taken. Changed under the gate's lock.
     total: AtomicUsize,
 }
 
@@ -44,7 +44,7 @@ fn available(word: u64) -> u64 {
     word / ONE
 }
 
-/// Can so many be had?
+/// Are so many available?
 fn suffices(word: u64, want: usize) -> bool {
     word & CLOSED == 0 && available(word) >= want as u64
 }
@@ -69,8 +69,8 @@ impl Rules for Permits {
         // Relaxed: the compare-exchange does the ordering.
         let mut word = self.word.load(Ordering::Relaxed);
         while suffices(word, want) {
-            // Acquire: pairs with the release of whoever gave permits back; what he did before is seen by whoever has them next.
-            // Relaxed on failure: as above.
+            // Acquire: pairs with the release of the thread that gave permits back; what it did before is seen by the next holder. Relaxed
+            // on failure: as above.
             let taken = word - want as u64 * ONE;
             match self.word.compare_exchange_weak(word, taken, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
@@ -86,7 +86,7 @@ impl Rules for Permits {
     }
 
     fn is_grantable(&self, want: usize) -> bool {
-        // Relaxed: whoever is told yes comes back and takes it by `grant`.
+        // Relaxed: a caller that is told yes comes back and takes it by `grant`.
         suffices(self.word.load(Ordering::Relaxed), want)
     }
 
@@ -165,7 +165,7 @@ impl Semaphore {
         Self { gate: Gate::new(Permits { word, total: AtomicUsize::new(permits) }) }
     }
 
-    /// A semaphore with so many permits, none of them available: what is done with them elsewhere [gives](Self::give) them.
+    /// A semaphore with so many permits, none of them available: the code that uses them [gives](Self::give) them.
     pub(crate) fn all_taken(permits: usize) -> Self {
         let semaphore = Self::new(permits);
         assert!(semaphore.rules().grant(permits), "all of them are there");
@@ -213,7 +213,7 @@ impl Semaphore {
         }
     }
 
-    /// Why the gate has refused somebody; `None` if it would not any more.
+    /// Why the gate has refused a waiter; `None` if it would not any more.
     fn refusal(&self, want: usize) -> Option<AcquireError> {
         if self.has_closed() { Some(AcquireError::Closed) } else { self.too_many(want) }
     }
@@ -228,7 +228,7 @@ impl Semaphore {
         self.take_as(WaitReason::SemaphoreAcquire, want, deadline, site)
     }
 
-    /// Takes permits, for a reason of the caller's, who [gives](Self::give) them back.
+    /// Takes permits, for a reason of the caller's, which [gives](Self::give) them back.
     #[inline]
     pub(crate) fn take_as(
         &self,
@@ -279,7 +279,7 @@ impl Semaphore {
     /// Gives permits back.
     #[inline]
     pub(crate) fn give(&self, count: usize) {
-        // Release: pairs with the acquire of whoever takes them next.
+        // Release: pairs with the acquire of the next holder.
         let word = self.rules().word.fetch_add(count as u64 * ONE, Ordering::Release);
         if word & WAITING != 0 && !seeded_bug("semaphore_gives_silently") {
             self.gate.settle();
@@ -309,7 +309,7 @@ impl Semaphore {
         }
     }
 
-    /// Takes `count` permits if that is possible now and nobody waits for some already.
+    /// Takes `count` permits if that is possible now and the queue is empty.
     ///
     /// # Errors
     /// See [`TryAcquireError`].
@@ -478,10 +478,10 @@ impl Semaphore {
         assert!(added, "fibra: more permits than Semaphore::MAX_PERMITS");
     }
 
-    /// Takes permits away for good, which somebody holds.
+    /// Takes permits away for good, which the caller holds.
     fn forget(&self, count: usize) {
         self.gate.update(|rules| {
-            // Relaxed: changed under the lock only. (Whoever waits for more than are left is told so by the settling that follows.)
+            // Relaxed: changed under the lock only. (A waiter for more than are left is told so by the settling that follows.)
             let total = rules.total.load(Ordering::Relaxed);
             rules.total.store(total.saturating_sub(count), Ordering::Relaxed);
         });
@@ -499,14 +499,14 @@ impl Semaphore {
         available(self.rules().word.load(Ordering::Relaxed)) as usize
     }
 
-    /// How many permits there are, those that are out counted too.
+    /// How many permits there are, including those that are taken.
     #[must_use]
     pub fn total(&self) -> usize {
         // Relaxed: a number to look at.
         self.rules().total.load(Ordering::Relaxed)
     }
 
-    /// Nobody gets a permit any more: whoever waits, or comes later, is told [`AcquireError::Closed`]. Permits that are out stay good.
+    /// No more permits are given out: a waiter, or a later caller, is told [`AcquireError::Closed`]. Permits that are taken stay good.
     ///
     /// ```
     /// # use fibra::sync::{AcquireError, Semaphore};
@@ -522,7 +522,7 @@ impl Semaphore {
     /// ```
     pub fn close(&self) {
         self.gate.update(|rules| {
-            // Relaxed: the lock orders it before whoever is served because of it; a newcomer may see it late.
+            // Relaxed: the lock orders it before the waiters that are served because of it; a newcomer may see it late.
             rules.word.fetch_or(CLOSED, Ordering::Relaxed);
         });
     }

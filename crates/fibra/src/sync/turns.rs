@@ -1,8 +1,9 @@
-//! A word with two counts, a flag and the number of the turn: what [`Event`](super::Event), [`Barrier`](super::Barrier) and
-//! [`WaitGroup`](super::WaitGroup) share. Nobody takes anything here: one waits until it is *open*, or until the turn is over.
+//! A word with two counts, a flag and the number of the turn: the common base of [`Event`](super::Event), [`Barrier`](super::Barrier) and
+//! [`WaitGroup`](super::WaitGroup). A waiter takes nothing here: it waits until the word is *open*, or until the turn is over.
 //!
-//! Above: those three. Below: the gate. Whoever waits remembers the turn in which it came. A turn that is over lets all of them go, even if
-//! it is shut again before the last of them has been told: so nobody who waited when it was opened is left behind.
+//! Above: those three, and `Once`. Below: the gate. A waiter remembers the turn in which it came. A turn that is over lets all of its
+//! waiters go, even if the word is shut again before the last of them has been told: so no waiter that was there when it was opened is left
+//! behind.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::wait::reason::WaitReason;
 use crate::waiter::node::Outcome;
 
 const WAITING: u64 = 1;
-const OPEN: u64 = 2; // It is set: nobody waits.
+const OPEN: u64 = 2; // It is set: no caller waits.
 /// The two counts have 24 bits each, the turn what is left.
 const COUNT_BITS: u32 = 24;
 const FIRST_SHIFT: u32 = 2;
@@ -68,7 +69,7 @@ struct TurnRules {
 impl Rules for TurnRules {
     const BARGES: bool = true;
     const CALLS_ALL: bool = true;
-    // The turn is over; its number may come round before whoever was called is polled.
+    // The turn is over; its number may come round before the called future is polled.
     const CALL_SUFFICES: bool = true;
 
     fn grant(&self, turn: usize) -> bool {
@@ -115,7 +116,7 @@ impl Turns {
         State::of(self.gate.rules().word.load(Ordering::Acquire))
     }
 
-    /// Makes of the state what `f` says, if it says something, and lets go whoever waited for that. Gives the state that is now.
+    /// Replaces the state by the result of `f`, if that is `Some`, and lets the waiters go that waited for it. Gives the new state.
     #[inline]
     pub(super) fn change(&self, f: impl Fn(State) -> Option<State>) -> Result<State, State> {
         let word = &self.gate.rules().word;
@@ -124,8 +125,8 @@ impl Turns {
         loop {
             let before = State::of(seen);
             let Some(state) = f(before) else { return Err(before) };
-            // AcqRel: what was done before is seen by whoever is let go, and by whoever changes it next (the last of many lets go for
-            // all of them). Relaxed on failure: tried again.
+            // AcqRel: what was done before is seen by the waiters that are let go, and by the thread that changes it next (the last of many
+            // lets go for all of them). Relaxed on failure: tried again.
             let to = state.to_word() | seen & WAITING;
             match word.compare_exchange_weak(seen, to, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {

@@ -1,5 +1,6 @@
-//! [`WaitGroup`]: waiting until all of a number of things are done. Above: users. Below: `turns`; the first count is of handles that stand
-//! for something unfinished, the second of what was added by number. It is open while both are zero.
+//! [`WaitGroup`]: waiting until all of a number of things are done. Above: users. Below: `turns`. The first count of `turns` is the number
+//! of handles that stand for something unfinished, the second the number of things that were added by number. The group is open while both
+//! are zero.
 
 use std::fmt;
 use std::panic::Location;
@@ -12,7 +13,7 @@ use crate::time::Instant;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
-/// Waits until everybody is done: by handles, or by numbers.
+/// Waits until all are done: by handles, or by numbers.
 ///
 /// *By handles*: every clone stands for something unfinished until it is dropped, or waits itself.
 ///
@@ -52,8 +53,8 @@ use crate::wait::reason::WaitReason;
 /// });
 /// ```
 ///
-/// Waiting through a handle ends what that handle stands for: it is not waited for any more, by nobody. So several handles of one group can
-/// wait for each other.
+/// Waiting through a handle ends what that handle stands for: no waiter waits for it any more. So several handles of one group can wait for
+/// each other.
 pub struct WaitGroup {
     turns: Arc<Turns>,
     /// Does this handle stand for something unfinished?
@@ -99,7 +100,7 @@ impl WaitGroup {
 
     /// This handle does not stand for anything any more.
     fn resign(&self) {
-        // Relaxed: whoever of several swaps it first does what follows, which is ordered by itself.
+        // Relaxed: of several callers, the first one to swap it does what follows, which is ordered by itself.
         if self.counts.swap(false, Ordering::Relaxed) {
             let _ = self.turns.change(|state| Some(settled(State { first: state.first - 1, ..state })));
         }

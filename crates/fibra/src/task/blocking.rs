@@ -1,7 +1,7 @@
-//! `blocking`: code that blocks its OS thread, moved to a thread where that hurts nobody.
+//! `blocking`: code that blocks its OS thread, moved to a thread that runs no fibers.
 //!
 //! The job lives on the waiting fiber's stack, closure and result with it, so the closure may borrow. While it is queued, cancellation
-//! takes it back; once it has started, somebody else is using this stack and the wait is binding.
+//! takes it back; once it has started, a thread of the pool is using this stack and the wait is binding.
 //!
 //! `spawn_blocking` starts a fiber that makes such a call. The function stays where its joiner can reach it ([`Unbegun`]) until a thread of
 //! the pool begins with it: a job of the pool that joins another one would otherwise wait for a thread which, in a full pool, is its own.
@@ -83,7 +83,7 @@ where
     let queued = Wait { reason: WaitReason::BlockingQueued, object, site, deadline: None };
     match wait_or_cancelled(&Submit(&job), queued) {
         Outcome::Cancelled if job.take_back() => {
-            // Nobody will run it: the closure goes with it.
+            // No thread will run it: the closure is dropped with the job.
             drop(job);
             cancel::deliver();
         }
@@ -93,7 +93,7 @@ where
             // SAFETY: the pool has not taken it: the closure is still there and ours.
             let f = unsafe { (*job.closure.get()).take() };
             drop(job);
-            return f.expect("nobody has taken it")();
+            return f.expect("the pool refused the job, so the closure is still there")();
         }
         _ => {}
     }
@@ -204,7 +204,7 @@ where
 const STACK_FOR_JOINERS: usize = 256 << 10;
 const STACK_FOR_STARVING: usize = 1536 << 10;
 
-/// How often one who could run a job himself looks whether a thread will do it.
+/// How often a joiner that could run a job itself looks whether a thread will do it.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 /// On a thread of a pool: is there a reason to leave to another thread what this one waits for? A scope of this one is open: if it is

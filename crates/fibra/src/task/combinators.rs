@@ -1,8 +1,8 @@
 //! Several closures at once, and one answer: all results, the first one, the first good one, or a few at a time.
 //!
 //! Each opens a scope of its own, so closures may borrow, nothing outlives the call, and cancellation from outside reaches everything in
-//! it. What differs is who waits: where all results are wanted, nobody does, and the scope's own rules say what a panic does; where the
-//! first one decides, the body waits for it (`gather.rs`) and cancels the rest. Such scopes are isolated: how the losers end is no news.
+//! it. They differ in the wait. Where all results are wanted, only the scope waits, and its own rules say what a panic does; where the
+//! first one decides, the body waits for it (`gather.rs`) and cancels the rest. Such scopes are isolated: how the losers end has no effect.
 //!
 //! Above: user code. Below: `scope::scope`, `gather.rs`.
 
@@ -83,7 +83,7 @@ where
             let (index, failed) = (all.len(), &failed);
             let child = move || {
                 let result = f();
-                // Relaxed: only who is first matters here; his error comes with the end of the fiber.
+                // Relaxed: only the order of the errors matters here; the first error itself comes with the end of its fiber.
                 if result.is_err() && failed.compare_exchange(NONE, index, Ordering::Relaxed, Ordering::Relaxed).is_ok()
                 {
                     s.cancel();
@@ -103,8 +103,7 @@ where
 /// Runs the closures at once and returns what the first one to end returned; the others are cancelled, and waited for.
 ///
 /// A loser that neither blocks nor asks [`is_cancelled`](crate::is_cancelled) goes on to its end, and holds up the race so long. The first
-/// to end decides, also with a panic; what becomes of the losers concerns nobody. Once there is a winner, the iterator is not asked for
-/// more.
+/// to end decides, also with a panic; how the losers end has no effect. Once there is a winner, the iterator is not asked for more.
 ///
 /// # Panics
 /// If the iterator is empty: there would be no winner. With the panic of the first one to end. If it cannot be started because the runtime
@@ -139,7 +138,7 @@ where
 {
     let site = Location::caller();
     let mut closures = closures.into_iter().peekable();
-    assert!(closures.peek().is_some(), "fibra: a race that nobody takes part in has no winner: the iterator is empty");
+    assert!(closures.peek().is_some(), "fibra: a race without closures has no winner: the iterator is empty");
     let winner = in_scope("race", site, true, |s| {
         let mut runners = Gather::new();
         for f in closures {
@@ -148,7 +147,7 @@ where
                 break;
             }
         }
-        let (winner, _) = next(&mut runners, site).expect("somebody takes part");
+        let (winner, _) = next(&mut runners, site).expect("a race has at least one closure");
         s.cancel();
         winner
     });
@@ -222,7 +221,7 @@ where
 ///
 /// fibra::run(|| {
 ///     let squares = fibra::par_map(1..=100_u32, 8, |n| {
-///         fibra::sleep(Duration::from_millis(1)); // asks somebody, say
+///     fibra::sleep(Duration::from_millis(1)); // asks a server, say
 ///         n * n
 ///     });
 ///     assert_eq!(squares.len(), 100);
@@ -258,7 +257,7 @@ where
             }
             let (handle, index) = running.take().expect("one has ended");
             if handle.has_panicked() {
-                // Nobody takes it, so the scope cancels the others and raises the first one that came.
+                // No joiner takes the panic, so the scope cancels the others and raises the first one that came.
                 return Vec::new();
             }
             results[index] = Some(value_of(handle));

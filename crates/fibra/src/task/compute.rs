@@ -1,9 +1,9 @@
 //! `compute`: work that keeps a processor busy for long, without holding up the fibers of this worker.
 //!
 //! Above: users. Below: scopes and `Builder`. The work becomes a child of a scope, sent by name to a worker that sleeps and has no fibers
-//! of its own, or to a temporary one; the caller waits for it, so that it may borrow. If there is none the caller does it itself, after
-//! the others of its worker had a turn and before they have the next: to give it to a worker that is busy would only hold up the fibers
-//! of that one.
+//! of its own, or to a temporary worker; the caller waits for it, so that it may borrow. If there is no such worker, the caller does the
+//! work itself, after the other fibers of its worker had a turn and before they have the next: a busy worker that was given the work would
+//! only hold up its own fibers.
 
 use std::panic::resume_unwind;
 

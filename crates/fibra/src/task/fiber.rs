@@ -1,4 +1,4 @@
-//! The running fiber: who it is, and how it stands with cancellation.
+//! The running fiber: its id and name, and whether it is cancelled. Above: users. Below: `sched::current`, `cancel`.
 
 use std::sync::Arc;
 

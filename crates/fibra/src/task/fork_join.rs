@@ -1,13 +1,13 @@
 //! `join(a, b)`: two functions, perhaps at the same time, in the rayon manner.
 //!
-//! `b` is offered to the other workers while `a` runs here; usually nobody comes, `b` is taken back and runs here as well: a push,
-//! a pop and two calls. Closure and result of `b` stay on the joining stack in a [`Half`], and the frame that is offered only points
-//! there: nothing is allocated and nothing is counted, and no fiber exists unless somebody takes the offer. `sched::life::offer` is the
+//! `b` is offered to the other workers while `a` runs here. Usually no worker takes it; then `b` is taken back and runs here as well: a
+//! push, a pop and two calls. Closure and result of `b` stay on the joining stack in a [`Half`], and the frame that is offered only points
+//! there: nothing is allocated and nothing is counted, and no fiber exists unless a thief takes the offer. `sched::life::offer` is the
 //! scheduler's side of it.
 //!
 //! Invariants:
-//! * [`join`] does not leave, in any way, before `b` was taken back or its fiber has ended: the half outlives whoever runs it.
-//! * The closure is taken out of the half by whoever holds the frame in RUNNING (the thief) or has taken the offer back (the joiner).
+//! * [`join`] does not leave, in any way, before `b` was taken back or its fiber has ended: the half outlives the fiber that runs it.
+//! * The closure is taken out of the half by the thief, which holds the frame in RUNNING, or by the joiner, which has taken the offer back.
 //! * What the thief writes into the half is read after DONE is seen in the frame's join state; the frame is recycled after that, when the
 //!   thief has let go of the list of joiners.
 
@@ -59,8 +59,8 @@ use crate::waiter::cancel_reason::CancelReason;
 ///
 /// * If `a` waits (for a channel, say), its worker may start `b` meanwhile, as a fiber of its own. If `b` was taken and takes longer
 ///   than `a`, the calling fiber waits, and its worker runs others.
-/// * **Panics.** If one of them panics, so does `join`, when both are over; if both do, the panic of `a` counts. If `a` panics before
-///   anybody has taken `b`, then `b` never runs; if it was taken, it is cancelled.
+/// * **Panics.** If one of them panics, so does `join`, when both are over; if both do, the panic of `a` counts. If `a` panics before a
+///   worker has taken `b`, then `b` never runs; if it was taken, it is cancelled.
 /// * **Cancellation** of the calling fiber, or of a scope around the call, reaches `a` as any other code; a `b` that runs elsewhere
 ///   is told when `a` is over at the latest, and waited for in any case. `join` itself is no point of cancellation. Inside
 ///   [`shield`](crate::shield), both are shielded.
@@ -115,7 +115,7 @@ where
 {
     let half =
         Half { closure: UnsafeCell::new(ManuallyDrop::new(b)), end: UnsafeCell::new(ManuallyDrop::new(End::NotRun)) };
-    // From here to the end `half` does not move: whoever takes the offer has its address.
+    // From here to the end `half` does not move: a thief that takes the offer has its address.
     let frame = worker.take_frame();
     // It stands in the scope that its joiner is a child of, and is cancelled with it.
     let scoped = joiner_flags.among(flag::SCOPED);
@@ -140,7 +140,7 @@ where
     #[cfg(feature = "unstable-migration")]
     let worker = current::worker().expect("a fiber runs on a worker");
     if worker.take_back(frame, ticket) {
-        // SAFETY: nobody started it, nor will: the half is ours alone, and the closure is in it.
+        // SAFETY: no thief started it, nor will: the half belongs to the joiner alone, and the closure is in it.
         let b = unsafe { half.take_closure() };
         return match first {
             Ok(first) => (first, with_fresh_locals(joiner, top, b)),
@@ -161,7 +161,7 @@ where
     }
 }
 
-/// Whatever is not the rule: see [`is_plain`].
+/// All cases but the plain one: see [`is_plain`].
 #[cold]
 #[inline(never)]
 fn on_terms<A, B, RA, RB>(
@@ -268,7 +268,7 @@ fn fail_twice(first: Box<dyn Any + Send>, second: Box<dyn Any + Send>) -> ! {
 #[cold]
 #[inline(never)]
 fn wait_for(joiner: FrameRef, frame: FrameRef, is_shielded: bool, has_failed: bool, site: &'static Location<'static>) {
-    /// Somebody else is using the stack that an unwinding would take away. Nothing below unwinds; if it did, this is the end.
+    /// The thief is using the stack that an unwinding would take away. Nothing below unwinds; if it did, this aborts the process.
     struct NoWayOut;
     impl Drop for NoWayOut {
         fn drop(&mut self) {
@@ -294,7 +294,7 @@ fn wait_for(joiner: FrameRef, frame: FrameRef, is_shielded: bool, has_failed: bo
             is_told = true;
         }
         let half = JoinWait::<true>::new(frame);
-        // Nobody else may end this wait. But cancellation is passed on, and for that it may interrupt it, once.
+        // No other owner may end this wait. But cancellation is passed on, and for that it may interrupt it, once.
         let _ = if is_told { wait(half, how) } else { wait_to_pass_on(half, how) };
     }
     std::mem::forget(no_way_out);
@@ -311,7 +311,7 @@ fn wait_for(joiner: FrameRef, frame: FrameRef, is_shielded: bool, has_failed: bo
 
 /// The second half of a join, on the joining stack. Nothing is dropped with it: what was put in is taken out.
 struct Half<B, RB> {
-    /// There until whoever runs it has taken it out.
+    /// Present until its runner has taken it out.
     closure: UnsafeCell<ManuallyDrop<B>>,
     end: UnsafeCell<ManuallyDrop<End<RB>>>,
 }
@@ -342,7 +342,7 @@ impl<B: FnOnce() -> RB, RB> Half<B, RB> {
         unsafe { ManuallyDrop::take(&mut *self.end.get()) }
     }
 
-    /// Somebody took the offer: this is now a fiber. On its stack.
+    /// A thief took the offer: this is now a fiber. On its stack.
     unsafe fn run(frame: &Frame) -> RunResult {
         count_start();
         if frame.flags().among(flag::CANCEL | flag::HOLD_OFF) == flag::CANCEL {
@@ -351,7 +351,7 @@ impl<B: FnOnce() -> RB, RB> Half<B, RB> {
         }
         // SAFETY: `offer` put it there; it waits until this fiber has ended, so the half is there, and RUNNING makes it ours till then.
         let half = unsafe { &*frame.take::<Offered>().half.cast::<Self>() };
-        // SAFETY: as above, and nobody has run it.
+        // SAFETY: as above, and the closure was not run.
         let b = unsafe { half.take_closure() };
         let result = catch_unwind(AssertUnwindSafe(b));
         end_of_user_code(frame);

@@ -1,7 +1,8 @@
-//! Several handles, taken in the order in which their fibers end: what `JoinSet` and the combinators are made of.
+//! Several handles, taken in the order in which their fibers end: the base of `JoinSet` and of the combinators.
 //!
-//! The owner is alone with it. Members lie in chunks that do not move, because the fibers' workers link their nodes; those of taken members
-//! serve the next ones. Above: `join_set.rs`, `combinators.rs`. Below: `sched::members::gathering`, which says who has ended.
+//! Only the owner uses it. Members lie in chunks that do not move, because the fibers' workers link their nodes; the places of taken
+//! members serve the next ones. Above: `join_set.rs`, `combinators.rs`. Below: `sched::members::gathering`, which says which fibers have
+//! ended.
 //!
 //! Invariant: a member with a handle is in the list of its fiber or among those of the gathering that have ended; one without is free.
 
@@ -109,7 +110,7 @@ impl<T> Gather<T> {
     }
 
     fn give_free(&mut self, member: *mut Member<T>) {
-        // SAFETY: a member of a chunk of ours that nobody else refers to.
+        // SAFETY: a member of a chunk of this gathering that no fiber refers to.
         unsafe { (*member).next = self.free };
         self.free = member;
     }
@@ -131,20 +132,20 @@ impl<T> Gather<T> {
         self.gathering.first().is_some()
     }
 
-    /// The first of those that have ended.
+    /// The first of the members that have ended.
     pub(crate) fn first(&self) -> Option<&JoinHandle<T>> {
         let member = self.gathering.first()?.cast::<Member<T>>();
         // SAFETY: only nodes of our members are in there, each the first field of one that has a handle.
         unsafe { &(*member).handle }.as_ref()
     }
 
-    /// Takes the first of those that have ended: the handle, which can be joined without waiting, and its tag.
+    /// Takes the first of the members that have ended: the handle, which can be joined without waiting, and its tag.
     pub(crate) fn take(&mut self) -> Option<(JoinHandle<T>, usize)> {
         let node = self.gathering.first()?;
         // SAFETY: in `ended`, so not in the list of its fiber any more.
         unsafe { self.gathering.take_out(node) };
         let member = node.cast::<Member<T>>().cast_mut();
-        // SAFETY: as in `first`; nobody else refers to it now, and we are alone with it.
+        // SAFETY: as in `first`; no fiber refers to it now, and only the owner uses it.
         let (handle, tag) = unsafe { ((*member).handle.take(), (*member).tag) };
         self.len -= 1;
         self.give_free(member);
@@ -229,7 +230,7 @@ impl<T> Drop for Gather<T> {
             // SAFETY: it has left its fiber.
             unsafe { self.gathering.take_out(node) };
         }
-        // SAFETY: each was a box, and now nobody but us refers to what is in it.
+        // SAFETY: each was a box, and now only this owner refers to what is in it.
         let boxed = |chunk: NonNull<[Member<T>]>| unsafe { Box::from_raw(chunk.as_ptr()) };
         let chunks: Vec<Box<[Member<T>]>> = std::mem::take(&mut self.chunks).into_iter().map(boxed).collect();
         let mut panics = FirstPanic::default();

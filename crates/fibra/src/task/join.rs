@@ -60,7 +60,7 @@ pub struct JoinHandle<T> {
 /// What came of a function that was called with its panics caught: by a thread of the blocking pool, or by a joiner itself.
 pub(crate) type Caught<T> = Result<T, Box<dyn Any + Send>>;
 
-// SAFETY: the handle moves a `T` from the fiber to whoever joins it, and is otherwise a reference to atomics.
+// SAFETY: the handle moves a `T` from the fiber to its joiner, and is otherwise a reference to atomics.
 unsafe impl<T: Send> Send for JoinHandle<T> {}
 // SAFETY: through a shared handle one can wait, ask and cancel, but not reach the `T`.
 unsafe impl<T: Send> Sync for JoinHandle<T> {}
@@ -269,7 +269,7 @@ impl<T> JoinHandle<T> {
         self.cancel();
         result.map_err(|payload| {
             if is_cancellation(&*payload) {
-                // What is around the join was cancelled.
+                // A scope around the join was cancelled.
                 pass_on(payload);
             }
             self.error(Kind::Panicked(payload))
@@ -315,7 +315,7 @@ impl<T> JoinHandle<T> {
         unsafe { self.frame.extras() }.and_then(|extras| extras.name.as_deref())
     }
 
-    /// Its end, as something to wait on, beside others who may.
+    /// The end of the fiber, as something to wait on. Other waiters may exist.
     pub(crate) fn end(&self) -> JoinWait<false> {
         JoinWait::new(self.frame)
     }
@@ -351,8 +351,8 @@ impl<T> JoinHandle<T> {
     fn take_value(self) -> T {
         let frame = self.frame;
         mem::forget(self);
-        // SAFETY: DONE, so the fiber's side is through with the frame; `publish_value` put a `T` there and nobody has taken it: only the
-        // owned handle does.
+        // SAFETY: DONE, so the fiber's side is through with the frame; `publish_value` put a `T` there and it was not taken: only the owned
+        // handle does.
         let value = unsafe { frame.take::<T>() };
         recycle(frame);
         value
@@ -364,8 +364,8 @@ impl<T> JoinHandle<T> {
         let frame = self.frame;
         let outcome = frame.join.result().expect("asked only after the end");
         let result = match outcome {
-            // SAFETY: DONE, so the fiber's side is through with the storage; `publish_value` put a `T` there and nobody has taken it:
-            // only the owned handle does.
+            // SAFETY: DONE, so the fiber's side is through with the storage; `publish_value` put a `T` there and it was not taken: only the
+            // owned handle does.
             FiberEnd::Value => Ok(unsafe { frame.take::<T>() }),
             // SAFETY: as above, `publish_panic`.
             FiberEnd::Panicked => Err(self.error(Kind::Panicked(unsafe { frame.take::<Panic>() }.payload()))),
@@ -455,8 +455,8 @@ impl<T> Drop for JoinHandle<T> {
     }
 }
 
-/// Somebody waits through a shared handle. The child of a scope may have panicked meanwhile; it was taken for joined, but nobody has taken
-/// its panic: its scope has to know, also if the wait was cancelled.
+/// A wait through a shared handle. The child of a scope may have panicked meanwhile; it counted as joined, but no joiner has taken its
+/// panic: its scope has to know, also if the wait was cancelled.
 struct TakesNothing<'a, T>(&'a JoinHandle<T>);
 
 impl<T> Drop for TakesNothing<'_, T> {
@@ -497,11 +497,11 @@ fn is_current(fiber: FrameRef) -> bool {
     current::fiber().is_some_and(|frame| std::ptr::eq(frame, fiber))
 }
 
-/// The end of a fiber, as something to wait on. `SOLE`: the waiter owns the handle, so that nobody else waits for the fiber.
+/// The end of a fiber, as something to wait on. `SOLE`: the waiter owns the handle, so that it is the only one that waits for the fiber.
 #[derive(Clone, Copy)]
 pub(crate) struct JoinWait<const SOLE: bool> {
     frame: FrameRef,
-    /// The fiber has not started, and this worker runs it when the joiner has parked: until then nobody but the joiner knows of it.
+    /// The fiber has not started, and this worker runs it when the joiner has parked: until then only the joiner knows of it.
     is_next: bool,
 }
 
@@ -536,7 +536,7 @@ impl<const SOLE: bool> Waitable for JoinWait<SOLE> {
 /// The publication of a joiner that owns the handle. False: the fiber has ended, and nothing is linked.
 #[inline(always)]
 fn announce_joiner(frame: FrameRef, node: &Node, is_next: bool) -> bool {
-    debug_assert!(frame.joiners.is_empty(), "nobody else waits for a fiber whose handle is being joined");
+    debug_assert!(frame.joiners.is_empty(), "a fiber whose handle is being joined has no other waiter");
     // SAFETY: the list is the handle's side's alone until the announcement, and the handle is the joiner's; the node stays where it is, on
     // the joiner's stack, until it is unlinked.
     unsafe { frame.joiners.push_back(node) };

@@ -1,6 +1,6 @@
 //! `JoinSet`: many fibers, whose results are taken as they come.
 //!
-//! The set owns the handles; who has ended is known to `gather.rs`, at a constant cost per fiber. Here is what users see of it.
+//! The set owns the handles; `gather.rs` knows which fibers have ended, at a constant cost per fiber. This file is the public side.
 
 use std::cell::Cell;
 use std::fmt;
@@ -27,8 +27,8 @@ use crate::waiter::node::Outcome;
 /// Fibers whose results are taken in the order in which they end.
 ///
 /// The fibers belong to the set: when it is dropped, they are cancelled. It does not wait for them then; [`shutdown`](Self::shutdown)
-/// does. (They count in the run they were started in, so [`run`](crate::run) waits for them.) Whoever has a scope around can put its
-/// children into a set, with [`insert`](Self::insert).
+/// does. (They count in the run they were started in, so [`run`](crate::run) waits for them.) The children of a scope can be put into a
+/// set, with [`insert`](Self::insert).
 ///
 /// ```
 /// use std::time::Duration;

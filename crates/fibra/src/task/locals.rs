@@ -99,7 +99,7 @@ impl Drop for AtThreadEnd {
     }
 }
 
-/// Calls `f` with the map of whatever runs here. `f` calls one method of the map and no user code.
+/// Calls `f` with the map of the current fiber or thread. `f` calls one method of the map and no user code.
 fn with_map<R>(f: impl FnOnce(&mut LocalMap) -> R) -> R {
     match current::fiber().and_then(|frame| frame.top()) {
         Some(top) => with_map_at(&top.locals, || (), f),
@@ -150,7 +150,7 @@ impl<T: 'static> FiberLocal<T> {
             }
         };
         // SAFETY: boxed, so it stays where it is while the map changes. It is replaced only by `scope`, which keeps the old box until its
-        // closure ends, and by the initialiser above, before anybody has seen it; it is dropped at the end of the fiber. `f` runs on
+        // closure ends, and by the initialiser above, before a reference to it exists; it is dropped at the end of the fiber. `f` runs on
         // this fiber.
         let value = unsafe { &*value };
         f(value.downcast_ref::<T>().expect("one type per key"))
@@ -278,7 +278,7 @@ pub(crate) fn inherited(frame: FrameRef) -> Inherited {
 fn put_back(top: &FiberTop, map: *mut LocalMap) {
     let meanwhile = top.locals.replace(map.cast()).cast::<LocalMap>();
     if !meanwhile.is_null() {
-        // SAFETY: made by `with_map` while ours was away, and nobody else has it.
+        // SAFETY: made by `with_map` while ours was away, and no other reference to it exists.
         drop_quietly(unsafe { Box::from_raw(meanwhile) });
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! spawn.rs        starting a fiber                       builder.rs    with a name, a stack size, a place
-//! join.rs         waiting for its result                 fiber.rs      the fiber that runs here
+//! join.rs         waiting for its result                 fiber.rs      the running fiber
 //! gather.rs       several fibers, in the order they end  join_set.rs   the public form of it
 //! combinators.rs  all, any, the first                    fork_join.rs  two closures, one of them offered to other workers
 //! futures.rs      futures as fibers without a stack, and futures awaited by fibers

@@ -90,8 +90,8 @@ where
             "fibra: spawn_local on a thread that runs no fibers: a fiber that must not move needs a worker to stay on"
         );
     };
-    // SAFETY: PINNED: it runs on this worker's thread and nowhere else, and so does whoever joins it with a `T` that is not `Send`, since
-    // the handle is `Send` only if `T` is.
+    // SAFETY: PINNED: it runs on this worker's thread and nowhere else, and so does a joiner that takes a `T` that is not `Send`, since the
+    // handle is `Send` only if `T` is.
     unsafe { spawn_with(&worker.shared, root_of(worker), f, site, flag::PINNED, None) }
 }
 
@@ -368,7 +368,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
 ) -> Result<JoinHandle<T>, Refused<F>> {
     let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
     let parent = worker.and_then(|worker| worker.current.get());
-    // Whoever is in a scope goes on: shutdown cancels him, and waits until he has ended.
+    // A fiber in a scope may still start children: shutdown cancels that fiber, and waits until it has ended.
     let closing = !flags.has(flag::ROOT | flag::SCOPED) && shared.is_closing();
     if closing || !flags.has(flag::ROOT) && shared.fork_epoch != crate::monitor::fork::epoch() {
         return Err(Refused { reason: RefusedBecause::ShuttingDown, f });
@@ -427,7 +427,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
     let handle = JoinHandle::new(frame);
     if flags.has(flag::TASK) {
         shared.tasks.lock().insert(id, frame);
-        // Relaxed: a gauge; taken back by whoever starts it.
+        // Relaxed: a gauge; the worker that starts the task takes it back.
         shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
     }
     match worker {
@@ -456,7 +456,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
             frame.home.store(worker.index as u32, Ordering::Relaxed);
             worker.push_local(frame);
         }
-        // A task is not to be taken by its joiner, who would run it as a fiber that has just started.
+        // A joiner must not take a task: it would run the task as a fiber that has just started.
         (Some(worker), None) if flags.has(flag::TASK) => worker.push_fresh(frame),
         (Some(_), None) if flags.has(flag::BEHIND) => shared.inject_spawned(frame, ticket),
         (Some(worker), None) => worker.push_spawned(frame, ticket),
@@ -661,16 +661,16 @@ pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any
 pub(crate) enum Panic {
     Own {
         payload: Box<dyn Any + Send>,
-        /// Where its runtime counts those of which nobody was told. Its own reference: a handle may outlive the runtime, and be dropped on
+        /// Where its runtime counts panics that no joiner received. Its own reference: a handle may outlive the runtime, and be dropped on
         /// any thread.
         untold: Arc<AtomicU64>,
     },
-    /// The child of a scope: shared with that, which passes on what nobody takes.
+    /// The child of a scope: shared with the scope, which passes on a panic that no joiner takes.
     Shared(Arc<PanicSlot>),
 }
 
 impl Panic {
-    /// For whoever joins.
+    /// The payload, for the joiner.
     pub(crate) fn payload(self) -> Box<dyn Any + Send> {
         match self {
             Self::Own { payload, .. } => payload,

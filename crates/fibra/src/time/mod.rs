@@ -1,4 +1,4 @@
-//! Points in time, sleeping, and what is made of both: limiting a rate, trying again.
+//! Points in time, sleeping, rate limiting, retry.
 //!
 //! [`Instant`] is a moment on fibra's clock, which is monotonic and the same for every timer, deadline and time-out. Wherever
 //! a deadline is asked for, a [`std::time::Instant`] will do as well.

@@ -1,12 +1,12 @@
-//! [`RateLimiter`]: so much per second, and whoever comes too soon waits for his turn.
+//! [`RateLimiter`]: so much per second; a caller that comes too soon waits for its turn.
 //!
 //! Above: users. Below: `sleep`, and for futures a receiver that time feeds. There is no queue and no timer of its own: the bucket is
 //! one number, the moment at which everything booked so far will have been paid for (the "theoretical arrival time" of GCRA). Booking is
 //! one compare-exchange that moves it on and tells the caller when its turn is; so turns come in the order of booking, and a waiter
 //! needs nothing but a clock.
 //!
-//! Invariant: between any two moments no more is let through than the burst and what the time between them pays for. Nothing that is
-//! given back may break that: a wait that ends early gives its tokens back only if nobody has booked behind it.
+//! Invariant: between any two moments no more is let through than the burst and what the time between them pays for. Nothing that is given
+//! back may break that: a wait that ends early gives its tokens back only if no other caller has booked behind it.
 
 use std::fmt;
 use std::time::Duration;
@@ -27,9 +27,8 @@ const FULL: u64 = 1 << 60;
 
 /// Lets so many through per second, evenly, with a burst if wanted: a token bucket.
 ///
-/// Whoever asks books its turn and waits until that has come, so that waiters are served in the order in which they asked; the bucket
-/// is full at first. It can be shared by fibers, threads and async code. Waiting is sleeping: it can be cancelled, and is never over
-/// too early.
+/// A caller books its turn and waits until that has come, so that waiters are served in the order in which they asked; the bucket is full
+/// at first. It can be shared by fibers, threads and async code. Waiting is sleeping: it can be cancelled, and is never over too early.
 ///
 /// ```
 /// use fibra::time::{Instant, RateLimiter};
@@ -99,7 +98,7 @@ impl Booking<'_> {
 
 impl Drop for Booking<'_> {
     fn drop(&mut self) {
-        // Somebody who booked behind us has his turn by what we booked: then it stays spent. Relaxed: as in `book`.
+        // The turn of a caller that booked behind this one depends on this booking: then the tokens stay spent. Relaxed: as in `book`.
         let _ = self.limiter.paid.compare_exchange(self.after, self.before, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
@@ -202,7 +201,7 @@ impl RateLimiter {
             return Err(RateError::TooMany { wanted: count, burst: self.burst });
         }
         if count == 0 {
-            // At once, whoever waits: it costs nothing, and changes nothing.
+            // At once, even if others wait: it costs nothing, and changes nothing.
             return Ok(Booking { limiter: self, before: u64::MAX, after: u64::MAX, due: Instant::from_nanos(now) });
         }
         // No hurry is no hurry, also on a clock that goes beyond the end of time.
@@ -268,8 +267,8 @@ impl RateLimiter {
 
     /// Takes a token, waiting for its turn.
     ///
-    /// If the wait is cancelled, the token is given back if nobody asked meanwhile; otherwise it is lost, since turns are fixed when they
-    /// are booked.
+    /// If the wait is cancelled, the token is given back if no other caller has booked meanwhile; otherwise it is lost, since turns are
+    /// fixed when they are booked.
     #[track_caller]
     pub fn acquire(&self) {
         // Cannot fail: the burst is at least one, and there is no hurry.
@@ -381,7 +380,7 @@ mod tests {
         assert_eq!(RateLimiter::per(u32::MAX, Duration::from_nanos(1)).price, 1);
     }
 
-    // A wait that ended early: the tokens of the last one who booked come back, those of an earlier one do not.
+    // A wait that ended early: the tokens of the last booking come back, those of an earlier one do not.
     #[test]
     fn only_the_last_booking_comes_back() {
         let limiter = RateLimiter::new(0.001);
@@ -403,7 +402,7 @@ mod tests {
         let limiter = RateLimiter::per(7, Duration::from_micros(50)).with_burst(5);
         let (mut turns, mut now) = (Vec::new(), 1_u64);
         for round in 0..3000_u32 {
-            // Now and then nobody comes for long enough to fill the bucket.
+            // Now and then no caller comes for long enough to fill the bucket.
             now += if round % 101 == 0 { 100_000 } else { u64::from(round * 7919 % 16_000) };
             let (count, cancelled) = (1 + round % 3, round % 17 == 0);
             let booking = limiter.book_at(now, count, u64::MAX).unwrap();

@@ -1,7 +1,7 @@
-//! [`retry`]: trying again, with a pause between.
+//! [`retry`]: calling an operation again after an error, with a pause between.
 //!
-//! Above: users. Below: `sleep`, and the one random source. A policy is plain data; the pause is a sleep, so it can be cancelled like
-//! any other, and a cancellation or a panic of the operation itself is nothing to retry: it passes through.
+//! Above: users. Below: `sleep`, and the one random source. A policy is plain data; the pause is a sleep, so it can be cancelled like any
+//! other. A cancellation or a panic of the operation itself is not retried: it passes through.
 
 use std::fmt;
 use std::time::Duration;
@@ -65,8 +65,8 @@ pub struct RetryPolicy<F = Always> {
 }
 
 impl RetryPolicy {
-    /// A pause of 100 ms, doubled each time up to 10 s, and each shortened by chance by up to a half, so that many who failed together do
-    /// not come back together.
+    /// A pause of 100 ms, doubled each time up to 10 s, and each shortened at random by up to a half, so that many callers that failed
+    /// together do not come back together.
     pub fn exponential() -> Self {
         Self {
             delay: Duration::from_millis(100),

@@ -1,4 +1,4 @@
-//! Sleeping: a wait that only its deadline ends.
+//! Sleeping: a wait that only its deadline (or cancellation) ends. Above: users, `retry`, `rate`. Below: `wait::park`.
 
 use std::panic::Location;
 use std::task::Waker;

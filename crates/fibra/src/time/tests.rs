@@ -1,5 +1,5 @@
-//! Tests that own the time and the chances of a whole process (`prim::policy::owned`), and see that everything goes by them. Each in a
-//! process of its own, which ends by itself if something waits for the system's clock.
+//! Tests that control the clock and the random source of a whole process (`prim::policy::owned`), and check that all waits go by them. Each
+//! runs in a process of its own, which ends by itself if something waits for the system's clock.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn watched() {
     });
 }
 
-// Law 10: timers of fibers, timed waits of threads, arms of a select and a limited rate go by the time of whoever owns it.
+// Law 10: timers of fibers, timed waits of threads, arms of a select and a limited rate go by the clock that the test controls.
 #[test]
 fn whoever_waits_for_time_goes_by_the_owners() {
     passes_in_child("time::tests::whoever_waits_for_time_goes_by_the_owners", &[], || {
@@ -49,7 +49,7 @@ fn whoever_waits_for_time_goes_by_the_owners() {
         assert!(!thread.is_finished() && !select.is_finished() && !sleepers.as_slice()[0].is_finished());
         owner.advance(HOUR);
         sleepers.next().unwrap().join().unwrap();
-        assert!(!thread.join().unwrap(), "nobody set it");
+        assert!(!thread.join().unwrap(), "it was never set");
         assert!(select.join().unwrap(), "nothing came");
         assert!(!sleepers.as_slice()[0].is_finished());
         owner.advance(HOUR);
@@ -118,7 +118,7 @@ fn chance_repeats_with_the_owners_seed() {
         assert_ne!(on_a_worker(7), on_a_worker(8));
         assert_ne!(on_a_thread(7), on_a_thread(8));
         assert_ne!(victims(7), victims(8));
-        // Those who are made one after the other differ.
+        // Generators that are made one after the other differ.
         owner.seed(7);
         assert_ne!(policy::chance().next_u64(), policy::chance().next_u64());
     });

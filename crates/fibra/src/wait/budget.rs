@@ -1,7 +1,7 @@
-//! The budget: fibers are not preempted, so one that makes calls which need not wait would keep its neighbours, its worker's timers and its
-//! own deadline waiting. All such calls, blocking ones that are ready and those that never wait (`try_` forms, questions, uncontended
-//! locks), count in one budget of the worker ([`CALLS_PER_TURN`]); the call that finds it used up lets others run first. It does so before
-//! it looks or takes anything, so its answer is fresh, and no lock is held that it took itself.
+//! The budget: fibers are not preempted, so a fiber that only makes calls which need not wait would keep its neighbours, its worker's
+//! timers and its own deadline waiting. All such calls, blocking ones that are ready and those that never wait (`try_` forms, questions,
+//! uncontended locks), count in one budget of the worker ([`CALLS_PER_TURN`]); the call that finds it used up lets other fibers run first.
+//! It does so before it looks or takes anything, so its answer is fresh, and it holds no lock of its own meanwhile.
 //!
 //! Blocking calls count on entry, where they also learn of cancellation: [`entry`] and its kin.
 
@@ -41,20 +41,20 @@ pub(crate) fn passes() -> bool {
     left >= 0
 }
 
-/// On entry to a blocking call, which may not have to wait: counts it in the budget (see the header), and unwinds if whatever runs here is
-/// cancelled and may be unwound.
+/// On entry to a blocking call, which may not have to wait: counts it in the budget (see the header), and unwinds if the current fiber or
+/// thread is cancelled and may be unwound.
 #[inline(always)]
 pub(crate) fn entry() {
     entry_unless(|| false);
 }
 
-/// The same for one who need not wait if `settled` says so; see [`Waitable::is_settled`].
+/// The same for a call that need not wait if `settled` says so; see [`Waitable::is_settled`].
 #[inline(always)]
 pub(crate) fn entry_unless(settled: impl Fn() -> bool) {
     entry_if(|| true, settled);
 }
 
-/// The same for one who is unwound only if `unwinds` says so.
+/// The same for a call that unwinds only if `unwinds` says so.
 #[inline(always)]
 pub(crate) fn entry_if(unwinds: impl FnOnce() -> bool, settled: impl Fn() -> bool) {
     enter(cost::CALL, unwinds, settled);
@@ -80,7 +80,7 @@ fn enter(cost: i32, unwinds: impl FnOnce() -> bool, settled: impl Fn() -> bool) 
     }
 }
 
-/// On entry to a blocking call of a plain thread. Nobody cancels a thread, but the scopes whose bodies it runs.
+/// On entry to a blocking call of a plain thread. A thread itself is never cancelled, only the scopes whose bodies it runs.
 #[inline(always)]
 pub(super) fn thread_entry_unless(unwinds: impl FnOnce() -> bool, settled: impl Fn() -> bool) {
     if !current::thread_cancel_state().open.get().is_null() && unwinds() {
@@ -88,7 +88,7 @@ pub(super) fn thread_entry_unless(unwinds: impl FnOnce() -> bool, settled: impl 
     }
 }
 
-/// Unwinds if what runs here is cancelled and may be unwound. `settled`: see [`Waitable::is_settled`].
+/// Unwinds if the current fiber or thread is cancelled and may be unwound. `settled`: see [`Waitable::is_settled`].
 #[inline(never)]
 fn checkpoint_unless(settled: &dyn Fn() -> bool) {
     if let Some(here) = Here::new()

@@ -1,4 +1,4 @@
-//! Who waits here: the fiber that runs on this worker, or this plain thread; and what of cancellation concerns a plain thread.
+//! The waiter: the fiber that runs on this worker, or this plain thread; and which cancellations concern a plain thread.
 //!
 //! Models have neither workers nor scopes: for them `here_model.rs` takes the place of this file. It holds no step of the protocol.
 
@@ -15,7 +15,7 @@ use crate::waiter::node::Outcome;
 use crate::waiter::record::ThreadRecord;
 use crate::waiter::word::{Arm, WaitKind};
 
-/// Unwinds what runs here, which is cancelled and may be unwound.
+/// Unwinds the current fiber or thread, which is cancelled and may be unwound.
 #[cold]
 #[inline(never)]
 pub(crate) fn deliver() -> ! {
@@ -23,7 +23,7 @@ pub(crate) fn deliver() -> ! {
     here.rules().expect("a thread is cancelled with a scope").deliver(here)
 }
 
-/// Waits, as what runs here.
+/// Waits, as the current fiber or thread.
 #[inline(always)]
 pub(super) fn wait_here(waitable: impl Waitable + Copy, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
     match current::worker() {
@@ -89,7 +89,7 @@ pub(super) fn time_left(deadline: u64) -> u64 {
     deadline.saturating_sub(policy::now())
 }
 
-/// Is what runs here cancelled, whether that may be delivered or not? The answer of a look in passing.
+/// Is the current fiber or thread cancelled, whether that may be delivered or not? The answer of a look in passing.
 pub(crate) fn is_cancelled() -> bool {
     Here::new().is_some_and(|here| {
         here.flags().has(flag::ANY_CANCEL) && here.rules().is_some_and(|rules| rules.is_observable(here))

@@ -1,6 +1,6 @@
-//! Who waits here, in a model: one of the model's threads. There are no workers, scopes and budgets, and no clock: a deadline is over when
-//! the waiter looks for it after its park, and the race that remains is the one worth exploring, the waiter taking its wait back against an
-//! owner that claims it. No step of the protocol is here: those are `park.rs`, `revoke.rs` and `thread.rs`, as they ship.
+//! The waiter in a model: one of the model's threads. There are no workers, scopes and budgets, and no clock: a deadline is over when the
+//! waiter looks for it after its park, and the race that remains is the one worth exploring: the waiter takes its wait back while an owner
+//! claims it. No step of the protocol is here: those are in `park.rs`, `revoke.rs` and `thread.rs`, as they ship.
 
 use std::panic::Location;
 use std::task::Waker;

@@ -7,16 +7,16 @@
 //!   └── on a thread ────▶ poll(2), until the deadline ─────────────────────────────────────────▶ try again
 //! ```
 //!
-//! Above: `net`, in safe code. Below: `park`, and `reactor::readiness`, whose header says why no edge is lost: before each try one notes
-//! what has been reported.
+//! Above: `net`, in safe code. Below: `park`, and `reactor::readiness`, whose header says why no edge is lost: before each try the
+//! operation notes what has been reported.
 //!
-//! * The socket is in non-blocking mode; whoever sees [`Io`] never sees `WouldBlock` or `Interrupted`.
-//! * Cancellation and time end the wait and nothing else: nothing was read or written, the registration stays, and the next operation
-//!   begins with a try. It is delivered on entry or while waiting, never after a try that succeeded: what was read is not lost.
+//! * The socket is in non-blocking mode; a user of [`Io`] never sees `WouldBlock` or `Interrupted`.
+//! * Cancellation and time end only the wait: nothing was read or written, the registration stays, and the next operation begins with a
+//!   try. Cancellation is delivered on entry or while waiting, never after a try that succeeded: data that was read is not lost.
 //! * [`Io`] closes in order: registrations first, then the descriptor (the order of its fields).
-//! * Who is timed out tries once more: what came in time is not hidden by a worker that was busy when both came.
-//! * A short read of a TCP stream was the last one; the next begins with waiting ([`Io::operate_stream`]).
-//! * A thread that waits in `poll` hears of cancellation on entry; if it is in a scope, where somebody could cancel it, it waits like a
+//! * An operation that timed out tries once more: data that came in time is not hidden by a worker that was busy when both came.
+//! * A TCP read shorter than its buffer means that the queue is empty: the next read begins with waiting ([`Io::operate_stream`]).
+//! * A thread that waits in `poll` hears of cancellation on entry; if it is in a scope, where a canceller could reach it, it waits like a
 //!   fiber instead, and the driver of `reactor::outside_io` completes its wait.
 //! * An operation that need not wait would let its fiber run on for ever, if its peer is fast enough: each takes more from the budget of
 //!   `park` than other calls, since it is a system call.
@@ -244,7 +244,7 @@ fn try_once<S, T>(inner: &S, attempt: &mut impl FnMut(&S) -> io::Result<T>) -> O
     }
 }
 
-/// Is there somebody who could cancel this thread?
+/// Could a canceller reach this thread?
 pub(crate) fn may_be_cancelled() -> bool {
     Here::new().is_some_and(|here| here.innermost().is_some())
 }
@@ -334,7 +334,8 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    // On a plain thread: a report that comes between its try and its wait is not slept through, and one that nobody waited for neither.
+    // On a plain thread: a report that comes between its try and its wait is not slept through, and neither is one that came while no
+    // operation waited.
     #[test]
     fn a_thread_hears_of_what_was_reported_to_nobody() {
         let (here, mut there) = UnixStream::pair().unwrap();

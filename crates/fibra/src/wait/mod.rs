@@ -3,13 +3,13 @@
 //! In reading order:
 //!
 //! ```text
-//! reason.rs   why something waits
-//! waitable.rs what can be waited on
-//! park.rs     the wait: RUNNING → PARKING → PARKED → RUNNING, written once for all who wait
+//! reason.rs   why a fiber or thread waits
+//! waitable.rs the trait of objects that can be waited on
+//! park.rs     the wait: RUNNING → PARKING → PARKED → RUNNING, written once for fibers, threads and models
 //! fiber.rs    how a fiber leaves and comes back
 //! thread.rs   how a thread does
-//! here.rs     who waits here (here_model.rs: in a model)
-//! budget.rs   calls that need not wait let others run all the same
+//! here.rs     the waiter: the current fiber or thread (here_model.rs: in a model)
+//! budget.rs   calls that need not wait let other fibers run all the same
 //! watch.rs    the owner of a fiber learns that it waits
 //! wake.rs     setting a claimed waiter going
 //! task.rs     the wait of a future

@@ -7,9 +7,9 @@
 //! its park is committed (`revoke.rs`, where both sides are; the same handshake as that of cancellation). What a late call can cause is
 //! one poll too many, which every future allows for.
 //!
-//! One inside another (a future that calls `block_on` itself) has a flag of its own, and its waits are ended by that one alone: what the
-//! outer one is told meanwhile stays for it. Those still deeper share the inner flag and cannot tell for whom a call was: one that has
-//! lowered it raises it when it ends, and the next one out polls once more.
+//! A wait inside another (a future that calls `block_on` itself) has a flag of its own, and only that flag ends its waits: a call for the
+//! outer wait stays for the outer one. Waits that are still deeper share the inner flag and cannot tell for which of them a call was: a
+//! wait that has lowered it raises it when it ends, and the next one out polls once more.
 
 use std::cell::Cell;
 use std::task::Waker;
@@ -122,7 +122,7 @@ mod glue {
         &frame.top().expect("a running fiber has a stack").polls
     }
 
-    /// Those that this thread is polling.
+    /// The futures that this thread is polling.
     pub(crate) fn polls_of_thread<'a>() -> &'a Cell<u32> {
         thread_local! {
             static POLLS: Cell<u32> = const { Cell::new(0) };

@@ -23,7 +23,7 @@ use crate::waiter::node::{Node, WaiterRef};
 use crate::waiter::record::{call, call_all};
 use crate::waiter::word::{ARM_CANCEL, ARM_TIMEOUT, Arm, Ticket, WaitKind};
 
-/// One who waits.
+/// A waiter: a fiber, a thread, or a model's thread.
 pub(crate) trait Parker: Copy {
     /// Its record.
     fn waiter(self) -> WaiterRef;
@@ -81,8 +81,8 @@ impl Manner {
     }
 }
 
-/// Waits, as what runs here, and says how that ended: as `publish` said, if that found nothing to wait for; as the owner noted who
-/// completed it; or `TimedOut`. Cancellation unwinds.
+/// Waits, as the current fiber or thread, and says how that ended: as `publish` said, if it found nothing to wait for; as the completion
+/// owner noted; or `TimedOut`. Cancellation unwinds.
 #[inline]
 pub(crate) fn wait(waitable: impl Waitable + Copy, how: Wait) -> Outcome {
     let ended = wait_or_cancelled(waitable, how);

@@ -1,4 +1,4 @@
-//! Why something waits: one reason per place that can wait, so that a report says what each fiber does (law 8).
+//! Why a fiber or thread waits: one reason per place that can wait, so that a report says what each fiber does (law 8).
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum WaitReason {
     RunEnd = 6,
     /// At the end of a runtime, until its daemons have ended: binding.
     RuntimeEnd = 7,
-    /// Sending into a full channel, or one without a buffer and nobody who receives.
+    /// Sending into a full channel, or one without a buffer and without a waiting receiver.
     ChannelSend = 8,
     /// Receiving from an empty channel.
     ChannelRecv = 9,
@@ -45,7 +45,7 @@ pub enum WaitReason {
     CondvarWait = 21,
     /// Waiting for the mutex again, after a [`Condvar`](crate::sync::Condvar): binding, since the guard has to be valid.
     CondvarRelock = 22,
-    /// Waiting for a [`ReentrantMutex`](crate::sync::ReentrantMutex) that somebody else holds.
+    /// Waiting for a [`ReentrantMutex`](crate::sync::ReentrantMutex) that another fiber or thread holds.
     ReentrantLock = 23,
     /// Acquiring permits of a [`Semaphore`](crate::sync::Semaphore).
     SemaphoreAcquire = 28,
@@ -55,12 +55,12 @@ pub enum WaitReason {
     RwLockWrite = 30,
     /// Upgrading a read lock to a write lock, until the other readers are gone.
     RwLockUpgrade = 31,
-    /// At a [`Barrier`](crate::sync::Barrier), until everybody has come.
+    /// At a [`Barrier`](crate::sync::Barrier), until the whole group has come.
     BarrierWait = 32,
     /// Waiting for a [`WaitGroup`](crate::sync::WaitGroup).
     WaitGroupWait = 33,
-    /// Waiting for a [`Once`](crate::sync::Once), a [`OnceLock`](crate::sync::OnceLock) or a
-    /// [`LazyLock`](crate::sync::LazyLock) that somebody else initialises.
+    /// Waiting for a [`Once`](crate::sync::Once), a [`OnceLock`](crate::sync::OnceLock) or a [`LazyLock`](crate::sync::LazyLock) that
+    /// another caller initialises.
     OnceWait = 34,
     /// Waiting for an [`Event`](crate::sync::Event).
     EventWait = 35,
@@ -177,7 +177,7 @@ impl WaitReason {
         WaitReason::ActorsQuiescent,
     ];
 
-    /// A binding wait cannot be ended by cancellation: somebody else is using this stack. It is delivered at the next revocable wait.
+    /// A binding wait cannot be ended by cancellation: another thread is using this stack. It is delivered at the next revocable wait.
     pub fn is_binding(self) -> bool {
         matches!(
             self,

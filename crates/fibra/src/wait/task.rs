@@ -1,6 +1,6 @@
-//! One async wait at a time: what the futures of fibra share. A future publishes itself when it is polled in vain, and takes the wait back
-//! when it is polled again or dropped; it is *notified, never filled*, so that a future that nobody polls any more holds up nothing
-//! it owns.
+//! One async wait at a time: the common base of fibra's futures. A future publishes itself when it is polled in vain, and takes the wait
+//! back when it is polled again or dropped. It is *notified, never filled*, so that a future that is no longer polled holds up nothing it
+//! owns.
 //!
 //! Above: `task::join`, `channel`. Below: the records of `waiter::record`. The node lies in the record, which is recycled and never freed:
 //! a future may be forgotten at any time.
@@ -29,18 +29,18 @@ impl TaskWait {
         self.record.is_some()
     }
 
-    /// Polled again before anybody came: the wait keeps its place in the queue, and has this waker from now on. False: there is no
-    /// wait, or it was completed; withdraw, and look.
+    /// Polled again before an owner came: the wait keeps its place in the queue, and has this waker from now on. False: there is no wait,
+    /// or it was completed; withdraw, and look.
     pub(crate) fn goes_on(&self, waker: &Waker) -> bool {
         let Some(record) = self.record else { return false };
         record.set_waker(Some(waker.clone()));
-        // The waker first: an owner claims, and then takes the waker under its lock. One who took the old waker is seen here, because that
-        // lock was ours afterwards; one who is not seen here will find the new one.
+        // The waker first: an owner claims, and then takes the waker under its lock. An owner that took the old waker is seen here, because
+        // this future had that lock afterwards; an owner that is not seen here will find the new waker.
         record.waiter().word.snapshot().is_waiting()
     }
 
-    /// Ends the wait that the last poll published, whichever way it went. What an owner noted who had completed it; `Pending`: nobody
-    /// had, or there was none.
+    /// Ends the wait that the last poll published, whichever way it went. Gives what the completion owner noted; `Pending`: there was no
+    /// completion owner, or no wait.
     pub(crate) fn withdraw(&mut self, waitable: &impl Waitable) -> Outcome {
         let Some(record) = self.record.take() else { return Outcome::Pending };
         let word = &record.waiter().word;
@@ -62,9 +62,9 @@ impl TaskWait {
         ended
     }
 
-    /// Publishes a wait. `Pending`: whoever completes it calls the waker. `Retry`: it was completed in this very moment and nobody has
-    /// called the waker for it, or there may be something now; withdraw, and look again. Anything else: there is nothing to wait for, and
-    /// this came of it. No wait is published before this.
+    /// Publishes a wait. `Pending`: the completion owner calls the waker. `Retry`: it was completed in this very moment and the waker was
+    /// not called for it, or there may be something now; withdraw, and look again. Any other value: there is nothing to wait for, and this
+    /// is the outcome. No wait is published before this.
     pub(crate) fn publish(&mut self, waker: &Waker, waitable: &impl Waitable) -> Outcome {
         debug_assert!(self.record.is_none(), "one wait at a time");
         // User code: before the record is taken, lest it be lost if this panics.
@@ -81,7 +81,7 @@ impl TaskWait {
             };
         }
         let aborted = record.waiter().word.abort_park();
-        debug_assert!(aborted, "nobody knows of a wait that was not published");
+        debug_assert!(aborted, "a wait that was not published has no owner that could claim it");
         record.give();
         if let Some(waker) = peer {
             call(waker);

@@ -1,4 +1,4 @@
-//! What can be waited on, and how a wait is described: the words that `park`, `task` and `select` share.
+//! The trait of objects that can be waited on, and the description of a wait: shared by `park`, `task` and `select`.
 //!
 //! One trait, [`Waitable`]. A fiber or a thread waits for one such thing (`park`), a future for one (`task`), a select for several, each as
 //! one of its arms (`select::engine`). All three bring the node, which names the wait; the object links it into its own list, under its
@@ -28,16 +28,16 @@ pub(crate) trait Waitable {
         Outcome::Pending
     }
 
-    /// Makes the wait visible to those who complete it: links `node`, which names the wait. `Pending`: it is linked; its owner leaves it
-    /// where it is until it was completed or [taken back](Self::unpublish). Anything else: there is nothing to wait for, this came of it,
+    /// Makes the wait visible to completion owners: links `node`, which names the wait. `Pending`: it is linked; its owner leaves it where
+    /// it is until it was completed or [taken back](Self::unpublish). Any other value: there is nothing to wait for, this is the outcome,
     /// and nothing stays linked. `Retry`: [`try_now`](Self::try_now) may complete it, or the caller may.
     ///
     /// An arm of a select completes nothing here, but says `Retry`: another arm may be completed in the same moment. No user code runs in
     /// here.
     fn publish(&self, node: &Node) -> Published;
 
-    /// Takes the node out again after something else has ended the wait; does nothing if the one who completed it has unlinked it. That may
-    /// let others go on: their wakers are `owed`: the caller calls them when it holds no lock and is not PARKING.
+    /// Takes the node out again after another event has ended the wait; does nothing if the completion owner has unlinked it. That may let
+    /// other waiters go on: their wakers are `owed`: the caller calls them when it holds no lock and is not PARKING.
     fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>);
 
     /// An owner has completed it, as an arm of a select. False: it was called, came, and found nothing; it waits on, beside the others.
@@ -45,8 +45,8 @@ pub(crate) trait Waitable {
         true
     }
 
-    /// Has what is waited for happened, for good? Asked by one who is about to be cancelled because a child has panicked: he may be about
-    /// to join that child.
+    /// Has what is waited for happened, for good? Asked by a waiter that is about to be cancelled because a child has panicked: it may be
+    /// about to join that child.
     fn is_settled(&self) -> bool {
         false
     }

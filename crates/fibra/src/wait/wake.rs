@@ -1,4 +1,5 @@
-//! Wake: setting a claimed waiter going, whatever it is.
+//! Wake: setting a claimed waiter going, be it a fiber, a thread or a future. Above: everything that completes waits. Below: `sched`,
+//! `waiter`.
 
 use std::task::Waker;
 

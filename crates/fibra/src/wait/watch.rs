@@ -27,11 +27,11 @@ pub(crate) trait Watch {
     fn interrupt(&self) -> &Interrupt;
     /// What it keeps for code that runs on the fiber: see [`with_current`].
     fn data(&self) -> &dyn Any;
-    /// Whom the fiber runs for, in a type that both sides know.
+    /// The object that the fiber runs for, in a type that both sides know.
     fn owner(&self) -> Box<dyn Any>;
 }
 
-/// The fiber that waits, for one who wants to cancel it or to know whether it was woken; see the header.
+/// The waiting fiber, for code that wants to cancel it or to know whether it was woken; see the header.
 pub(crate) struct Interrupt(SpinLock<Option<FrameRef>>);
 
 impl Interrupt {

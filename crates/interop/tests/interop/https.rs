@@ -1,5 +1,5 @@
-//! fibra-http with the libraries of others: HTTPS by rustls, asked by a client of std and by curl; a WebSocket by tungstenite that begins
-//! as an HTTP request, plain and over TLS.
+//! fibra-http with libraries of other projects: HTTPS by rustls, asked by a client of std and by curl; a WebSocket by tungstenite that
+//! begins as an HTTP request, plain and over TLS.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -105,7 +105,7 @@ fn https_for_clients_of_std() {
             });
         }
     });
-    // One who does not speak TLS is turned away, and harms nobody.
+    // A client that does not speak TLS is turned away, and harms no other client.
     let mut stranger = std::net::TcpStream::connect(serving.address).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let _ = stranger.read_to_end(&mut Vec::new());

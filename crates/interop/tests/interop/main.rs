@@ -1,4 +1,4 @@
-//! Tests of fibra's sockets against the protocols, clients and servers of others.
+//! Tests of fibra's sockets against protocols, clients and servers of other projects.
 //!
 //! One program, so that it is linked once; a module is one protocol. What counts the descriptors of the process is `ten_thousand.rs`.
 

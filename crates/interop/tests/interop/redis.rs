@@ -33,7 +33,7 @@ impl Redis {
     fn start(test: &str) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("fibra-redis-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        // Somebody else may take the port in between; then redis ends at once, and another one is tried.
+        // Another process may take the port in between; then redis ends at once, and another port is tried.
         for _ in 0..20 {
             let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let mut command = Command::new("redis-server");
@@ -317,7 +317,7 @@ fn blocking_commands_and_time_outs() {
         let (mut waiting, mut other) = (redis.tcp(), redis.unix());
         // The server's time-out.
         assert_eq!(waiting.call(&["BLPOP", "list", "0.05"]).unwrap(), Reply::Array(None));
-        // Somebody else brings it.
+        // Another connection brings it.
         fibra::scope(|s| {
             let asked = s.spawn(|| waiting.call(&["BLPOP", "list", "0"]).unwrap());
             assert_eq!(other.call(&["RPUSH", "list", "a"]).unwrap(), Reply::Number(1));
@@ -343,7 +343,7 @@ fn blocking_commands_and_time_outs() {
         // As an arm.
         waiting.send(&["BLPOP", "list", "0"]).unwrap();
         fibra::select! {
-            on(waiting.stream.get_ref().readable()) -> _ready => panic!("nobody pushes"),
+            on(waiting.stream.get_ref().readable()) -> _ready => panic!("no connection pushes"),
             after(Duration::from_millis(5)) => {}
         }
         other.call(&["RPUSH", "list", "d"]).unwrap();
@@ -352,7 +352,7 @@ fn blocking_commands_and_time_outs() {
         }
         let popped = Reply::Array(Some(vec![Reply::text("list"), Reply::text("d")]));
         assert_eq!(waiting.receive().unwrap(), popped);
-        // The server goes while somebody waits.
+        // The server goes while a client waits.
         waiting.send(&["BLPOP", "list", "0"]).unwrap();
         fibra::scope(|s| {
             let asked = s.spawn(|| waiting.receive());

@@ -273,7 +273,7 @@ fn nonsense_is_refused() {
         (&there).write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         let mut client: Client<_> = StreamOwned::new(trust.connect(), here);
         assert_eq!(client.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
-        // One who trusts nobody.
+        // A client that trusts no certificate.
         let (here, there) = UnixStream::pair().unwrap();
         let stranger = Trust::new();
         fibra::scope(|s| {

@@ -1,6 +1,6 @@
-//! One try of an operation, which moves something or says that it would have to wait.
+//! One try of an operation, which moves bytes, a datagram or a connection, or says that it would have to wait.
 //!
-//! Above: `machine`, which decides who tries when. Below: `driver::transfer`, `receive`.
+//! Above: `machine`, which decides which operation is tried when. Below: `driver::transfer`, `receive`.
 
 use std::os::fd::AsFd;
 

@@ -1,4 +1,5 @@
-//! Buffers that many operations share: taken when there is something to be read, given back when it has been used.
+//! Buffers that many operations share: an operation takes one when there is something to be read, and its initiator
+//! gives it back after use.
 //!
 //! Above: `io`. Below: `prim`. All of the memory is allocated at once; the list of free buffers never grows. The lock is held for a push or
 //! a pop.

@@ -1,10 +1,10 @@
-//! What an operation for a platform carries, and the functions that make one.
+//! The data of an operation for a platform, and the functions that make one.
 //!
-//! Above: users. Below: `socket`, `receive`. `machine` carries them out.
+//! Above: users. Below: `socket`, `receive`. `machine` carries the operations out.
 //!
-//! All operations carry the same type, so that one pool serves a machine that reads, writes and accepts. What the requester gave (socket,
-//! buffer, ring) belongs to the operation until it is answered, and comes back with it; that is plain ownership, so there is nothing
-//! to be kept alive by hand and nothing to be freed too early.
+//! All operations carry the same type, so that one pool serves a machine that reads, writes and accepts. Socket, buffer
+//! and ring of the initiator belong to the operation until it is answered, and come back with it. This is plain
+//! ownership: nothing has to be kept alive by hand, and nothing can be freed too early.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -297,8 +297,8 @@ pub fn write(socket: &Socket, buffer: impl Into<Vec<u8>>) -> Io {
     Io::new(OP_WRITE, Some(socket.clone()), buffer.into(), Extra::Nothing)
 }
 
-/// Writes the buffer, all of it. Answered with the number of bytes when the last was taken. Cancelled or failed, nobody says how much was
-/// written: the connection is good for nothing but closing.
+/// Writes the buffer, all of it. Answered with the number of bytes when the last was taken. Cancelled or failed, it
+/// does not tell how much was written: the connection is good for nothing but closing.
 pub fn write_all(socket: &Socket, buffer: impl Into<Vec<u8>>) -> Io {
     Io::new(OP_WRITE_ALL, Some(socket.clone()), buffer.into(), Extra::Nothing)
 }
@@ -366,14 +366,15 @@ pub fn receive_into(socket: &Socket, ring: impl Into<ReceiveRing>) -> Io {
     io
 }
 
-/// Waits until something may be possible with a descriptor, whoever does it then. Answered with 0. Made
+/// Waits until something may be possible with a descriptor; any code may then do it. Answered with 0. Made
 /// [standing](crate::machine::Op::standing), it is not answered but rung, every time that something comes.
 pub fn watch(socket: &Socket, readiness: Readiness) -> Io {
     Io::new(OP_WATCH, Some(socket.clone()), Vec::new(), Extra::Watch(readiness))
 }
 
-/// Closes a socket for all who have a handle to it: what is pending on it is answered with `EBADF`, and so is what comes later. Answered
-/// with 0. (Dropping the last handle closes a socket, too; then nothing can be pending on it.)
+/// Closes a socket for every holder of a handle to it: operations that are pending on it are answered with `EBADF`, and
+/// so are later ones. Answered with 0. (Dropping the last handle closes a socket, too; then nothing can be pending on
+/// it.)
 pub fn close(socket: Socket) -> Io {
     Io::new(OP_CLOSE, Some(socket), Vec::new(), Extra::Nothing)
 }

@@ -1,7 +1,7 @@
 //! The platform machine: takes operations, tries them, keeps those that have to wait, and tries again when the driver says so.
 //!
-//! Above: `event_loop` and `rounds`, where it is the default; users. Below: `attempt` (one try), `reactor` (what is known of descriptors),
-//! `waiting` (what it has in hand).
+//! Above: `event_loop` and `rounds`, where it is the default; users. Below: `attempt` (one try), `reactor` (the state
+//! of descriptors), `waiting` (the operations in hand).
 //!
 //! ```text
 //!  submission ─▶ try ── moved ──────────────────────────────▶ answer
@@ -12,8 +12,9 @@
 //! ```
 //!
 //! * An operation of a direction is tried only when none of that direction waits before it: first in, first out.
-//! * Cancellations come before what was reported: who has changed its mind (a call that timed out, say) takes nothing from those behind it.
-//!   But a new operation is tried before its own cancellation is seen.
+//! * Cancellations come before reports of the driver: an initiator that no longer wants its operation (a call that
+//!   timed out, say) takes nothing from the operations behind it. But a new operation is tried before its own
+//!   cancellation is seen.
 //! * A standing operation yields to the others after a bounded number of takes, and goes on in the next round.
 //! * Accepting without descriptors waits for a while, each time longer; so does connecting to a Unix listener whose queue is full. The
 //!   system does not say when either is over.
@@ -39,7 +40,7 @@ use super::{FIRST_OP, LAST_OP, OP_CLOSE, OP_CONNECT, OP_WATCH};
 use crate::driver::Registrar;
 use crate::driver::transfer;
 
-/// The first pause of those who wait for what the system does not announce, and the longest.
+/// The first pause, and the longest, of operations that wait for a change that the system does not announce.
 const PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -162,7 +163,8 @@ impl Round<'_, '_> {
         let Some(entry) = self.table.claim(self.desk, socket) else {
             return self.ports.complete(request, -libc::EBUSY);
         };
-        // Somebody is first, or there is nothing to be had. One that watches asks in any case, since others may have taken something.
+        // An operation waits before this one, or nothing can be moved. One that watches asks in any case, since others
+        // may have taken something.
         if opcode != OP_WATCH && (entry.waiting[side as usize].first != NONE || !entry.is_hopeful(side)) {
             io.written_from = io.start;
             let index = self.hand.waiting.keep(request, number, side);
@@ -329,7 +331,7 @@ impl Round<'_, '_> {
         if request.opcode() == OP_CONNECT
             && let Some(io) = request.data_mut::<Io>()
         {
-            // It is connected to nothing, and nobody's.
+            // The socket is not connected: it is of no use to the initiator, and is closed here.
             io.socket = None;
         }
         self.ports.complete(request, CANCELLED);

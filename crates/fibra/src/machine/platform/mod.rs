@@ -60,8 +60,8 @@
 //!   moved (but for [`write_all`], [`receive_into`] and [`accept_into`]); if something could be moved before the cancellation was seen, it
 //!   was, and the answer says so. Socket, buffer and ring come back either way.
 //! * Operations of one direction on one socket are carried out in the order in which they came.
-//! * A socket is open as long as anybody has a handle to it; every operation has one. Dropping or forgetting handles, answers, machines or
-//!   the platform closes too early in no case.
+//! * A socket is open as long as a handle to it exists; every operation has one. Dropping or forgetting handles,
+//!   answers, machines or the platform never closes it too early.
 //! * In a steady state nothing is allocated, and an operation costs the system calls that it is about, and no others: a socket is
 //!   registered with the driver once.
 //!

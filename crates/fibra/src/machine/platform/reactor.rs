@@ -1,7 +1,9 @@
-//! What one driver's machines know of their descriptors: who works on which, what is registered, and what may be possible.
+//! The state of the descriptors of one driver's machines: which machine works on which, what is registered, and what
+//! may be possible.
 //!
-//! Above: `machine` (platform machines, each with a desk here), and whoever waits in the driver: `event_loop` on a thread of its own, a
-//! worker's loop for the machines of a runtime. They bring completions ([`MachineIo::deliver`]). Below: `driver`, `socket`.
+//! Above: `machine` (platform machines, each with a desk here), and the loop that waits in the driver: `event_loop` on
+//! a thread of its own, a worker's loop for the machines of a runtime. The loops bring completions
+//! ([`MachineIo::deliver`]). Below: `driver`, `socket`.
 //!
 //! Everything here is on one thread. The table is indexed by the descriptor's number, so that finding an entry is no search; the socket's
 //! id in it tells a descriptor from its predecessors of the same number.

@@ -1,10 +1,12 @@
-//! The rings of standing receives: bytes of a stream, or datagrams with their addresses, written by a platform and read by whoever asked.
+//! The rings of standing receives: bytes of a stream, or datagrams with their addresses, written by a platform and read
+//! by the initiator.
 //!
-//! Above: `io` (a standing receive carries the writing end), users, who read. Below: `prim`.
+//! Above: `io` (a standing receive carries the writing end), users, which read. Below: `prim`.
 //!
-//! All memory is allocated when a ring is made. Its two ends may be on two threads; they meet at a lock that is held for one copy, with no
-//! user code under it. What does not fit is decided by the ring's policy, and counted. The platform rings the doorbell after it has
-//! written; who is rung reads until there is nothing left. (The order of the two is what `machine/node.rs` says of `ring` and `unring`.)
+//! All memory is allocated when a ring is made. Its two ends may be on two threads; they meet at a lock that is held
+//! for one copy, with no user code under it. The ring's policy decides what happens to data that does not fit, and the
+//! ring counts it. The platform rings the doorbell after it has written; the reader, when rung, reads until the ring is
+//! empty. (Why this order loses nothing: see `ring` and `unring` in `machine/node.rs`.)
 //!
 //! Invariants: at most `capacity` bytes (and so many datagrams) are in a ring, in the order of their coming;
 //! received = read + dropped + overwritten + what is in the ring.

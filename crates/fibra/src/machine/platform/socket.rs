@@ -1,15 +1,17 @@
-//! Sockets of platform machines: a descriptor that is open for as long as anybody has a handle to it, operations in flight included.
+//! Sockets of platform machines: a descriptor that is open for as long as a handle to it exists, operations in flight
+//! included.
 //!
 //! Above: `io` (operations carry a handle), `reactor` and `machine` (which work on it), users. Below: `driver`.
 //!
-//! A descriptor's number means something else as soon as it was closed and opened again. So nobody names a descriptor here: everybody has
-//! a counted handle, and the number is closed with the last one. Whatever a user drops or forgets, an operation reaches the file that it
-//! was made for or none at all.
+//! A descriptor's number means another file as soon as it was closed and opened again. So no code here refers to a
+//! descriptor by its bare number: every user has a counted handle, and the number is closed with the last one. Whatever
+//! a user drops or forgets, an operation reaches the file that it was made for or none at all.
 //!
 //! Invariants:
 //! * `homes` are the drivers in which the descriptor is registered, by its own number; they are told before it is closed;
 //! * once `closed`, it is in no driver and no operation is tried on it, but its number stays taken until the last handle is gone;
-//! * a driver that it has left by being closed reports it once more: who waits for it on that driver's thread finds it closed.
+//! * a driver that it has left by being closed reports it once more: an operation that waits for it on that driver's
+//!   thread finds it closed.
 
 use std::fmt;
 use std::io;
@@ -32,7 +34,7 @@ pub(super) enum Kind {
     Socket,
     /// A pipe, a terminal, an eventfd ..: in non-blocking mode.
     File,
-    /// Its mode is somebody else's business: nothing is read or written here.
+    /// The descriptor belongs to other code, which sets its mode: nothing is read or written here.
     Watched,
 }
 
@@ -181,7 +183,8 @@ impl Socket {
         socket::listen(&address, false).map(|descriptor| Self::new(descriptor, Kind::Tcp))
     }
 
-    /// A duplicate of somebody else's descriptor, to be [watched](super::watch()) and nothing else. Its mode is left as it is.
+    /// A duplicate of a descriptor that other code owns, to be [watched](super::watch()) and nothing else. Its mode is
+    /// left as it is.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -240,7 +243,8 @@ impl Socket {
             }
         });
         if Arc::strong_count(&self.0) > 1 && matches!(self.0.kind, Kind::Tcp | Kind::Socket) {
-            // Closing the descriptor would end it; somebody else may be using its number, so that has to wait.
+            // The shutdown ends the connection at once. Closing the descriptor would do so too, but another handle may
+            // be using its number, so the close has to wait for the last handle.
             transfer::shut_down(self.as_fd());
         }
         true

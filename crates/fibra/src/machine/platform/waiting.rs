@@ -1,7 +1,8 @@
-//! The operations that a platform machine has in hand: a slab, through which the lists of who waits for which descriptor run.
+//! The operations that a platform machine has in hand: a slab, through which run the lists of the operations that wait
+//! for each descriptor.
 //!
-//! Above: `machine`. Below: `reactor`, whose entries have the ends of the lists. First in, first out; nothing is allocated once as many
-//! operations have been in hand before.
+//! Above: `machine`. Below: `reactor`, whose entries have the ends of the lists. Lists are first in, first out; nothing
+//! is allocated as long as the number of operations in hand stays below its past maximum.
 //!
 //! Invariant: an operation in the slab is in the list of its descriptor and side, or (without a descriptor) in none.
 

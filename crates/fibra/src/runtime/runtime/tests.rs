@@ -123,8 +123,8 @@ fn here() -> Here<'static> {
     Here::on(worker, worker.current.get().expect("on a fiber"))
 }
 
-// The grace of a scope around the shield may end after the fiber has looked and before its park is committed; the one who ends it then
-// finds no wait, and leaves it to the worker.
+// The grace of a scope around the shield may end after the fiber has looked and before its park is committed; the code that ends the grace
+// then finds no wait, and leaves it to the worker.
 #[test]
 fn grace_that_ends_while_a_fiber_parks_in_a_scope_behind_a_shield_ends_its_wait() {
     run(|| {

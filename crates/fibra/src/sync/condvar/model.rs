@@ -85,7 +85,7 @@ fn model_condvar_timeout_against_notify() {
     });
 }
 
-// Cancellation against a notification: the same; and whoever is cancelled unwinds with the mutex locked, which unwinding unlocks.
+// Cancellation against a notification: the same; and a cancelled waiter unwinds with the mutex locked, which unwinding unlocks.
 #[test]
 fn model_condvar_cancel_against_notify() {
     check(2, || {

@@ -1,4 +1,4 @@
-//! Models of the gate by itself, with the smallest rules that need all of it: permits, of which one may want several.
+//! Models of the gate by itself, with the smallest rules that need all of it: permits, of which a waiter may want several.
 
 use std::panic::Location;
 
@@ -56,7 +56,7 @@ fn left(gate: &Gate<Permits>) -> usize {
     gate.rules().0.load(Ordering::Acquire)
 }
 
-// Whoever leaves the head of the queue lets those behind it have what there is.
+// A waiter that leaves the head of the queue lets the waiters behind it have what there is.
 #[test]
 fn model_gate_departure_of_the_head() {
     check(3, || {
@@ -69,7 +69,7 @@ fn model_gate_departure_of_the_head() {
         // Two there never are.
         assert_eq!(acquire(&gate, 2, Some(1)), Outcome::TimedOut);
         small.join().unwrap();
-        assert_eq!(left(&gate), ONE, "all is back, and nobody waits");
+        assert_eq!(left(&gate), ONE, "all is back, and the queue is empty");
     });
 }
 
@@ -93,7 +93,7 @@ fn model_gate_cancel_of_the_head() {
         }
         small.join().unwrap();
         giver.join().unwrap();
-        assert_eq!(left(&gate), 2 * ONE, "all is back, and nobody waits");
+        assert_eq!(left(&gate), 2 * ONE, "all is back, and the queue is empty");
     });
 }
 

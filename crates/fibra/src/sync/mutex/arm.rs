@@ -1,4 +1,4 @@
-//! Locking as an arm of a select: whoever wins by it holds the lock.
+//! Locking as an arm of a select: if the arm wins, its select holds the lock. Above: `select`. Below: `raw`, `guard`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::sync::gate::GateWait;
 use crate::sync::owner;
 use crate::waiter::node::Outcome;
 
-/// Locking, as an arm; see [`Mutex::locking`]. If it wins and nobody asks for the guard, the mutex is unlocked again.
+/// Locking, as an arm; see [`Mutex::locking`]. If it wins and its guard is not taken, the mutex is unlocked again.
 pub struct LockArm<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
     wait: GateWait<'a, MutexRules>,
@@ -29,7 +29,7 @@ impl<T: ?Sized> Mutex<T> {
     /// let mutex = fibra::sync::Mutex::new(1);
     /// fibra::select! {
     ///     on(mutex.locking()) -> mut guard => *guard += 1,
-    ///     after(Duration::from_secs(1)) => panic!("nobody holds it"),
+    ///     after(Duration::from_secs(1)) => panic!("the mutex is free"),
     /// }
     /// assert_eq!(mutex.into_inner(), 2);
     /// ```
@@ -51,7 +51,7 @@ impl<T: ?Sized> sealed::Sealed for LockArm<'_, T> {
         if self.take() {
             self.mutex.raw.unlock();
         }
-        // The others are not worth waiting for: whoever holds this one in a select over it has made a mistake.
+        // Panics although other arms might win: a select over a lock that the caller holds is a mistake.
         self.mutex.refuse_own(owner::me(), self.site);
         Case::object(&self.wait, &self.told)
     }

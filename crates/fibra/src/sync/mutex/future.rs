@@ -1,4 +1,5 @@
-//! Locking in async code: called when the lock may be free, taken inside `poll`.
+//! Locking in async code: the future is called when the lock may be free, and takes it inside `poll`. Above: `Mutex::lock_async`. Below:
+//! `raw`.
 
 use std::fmt;
 use std::future::Future;

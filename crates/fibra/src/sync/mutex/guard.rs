@@ -1,4 +1,4 @@
-//! Guards: whoever has one holds the lock, and dropping it lets the lock go.
+//! Guards: a guard stands for the held lock, and dropping it lets the lock go. Above: users, `Condvar`. Below: `raw`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,7 +23,7 @@ unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
     /// # Safety
-    /// Whoever runs here has locked the mutex, and nobody else makes a guard of that.
+    /// The current fiber or thread has locked the mutex, and makes only this guard for it.
     #[inline(always)]
     pub(in crate::sync) unsafe fn new(mutex: &'a Mutex<T>) -> Self {
         Self { mutex, stays: PhantomData }
@@ -121,8 +121,8 @@ impl<T: ?Sized> Drop for MappedMutexGuard<'_, T> {
     }
 }
 
-/// The right to use what a [`Mutex`] guards; from [`Mutex::lock_async`]. It may move between threads and fibers, so it belongs to nobody
-/// in particular: whoever holds one and locks the mutex again waits for ever.
+/// The right to use what a [`Mutex`] guards; from [`Mutex::lock_async`]. It may move between threads and fibers, so it belongs to none in
+/// particular: a holder that locks the mutex again waits for ever.
 #[must_use = "the mutex is unlocked when the guard is dropped"]
 pub struct AsyncMutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
@@ -131,7 +131,7 @@ pub struct AsyncMutexGuard<'a, T: ?Sized> {
 
 impl<'a, T: ?Sized> AsyncMutexGuard<'a, T> {
     /// # Safety
-    /// The mutex was locked for this guard alone, as somebody's.
+    /// The mutex was locked for this guard alone, without the name of a holder.
     pub(in crate::sync) unsafe fn new(mutex: &'a Mutex<T>) -> Self {
         Self { mutex, borrows: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! [`Mutex`]: one at a time.
+//! [`Mutex`]: a value that one fiber, thread or future uses at a time. Above: users. Below: the gate, `owner`.
 //!
 //! ```text
 //! raw.rs     the lock: one word, barging and hand-over            guard.rs    what one holds while one holds it
@@ -31,7 +31,7 @@ pub use future::LockFuture;
 pub use guard::{AsyncMutexGuard, MappedMutexGuard, MutexGuard};
 use raw::{RawMutex, Why};
 
-/// Time for models, which have none: either nobody has waited for long, or everybody has.
+/// Time for models, which have none: either no waiter has waited for long, or all have.
 #[cfg(any(loom, shuttle))]
 pub(crate) mod model_clock {
     use std::cell::Cell;
@@ -40,7 +40,7 @@ pub(crate) mod model_clock {
         static LATE: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Has everybody who waits done so for too long, or nobody? (Loom runs all threads of a model on one.)
+    /// Have all waiters waited for too long, or none? (Loom runs all threads of a model on one.)
     pub(crate) fn everybody_is_late(late: bool) {
         LATE.set(late);
     }
@@ -50,8 +50,7 @@ pub(crate) mod model_clock {
     }
 }
 
-/// A lock around a value. Whoever waits for it parks its fiber (or blocks its thread, or has its future called later); all three may
-/// share one mutex.
+/// A lock around a value. A waiter parks its fiber (or blocks its thread, or has its future called later); all three may share one mutex.
 ///
 /// The shape is parking_lot's: [`lock`](Self::lock) returns the guard, and there is no poisoning. A fiber that panics or is cancelled
 /// releases what it holds.
@@ -73,11 +72,11 @@ pub(crate) mod model_clock {
 /// A guard may be held across blocking calls of fibra: others wait. It stays with its fiber (it is not `Send`); the guard of
 /// [`lock_async`](Self::lock_async) is `Send`.
 ///
-/// * **Fairness**: a mutex that is free goes to whoever asks first, even if others wait in the queue (that is what makes it fast). But once
-///   the head of the queue has waited for about a millisecond, whoever unlocks the mutex hands it over. Async waiters are only called
+/// * **Fairness**: a mutex that is free goes to the first caller that asks, even if others wait in the queue (that is what makes it fast).
+///   But once the head of the queue has waited for about a millisecond, the unlocker hands the mutex over. Async waiters are only called
 ///   and may be overtaken.
-/// * **Its own holder**: to lock a mutex that one holds is a panic that says so, not a wait for ever. (It goes unnoticed if it is held
-///   through an async guard, which belongs to nobody in particular.) See [`ReentrantMutex`](super::ReentrantMutex).
+/// * **Its own holder**: locking a mutex that the caller holds panics and says so; it does not wait for ever. (It goes unnoticed if the
+///   mutex is held through an async guard, which belongs to no particular fiber.) See [`ReentrantMutex`](super::ReentrantMutex).
 /// * **Cancellation**: a cancelled fiber that waits here unwinds, without the lock.
 /// * A guard that is forgotten (`mem::forget`) leaves the mutex locked for ever.
 #[derive(Default)]
@@ -88,7 +87,7 @@ pub struct Mutex<T: ?Sized> {
 
 // SAFETY: the lock makes access to the value exclusive, so sharing the mutex only ever moves the value between threads.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
-// SAFETY: it owns the value; the queue of the lock is empty while it moves, since whoever waits borrows it.
+// SAFETY: it owns the value; the queue of the lock is empty while it moves, since a waiter borrows it.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 
 impl Default for RawMutex {
@@ -109,7 +108,7 @@ impl<T> Mutex<T> {
         Self { raw: RawMutex::new(), value: UnsafeCell::new(value) }
     }
 
-    /// The value; nobody else can have it any more.
+    /// The value; no guard of it can exist any more.
     ///
     /// ```
     /// assert_eq!(fibra::sync::Mutex::new(3).into_inner(), 3);
@@ -136,7 +135,7 @@ impl<T: ?Sized> Mutex<T> {
         self.lock_as(owner::me_calling())
     }
 
-    /// [`lock`](Self::lock) by `me`, who runs here and has counted the call.
+    /// [`lock`](Self::lock) by `me`, the current fiber or thread, which has counted the call.
     #[track_caller]
     #[inline(always)]
     pub(super) fn lock_as(&self, me: usize) -> MutexGuard<'_, T> {
@@ -213,7 +212,7 @@ impl<T: ?Sized> Mutex<T> {
         self.raw.owner() != 0
     }
 
-    /// The value, without locking: nobody else has a reference.
+    /// The value, without locking: the exclusive reference is the only one.
     ///
     /// ```
     /// let mut mutex = fibra::sync::Mutex::new(1);
@@ -224,7 +223,7 @@ impl<T: ?Sized> Mutex<T> {
         self.value.get_mut()
     }
 
-    /// Where the value lies. Following the pointer is up to whoever knows that the lock is held.
+    /// The address of the value. Only code that knows that the lock is held may follow the pointer.
     pub fn data_ptr(&self) -> *mut T {
         self.value.get()
     }
@@ -264,7 +263,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// Whoever holds it must not wait for it.
+    /// Panics if the caller holds the lock already: it must not wait for itself.
     #[cfg(not(any(loom, shuttle)))]
     pub(super) fn refuse_own(&self, me: usize, site: &'static Location<'static>) {
         if self.raw.owner() == me {
@@ -295,7 +294,7 @@ impl<T> From<T> for Mutex<T> {
     }
 }
 
-/// The value if it is free, and who holds it otherwise.
+/// The value if it is free, and otherwise its holder.
 #[cfg(not(any(loom, shuttle)))]
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -59,7 +59,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> (Poll<F::Output>, StdArc<Calls>) {
     (Pin::new(future).poll(&mut Context::from_waker(&waker)), calls)
 }
 
-/// Locks it, as somebody who may be cancelled meanwhile. True: it was locked.
+/// Locks it, in a wait that may be cancelled meanwhile. True: it was locked.
 fn lock_unless_cancelled(mutex: &Mutex<Number>) -> bool {
     catch_unwind(AssertUnwindSafe(|| mutex.lock().add())).is_ok()
 }
@@ -78,7 +78,7 @@ fn two_lockers() {
     assert_eq!(mutex.lock().get(), 4);
 }
 
-// Mutual exclusion, and no wake is lost between an unlock that lets others in and somebody who begins to wait.
+// Mutual exclusion, and no wake is lost between an unlock that lets others in and a thread that begins to wait.
 #[test]
 fn model_mutex_two_lockers_barging() {
     check(3, || {
@@ -111,7 +111,7 @@ fn three_lockers() {
     assert_eq!(mutex.lock().get(), 3);
 }
 
-// Two in the queue: whoever was called and came too late goes back to its head, and nobody is forgotten.
+// Two in the queue: a waiter that was called and came too late goes back to its head, and no waiter is forgotten.
 #[test]
 fn model_mutex_three_lockers_barging() {
     check(2, || {
@@ -128,7 +128,7 @@ fn model_mutex_three_lockers_handing_over() {
     });
 }
 
-// Time against an unlock: whoever gives up takes nothing along, neither the lock nor a call that was meant for the next.
+// Time against an unlock: a waiter that gives up takes nothing along, neither the lock nor a call that was meant for the next.
 #[test]
 fn model_mutex_timeout_against_unlock() {
     for late in [false, true] {
@@ -180,8 +180,8 @@ fn model_mutex_cancel_against_unlock() {
     }
 }
 
-// Somebody is called, comes too late, and is cancelled before it waits again, while an unlock relies on its being called: the one behind it
-// is called instead.
+// A waiter is called, comes too late, and is cancelled before it waits again, while an unlock relies on its being called: the waiter behind
+// it is called instead.
 #[test]
 fn model_mutex_called_and_cancelled() {
     check(2, || {
@@ -203,11 +203,11 @@ fn model_mutex_called_and_cancelled() {
         let (polled, calls) = poll(&mut behind);
         assert!(polled.is_pending());
         drop(guard);
-        // (Not `lock`: it would wait behind a future that nobody polls meanwhile.)
+        // (Not `lock`: it would wait behind a future that no thread polls meanwhile.)
         let again = mutex.try_lock().map(|guard| guard.add()).is_some();
         park::cancel(*name.get().expect("it waits"));
         let locked = cancelled.join().unwrap();
-        assert_ne!(calls.count(), 0, "nobody has called the one behind");
+        assert_ne!(calls.count(), 0, "the waiter behind was not called");
         match poll(&mut behind).0 {
             Poll::Ready(guard) => assert_eq!(guard.get(), u32::from(again) + u32::from(locked)),
             Poll::Pending => panic!("called for nothing"),

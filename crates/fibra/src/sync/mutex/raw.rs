@@ -1,21 +1,24 @@
 //! The lock of a mutex, without what it guards.
 //!
-//! Above: `Mutex`, `ReentrantMutex`, `Condvar`. Below: the gate. One word: who holds it (see `owner`), and two flags:
+//! Above: `Mutex`, `ReentrantMutex`, `Condvar`. Below: the gate. One word holds the name of the lock's holder (see
+//! `owner`), and two flags:
 //!
 //! ```text
-//!  WAITING    the queue is not empty: whoever unlocks goes to the gate
-//!  CALLED     somebody who waited was told to try for itself and has not done so yet: whoever unlocks need not call another one
-//!  0          free           SOMEBODY   held, by an async guard, or by one that it was handed to and who has not woken yet
-//!  HANDING    unlocked, but for the queue alone: whoever has the gate's lock next decides
+//!  WAITING    the queue is not empty: the unlocker goes to the gate
+//!  CALLED     a waiter was told to try for itself and has not done so yet: the unlocker need not call another one
+//!  0          free           SOMEBODY   held by an async guard, or by a waiter that it was handed to and that has not woken yet
+//!  HANDING    unlocked, but for the queue alone: the next thread that has the gate's lock decides
 //! ```
 //!
-//! Locking is one compare-exchange from 0, unlocking one back to 0. *Barging*: an unlock with somebody in the queue calls the head, who
-//! tries for itself, and lets the lock go; a running fiber may take it meanwhile, which costs nothing, where handing it over
-//! would make everybody wait for a switch per turn. Who was called and came too late goes back to the head. *Hand-over*: a head
-//! that has waited for about a millisecond is given the lock by the one who unlocks it; it cannot be starved. But once in a millisecond
-//! at most: in a long queue everybody has waited that long, and a lock that is only handed over costs a wake on another worker per turn.
+//! Locking is one compare-exchange from 0, unlocking one back to 0. *Barging*: an unlock with a non-empty queue lets
+//! the lock go and calls the head, which tries for itself. A running fiber may take the lock meanwhile, which costs
+//! nothing; handing it over would make every waiter wait for a switch per turn. A waiter that was called and came too
+//! late goes back to the head of the queue. *Hand-over*: a head that has waited for about a millisecond is given the
+//! lock by the unlocker, so that it cannot be starved. But this happens at most once in a millisecond: in a long queue
+//! every waiter has waited that long, and a lock that is only handed over costs a wake on another worker per turn.
 //!
-//! An arm of a select is always given the lock, since nobody is there to try; an async waiter is always called, and may be overtaken.
+//! An arm of a select is always given the lock, since no code runs there that could try; an async waiter is always
+//! called, and may be overtaken.
 
 use std::panic::Location;
 
@@ -31,13 +34,13 @@ use crate::waiter::node::Outcome;
 use std::task::{Context, Poll};
 
 const WAITING: usize = 1;
-const CALLED: usize = 2; // See above, like the one before.
+const CALLED: usize = 2; // See the header, for this flag and the one before.
 const OWNER: usize = !FREE_BITS;
 /// An owner like `SOMEBODY`.
 const HANDING: usize = SOMEBODY << 1;
 const _: () = assert!((WAITING | CALLED) & OWNER == 0 && HANDING & OWNER == HANDING);
 
-/// After this long at most, whoever is the head of the queue is given the lock.
+/// After this long at most, the head of the queue is given the lock.
 const PATIENCE_NANOS: u64 = 1_000_000;
 
 /// Rounds of looking at the lock before parking, each twice as long as the one before.
@@ -50,7 +53,8 @@ pub(crate) struct MutexRules {
     handed: AtomicU64,
 }
 
-/// Has it waited for so long that it is given the lock? What somebody wants of this gate is the moment since when it has wanted it.
+/// Has it waited for so long that it is given the lock? What a waiter `wants` of this gate is the moment since when it
+/// has waited.
 fn is_due(want: usize) -> bool {
     #[cfg(any(loom, shuttle))]
     if super::model_clock::is_late() {
@@ -65,21 +69,21 @@ fn now() -> u64 {
 }
 
 impl MutexRules {
-    /// Has it been long enough since the last time?
+    /// Has it been long enough since the last hand-over?
     fn may_hand_over(&self) -> bool {
-        // In models there is no time; there whoever is late is served. Relaxed: under the gate's lock.
+        // In models there is no time; there a late waiter is served. Relaxed: under the gate's lock.
         cfg!(any(loom, shuttle)) || now().saturating_sub(self.handed.load(Ordering::Relaxed)) >= PATIENCE_NANOS
     }
 
-    /// The word becomes what `f` says, if it says so.
+    /// Replaces the word by the result of `f`, if that is `Some`.
     #[inline(always)]
     fn change(&self, f: impl Fn(usize) -> Option<usize>) -> Option<usize> {
         // Relaxed: confirmed by the compare-exchange.
         let mut now = self.word.load(Ordering::Relaxed);
         loop {
             let to = f(now)?;
-            // AcqRel: whoever takes the lock sees what its last holder did (pairs with unlocking); whoever lets it go publishes what
-            // it did. Relaxed on failure: tried again.
+            // AcqRel: the new holder sees what the last one did (pairs with unlocking); the thread that lets go
+            // publishes what it did. Relaxed on failure: tried again.
             match self.word.compare_exchange_weak(now, to, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Some(now),
                 Err(actual) => now = actual,
@@ -100,14 +104,14 @@ impl Rules for MutexRules {
     }
 
     fn is_grantable(&self, _: usize) -> bool {
-        // Relaxed: whoever acts on it tries for itself.
+        // Relaxed: a waiter that acts on it tries for itself.
         self.word.load(Ordering::Relaxed) & OWNER == 0
     }
 
     fn set_waiting(&self, waiting: bool) {
         self.change(|word| match waiting {
             true => Some(word | WAITING),
-            // The queue that it was for is empty.
+            // The queue that the lock was kept for is empty.
             false if word & OWNER == HANDING => Some(word & !(OWNER | WAITING)),
             false => Some(word & !WAITING),
         });
@@ -120,7 +124,7 @@ impl Rules for MutexRules {
             Who::Waiter => is_due(want) && self.may_hand_over(),
         };
         let served = self.change(|word| match word & OWNER {
-            // Somebody is on its way already, and no less entitled.
+            // Another waiter was called already, and is no less entitled.
             0 if word & CALLED != 0 => None,
             0 | HANDING if grants => Some(word & !OWNER | SOMEBODY),
             0 | HANDING if who == Who::Task => Some(word & !OWNER),
@@ -143,7 +147,7 @@ impl Rules for MutexRules {
     }
 }
 
-/// How a wait for the lock is described.
+/// The description of a wait for the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Why {
     pub(crate) reason: WaitReason,
@@ -176,8 +180,8 @@ impl RawMutex {
         &self.gate
     }
 
-    /// Locking it, as an arm of a select: for an owner without a name. (It is handed the lock whenever it is the head: since when it waits
-    /// plays no part.)
+    /// Locking it, as an arm of a select: for an owner without a name. (The arm is handed the lock whenever it is the
+    /// head: since when it waits plays no part.)
     pub(super) fn arm(&self) -> GateWait<'_, MutexRules> {
         self.gate.arm(0)
     }
@@ -187,28 +191,28 @@ impl RawMutex {
         std::ptr::from_ref(self).addr() as u64
     }
 
-    /// Where its word lies in it, and who of that word holds it, for reports: see `sync::seen`.
+    /// Where the lock's word lies in it, and how to read the holder from that word, for reports: see `sync::seen`.
     #[cfg(not(any(loom, shuttle)))]
     pub(in crate::sync) const SEEN: (usize, usize) = (
         std::mem::offset_of!(Self, gate) + Gate::<MutexRules>::RULES + std::mem::offset_of!(MutexRules, word),
         OWNER & !HANDING,
     );
 
-    /// Who holds it; 0 if nobody does.
+    /// The name of the holder; 0 if the lock is free.
     #[inline(always)]
     pub(crate) fn owner(&self) -> usize {
-        // Relaxed: only one's own name says anything, and that one wrote itself.
+        // Relaxed: the caller acts only on its own name, and that one it wrote itself.
         self.word().load(Ordering::Relaxed) & OWNER
     }
 
-    /// Does anybody wait?
+    /// Is the queue not empty?
     #[cfg(all(test, any(loom, shuttle)))]
     pub(super) fn has_queue(&self) -> bool {
-        // Relaxed: whoever asks waits for it.
+        // Relaxed: the model's thread asks until the answer is yes.
         self.word().load(Ordering::Relaxed) & WAITING != 0
     }
 
-    /// Takes it for `me` if it is free and nobody waits.
+    /// Takes it for `me` if it is free and the queue is empty.
     #[inline(always)]
     pub(crate) fn lock_fast(&self, me: usize) -> bool {
         // Acquire: pairs with the release in `unlock`. Relaxed on failure: nothing is read.
@@ -221,13 +225,13 @@ impl RawMutex {
         self.lock_fast(me) || self.barge(me, 0)
     }
 
-    /// Takes it for `me`, and lowers `flags`, if it is free, whoever waits.
+    /// Takes it for `me`, and lowers `flags`, if it is free, whether or not others wait.
     fn barge(&self, me: usize, flags: usize) -> bool {
         let free = |word| (word & OWNER == 0).then_some(word & !flags | me);
         self.gate.rules().change(free).is_some()
     }
 
-    /// It was handed over: from now on it has a name.
+    /// It was handed over: from now on it carries the name of its holder.
     pub(super) fn adopt(&self, me: usize) {
         if me != SOMEBODY {
             // Relaxed: the owner part is ours alone to change, and the grant has done the ordering.
@@ -259,12 +263,13 @@ impl RawMutex {
                     if self.barge(me, CALLED) {
                         return Outcome::Done;
                     }
-                    // Too late. Before the node is linked again: an unlock from now on has to look for somebody to call.
+                    // Too late. CALLED is lowered before the node is linked again: an unlock from now on has to look
+                    // for a waiter to call.
                     self.gate.rules().uncall(0);
                     ask.first = true;
                 }
                 not => {
-                    // An unlock that came while this one was called has called nobody else.
+                    // An unlock that came while this waiter counted as called has called no other.
                     if ask.first && !seeded_bug("mutex_call_not_passed_on") {
                         self.gate.settle();
                     }
@@ -274,7 +279,7 @@ impl RawMutex {
         }
     }
 
-    /// A short wait without parking, for a lock that is held on another processor, and nobody waits for it.
+    /// A short wait without parking, for a lock that is held on another processor while its queue is empty.
     #[cfg(not(any(loom, shuttle)))]
     fn spin(&self, me: usize) -> bool {
         for round in 0..SPIN_ROUNDS {
@@ -329,7 +334,7 @@ impl RawMutex {
         }
     }
 
-    /// True: the queue has to be looked at, which alone can have it.
+    /// True: the queue has to be looked at, and only a waiter in it can get the lock.
     fn release(&self) -> bool {
         let calls = |word| word & (WAITING | CALLED) == WAITING && !seeded_bug("mutex_unlock_forgets");
         let before = self.gate.rules().change(|word| Some(word & !OWNER | if calls(word) { HANDING } else { 0 }));
@@ -355,8 +360,9 @@ impl RawMutex {
 mod tests {
     use super::*;
 
-    // S2-36: uncontended, one compare-exchange takes the lock and one lets it go: no more than the word is touched. The gate is locked
-    // meanwhile, so that whoever went there would wait for ever, and nothing else of the mutex changes.
+    // S2-36: uncontended, one compare-exchange takes the lock and one lets it go: no more than the word is touched. The
+    // gate is locked meanwhile, so that a thread that went there would wait for ever, and nothing else of the mutex
+    // changes.
     #[test]
     fn an_uncontended_lock_touches_the_word_only() {
         let mutex = RawMutex::new();

@@ -1,4 +1,4 @@
-//! Models of what is done once: by one of several, and by the next if that one fails.
+//! Models of `Once`: the work is done by one of several callers, and by the next if that one fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -23,7 +23,7 @@ fn model_once_made_once() {
     });
 }
 
-// The one who makes it fails: whoever waits does it instead.
+// The caller that makes it fails: the waiter does it instead.
 #[test]
 fn model_once_failure_is_followed() {
     check(3, || {
@@ -37,7 +37,7 @@ fn model_once_failure_is_followed() {
     });
 }
 
-// One that waits is cancelled, against the failure that hands it over to him: whoever comes next finds it made, or makes it.
+// A waiter is cancelled, against the failure that hands the work over to it: the next caller finds it made, or makes it.
 #[test]
 fn model_once_waiter_cancelled() {
     check(2, || {
@@ -57,7 +57,7 @@ fn model_once_waiter_cancelled() {
     });
 }
 
-// Those who only wait are told when it is done.
+// Callers that only wait are told when it is done.
 #[test]
 fn model_once_wait() {
     check(3, || {

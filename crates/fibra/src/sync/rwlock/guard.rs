@@ -1,8 +1,8 @@
-//! What one holds of a [`RwLock`]: guards, and guards of a part of the value.
+//! Guards of a [`RwLock`], and guards of a part of the value.
 //!
-//! Each exists while the lock is held as it says, and lets go when it is dropped: that is what makes its references valid. A guard that was
-//! had by a fiber or a thread is that one's ([`Here`]): it cannot be sent, since the lock knows its holder by name. One that was had by
-//! a future may go anywhere ([`Anywhere`]).
+//! Each exists while the lock is held as it says, and lets go when it is dropped: that is what makes its references valid. The guard of a
+//! fiber or a thread belongs to that one ([`Here`]): it cannot be sent, since the lock knows its holder by name. The guard of a future may
+//! go anywhere ([`Anywhere`]). Above: users. Below: `raw`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -86,7 +86,7 @@ pub type AsyncRwLockWriteGuard<'a, T> = RwLockWriteGuard<'a, T, Anywhere>;
 macro_rules! guard {
     ($guard:ident $(, $holder:ident)? : $end:ident) => {
         impl<'a, T: ?Sized $(, $holder)?> $guard<'a, T $(, $holder)?> {
-            /// The lock is held so, by the caller, who leaves it to this guard.
+            /// The caller holds the lock in this way, and leaves it to this guard.
             #[inline(always)]
             pub(super) fn new(lock: &'a RwLock<T>) -> Self {
                 Self { lock, holder: PhantomData }
@@ -108,7 +108,7 @@ macro_rules! guard {
             type Target = T;
             #[inline(always)]
             fn deref(&self) -> &T {
-                // SAFETY: the lock is held for as long as the guard lives, so nobody has the value for himself but perhaps we.
+                // SAFETY: the lock is held for as long as the guard lives, so no other guard has exclusive access to the value.
                 unsafe { &*self.lock.value.get() }
             }
         }
@@ -149,7 +149,7 @@ show!(MappedRwLockWriteGuard, H);
 impl<T: ?Sized, H> DerefMut for RwLockWriteGuard<'_, T, H> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: held for writing for as long as the guard lives: nobody else has the value.
+        // SAFETY: held for writing for as long as the guard lives: no other guard exists.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -211,7 +211,7 @@ impl<'a, T: ?Sized, H> RwLockWriteGuard<'a, T, H> {
         }
     }
 
-    /// From writing to reading, without anybody writing in between.
+    /// From writing to reading, without another writer in between.
     ///
     /// ```
     /// use fibra::sync::{RwLock, RwLockWriteGuard};
@@ -227,7 +227,7 @@ impl<'a, T: ?Sized, H> RwLockWriteGuard<'a, T, H> {
 }
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
-    /// From writing to upgradable reading, without anybody writing in between.
+    /// From writing to upgradable reading, without another writer in between.
     pub fn downgrade_to_upgradable(guard: Self) -> RwLockUpgradableReadGuard<'a, T> {
         let lock = Self::into_lock(guard);
         lock.raw.downgrade_to_upgradable();
@@ -240,7 +240,7 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
         RwLockWriteGuard::new(Self::into_lock(guard))
     }
 
-    /// Becomes the writer, waiting until the other readers are gone; no new ones come in meanwhile, and nobody writes in between. If
+    /// Becomes the writer, waiting until the other readers are gone; no new ones come in meanwhile, and no other writer in between. If
     /// cancelled, it lets go.
     ///
     /// # Panics

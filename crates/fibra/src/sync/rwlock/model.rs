@@ -1,4 +1,4 @@
-//! Models of the read-write lock: exclusion, hand-over, and whoever leaves the queue.
+//! Models of the read-write lock: exclusion, hand-over, and waiters that leave the queue.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +44,7 @@ fn in_thread<T: Send + 'static>(
     thread::spawn(move || f(&lock))
 }
 
-// Two writers and a reader: nobody beside a writer, every write there.
+// Two writers and a reader: no other holder beside a writer, and no write is lost.
 #[test]
 fn model_rwlock_exclusion() {
     check(2, || {
@@ -153,7 +153,7 @@ fn model_rwlock_upgrade_against_reader() {
     });
 }
 
-// An upgrade against a writer that waits: it comes first, and nobody has written in between.
+// An upgrade against a writer that waits: the upgrade comes first, and no other writer in between.
 #[test]
 fn model_rwlock_upgrade_against_writer() {
     check(3, || {

@@ -4,14 +4,14 @@
 //! behind it, so neither starves the other. One word:
 //!
 //! ```text
-//!  WAITING       the queue is not empty: newcomers join it, and whoever frees something goes to the gate
+//!  WAITING       the queue is not empty: newcomers join it, and an unlocker goes to the gate
 //!  WRITER        held for writing
 //!  UPGRADABLE    held by the one reader that may become a writer; it is not counted as a reader
 //!  READER × n    held by n readers
 //! ```
 //!
-//! Locking and unlocking are one read-modify-write while nobody waits. An upgrade waits before all others, since it holds what they
-//! wait for, and nobody new comes in meanwhile.
+//! Locking and unlocking are one read-modify-write while the queue is empty. An upgrade waits before all others, since it holds what they
+//! wait for, and no new reader comes in meanwhile.
 
 use std::panic::Location;
 use std::pin::Pin;
@@ -25,17 +25,17 @@ use crate::wait::reason::WaitReason;
 use crate::waiter::node::Outcome;
 
 const WAITING: usize = 1;
-const WRITER: usize = 2; // Somebody writes.
-const UPGRADABLE: usize = 4; // Somebody reads who may write later.
+const WRITER: usize = 2; // Held for writing.
+const UPGRADABLE: usize = 4; // Held by a reader that may write later.
 const READER: usize = 8; // One reader.
 
-/// What one may want of the lock.
+/// What a waiter may want of the lock.
 pub(crate) mod want {
     pub(crate) const READ: usize = 0;
     pub(crate) const WRITE: usize = 1;
     /// To read, and perhaps to write later.
     pub(crate) const UPGRADABLE: usize = 2;
-    /// To write, by the one who may.
+    /// To write, by the holder of the upgradable reading.
     pub(crate) const UPGRADE: usize = 3;
 }
 
@@ -76,7 +76,7 @@ impl RwRules {
                 return false;
             }
             let Some(to) = granted(word, want) else { return false };
-            // Acquire: pairs with the release of whoever had it before; what he wrote is seen. Relaxed on failure: as above.
+            // Acquire: pairs with the release of the last holder; what it wrote is seen. Relaxed on failure: as above.
             match self.word.compare_exchange_weak(word, to, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(current) => word = current,
@@ -93,12 +93,12 @@ impl Rules for RwRules {
     }
 
     fn revoke(&self, want: usize) {
-        // Release: the order of those who had it before us is passed on.
+        // Release: what earlier holders did is passed on.
         self.word.fetch_add(undoing(want), Ordering::Release);
     }
 
     fn is_grantable(&self, want: usize) -> bool {
-        // Relaxed: whoever is told yes comes back and takes it.
+        // Relaxed: a caller that is told yes comes back and takes it.
         granted(self.word.load(Ordering::Relaxed), want).is_some()
     }
 
@@ -118,10 +118,10 @@ impl Rules for RwRules {
 #[derive(Debug)]
 pub(crate) struct RawRwLock {
     gate: Gate<RwRules>,
-    /// Who holds it for writing, or may come to: a number of `owner`, since a guard may outlive its fiber, in another one of the same
-    /// worker, and then a new fiber has that one's frame. Zero: nobody, or somebody who cannot be named.
+    /// The holder that writes, or may come to: a number of `owner`, since a guard may outlive its fiber, in another fiber of the same
+    /// worker, and then a new fiber has the first one's frame. Zero: no holder, or one that cannot be named.
     owner: AtomicU64,
-    /// Who took it for reading last, if nobody has let go of a reading since. See [`note_reader`](Self::note_reader).
+    /// The last reader, if no reader has let go since. See [`note_reader`](Self::note_reader).
     reader: AtomicU64,
 }
 
@@ -137,14 +137,14 @@ impl RawRwLock {
         Self { gate: Gate::new(RwRules { word: AtomicUsize::new(0) }), owner, reader }
     }
 
-    /// Where its word, and the number of who writes, lie in it, for reports: see `sync::seen`.
+    /// Where its word, and the number of the writer, lie in it, for reports: see `sync::seen`.
     #[cfg(not(any(loom, shuttle)))]
     pub(in crate::sync) const SEEN: (usize, usize) = (
         std::mem::offset_of!(Self, gate) + Gate::<RwRules>::RULES + std::mem::offset_of!(RwRules, word),
         std::mem::offset_of!(Self, owner),
     );
 
-    /// What a word says: does a fiber write, and how many read?
+    /// Reads a word: does a fiber write, and how many read?
     #[cfg(not(any(loom, shuttle)))]
     pub(in crate::sync) fn read_word(word: usize) -> (bool, usize) {
         (word & WRITER != 0, word / READER + usize::from(word & UPGRADABLE != 0))
@@ -158,7 +158,7 @@ impl RawRwLock {
         self.gate.rules()
     }
 
-    /// Takes it if that is possible now and nobody waits.
+    /// Takes it if that is possible now and the queue is empty.
     #[inline(always)]
     pub(crate) fn try_take(&self, want: usize) -> bool {
         self.rules().take(want, WAITING) || self.try_slowly(want)
@@ -175,21 +175,21 @@ impl RawRwLock {
         self.rules().take(want::READ, 0)
     }
 
-    /// From upgradable to writing, if there is no other reader. Those who wait do not come before.
+    /// From upgradable to writing, if there is no other reader. Waiters in the queue do not come before.
     pub(crate) fn try_upgrade(&self) -> bool {
         self.rules().take(want::UPGRADE, 0)
     }
 
-    /// Notes that `me`, who runs here, holds it for writing, or may come to.
+    /// Notes that `me`, the current fiber or thread, holds it for writing, or may come to.
     #[inline(always)]
     pub(crate) fn note_owner(&self, me: usize) {
-        // Relaxed: whoever compares it with his own name either wrote that himself or finds another.
+        // Relaxed: a caller compares it only with its own name, and either wrote that itself or finds another name.
         self.owner.store(owner::number_of(me), Ordering::Relaxed);
     }
 
-    /// Notes that `me`, who runs here, holds it for reading. A record for each reader would cost more than the lock, so there is one place,
-    /// for the last reader, and every reader that lets go clears it. So a fiber that finds its own name there has a guard: of each
-    /// that it had and let go, the clearing came after the noting, on its own thread (guards that are named cannot be sent). A fiber
+    /// Notes that `me`, the current fiber or thread, holds it for reading. A record for each reader would cost more than the lock, so there
+    /// is one place, for the last reader, and every reader that lets go clears it. So a fiber that finds its own name there has a guard:
+    /// for each guard that it had and let go, the clearing came after the noting, on its own thread (named guards cannot be sent). A fiber
     /// that finds another name, or none, knows nothing.
     #[inline(always)]
     pub(crate) fn note_reader(&self, me: usize) {
@@ -207,8 +207,8 @@ impl RawRwLock {
         }
     }
 
-    /// How `me`, who runs here and wants this of the lock, holds it already, if that would be a wait for itself. (The owner may read
-    /// beside its own upgradable reading; if it has to wait for that, then behind a writer that waits for it.)
+    /// How `me`, the current fiber or thread, which wants this of the lock, holds it already, if that would be a wait for itself. (The
+    /// owner may read beside its own upgradable reading; if it has to wait for that, then behind a writer that waits for it.)
     #[cfg(not(any(loom, shuttle)))]
     fn held_by(&self, me: usize, want: usize) -> Option<&'static str> {
         let me = owner::number_of(me);
@@ -222,7 +222,7 @@ impl RawRwLock {
         }
     }
 
-    /// Whoever holds it must not wait for it.
+    /// Panics if the caller holds the lock already: it must not wait for itself.
     #[cfg(not(any(loom, shuttle)))]
     #[track_caller]
     fn refuse_own(&self, want: usize) {
@@ -231,7 +231,7 @@ impl RawRwLock {
         }
     }
 
-    /// The same for an arm of a select, which has not tried yet: if it cannot be had because its holder asks.
+    /// The same for an arm of a select, which has not tried yet: only if the lock cannot be had because the caller holds it.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn refuse_arm(&self, want: usize) {
         if want == want::WRITE || self.is_locked_for_writing() {
@@ -297,9 +297,9 @@ impl RawRwLock {
     #[inline]
     pub(crate) fn end_read(&self) {
         self.forget_reader();
-        // AcqRel: pairs with the acquire of the writer that comes next: he sees that we have read. (Release would do; see `.ci/tsan`.)
+        // AcqRel: pairs with the acquire of the next writer, which sees that this reader has read. (Release would do; see `.ci/tsan`.)
         let word = self.rules().word.fetch_sub(READER, Ordering::AcqRel);
-        // Whoever waits waits for the last reader, or for somebody else.
+        // A waiter waits for the last reader, or for another holder.
         if word & WAITING != 0 && word < 2 * READER && !seeded_bug("rwlock_reader_goes_silently") {
             self.gate.settle();
         }
@@ -319,7 +319,7 @@ impl RawRwLock {
     /// From writing to reading, without letting a writer in between.
     pub(crate) fn downgrade(&self) {
         let me = owner::me();
-        // Relaxed: as in `note_owner`. Somebody else, or nobody: the guard of a future.
+        // Relaxed: as in `note_owner`. The name may be another's, or none: the guard of a future.
         let is_mine = self.owner.load(Ordering::Relaxed) == owner::number_of(me);
         self.forget_owner();
         self.exchange(READER.wrapping_sub(WRITER));
@@ -339,10 +339,10 @@ impl RawRwLock {
         self.note_reader(owner::me());
     }
 
-    /// Adds to the word what makes it less of a lock, and serves those who can go on.
+    /// Adds to the word what makes it less of a lock, and serves the waiters that can go on.
     #[inline(always)]
     fn exchange(&self, difference: usize) {
-        // Release: pairs with the acquire of whoever takes it next; what we wrote is seen.
+        // Release: pairs with the acquire of the next holder, which sees what this one wrote.
         let word = self.rules().word.fetch_add(difference, Ordering::Release);
         if word & WAITING != 0 {
             self.gate.settle();

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum AcquireError {
     /// The semaphore is [closed](super::Semaphore::close).
     Closed,
-    /// More were asked for than the semaphore has when nobody holds any: waiting would never end.
+    /// More were asked for than the semaphore has in all: waiting would never end.
     TooMany {
         /// How many were asked for.
         wanted: usize,

@@ -74,7 +74,7 @@ struct Wants<'a> {
     wait: GateWait<'a, Permits>,
 }
 
-/// The gate's, but for what never waits: one who is refused, and one who wants nothing.
+/// The gate's, except for calls that never wait: one that is refused, and one that wants no permit.
 impl Waitable for Wants<'_> {
     fn try_now(&self) -> Outcome {
         match self.wait.want() {

@@ -1,5 +1,5 @@
-//! Models of the semaphore: hand-over, and whoever leaves the queue. Whatever the schedule, nobody sleeps for ever (loom says so) and the
-//! books are right in the end.
+//! Models of the semaphore: hand-over, and waiters that leave the queue. Whatever the schedule, no waiter sleeps for ever (loom would
+//! report it) and the number of permits is right in the end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn ask(semaphore: &Arc<Semaphore>, count: usize) -> thread::JoinHandle<Result<()
     thread::spawn(move || semaphore.acquire(count).map(drop))
 }
 
-// One permit, three who want it: each gets it, whether it is free, given back in that moment or handed over.
+// One permit, three callers: each gets it, whether it is free, given back in that moment or handed over.
 #[test]
 fn model_semaphore_hand_over() {
     check(2, || {

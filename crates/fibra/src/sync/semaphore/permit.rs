@@ -13,7 +13,7 @@ pub struct Permit<'a> {
 }
 
 impl Permit<'_> {
-    /// The permits are the caller's from now on, who gives them back.
+    /// The permits belong to the caller from now on, which gives them back.
     pub(crate) fn forget_lender(mut self) {
         self.count = 0;
     }

@@ -1,4 +1,4 @@
-//! Models of events, barriers and groups: nobody is left behind, nobody is counted who has gone.
+//! Models of events, barriers and groups: no waiter is left behind, and no participant is counted that has gone.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,7 +71,7 @@ fn model_event_cancelled_against_set() {
     });
 }
 
-// Two at a barrier of two who do not wait for long: they meet, or both know that they have not.
+// Two participants at a barrier of two, which do not wait for long: they meet, or both know that they have not.
 #[test]
 fn model_barrier_giving_up() {
     check(3, || {
@@ -89,7 +89,7 @@ fn model_barrier_giving_up() {
     });
 }
 
-// The last of two that are done lets go whoever waits.
+// The last of two that are done lets the waiters go.
 #[test]
 fn model_wait_group() {
     check(2, || {

@@ -46,7 +46,7 @@ fn a_waker_that_panics_loses_no_record() {
             assert!(future.as_mut().poll(&mut cx).is_pending());
             assert_eq!(TaskRecord::in_use(), 1);
             DROP_PANICS.set(true);
-            // That stays where it is: whoever was completed meanwhile has yet to hear of it.
+            // The record stays where it is: a waiter that was completed meanwhile has yet to hear of it.
             assert!(future.as_mut().poll(&mut cx).is_pending());
             assert!(!DROP_PANICS.get(), "it was dropped, and panicked");
             assert_eq!(TaskRecord::in_use(), 1, "the one that was given back is in use again");

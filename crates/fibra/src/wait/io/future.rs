@@ -1,7 +1,7 @@
 //! The async form of an operation on a socket: a try with every poll, and in between a wait for a report.
 //!
 //! It is notified, never filled, like all futures of fibra: bytes move inside `poll` only, so dropping it at any point loses nothing, and
-//! is how it is cancelled. A report sets everybody going, so a future that was notified and is dropped has nothing to pass on.
+//! is how it is cancelled. A report sets all waiters going, so a future that was notified and is dropped has nothing to pass on.
 //!
 //! On a worker it is registered with that worker's driver, and moves with its task; elsewhere (a foreign executor, a plain thread) with
 //! that of `reactor::outside_io`. One that is forgotten leaves a record in the source's list until the next report, or the end of the
@@ -79,7 +79,7 @@ impl<S: AsFd, T, F: FnMut(&S) -> io::Result<T> + Unpin> Future for Operation<'_,
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // Also if nobody came: it may be polled elsewhere now, and by somebody else.
+        // Also if no report came: it may be polled elsewhere now, and by another executor.
         this.withdraw();
         loop {
             let seen = match this.tried.take() {

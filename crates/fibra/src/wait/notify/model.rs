@@ -122,7 +122,7 @@ fn model_notify_called_twice() {
     check(3, || run(1, 2));
 }
 
-// Two wakers: whoever is second is answered by the same poll, or by another.
+// Two wakers: the second call is answered by the same poll, or by another.
 #[test]
 fn model_notify_two_wakers() {
     check(2, || run(2, 1));

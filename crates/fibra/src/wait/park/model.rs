@@ -25,7 +25,7 @@ struct World {
     fiber: &'static Waiter,
     /// Written by the completion owner, read by the fiber after its wait.
     slot: UnsafeCell<u32>,
-    /// The fiber's stack: its own while it runs, the resuming worker's (or the one who enqueues) otherwise.
+    /// The fiber's stack: its own while it runs, otherwise of the worker that resumes it (or of the thread that enqueues it).
     stack: UnsafeCell<u32>,
     object: Mutex<Object>,
     queue: Mutex<usize>,
@@ -115,7 +115,7 @@ impl World {
         &self.fiber.word
     }
 
-    /// For the one who has the fiber's stack.
+    /// For the holder of the fiber's stack.
     fn touch_stack(&self) {
         // SAFETY: that no other has it is what the model checks.
         self.stack.with_mut(|stack| unsafe { *stack += 1 });
@@ -280,7 +280,7 @@ fn model_stale_ticket_after_recycling() {
         let ticket = world.word().publish_spawned();
         assert!(world.word().start(ticket));
         let owner = spawn(&world, |world| world.send(7));
-        assert_eq!(world.receive(), Ok(7), "somebody else's wake");
+        assert_eq!(world.receive(), Ok(7), "the wake of another wait");
         owner.join().unwrap();
         assert_eq!(stale.expect("published").join().unwrap(), first == 2);
         world.assert_quiet();
@@ -310,7 +310,7 @@ fn model_stale_ticket_after_the_memory_went_back() {
         let ticket = world.word().publish_spawned();
         assert!(world.word().start(ticket));
         let owner = spawn(&world, |world| world.send(7));
-        assert_eq!(world.receive(), Ok(7), "somebody else's wake");
+        assert_eq!(world.receive(), Ok(7), "the wake of another wait");
         owner.join().unwrap();
         assert_eq!(stale.expect("published").join().unwrap(), first == 2);
         world.assert_quiet();
@@ -332,20 +332,20 @@ fn model_claim_while_parking() {
     });
 }
 
-// S4-47: flag then word against word then flag: the wait ends, whoever is faster.
+// S4-47: flag then word against word then flag: the wait ends, whichever side is faster.
 #[test]
 fn model_cancel_against_park() {
     check(3, || {
         let world = World::new();
         let canceller = spawn(&world, World::cancel);
-        // Nobody else will ever complete it.
+        // No other owner will ever complete it.
         assert_eq!(world.wait(|_| true), (Outcome::Cancelled, None));
         canceller.join().unwrap();
         world.assert_quiet();
     });
 }
 
-// A canceller who sees a wait sees what the waiter raised before it began: behind a barrier, the wait is not his to end.
+// A canceller that sees a wait sees what the waiter raised before it began: behind a barrier, the canceller must not end the wait.
 #[test]
 fn model_cancel_against_a_wait_behind_a_barrier() {
     check(3, || {
@@ -426,7 +426,7 @@ fn model_abort_against_claim() {
     });
 }
 
-// S4-22, S1-05: an unstarted frame whose entry is in a queue: a thief with the entry and a joiner who takes it compete for the start.
+// S4-22, S1-05: an unstarted frame whose entry is in a queue: a thief with the entry and a joiner that takes it compete for the start.
 #[test]
 fn model_one_of_two_starts_it() {
     check(3, || {
@@ -451,6 +451,6 @@ fn model_one_of_two_starts_it() {
             world.word().publish_spawned();
         }
         let theirs = thief.join().unwrap();
-        assert!(mine != theirs, "started by both, or by nobody");
+        assert!(mine != theirs, "started by both, or by neither");
     });
 }

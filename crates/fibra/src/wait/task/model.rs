@@ -76,7 +76,7 @@ fn finishing(source: &Arc<Source>) -> thread::JoinHandle<()> {
     thread::spawn(move || source.finish())
 }
 
-// A future that is dropped while its wait is completed: the record is free afterwards, and nobody touches it but by a stale ticket.
+// A future that is dropped while its wait is completed: the record is free afterwards, and only stale tickets still name it.
 #[test]
 fn model_task_dropped_against_claim() {
     check(3, || {
@@ -98,10 +98,10 @@ fn model_task_dropped_against_claim() {
         assert_eq!(
             (now.state(), now.is_claimed(), now.ticket()),
             (State::Parked, false, ticket),
-            "somebody else's wake"
+            "the wake of another wait"
         );
-        assert!(record.has_waker(), "its waker was taken for somebody else's wake");
-        assert_eq!(next.0.load(Ordering::Relaxed), 0, "woken for somebody else");
+        assert!(record.has_waker(), "its waker was taken for the wake of another wait");
+        assert_eq!(next.0.load(Ordering::Relaxed), 0, "woken for another wait");
     });
 }
 
