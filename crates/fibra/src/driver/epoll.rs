@@ -5,11 +5,11 @@
 //! * The eventfd is registered edge-triggered: every write queues one event in the epoll instance, whatever the counter says, and
 //!   delivering the event takes it out of the queue. So a kick before the wait is kept, and the counter need not be read back.
 //! * Descriptors are registered edge-triggered, one entry for both directions. The kernel reports what is possible when an entry is added
-//!   or changed, and from then on every change: so whoever has seen `EAGAIN` *before* the entry was made misses nothing.
+//!   or changed, and from then on every change: so a waiter that got `EAGAIN` *before* the entry was made misses nothing.
 //! * An entry is removed before its descriptor is closed, by the descriptor that made it: a duplicate would keep it alive.
 //! * Waiting for a certain time uses `epoll_pwait2` (Linux 5.11), whose time-out counts nanoseconds. Where it is missing, `epoll_wait` and
 //!   its milliseconds serve, rounded up: late by less than a millisecond, never early.
-//! * What is told ([`Registrar::tell`]) lies in a list beside the kernel's queue; the kick that follows it ends the wait after which it is
+//! * A key given to [`Registrar::tell`] lies in a list beside the kernel's queue; the kick that follows it ends the wait after which it is
 //!   reported. It counts as an entry until then, so that a busy loop looks here.
 //! * A kernel time-out is not believed but compared with the clock that timers use, and the wait goes on if that says so.
 
@@ -75,7 +75,7 @@ impl WeakRegistrar {
         self.0.upgrade().filter(|instance| instance.process == std::process::id()).map(Registrar)
     }
 
-    /// Whose it is: no other driver has this for as long as this exists.
+    /// The identity of the driver: no other driver has this for as long as this one exists.
     #[inline]
     pub(crate) fn id(&self) -> *const () {
         self.0.as_ptr().cast()
@@ -302,7 +302,7 @@ fn wait_on(
     // Relaxed: the flag orders nothing; a thread that reads an old value makes one call that fails and falls back.
     let mut precision =
         if nanoseconds.load(Ordering::Relaxed) { Precision::Nanoseconds } else { Precision::Milliseconds };
-    // Whoever does not want to wait, or for ever, need not know what time it is.
+    // A caller that does not wait, or waits for ever, does not need the time.
     let mut now = if let Timeout::Until(1..) = timeout { policy::now() } else { 0 };
     loop {
         let left = match timeout {
@@ -338,7 +338,7 @@ fn own(descriptor: RawFd, what: &'static str) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(failure(what));
     }
-    // SAFETY: a system call just returned it, so it is open and nobody else's.
+    // SAFETY: a system call just returned it, so it is open and owned by nothing else.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -454,8 +454,8 @@ mod tests {
         }
     }
 
-    /// Whether this is the process that was started for `test` alone, where nobody else opens descriptors or minds their limit.
-    /// Elsewhere, starts that process, asserts that the test passed there, and says no.
+    /// Whether this is the process that was started for `test` alone, where no other test opens descriptors or changes their limit.
+    /// Elsewhere, starts that process, asserts that the test passed there, and returns false.
     fn alone(test: &str) -> bool {
         if std::env::var_os("FIBRA_TEST_ALONE").is_some() {
             return true;

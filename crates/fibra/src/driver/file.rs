@@ -37,7 +37,7 @@ pub(crate) fn open_process(process: u32) -> io::Result<OwnedFd> {
     // SAFETY: the call takes no pointers.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, process as libc::pid_t, 0) };
     match i32::try_from(descriptor) {
-        // SAFETY: just opened, and nobody else's. (The kernel makes it close-on-exec.)
+        // SAFETY: just opened, and owned by nothing else. (The kernel makes it close-on-exec.)
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }

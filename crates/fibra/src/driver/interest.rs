@@ -1,6 +1,7 @@
-//! The words in which a driver and those above it speak of descriptors: what is waited for, for whom, and what has come of it.
+//! The types in which a driver and the code above it describe descriptors: which directions are watched, under which key, and which of
+//! them became possible.
 //!
-//! Above: `reactor::readiness`, whose protocol is model checked with a driver of its own. Nothing here knows the kernel.
+//! Above: `reactor::readiness`, whose protocol is model checked with a driver of its own. Below: nothing; no code here knows the kernel.
 
 use std::ops::BitOr;
 

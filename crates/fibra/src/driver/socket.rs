@@ -1,5 +1,5 @@
 //! The system calls on sockets that std has no safe function for: asking a descriptor what is possible, connecting without waiting for
-//! it, and binding an address that others share.
+//! the connection, and binding an address that several sockets share.
 //!
 //! Above: `wait::io` (which asks) and `net` (which is safe code). Below: the kernel. Every descriptor made here is close-on-exec and does
 //! not block.
@@ -121,7 +121,7 @@ pub(super) fn new_socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and owned by nothing else.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -200,7 +200,7 @@ pub(crate) fn connect(address: &SocketAddr) -> io::Result<OwnedFd> {
     begin_connect(&Address::of(address))
 }
 
-/// A connected Unix stream socket. `WouldBlock`: the listener's queue is full, and nobody says when it is not any more.
+/// A connected Unix stream socket. `WouldBlock`: the listener's queue is full, and the kernel does not report when it has room again.
 pub(crate) fn connect_unix(name: &[u8], is_abstract: bool) -> io::Result<OwnedFd> {
     begin_connect(&Address::of_unix(name, is_abstract)?)
 }
@@ -221,7 +221,7 @@ fn bind(address: &SocketAddr, kind: c_int, shared: bool) -> io::Result<OwnedFd> 
     Ok(socket)
 }
 
-/// A UDP socket whose port others may bind too (`SO_REUSEPORT`).
+/// A UDP socket whose port other sockets may bind too (`SO_REUSEPORT`).
 pub(crate) fn bind_datagram_shared(address: &SocketAddr) -> io::Result<OwnedFd> {
     bind(address, libc::SOCK_DGRAM, true)
 }

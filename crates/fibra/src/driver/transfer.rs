@@ -2,7 +2,7 @@
 //!
 //! Above: `machine::platform`, which tries and, told `EAGAIN`, waits for the driver. Below: the kernel.
 //!
-//! * Nothing here waits: sockets are asked with `MSG_DONTWAIT`, other descriptors are in non-blocking mode (their owner sees to it).
+//! * Nothing here waits: sockets are called with `MSG_DONTWAIT`, other descriptors are in non-blocking mode (their owner sees to it).
 //! * An error is its number, and never `EINTR`: an interrupted call is made again.
 //! * A socket whose other side is gone is an error (`EPIPE`), not a signal.
 
@@ -25,7 +25,7 @@ pub enum Address {
     Ip(SocketAddr),
     /// Of a Unix socket that has a path or a name.
     Unix(Box<UnixAddr>),
-    /// None: a Unix socket without a name, or nobody has said.
+    /// No address: a Unix socket without a name, or an address that the system did not give.
     #[default]
     Unnamed,
 }
@@ -272,7 +272,7 @@ pub(crate) fn is_socket(descriptor: BorrowedFd<'_>) -> bool {
     option(descriptor, libc::SO_TYPE).is_ok()
 }
 
-/// Ends both directions of a socket, for all who have it. What is no connection has nothing to end.
+/// Ends both directions of a socket, for every holder of a descriptor of it. On what is not connected there is nothing to end.
 pub(crate) fn shut_down(socket: BorrowedFd<'_>) {
     // SAFETY: the call takes no pointers.
     let _ = unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
@@ -315,7 +315,7 @@ pub(crate) fn is_possible(descriptor: BorrowedFd<'_>, interest: super::Interest)
         .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// `_` of this would be asked again at once by who waits: there is nothing yet.
+/// The answer of a try that has to be repeated after a wait: nothing is there yet.
 pub(crate) const AGAIN: Errno = libc::EAGAIN;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
