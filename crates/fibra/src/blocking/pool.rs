@@ -7,7 +7,7 @@
 //! touches it from `submit` until it calls `run`, and never again: by the time `run` returns, the struct may be gone.
 //! So the pool cannot know that a job has finished, only that it was started; finishing is the affair of the layer above.
 //!
-//! **One lock decides everything**: the queue, who is idle, who leaves. In particular
+//! **One lock decides everything**: the queue, which threads are idle, which leave. In particular
 //!
 //! 1. A job goes to the end of the queue; queued jobs start in that order.
 //! 2. `submit` then takes exactly one thread off the idle list and wakes it; if there is none, it starts a thread; if there may be
@@ -20,7 +20,7 @@
 //! The idle list is a stack: the thread that was idle last is woken first, so that under light load the others come of age.
 //!
 //! **Threads are joined**, not merely told to go: a leaving thread puts its handle on the `roster` as the last one to have left and
-//! joins the one before it; `shutdown` joins the rest. Lock order: state before roster; nobody takes the state under the roster.
+//! joins the one before it; `shutdown` joins the rest. Lock order: state before roster; no thread takes the state under the roster.
 //!
 //! **After `fork`** the child has none of the threads, and perhaps a locked lock. Every entry point asks first whether it
 //! is in the process that made the pool, and in another it touches nothing.
@@ -64,7 +64,7 @@ pub(crate) struct Job {
 
 impl Job {
     /// A job that calls `run` with its own address, once, on a thread of the pool. `run` catches panics and completes
-    /// whoever waits; after that the job may vanish at any moment.
+    /// the job's waiter; after that the job may vanish at any moment.
     pub(crate) const fn new(run: unsafe fn(NonNull<Job>)) -> Self {
         Self { next: Cell::new(None), previous: Cell::new(None), state: Cell::new(JobState::New), run }
     }
@@ -78,8 +78,8 @@ struct JobList {
     len: usize,
 }
 
-// SAFETY: the list is used under the pool's lock, or by the one who detached it; its jobs are alive while they are in
-// it (contract of `submit`), and nobody else touches their links.
+// SAFETY: the list is used under the pool's lock, or by the thread that detached it; its jobs are alive while they are in
+// it (contract of `submit`), and no other code touches their links.
 unsafe impl Send for JobList {}
 
 impl JobList {
@@ -125,10 +125,10 @@ impl JobList {
     }
 }
 
-/// The jobs that were still queued when the pool was closed, first come first. Each belongs to whoever takes it from here, and its
-/// waiter waits until that one completes it.
+/// The jobs that were still queued when the pool was closed, first come first. Each job belongs to the code that takes it from here, and
+/// its waiter waits until that code completes it.
 #[derive(Debug)]
-#[must_use = "the waiters of these jobs wait until somebody completes them"]
+#[must_use = "the waiters of these jobs wait until the caller completes them"]
 pub(crate) struct UnstartedJobs(JobList);
 
 impl Iterator for UnstartedJobs {
@@ -270,7 +270,7 @@ impl BlockingPool {
         Ok(())
     }
 
-    /// Takes `job` back. True: it was still queued, and nobody will touch it any more. False: it was started (and may have ended), or
+    /// Takes `job` back. True: it was still queued, and the pool will not touch it any more. False: it was started (and may have ended), or
     /// it was taken back before.
     ///
     /// # Safety
@@ -501,7 +501,7 @@ impl Shared {
             }
             // Relaxed: as above.
             if !sleeper.woken.load(Ordering::Relaxed) {
-                // Nobody counts on this thread, and from now on nobody can (rule 3).
+                // No `submit` counts on this thread, and from now on none can (rule 3).
                 state.idle.retain(|other| !Arc::ptr_eq(other, &sleeper));
                 break;
             }
@@ -548,7 +548,7 @@ pub(crate) fn stack_in_use() -> usize {
     std::ptr::from_ref(&here).addr().abs_diff(STACK_BEGINS.get())
 }
 
-/// Waits for a thread that is about to end. It does not panic (`serve` catches); if it did, there would be nobody to tell.
+/// Waits for a thread that is about to end. It does not panic (`serve` catches); if it did, no caller could be told.
 fn join(handle: JoinHandle<()>) {
     let _ = handle.join();
 }

@@ -1,7 +1,7 @@
 //! The table of the sources (readiness state) of all sockets of this process, and the path of a driver's completion to its source.
 //!
-//! Above: `wait::io`, which links waits, and the worker's loop, which delivers what its driver has fetched. Below: `readiness`, the protocol
-//! of one source, which says why no edge is lost; `driver`.
+//! Above: `wait::io`, which links waits, and the worker's loop, which delivers what its driver has fetched. Below: `readiness`, the
+//! protocol of one source, which says why no edge is lost; `driver`.
 //!
 //! * Sources are in a slab that is never freed (`prim::slab`): a completion carries index and generation, and finds the source or another
 //!   life of it.

@@ -1,8 +1,8 @@
-//! Why something was cancelled: [`CancelReason`] for people, and [`ReasonKind`], which is the same without words and fits into a waiter's
+//! The reason of a cancellation: [`CancelReason`] for people, and [`ReasonKind`], which is the same without text and fits into a waiter's
 //! flags.
 //!
-//! Lowest floor: flags, roots and the records of scopes below keep one of the two. Between a kind and its bits is one pair of functions,
-//! at the end of this file.
+//! Lowest floor: flags, roots and the records of scopes keep one of the two. One pair of functions, at the end of this file, converts
+//! between a kind and its bits.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub enum CancelReason {
     Full,
     /// [`Scope::cancel`](crate::Scope::cancel) of the scope it is in.
     Scope,
-    /// The deadline of a scope around it has come.
+    /// The deadline of an enclosing scope has passed.
     TimedOut,
     /// A fiber of its scope panicked.
     Panicked,
@@ -36,7 +36,7 @@ pub enum CancelReason {
     OtherHalf,
     /// A fiber of its scope could not be started: the runtime's cap of fibers was reached, or no stack could be had.
     NotStarted,
-    /// In the words of whoever called [`CancelToken::cancel_with`](crate::CancelToken::cancel_with).
+    /// The text that the caller of [`CancelToken::cancel_with`](crate::CancelToken::cancel_with) gave.
     Custom(Arc<str>),
 }
 

@@ -6,8 +6,8 @@
 //!
 //! * **given** when the waiter is made and never changed after ([`Flags::start_with`]): a worker that finds the frame in a queue sees them;
 //! * **its own** ([`Flags::raise`], [`Flags::lower`], Relaxed): the waiter's notes to itself, of which others get a hint at most;
-//! * **announced** ([`Flags::announce`], [`Flags::request_cancel`], SeqCst read-modify-writes): the first half of a handshake. The one who
-//!   announces looks at the state word next, and the waiter reads the flags after it has committed its park
+//! * **announced** ([`Flags::announce`], [`Flags::request_cancel`], SeqCst read-modify-writes): the first half of a handshake. The
+//!   announcer looks at the state word next, and the waiter reads the flags after it has committed its park
 //!   ([`Flags::look_after_commit`]): `revoke.rs` shows both sides.
 //!
 //! | bit | written by | how | read by |
@@ -33,7 +33,7 @@ use crate::waiter::cancel_reason::ReasonKind;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlagSet(u32);
 
-/// The bits; who writes and reads each is in the table above.
+/// The bits; the table above says which side writes and which reads each.
 pub(crate) mod flag {
     use super::FlagSet;
 
@@ -199,7 +199,7 @@ impl Flags {
         self.look().has(any)
     }
 
-    /// The waiter's side of a handshake: by the one who has just committed its park.
+    /// The waiter's side of a handshake: called by the worker or thread that has just committed the park.
     #[inline(always)]
     pub(crate) fn look_after_commit(&self) -> FlagSet {
         // SeqCst: second half of the handshake. Of the two read-modify-writes of the word, the canceller's look and the commit, one is
@@ -207,7 +207,7 @@ impl Flags {
         FlagSet(self.0.load(Ordering::SeqCst))
     }
 
-    /// A canceller's second look: by one who has just looked at the word and found a wait there.
+    /// A canceller's second look: called by a canceller that has just looked at the word and found a wait there.
     pub(crate) fn look_after_word(&self) -> FlagSet {
         // Acquire: what the waiter announced before it began the wait that was seen is seen too.
         FlagSet(self.0.load(Ordering::Acquire))
@@ -246,7 +246,7 @@ impl Flags {
     /// Raises flags that are half of a handshake, and gives those that were up before. The caller looks at the other half next.
     #[inline(always)]
     pub(crate) fn announce(&self, flags: FlagSet) -> FlagSet {
-        // SeqCst read-modify-write: first half of the handshake; release: what the caller wrote is seen by the one who sees the flag.
+        // SeqCst read-modify-write: first half of the handshake; release: a thread that sees the flag sees what the caller wrote before.
         FlagSet(self.0.fetch_or(flags.0, Ordering::SeqCst))
     }
 

@@ -1,13 +1,13 @@
-//! Wait nodes and wait lists: how an object remembers who waits for it.
+//! Wait nodes and wait lists: how an object keeps the list of its waiters.
 //!
 //! Lowest floor, like the word: `fiber` embeds [`Waiter`] in its frames, everything above links [`Node`]s. A node lives with
 //! the waiter (on the waiting stack, or in the recycled record of an async wait) and names one wait by (waiter, ticket). A
 //! list belongs to an object and is only touched under that object's lock.
 //!
 //! Invariants:
-//! * a linked node stays where it is until it is unlinked; whoever claims its wait unlinks it, under the lock;
+//! * a linked node stays where it is until it is unlinked; the owner that claims its wait unlinks it, under the lock;
 //! * a waiter is in type-stable memory for ever, so a copied (waiter, ticket) may be used at any later time;
-//! * whoever lets the waiter go on (releases the claim) copies what it needs from the node before, and never touches it after.
+//! * the owner that lets the waiter go on (releases the claim) copies what it needs from the node before, and never touches it after.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -95,7 +95,7 @@ pub(crate) enum Role {
     Observe,
 }
 
-/// How an operation ended, or that it has not: what each try and each wait answers, and what the one who completes a wait notes in its
+/// How an operation ended, or that it has not: what each try and each wait returns, and what the completion owner notes in the
 /// node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
@@ -373,7 +373,7 @@ impl WaitList {
     /// # Safety
     /// Under the object's lock.
     pub(crate) unsafe fn pop_front(&self) -> Option<(WaiterRef, Ticket, Arm)> {
-        // SAFETY: passed on; nobody has let the waiter go on.
+        // SAFETY: passed on; no owner has let the waiter go on.
         unsafe { self.pop_front_node() }.map(Node::target)
     }
 
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn nodes_of_one_wait_are_shuffled() {
         let (before, waiter) = (Waiter::new(Kind::Fiber), Waiter::new(Kind::Fiber));
-        // SAFETY: they outlive the list; nobody follows the references after this test.
+        // SAFETY: they outlive the list; the references are not followed after this test.
         let (other, w) = unsafe { (WaiterRef::new(NonNull::from(&before)), WaiterRef::new(NonNull::from(&waiter))) };
         let mut chance = crate::prim::policy::Rng::from_seed(7);
         let mut firsts = [0; 5];
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn fifo_and_idempotent_removal() {
         let waiter = Waiter::new(Kind::Fiber);
-        // SAFETY: it outlives the list; nobody follows the reference after this test.
+        // SAFETY: it outlives the list; the reference is not followed after this test.
         let w = unsafe { WaiterRef::new(NonNull::from(&waiter)) };
         let list = WaitList::new();
         let nodes: Vec<Node> = (0..4).map(|_| Node::new()).collect();

@@ -1,8 +1,8 @@
-//! Flags against park: both sides of the handshake in one file, the same lines for fibers, threads and models. Two things are told to a
-//! waiter by raising a flag of its record: that it is cancelled, and that a waker of the future it polls was called (`notify.rs`).
+//! Flags against park: both sides of the handshake in one file, the same lines for fibers, threads and models. A waiter is told two things
+//! by a flag of its record: that it is cancelled, and that a waker of the future it polls was called (`notify.rs`).
 //!
 //! ```text
-//!  the waiter                                     the canceller, or the one who calls the waker
+//!  the waiter                                     the canceller, or the caller of the waker
 //!  begin_park, publish, leave the stack           raise a flag of the waiter    (SeqCst read-modify-write)
 //!  commit_park  (SeqCst read-modify-write)        look at the word              (SeqCst read-modify-write)
 //!  read the flags  (SeqCst load)                  a wait that the flag may end: claim it
@@ -38,7 +38,8 @@ pub(crate) fn commit(waiter: &Waiter, is_due: impl FnOnce(WaitKind) -> bool) -> 
     Commit::Parked
 }
 
-/// A flag came up while this wait began. `seen` names the wait: another life may have begun since the commit, whose ticket is another one.
+/// A flag came up while this wait began. `seen` names the wait: another life of the record, with another ticket, may have begun since the
+/// commit.
 #[cold]
 #[inline(never)]
 fn revoke_own(waiter: &Waiter, seen: Snapshot, flags: FlagSet, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {

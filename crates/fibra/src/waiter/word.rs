@@ -1,4 +1,4 @@
-//! The state word: one `AtomicU64` per waiter that says what the waiter is doing, who completed its wait and which wait that was.
+//! The state word: one `AtomicU64` per waiter that says what the waiter is doing, which arm completed its wait and which wait that was.
 //!
 //! It belongs to the lowest floor: `fiber` and `sched` name it, `wait` builds park and wake from it. A waiter is a fiber, an
 //! OS thread or an async task; the word is the same for all three, and lives in memory that is never unmapped or given
@@ -14,7 +14,7 @@
 //! * The **ticket** grows with every wait (and at every start) and survives recycling: a waker that comes too late has the
 //!   wrong ticket and no effect. At a billion waits a second 50 bits last thirteen days *of one frame waiting without
 //!   pause while one waker sleeps*; a stale waker would have to be off by exactly that.
-//! * The **arm** says who won. While the wait is unclaimed it says instead whether cancellation may end it ([`WaitKind`]).
+//! * The **arm** says which arm won. While the wait is unclaimed it says instead whether cancellation may end it ([`WaitKind`]).
 //! * **CLAIMED** is set by exactly one completion owner, **WAKE** by the same owner when it was done before the waiter had
 //!   left its stack.
 //!
@@ -23,7 +23,7 @@
 //! | from | to | method | by |
 //! |---|---|---|---|
 //! | INIT | RUNNABLE | [`Word::publish_spawned`] | spawner |
-//! | RUNNABLE | INIT | [`Word::withdraw`] | the spawner, who took the one queue entry out again |
+//! | RUNNABLE | INIT | [`Word::withdraw`] | the spawner, after it took the one queue entry out again |
 //! | RUNNABLE | RUNNING | [`Word::start`] (unstarted), [`Word::resume`] (started) | worker, or a joiner that takes it |
 //! | RUNNING | RUNNABLE | [`Word::yielded`] | worker, after the switch |
 //! | RUNNING | PARKING | [`Word::begin_park`] | the waiter |
@@ -47,7 +47,7 @@ use crate::prim::bug::seeded_bug;
 pub(crate) enum State {
     /// In no queue, no closure: a free frame, or one that is being filled.
     Init = 0,
-    /// In exactly one run queue (or on its way there in the hands of the one who made it so).
+    /// In exactly one run queue (or on its way there in the hands of the thread that made it RUNNABLE).
     Runnable = 1,
     /// On a CPU, or about to be: owned by one worker.
     Running = 2,
@@ -193,7 +193,7 @@ impl Snapshot {
     fn with_arm(self, arm: Arm) -> Self {
         Self((self.0 & !ARM_MASK) | (u64::from(arm) << ARM_SHIFT))
     }
-    /// In a wait that nobody has completed yet.
+    /// In a wait that no owner has completed yet.
     #[inline(always)]
     pub(crate) fn is_waiting(self) -> bool {
         // PARKING and PARKED are neighbours, so this is one subtraction and one comparison.
@@ -233,7 +233,7 @@ impl std::fmt::Debug for Snapshot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Claim {
-    /// Somebody else completed this wait, or it is over: do nothing.
+    /// Another owner completed this wait, or it is over: do nothing.
     Lost,
     /// Yours, and already RUNNABLE: fill the slot, then enqueue it, once.
     Direct,
@@ -255,7 +255,7 @@ pub(crate) enum Release {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Commit {
-    /// The fiber sleeps; somebody else will enqueue it.
+    /// The fiber sleeps; the completion owner will enqueue it.
     Parked,
     /// It was woken meanwhile and is RUNNABLE: enqueue it.
     Requeue,
@@ -322,7 +322,7 @@ fn check_edge_now(from: Snapshot, allowed: &[State], to: State) {
 pub(crate) struct Word(AtomicU64);
 
 impl Word {
-    // Whoever alone may change the word, and knows its state, changes it by a difference.
+    // A thread that alone may change the word, and knows its state, changes it by a difference.
     /// From INIT to RUNNABLE.
     const BEGIN: u64 = State::Runnable as u64 - State::Init as u64;
     /// From RUNNABLE to RUNNING.
@@ -340,9 +340,9 @@ impl Word {
         Self(AtomicU64::new(0))
     }
 
-    /// A plain store, by the one who alone changes the word in this state. Others may do read-modify-writes that change nothing meanwhile
-    /// (a claim that comes too late, a canceller's look); loom does not know that such a one cannot undo a store it has not read, so there
-    /// the store is a read-modify-write of the same order.
+    /// A plain store, by the thread that alone changes the word in this state. Other threads may meanwhile do read-modify-writes that
+    /// change nothing (a claim that comes too late, a canceller's look). loom does not know that such a read-modify-write cannot undo a
+    /// store that it has not read, so under loom the store is a read-modify-write of the same order.
     #[inline(always)]
     fn set(&self, to: Snapshot, order: Ordering) {
         #[cfg(loom)]
@@ -382,8 +382,8 @@ impl Word {
         to.ticket()
     }
 
-    /// RUNNABLE → INIT of an unstarted frame whose one queue entry the spawner took out again before anybody else did. The ticket stays, so
-    /// that the next start has another one.
+    /// RUNNABLE → INIT of an unstarted frame whose one queue entry the spawner took out again before a worker or thief did. The ticket
+    /// stays, so that the next start has another one.
     #[inline(always)]
     pub(crate) fn withdraw(&self) {
         // Relaxed, both: the frame is the spawner's alone again, by the queue it came from.
@@ -392,8 +392,8 @@ impl Word {
         self.set(Snapshot(now.0 - Self::BEGIN), Ordering::Relaxed);
     }
 
-    /// RUNNABLE → RUNNING of a frame that is not bound to a worker, by whoever holds an entry with this ticket. False: the entry is
-    /// stale (somebody else took the frame) and has to be dropped.
+    /// RUNNABLE → RUNNING of a frame that is not bound to a worker, by the holder of an entry with this ticket. False: the entry is
+    /// stale (another holder took the frame) and has to be dropped.
     #[inline(always)]
     pub(crate) fn start(&self, ticket: Ticket) -> bool {
         // Relaxed: confirmed by the compare-exchange. The arm is whatever woke a task last, cancellation for one.
@@ -404,7 +404,7 @@ impl Word {
         // A new ticket: an old entry of this start must not match when the fiber is RUNNABLE again after a yield.
         let running = from.with_state(State::Running);
         let to = if seeded_bug("start_keeps_ticket") { running } else { running.with_next_ticket() };
-        // Acquire: pairs with the release in `publish_spawned`, the closure is seen. Release is not needed by anybody.
+        // Acquire: pairs with the release in `publish_spawned`, the closure is seen. No reader needs a release here.
         match self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => true,
             Err(actual) => self.start_with_arm(Snapshot(actual), ticket, to),
@@ -417,7 +417,7 @@ impl Word {
     fn start_with_arm(&self, now: Snapshot, ticket: Ticket, to: Snapshot) -> bool {
         now.state() == State::Runnable
             && now.ticket() == ticket
-            // Acquire: as in `start`, and pairs with `claim`. Whoever fails here was slower.
+            // Acquire: as in `start`, and pairs with `claim`. A thread that fails here was slower than another holder of an entry.
             && self.0.compare_exchange(now.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -465,9 +465,9 @@ impl Word {
         check_edge(now, &[State::Running], State::Parking);
         let arm = kind as Arm | notice.map_or(0, Notice::bit);
         let to = Snapshot::new(State::Parking, arm, now.with_next_ticket().ticket());
-        // Relaxed in the bug. Release: pairs with a canceller's look, who comes by the word alone and then asks what the waiter has raised
-        // before this wait (BARRIER, CLEANUP; see `revoke.rs`). An owner learns of the ticket from the object, under whose lock it is
-        // published after this. The handshake with a canceller is `commit_park`'s.
+        // Relaxed in the bug. Release: pairs with the look of a canceller, which comes by the word alone and then asks what the waiter has
+        // raised before this wait (BARRIER, CLEANUP; see `revoke.rs`). An owner learns of the ticket from the object, under whose lock it
+        // is published after this. The handshake with a canceller is `commit_park`'s.
         self.set(to, if seeded_bug("begin_park_relaxed") { Ordering::Relaxed } else { Ordering::Release });
         to.ticket()
     }
@@ -534,7 +534,7 @@ impl Word {
         }
     }
 
-    /// Tries to become the completion owner of the wait named by `ticket`. With `direct` (fibers: nobody runs them before they are
+    /// Tries to become the completion owner of the wait named by `ticket`. With `direct` (fibers: no worker runs them before they are
     /// enqueued) a PARKED waiter goes straight to RUNNABLE.
     #[inline]
     pub(crate) fn claim(&self, ticket: Ticket, arm: Arm, direct: bool) -> Claim {
@@ -559,7 +559,7 @@ impl Word {
             } else {
                 (Snapshot(now.0 | CLAIMED).with_arm(arm), Claim::Held)
             };
-            // SeqCst: acquire half pairs with `commit_park` (the stack is quiescent), release half with whoever reads the arm.
+            // SeqCst: acquire half pairs with `commit_park` (the stack is quiescent), release half with the waiter's read of the arm.
             match self.0.compare_exchange_weak(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return claim,
                 Err(actual) => {

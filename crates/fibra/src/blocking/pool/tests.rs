@@ -214,7 +214,7 @@ fn shutdown_takes_back_the_queued_and_waits_for_the_running() {
 
     let unstarted: Vec<_> = pool.close().collect();
     assert_eq!(unstarted, queued.iter().map(Counted::pointer).collect::<Vec<_>>());
-    assert!(!queued[0].revoke(&pool), "it belongs to whoever closed the pool");
+    assert!(!queued[0].revoke(&pool), "it belongs to the caller that closed the pool");
     let refused = Counted::new(|| {});
     assert!(refused.try_submit(&pool).unwrap_err().to_string().contains("shutting down"));
     assert_eq!(pool.close().count(), 0);
@@ -306,8 +306,8 @@ fn threads_bear_the_name_of_the_pool() {
     pool.shutdown(None).unwrap();
 }
 
-/// Whether this is the process that was started for `test` alone, where nobody else starts threads. Elsewhere, starts that
-/// process, asserts that the test passed there, and says no.
+/// Whether this is the process that was started for `test` alone, where no other test starts threads. Elsewhere, starts that
+/// process, asserts that the test passed there, and returns false.
 fn alone(test: &str) -> bool {
     if std::env::var_os("FIBRA_TEST_ALONE").is_some() {
         return true;

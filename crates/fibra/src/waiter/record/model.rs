@@ -1,4 +1,4 @@
-//! Models of a thread that waits: the wait of `park.rs` with the parker of `thread.rs`.
+//! Models of a thread that waits: the wait of `park.rs` with the parker of `waiter::record`.
 
 // What models on lower floors need too.
 use super::super::word::ARM_FIRST;
@@ -19,7 +19,7 @@ pub(crate) fn complete(waiter: WaiterRef, ticket: Ticket) -> Option<Waker> {
     complete_with(waiter, ticket, ARM_FIRST, |_| unreachable!("no fiber here"))
 }
 
-/// What a thread waits for: the ticket of whoever waits, or that it has happened; and something that the event wrote.
+/// The event a thread waits for: the ticket of the waiter, whether the event has happened, and a value that the event wrote.
 #[derive(Default)]
 struct Event {
     state: Mutex<(Option<(WaiterRef, Ticket)>, bool)>,
@@ -46,7 +46,7 @@ impl Event {
     }
 
     fn happen(&self) {
-        // SAFETY: only the one who makes it happen writes, before he tells; that is what the model checks.
+        // SAFETY: only the thread that makes the event happen writes, and it writes before it wakes; that is what the model checks.
         self.written.with_mut(|written| unsafe { *written = 7 });
         let mut state = self.state.lock();
         state.1 = true;

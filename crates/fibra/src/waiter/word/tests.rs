@@ -1,5 +1,5 @@
-//! The table of the word's header, edge by edge: those in it work, every other one is found; then whole waits, and one race under real
-//! threads. (Races are the models' business; what these tests pass through the word as plain data, ThreadSanitizer watches too.)
+//! Tests of the state word: every edge of the table in the word's header works, and every other edge is refused; then whole waits, and one
+//! race under real threads. (Models cover races; what these tests pass through the word as plain data, ThreadSanitizer watches too.)
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -69,7 +69,7 @@ fn every_edge_that_is_not_in_the_table_is_found() {
     }
 }
 
-// S0-23, S0-24: a stale entry, and a wake that finds nobody waiting, change nothing.
+// S0-23, S0-24: a stale entry, and a wake that finds no waiter, change nothing.
 #[test]
 fn stale_starts_and_wakes_change_nothing() {
     for state in ALL {
@@ -127,7 +127,7 @@ fn one_word_holds_everything() {
     }
 }
 
-// S4-96, S4-97, S1-44, S1-45: the spawner publishes; one of those who hold an entry starts it; the others' entries are stale.
+// S4-96, S4-97, S1-44, S1-45: the spawner publishes; one of the holders of an entry starts it; the other holders' entries are stale.
 #[test]
 fn one_starts_it() {
     let word = Word::new();
@@ -205,11 +205,11 @@ fn only_commit_makes_it_parked() {
     let now = word.snapshot();
     assert!(now.state() == State::Parked && now.is_claimed());
     assert_eq!(word.claim(ticket, 8, true), Claim::Lost, "one owner");
-    assert_eq!(word.release(), Release::Enqueue, "now it is the owner who enqueues");
+    assert_eq!(word.release(), Release::Enqueue, "now the owner has to enqueue it");
     assert_eq!((word.snapshot().state(), word.snapshot().arm()), (State::Runnable, 9));
 }
 
-// S4-42, S4-100, S1-49: what need not wait goes back to RUNNING; if somebody has claimed it meanwhile, it has to park and see.
+// S4-42, S4-100, S1-49: a waiter that need not wait goes back to RUNNING; if an owner has claimed the wait, it has to park and see.
 #[test]
 fn a_park_may_be_called_off() {
     let word = word_in(State::Running);
@@ -319,7 +319,7 @@ fn two_owners_fill_one_slot() {
                 Claim::Direct => unreachable!("not asked for"),
                 Claim::Held => {
                     won += 1;
-                    // SAFETY: claimed: nobody else touches it.
+                    // SAFETY: claimed: no other thread touches it.
                     slot.0.with_mut(|slot| unsafe { *slot = ticket * 4 + me });
                     if word.release() == Release::Enqueue {
                         // Release: what unparking or enqueueing would do.
