@@ -4,9 +4,8 @@
 //! where frames lie like all records that are never freed.
 //!
 //! Frames differ from other records in one point: there are so many of them after a flood that the pages of a *block* (so many frames as
-//! fill whole
-//! pages: 64 in three of 4 KiB) go back to the system when all frames of the block have been free for a while, and come again, as zeros,
-//! when one is touched. Until then the block lies aside.
+//! fill whole pages: 64 in three of 4 KiB) go back to the system when all frames of the block have been free for a while, and come again,
+//! as zeros, when one is touched. Until then the block lies aside.
 //!
 //! # Why that is allowed
 //!

@@ -1,4 +1,4 @@
-//! Copying between two connections, in both directions at once.
+//! Copying between two connections, in both directions at once. Above: users. Below: `io::copy`, `scope`.
 
 use std::io::{ErrorKind, Read, Result, Write};
 use std::net::Shutdown;
