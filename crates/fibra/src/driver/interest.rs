@@ -5,7 +5,7 @@
 
 use std::ops::BitOr;
 
-/// What of a descriptor is waited for: reading (accepting), writing (connecting), both, or nothing.
+/// The directions of a descriptor that are waited for: reading (accepting), writing (connecting), both, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interest(u8);
 
@@ -53,13 +53,13 @@ impl Key {
     }
 }
 
-/// What a standing operation has to report.
+/// The report of a standing operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Completion {
     pub(crate) key: Key,
-    /// What may be possible now. An error or a hang-up makes both possible: trying tells.
+    /// What may be possible now. An error or a hang-up makes both possible: a try shows which it was.
     pub(crate) ready: Interest,
-    /// There is more to be read than data: the end of the stream, an error, a mark. From here on one cannot tell from a read that it was
-    /// the last one.
+    /// There is more to be read than data: the end of the stream, an error, a mark. From here on a short read does not mean that the queue
+    /// is empty.
     pub(crate) ends: bool,
 }

@@ -21,15 +21,16 @@ use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 /// The highest signal there is, and one more.
 pub(crate) const SIGNALS: usize = 65;
 
-/// Which came.
+/// The signals that came and were not taken yet.
 static PENDING: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
 /// The action that each signal had before ours was installed. Never freed: a handler may be reading it.
 static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
 /// The action below our lowest handler, if ours was installed once more over a foreign handler that may call it. Never freed, as above.
 static LOWEST: [AtomicPtr<libc::sigaction>; SIGNALS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
-/// The thread on which ours calls the one below. (Of several at once, one is noted: for the others, the one below is called twice.)
+/// The thread on which our handler calls the handler below it. (Of several threads at once, one is noted: on the others, the handler below
+/// is called twice.)
 static CHAINING: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
-/// Is ours in the chain, on top of it or somewhere?
+/// Is our handler in the chain, on top of it or below others?
 static IN_CHAIN: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
 /// The eventfd, and the process that opened it.
 static BELL: AtomicU32 = AtomicU32::new(u32::MAX);
@@ -49,7 +50,7 @@ impl Bell {
         }
         // SAFETY: just opened, and owned by nothing else.
         let bell = Self(unsafe { OwnedFd::from_raw_fd(descriptor) });
-        // What came to the parent of this process, and was not taken before the fork, is not ours.
+        // Signals that came to the parent of this process, and were not taken before the fork, are not for this process.
         for pending in &PENDING {
             // Relaxed: until the process is said to have a bell, no handler sets it.
             pending.store(false, Ordering::Relaxed);
@@ -60,7 +61,7 @@ impl Bell {
         Ok(bell)
     }
 
-    /// Waits until it rings. Blocks the thread.
+    /// Waits until the bell rings. Blocks the thread.
     ///
     /// # Errors
     /// The bell will never ring: other code of the process has closed a descriptor that it does not own.
@@ -69,7 +70,7 @@ impl Bell {
         // SAFETY: the eight bytes are valid for writing.
         let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
         match io::Error::last_os_error() {
-            // An interruption is as good as a ring.
+            // An interruption counts as a ring.
             error if read < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
         }
@@ -84,9 +85,9 @@ impl Drop for Bell {
     }
 }
 
-/// Did this signal come since it was asked last?
+/// Did this signal come since the last call?
 pub(crate) fn take_pending(signal: c_int) -> bool {
-    // AcqRel: pairs with the swap in `handler`; what comes after the look rings again.
+    // AcqRel: pairs with the swap in `handler`; a signal that comes after this swap rings again.
     slot(signal).is_some_and(|slot| PENDING[slot].swap(false, Ordering::AcqRel))
 }
 
@@ -143,7 +144,7 @@ pub(crate) fn install(signal: c_int) -> io::Result<bool> {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        // One at a time: what the system puts on the stack for each leaves no room there for several.
+        // Signals are handled one at a time: each needs so much of the alternate stack that there is no room for several.
         libc::sigfillset(&mut action.sa_mask);
         match libc::sigaction(signal, &action, std::ptr::null_mut()) {
             0 => Ok(true),
@@ -200,11 +201,11 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut l
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the call takes nothing.
     let process = unsafe { libc::getpid() };
-    // The system calls it with no other.
+    // The system calls the handler with valid numbers only.
     let Some(slot) = slot(signal) else { return };
-    // Before `restore`, which may change it.
+    // Loaded before `restore`, which may change them.
     let (before, lowest) = (at(&BEFORE[slot]), at(&LOWEST[slot]));
-    // SAFETY: the call takes nothing. Zero, which is no thread's, unless ours may be called by ours.
+    // SAFETY: the call takes nothing. Zero, which is no thread's number, unless our handler may be called by our handler.
     let thread = lowest.map_or(0, |_| unsafe { libc::syscall(libc::SYS_gettid) } as u32);
     // Relaxed, here and below: only what this thread itself has written counts.
     let is_lower = lowest.is_some() && CHAINING[slot].load(Ordering::Relaxed) == thread;
@@ -216,10 +217,10 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut l
         let one = 1_u64;
         // Acquire: as above.
         let bell = BELL.load(Ordering::Acquire).cast_signed();
-        // SAFETY: the eight bytes are valid for reading. If the counter is full it has been ringing for long.
+        // SAFETY: the eight bytes are valid for reading. If the counter is full, the bell has been ringing for long.
         unsafe { libc::write(bell, (&raw const one).cast(), size_of::<u64>()) };
     } else if !is_lower && restore(signal) {
-        // A child of a fork. It takes effect when this handler is over: until then the signal is blocked.
+        // A child of a fork. The signal takes effect when this handler returns: until then it is blocked.
         send_to_self(signal);
     }
     if is_lower {
@@ -228,14 +229,14 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut l
         // Relaxed, both: as above.
         CHAINING[slot].store(thread, Ordering::Relaxed);
         chain(before, signal, info, context);
-        // Unless another thread is in it now.
+            // Unless another thread has noted itself meanwhile.
         let _ = CHAINING[slot].compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Calls the handler that was there before us, if it is one.
+/// Calls the handler that was installed before ours, if the action was a handler.
 fn chain(before: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let address = before.sa_sigaction;
     if matches!(address, libc::SIG_DFL | libc::SIG_IGN) {
@@ -266,7 +267,7 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             assert!(error.to_string().starts_with(&format!("signal {signal}: ")), "{error}");
         }
-        // Kept by the C library for itself.
+        // The C library keeps this signal for itself.
         assert!(install(32).is_err());
         check(libc::SIGTERM).unwrap();
     }

@@ -12,7 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 use std::{io, mem, ptr};
 
-/// Waits until what is asked for may be possible; errors and hang-ups count, trying tells. False: time was up. Blocks the thread.
+/// Waits until the operation may be possible; errors and hang-ups count too, and a try tells them apart. False: the time was up. Blocks
+/// the thread.
 pub(crate) fn poll(descriptor: BorrowedFd<'_>, interest: Interest, timeout: Timeout) -> io::Result<bool> {
     let mut events = 0;
     if interest.contains(Interest::READ) {
@@ -187,7 +188,8 @@ fn begin_connect(address: &Address) -> io::Result<OwnedFd> {
     let done = unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr(), address.len as libc::socklen_t) };
     if done < 0 {
         match io::Error::last_os_error() {
-            // Under way: it can be written to, or has an error, when that is decided. Interrupted ones go on too.
+        // The connection is under way: the socket can be written to, or has an error, when that is decided. An interrupted call goes on
+        // too.
             error if matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => {}
             error => return Err(error),
         }
@@ -195,7 +197,7 @@ fn begin_connect(address: &Address) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A TCP socket that is about to be connected: it can be written to when that is decided, and `SO_ERROR` says how.
+/// A TCP socket that is about to be connected: it can be written to when that is decided, and `SO_ERROR` says whether it succeeded.
 pub(crate) fn connect(address: &SocketAddr) -> io::Result<OwnedFd> {
     begin_connect(&Address::of(address))
 }
@@ -226,9 +228,9 @@ pub(crate) fn bind_datagram_shared(address: &SocketAddr) -> io::Result<OwnedFd> 
     bind(address, libc::SOCK_DGRAM, true)
 }
 
-/// A TCP listener; shared: its port others may listen on too (`SO_REUSEPORT`).
+/// A TCP listener; shared: other sockets may listen on its port too (`SO_REUSEPORT`).
 pub(crate) fn listen(address: &SocketAddr, shared: bool) -> io::Result<OwnedFd> {
-    /// The kernel cuts it at `net.core.somaxconn`. (std asks for 128: a burst of connections beyond that waits for a second each, until
+    /// The kernel reduces it to `net.core.somaxconn`. (std asks for 128: each connection of a burst beyond that waits for a second, until
     /// its first packet is sent again.)
     const BACKLOG: c_int = c_int::MAX;
     let socket = bind(address, libc::SOCK_STREAM, shared)?;

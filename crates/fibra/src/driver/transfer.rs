@@ -93,7 +93,7 @@ impl From<UnixAddr> for Address {
     }
 }
 
-/// Room for whatever address the kernel has to tell.
+/// Room for any address that the kernel may write.
 struct Told {
     storage: libc::sockaddr_storage,
     len: libc::socklen_t,
@@ -206,7 +206,7 @@ pub(crate) fn receive_from(socket: BorrowedFd<'_>, room: &mut [u8]) -> Result<(u
         // SAFETY: the room has this length and is ours to write to; so has the address, and both live through the call.
         unsafe { libc::recvfrom(descriptor, room.cast(), len, flags, from.as_mut_ptr(), &raw mut from.len) }
     })?;
-    // Told nothing, the kernel leaves the length at 0.
+    // The kernel leaves the length at 0 if it has no address to give.
     Ok((len, if from.len == 0 { Address::Unnamed } else { from.address() }))
 }
 
@@ -243,13 +243,13 @@ pub(crate) fn connect(to: &Address) -> Result<(OwnedFd, bool), Errno> {
     let done = unsafe { libc::connect(socket.as_raw_fd(), to.as_ptr(), to.len as libc::socklen_t) };
     match if done < 0 { errno() } else { 0 } {
         0 => Ok((socket, true)),
-        // Under way; interrupted ones go on too.
+            // The connection is under way; an interrupted call goes on too.
         libc::EINPROGRESS | libc::EINTR => Ok((socket, false)),
         error => Err(error),
     }
 }
 
-/// What became of a connection that was under way: the error that is pending on the socket.
+/// The result of a connection that was under way: the error that is pending on the socket.
 pub(crate) fn take_error(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     match option(socket, libc::SO_ERROR)? {
         0 => Ok(()),
@@ -299,7 +299,7 @@ pub(crate) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a socket is.
+/// The address that a socket is bound to.
 pub(crate) fn local_address(socket: BorrowedFd<'_>) -> io::Result<Address> {
     let mut at = Told::nothing();
     // SAFETY: the address has this length, and lives through the call.
@@ -309,7 +309,7 @@ pub(crate) fn local_address(socket: BorrowedFd<'_>) -> io::Result<Address> {
     Ok(at.address())
 }
 
-/// Asks what is possible now.
+/// Whether an operation is possible now, without waiting.
 pub(crate) fn is_possible(descriptor: BorrowedFd<'_>, interest: super::Interest) -> Result<bool, Errno> {
     super::socket::poll(descriptor, interest, super::Timeout::Until(0))
         .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))

@@ -28,7 +28,7 @@ impl OutsideLock {
     }
 }
 
-/// Of the thread, which is started if there is none.
+/// The registrar of the thread, which is started if there is none.
 pub(crate) fn registrar() -> io::Result<Registrar> {
     // Without a runtime the fork handlers are not installed yet, and a child would wait for a thread that it does not have. Before the
     // lock, because a fork takes the lock too.

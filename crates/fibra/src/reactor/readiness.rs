@@ -20,7 +20,7 @@
 //! **A report wakes every waiter** of that direction: each tries again. A wait that time or cancellation ends meanwhile takes no edge from
 //! the others.
 //!
-//! **A short read empties the queue**, on sockets where that holds (TCP: the queue was empty). A reader that noted the count before such a
+//! **A short read means an empty queue**, on sockets where that holds (TCP). A reader that noted the count before such a
 //! read and leaves that count in the source ([`Source::note_drained`]) spares the next reader a try: as long as the count is the same, all
 //! of the above holds as if that reader had got `EAGAIN`. This does not hold once a report spoke of an end, an error or a mark: these are
 //! there to be read and announce themselves only once.
@@ -48,9 +48,9 @@ use crate::prim::spin::{Locked, SpinLock};
 use crate::waiter::node::{Node, Outcome, WaitList, WaiterRef};
 use crate::waiter::record::Claimed;
 
-/// A driver, as a place to be registered at.
+/// A driver, as a place where a socket can be registered.
 pub(crate) trait Place: Sized {
-    /// Names it without keeping it.
+    /// Names the driver without keeping it alive.
     type Weak: Send + std::fmt::Debug;
     fn weak(&self) -> Self::Weak;
     /// None: it is gone, and everything that was registered there.
@@ -81,19 +81,19 @@ impl Direction {
     }
 }
 
-/// The count of reports at some moment before a try. Odd: they have spoken of an end.
+/// The count of reports at some moment before a try. Odd: a report has spoken of an end, an error or a mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "linking compares it"]
 pub(crate) struct Seen(u64);
 
-/// What one report adds.
+/// The amount that one report adds to the count.
 const ONE_REPORT: u64 = 2;
-/// Something else than data is or was to be read.
+/// The bit of a count that says: something other than data (an end, an error, a mark) is or was to be read.
 const ENDS: u64 = 1;
-/// No count: no read was short.
+/// In the place of a count: the last read was not short.
 const NOT_DRAINED: u64 = u64::MAX;
 
-/// What became of linking.
+/// The result of linking a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Linkage {
@@ -101,7 +101,7 @@ pub(crate) enum Linkage {
     Stale,
     /// The driver was a home.
     AtHome,
-    /// It is one from now on.
+    /// The driver was not a home, and is one from now on.
     Registered,
 }
 
@@ -176,7 +176,7 @@ impl<D: Place> State<D> {
         }
         let key = Key { index, generation: self.generation };
         let before = self.registered_in(id);
-        // First here, then away from elsewhere: if this fails, everything is as it was.
+        // Registered here first, then removed elsewhere: if the first step fails, everything is as it was.
         here.watch(self.descriptor, key, before, before | direction.interest())?;
         let mut at = 0;
         while let Some(home) = self.side(direction).homes.get(at) {
@@ -187,7 +187,7 @@ impl<D: Place> State<D> {
             let home = self.sides[direction as usize].homes.swap_remove(at);
             if let Some(registrar) = D::upgrade(&home) {
                 let left = self.registered_in(D::id(&home));
-                // It was registered there, by this descriptor: nothing can go wrong that matters.
+                // It was registered there, by this descriptor: an error has no consequence.
                 let _ = registrar.watch(self.descriptor, key, left | direction.interest(), left);
             }
         }
@@ -212,13 +212,13 @@ impl<D: Place> State<D> {
     /// Wakes every waiter of this direction.
     fn complete(&self, direction: Direction, owed: &mut Vec<Waker>, mut enqueue: impl FnMut(WaiterRef)) {
         let waiting = &self.side(direction).waiting;
-        // SAFETY: the caller holds the lock, and linked nodes are alive; a node is not touched after its wait is set going.
+        // SAFETY: the caller holds the lock, and linked nodes are alive; a node is not touched after its waiter is woken.
         while let Some(node) = unsafe { waiting.front() } {
             // SAFETY: as above; it is in this list.
             unsafe { waiting.remove(node) };
             let (waiter, ticket, arm) = node.target();
             if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
-                // For selects with many arms.
+            // Selects with many arms read the outcome.
                 node.outcome.set(Outcome::Done);
                 owed.extend(claimed.go_with(&mut enqueue));
             }
@@ -276,14 +276,14 @@ impl<D: Place> Source<D> {
         owed
     }
 
-    /// What has been reported so far. To be asked before a try.
+    /// The count of reports so far. To be read before a try.
     #[inline(always)]
     pub(crate) fn reports(&self, direction: Direction) -> Seen {
         // Acquire: the try comes after it. (A value that is too old costs another try.)
         Seen(self.reports[direction as usize].load(Ordering::Acquire))
     }
 
-    /// A read between this count and now was short, on a socket where that means that there was nothing more.
+    /// Notes that a read between this count and now was short, on a socket where that means that the queue was empty.
     #[inline(always)]
     pub(crate) fn note_drained(&self, seen: Seen) {
         let seen = if seeded_bug("source_drained_late") { self.reports(Direction::Read) } else { seen };
@@ -299,12 +299,12 @@ impl<D: Place> Source<D> {
         (self.drained.load(Ordering::Relaxed) == seen.0).then_some(seen)
     }
 
-    /// Registers a direction with a driver, unless it is already. True: it was not.
+    /// Registers a direction with a driver, unless it is registered there already. True: it was not.
     pub(crate) fn register_with(&self, here: &D, direction: Direction) -> io::Result<bool> {
         self.state.with(|state| state.settle(self.index, direction, here))
     }
 
-    /// Links a wait after a try that was in vain, registered with this driver. It stays where it is until it is unlinked.
+    /// Links a wait after a try that failed with `EAGAIN`, registered with this driver. The node stays where it is until it is unlinked.
     pub(crate) fn link_with(&self, here: &D, direction: Direction, seen: Seen, node: &Node) -> io::Result<Linkage> {
         self.state.with(|state| {
             // Relaxed: it changes under the lock.
@@ -333,7 +333,7 @@ impl<D: Place> Source<D> {
     /// Delivers a driver's report to the waiters of this source.
     pub(crate) fn report(&self, completion: Completion, owed: &mut Vec<Waker>, enqueue: impl FnMut(WaiterRef) + Copy) {
         self.state.with(|state| {
-            // Otherwise it is of the past: the socket was closed meanwhile.
+            // Another generation: the socket of this completion was closed meanwhile.
             if state.generation != completion.key.generation {
                 return;
             }
@@ -357,7 +357,7 @@ impl<D: Place> Source<D> {
                 let Some(at) = homes.iter().position(|home| D::id(home) == id) else { continue };
                 homes.swap_remove(at);
                 let left = state.registered_in(id);
-                // It was registered there, by this descriptor: nothing can go wrong that matters.
+                // It was registered there, by this descriptor: an error has no consequence.
                 let _ = driver.watch(state.descriptor, key, left | direction.interest(), left);
                 self.count(direction, false);
                 if !seeded_bug("source_abandons_silently") {
@@ -367,7 +367,7 @@ impl<D: Place> Source<D> {
         });
     }
 
-    /// Under the lock.
+    /// Counts a report. The caller holds the lock.
     fn count(&self, direction: Direction, ends: bool) {
         let reports = &self.reports[direction as usize];
         // Relaxed: it changes under the lock only.

@@ -75,7 +75,7 @@ pub(crate) fn listen(listener: Box<dyn Listener>, signals: &[i32]) -> io::Result
     state.start()?;
     state.listeners.retain(|listener| !listener.is_gone());
     state.listeners.push(listener);
-    // After it is in the list: what comes from now on is heard.
+    // Installed after the listener is in the list: it hears every signal from now on.
     let mut new = Vec::new();
     let installed = signals.iter().try_for_each(|signal| {
         if signal::install(*signal)? {

@@ -138,7 +138,7 @@ impl Model {
         ended
     }
 
-    /// `wait::io::Io::operate`, for so many bytes.
+    /// As `wait::io::Io::operate` does: reads until so many bytes have come.
     fn read(&self, number: usize, mut wanted: u32) {
         let record = ThreadRecord::leaked();
         while wanted > 0 {
@@ -181,7 +181,7 @@ fn spawn_writer(model: &Arc<Model>) -> thread::JoinHandle<()> {
     thread::spawn(move || model.kernel.write())
 }
 
-// Completions are brought by another thread, at any moment between a reader's try and its wait, also before and after it registered.
+// Another thread delivers completions, at any moment between a reader's try and its wait, also before and after the reader registered.
 #[test]
 fn model_no_report_is_lost() {
     check(3, || {
@@ -217,7 +217,7 @@ fn model_nobody_depends_on_a_driver_of_others() {
     });
 }
 
-// Every read takes all there is, and says so: the next one waits without trying.
+// Every read takes all bytes and notes that the queue is empty: the next read waits without a try.
 #[test]
 fn model_a_short_read_is_the_last() {
     check(3, || {
@@ -234,7 +234,7 @@ fn model_a_short_read_is_the_last() {
                     let len = model.kernel.read();
                     wanted -= len;
                     if len > 0 {
-                        // Here something may be reported. (By itself loom does not find its way to it.)
+                // Between the two steps something may be reported. (Without the yield loom does not try that schedule.)
                         thread::yield_now();
                         model.source.note_drained(seen);
                         continue;
@@ -242,7 +242,7 @@ fn model_a_short_read_is_the_last() {
                     seen
                 }
             };
-            // (What it is told of it reads whether the count says so or not, as `wait_and_retry` does.)
+            // (After the wait the reader reads whether the count says so or not, as `wait_and_retry` does.)
             assert_ne!(model.wait(record, 0, seen), Outcome::Cancelled);
             let seen = model.source.reports(Direction::Read);
             let len = model.kernel.read();
@@ -275,7 +275,7 @@ fn model_cancellation_waits_for_the_report() {
     });
 }
 
-// The socket is closed while a completion of its is under way: it does not reach the socket that has the source next.
+// The socket is closed while one of its completions is under way: the completion does not reach the next socket of the source.
 #[test]
 fn model_a_late_report_reaches_nobody() {
     check(3, || {
