@@ -189,7 +189,7 @@ impl Platform for Epoll {
 
     fn wait(&mut self, timeout: Timeout) -> io::Result<u64> {
         while self.taken < self.fetched && self.events[self.taken].u64 == KICK {
-                // A kick has had its effect by ending the wait.
+            // A kick has had its effect by ending the wait.
             self.taken += 1;
         }
         if self.taken < self.fetched {
@@ -435,7 +435,7 @@ mod tests {
     fn a_signal_returns_and_an_error_is_reported() {
         let answer = |code| {
             let mut answers = [Err(io::Error::from_raw_os_error(code)), Ok(1)].into_iter();
-        // A second call of the closure means that its first answer was swallowed.
+            // A second call of the closure means that its first answer was swallowed.
             wait_on(Timeout::Forever, &AtomicBool::new(true), |_, _| {
                 assert_eq!(answers.len(), 2);
                 answers.next().unwrap()

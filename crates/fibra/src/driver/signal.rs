@@ -229,7 +229,7 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut l
         // Relaxed, both: as above.
         CHAINING[slot].store(thread, Ordering::Relaxed);
         chain(before, signal, info, context);
-            // Unless another thread has noted itself meanwhile.
+        // Unless another thread has noted itself meanwhile.
         let _ = CHAINING[slot].compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
     // SAFETY: as above.

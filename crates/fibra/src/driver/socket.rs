@@ -188,8 +188,8 @@ fn begin_connect(address: &Address) -> io::Result<OwnedFd> {
     let done = unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr(), address.len as libc::socklen_t) };
     if done < 0 {
         match io::Error::last_os_error() {
-        // The connection is under way: the socket can be written to, or has an error, when that is decided. An interrupted call goes on
-        // too.
+            // The connection is under way: the socket can be written to, or has an error, when that is decided. An interrupted call goes on
+            // too.
             error if matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => {}
             error => return Err(error),
         }

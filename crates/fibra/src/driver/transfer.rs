@@ -243,7 +243,7 @@ pub(crate) fn connect(to: &Address) -> Result<(OwnedFd, bool), Errno> {
     let done = unsafe { libc::connect(socket.as_raw_fd(), to.as_ptr(), to.len as libc::socklen_t) };
     match if done < 0 { errno() } else { 0 } {
         0 => Ok((socket, true)),
-            // The connection is under way; an interrupted call goes on too.
+        // The connection is under way; an interrupted call goes on too.
         libc::EINPROGRESS | libc::EINTR => Ok((socket, false)),
         error => Err(error),
     }

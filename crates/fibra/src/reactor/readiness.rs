@@ -218,7 +218,7 @@ impl<D: Place> State<D> {
             unsafe { waiting.remove(node) };
             let (waiter, ticket, arm) = node.target();
             if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
-            // Selects with many arms read the outcome.
+                // Selects with many arms read the outcome.
                 node.outcome.set(Outcome::Done);
                 owed.extend(claimed.go_with(&mut enqueue));
             }

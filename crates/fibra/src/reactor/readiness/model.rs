@@ -234,7 +234,7 @@ fn model_a_short_read_is_the_last() {
                     let len = model.kernel.read();
                     wanted -= len;
                     if len > 0 {
-                // Between the two steps something may be reported. (Without the yield loom does not try that schedule.)
+                        // Between the two steps something may be reported. (Without the yield loom does not try that schedule.)
                         thread::yield_now();
                         model.source.note_drained(seen);
                         continue;
