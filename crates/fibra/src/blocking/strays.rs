@@ -23,7 +23,7 @@ struct Stray {
     call: Box<dyn FnOnce() + Send>,
 }
 
-/// Has `call` made on a thread of its own, some time. It must catch its panics: one that gets out is forgotten.
+/// Has `call` made on a thread of the stray pool, as soon as one is free. The call must catch its panics: one that gets out is forgotten.
 ///
 /// # Errors
 /// There is no thread, and none can be started; the call was dropped.

@@ -41,7 +41,7 @@ pub enum CancelReason {
 }
 
 impl CancelReason {
-    /// The same without words.
+    /// The same without text.
     pub(crate) fn kind(&self) -> ReasonKind {
         match self {
             Self::Handle => ReasonKind::Handle,
@@ -96,7 +96,7 @@ impl std::fmt::Display for CancelReason {
     }
 }
 
-/// A [`CancelReason`] without words. From 1, so that 0 says "not cancelled" where only bits are kept; 4 bits.
+/// A [`CancelReason`] without text. From 1, so that 0 says "not cancelled" where only bits are kept; 4 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum ReasonKind {
@@ -113,12 +113,12 @@ pub(crate) enum ReasonKind {
     Drained = 11,
     OtherHalf = 12,
     NotStarted = 13,
-    /// The words are kept by the scope that was cancelled, and known while that is open.
+    /// The text is kept by the scope that was cancelled, and known while that scope is open.
     Custom = 15,
 }
 
 impl ReasonKind {
-    /// The reason, if its words are not to be had: a custom one is a token's.
+    /// The reason, if its text is not known: a custom reason is a token's.
     pub(crate) fn without_words(self) -> CancelReason {
         match self {
             Self::Handle => CancelReason::Handle,

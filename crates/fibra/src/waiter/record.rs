@@ -130,7 +130,7 @@ fn take_waker(waiter: WaiterRef) -> Option<Waker> {
     (waiter.get().kind() == Kind::Task).then(|| TaskRecord::of(waiter).waker.lock().take()).flatten()
 }
 
-/// Calls each; one that panics does not stop the others.
+/// Calls each waker; one that panics does not stop the others.
 pub(crate) fn call_all(wakers: Vec<Waker>) {
     wakers.into_iter().for_each(call);
 }
@@ -158,9 +158,9 @@ pub(crate) fn call(waker: Waker) {
 #[must_use = "the waiter sleeps until it is set going"]
 pub(crate) struct Claimed(NonNull<Waiter>);
 
-/// The claim has to be released first.
+/// The bit that says: the claim has to be released first.
 const HELD: usize = 1;
-/// A mark of the holder's.
+/// The bit that the holder may set for its own use.
 const MARKED: usize = 2;
 const _: () = assert!(align_of::<Waiter>() > HELD | MARKED);
 
@@ -193,7 +193,7 @@ impl Claimed {
         }
     }
 
-    /// Marked, or not, for when it is set going.
+    /// Sets the holder's mark if `mark` is true; the mark is read when the waiter is woken.
     #[inline(always)]
     pub(crate) fn marked(self, mark: bool) -> Self {
         Self(self.0.map_addr(|at| at | if mark { MARKED } else { 0 }))
@@ -211,7 +211,7 @@ impl Claimed {
     pub(crate) fn go_with(self, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
         let waiter = self.waiter();
         if self.0.addr().get() & HELD == 0 {
-            // (Only fibers are claimed without it.)
+            // (Only fibers are claimed without HELD.)
             enqueue(waiter);
             return None;
         }
@@ -241,7 +241,7 @@ impl Claimed {
     #[inline(never)]
     fn release(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
         let late = seeded_bug("waker_after_release");
-        // If the waiter has not parked yet (`Deferred`), it needs no call, and one does no harm.
+        // If the waiter has not parked yet (`Deferred`), it needs no call; a call does no harm.
         let waker = if late { None } else { take_waker(waiter) };
         if waiter.get().word.release() == Release::Deferred {
             return waker;
@@ -270,7 +270,7 @@ pub(crate) fn complete_with(
 }
 
 impl ThreadRecord {
-    /// From PARKING to RUNNING: the thread commits its park itself, and is back when the wait was completed, or when `left` says that no
+    /// From PARKING to RUNNING: the thread commits its park itself, and returns when the wait was completed, or when `left` says that no
     /// time is left and no owner was faster. `is_due`: see [`revoke::commit`].
     pub(crate) fn leave_until(&self, left: impl Fn() -> Option<Duration>, is_due: impl FnOnce(WaitKind) -> bool) {
         let word = &self.waiter.word;
@@ -369,8 +369,8 @@ mod pool {
             MINE.try_with(|mine| mine.0).ok()
         }
 
-        /// Calls `f` with this thread's record. With a borrowed one during the thread's own destruction, when thread-locals are gone, and
-        /// if the record is in use: a waker that is called while this thread is about to park waits itself.
+        /// Calls `f` with this thread's record. With a borrowed record during the thread's own destruction, when thread-locals are gone,
+        /// and if the thread's record is in use: a waker that is called while this thread is about to park may wait itself.
         pub(crate) fn with_mine<R>(f: impl FnOnce(&'static ThreadRecord) -> R) -> R {
             match MINE.try_with(|mine| mine.0) {
                 Ok(record) if record.waiter.word.snapshot().is(State::Running) => f(record),
@@ -398,7 +398,7 @@ mod pool {
             drop_waker(waker);
         }
 
-        /// How many are in use.
+        /// The number of records in use.
         #[cfg(test)]
         pub(crate) fn in_use() -> usize {
             let free = TASKS.lock();
@@ -419,7 +419,7 @@ impl ThreadRecord {
 
 #[cfg(any(loom, shuttle))]
 impl TaskRecord {
-    /// Does a wait of this record have its waker still?
+    /// Does a wait of this record still have its waker?
     #[cfg(test)]
     pub(crate) fn has_waker(&self) -> bool {
         self.waker.lock().is_some()

@@ -45,7 +45,7 @@ use crate::prim::bug::seeded_bug;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// In no queue, no closure: a free frame, or one that is being filled.
+    /// In no queue and without a closure: a free frame, or a frame that is being filled.
     Init = 0,
     /// In exactly one run queue (or on its way there in the hands of the thread that made it RUNNABLE).
     Runnable = 1,
@@ -71,7 +71,7 @@ const TICKET_MASK: u64 = u64::MAX << TICKET_SHIFT; // All that is left of the wo
 
 /// Which way of completing a wait won; small numbers are the arms of a select.
 pub(crate) type Arm = u8;
-/// The one thing a wait with a single arm waits for.
+/// The arm of a wait that has only one.
 pub(crate) const ARM_FIRST: Arm = 0;
 /// The deadline won.
 pub(crate) const ARM_TIMEOUT: Arm = 254;
@@ -88,7 +88,7 @@ pub(crate) enum WaitKind {
     Binding = 1,
     /// A shield makes it binding, until the grace of its scope is over.
     Shielded = 2,
-    /// Cancellation may claim it, and also one that a shield holds off: the waiter wants to know.
+    /// Cancellation may claim it, and so may a cancellation that a shield holds off: the waiter wants to know of it.
     Watching = 3,
 }
 
@@ -96,24 +96,24 @@ pub(crate) enum WaitKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Notice {
-    /// To the outermost polling of a fiber or thread.
+    /// A notice to the outermost poll of a fiber or thread.
     Outer = 0,
-    /// To one inside another.
+    /// A notice to a poll inside the poll of another future.
     Inner = 1,
 }
 
 impl Notice {
-    /// Where it stands in the arm of an unclaimed wait.
+    /// The bit of the notice in the arm of an unclaimed wait.
     #[inline(always)]
     const fn bit(self) -> Arm {
         4 << self as u8
     }
 }
 
-/// Where the kind stands there.
+/// The bits of the kind there.
 const KIND_MASK: Arm = 3;
 
-/// Names one wait of one waiter. Compared for equality only. It has the bits of the word, in their place; the others are 0.
+/// Names one wait of one waiter. Compared for equality only. It keeps the ticket's bits in their place in the word; the other bits are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ticket(u64);
 
@@ -121,7 +121,7 @@ impl Ticket {
     /// No wait at all: bits that no ticket has.
     pub(crate) const NONE: Ticket = Ticket(u64::MAX);
 
-    /// For queue entries and cells that carry it as a number: the lowest bit is free for them.
+    /// For queue entries and cells that carry it as a number: the lowest bit is free for their use.
     #[inline(always)]
     pub(crate) fn to_bits(self) -> u64 {
         self.0
@@ -131,7 +131,7 @@ impl Ticket {
         debug_assert!(bits & !TICKET_MASK == 0, "the bits of a ticket");
         Self(bits)
     }
-    /// The `number`th.
+    /// Ticket number `number`.
     #[cfg(test)]
     pub(crate) fn of_number(number: u64) -> Self {
         Self(number << TICKET_SHIFT)
@@ -199,7 +199,7 @@ impl Snapshot {
         // PARKING and PARKED are neighbours, so this is one subtraction and one comparison.
         (self.0 & (STATE_MASK | CLAIMED)).wrapping_sub(State::Parking as u64) < 2
     }
-    /// What cancellation may do to the wait that it is in; `None` if it is in none, or that is claimed.
+    /// What cancellation may do to the current wait; `None` if there is no wait, or it is claimed.
     #[inline(always)]
     pub(crate) fn kind(self) -> Option<WaitKind> {
         self.is_waiting().then(|| match self.arm() & KIND_MASK {
@@ -209,7 +209,7 @@ impl Snapshot {
             _ => WaitKind::Watching,
         })
     }
-    /// In a wait that such a notice ends?
+    /// Is the waiter in a wait that such a notice ends?
     #[inline(always)]
     pub(crate) fn is_ended_by(self, notice: Notice) -> bool {
         self.is_waiting() && self.arm() & notice.bit() != 0
@@ -235,9 +235,9 @@ impl std::fmt::Debug for Snapshot {
 pub(crate) enum Claim {
     /// Another owner completed this wait, or it is over: do nothing.
     Lost,
-    /// Yours, and already RUNNABLE: fill the slot, then enqueue it, once.
+    /// The caller owns the wait, and the waiter is already RUNNABLE: fill the slot, then enqueue the waiter, once.
     Direct,
-    /// Yours: fill the slot, then call [`Word::release`].
+    /// The caller owns the wait: fill the slot, then call [`Word::release`].
     Held,
 }
 
@@ -257,12 +257,12 @@ pub(crate) enum Release {
 pub(crate) enum Commit {
     /// The fiber sleeps; the completion owner will enqueue it.
     Parked,
-    /// It was woken meanwhile and is RUNNABLE: enqueue it.
+    /// The fiber was woken meanwhile and is RUNNABLE: enqueue it.
     Requeue,
 }
 
-/// Checks on edges: in debug builds where each is taken. With `FIBRA_SPEC_ASSERT=1` in release builds likewise, but for those of
-/// `debug_check_edge`, which are found when the next step is taken: see [`Word::check_is`].
+/// Checks on edges: in debug builds where each edge is taken. With `FIBRA_SPEC_ASSERT=1` in release builds likewise, except for the edges
+/// of `debug_check_edge`, which are checked when the next step is taken: see [`Word::check_is`].
 #[cfg(not(any(loom, shuttle)))]
 mod spec_assert {
     use crate::prim::atomic::{AtomicBool, Ordering};
@@ -303,7 +303,7 @@ fn check_edge(from: Snapshot, allowed: &[State], to: State) {
     }
 }
 
-/// Out of line, so that a build that does not check pays for the question only.
+/// Out of line, so that a build that does not check pays only for the test of the switch.
 #[cold]
 #[inline(never)]
 fn check_edge_now(from: Snapshot, allowed: &[State], to: State) {
@@ -316,7 +316,7 @@ fn check_edge_now(from: Snapshot, allowed: &[State], to: State) {
 /// The word.
 ///
 /// The owner of a word changes it by a difference (from RUNNABLE to RUNNING: one more), so an edge that is taken from a wrong state leads
-/// to a wrong state, and so does every one after it.
+/// to a wrong state, and so does every later edge.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Word(AtomicU64);
@@ -351,9 +351,9 @@ impl Word {
         self.0.store(to.0, order);
     }
 
-    /// Where transitions are asserted: is this the state now? Asked after steps that `debug_check_edge` looks at in debug builds only. By
-    /// the differences above, a worker that finds RUNNING what it took out of its queues knows that it was RUNNABLE, and that every step
-    /// since the frame was free began where it must.
+    /// Where transitions are asserted: checks that this is the state now. Called after steps that `debug_check_edge` checks in debug builds
+    /// only. By the differences above, a worker that finds a waiter of its queues RUNNING knows that it was RUNNABLE, and that every
+    /// step since the frame was free began where it must.
     #[inline(always)]
     pub(crate) fn check_is(&self, state: State) {
         if spec_assert::enabled() {
@@ -428,7 +428,7 @@ impl Word {
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         debug_check_edge(now, &[State::Runnable], State::Running);
         debug_assert_eq!(now.arm(), 0, "of an unstarted fiber that was in no wait");
-        // Relaxed: as above; cancellers only look.
+        // Relaxed: as above; cancellers only read.
         self.set(Snapshot(now.0 + Self::RUN).with_next_ticket(), Ordering::Relaxed);
     }
 
@@ -457,10 +457,10 @@ impl Word {
         self.begin_park_as(kind, None)
     }
 
-    /// The same for a wait that such a notice ends.
+    /// The same for a wait that such a notice ends as well.
     #[inline(always)]
     pub(crate) fn begin_park_as(&self, kind: WaitKind, notice: Option<Notice>) -> Ticket {
-        // Relaxed: the waiter's own word in RUNNING, which no other changes.
+        // Relaxed: the waiter's own word in RUNNING, which no other thread changes.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         check_edge(now, &[State::Running], State::Parking);
         let arm = kind as Arm | notice.map_or(0, Notice::bit);
@@ -497,11 +497,11 @@ impl Word {
         if self.commit_unless_woken().is_some() { Commit::Parked } else { self.commit_claimed() }
     }
 
-    /// PARKING → PARKED, and what the word became: names the wait, which may be over by now. `None`: an owner was there meanwhile, and
-    /// [`commit_claimed`](Self::commit_claimed) has to do it.
+    /// PARKING → PARKED; returns the new word, which names the wait (the wait may be over by now). `None`: an owner has claimed the wait
+    /// meanwhile, and [`commit_claimed`](Self::commit_claimed) has to commit.
     #[inline(always)]
     pub(crate) fn commit_unless_woken(&self) -> Option<Snapshot> {
-        // Relaxed: confirmed by the compare-exchange. Expected is the word without WAKE: if that is there, it fails.
+        // Relaxed: confirmed by the compare-exchange, which expects the word without WAKE: if WAKE is set, it fails.
         let now = Snapshot(self.0.load(Ordering::Relaxed) & !WAKE);
         check_edge(now, &[State::Parking], State::Parked);
         let to = Snapshot(now.0 + Self::SLEEP);
@@ -570,8 +570,8 @@ impl Word {
         }
     }
 
-    /// [`claim`](Self::claim) of a fiber that is PARKED, in a wait that cancellation may end: by far the most are. False: it is not that,
-    /// or not any more; that wait may be claimed all the same.
+    /// [`claim`](Self::claim) of a fiber that is PARKED, in a wait that cancellation may end: by far the most are. False: the fiber is not
+    /// PARKED in such a wait (any more); its wait may be claimed by `claim` all the same.
     #[inline(always)]
     pub(crate) fn claim_parked(&self, ticket: Ticket, arm: Arm) -> bool {
         // (The kind of such a wait is 0.)
@@ -580,8 +580,8 @@ impl Word {
         self.0.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// [`claim`](Self::claim) of a fiber that is PARKED in a wait which such a notice ends: as a rule it is. False: it is not that, or not
-    /// any more; the wait may be claimed all the same.
+    /// [`claim`](Self::claim) of a fiber that is PARKED in a wait which such a notice ends: as a rule it is. False: the fiber is not PARKED
+    /// in such a wait (any more); its wait may be claimed by `claim` all the same.
     #[inline(always)]
     pub(crate) fn claim_noticed(&self, notice: Notice, arm: Arm) -> bool {
         let by = u64::from(notice.bit()) << ARM_SHIFT;
@@ -597,7 +597,7 @@ impl Word {
             && self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a [`Claim::Held`]: what the owner wrote before is visible to the waiter after.
+    /// Ends a [`Claim::Held`]: the waiter sees afterwards what the owner wrote before.
     #[inline]
     pub(crate) fn release(&self) -> Release {
         // Relaxed: confirmed by the compare-exchange.
@@ -664,8 +664,8 @@ impl Word {
         self.set(now.with_state(State::Init).with_arm(0), Ordering::Relaxed);
     }
 
-    /// INIT again, in memory that went back to the system meanwhile and may read as zero, with a ticket that is at least as high as any
-    /// that this word has given out: stale wakers of all former lives stay stale.
+    /// Makes the word INIT again, in memory that went back to the system meanwhile and may read as zero, with a ticket that is at least as
+    /// high as any that this word has given out: stale wakers of all former lives stay stale.
     pub(crate) fn renew(&self, floor: Ticket) {
         if seeded_bug("renew_forgets_tickets") {
             return;
@@ -674,10 +674,10 @@ impl Word {
         self.set(Snapshot::new(State::Init, 0, floor), Ordering::Relaxed);
     }
 
-    /// What a word in memory without content is: zero. For the model, where no system takes memory away.
+    /// Zero, as a word in memory without content reads. For the model, where no system takes memory away.
     #[cfg(all(test, any(loom, shuttle)))]
     pub(crate) fn lose_memory(&self) {
-        // Relaxed: the kernel's doing; it orders nothing.
+        // Relaxed: stands for the kernel, which orders nothing.
         self.0.swap(0, Ordering::Relaxed);
     }
 

@@ -48,11 +48,11 @@ const EDGES: [Edge; 7] = [
     ("recycle", &[State::Done, State::Cancelled, State::Running], State::Init, Word::recycle),
 ];
 
-/// The edges that only the owner of a word takes: looked at in debug builds only.
+/// The edges that only the owner of a word takes: checked in debug builds only.
 const OF_THE_OWNER: [&str; 5] = ["publish_spawned", "resume", "yielded", "finish", "recycle"];
 
-// S0-23, S0-06: every edge of the table works, and from every other state it is found.
-// S4-23, S4-109, S4-112, S4-127: so what is queued, resumed or started is RUNNABLE, and nothing else.
+// S0-23, S0-06: every edge of the table works, and from every other state the check refuses it.
+// S4-23, S4-109, S4-112, S4-127: so a waiter that is queued, resumed or started is RUNNABLE, and in no other state.
 #[test]
 fn every_edge_that_is_not_in_the_table_is_found() {
     super::enable_spec_assert();
@@ -84,7 +84,7 @@ fn stale_starts_and_wakes_change_nothing() {
     }
 }
 
-// S4-128: what is released for a wake was claimed.
+// S4-128: a wait that is released for a wake was claimed.
 #[test]
 #[cfg_attr(not(debug_assertions), ignore = "looked at in debug builds only")]
 fn a_release_without_a_claim_is_found() {
@@ -94,7 +94,7 @@ fn a_release_without_a_claim_is_found() {
     }
 }
 
-// A task that cancellation claimed between two polls carries its arm; its entry is good all the same, once.
+// A task that cancellation claimed between two polls carries cancellation's arm; its queue entry is valid all the same, once.
 #[test]
 fn a_start_does_not_ask_who_won() {
     let word = word_in(State::Parked);
@@ -143,7 +143,7 @@ fn one_starts_it() {
     assert_eq!(word.snapshot().state(), State::Running);
 }
 
-// S0-05, S0-07, G-14, S4-99: from RUNNING it goes to PARKING, which is a state of its own: waiting, claimable, and not yet PARKED.
+// S0-05, S0-07, G-14, S4-99: a waiter goes from RUNNING to PARKING, which is a state of its own: waiting, claimable, and not yet PARKED.
 #[test]
 fn parking_has_a_name() {
     let word = word_in(State::Running);
@@ -224,7 +224,8 @@ fn a_park_may_be_called_off() {
     assert_eq!(word.commit_park(), Commit::Requeue);
 }
 
-// S4-26, S4-27, S4-48, S4-104, S4-107, S4-108, S1-67: PARKED is left by a claim, which one wins; the arm is there before it can run.
+// S4-26, S4-27, S4-48, S4-104, S4-107, S4-108, S1-67: PARKED is left by a claim, which one owner wins; the arm is written before the waiter
+// can run.
 #[test]
 fn parked_is_left_by_one_claim() {
     let (word, ticket) = parked();
@@ -271,7 +272,7 @@ fn a_stale_wake_has_no_effect() {
     assert_eq!(word.claim(old, 2, true), Claim::Lost);
 }
 
-// S4-47, S4-15: cancellation is one of the owners, if the wait is revocable; a binding wait is none of its business.
+// S4-47, S4-15: cancellation is one of the owners, if the wait is revocable; it cannot claim a binding wait.
 #[test]
 fn cancellation_is_an_owner_like_any_other() {
     let (word, ticket) = parked();
@@ -287,11 +288,11 @@ fn cancellation_is_an_owner_like_any_other() {
 /// A slot that the owner of a claim fills and the waiter reads.
 struct Slot(UnsafeCell<u64>);
 
-// SAFETY: touched by the claimer before it releases and by the waiter after it was resumed, never by both: what the test is about.
+// SAFETY: touched by the claimer before it releases and by the waiter after it was resumed, never by both: the test checks exactly that.
 unsafe impl Sync for Slot {}
 
 // S1-27, S1-50, S1-57: a waiter against two owners, each of which fills a plain slot if it wins: exactly
-// one wins each wait, and the waiter sees what that one wrote.
+// one owner wins each wait, and the waiter sees what that owner wrote.
 #[test]
 fn two_owners_fill_one_slot() {
     const ROUNDS: u64 = 2_000;
