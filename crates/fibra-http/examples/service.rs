@@ -7,8 +7,8 @@
 //! curl -N http://127.0.0.1:8080/watch        # every new note, as it comes
 //! ```
 //!
-//! Ctrl-C or `kill` stops it gracefully: nobody new is accepted, requests that run are answered, and watchers are told goodbye. The second
-//! time it stops at once.
+//! Ctrl-C or `kill` stops it gracefully: no new client is accepted, requests that run are answered, and watchers are told goodbye. The
+//! second time it stops at once.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How often a watcher looks whether the service stops.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// All notes, and a sign for whoever waits for the next one.
+/// All notes, and a sign for the watchers that wait for the next one.
 #[derive(Default)]
 struct Notes {
     texts: Mutex<Vec<String>>,
@@ -74,7 +74,7 @@ fn watch(out: &mut dyn Write, notes: &Notes, stopper: &Stopper) -> io::Result<()
     writeln!(out, "goodbye")
 }
 
-/// Stops the service when somebody asks for it: gracefully the first time, at once the second time.
+/// Stops the service when a signal asks for it: gracefully the first time, at once the second time.
 fn stop_on_signals(stopper: Stopper) -> io::Result<()> {
     let signals = signal::listen([Signal::INT, Signal::TERM])?;
     // A daemon: it does not hold up the end.

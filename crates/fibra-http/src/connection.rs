@@ -12,8 +12,8 @@
 //! ```
 //!
 //! * The buffer holds the head that is handled, then the bytes behind it; nothing is moved or parsed twice.
-//! * Only the wait for the first byte of a request is idle: a server that drains may end it ([`Gate`]). Whoever has begun to send a request
-//!   is answered.
+//! * Only the wait for the first byte of a request is idle: a server that drains may end it ([`Gate`]). A client that has begun to send a
+//!   request is answered.
 //! * Every answer is flushed before a wait and before the connection is closed.
 //! * Each wait has a deadline that no byte moves. A new connection has one, from its beginning to the end of its first head; after an
 //!   answer there is one for the silence (empty lines are silence) and, from the first byte of a head, one for the head.
@@ -325,7 +325,7 @@ impl<T: Transport> Connection<T> {
                 return Err(HeadError::TimedOut.into());
             }
             match self.read_more(remaining) {
-                // It went away in the middle of a head: there is nobody to answer.
+                // It went away in the middle of a head: there is no client to answer.
                 Ok(0) => return Ok(ControlFlow::Break(End::Closed)),
                 Ok(_) => {}
                 Err(error) if is_timeout(&error) => return Err(HeadError::TimedOut.into()),

@@ -56,7 +56,7 @@ impl Crowd {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more; whoever calls this has waited for room.
+    /// Counts one more connection; the caller has waited for room.
     pub(crate) fn enter(self: &Arc<Self>) -> Seat {
         let gate = Arc::new(Gate::default());
         let mut inner = self.lock();
@@ -69,7 +69,7 @@ impl Crowd {
         self.empty.reset();
         if inner.draining {
             let is_idle = gate.drain();
-            debug_assert!(!is_idle, "nobody has it yet");
+            debug_assert!(!is_idle, "no connection has this gate yet");
         }
         Seat { crowd: self.clone(), number, gate }
     }
@@ -107,7 +107,7 @@ impl Seat {
         self.number
     }
 
-    /// Returns when all have been told to end, if one has: so that a client who sees one connection end can rely on the others.
+    /// Returns when all have been told to end, if one has: so that a client that sees one connection end can rely on the others.
     pub(crate) fn let_all_be_told(&self) {
         drop(self.crowd.lock());
     }

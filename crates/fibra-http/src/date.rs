@@ -1,4 +1,4 @@
-//! The `Date` of answers: written once a second and worker, and copied from there.
+//! The `Date` of answers: formatted once a second on each worker, and copied from there. Above: `encode`. Below: the clock.
 
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};

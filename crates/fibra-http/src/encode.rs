@@ -58,7 +58,7 @@ pub(crate) fn respond(
         response.error.get_or_insert(ResponseError::Tunnel);
     }
     if response.status.code() < 200 && !matches!(response.content, Content::Upgrade(_)) {
-        // An upgrade that was given a body: nobody would take over.
+        // An upgrade that was given a body: no handler would take the connection over.
         response.error.get_or_insert(ResponseError::Status(response.status.code()));
     }
     let mut error = None;
@@ -78,7 +78,7 @@ pub(crate) fn respond(
         Content::Upgrade(_) if is_tunnel && request.body.is_finished() => Length::Tunnel,
         Content::Upgrade(_) if index.version == Version::Http11 && request.body.is_finished() => Length::Upgrade,
         Content::Upgrade(_) => {
-            // Nobody can have asked for it.
+            // The client cannot have asked for it.
             response = Response::new(Status::BAD_REQUEST).header("connection", "close");
             Length::Known(0)
         }

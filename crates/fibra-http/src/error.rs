@@ -1,4 +1,4 @@
-//! What can go wrong: one type for each thing that does. Below: `status`, `limits`.
+//! The errors: one type for each kind of failure. Below: `status`, `limits`.
 
 use std::error::Error;
 use std::fmt;

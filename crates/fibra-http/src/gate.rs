@@ -1,4 +1,4 @@
-//! Between a connection and a server that wants to stop: who is first, the next request or the end of the idle wait?
+//! The gate between a connection and a server that wants to stop: it decides which is first, the next request or the end of the idle wait.
 //!
 //! Above: `connection`, which says when it is idle, and `server`, which drains. One word decides, so that a request that was begun is
 //! never cut off, and an idle connection is never forgotten:

@@ -1,4 +1,4 @@
-//! What a connection may cost: sizes and times. Set by [`Builder`](crate::Builder), read everywhere.
+//! The limits of a connection: sizes and times. Set by [`Builder`](crate::Builder), read everywhere.
 //!
 //! * No limit is allocated as given: memory grows with the bytes that have come.
 //! * No time is restarted by a byte that comes or is taken; what lengthens a time is said at the limit.
@@ -54,7 +54,7 @@ pub struct Limits {
     /// Bytes a second that the other side has to take or give: so many of them lengthen the time-outs of bodies and answers by a second.
     /// Of a body only its data counts. 1000; with 0 those time-outs never come.
     pub min_rate: u32,
-    /// How much of a body that nobody has read is read away to keep the connection. More: it is closed. 64 KiB.
+    /// How much of a body that the handler has not read is read away to keep the connection. More: it is closed. 64 KiB.
     pub max_drain_bytes: u64,
     /// How long an answer is given to arrive before a connection is closed on which the other side is still sending. (Closing at once
     /// would make the system throw away what it has not taken yet.) Meanwhile what it sends is read and thrown away, which

@@ -103,7 +103,7 @@ impl<'c> Request<'c> {
         self.body.text()
     }
 
-    /// Who sent it, if the transport can say.
+    /// The address of the client, if the transport knows it.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.body.link.peer_addr()
     }

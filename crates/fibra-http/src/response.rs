@@ -1,4 +1,4 @@
-//! What a handler answers with. Above: `encode`, which sends it. Below: `status`, `error`.
+//! The response of a handler. Above: `encode`, which sends it. Below: `status`, `error`.
 //!
 //! * Nothing that would break out of a header line gets into `fields`; what was refused makes the response an error, and 500 is sent.
 //! * A response with static or given bytes and without header fields of its own allocates nothing.
@@ -104,7 +104,7 @@ impl Response {
         response
     }
 
-    /// 200, with a body that is made while it is sent, of a length that nobody knows yet: in chunks, or to a client of version 1.0 up to
+    /// 200, with a body that is made while it is sent, of a length that is not known yet: in chunks, or to a client of version 1.0 up to
     /// the end of the connection. If `make` fails or panics, the connection is closed without that end (to a client of version 1.0 it is
     /// reset), so that the client does not take a part for all of it. If it panics before anything was sent, the client gets 500.
     ///

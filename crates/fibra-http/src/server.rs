@@ -1,12 +1,12 @@
 //! The server: accepts connections, gives each a fiber, and comes to an orderly end.
 //!
-//! Below: `crowd`, `connection`. Whoever calls [`Server::serve`] accepts; each connection is put on the worker with the fewest fibers and
-//! stays there. `serve` does not return before the last connection has ended, on no path.
+//! Below: `crowd`, `connection`. The fiber that calls [`Server::serve`] accepts; each connection is put on the worker with the fewest
+//! fibers and stays there. `serve` does not return before the last connection has ended, on no path.
 //!
 //! The end, in steps:
-//! 1. The listener's queue is emptied: who is in it has connected, and gets an answer. The listener is closed.
-//! 2. Every gate is told: idle connections end, the others answer what they are in and end then.
-//! 3. When the grace is over, what is left is cancelled; and waited for.
+//! 1. The listener's queue is emptied: a client in it has connected, and gets an answer. The listener is closed.
+//! 2. Every gate is told: idle connections end; each of the others answers its current request and ends then.
+//! 3. When the grace is over, the connections that are left are cancelled, and waited for.
 #![allow(clippy::disallowed_types)] // The lock of `Stop`: held for a few instructions in which nothing waits.
 
 use std::fmt;
@@ -141,7 +141,7 @@ impl Builder {
     /// If it is 0.
     #[track_caller]
     pub fn max_connections(mut self, connections: usize) -> Self {
-        assert!(connections > 0, "fibra-http: max_connections(0): nobody could ever connect");
+        assert!(connections > 0, "fibra-http: max_connections(0): no client could ever connect");
         self.max_connections = connections;
         self
     }
@@ -236,7 +236,7 @@ pub struct Drained {
 struct Stop {
     requested: CancelToken,
     deadline: Mutex<Option<Instant>>,
-    /// Somebody has moved the deadline.
+    /// A later call has moved the deadline.
     again: Event,
 }
 
@@ -251,7 +251,7 @@ impl Stop {
 pub struct Stopper(Arc<Stop>);
 
 impl Stopper {
-    /// Asks the server to come to an end: it accepts nobody any more, idle connections are closed at once, running requests are answered
+    /// Asks the server to come to an end: it accepts no client any more, idle connections are closed at once, running requests are answered
     /// with `Connection: close`, and what is left after `grace` is cancelled. Does not wait: [`Server::serve`] returns when all that is
     /// done. Of several calls, the one that grants the least time counts.
     pub fn drain(&self, grace: Duration) {
@@ -319,7 +319,7 @@ impl Server {
         Stopper(self.stop.clone())
     }
 
-    /// Serves until it is stopped: by a [`Stopper`], or because the scope around is asked to [drain](Scope::drain). If this fiber is
+    /// Serves until it is stopped: by a [`Stopper`], or because the enclosing scope is asked to [drain](Scope::drain). If this fiber is
     /// cancelled, so are all connections.
     ///
     /// # Errors
@@ -401,12 +401,12 @@ fn accept_until_stopped(
             Ok((stream, _)) => {
                 pause = Duration::ZERO;
                 start(stream);
-                // However many want to connect, those who are served here have their turn.
+                // However many clients want to connect, the connections that are served on this worker have their turn.
                 fibra::yield_now();
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
-            // No descriptors or no memory, or the network is down: that may pass, and who wants to connect waits in the queue.
+            // No descriptors or no memory, or the network is down: that may pass, and a client that wants to connect waits in the queue.
             Err(_) => {
                 pause = (2 * pause).clamp(Duration::from_millis(1), LONGEST_PAUSE);
                 fibra::select! {
@@ -417,7 +417,7 @@ fn accept_until_stopped(
             }
         }
     }
-    // Who is in the queue has connected before. Not all who ever come: there may be no end of them.
+    // A client in the queue has connected before the stop. The loop is bounded: new clients may come without end.
     for _ in 0..LONGEST_QUEUE {
         if !crowd.room.is_set() {
             break;
@@ -452,7 +452,7 @@ fn wait_for_the_last(stop: &Stop, crowd: &Crowd) -> usize {
     }
 }
 
-/// Nobody is left behind, however `serve` ends.
+/// No connection outlives `serve`, however it ends.
 struct Closing<'a>(&'a Crowd);
 
 impl Drop for Closing<'_> {
@@ -474,7 +474,7 @@ struct Attendant<W, F> {
 }
 
 impl<W, F> Attendant<W, F> {
-    /// Who is at the other end. Asked for only if a hook wants to know.
+    /// The address of the client. Asked for only if a hook wants to know.
     fn from(&self, stream: &TcpStream) -> Option<SocketAddr> {
         self.report.as_ref().and_then(|_| stream.peer_addr().ok())
     }

@@ -1,4 +1,4 @@
-//! What a connection runs over: a stream that can be read and written, with limits to how long it waits.
+//! The transport of a connection: a stream that can be read and written, with limits to how long it waits.
 //!
 //! Above: `wire`. TCP and Unix streams of fibra are transports; what is layered over one of them (TLS) becomes one by [`Layered`].
 
@@ -39,7 +39,7 @@ pub trait Transport: Read + Write + Send + Any {
     /// Does nothing by default.
     fn abort(&mut self) {}
 
-    /// Who is at the other end, if that can be said.
+    /// The address of the other end, if it is known.
     fn peer_addr(&self) -> Option<SocketAddr> {
         None
     }
@@ -120,7 +120,7 @@ const PIECE: usize = 64 << 10;
 /// Calls the layer, for so long at most.
 fn within<T>(timeout: Option<Duration>, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     match timeout {
-        // Without a runtime nobody could cancel it.
+        // Without a runtime there is no scope that could cancel it.
         Some(timeout) if fibra::Handle::try_current().is_some() => fibra::timeout(timeout.saturating_add(GRACE), call)
             .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the layer took too long"))),
         _ => call(),

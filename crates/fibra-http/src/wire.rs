@@ -1,8 +1,8 @@
-//! A transport with a buffer for what is to be sent, and the time-outs.
+//! A transport with a buffer for outgoing bytes, and the time-outs.
 //!
 //! Above: `body`, which reads from it, `encode`, which fills the buffer, and `connection`. Below: `transport`.
 //!
-//! * What is in the buffer is sent before anybody waits for the other side to say something.
+//! * What is in the buffer is sent before the connection waits for bytes of the client.
 //! * The first attempt of a write costs no look at the clock; only one that could not be done at once has a deadline.
 
 use std::io::{self, IoSlice};
@@ -35,7 +35,7 @@ pub(crate) struct Wire<T> {
     sends: u64,
 }
 
-/// The same, for whoever must not know the transport.
+/// The same, for code that must not know the transport.
 pub(crate) trait Link {
     fn limits(&self) -> &Limits;
     fn out(&mut self) -> &mut Vec<u8>;

@@ -1,6 +1,6 @@
 //! The body of a response that is made while it is sent. Above: `encode`. Below: `request`, whose connection it writes to.
 //!
-//! A chunk grows in the connection's buffer behind a place for its size, which is filled in when the chunk is closed. Whoever flushes the
+//! A chunk grows in the connection's buffer behind a place for its size, which is filled in when the chunk is closed. Code that flushes the
 //! buffer closes the chunk first; that is why the request is lent out by [`BodyWriter::request`] only.
 
 use std::fmt;

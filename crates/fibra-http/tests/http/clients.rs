@@ -1,4 +1,4 @@
-//! Programs that others have written: curl as a client, nginx and haproxy in between. Each is skipped, with a word, where it is missing.
+//! Foreign programs: curl as a client, nginx and haproxy in between. A test is skipped, with a message, where its program is missing.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -152,8 +152,8 @@ impl fibra_http::Transport for Witness {
     }
 }
 
-/// Whoever is still sending when he is refused hears the answer, then the end of it, and is read from until he stops: closing at once would
-/// make the system reset the connection, and the answer might be lost.
+/// A client that is still sending when it is refused gets the answer, then the end of it, and is read from until it stops: closing at once
+/// would make the system reset the connection, and the answer might be lost.
 #[test]
 fn a_refused_connection_is_closed_in_order() {
     let _watchdog = watchdog(60);

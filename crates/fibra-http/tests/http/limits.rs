@@ -1,4 +1,5 @@
-//! Limits: what is not possible is refused when it is set, with a word about what is; and no limit costs memory before bytes come for it.
+//! Limits: an impossible limit is refused when it is set, with a message that says what is possible; and no limit costs memory before bytes
+//! come for it.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;

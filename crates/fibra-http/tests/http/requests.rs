@@ -1,4 +1,4 @@
-//! What a handler sees of a request, and that it does not matter how the bytes of it arrive.
+//! A handler's view of a request, and that it does not matter how the bytes of it arrive.
 
 use std::io::{Read, Write};
 
@@ -338,7 +338,7 @@ fn a_client_that_goes_away_in_the_middle_disturbs_nobody() {
     client.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(client.answer().status, 200);
     client.expect_end();
-    // A body that breaks off is an error to whoever reads it, and answered as such.
+    // A body that breaks off is an error to the handler that reads it, and answered as such.
     let mut client = server.connect();
     client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhel");
     client.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();

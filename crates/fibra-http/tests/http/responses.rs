@@ -1,4 +1,4 @@
-//! What a client sees of a response: lengths, chunks, `HEAD`, panics, other protocols.
+//! A client's view of a response: lengths, chunks, `HEAD`, panics, other protocols.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -295,7 +295,7 @@ fn another_protocol_takes_over() {
     assert_eq!(&said, b"EARLY LATE");
     client.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     client.expect_end();
-    // With a body nobody knows where the other protocol begins.
+    // With a body it is not known where the other protocol begins.
     let mut client = server.connect();
     let answer = client
         .ask("GET / HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: shout\r\nContent-Length: 5\r\n\r\nhello");
@@ -429,7 +429,7 @@ fn a_body_that_breaks_off_does_not_look_whole_to_version_1_0() {
     }
 }
 
-/// An upgrade that is given a body is none: 101 would make the client speak another protocol to nobody.
+/// An upgrade that is given a body is none: 101 would make the client speak another protocol although no handler takes over.
 #[test]
 fn an_upgrade_with_a_body_is_not_sent() {
     let _watchdog = watchdog(60);

@@ -1,4 +1,4 @@
-//! Whoever is too slow is not waited for. Time-outs here are short, and what is expected is that they come, not when.
+//! A client that is too slow is not waited for. Time-outs here are short, and what is expected is that they come, not when.
 
 use std::io::Read;
 use std::sync::Arc;

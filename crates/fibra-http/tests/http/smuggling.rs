@@ -1,5 +1,5 @@
-//! What could be seen differently by two servers in a row is refused: 400 (or the number that says it better), and the connection is
-//! closed, so that nothing behind it is taken for a request.
+//! Requests that two servers in a row could see differently are refused: with 400 (or the number that says it better), and the connection
+//! is closed, so that nothing behind it is taken for a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,7 +115,7 @@ fn heads_that_are_refused() {
         ("GET / HTTP/1,1\r\nHost: t\r\n\r\n", 400),
         ("GET / http/1.1\r\nHost: t\r\n\r\n", 400),
         ("GET / ICAP/1.1\r\nHost: t\r\n\r\n", 400),
-        // For whom is it?
+        // The host is missing.
         ("GET / HTTP/1.1\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400),
@@ -208,7 +208,7 @@ fn an_answer_before_the_refused_request_is_not_lost() {
     assert_eq!(count.load(Ordering::Relaxed), 2); // Relaxed: the server has ended.
 }
 
-/// The answer arrives although the client sends far more than anybody reads: the connection is not reset under it.
+/// The answer arrives although the client sends far more than the server reads: the connection is not reset under it.
 #[test]
 fn the_answer_arrives_though_the_client_is_still_sending() {
     let _watchdog = watchdog(60);

@@ -1,4 +1,4 @@
-//! How a server comes to its end: no request that was begun is lost, nobody idle is waited for, and nothing is left behind.
+//! The end of a server: no request that was begun is lost, no idle connection is waited for, and nothing is left behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ fn idle_connections_are_closed_at_once_and_running_requests_are_answered() {
     // The running request still runs: these do not wait for it.
     fresh.expect_end();
     idle.expect_end();
-    eventually(|| std::net::TcpStream::connect(address).is_err(), "nobody is accepted any more");
+    eventually(|| std::net::TcpStream::connect(address).is_err(), "no client is accepted any more");
     go.send(()).unwrap();
     let answer = running.answer();
     assert_eq!((answer.status, answer.text(), answer.header("connection")), (200, "answered", Some("close")));
@@ -105,7 +105,7 @@ fn after_the_grace_what_is_left_is_cancelled() {
         begins.recv().unwrap();
     }
     server.stopper.drain(LONG);
-    // Somebody loses patience: of several calls the one that grants the least counts.
+    // A second call grants less time: of several calls the one that grants the least counts.
     server.stopper.drain(Duration::from_millis(20));
     assert_eq!(server.wait().cut_off, 3);
     assert_eq!(unwound.load(Ordering::Relaxed), 3); // Relaxed: the server has ended.
@@ -114,7 +114,7 @@ fn after_the_grace_what_is_left_is_cancelled() {
     }
 }
 
-/// Clients that ask again and again, on new connections and old ones, while the server stops: whoever got a request through to a handler
+/// Clients that ask again and again, on new connections and old ones, while the server stops: a client whose request reached a handler
 /// gets its answer.
 #[test]
 fn drain_under_load_loses_nothing_that_was_begun() {

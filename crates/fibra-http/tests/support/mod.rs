@@ -1,4 +1,4 @@
-//! What the tests share: a watchdog, a server on a runtime of its own, and a client on std's sockets that trusts nobody.
+//! The shared part of the tests: a watchdog, a server on a runtime of its own, and a client on std's sockets that checks every byte.
 #![allow(dead_code)] // Every test file uses another part.
 #![allow(clippy::disallowed_types)] // The watchdog and the client must not depend on what they test.
 

@@ -1,4 +1,4 @@
-//! Threads for calls that block.
+//! OS threads for calls that block.
 //!
 //! In reading order:
 //!

@@ -7,20 +7,20 @@
 //! touches it from `submit` until it calls `run`, and never again: by the time `run` returns, the struct may be gone.
 //! So the pool cannot know that a job has finished, only that it was started; finishing is the affair of the layer above.
 //!
-//! **One lock decides everything**: the queue, who is idle, who leaves. In particular
+//! **One lock decides everything**: the queue, which threads are idle, which leave. In particular
 //!
 //! 1. A job goes to the end of the queue; queued jobs start in that order.
-//! 2. `submit` then takes exactly one thread off the idle list and wakes it; if there is none, it starts a thread; if there may be
-//!    none more, the job waits for a thread to become free. So two jobs that wait for each other get two threads.
+//! 2. `submit` then takes exactly one thread off the idle list and wakes it; if there is none, it starts a thread; if the limit is
+//!    reached, the job waits for a thread to become free. So two jobs that wait for each other get two threads.
 //! 3. A thread leaves when its time is up, *if it is still on the idle list*: otherwise a `submit` has counted on it, and it looks at the
 //!    queue again. This is the race between "idle for too long" and "here is a job", and the lock decides it.
 //! 4. A job is in the queue only while a thread exists: a thread leaves only when the queue is empty, and the first thread is
 //!    started under the lock, before its job is queued. Starting further ones happens outside of the lock, and may fail without harm.
 //!
-//! The idle list is a stack: the thread that was idle last is woken first, so that under light load the others come of age.
+//! The idle list is a stack: the thread that was idle last is woken first, so that under light load the other threads time out.
 //!
 //! **Threads are joined**, not merely told to go: a leaving thread puts its handle on the `roster` as the last one to have left and
-//! joins the one before it; `shutdown` joins the rest. Lock order: state before roster; nobody takes the state under the roster.
+//! joins the one before it; `shutdown` joins the rest. Lock order: state before roster; no thread takes the state under the roster.
 //!
 //! **After `fork`** the child has none of the threads, and perhaps a locked lock. Every entry point asks first whether it
 //! is in the process that made the pool, and in another it touches nothing.
@@ -42,7 +42,7 @@ const KEEP_ALIVE: u64 = 10_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JobState {
-    /// Not with the pool.
+    /// Not submitted to a pool.
     New,
     /// In the queue: the one state in which it can be revoked.
     Queued,
@@ -64,7 +64,7 @@ pub(crate) struct Job {
 
 impl Job {
     /// A job that calls `run` with its own address, once, on a thread of the pool. `run` catches panics and completes
-    /// whoever waits; after that the job may vanish at any moment.
+    /// the job's waiter; after that the job may vanish at any moment.
     pub(crate) const fn new(run: unsafe fn(NonNull<Job>)) -> Self {
         Self { next: Cell::new(None), previous: Cell::new(None), state: Cell::new(JobState::New), run }
     }
@@ -78,8 +78,8 @@ struct JobList {
     len: usize,
 }
 
-// SAFETY: the list is used under the pool's lock, or by the one who detached it; its jobs are alive while they are in
-// it (contract of `submit`), and nobody else touches their links.
+// SAFETY: the list is used under the pool's lock, or by the thread that detached it; its jobs are alive while they are in
+// it (contract of `submit`), and no other code touches their links.
 unsafe impl Send for JobList {}
 
 impl JobList {
@@ -125,10 +125,10 @@ impl JobList {
     }
 }
 
-/// The jobs that were still queued when the pool was closed, first come first. Each belongs to whoever takes it from here, and its
-/// waiter waits until that one completes it.
+/// The jobs that were still queued when the pool was closed, first come first. Each job belongs to the code that takes it from here, and
+/// its waiter waits until that code completes it.
 #[derive(Debug)]
-#[must_use = "the waiters of these jobs wait until somebody completes them"]
+#[must_use = "the waiters of these jobs wait until the caller completes them"]
 pub(crate) struct UnstartedJobs(JobList);
 
 impl Iterator for UnstartedJobs {
@@ -149,7 +149,7 @@ struct Sleeper {
 struct State {
     queue: JobList,
     idle: Vec<Arc<Sleeper>>,
-    /// Threads that exist or are being started: what the limit counts.
+    /// Threads that exist or are being started: the number that the limit counts.
     threads: usize,
     /// Threads that exist for sure: the queue may be non-empty only if this is not 0.
     existing: usize,
@@ -178,7 +178,7 @@ struct Shared {
     max_threads: usize,
     keep_alive: u64,
     process: u32,
-    /// Stands for a system that has no threads left to give.
+    /// Simulates a system that has no threads left to give.
     #[cfg(test)]
     refuse_threads: AtomicBool,
 }
@@ -186,7 +186,7 @@ struct Shared {
 thread_local! {
     /// The pool that this thread serves, if any, by the address of its `Shared`, and the thread's number there.
     static SERVES: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
-    /// Where the stack of such a thread begins, nearly.
+    /// The approximate address at which the stack of such a thread begins.
     static STACK_BEGINS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -270,14 +270,14 @@ impl BlockingPool {
         Ok(())
     }
 
-    /// Takes `job` back. True: it was still queued, and nobody will touch it any more. False: it was started (and may have ended), or
+    /// Takes `job` back. True: it was still queued, and the pool will not touch it any more. False: it was started (and may have ended), or
     /// it was taken back before.
     ///
     /// # Safety
     /// The job was submitted to this pool and is alive.
     pub(crate) unsafe fn revoke(&self, job: NonNull<Job>) -> bool {
         if self.shared.is_forked() {
-            // Whatever it was doing, it is doing it in the parent.
+            // The job was submitted in the parent, whose threads do not exist here.
             return true;
         }
         let mut state = self.shared.state.lock();
@@ -292,8 +292,8 @@ impl BlockingPool {
         true
     }
 
-    /// Refuses further jobs, takes back those that were not started, for the caller to complete as cancelled, and sends
-    /// idle threads home.
+    /// Refuses further jobs, takes back those that were not started, for the caller to complete as cancelled, and lets
+    /// idle threads end.
     pub(crate) fn close(&self) -> UnstartedJobs {
         if self.shared.is_forked() {
             return UnstartedJobs(JobList::default());
@@ -332,7 +332,7 @@ impl BlockingPool {
             let now = policy::now();
             state = match deadline {
                 Some(deadline) if deadline <= now && unfinished > 0 => return Err(unfinished),
-                // Threads that have nothing to do are on their way out, and are waited for whatever the clock says.
+                // Threads without a job are about to end, and are waited for whatever the clock says.
                 Some(deadline) if unfinished > 0 => {
                     shared.left.wait_timeout(state, Duration::from_nanos(deadline - now))
                 }
@@ -351,13 +351,13 @@ impl BlockingPool {
         is_served_here(self.number())
     }
 
-    /// Tells it from other pools that exist.
+    /// A number that tells it from other pools that exist.
     pub(crate) fn number(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
     }
 
-    /// Jobs wait for a thread, all threads are inside jobs, and no further one is being started: how many were begun so far. If that is
-    /// the same after a while, then no thread has become free.
+    /// If jobs wait for a thread, all threads are inside jobs, and no further one is being started: how many jobs were begun so far. If
+    /// that number is the same after a while, then no thread has become free.
     pub(crate) fn starved_at(&self) -> Option<u64> {
         if self.shared.is_forked() {
             return None;
@@ -367,22 +367,22 @@ impl BlockingPool {
         (state.queue.len > 0 && busy).then_some(state.begun)
     }
 
-    /// Threads there are, or that are being started.
+    /// The number of threads that exist or are being started.
     pub(crate) fn threads(&self) -> usize {
         self.look(|state| state.threads)
     }
 
-    /// Jobs that wait for a thread.
+    /// The number of jobs that wait for a thread.
     pub(crate) fn queued(&self) -> usize {
         self.look(|state| state.queue.len)
     }
 
-    /// Jobs that run or wait for a thread.
+    /// The number of jobs that run or wait for a thread.
     pub(crate) fn busy(&self) -> usize {
         self.look(|state| state.running + state.queue.len)
     }
 
-    /// The most threads there have been at once.
+    /// The highest number of threads there has been at once.
     pub(crate) fn peak(&self) -> usize {
         self.look(|state| state.peak)
     }
@@ -395,7 +395,7 @@ impl BlockingPool {
 impl Drop for BlockingPool {
     fn drop(&mut self) {
         if self.shared.is_forked() {
-            // One reference too many: what belongs to the parent's threads is left alone.
+            // Leaks a reference: what belongs to the parent's threads is left alone.
             mem::forget(self.shared.clone());
         } else {
             Shared::send_home(self.shared.state.lock());
@@ -462,7 +462,7 @@ impl Shared {
         }
     }
 
-    /// What a thread of the pool does, all its life.
+    /// The loop of a thread of the pool.
     fn serve(self: Arc<Self>, number: u64, counted: bool) {
         SERVES.set((Arc::as_ptr(&self).addr(), number));
         STACK_BEGINS.set(std::ptr::from_ref(&number).addr());
@@ -501,7 +501,7 @@ impl Shared {
             }
             // Relaxed: as above.
             if !sleeper.woken.load(Ordering::Relaxed) {
-                // Nobody counts on this thread, and from now on nobody can (rule 3).
+                // No `submit` counts on this thread, and from now on none can (rule 3).
                 state.idle.retain(|other| !Arc::ptr_eq(other, &sleeper));
                 break;
             }
@@ -521,7 +521,7 @@ impl Shared {
     /// Leaves an open pool: this thread's handle is left for the next one to join, or for `shutdown`.
     fn leave(&self, number: u64) {
         let mut roster = self.roster.lock();
-        // Not there if `shutdown` has taken it meanwhile, and is joining it.
+        // Its handle is not there if `shutdown` has taken it meanwhile, and is joining it.
         let Some(place) = roster.handles.iter().position(|entry| entry.0 == number) else { return };
         let (_, own) = roster.handles.swap_remove(place);
         let before = roster.last_to_leave.replace(own);
@@ -542,13 +542,13 @@ pub(crate) fn is_served_thread() -> bool {
     SERVES.get().0 != 0
 }
 
-/// On a thread of a pool: how much of its stack is in use, nearly.
+/// On a thread of a pool: approximately how much of its stack is in use.
 pub(crate) fn stack_in_use() -> usize {
     let here = 0_u8;
     std::ptr::from_ref(&here).addr().abs_diff(STACK_BEGINS.get())
 }
 
-/// Waits for a thread that is about to end. It does not panic (`serve` catches); if it did, there would be nobody to tell.
+/// Waits for a thread that is about to end. It does not panic (`serve` catches); if it did, no caller could be told.
 fn join(handle: JoinHandle<()>) {
     let _ = handle.join();
 }

@@ -1,8 +1,8 @@
-//! Strays: calls that nobody waits for at the end. They may hang for ever (a name server that does not answer, standard input that nobody
-//! types into), so whoever wants their result may give up, and no shutdown waits for their threads.
+//! Strays: blocking calls that shutdown does not join. They may hang for ever (a name server that does not answer, standard input without
+//! input), so the caller that wants the result may give up, and no shutdown waits for their threads.
 //!
-//! Above: `net::abandon`, which waits for results, and whoever needs none. Below: the blocking pool, of which there is one more, of the
-//! whole process: a stray may outlive the runtime that asked for it. It is never shut down.
+//! Above: `net::abandon`, which waits for results, and callers that need none. Below: the blocking pool; strays have one pool for the
+//! whole process, beside those of the runtimes, because a stray may outlive the runtime that asked for it. It is never shut down.
 
 use std::io;
 use std::ptr::NonNull;
@@ -23,7 +23,7 @@ struct Stray {
     call: Box<dyn FnOnce() + Send>,
 }
 
-/// Has `call` made on a thread of its own, some time. It must catch its panics: one that gets out is forgotten.
+/// Has `call` made on a thread of the stray pool, as soon as one is free. The call must catch its panics: one that gets out is forgotten.
 ///
 /// # Errors
 /// There is no thread, and none can be started; the call was dropped.

@@ -5,11 +5,11 @@
 //! * The eventfd is registered edge-triggered: every write queues one event in the epoll instance, whatever the counter says, and
 //!   delivering the event takes it out of the queue. So a kick before the wait is kept, and the counter need not be read back.
 //! * Descriptors are registered edge-triggered, one entry for both directions. The kernel reports what is possible when an entry is added
-//!   or changed, and from then on every change: so whoever has seen `EAGAIN` *before* the entry was made misses nothing.
+//!   or changed, and from then on every change: so a waiter that got `EAGAIN` *before* the entry was made misses nothing.
 //! * An entry is removed before its descriptor is closed, by the descriptor that made it: a duplicate would keep it alive.
 //! * Waiting for a certain time uses `epoll_pwait2` (Linux 5.11), whose time-out counts nanoseconds. Where it is missing, `epoll_wait` and
 //!   its milliseconds serve, rounded up: late by less than a millisecond, never early.
-//! * What is told ([`Registrar::tell`]) lies in a list beside the kernel's queue; the kick that follows it ends the wait after which it is
+//! * A key given to [`Registrar::tell`] lies in a list beside the kernel's queue; the kick that follows it ends the wait after which it is
 //!   reported. It counts as an entry until then, so that a busy loop looks here.
 //! * A kernel time-out is not believed but compared with the clock that timers use, and the wait goes on if that says so.
 
@@ -24,12 +24,12 @@ use std::{fmt, io, ptr};
 
 /// The event data of the eventfd. Keys are never all ones.
 const KICK: u64 = u64::MAX;
-/// Events fetched per call: enough to share one call among many, and few enough that fibers run in between. Those that are left stay in
-/// the kernel's queue, before those that come later.
+/// Events fetched per call: enough to share one call among many, and few enough that fibers run in between. Events that are left stay in
+/// the kernel's queue, before later ones.
 const MAX_EVENTS: usize = 256;
 const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
 
-/// Whether `epoll_pwait2` exists here. Found out by the first wait of the process.
+/// Whether `epoll_pwait2` exists here. The first wait of the process finds out.
 static NANOSECOND_WAIT: AtomicBool = AtomicBool::new(true);
 
 pub(super) struct Epoll {
@@ -51,9 +51,9 @@ impl fmt::Debug for Epoll {
 struct Instance {
     epoll: OwnedFd,
     kicker: Kicker,
-    /// Entries, without the eventfd, and what is in `told`.
+    /// The number of entries, without the eventfd, and of keys in `told`.
     entries: AtomicUsize,
-    /// Keys to be reported although the kernel has nothing to say of them.
+    /// Keys to be reported although the kernel reports nothing for them.
     told: SpinLock<Vec<Key>>,
     /// How many are in `told`.
     told_count: AtomicUsize,
@@ -70,12 +70,12 @@ pub(crate) struct Registrar(Arc<Instance>);
 pub(crate) struct WeakRegistrar(Weak<Instance>);
 
 impl WeakRegistrar {
-    /// None: the driver is gone, and with it everything that was registered there. Or it is that of the process that forked this one.
+    /// None: the driver is gone, and with it everything that was registered there; or it belongs to the process that forked this one.
     pub(crate) fn upgrade(&self) -> Option<Registrar> {
         self.0.upgrade().filter(|instance| instance.process == std::process::id()).map(Registrar)
     }
 
-    /// Whose it is: no other driver has this for as long as this exists.
+    /// The identity of the driver: no other driver has this for as long as this one exists.
     #[inline]
     pub(crate) fn id(&self) -> *const () {
         self.0.as_ptr().cast()
@@ -87,13 +87,13 @@ impl Registrar {
         WeakRegistrar(Arc::downgrade(&self.0))
     }
 
-    /// As that of its weak ones.
+    /// The same as [`id`](WeakRegistrar::id) of its weak ones.
     #[inline]
     pub(crate) fn id(&self) -> *const () {
         Arc::as_ptr(&self.0).cast()
     }
 
-    /// Is anything watched? A hint, unless the calling thread did it.
+    /// Is anything watched? A hint, unless the calling thread registered it.
     #[inline(always)]
     pub(crate) fn is_in_use(&self) -> bool {
         // Relaxed: the worker that sleeps looks at the kernel, not at this; a busy one looks sooner or later.
@@ -189,17 +189,17 @@ impl Platform for Epoll {
 
     fn wait(&mut self, timeout: Timeout) -> io::Result<u64> {
         while self.taken < self.fetched && self.events[self.taken].u64 == KICK {
-            // It has done what it is for.
+            // A kick has had its effect by ending the wait.
             self.taken += 1;
         }
         if self.taken < self.fetched {
-            // Something is left to be reported.
+            // Completions are left to be reported.
             return Ok(policy::now());
         }
         (self.taken, self.fetched) = (0, 0);
         wait_on(timeout, &NANOSECOND_WAIT, |precision, left| match (precision, left) {
             (Precision::Nanoseconds, Some(1..)) => self.wait_nanoseconds(left),
-            // No time, and all of it, are exact in milliseconds, and the older call is cheaper.
+            // No time, and unlimited time, are exact in milliseconds, and the older call is cheaper.
             _ => self.wait_milliseconds(left),
         })
     }
@@ -208,7 +208,7 @@ impl Platform for Epoll {
         while self.taken < self.fetched {
             let event = self.events[self.taken];
             self.taken += 1;
-            // A kick has done what it is for by ending the wait.
+            // A kick has had its effect by ending the wait.
             if event.u64 != KICK {
                 let ends = event.events & ENDS != 0;
                 return Some(Completion { key: Key::from_bits(event.u64), ready: possible(event.events), ends });
@@ -269,7 +269,7 @@ impl Epoll {
     }
 
     fn wait_milliseconds(&mut self, left: Option<u64>) -> io::Result<usize> {
-        // Rounded up; what does not fit (24 days) is waited for in turns.
+        // Rounded up; a time that does not fit (24 days) is waited for in several calls.
         let time = left.map_or(-1, |left| i32::try_from(left.div_ceil(1_000_000)).unwrap_or(i32::MAX));
         // SAFETY: `events` has room for the number that is passed.
         let count = unsafe {
@@ -302,7 +302,7 @@ fn wait_on(
     // Relaxed: the flag orders nothing; a thread that reads an old value makes one call that fails and falls back.
     let mut precision =
         if nanoseconds.load(Ordering::Relaxed) { Precision::Nanoseconds } else { Precision::Milliseconds };
-    // Whoever does not want to wait, or for ever, need not know what time it is.
+    // A caller that does not wait, or waits for ever, does not need the time.
     let mut now = if let Timeout::Until(1..) = timeout { policy::now() } else { 0 };
     loop {
         let left = match timeout {
@@ -333,12 +333,12 @@ fn wait_on(
     }
 }
 
-/// Takes a fresh descriptor into possession, or says what could not be had.
+/// Takes ownership of a new descriptor, or says what could not be had.
 fn own(descriptor: RawFd, what: &'static str) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(failure(what));
     }
-    // SAFETY: a system call just returned it, so it is open and nobody else's.
+    // SAFETY: a system call just returned it, so it is open and owned by nothing else.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -435,7 +435,7 @@ mod tests {
     fn a_signal_returns_and_an_error_is_reported() {
         let answer = |code| {
             let mut answers = [Err(io::Error::from_raw_os_error(code)), Ok(1)].into_iter();
-            // A second question means that the first answer was swallowed.
+            // A second call of the closure means that its first answer was swallowed.
             wait_on(Timeout::Forever, &AtomicBool::new(true), |_, _| {
                 assert_eq!(answers.len(), 2);
                 answers.next().unwrap()
@@ -454,8 +454,8 @@ mod tests {
         }
     }
 
-    /// Whether this is the process that was started for `test` alone, where nobody else opens descriptors or minds their limit.
-    /// Elsewhere, starts that process, asserts that the test passed there, and says no.
+    /// Whether this is the process that was started for `test` alone, where no other test opens descriptors or changes their limit.
+    /// Elsewhere, starts that process, asserts that the test passed there, and returns false.
     fn alone(test: &str) -> bool {
         if std::env::var_os("FIBRA_TEST_ALONE").is_some() {
             return true;

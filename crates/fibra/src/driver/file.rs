@@ -10,18 +10,18 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub(crate) const HERE: i64 = -1;
 
 /// Reads at an offset, or [`HERE`], what is in memory already, without waiting for a device. None: it cannot be known without waiting, or
-/// this file cannot be asked so; nothing was read then.
+/// this file does not support such a read; nothing was read then.
 pub(crate) fn read_at_once(file: BorrowedFd<'_>, buffers: &mut [IoSliceMut<'_>], offset: i64) -> Option<usize> {
     // SAFETY: `IoSliceMut` is an `iovec` by its promise, there are as many as said, and all are valid for writing through the call. (The
     // kernel takes 1024 at most, and more are an error.)
     let read = unsafe {
         libc::preadv2(file.as_raw_fd(), buffers.as_ptr().cast(), buffers.len() as libc::c_int, offset, libc::RWF_NOWAIT)
     };
-    // The end of a file is worth a second look: there were kernels that said 0 for what was not in memory.
+    // 0 is not believed to be the end of the file: there were kernels that returned 0 for data that was not in memory.
     usize::try_from(read).ok().filter(|read| *read > 0)
 }
 
-/// Puts one end of a pipe into non-blocking mode, or takes it out of it. The other end is not concerned.
+/// Puts one end of a pipe into non-blocking mode, or takes it out of it. The other end stays as it is.
 pub(crate) fn set_nonblocking(pipe: BorrowedFd<'_>, nonblocking: bool) -> io::Result<()> {
     let mut value = libc::c_int::from(nonblocking);
     // SAFETY: the request takes a pointer to an int, which lives through the call.
@@ -31,26 +31,26 @@ pub(crate) fn set_nonblocking(pipe: BorrowedFd<'_>, nonblocking: bool) -> io::Re
     }
 }
 
-/// A descriptor that can be read from (that is, polls so) when the process has exited. The process must be a child that has not been waited
-/// for, so that its number is its own.
+/// A descriptor that polls as readable when the process has exited. The process must be a child that has not been waited
+/// for, so that its number has not been given to another process.
 pub(crate) fn open_process(process: u32) -> io::Result<OwnedFd> {
     // SAFETY: the call takes no pointers.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, process as libc::pid_t, 0) };
     match i32::try_from(descriptor) {
-        // SAFETY: just opened, and nobody else's. (The kernel makes it close-on-exec.)
+        // SAFETY: just opened, and owned by nothing else. (The kernel makes it close-on-exec.)
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Waits until a child has exited, and leaves it to be waited for. Blocks the thread.
+/// Waits until a child has exited, without taking its exit status: a later `wait` gets it. Blocks the thread.
 pub(crate) fn await_exit(process: u32) {
     loop {
         // SAFETY: a structure of numbers, for which zeroes are valid.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         // SAFETY: the structure lives through the call.
         let done = unsafe { libc::waitid(libc::P_PID, process, &raw mut info, libc::WEXITED | libc::WNOWAIT) };
-        // Anything but an interruption: it is gone, or was never there.
+        // Any error but an interruption: the child is gone, or was never there.
         if done == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             return;
         }

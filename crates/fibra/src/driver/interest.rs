@@ -1,10 +1,11 @@
-//! The words in which a driver and those above it speak of descriptors: what is waited for, for whom, and what has come of it.
+//! The types in which a driver and the code above it describe descriptors: which directions are watched, under which key, and which of
+//! them became possible.
 //!
-//! Above: `reactor::readiness`, whose protocol is model checked with a driver of its own. Nothing here knows the kernel.
+//! Above: `reactor::readiness`, whose protocol is model checked with a driver of its own. Below: nothing; no code here knows the kernel.
 
 use std::ops::BitOr;
 
-/// What of a descriptor is waited for: reading (accepting), writing (connecting), both, or nothing.
+/// The directions of a descriptor that are waited for: reading (accepting), writing (connecting), both, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interest(u8);
 
@@ -52,13 +53,13 @@ impl Key {
     }
 }
 
-/// What a standing operation has to report.
+/// The report of a standing operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Completion {
     pub(crate) key: Key,
-    /// What may be possible now. An error or a hang-up makes both possible: trying tells.
+    /// What may be possible now. An error or a hang-up makes both possible: a try shows which it was.
     pub(crate) ready: Interest,
-    /// There is more to be read than data: the end of the stream, an error, a mark. From here on one cannot tell from a read that it was
-    /// the last one.
+    /// There is more to be read than data: the end of the stream, an error, a mark. From here on a short read does not mean that the queue
+    /// is empty.
     pub(crate) ends: bool,
 }

@@ -1,6 +1,6 @@
 //! The driver: the one place where a worker blocks in the kernel, and the only code that knows which kernel interface that is.
 //!
-//! Above: the worker's loop (and later the bare event loop), which asks to wait until its next timer. Below: [`epoll`].
+//! Above: the worker's loop (and the event loop of machines), which asks to wait until its next timer. Below: [`epoll`].
 //!
 //! * [`Driver::wait`] is `platform_wait` of the specification: it returns when something happened or the deadline has passed, and
 //!   it returns the current time, which is then the time for everything that the loop does in that round.
@@ -9,8 +9,8 @@
 //!   system call.
 //! * [`Registrar::watch`] submits a *standing operation*: from then on each [`Completion`] with its key says that reading or writing that
 //!   descriptor may have become possible, beginning with what is possible at once. Watching [`Interest::NONE`] ends it, from any thread; a
-//!   completion that was on its way by then may still arrive, which whoever gets it tells by the generation in the key.
-//! * [`Registrar::tell`] has a driver report a key of which the kernel has nothing to say: a descriptor that another thread has closed.
+//!   completion that was on its way by then may still arrive; its receiver recognises it by the generation in the key.
+//! * [`Registrar::tell`] has a driver report a key for which the kernel reports nothing: a descriptor that another thread has closed.
 //! * Completions are fetched by `wait` and taken one by one ([`Driver::next_completion`]): the loop completes them when it is awake again,
 //!   and a bounded number at a time. Nothing here knows of waiters.
 //! * The interface says nothing of epoll, so that another platform can stand in: for io_uring the standing operation is a multishot poll
@@ -75,7 +75,7 @@ impl Driver {
         self.0.wait(timeout)
     }
 
-    /// What the last wait has fetched, one by one. What is left of it is kept by the next wait.
+    /// The completions that the last wait has fetched, one by one. Those that are not taken are kept by the next wait.
     #[inline]
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         self.0.next_completion()
@@ -95,7 +95,7 @@ impl Driver {
 /// Ends a wait of the driver it came from. It may outlive the driver; then it does nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct Kicker {
-    /// An eventfd that the driver watches for edges: every write is one, so nobody ever needs to read it.
+    /// An eventfd that the driver watches for edges: every write is one, so the counter is never read.
     event: Arc<OwnedFd>,
 }
 
@@ -111,7 +111,7 @@ impl Kicker {
             match io::Error::last_os_error().kind() {
                 io::ErrorKind::Interrupted => {}
                 // The counter is full after 2^64 - 2 kicks, which no process lives to see. Nothing else can go wrong with an
-                // eventfd that we own; if it does, somebody closed a descriptor that is not theirs.
+                // eventfd that we own; if it does, other code has closed a descriptor that it does not own.
                 io::ErrorKind::WouldBlock => return,
                 kind => {
                     debug_assert!(false, "fibra: writing to a worker's eventfd failed: {kind}");
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(completions(&mut driver), [readable], "it was possible when it was asked for");
         assert_eq!(completions(&mut driver), [], "once");
         there.write_all(b"after").unwrap();
-        assert_eq!(completions(&mut driver), [readable], "an edge, although nobody has read");
+        assert_eq!(completions(&mut driver), [readable], "an edge, although the byte was not read");
         // The other direction joins it: what is possible is reported anew.
         registrar.watch(here.as_raw_fd(), key, Interest::READ, Interest::READ | Interest::WRITE).unwrap();
         let both = Completion { key, ready: Interest::READ | Interest::WRITE, ends: false };

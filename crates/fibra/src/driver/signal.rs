@@ -1,15 +1,16 @@
-//! Signals of the system: a handler that notes which came and rings a bell, and the one who waits for the bell.
+//! Signals of the system: a handler that notes which signal came and rings a bell, and the bell for the thread that waits for it.
 //!
 //! Above: `reactor::signals`, whose thread waits. Below: the kernel.
 //!
-//! * The handler does what a handler may: it sets a flag, writes to an eventfd, and calls the one that was there before it. It keeps
+//! * The handler does what a handler may: it sets a flag, writes to an eventfd, and calls the handler that was there before it. It keeps
 //!   `errno`.
-//! * It runs on the alternate stack, if its thread has one: a fiber's stack may have no room for it. That of std is small, so no other
-//!   signal comes in between.
-//! * **In a child of a fork** nobody waits for the bell. There the handler does what would have happened without it, until somebody listens
-//!   there too. It tells by the number of the process, which the kernel gives it without a lock.
-//! * **Somebody who installs a handler after us** may call ours from theirs. If we then go on top of them, ours is in the chain twice: the
-//!   lower one, which is called by way of them, passes on to what was below it, and not to them again.
+//! * It runs on the alternate stack, if its thread has one: a fiber's stack may have no room for it. The alternate stack that std makes is
+//!   small, so the handler blocks all other signals while it runs.
+//! * **In a child of a fork** no thread waits for the bell. There the handler does what would have happened without it, until the child
+//!   listens too. The handler recognises the child by the process number, which the kernel gives it without a lock.
+//! * **A library that installs a handler after ours** may call ours from its own. If ours is then installed on top of that handler, ours is
+//!   in the chain twice: the lower one, which the library's handler calls, passes on to the handler below it, and not to the library's
+//!   again.
 
 use std::ffi::c_int;
 use std::io;
@@ -20,35 +21,36 @@ use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 /// The highest signal there is, and one more.
 pub(crate) const SIGNALS: usize = 65;
 
-/// Which came.
+/// The signals that came and were not taken yet.
 static PENDING: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
-/// What handled each before us. Never freed: a handler may be reading it.
+/// The action that each signal had before ours was installed. Never freed: a handler may be reading it.
 static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
-/// What is below the lowest of ours, if ours was installed once more over somebody who may call it. Never freed, as above.
+/// The action below our lowest handler, if ours was installed once more over a foreign handler that may call it. Never freed, as above.
 static LOWEST: [AtomicPtr<libc::sigaction>; SIGNALS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS];
-/// The thread on which ours calls the one below. (Of several at once, one is noted: for the others, the one below is called twice.)
+/// The thread on which our handler calls the handler below it. (Of several threads at once, one is noted: on the others, the handler below
+/// is called twice.)
 static CHAINING: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
-/// Is ours in the chain, on top of it or somewhere?
+/// Is our handler in the chain, on top of it or below others?
 static IN_CHAIN: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
-/// The eventfd, and the process whose it is.
+/// The eventfd, and the process that opened it.
 static BELL: AtomicU32 = AtomicU32::new(u32::MAX);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// The bell, for the one who waits for it.
+/// The bell, held by the thread that waits for it.
 #[derive(Debug)]
 pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
-    /// The bell of this process. There is one; whoever has it keeps it for ever.
+    /// The bell of this process. There is one; the thread that opens it keeps it for ever.
     pub(crate) fn open() -> io::Result<Self> {
         // SAFETY: the call takes no pointers.
         let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and owned by nothing else.
         let bell = Self(unsafe { OwnedFd::from_raw_fd(descriptor) });
-        // What came to the parent of this process, and was not taken before the fork, is not ours.
+        // Signals that came to the parent of this process, and were not taken before the fork, are not for this process.
         for pending in &PENDING {
             // Relaxed: until the process is said to have a bell, no handler sets it.
             pending.store(false, Ordering::Relaxed);
@@ -59,16 +61,16 @@ impl Bell {
         Ok(bell)
     }
 
-    /// Waits until it rings. Blocks the thread.
+    /// Waits until the bell rings. Blocks the thread.
     ///
     /// # Errors
-    /// It will never ring: somebody has closed a descriptor that is not theirs.
+    /// The bell will never ring: other code of the process has closed a descriptor that it does not own.
     pub(crate) fn wait(&self) -> io::Result<()> {
         let mut count = 0_u64;
         // SAFETY: the eight bytes are valid for writing.
         let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
         match io::Error::last_os_error() {
-            // An interruption is as good as a ring.
+            // An interruption counts as a ring.
             error if read < 0 && error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
         }
@@ -76,24 +78,24 @@ impl Bell {
 }
 
 impl Drop for Bell {
-    /// Nobody waits for it any more: the number of the descriptor will be somebody else's.
+    /// No thread waits for the bell any more: the kernel may give the number of the descriptor to another file.
     fn drop(&mut self) {
         // Release: as in `open`; from now on the handler is as in a process without a bell.
         PROCESS.store(0, Ordering::Release);
     }
 }
 
-/// Did this signal come since it was asked last?
+/// Did this signal come since the last call?
 pub(crate) fn take_pending(signal: c_int) -> bool {
-    // AcqRel: pairs with the swap in `handler`; what comes after the look rings again.
+    // AcqRel: pairs with the swap in `handler`; a signal that comes after this swap rings again.
     slot(signal).is_some_and(|slot| PENDING[slot].swap(false, Ordering::AcqRel))
 }
 
-/// Why nobody can listen to it.
+/// Why a signal cannot be listened to.
 pub(crate) fn check(signal: c_int) -> io::Result<()> {
     let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("signal {signal}: {why}")));
     match signal {
-        libc::SIGKILL | libc::SIGSTOP => refused("the system delivers it to nobody"),
+        libc::SIGKILL | libc::SIGSTOP => refused("the system never delivers it to a handler"),
         libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL => refused(
             "it says that the running code is broken, which cannot wait (fibra reports overflowing stacks by it)",
         ),
@@ -131,7 +133,7 @@ pub(crate) fn install(signal: c_int) -> io::Result<bool> {
     let slot = slot(signal).expect("checked");
     // Relaxed: one caller at a time, here and in `restore`.
     if IN_CHAIN[slot].load(Ordering::Relaxed) && LOWEST[slot].load(Ordering::Relaxed).is_null() {
-        // Somebody came after us, and may call ours. Release: pairs with the acquire in `at`.
+        // A foreign handler was installed over ours, and may call ours. Release: pairs with the acquire in `at`.
         LOWEST[slot].store(BEFORE[slot].load(Ordering::Relaxed), Ordering::Release);
     }
     // Release: pairs with the acquire in `at`. It is there when the handler is first called.
@@ -142,7 +144,7 @@ pub(crate) fn install(signal: c_int) -> io::Result<bool> {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        // One at a time: what the system puts on the stack for each leaves no room there for several.
+        // Signals are handled one at a time: each needs so much of the alternate stack that there is no room for several.
         libc::sigfillset(&mut action.sa_mask);
         match libc::sigaction(signal, &action, std::ptr::null_mut()) {
             0 => Ok(true),
@@ -155,7 +157,7 @@ pub(crate) fn install(signal: c_int) -> io::Result<bool> {
     }
 }
 
-/// Ours is not on top any more; it may still be below somebody who calls it.
+/// Our handler is not on top any more; it may still be below a foreign handler that calls it.
 fn leave_top(slot: usize) {
     // Relaxed, the loads and the flag: one caller at a time.
     let lowest = LOWEST[slot].load(Ordering::Relaxed);
@@ -167,8 +169,8 @@ fn leave_top(slot: usize) {
     }
 }
 
-/// Whatever handled it before us does so again, unless somebody came after us. True: from now on, or since an earlier call, the system does
-/// with it what it does by itself, so a signal that came before that has not had its effect. One caller at a time.
+/// Reinstalls the action from before ours, unless a foreign handler was installed over ours. True: from now on, or since an earlier call,
+/// the signal has its default effect, so a signal that came before that has not had its effect. One caller at a time.
 pub(crate) fn restore(signal: c_int) -> bool {
     let Some(slot) = slot(signal) else { return false };
     let (Some(before), Ok(current)) = (at(&BEFORE[slot]), current_action(signal)) else { return false };
@@ -199,26 +201,26 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut l
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the call takes nothing.
     let process = unsafe { libc::getpid() };
-    // The system calls it with no other.
+    // The system calls the handler with valid numbers only.
     let Some(slot) = slot(signal) else { return };
-    // Before `restore`, which may change it.
+    // Loaded before `restore`, which may change them.
     let (before, lowest) = (at(&BEFORE[slot]), at(&LOWEST[slot]));
-    // SAFETY: the call takes nothing. Zero, which is no thread's, unless ours may be called by ours.
+    // SAFETY: the call takes nothing. Zero, which is no thread's number, unless our handler may be called by our handler.
     let thread = lowest.map_or(0, |_| unsafe { libc::syscall(libc::SYS_gettid) } as u32);
     // Relaxed, here and below: only what this thread itself has written counts.
     let is_lower = lowest.is_some() && CHAINING[slot].load(Ordering::Relaxed) == thread;
     // Acquire, here and below: pairs with the releases in `open`.
     if PROCESS.load(Ordering::Acquire) == process as u32 {
-        // Also if it was noted a moment ago: whoever jumps out of a handler leaves his thread noted as being in it. AcqRel: pairs with
-        // `take_pending`; the ring comes after it.
+        // Also if it was noted a moment ago: code that jumps out of a handler leaves its thread noted as being in the handler. AcqRel:
+        // pairs with `take_pending`; the ring comes after it.
         PENDING[slot].swap(true, Ordering::AcqRel);
         let one = 1_u64;
         // Acquire: as above.
         let bell = BELL.load(Ordering::Acquire).cast_signed();
-        // SAFETY: the eight bytes are valid for reading. If the counter is full it has been ringing for long.
+        // SAFETY: the eight bytes are valid for reading. If the counter is full, the bell has been ringing for long.
         unsafe { libc::write(bell, (&raw const one).cast(), size_of::<u64>()) };
     } else if !is_lower && restore(signal) {
-        // A child of a fork. It takes effect when this handler is over: until then the signal is blocked.
+        // A child of a fork. The signal takes effect when this handler returns: until then it is blocked.
         send_to_self(signal);
     }
     if is_lower {
@@ -227,14 +229,14 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut l
         // Relaxed, both: as above.
         CHAINING[slot].store(thread, Ordering::Relaxed);
         chain(before, signal, info, context);
-        // Unless another thread is in it now.
+        // Unless another thread has noted itself meanwhile.
         let _ = CHAINING[slot].compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Calls the handler that was there before us, if it is one.
+/// Calls the handler that was installed before ours, if the action was a handler.
 fn chain(before: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let address = before.sa_sigaction;
     if matches!(address, libc::SIG_DFL | libc::SIG_IGN) {
@@ -265,7 +267,7 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             assert!(error.to_string().starts_with(&format!("signal {signal}: ")), "{error}");
         }
-        // Kept by the C library for itself.
+        // The C library keeps this signal for itself.
         assert!(install(32).is_err());
         check(libc::SIGTERM).unwrap();
     }
@@ -277,6 +279,6 @@ mod tests {
         assert!(!take_pending(libc::SIGWINCH), "it came to the parent, before a fork");
         assert_eq!(PROCESS.load(Ordering::SeqCst), std::process::id());
         drop(bell);
-        assert_eq!(PROCESS.load(Ordering::SeqCst), 0, "the descriptor is somebody else's now");
+        assert_eq!(PROCESS.load(Ordering::SeqCst), 0, "the number of the descriptor may belong to another file now");
     }
 }

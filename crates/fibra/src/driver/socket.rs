@@ -1,5 +1,5 @@
 //! The system calls on sockets that std has no safe function for: asking a descriptor what is possible, connecting without waiting for
-//! it, and binding an address that others share.
+//! the connection, and binding an address that several sockets share.
 //!
 //! Above: `wait::io` (which asks) and `net` (which is safe code). Below: the kernel. Every descriptor made here is close-on-exec and does
 //! not block.
@@ -12,7 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 use std::{io, mem, ptr};
 
-/// Waits until what is asked for may be possible; errors and hang-ups count, trying tells. False: time was up. Blocks the thread.
+/// Waits until the operation may be possible; errors and hang-ups count too, and a try tells them apart. False: the time was up. Blocks
+/// the thread.
 pub(crate) fn poll(descriptor: BorrowedFd<'_>, interest: Interest, timeout: Timeout) -> io::Result<bool> {
     let mut events = 0;
     if interest.contains(Interest::READ) {
@@ -121,7 +122,7 @@ pub(super) fn new_socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and owned by nothing else.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -187,7 +188,8 @@ fn begin_connect(address: &Address) -> io::Result<OwnedFd> {
     let done = unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr(), address.len as libc::socklen_t) };
     if done < 0 {
         match io::Error::last_os_error() {
-            // Under way: it can be written to, or has an error, when that is decided. Interrupted ones go on too.
+            // The connection is under way: the socket can be written to, or has an error, when that is decided. An interrupted call goes on
+            // too.
             error if matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => {}
             error => return Err(error),
         }
@@ -195,12 +197,12 @@ fn begin_connect(address: &Address) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A TCP socket that is about to be connected: it can be written to when that is decided, and `SO_ERROR` says how.
+/// A TCP socket that is about to be connected: it can be written to when that is decided, and `SO_ERROR` says whether it succeeded.
 pub(crate) fn connect(address: &SocketAddr) -> io::Result<OwnedFd> {
     begin_connect(&Address::of(address))
 }
 
-/// A connected Unix stream socket. `WouldBlock`: the listener's queue is full, and nobody says when it is not any more.
+/// A connected Unix stream socket. `WouldBlock`: the listener's queue is full, and the kernel does not report when it has room again.
 pub(crate) fn connect_unix(name: &[u8], is_abstract: bool) -> io::Result<OwnedFd> {
     begin_connect(&Address::of_unix(name, is_abstract)?)
 }
@@ -221,14 +223,14 @@ fn bind(address: &SocketAddr, kind: c_int, shared: bool) -> io::Result<OwnedFd> 
     Ok(socket)
 }
 
-/// A UDP socket whose port others may bind too (`SO_REUSEPORT`).
+/// A UDP socket whose port other sockets may bind too (`SO_REUSEPORT`).
 pub(crate) fn bind_datagram_shared(address: &SocketAddr) -> io::Result<OwnedFd> {
     bind(address, libc::SOCK_DGRAM, true)
 }
 
-/// A TCP listener; shared: its port others may listen on too (`SO_REUSEPORT`).
+/// A TCP listener; shared: other sockets may listen on its port too (`SO_REUSEPORT`).
 pub(crate) fn listen(address: &SocketAddr, shared: bool) -> io::Result<OwnedFd> {
-    /// The kernel cuts it at `net.core.somaxconn`. (std asks for 128: a burst of connections beyond that waits for a second each, until
+    /// The kernel reduces it to `net.core.somaxconn`. (std asks for 128: each connection of a burst beyond that waits for a second, until
     /// its first packet is sent again.)
     const BACKLOG: c_int = c_int::MAX;
     let socket = bind(address, libc::SOCK_STREAM, shared)?;

@@ -2,7 +2,7 @@
 //!
 //! Above: `machine::platform`, which tries and, told `EAGAIN`, waits for the driver. Below: the kernel.
 //!
-//! * Nothing here waits: sockets are asked with `MSG_DONTWAIT`, other descriptors are in non-blocking mode (their owner sees to it).
+//! * Nothing here waits: sockets are called with `MSG_DONTWAIT`, other descriptors are in non-blocking mode (their owner sees to it).
 //! * An error is its number, and never `EINTR`: an interrupted call is made again.
 //! * A socket whose other side is gone is an error (`EPIPE`), not a signal.
 
@@ -25,7 +25,7 @@ pub enum Address {
     Ip(SocketAddr),
     /// Of a Unix socket that has a path or a name.
     Unix(Box<UnixAddr>),
-    /// None: a Unix socket without a name, or nobody has said.
+    /// No address: a Unix socket without a name, or an address that the system did not give.
     #[default]
     Unnamed,
 }
@@ -93,7 +93,7 @@ impl From<UnixAddr> for Address {
     }
 }
 
-/// Room for whatever address the kernel has to tell.
+/// Room for any address that the kernel may write.
 struct Told {
     storage: libc::sockaddr_storage,
     len: libc::socklen_t,
@@ -206,7 +206,7 @@ pub(crate) fn receive_from(socket: BorrowedFd<'_>, room: &mut [u8]) -> Result<(u
         // SAFETY: the room has this length and is ours to write to; so has the address, and both live through the call.
         unsafe { libc::recvfrom(descriptor, room.cast(), len, flags, from.as_mut_ptr(), &raw mut from.len) }
     })?;
-    // Told nothing, the kernel leaves the length at 0.
+    // The kernel leaves the length at 0 if it has no address to give.
     Ok((len, if from.len == 0 { Address::Unnamed } else { from.address() }))
 }
 
@@ -243,13 +243,13 @@ pub(crate) fn connect(to: &Address) -> Result<(OwnedFd, bool), Errno> {
     let done = unsafe { libc::connect(socket.as_raw_fd(), to.as_ptr(), to.len as libc::socklen_t) };
     match if done < 0 { errno() } else { 0 } {
         0 => Ok((socket, true)),
-        // Under way; interrupted ones go on too.
+        // The connection is under way; an interrupted call goes on too.
         libc::EINPROGRESS | libc::EINTR => Ok((socket, false)),
         error => Err(error),
     }
 }
 
-/// What became of a connection that was under way: the error that is pending on the socket.
+/// The result of a connection that was under way: the error that is pending on the socket.
 pub(crate) fn take_error(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     match option(socket, libc::SO_ERROR)? {
         0 => Ok(()),
@@ -272,7 +272,7 @@ pub(crate) fn is_socket(descriptor: BorrowedFd<'_>) -> bool {
     option(descriptor, libc::SO_TYPE).is_ok()
 }
 
-/// Ends both directions of a socket, for all who have it. What is no connection has nothing to end.
+/// Ends both directions of a socket, for every holder of a descriptor of it. On what is not connected there is nothing to end.
 pub(crate) fn shut_down(socket: BorrowedFd<'_>) {
     // SAFETY: the call takes no pointers.
     let _ = unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
@@ -299,7 +299,7 @@ pub(crate) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a socket is.
+/// The address that a socket is bound to.
 pub(crate) fn local_address(socket: BorrowedFd<'_>) -> io::Result<Address> {
     let mut at = Told::nothing();
     // SAFETY: the address has this length, and lives through the call.
@@ -309,13 +309,13 @@ pub(crate) fn local_address(socket: BorrowedFd<'_>) -> io::Result<Address> {
     Ok(at.address())
 }
 
-/// Asks what is possible now.
+/// Whether an operation is possible now, without waiting.
 pub(crate) fn is_possible(descriptor: BorrowedFd<'_>, interest: super::Interest) -> Result<bool, Errno> {
     super::socket::poll(descriptor, interest, super::Timeout::Until(0))
         .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// `_` of this would be asked again at once by who waits: there is nothing yet.
+/// The answer of a try that has to be repeated after a wait: nothing is there yet.
 pub(crate) const AGAIN: Errno = libc::EAGAIN;
 
 #[cfg(all(test, not(any(loom, shuttle))))]

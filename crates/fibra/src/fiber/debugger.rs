@@ -1,5 +1,5 @@
-//! What a debugger needs to find the fibers of a stopped process, or of a core file: where frames lie, and where in a frame and at the top
-//! of a stack each part is. `gdb/fibra.py` reads it, so that it needs no debug information of fibra, only symbols.
+//! The map by which a debugger finds the fibers of a stopped process, or of a core file: where frames lie, and where each part is in a
+//! frame and at the top of a stack. `gdb/fibra.py` reads it, so that it needs no debug information of fibra, only symbols.
 //!
 //! Above: `inspect::debugger`, which adds the words of the wait reasons and keeps the map in the program. Below: the records it describes.
 //!

@@ -14,7 +14,7 @@
 //! has (name, status, wait record, fiber-locals) lives at the top of its stack: see `fiber::top`.
 //!
 //! Who may touch what: `waiter`, `join` and `id` are atomics, open to all. `link` belongs to the one queue the frame is in. Everything in a
-//! `Cell` belongs to the spawner until publication, then to the worker that runs it, then to whoever recycles it.
+//! `Cell` belongs to the spawner until publication, then to the worker that runs it, then to the side that recycles it.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -335,7 +335,7 @@ impl Frame {
     /// Looks at the value that `put` left there.
     ///
     /// # Safety
-    /// The storage holds a `T` that nobody takes meanwhile.
+    /// The storage holds a `T` that no other code takes meanwhile.
     pub(crate) unsafe fn look_at<T, R>(&self, look: impl FnOnce(&T) -> R) -> R {
         self.storage.with(|storage| {
             if const { Self::fits::<T>() } {
@@ -450,9 +450,9 @@ impl std::ops::Deref for Counted<'_> {
     }
 }
 
-/// Frames that a census looks at before it lets those go on who wait for its end.
+/// Frames that a census looks at before it gives the census lock to the threads that wait for it.
 const AT_ONCE: usize = 1024;
-/// Frames whose stacks a census asks for before it looks at the first of them: each lies on a page of its own, far away.
+/// Frames whose stacks a census prefetches before it looks at the first of them: each lies on a page of its own, far away.
 const AHEAD: usize = 16;
 
 /// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile. Not under one lock: what ends
@@ -492,7 +492,7 @@ impl Frame {
     #[cold]
     #[inline(never)]
     fn clear_extras_slow(&self) {
-        // AcqRel: takes it from the life that ends; nobody else swaps.
+        // AcqRel: takes it from the life that ends; no other thread swaps.
         let extras = self.extras.swap(ptr::null_mut(), Ordering::AcqRel);
         let _census = CENSUS.lock();
         // SAFETY: the pointer came from `Box::into_raw` in `set_extras` (EXTRAS says so), the swap made it ours, and no census is looking.

@@ -1,4 +1,4 @@
-//! [`FiberId`]: the name of a fiber.
+//! [`FiberId`]: the number that names a fiber. Above: handles, reports, users. Below: nothing.
 
 use std::fmt;
 

@@ -47,7 +47,7 @@ impl LocalMap {
         }
     }
 
-    /// Is there a value that must not go to another thread? Those that children inherit are `Send`; of others nobody knows.
+    /// Is there a value that must not go to another thread? Values that children inherit are `Send`; of the others that is not known.
     pub(crate) fn must_stay(&self) -> bool {
         self.slots.iter().any(|slot| slot.inherit.is_none())
     }

@@ -1,7 +1,7 @@
 //! The ground floor of a fiber: its record, its stack and the switch between stacks.
 //!
 //! ```text
-//! frame.rs     the record of a fiber                                      outcome.rs  who takes the result, who recycles
+//! frame.rs     the record of a fiber                                      outcome.rs  which side takes the result, which recycles
 //! slab.rs      the frames of the process, free ones without memory        trim.rs     gives idle memory back, in bounded time
 //! top.rs       what a started fiber keeps at the top of its stack         local.rs    fiber-locals
 //! stack/       arenas, guards, pools                                      overflow.rs the report when a guard is touched
@@ -9,7 +9,7 @@
 //! debugger.rs  where a debugger finds all of that
 //! ```
 //!
-//! Uses `prim`, and of `wait` the word, the node and the records. Above it stand `sched` and `wait`.
+//! Above: `sched` and `wait`. Below: `prim`, and of `waiter` the word, the node and the records.
 
 pub(crate) mod context;
 #[cfg(not(any(loom, shuttle)))]
@@ -31,7 +31,7 @@ pub(crate) mod testing;
 pub(crate) mod top;
 pub(crate) mod trim;
 
-/// Held by a report while it looks into frames that others own, and by whoever frees something such a report might look at (boxed extras,
+/// Held by a report while it looks into frames that others own, and by code that frees something such a report might look at (boxed extras,
 /// the top of a stack with a mapping of its own). No user code runs under it.
 #[cfg(not(loom))]
 pub(crate) static CENSUS: crate::prim::sync::Mutex<()> = crate::prim::sync::Mutex::new(());

@@ -1,4 +1,4 @@
-//! How a finished fiber and its handle agree on who takes the result, who drops it, and who recycles the frame.
+//! The join state: how a finished fiber and its handle agree which side takes the result, which drops it, and which recycles the frame.
 //!
 //! One `AtomicU32` per frame. Two parties: the *fiber's side* (first the fiber on its own stack, then its worker) and the *handle's side*
 //! (the join handle, held by one owner). Joiners are waiters that the handle's side links into the frame's list: through a shared handle
@@ -7,7 +7,7 @@
 //! ```text
 //!  fiber, own stack     publish_result ─ READY ────────────┐  the value is in the frame, the handle drops or takes it
 //!  worker, own stack    finish ───────── DONE (+ READY) ───┤  nothing of the fiber runs any more; joiners are woken
-//!  handle               detach ───────── DETACHED ─────────┘  nobody will ask
+//!  handle               detach ───────── DETACHED ─────────┘  no joiner will ask for the result
 //! ```
 //!
 //! Invariants:
@@ -66,11 +66,11 @@ impl FiberEnd {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Finish {
-    /// The handle is still there and nobody waits: do not touch the frame again.
+    /// The handle is still there and no joiner waits: do not touch the frame again.
     LeaveToHandle,
     /// The handle is gone: recycle the frame.
     Recycle,
-    /// Somebody waits, and the list is locked: wake all, then [`JoinState::unlock_finished`].
+    /// A joiner waits, and the list is locked: wake all, then [`JoinState::unlock_finished`].
     WakeJoiners,
 }
 
@@ -89,7 +89,7 @@ impl Finish {
     }
 }
 
-/// LOCKED if anybody is in the list.
+/// LOCKED if a joiner is in the list.
 #[inline(always)]
 fn lock_for(now: u32) -> u32 {
     (now & JOINERS) / (JOINERS / LOCKED)
@@ -168,7 +168,7 @@ impl JoinState {
         Some(if now & DETACHED != 0 { Finish::Recycle } else { Finish::LeaveToHandle })
     }
 
-    /// After everything of the fiber is gone from its stack. If somebody waits, the joiner list comes back locked.
+    /// After everything of the fiber is gone from its stack. If a joiner waits, the joiner list comes back locked.
     #[inline(always)]
     pub(crate) fn finish(&self, outcome: FiberEnd) -> Finish {
         // Relaxed: confirmed by the compare-exchange.
@@ -196,7 +196,7 @@ impl JoinState {
                 now = self.await_unlocked();
             }
             let lock = if seeded_bug("finish_locks_late") { 0 } else { lock_for(now) };
-            // Release: pairs with the acquire in `result` and `detach`: whoever sees DONE sees the result, and that the fiber's stack
+            // Release: pairs with the acquire in `result` and `detach`: a handle that sees DONE sees the result, and that the fiber's stack
             // is no longer used. Acquire: pairs with the joiners' unlock and with `detach`. Relaxed on failure: retried.
             match self.0.compare_exchange_weak(now, now | over | lock, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => break,
@@ -221,7 +221,7 @@ impl JoinState {
         }
     }
 
-    /// Does somebody wait for the end, or is about to? Asked by the fiber's side, before it ends.
+    /// Does a joiner wait for the end, or is it about to? Asked by the fiber's side, before it ends.
     #[inline(always)]
     pub(crate) fn is_joined(&self) -> bool {
         // Relaxed: a hint; the step that sets DONE decides.
@@ -280,7 +280,7 @@ impl JoinState {
         }
     }
 
-    /// The handle has seen the end and taken the result; nobody else refers to the frame once the worker has let go of the joiners.
+    /// The handle has seen the end and taken the result; nothing else refers to the frame once the worker has let go of the joiners.
     #[inline(always)]
     pub(crate) fn wait_until_unlocked(&self) {
         if seeded_bug("recycle_while_locked") {
@@ -323,7 +323,7 @@ impl JoinState {
         }
     }
 
-    /// The owner of the handle, who is the only one that can wait, has linked itself, without the lock. False: the fiber has ended, and its
+    /// The owner of the handle, which is the only possible joiner, has linked itself, without the lock. False: the fiber has ended, and its
     /// side has not looked at the list, nor will.
     #[inline(always)]
     pub(crate) fn announce_joiner(&self) -> bool {
@@ -337,8 +337,8 @@ impl JoinState {
         self.0.fetch_add(JOINERS, Ordering::AcqRel) & DONE == 0
     }
 
-    /// The same for a fiber that has not started and cannot before the joiner has parked, on the joiner's own thread: nobody else changes
-    /// the word.
+    /// The same for a fiber that has not started and cannot before the joiner has parked, on the joiner's own thread: no other thread
+    /// changes the word.
     #[inline(always)]
     pub(crate) fn announce_before_start(&self) {
         // Relaxed, both: the one thread that will start the fiber.
@@ -346,7 +346,7 @@ impl JoinState {
         self.0.store(JOINERS, Ordering::Relaxed);
     }
 
-    /// Gives the lock back; `joiners` says whether the list holds anybody now. Only lock holders change JOINERS (no handle is shared and
+    /// Gives the lock back; `joiners` says whether the list holds a joiner now. Only lock holders change JOINERS (no handle is shared and
     /// owned at once), so one addition does it.
     #[inline]
     pub(crate) fn unlock(&self, locked: Locked, joiners: bool) {
@@ -356,8 +356,8 @@ impl JoinState {
         self.0.fetch_add(after.wrapping_sub(before), Ordering::Release);
     }
 
-    /// The worker's unlock after it unlinked the joiners: its last touch of the frame. Whoever joined still had the handle when DONE was
-    /// set, so the handle is the later one and recycles. A plain store, which may undo a DETACHED: nobody looks at that any more.
+    /// The worker's unlock after it unlinked the joiners: its last touch of the frame. The joiner still had the handle when DONE was
+    /// set, so the handle is the later one and recycles. A plain store, which may undo a DETACHED: no code reads that bit any more.
     #[inline(always)]
     pub(crate) fn unlock_finished(&self, outcome: FiberEnd) {
         // Release: pairs with `wait_until_unlocked`.

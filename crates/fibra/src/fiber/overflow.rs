@@ -1,11 +1,11 @@
-//! What happens when a fiber runs off its stack: a report that names it, and the end of the process.
+//! The report of a fiber that runs off its stack: it names the fiber, and ends the process.
 //!
-//! Above: the runtime calls [`install`] once, each worker thread holds an [`AltStack`], and the layer that knows what a
-//! fiber is called gives a describer. Below: `stack::find`, signals.
+//! Above: the runtime calls [`install`] once, each worker thread holds an [`AltStack`], and the layer that knows the
+//! names of fibers gives a describer. Below: `stack::find`, signals.
 //!
 //! The fault arrives as SIGSEGV (SIGBUS on some systems). Its handler runs on the thread's alternate stack, because the
 //! fiber's is used up. If the address lies in the guard of one of our stacks, it is reported and the process aborts;
-//! every other fault goes to whoever handled it before, std's report about overflowing threads included.
+//! every other fault goes to the handler that was installed before, std's report about overflowing threads included.
 //!
 //! # Invariants
 //! * The handler and the describer take no lock and allocate nothing: they may have interrupted anything.
@@ -19,7 +19,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-/// Writes who runs on a stack ("fiber `reader` (17), spawned at src/main.rs:10:5"), in a signal handler: no lock, no
+/// Writes which fiber runs on a stack ("fiber `reader` (17), spawned at src/main.rs:10:5"), in a signal handler: no lock, no
 /// allocation.
 pub(crate) type Describer = fn(top: &StackTop, out: &mut ReportBuffer);
 
@@ -56,7 +56,7 @@ impl ReportBuffer {
             let written = unsafe { libc::write(libc::STDERR_FILENO, rest.as_ptr().cast(), rest.len()) };
             match usize::try_from(written) {
                 Ok(written) if written > 0 => rest = &rest[written..],
-                // Nobody is left to tell.
+                // Standard error is closed: there is no way left to report.
                 _ => return,
             }
         }
@@ -123,7 +123,7 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     chain(signal, info, context);
 }
 
-/// Says who overflowed and aborts.
+/// Reports which fiber overflowed its stack, and aborts.
 fn report(found: &stack::Found, address: usize, context: *mut libc::c_void) -> ! {
     static REPORTING: AtomicBool = AtomicBool::new(false);
     // Relaxed: the flag only lets one thread through; the others wait for the end of the process.
@@ -183,7 +183,7 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
     let before = BEFORE.get().map(|before| if signal == libc::SIGSEGV { &before.segv } else { &before.bus });
     match before {
         Some(before) if before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN => {
-            // SAFETY: whoever installed this said by its flags which of the two signatures it has.
+            // SAFETY: the flags of this action say which of the two signatures its function has.
             unsafe {
                 if before.sa_flags & libc::SA_SIGINFO != 0 {
                     type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
@@ -194,7 +194,7 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
             }
         }
         // The default action cannot be called. Restored, it takes effect when the faulting instruction runs again; a
-        // signal that somebody sent is sent once more.
+        // signal that a process sent is sent once more.
         _ => {
             // SAFETY: a zeroed sigaction means the default action; `raise` may be called in a signal handler, and the
             // signal is blocked until it returns.
@@ -262,8 +262,8 @@ impl AltStack {
 
 impl Drop for AltStack {
     fn drop(&mut self) {
-        // SAFETY: reads and sets this thread's alternate stack. `before` was valid when ours replaced it, and whoever
-        // it belongs to (std) frees it at the end of the thread, after us. Nobody runs on ours: a fiber's worker drops
+        // SAFETY: reads and sets this thread's alternate stack. `before` was valid when ours replaced it, and its
+        // owner (std) frees it at the end of the thread, after us. No code runs on ours: a fiber's worker drops
         // it on its own stack.
         unsafe {
             let mut now = MaybeUninit::<libc::stack_t>::uninit();

@@ -1,28 +1,28 @@
-//! The slab of frames: where free ones lie, for the whole process, and how their memory goes back after a flood.
+//! The slab of frames: it keeps the free frames of the whole process, and gives their memory back to the system after a flood.
 //!
 //! Above: workers take frames through a [`FrameCache`] each, other threads straight from here; `trim` calls [`trim`]. Below: `prim::slab`,
 //! where frames lie like all records that are never freed.
 //!
-//! What frames have of their own: there are so many of them after a flood that the pages of a *block* (so many frames as fill whole
-//! pages: 64 in three of 4 KiB) go back to the system when all frames of the block have been free for a while, and come again, as zeros,
-//! when one is touched. Until then the block lies aside.
+//! Frames differ from other records in one point: there are so many of them after a flood that the pages of a *block* (so many frames as
+//! fill whole pages: 64 in three of 4 KiB) go back to the system when all frames of the block have been free for a while, and come again,
+//! as zeros, when one is touched. Until then the block lies aside.
 //!
 //! # Why that is allowed
 //!
-//! Whoever completes waits, stale queue entries and timers hold (frame, ticket) for any length of time, and look at the word. What they
-//! rely on is that a word is a word for ever, and that no ticket is given out twice by one frame.
+//! Completion owners, stale queue entries and timers hold (frame, ticket) for any length of time, and look at the word. They
+//! rely on two facts: a word is a word for ever, and no ticket is given out twice by one frame.
 //! * While the block has no memory, the word reads as zero: INIT with ticket 0. All that is ever done with a stale pair is a claim, which
 //!   wants PARKING or PARKED and its ticket, or a start, which wants RUNNABLE and its ticket: INIT is neither. (A read-modify-write that
 //!   changes nothing, which a late claim does, brings back a page of zeros: memory, but no harm.)
 //! * Before the memory goes, the highest ticket of the block is noted outside it; before a frame of the block is handed out again, each
 //!   gets that ticket ([`Word::renew`](crate::waiter::word::Word::renew)), and its next wait a higher one. So a stale pair meets a word
 //!   that has its ticket neither before (ended), nor meanwhile (0 is never given out), nor after.
-//! * A waker has no ticket (`wait::notify`): a call that comes late raises NOTIFIED in a frame that is free, and finds INIT. Nobody asks a
+//! * A waker has no ticket (`wait::notify`): a call that comes late raises NOTIFIED in a frame that is free, and finds INIT. No code asks a
 //!   free frame for that flag, and each life begins with flags of its own, whatever was there.
 //! * But for that, only the owner writes to a free frame; it is the slab, under its lock, or the trimmer that took the frame out of it.
 //! * If the system refuses, or keeps what was there, then the words are what they were, and the above holds all the more.
 //!
-//! Which blocks: at each look, of the frames that nobody needed since the last look, and never so many that fewer than [`RESERVE`] stay.
+//! Which blocks: at each look, of the frames that were not needed since the last look, and never so many that fewer than [`RESERVE`] stay.
 //! Free frames in blocks where another frame is in use stay as they are.
 
 use std::ptr;
@@ -139,7 +139,7 @@ pub(super) fn is_fat() -> bool {
     is_shelf_fat(&FRAMES.lock())
 }
 
-/// Gives back the memory of free blocks that nobody has needed since the last call; the first call only begins to watch. Answers how
+/// Gives back the memory of free blocks that were not needed since the last call; the first call only begins to watch. Returns how
 /// many frames that were. It needs a little memory itself; without that it does nothing.
 pub(super) fn trim() -> usize {
     let Some((mut workshop, mut spare)) = begin_to_trim() else { return 0 };
@@ -183,7 +183,7 @@ pub(super) fn trim() -> usize {
 /// What [`trim`] works with. All of it is reserved before it begins: there may be no memory left, and that must not end the process.
 #[derive(Default)]
 struct Workshop {
-    /// All that are free, because only all of them together show which blocks are. Who needs one meanwhile gets another.
+    /// All free frames, because only all of them together show which blocks are free. A spawner that needs a frame meanwhile gets another.
     frames: Vec<FrameRef>,
     chunks: Vec<&'static [Frame]>,
     scattered: Vec<FrameRef>,

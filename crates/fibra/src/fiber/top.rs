@@ -41,7 +41,7 @@ pub(crate) struct CancelState {
 }
 
 impl CancelState {
-    /// Of one that nobody has ever cancelled.
+    /// The state of a fiber or thread that was never cancelled.
     pub(crate) const fn new() -> Self {
         Self {
             open: Cell::new(ptr::null()),
@@ -70,7 +70,7 @@ pub(crate) struct FiberTop {
     /// Fiber-locals; `fiber::local` knows the type.
     pub(crate) locals: Cell<*mut ()>,
     pub(crate) cancel: CancelState,
-    /// Who wants to know of its waits; `wait::watch` knows the type. Null if there is none.
+    /// The observer of its waits; `wait::watch` knows the type. Null if there is none.
     pub(crate) watch: Cell<*const ()>,
     /// Futures that it is polling, one inside the other; see `wait::notify`.
     pub(crate) polls: Cell<u32>,

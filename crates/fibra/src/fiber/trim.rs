@@ -4,17 +4,17 @@
 //!
 //! One thread for the whole process, the *trimmer*, which exists only while a pool holds more than is kept: so it makes no difference how
 //! many workers or runtimes there are, whether one runs just now, or whether they are gone. It looks once a second, and gives back what
-//! nobody has needed since its last look. Then it ends. If no thread can be had, the memory stays until the next flood asks again.
+//! was not needed since its last look. Then it ends. If no thread can be had, the memory stays until the next flood asks again.
 //!
-//! Its duty is one word: NONE, WANTED (a pool is fat, and the one who saw it stands on a fiber's stack, too small for starting a thread;
-//! the worker below will see to it), ON_DUTY (the trimmer exists, or is about to).
+//! Its duty is one word: NONE, WANTED (a pool is fat, and the code that saw it runs on a fiber's stack, too small for starting a thread;
+//! the worker below will start it), ON_DUTY (the trimmer exists, or is about to).
 //!
-//! Why no fat pool is left alone: whoever fills a pool does that under the pool's lock, and then looks at the word. The trimmer says that
+//! Why no fat pool is left alone: a thread fills a pool under the pool's lock, and then looks at the word. The trimmer says that
 //! it leaves, and then looks at the pools, under their locks. Of the two critical sections one comes first. If it is the filling, the
-//! trimmer sees it and stays; if it is the trimmer's look, then its leave is seen by who filled.
+//! trimmer sees it and stays; if it is the trimmer's look, then the thread that filled the pool sees that the trimmer has left.
 //!
 //! Rejected: the system monitor of a runtime (there may be none, or one per runtime, and it is gone with the runtime); a worker that wakes
-//! up for it (a runtime of the current thread has none between two runs, and what a thread gives back wakes nobody); trimming when a
+//! up for it (a runtime of the current thread has none between two runs, and what a thread gives back wakes no worker); trimming when a
 //! runtime is dropped (what a million fibers leave behind takes most of a second).
 
 use crate::prim::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ const WANTED: u32 = 1;
 /// The trimmer exists, or is about to.
 const ON_DUTY: u32 = 2;
 
-/// Who looks after the pools. See the header.
+/// Whether a trimmer looks after the pools. See the header.
 #[derive(Debug)]
 pub(crate) struct Duty(AtomicU32);
 
@@ -50,10 +50,10 @@ impl Duty {
         }
     }
 
-    /// Is somebody to be put on duty?
+    /// Is a trimmer wanted, and not yet started?
     #[inline(always)]
     pub(crate) fn is_wanted(&self) -> bool {
-        // Relaxed: the caller's own `want` is seen; another's is seen by who called that.
+        // Relaxed: the caller's own `want` is seen; that of another thread is seen by that thread.
         self.0.load(Ordering::Relaxed) == WANTED
     }
 
@@ -67,12 +67,12 @@ impl Duty {
         self.0.compare_exchange(WANTED, ON_DUTY, Ordering::Relaxed, Ordering::Relaxed).is_ok() // Relaxed: as above.
     }
 
-    /// Whoever is on duty cannot do it; somebody else will have to.
+    /// The thread that took the duty cannot do it; another one will have to.
     pub(crate) fn give_up(&self) {
         self.0.store(WANTED, Ordering::Relaxed); // Relaxed: as above.
     }
 
-    /// Whoever is on duty sees nothing to do and would like to go. `is_needed` looks at every pool, under its lock. True: he may.
+    /// The trimmer has found nothing to do and wants to end. `is_needed` looks at every pool, under its lock. True: the trimmer may end.
     pub(crate) fn leave(&self, is_needed: impl FnOnce() -> bool) -> bool {
         if seeded_bug("trim_looks_before_it_leaves") {
             let needed = is_needed();
@@ -86,7 +86,7 @@ impl Duty {
         if !is_needed() {
             return true;
         }
-        // Unless somebody else has been put on duty meanwhile.
+        // Unless another thread has taken the duty meanwhile.
         self.want();
         !self.take()
     }
@@ -202,7 +202,7 @@ mod model {
         }
     }
 
-    /// A pool is filled while the trimmer is about to leave: in the end it is empty, and nobody is on duty.
+    /// A pool is filled while the trimmer is about to leave: in the end the pool is empty, and no thread is on duty.
     #[test]
     fn model_no_fat_pool_is_left_alone() {
         check(3, || {
@@ -213,7 +213,7 @@ mod model {
             };
             world.fill();
             other.join().unwrap();
-            assert_eq!(*world.pool.lock(), 0, "nobody looks after it");
+            assert_eq!(*world.pool.lock(), 0, "a fat pool has no trimmer");
             assert!(!world.duty.is_astir());
         });
     }

@@ -1,6 +1,6 @@
-//! Folders: what is in one, and making them.
+//! Folders: listing their entries, and making them. Above: users. Below: the blocking pool.
 //!
-//! The entries of a folder are fetched a number at a time, so that a large one costs few ways to the pool.
+//! The entries of a folder are fetched in batches, so that a large folder costs few calls on the pool.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

@@ -1,9 +1,10 @@
-//! An open file.
+//! An open file. Above: users. Below: `driver::file`, the blocking pool.
 //!
 //! A read first takes what is in memory (`driver::file::read_at_once`); everything else that could wait for a device is a call on the pool.
 //!
-//! The kernel has a lock around the position of a file, held through every call that uses it: whoever reads while another thread waits for
-//! the device waits with it, also if he only asks for what is in memory. So while such a call is on the pool, the others go there too.
+//! The kernel has a lock around the position of a file, held through every call that uses it: a reader that comes while another thread
+//! waits for the device waits with it, also if it only asks for what is in memory. So while such a call is on the pool, other calls that
+//! use the position go there too.
 
 use std::fmt;
 use std::fs::{FileTimes, Metadata, Permissions};
@@ -178,7 +179,7 @@ impl File {
 impl File {
     /// Is there a call on the pool that uses the position?
     fn is_moving(&self) -> bool {
-        // Relaxed: a hint. Whoever misses one that has just begun waits for it, as in std.
+        // Relaxed: a hint. A reader that misses a call that has just begun waits for it, as in std.
         self.moving.load(Ordering::Relaxed) > 0
     }
 

@@ -22,7 +22,7 @@
 //!   memory. Otherwise let a call do much: [`read`], [`write()`], a [`BufReader`](std::io::BufReader) or
 //!   [`BufWriter`](std::io::BufWriter) around a [`File`]; or make many calls of `std::fs` in one [`blocking`](crate::blocking).
 //! * Cancellation takes back a call that has not started, and otherwise arrives when it has ended: nothing is half done that std would not
-//!   leave half done. So do not open named pipes here that nobody may ever open at the other end.
+//!   leave half done. So do not open named pipes here whose other end may never be opened.
 //! * Errors, partial reads and the end of a file are as in std; no call fails with `Interrupted`.
 //! * On a plain thread the calls are those of std, made where they are.
 

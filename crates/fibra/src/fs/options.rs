@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! The options with which a file is opened. Above: users. Below: the blocking pool.
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;

@@ -1,4 +1,4 @@
-//! Copying between two connections, in both directions at once.
+//! Copying between two connections, in both directions at once. Above: users. Below: `io::copy`, `scope`.
 
 use std::io::{ErrorKind, Read, Result, Write};
 use std::net::Shutdown;
@@ -8,7 +8,7 @@ use crate::net::{TcpStream, UnixStream};
 use crate::scope::try_scope;
 use crate::task::JoinHandle;
 
-/// A connection that two fibers can use at once, one for each direction, and whose direction out can be ended alone.
+/// A connection that two fibers can use at once, one for each direction, and whose outgoing direction can be ended alone.
 pub trait Duplex: Sync {
     /// Reads as [`Read::read`].
     ///

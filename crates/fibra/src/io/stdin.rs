@@ -1,4 +1,4 @@
-//! Standard input.
+//! Standard input for fibers, read by a thread that shutdown does not join. Above: users. Below: `blocking::strays`, std.
 //!
 //! ```text
 //!  a caller ── locks the buffer ── takes what is there ── not enough: asks for more ── waits (revocable) ── goes on
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The system has no way to read standard input that neither blocks nor changes it for the other processes that share it. So it is read
-//! on a thread that nobody waits for (`blocking::strays`), one piece at a time, when somebody wants something. A caller who gives up loses
-//! nothing: the piece that comes later, and of a line all that has come, stays in the buffer for the next one, of whatever fiber, runtime
-//! or thread. An end or an error is left for the next one likewise, once.
+//! on a thread that shutdown does not join (`blocking::strays`), one piece at a time, when a caller wants something. A caller that gives up
+//! loses nothing: the piece that comes later, and of a line all that has come, stays in the buffer for the next caller, of whatever fiber,
+//! runtime or thread. An end or an error is left for the next caller likewise, once.
 
 use std::fmt;
 use std::io::{self, BufRead, IsTerminal, Read};
@@ -33,7 +33,7 @@ struct Input {
     coming: ThreadMutex<Coming>,
 }
 
-/// What was read, and nobody has consumed.
+/// What was read, and no caller has consumed.
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -89,7 +89,7 @@ impl Buffer {
     }
 }
 
-/// Waits for the next piece. Whoever calls holds the buffer, so nobody else takes it.
+/// Waits for the next piece. The caller holds the buffer, so no other caller takes the piece.
 fn next_piece(site: &'static Location<'static>) -> io::Result<Vec<u8>> {
     let input = INPUT.get();
     loop {
@@ -103,8 +103,8 @@ fn next_piece(site: &'static Location<'static>) -> io::Result<Vec<u8>> {
                 let piece = read_piece();
                 let mut coming = input.coming.lock();
                 *coming = Coming { asked_for: false, piece: Some(piece) };
-                // Under the lock: after it, somebody may have asked for the next piece, for which it must not ring. (No user code runs
-                // by that: nobody waits here with a waker.)
+                // Under the lock: after it, a caller may have asked for the next piece, for which this must not ring. (No user code runs
+                // by that: no waiter here has a waker.)
                 input.bell.set();
             })?;
             coming.asked_for = true;
@@ -148,19 +148,19 @@ pub fn stdin() -> Stdin {
 ///
 /// * A fiber that reads parks. It can be cancelled, and a [`timeout`](crate::timeout) around it works; in both cases nothing that was typed
 ///   is lost, not even half a line: the next call has it.
-/// * Nothing is read before somebody wants it, and then what the system has, up to some kilobytes. So a child process that shares standard
+/// * Nothing is read before a caller wants it, and then what the system has, up to some kilobytes. So a child process that shares standard
 ///   input finds what was not asked for. After a call that was given up, the thread that it had asked to read still waits for the next
 ///   input, which the next call gets.
 /// * A shutdown does not wait for input. A fiber that waits here is cancelled by it like any other; to let a [`run`](crate::run) end beside
 ///   such a fiber, make it a [daemon](crate::Builder::daemon).
-/// * `std::io::stdin` can be used beside it. It gets what comes later, and waits while somebody waits here.
+/// * `std::io::stdin` can be used beside it. It gets what comes later, and waits while a caller waits here.
 #[derive(Debug)]
 pub struct Stdin {
     _private: (),
 }
 
 impl Stdin {
-    /// Waits until nobody else reads, and keeps the others from it until the lock is dropped. Only so is there
+    /// Waits until no other caller reads, and keeps other callers from reading until the lock is dropped. Only the lock has
     /// [`BufRead`].
     #[track_caller]
     pub fn lock(&self) -> StdinLock<'static> {
@@ -258,7 +258,7 @@ impl BufRead for StdinLock<'_> {
         self.buffer.consume(amount);
     }
 
-    // These two take a line out of the buffer when it is whole. (Those of the trait take it piece by piece, and whoever is cancelled has
+    // These two take a line out of the buffer when it is whole. (The trait's own take it piece by piece, and a reader that is cancelled has
     // the beginning and loses it.)
     #[track_caller]
     fn read_until(&mut self, byte: u8, buffer: &mut Vec<u8>) -> io::Result<usize> {

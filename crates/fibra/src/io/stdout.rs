@@ -1,4 +1,4 @@
-//! Standard output and standard error, written on the blocking pool: a pipe that nobody empties blocks a thread there, and no worker.
+//! Standard output and standard error, written on the blocking pool: a pipe that is full blocks a thread there, and no worker.
 
 use std::io::{self, IsTerminal, Write};
 

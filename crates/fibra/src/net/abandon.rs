@@ -1,6 +1,6 @@
 //! The abandonable form of `blocking`: the caller may give up, by time or cancellation, and the call goes on without it.
 //!
-//! So the call owns all it touches, and its result is dropped if nobody is there any more. It runs on the threads of `blocking::strays`,
+//! So the call owns all it touches, and its result is dropped if the caller has given up. It runs on the threads of `blocking::strays`,
 //! which no shutdown waits for. Above: name lookup. (Standard input keeps what was read for the next caller; see `io`.)
 
 use std::any::Any;
@@ -39,7 +39,7 @@ pub(crate) fn abandonable<T: Send + 'static>(
         if let Some(left) = Arc::into_inner(left)
             && let Some(Err(payload)) = left.value.into_inner()
         {
-            // Nobody is told.
+            // The caller has given up: the panic is not reported.
             crate::prim::discard_payload(payload);
         }
     })?;

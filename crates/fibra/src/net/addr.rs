@@ -1,5 +1,6 @@
-//! Names and addresses. Looking a name up blocks an OS thread in the C library, for as long as the name server likes: so it is done on
-//! a thread that nobody waits for. A fiber that is cancelled meanwhile goes at once, and the answer is dropped when it comes.
+//! Names and addresses. Looking a name up blocks an OS thread in the C library, for as long as the name server takes: so it is done on
+//! a thread that shutdown does not join (`net::abandon`). A fiber that is cancelled meanwhile goes on at once, and the answer is dropped
+//! when it comes.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs as StdToSocketAddrs};
@@ -32,7 +33,7 @@ pub trait ToSocketAddrs {
 }
 
 /// Looks up the addresses of a name: `lookup_host("localhost:80")` or `lookup_host(("localhost", 80))`. On a fiber this does not hold up
-/// the worker, and can be cancelled at any time: a lookup that hangs holds up nobody, not even the end of the runtime.
+/// the worker, and can be cancelled at any time: a lookup that hangs holds up nothing, not even the end of the runtime.
 ///
 /// ```
 /// fibra::run(|| {
@@ -59,7 +60,7 @@ fn look_up(
     look_up_with(move || host.to_socket_addrs().map(Iterator::collect))
 }
 
-/// For tests: a lookup whose answer comes from `answer`, whenever it likes.
+/// For tests: a lookup that calls `answer` instead of asking the system, however long that takes.
 #[track_caller]
 pub fn look_up_with(
     answer: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,

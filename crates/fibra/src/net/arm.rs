@@ -1,7 +1,7 @@
-//! Sockets as arms of a select: readiness, and accepting.
+//! Sockets as arms of a select: readiness, and accepting. Above: users. Below: `select`, `wait::io`.
 //!
-//! A completion of the driver says that trying is worth it; the trying is done by whoever was called. `ReadyArm` says no more than that.
-//! `AcceptArm` hands out a connection: if somebody else was faster, it has not won, and the select goes on.
+//! A completion of the driver says that a try is worth it; the waiter that was woken makes the try. `ReadyArm` says no more than that.
+//! `AcceptArm` hands out a connection: if another caller was faster, the arm has not won, and the select goes on.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -58,7 +58,7 @@ pub(super) trait Listening {
 }
 
 /// Accepting a connection, as an arm; see [`TcpListener::accepting`](super::TcpListener::accepting). It yields what `accept` returns. If
-/// it wins and nobody asks for the connection, that is closed.
+/// it wins and the select does not take the connection, the connection is closed.
 pub struct AcceptArm<'a, T> {
     offer: Offer<'a, T>,
     told: Cell<Outcome>,

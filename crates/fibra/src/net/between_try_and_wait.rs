@@ -1,7 +1,7 @@
-//! Tests of the moment between a try that was in vain and the wait that follows it: here the test puts itself into that moment, which a
+//! Tests of the moment between a try that failed with `EAGAIN` and the wait that follows it: the test acts in exactly that moment, which a
 //! peer and a driver hit by chance only.
 //!
-//! They use the operations of `wait::io` as `net` does, with attempts of their own, and so they stand on this floor.
+//! They use the operations of `wait::io` as `net` does, with attempts of their own; that is why they belong to this layer.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! Listening for TCP connections.
+//! Listening for TCP connections. Above: users. Below: `net::socket`, `net::arm`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -133,7 +133,7 @@ impl TcpListener {
         self.socket.reading_async(accept_now).await
     }
 
-    /// Accepting, as an arm of [`select!`](crate::select). If somebody else takes the connection first, it waits for the next one.
+    /// Accepting, as an arm of [`select!`](crate::select). If another caller takes the connection first, it waits for the next one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -142,7 +142,7 @@ impl TcpListener {
     /// fibra::run(|| {
     ///     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     ///     fibra::select! {
-    ///         on(listener.accepting()) -> _connection => unreachable!("nobody connects"),
+    ///         on(listener.accepting()) -> _connection => unreachable!("no client connects"),
     ///         after(Duration::from_millis(1)) => {}
     ///     }
     /// });

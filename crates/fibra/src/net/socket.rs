@@ -1,4 +1,4 @@
-//! What all sockets are made of: a socket of std in non-blocking mode, the loop around its operations, and its time-outs.
+//! The common part of all sockets: a socket of std in non-blocking mode, the loop around its operations, and its time-outs.
 //!
 //! Above: the types of this module, which name the operations. Below: `wait::io`.
 
@@ -257,7 +257,7 @@ pub(super) fn until(deadline: impl Into<Instant>) -> Limit {
     Limit::Until(deadline.into().as_nanos())
 }
 
-/// How long to wait for something that announces itself to nobody, the next time.
+/// The pauses between tries of an operation whose readiness the kernel does not report.
 #[derive(Debug)]
 pub(super) struct Backoff {
     next: Duration,
@@ -631,7 +631,7 @@ macro_rules! timeouts_and_readiness {
             }
 
             /// Waiting until reading is possible, as an arm of [`select!`](crate::select): `on(socket.readable())`. Its result says
-            /// whether waiting went well; then a read does not wait, unless somebody else reads first.
+            /// whether waiting went well; then a read does not wait, unless another reader reads first.
             pub fn readable(&self) -> crate::net::ReadyArm<'_> {
                 crate::net::ReadyArm::new(&self.socket.io, crate::wait::io::Direction::Read)
             }
@@ -641,7 +641,7 @@ macro_rules! timeouts_and_readiness {
                 crate::net::ReadyArm::new(&self.socket.io, crate::wait::io::Direction::Write)
             }
 
-            /// Waits in async code until reading is possible; then a read does not wait, unless somebody else reads first.
+            /// Waits in async code until reading is possible; then a read does not wait, unless another reader reads first.
             ///
             /// # Errors
             /// The wait could not be arranged: the system is out of memory.

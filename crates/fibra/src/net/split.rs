@@ -1,4 +1,5 @@
-//! The halves of a connection, for two owners: of TCP and of Unix sockets, which differ in nothing but the type.
+//! The halves of a connection, for two owners: of TCP and of Unix sockets, which differ in nothing but the type. Below: `net::stream`,
+//! `net::unix`.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};

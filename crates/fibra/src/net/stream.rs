@@ -1,4 +1,4 @@
-//! TCP connections.
+//! TCP connections. Above: users. Below: `net::socket`, `net::addr`.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -46,7 +46,7 @@ impl TcpStream {
     /// Connects; of several addresses, to the first that answers.
     ///
     /// # Errors
-    /// Nobody listens there, or the way there fails. The error is that of the last address.
+    /// No socket listens there, or the way there fails. The error is that of the last address.
     #[track_caller]
     pub fn connect<A: ToSocketAddrs>(address: A) -> io::Result<Self> {
         let site = Location::caller();

@@ -1,4 +1,4 @@
-//! UDP.
+//! UDP sockets. Above: users. Below: `net::socket`, `driver::socket`.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -129,7 +129,7 @@ impl UdpSocket {
     /// Waits for a datagram of the address it is connected to.
     ///
     /// # Errors
-    /// Time-outs, and what the system reports: `ConnectionRefused` if nobody was there for a datagram sent before.
+    /// Time-outs, and what the system reports: `ConnectionRefused` if no socket was bound there for a datagram sent before.
     #[track_caller]
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.reading(Location::caller(), |socket| socket.recv(buffer))
@@ -191,7 +191,7 @@ impl UdpSocket {
         self.socket.writing(Location::caller(), |socket| socket.send(buffer))
     }
 
-    /// Sends to whom it is connected to, if there is room.
+    /// Sends to the address it is connected to, if there is room.
     ///
     /// # Errors
     /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`send`](Self::send).

@@ -1,6 +1,6 @@
-//! Stream sockets of this machine.
+//! Unix stream sockets, between processes of one machine. Above: users. Below: `net::socket`, `driver::socket`.
 //!
-//! Connecting to a listener whose queue is full is the one thing here that the kernel announces to nobody: it is tried again, with pauses.
+//! The kernel does not report when a listener whose queue is full has room again: connecting to it is tried again, with pauses.
 
 use std::io;
 use std::net::Shutdown;
@@ -199,7 +199,7 @@ impl UnixStream {
     /// Connects to the socket with this path.
     ///
     /// # Errors
-    /// Nobody listens there, or what the system reports.
+    /// No socket listens there, or what the system reports.
     #[track_caller]
     pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<Self> {
         Self::connect_to(path.as_ref().as_os_str().as_bytes(), false, Instant::FAR_FUTURE)

@@ -1,7 +1,7 @@
-//! Datagrams to the same machine.
+//! Datagrams over Unix sockets, between processes of one machine. Above: users. Below: `net::socket`.
 //!
-//! A receiver whose queue is full makes senders wait. The kernel tells a connected sender when there is room; to one that names the
-//! receiver with each datagram it tells nothing, so that sending is tried again, with pauses.
+//! A receiver whose queue is full makes senders wait. The kernel tells a connected sender when there is room. It does not tell a sender
+//! that names the receiver with each datagram, so that sender tries again, with pauses.
 
 use std::io;
 use std::net::Shutdown;
@@ -17,7 +17,7 @@ use crate::time::Instant;
 use crate::wait::io::{Direction, Limit};
 use crate::wait::park;
 
-/// The longest pause between two tries to send to somebody whose queue is full.
+/// The longest pause between two tries to send to a receiver whose queue is full.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 type StdDatagram = std::os::unix::net::UnixDatagram;
@@ -186,7 +186,7 @@ impl UnixDatagram {
         self.socket.reading(Location::caller(), |socket| socket::peek(socket.as_fd(), buffer))
     }
 
-    /// Sends to whom it is connected to. Waits while the other's queue is full.
+    /// Sends to the address it is connected to. Waits while the receiver's queue is full.
     ///
     /// # Errors
     /// Time-outs, and what the system reports.
@@ -195,7 +195,7 @@ impl UnixDatagram {
         self.socket.writing(Location::caller(), |socket| socket.send(buffer))
     }
 
-    /// Sends to whom it is connected to, if there is room.
+    /// Sends to the address it is connected to, if there is room.
     ///
     /// # Errors
     /// [`WouldBlock`](io::ErrorKind::WouldBlock): there is none. Otherwise as [`send`](Self::send).

@@ -14,7 +14,7 @@ pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-/// The second half of a store-then-load handshake ("I published A; has anybody published B?").
+/// The second half of a store-then-load handshake ("I published A; has the peer published B?").
 ///
 /// The caller has just done a SeqCst read-modify-write on A; the peer does a SeqCst read-modify-write on B and then calls this
 /// for A. All four accesses are SeqCst, so at least one of the two sees the other. loom reads plain SeqCst loads as acquire

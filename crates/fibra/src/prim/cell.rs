@@ -12,13 +12,13 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Calls `f` with a pointer for reading. Dereferencing it is the caller's promise that nobody writes meanwhile.
+    /// Calls `f` with a pointer for reading. Dereferencing it is the caller's promise that no thread writes meanwhile.
     #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// Calls `f` with a pointer for writing. Dereferencing it is the caller's promise that nobody else reads or writes.
+    /// Calls `f` with a pointer for writing. Dereferencing it is the caller's promise that no other thread reads or writes.
     #[inline(always)]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())

@@ -1,6 +1,6 @@
-//! How often this process is a child of a fork: what was made in another epoch belongs to threads that do not exist here.
+//! The count of forks between the first runtime and this process: what was made in another epoch belongs to threads that do not exist here.
 //!
-//! Above: `monitor::fork`, whose handler raises it, and whoever asks whether a runtime is of this process. Below: nothing.
+//! Above: `monitor::fork`, whose handler raises it, and the code that asks whether a runtime is of this process. Below: nothing.
 
 use super::atomic::{AtomicU64, Ordering};
 

@@ -53,7 +53,7 @@ impl<T: Linked> Fifo<T> {
         let link = unsafe { node.as_ref() }.link();
         // Relaxed: as in `push_back`.
         let next = link.load(Ordering::Relaxed);
-        debug_assert!(!next.is_null(), "a node in the list was unlinked by somebody else");
+        debug_assert!(!next.is_null(), "a node in the list was unlinked by other code than the list");
         link.store(ptr::null_mut(), Ordering::Relaxed);
         if next == end_of_list() {
             self.head.set(ptr::null_mut());

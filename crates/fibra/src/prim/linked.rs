@@ -1,4 +1,4 @@
-//! Nodes that bring their own link: what the intrusive lists of fibra have in common.
+//! Nodes that bring their own link: the common part of fibra's intrusive lists.
 //!
 //! Above: [`mpsc`](super::mpsc) (other threads put in, the owner takes out) and [`fifo`](super::fifo) (the owner alone). Below: atomics.
 //!
@@ -10,7 +10,7 @@ use super::atomic::{AtomicPtr, Ordering};
 /// A node that brings its own link word.
 ///
 /// # Safety
-/// `link` returns the same cell on every call, it is null in a new node, and nobody writes it while the node is in a list, except
+/// `link` returns the same cell on every call, it is null in a new node, and no other code writes it while the node is in a list, except
 /// that list. A node is in at most one list at a time.
 pub(crate) unsafe trait Linked: Sized {
     fn link(&self) -> &AtomicPtr<Self>;
@@ -23,7 +23,7 @@ pub(crate) fn end_of_list<T>() -> *mut T {
     std::ptr::without_provenance_mut(1)
 }
 
-/// Whether the node is in a list. Exact for whoever owns the node; for others a hint, true at some recent moment.
+/// Whether the node is in a list. Exact for the owner of the node; for other threads a hint, true at some recent moment.
 #[inline(always)]
 pub(crate) fn is_linked<T: Linked>(node: &T) -> bool {
     // Relaxed: nothing is read through the pointer.

@@ -1,5 +1,5 @@
 //! The facade over everything that loom or shuttle must be able to stand in for: atomics, cells, locks, threads; the one seam for time,
-//! chance and choice (law 10, `policy`), which a test can own; and what there is one of because it knows nothing of fibers: the lists
+//! chance and choice (law 10, `policy`), which a test can own; and the shared parts that know nothing of fibers: the lists
 //! (`fifo`, `mpsc`), the slab of records that are never freed, points in time (`instant`) and the count of forks (`epoch`).
 //!
 //! This is the lowest floor: it uses nothing of fibra. Nothing above it names `std::sync`, `std::thread` or
@@ -41,7 +41,7 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Says something to people, on standard error. Unlike `eprintln!` it does not panic if nobody listens there any more (a closed pipe): this
+/// Writes a line for people to standard error. Unlike `eprintln!` it does not panic if standard error is a closed pipe: this
 /// is called inside the panic hook, where that would abort, and on the scheduler's stack.
 #[cfg(not(loom))]
 pub(crate) fn say(text: std::fmt::Arguments<'_>) {
@@ -49,7 +49,7 @@ pub(crate) fn say(text: std::fmt::Arguments<'_>) {
     let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
-/// Drops what a panic carried, when nobody is told of it. Its own destructor may panic; what that one carries is leaked, since it could
+/// Drops the payload of a panic that is not reported. Its destructor may panic; the payload of that panic is leaked, since this could
 /// go on so for ever.
 #[cold]
 pub(crate) fn discard_payload(payload: Box<dyn std::any::Any + Send>) {

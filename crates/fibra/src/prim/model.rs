@@ -1,4 +1,4 @@
-//! How models of protocols are run: every schedule up to a bound under loom, many random ones under shuttle.
+//! The runner of protocol models: every schedule up to a bound under loom, many random ones under shuttle.
 //!
 //! A model is a function that starts a few of *this* module's threads, uses the facade's atomics and locks, and asserts. loom also explores
 //! what weak memory may show; shuttle knows only sequential consistency, but finds its way through models that are too large for loom.

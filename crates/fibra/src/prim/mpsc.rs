@@ -125,7 +125,7 @@ impl<T: Linked> Mpsc<T> {
 
     /// Lets nothing in any more, and takes out what is there, oldest first. Only the owner calls this.
     pub(crate) fn close(&self) -> Batch<T> {
-        // AcqRel: acquire pairs with every push; release is for those who find it closed.
+        // AcqRel: acquire pairs with every push; release is for pushers that find it closed.
         let head = self.head.swap(ptr::null_mut(), Ordering::AcqRel);
         Batch { next: if head.is_null() { end_of_list() } else { head } }.turned()
     }
@@ -434,7 +434,7 @@ mod model {
         NonNull::from(Box::leak(Box::new(node)))
     }
 
-    /// Frees a batch; who put each in, and what it carried.
+    /// Frees a batch; returns for each node its producer and its value.
     fn read(batch: Batch<Node>) -> Vec<(usize, u32)> {
         let free = |node: NonNull<Node>| {
             // SAFETY: made by `node`, taken out, so ours alone.
@@ -546,7 +546,7 @@ mod model {
     fn model_chains_against_close() {
         check(3, || {
             let world = World::new();
-            // Nothing is freed before all have looked: with a bug a chain may lead to somebody else's node.
+            // Nothing is freed before all have looked: with a bug a chain may lead to the other pusher's node.
             let nodes = [node(0, 7), node(1, 7)];
             let pushers: Vec<_> = (0..2)
                 .map(|producer| {
@@ -554,14 +554,14 @@ mod model {
                     thread::spawn(move || {
                         let mut chain = Chain::new();
                         let node = std::ptr::with_exposed_provenance_mut::<Node>(node);
-                        // SAFETY: a new node, of which nobody else knows.
+                        // SAFETY: a new node, of which no other thread knows.
                         unsafe { chain.push(NonNull::new_unchecked(node)) };
                         // SAFETY: as above.
                         if unsafe { world.queue.push_chain(&mut chain) }.is_ok() {
                             return 0;
                         }
                         let back: Vec<_> = chain.take_newest_first().map(NonNull::as_ptr).collect();
-                        assert_eq!(back, [node], "somebody else's, too");
+                        assert_eq!(back, [node], "the chain holds the other pusher's node, too");
                         back.len()
                     })
                 })

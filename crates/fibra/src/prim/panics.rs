@@ -3,7 +3,7 @@
 //! Fibers that wait in destructors leave their panics on the thread's count, so for their neighbours the answer is yes all the time, and
 //! whether a neighbour unwinds itself, or has caught its panic, cannot be learned from it. From the number it can (`cancel::unwinding`).
 //!
-//! std gives the number to nobody. It keeps it in a thread-local, so it is looked for there, once per process: of the words in the
+//! std does not publish the number. It keeps it in a thread-local, so it is looked for there, once per process: of the words in the
 //! thread-local memory of every loaded module, the one that goes up by one when an unwinding begins, by another one when a second
 //! begins inside the first, and down again as they are caught. `dl_iterate_phdr` says where that memory is. It is only ever read, and on
 //! each further thread the place is tried out before it is believed. If there is not exactly one such word (another std, another way to

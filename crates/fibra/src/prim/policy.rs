@@ -1,4 +1,5 @@
-//! The one seam for time, chance and choice (law 10): what time it is, how long to wait for it, what is random, and whose turn it is.
+//! The one seam for time, chance and choice (law 10): the current time, waiting for a time, random numbers, and which queue a worker serves
+//! next.
 //!
 //! Above: every other module. Below, private to this module: the system's clocks (`clock`) and the generator with its entropy (`random`).
 //! Nothing else in fibra reads a clock, draws entropy or sleeps by the system's time; the tidy test refuses it. So a replacement of this
@@ -86,7 +87,7 @@ pub(crate) fn chance() -> Rng {
 
 /// Turns between two looks at the injector before anything else (a prime, so that it does not fall in step with a program).
 pub(crate) const INJECTOR_PERIOD: u32 = 61;
-/// Every so many takes from `fresh` the owner takes the oldest, so that LIFO order starves nobody.
+/// Every so many takes from `fresh` the owner takes the oldest, so that LIFO order starves no fiber.
 const OLDEST_PERIOD: u32 = 16;
 /// Hand-overs through `next` in a row before the rest of the queue gets its turn.
 const CHAIN_LIMIT: u32 = 16;
@@ -113,7 +114,7 @@ impl Policy {
         Self { rng: seed.map_or_else(chance, Rng::from_seed) }
     }
 
-    /// Whose turn it is.
+    /// The queue whose turn it is.
     #[inline(always)]
     pub(crate) fn pick(&self, turn: u32) -> Pick {
         if turn & 1 == 0 {

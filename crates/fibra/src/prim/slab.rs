@@ -218,7 +218,7 @@ impl<T: Record> Free<T> {
 fn new_chunk<T: Record>(count: usize) -> *mut T {
     let layout = Layout::array::<T>(count).and_then(|layout| layout.align_to(T::alignment()));
     let layout = layout.expect("fewer bytes than there are addresses");
-    // SAFETY: the layout has a size; each record is written before anybody has it, and the memory is never freed.
+    // SAFETY: the layout has a size; each record is written before any thread has it, and the memory is never freed.
     let chunk = unsafe { std::alloc::alloc(layout) };
     if chunk.is_null() {
         std::alloc::handle_alloc_error(layout);

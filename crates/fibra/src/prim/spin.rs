@@ -103,7 +103,7 @@ impl<T> SpinLock<T> {
         self.lock().with(f)
     }
 
-    /// Locks it until the answer is dropped: for who goes from lock to lock.
+    /// Locks it until the returned guard is dropped: for callers that go from lock to lock.
     #[inline]
     pub(crate) fn lock(&self) -> Locked<'_, T> {
         self.raw.lock();

@@ -1,4 +1,4 @@
-//! OS threads: starting named ones, giving the time slice away, and what the system calls them.
+//! OS threads: starting named ones, giving the time slice away, and the names by which the system knows them.
 
 #[cfg(loom)]
 pub(crate) use loom::thread::yield_now;
@@ -28,7 +28,7 @@ pub(crate) fn start(name: String, body: impl FnOnce() + Send + 'static) -> std::
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use starting::StartsLock;
 
-/// Like [`start`], for a thread that wakes fibers only when one asked it to, or the system did: who looks for a deadlock need not fear it.
+/// Like [`start`], for a thread that wakes fibers only when a fiber or the system asked it to: the deadlock detector leaves it out.
 #[cfg(not(loom))]
 pub(crate) fn start_quiet(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     start(name, move || {
@@ -99,7 +99,7 @@ mod starting {
 
     /// Threads that have not come to their body yet. Counted up only under `ONE_AT_A_TIME`.
     static STARTING: AtomicUsize = AtomicUsize::new(0);
-    /// Held by who looks for room for a thread, and by who maps where that room would be.
+    /// Held by a thread that looks for room for a new thread, and by a thread that maps memory where that room would be.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     /// See [`super::between_starts`].
@@ -147,7 +147,7 @@ mod starting {
             // Relaxed, here and below: counted up under the lock; one that is counted down late asks for too much room.
             let starting = Self::count();
             let needed = STACK + BESIDE * STARTING.load(Ordering::Relaxed);
-            // SAFETY: a new mapping at an address of the kernel's choice, which nobody sees before it is gone again.
+            // SAFETY: a new mapping at an address of the kernel's choice, which no other code sees before it is gone again.
             unsafe {
                 let room = libc::mmap(
                     std::ptr::null_mut(),

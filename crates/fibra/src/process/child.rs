@@ -1,4 +1,4 @@
-//! A child process: its pipes, its exit, its end.
+//! A child process: its pipes, its exit, its end. Above: users. Below: `process::exit`, `process::pipe`.
 
 use std::fmt;
 use std::io;
@@ -75,7 +75,7 @@ impl Child {
     /// Kills it (`SIGKILL`). No error if it has exited. Then wait for it, which does not take long.
     ///
     /// # Errors
-    /// The system refuses it: the child runs as somebody else.
+    /// The system refuses it: the child runs as another user.
     pub fn kill(&mut self) -> io::Result<()> {
         self.exit().kill()
     }
@@ -83,7 +83,7 @@ impl Child {
     /// Closes its standard input and waits until it has exited. Once that is so, the answer stays the same.
     ///
     /// # Errors
-    /// There are no descriptors left to wait with; or somebody else has waited for it.
+    /// There are no descriptors left to wait with; or other code of this process has waited for it.
     #[track_caller]
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
@@ -191,7 +191,7 @@ impl Drop for Child {
     fn drop(&mut self) {
         let Some(exit) = self.exit.take().filter(|_| self.kill_on_drop) else { return };
         if matches!(exit.try_wait(), Ok(None)) && exit.kill().is_ok() && matches!(exit.try_wait(), Ok(None)) {
-            // It needs a moment to die; somebody has to see to it. Without a thread for that it stays in the table.
+            // It needs a moment to die, and a thread has to wait for that. If no thread can be had, it stays in the table of processes.
             let mut child = exit.into_child();
             let _ = strays::start(move || drop(child.wait()));
         }

@@ -1,4 +1,4 @@
-//! What is to be started, and how.
+//! The description of a process to be started: program, arguments, environment, pipes. Above: users. Below: the blocking pool, std.
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -1,8 +1,10 @@
 //! Waiting for the exit of a child: a descriptor that can be read from when it has exited, in the worker's event loop like a socket.
 //!
-//! That is a pidfd, or, on a kernel without them (before Linux 5.3), a pipe whose other end a thread closes when it has seen the exit. It
-//! is opened by the first wait. How it exited is asked of std, which takes the process out of the system's table; until then its number is
+//! That is a pidfd, or, on a kernel without them (before Linux 5.3), a pipe whose other end a thread closes when it has seen the exit. The
+//! first wait opens it. std tells how the child exited, and takes the process out of the system's table; until then its number is
 //! its own.
+//!
+//! Above: `process::child`. Below: `wait::io`, `driver::file`.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
@@ -67,7 +69,7 @@ impl Exit {
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => watch(self.process)?,
             opened => opened?,
         };
-        // Somebody may have been faster.
+        // Another thread may have been faster; then its descriptor is used.
         Ok(self.tells.get_or_init(|| Io::new(opened)))
     }
 
@@ -85,7 +87,7 @@ impl Exit {
         }
     }
 
-    /// It cannot be waited for; perhaps because somebody else has just been told of its exit, and its number is gone.
+    /// It cannot be waited for; perhaps because another caller has just been told of its exit, and its number is gone.
     fn after_all(&self, error: io::Error) -> io::Result<ExitStatus> {
         self.try_wait()?.ok_or(error)
     }

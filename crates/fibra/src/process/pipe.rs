@@ -1,4 +1,5 @@
-//! The pipes to a child: this process's ends, in non-blocking mode. (The child's ends are not concerned.)
+//! The pipes to a child: this process's ends, in non-blocking mode. (The child's ends stay in blocking mode.) Above: users. Below:
+//! `wait::io`, `driver::file`.
 
 use std::fmt;
 use std::io;
@@ -23,7 +24,7 @@ impl Pipe {
         Ok(Self { io: Io::new(descriptor.into()) })
     }
 
-    /// Puts it into blocking mode again, for whoever gets it.
+    /// Puts it into blocking mode again, for its next owner.
     fn into_descriptor(self) -> OwnedFd {
         let descriptor = OwnedFd::from(self.io.into_inner());
         set_nonblocking(descriptor.as_fd(), false).expect("an open pipe can be put into blocking mode");
@@ -173,7 +174,7 @@ reads!(ChildStdout);
 reads!(ChildStderr);
 
 impl ChildStdin {
-    /// Waiting until there is room to write, or nobody reads any more, as an arm of [`select!`](crate::select): `on(input.writable())`.
+    /// Waiting until there is room to write, or no reader is left, as an arm of [`select!`](crate::select): `on(input.writable())`.
     pub fn writable(&self) -> ReadyArm<'_> {
         self.pipe.writable()
     }

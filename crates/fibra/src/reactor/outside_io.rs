@@ -1,8 +1,9 @@
-//! The driver of those who have none: plain threads that wait for a socket *and something else* (in a `select!`, or in a scope that may
-//! be cancelled). A plain thread that waits for one socket alone asks the kernel itself and does not come here.
+//! The process-wide epoll thread for waits from threads that are not workers: plain threads that wait for a socket *and something else*
+//! (in a `select!`, or in a scope that may be cancelled). A plain thread that waits for one socket alone polls the kernel itself and does
+//! not come here.
 //!
-//! One thread for the whole process, started by the first who needs it, asleep in the kernel until something happens. It never ends. A
-//! child of a fork has no such thread and starts its own. Above: `source`. Below: `driver`.
+//! The first such wait starts the thread. It sleeps in the kernel until a registered socket becomes ready, and never ends. A child of a
+//! fork has no such thread and starts its own. Above: `source`. Below: `driver`.
 
 use std::io;
 
@@ -27,9 +28,10 @@ impl OutsideLock {
     }
 }
 
-/// Of the thread, which is started if there is none.
+/// The registrar of the thread, which is started if there is none.
 pub(crate) fn registrar() -> io::Result<Registrar> {
-    // Without a runtime nobody has, and a child would wait for a thread that it does not have. Before the lock, which a fork takes.
+    // Without a runtime the fork handlers are not installed yet, and a child would wait for a thread that it does not have. Before the
+    // lock, because a fork takes the lock too.
     fork::install();
     let mut outside = OUTSIDE.lock();
     let epoch = fork::epoch();

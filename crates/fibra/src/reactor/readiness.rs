@@ -1,38 +1,39 @@
-//! Sources of readiness: what is known of one socket, who waits for it, and in which drivers it is registered. The protocol alone, over
-//! any kind of driver, so that it can be model checked.
+//! Readiness of one socket: how many reports came for it, which waits are linked, and in which drivers it is registered. This file is the
+//! protocol alone, over any kind of driver, so that it can be model checked.
 //!
-//! Above: `source`, which has one for every socket and brings the completions of real drivers. Below: `driver`'s words, wait nodes.
+//! Above: `source`, which has one for every socket and delivers the completions of real drivers. Below: `driver`'s words, wait nodes.
 //!
 //! A source has two sides, reading and writing. Each has a list of waits, its *homes*: the drivers in which that direction is registered,
-//! and a count of reports. A home is made by the first who waits with that driver and stays after the wait (edge-triggered: the next wait
-//! costs no system call); when somebody waits with another driver, homes with which nobody waits any more are given up. So a socket that
+//! and a count of reports. The first wait with a driver makes that driver a home. The home stays after the wait (edge-triggered: the next
+//! wait costs no system call); when a waiter comes with another driver, homes without a waiter are given up. So a socket that
 //! goes from worker to worker has one home at a time, and one that several workers wait for has one for each of them.
 //!
-//! **No edge is lost.** Whoever waits notes the count of reports ([`Source::reports`]), *then* tries, and is told `EAGAIN`. Linking his
-//! node is refused if the count has changed since: then he tries again. Otherwise, since his try,
-//! * if his driver is a home, nothing was reported: an edge in that time is in that driver's queue, and finds the node;
-//! * if it is not, linking registers there, and the kernel reports what is possible when an entry is made.
+//! **No edge is lost.** A waiter notes the count of reports ([`Source::reports`]), *then* tries, and gets `EAGAIN`. Linking its
+//! node is refused if the count has changed since: then the waiter tries again. Otherwise, since its try,
+//! * if its driver is a home, nothing was reported: an edge in that time is in that driver's queue, and finds the node;
+//! * if its driver is not a home, linking registers there, and the kernel reports what is possible when an entry is made.
 //!
-//! Counting and setting going are one step, and so are comparing, registering and linking: both hold the lock. It does not matter who
-//! brings a completion, nor when; and nobody depends on a driver that somebody else may cease to run.
+//! Counting a report and waking the waiters are one step, and so are comparing the count, registering and linking: both steps hold the
+//! lock. It does not matter which thread delivers a completion, nor when; and no waiter depends on a driver that another thread may cease
+//! to run.
 //!
-//! **A report sets everybody going** who waits for that direction: each tries again. One that is ended by time or cancellation meanwhile
-//! takes no edge from the others.
+//! **A report wakes every waiter** of that direction: each tries again. A wait that time or cancellation ends meanwhile takes no edge from
+//! the others.
 //!
-//! **A read that was short was the last one**, on sockets where it is (TCP: the queue was empty). Whoever noted the count before such a
-//! read and leaves it in the source ([`Source::note_drained`]) spares the next reader a try: as long as the count is the same, all the
-//! above holds as if that one had been told `EAGAIN`. Not once a report spoke of an end, an error or a mark: these are there to be read
-//! and announce themselves only once.
+//! **A short read means an empty queue**, on sockets where that holds (TCP). A reader that noted the count before such a
+//! read and leaves that count in the source ([`Source::note_drained`]) spares the next reader a try: as long as the count is the same, all
+//! of the above holds as if that reader had got `EAGAIN`. This does not hold once a report spoke of an end, an error or a mark: these are
+//! there to be read and announce themselves only once.
 //!
-//! **A completion of the past does no harm.** It carries index and generation. A source is never freed, only reused, with another
-//! generation; a completion that was fetched before sets waiters going, who try in vain and wait again.
+//! **A late completion does no harm.** It carries index and generation. A source is never freed, only reused, with another
+//! generation; a completion that was fetched before wakes waiters, which try, get `EAGAIN` and wait again.
 //!
-//! **A driver that ends** takes its registrations along; one that rests, because its worker has left and the next one of the seat will have
-//! it, must not keep any. Fibers that wait with it have ended before; futures that were polled there may
-//! wait on: they are set going ([`Source::abandon`]) and register where they are polled next.
+//! **A driver that ends** takes its registrations along; a driver that rests, because its worker has left and the next worker of the seat
+//! will have it, must not keep any. Fibers that wait with it have ended before; futures that were polled there may
+//! wait on: they are woken ([`Source::abandon`]) and register where they are polled next.
 //!
-//! **Closing** needs the source by value, so nobody waits then but futures that were forgotten; they are set going. A duplicate made by
-//! `try_clone` has a source, an entry and homes of its own.
+//! **Closing** needs the source by value, so the only waiters left then are futures that were forgotten; they are woken. A duplicate made
+//! by `try_clone` has a source, an entry and homes of its own.
 //!
 //! The lock of a source is held over `epoll_ctl` when the homes change; it is contended by users of this one socket only.
 
@@ -47,14 +48,14 @@ use crate::prim::spin::{Locked, SpinLock};
 use crate::waiter::node::{Node, Outcome, WaitList, WaiterRef};
 use crate::waiter::record::Claimed;
 
-/// A driver, as a place to be registered at.
+/// A driver, as a place where a socket can be registered.
 pub(crate) trait Place: Sized {
-    /// Names it without keeping it.
+    /// Names the driver without keeping it alive.
     type Weak: Send + std::fmt::Debug;
     fn weak(&self) -> Self::Weak;
     /// None: it is gone, and everything that was registered there.
     fn upgrade(weak: &Self::Weak) -> Option<Self>;
-    /// The same for as long as a weak one exists, and nobody else's.
+    /// The identity of the driver: the same for as long as a weak one exists, and different from that of every other driver.
     fn id(weak: &Self::Weak) -> *const ();
     fn own_id(&self) -> *const ();
     /// See `driver::Registrar::watch`.
@@ -80,19 +81,19 @@ impl Direction {
     }
 }
 
-/// The count of reports at some moment before a try. Odd: they have spoken of an end.
+/// The count of reports at some moment before a try. Odd: a report has spoken of an end, an error or a mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "linking compares it"]
 pub(crate) struct Seen(u64);
 
-/// What one report adds.
+/// The amount that one report adds to the count.
 const ONE_REPORT: u64 = 2;
-/// Something else than data is or was to be read.
+/// The bit of a count that says: something other than data (an end, an error, a mark) is or was to be read.
 const ENDS: u64 = 1;
-/// No count: no read was short.
+/// In the place of a count: the last read was not short.
 const NOT_DRAINED: u64 = u64::MAX;
 
-/// What became of linking.
+/// The result of linking a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Linkage {
@@ -100,7 +101,7 @@ pub(crate) enum Linkage {
     Stale,
     /// The driver was a home.
     AtHome,
-    /// It is one from now on.
+    /// The driver was not a home, and is one from now on.
     Registered,
 }
 
@@ -124,7 +125,7 @@ struct State<D: Place> {
 
 #[derive(Debug)]
 struct Side<D: Place> {
-    /// In `slot` of a node: the home of who waits.
+    /// The linked waits. `slot` of a node holds the home of its waiter.
     waiting: WaitList,
     homes: Vec<D::Weak>,
 }
@@ -138,7 +139,7 @@ impl<D: Place> Side<D> {
         self.homes.iter().any(|home| D::id(home) == id)
     }
 
-    /// Does anybody wait with this driver?
+    /// Is a wait linked whose home is this driver?
     fn has_waiting(&self, id: *const ()) -> bool {
         // SAFETY: the caller has the side by reference, hence the lock; linked nodes are alive.
         let mut node = unsafe { self.waiting.front() };
@@ -175,7 +176,7 @@ impl<D: Place> State<D> {
         }
         let key = Key { index, generation: self.generation };
         let before = self.registered_in(id);
-        // First here, then away from elsewhere: if this fails, everything is as it was.
+        // Registered here first, then removed elsewhere: if the first step fails, everything is as it was.
         here.watch(self.descriptor, key, before, before | direction.interest())?;
         let mut at = 0;
         while let Some(home) = self.side(direction).homes.get(at) {
@@ -186,7 +187,7 @@ impl<D: Place> State<D> {
             let home = self.sides[direction as usize].homes.swap_remove(at);
             if let Some(registrar) = D::upgrade(&home) {
                 let left = self.registered_in(D::id(&home));
-                // It was registered there, by this descriptor: nothing can go wrong that matters.
+                // It was registered there, by this descriptor: an error has no consequence.
                 let _ = registrar.watch(self.descriptor, key, left | direction.interest(), left);
             }
         }
@@ -208,16 +209,16 @@ impl<D: Place> State<D> {
         }
     }
 
-    /// Sets everybody going who waits for this direction.
+    /// Wakes every waiter of this direction.
     fn complete(&self, direction: Direction, owed: &mut Vec<Waker>, mut enqueue: impl FnMut(WaiterRef)) {
         let waiting = &self.side(direction).waiting;
-        // SAFETY: the caller holds the lock, and linked nodes are alive; a node is not touched after its wait is set going.
+        // SAFETY: the caller holds the lock, and linked nodes are alive; a node is not touched after its waiter is woken.
         while let Some(node) = unsafe { waiting.front() } {
             // SAFETY: as above; it is in this list.
             unsafe { waiting.remove(node) };
             let (waiter, ticket, arm) = node.target();
             if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
-                // For selects with many arms.
+                // Selects with many arms read the outcome.
                 node.outcome.set(Outcome::Done);
                 owed.extend(claimed.go_with(&mut enqueue));
             }
@@ -225,12 +226,12 @@ impl<D: Place> State<D> {
     }
 }
 
-/// A source that nobody else uses until this is dropped.
+/// A source that no other thread uses until this is dropped.
 #[derive(Debug)]
 pub(crate) struct LockedSource<'a, D: Place>(Locked<'a, State<D>>);
 
 impl<D: Place> LockedSource<'_, D> {
-    /// In a child of a fork, where nobody waits: their threads do not exist.
+    /// In a child of a fork, which has no waiters: the threads that waited do not exist there.
     pub(crate) fn forget_waits(&mut self) {
         self.0.with(|state| state.sides.iter_mut().for_each(|side| side.waiting = WaitList::new()));
     }
@@ -266,7 +267,7 @@ impl<D: Place> Source<D> {
             }
             state.descriptor = -1;
             for direction in Direction::BOTH {
-                // Relaxed: whoever uses it next gets it by a lock.
+                // Relaxed: the next user of the source gets it by a lock.
                 self.reports[direction as usize].store(0, Ordering::Relaxed);
                 state.complete(direction, &mut owed, enqueue);
             }
@@ -275,22 +276,22 @@ impl<D: Place> Source<D> {
         owed
     }
 
-    /// What has been reported so far. To be asked before a try.
+    /// The count of reports so far. To be read before a try.
     #[inline(always)]
     pub(crate) fn reports(&self, direction: Direction) -> Seen {
         // Acquire: the try comes after it. (A value that is too old costs another try.)
         Seen(self.reports[direction as usize].load(Ordering::Acquire))
     }
 
-    /// A read between this count and now was short, on a socket where that means that there was nothing more.
+    /// Notes that a read between this count and now was short, on a socket where that means that the queue was empty.
     #[inline(always)]
     pub(crate) fn note_drained(&self, seen: Seen) {
         let seen = if seeded_bug("source_drained_late") { self.reports(Direction::Read) } else { seen };
-        // Relaxed: compared with a count; whoever links compares that under the lock.
+        // Relaxed: it is compared with a count, and the thread that links compares that count under the lock.
         self.drained.store(if seen.0 & ENDS == 0 { seen.0 } else { NOT_DRAINED }, Ordering::Relaxed);
     }
 
-    /// Is there nothing to be read, as far as anybody knows? Then as if a try had been made at this count.
+    /// Is the queue known to be empty? Then the caller goes on as if a try had failed with `EAGAIN` at this count.
     #[inline(always)]
     pub(crate) fn is_drained(&self) -> Option<Seen> {
         let seen = self.reports(Direction::Read);
@@ -298,12 +299,12 @@ impl<D: Place> Source<D> {
         (self.drained.load(Ordering::Relaxed) == seen.0).then_some(seen)
     }
 
-    /// Registers a direction with a driver, unless it is already. True: it was not.
+    /// Registers a direction with a driver, unless it is registered there already. True: it was not.
     pub(crate) fn register_with(&self, here: &D, direction: Direction) -> io::Result<bool> {
         self.state.with(|state| state.settle(self.index, direction, here))
     }
 
-    /// Links a wait after a try that was in vain, registered with this driver. It stays where it is until it is unlinked.
+    /// Links a wait after a try that failed with `EAGAIN`, registered with this driver. The node stays where it is until it is unlinked.
     pub(crate) fn link_with(&self, here: &D, direction: Direction, seen: Seen, node: &Node) -> io::Result<Linkage> {
         self.state.with(|state| {
             // Relaxed: it changes under the lock.
@@ -320,7 +321,7 @@ impl<D: Place> Source<D> {
         })
     }
 
-    /// Takes a wait back, if it is still there. When this returns, nobody touches the node any more.
+    /// Takes a wait back, if it is still linked. When this returns, no other thread touches the node any more.
     pub(crate) fn unlink(&self, direction: Direction, node: &Node) {
         if seeded_bug("source_cancel_unconfirmed") {
             return;
@@ -329,10 +330,10 @@ impl<D: Place> Source<D> {
         self.state.with(|state| unsafe { state.side(direction).waiting.remove(node) });
     }
 
-    /// What a driver has to report, to those who wait for it.
+    /// Delivers a driver's report to the waiters of this source.
     pub(crate) fn report(&self, completion: Completion, owed: &mut Vec<Waker>, enqueue: impl FnMut(WaiterRef) + Copy) {
         self.state.with(|state| {
-            // Otherwise it is of the past: the socket was closed meanwhile.
+            // Another generation: the socket of this completion was closed meanwhile.
             if state.generation != completion.key.generation {
                 return;
             }
@@ -345,8 +346,8 @@ impl<D: Place> Source<D> {
         });
     }
 
-    /// A driver ends, or rests until the next worker of its seat comes: its registrations go, and everybody is set going who may have
-    /// waited for it.
+    /// A driver ends, or rests until the next worker of its seat comes: its registrations go, and every waiter that may have
+    /// waited with it is woken.
     pub(crate) fn abandon(&self, driver: &D, owed: &mut Vec<Waker>, enqueue: impl FnMut(WaiterRef) + Copy) {
         let id = driver.own_id();
         self.state.with(|state| {
@@ -356,7 +357,7 @@ impl<D: Place> Source<D> {
                 let Some(at) = homes.iter().position(|home| D::id(home) == id) else { continue };
                 homes.swap_remove(at);
                 let left = state.registered_in(id);
-                // It was registered there, by this descriptor: nothing can go wrong that matters.
+                // It was registered there, by this descriptor: an error has no consequence.
                 let _ = driver.watch(state.descriptor, key, left | direction.interest(), left);
                 self.count(direction, false);
                 if !seeded_bug("source_abandons_silently") {
@@ -366,12 +367,12 @@ impl<D: Place> Source<D> {
         });
     }
 
-    /// Under the lock.
+    /// Counts a report. The caller holds the lock.
     fn count(&self, direction: Direction, ends: bool) {
         let reports = &self.reports[direction as usize];
         // Relaxed: it changes under the lock only.
         let now = reports.load(Ordering::Relaxed).wrapping_add(ONE_REPORT) | if ends { ENDS } else { 0 };
-        // Relaxed: the count is all there is to know; whoever links compares it under the lock.
+        // Relaxed: the count is all there is to know, and the thread that links compares it under the lock.
         reports.store(now, Ordering::Relaxed);
     }
 }

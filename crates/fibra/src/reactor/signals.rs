@@ -1,12 +1,14 @@
-//! Who listens to which signal of the system, and the thread that tells them.
+//! The listeners to signals of the system, and the one thread that tells them.
 //!
-//! Above: `signal`, whose listeners are the ends of channels. Below: `driver::signal`, whose handler rings a bell.
+//! Above: `signal`, whose listeners are the sending ends of channels. Below: `driver::signal`, whose handler notes the signal and rings a
+//! bell.
 //!
-//! One thread for the whole process, started by the first who listens, asleep in the kernel until a signal comes. It never ends, belongs to
-//! no runtime and holds up none. A child of a fork has no listeners and starts its own thread with its first.
+//! The process has one such thread. The first call of [`listen`] starts it; it sleeps in the kernel until a signal comes. The thread never
+//! ends, belongs to no runtime and delays no shutdown. A child of a fork has no listeners; its first listener starts a thread of its own.
 //!
-//! * A listener is told outside of the lock: telling may call wakers, which are user code.
-//! * A signal that comes when nobody listens to it any more does what it would have done without us, and so does every later one.
+//! * The thread tells a listener outside of the lock: telling may call wakers, which are user code.
+//! * A signal that comes after its last listener has gone has the effect that it would have had without this runtime, and so has every
+//!   later one.
 
 use std::io;
 
@@ -15,10 +17,10 @@ use crate::monitor::per_process::PerProcess;
 use crate::prim::sync::Mutex;
 use crate::prim::{say, thread};
 
-/// Somebody who listens.
+/// A receiver of signals: in practice the sending end of a channel.
 pub(crate) trait Listener: Send {
     fn hears(&self, signal: i32) -> bool;
-    /// Nobody would hear of it any more.
+    /// The listener's channel has no receiver any more: telling it has no effect.
     fn is_gone(&self) -> bool;
     /// False: it is gone.
     fn tell(&mut self, signal: i32) -> bool;
@@ -64,7 +66,7 @@ pub(crate) fn may_wake() -> bool {
 /// From now on the listener is told of these signals.
 ///
 /// # Errors
-/// One of them can be listened to by nobody, or the system has no descriptor or thread for it. Nothing has changed then.
+/// One of the signals cannot be listened to, or the system has no descriptor or thread for the bell. Nothing has changed then.
 pub(crate) fn listen(listener: Box<dyn Listener>, signals: &[i32]) -> io::Result<()> {
     for signal in signals {
         signal::check(*signal)?;
@@ -73,7 +75,7 @@ pub(crate) fn listen(listener: Box<dyn Listener>, signals: &[i32]) -> io::Result
     state.start()?;
     state.listeners.retain(|listener| !listener.is_gone());
     state.listeners.push(listener);
-    // After it is in the list: what comes from now on is heard.
+    // Installed after the listener is in the list: it hears every signal from now on.
     let mut new = Vec::new();
     let installed = signals.iter().try_for_each(|signal| {
         if signal::install(*signal)? {
@@ -83,7 +85,8 @@ pub(crate) fn listen(listener: Box<dyn Listener>, signals: &[i32]) -> io::Result
     });
     if installed.is_err() {
         state.listeners.pop();
-        // Only these: who else listens may not be in the list, because they are being told of something.
+        // Restores only the signals that this call installed. Other listeners may be missing from the list at this moment, because
+        // `tell` has taken them out to tell them of a signal; so the list does not show which signals still have listeners.
         for signal in new {
             signal::restore(signal);
         }
@@ -112,12 +115,12 @@ fn tell(signal: i32) {
         heard |= listener.tell(signal);
     }
     let mut state = desk.state.lock();
-    // Those who came meanwhile were too late for this one.
+    // Listeners that were added meanwhile came too late for this signal.
     listeners.append(&mut state.listeners);
     listeners.retain(|listener| !listener.is_gone());
     state.listeners = listeners;
-    // Under the lock: who listens next installs it again, after this. (Whoever has heard of it may be gone by now. Then it has had its
-    // effect.)
+    // Under the lock: the next listener installs the handler again, after this. (The listener that was told of the signal may be gone by
+    // now. Then the signal has had its effect.)
     if !state.has_listener(signal) && signal::restore(signal) && !heard {
         signal::send_to_self(signal);
     }

@@ -1,12 +1,12 @@
-//! The sources of the sockets of this process: where they lie, and how completions of the drivers come to them.
+//! The table of the sources (readiness state) of all sockets of this process, and the path of a driver's completion to its source.
 //!
-//! Above: `wait::io`, which links waits, and the worker's loop, which brings what its driver has fetched. Below: `readiness`, the protocol
-//! of one source, which says why no edge is lost; `driver`.
+//! Above: `wait::io`, which links waits, and the worker's loop, which delivers what its driver has fetched. Below: `readiness`, the
+//! protocol of one source, which says why no edge is lost; `driver`.
 //!
 //! * Sources are in a slab that is never freed (`prim::slab`): a completion carries index and generation, and finds the source or another
 //!   life of it.
-//! * Who waits on a worker is registered with that worker's driver; who waits elsewhere, with that of `outside_io`.
-//! * A worker that ends sets going whoever is registered with its driver.
+//! * A wait on a worker is registered with that worker's driver; a wait on any other thread, with the driver of `outside_io`.
+//! * A worker that ends wakes every waiter that is registered with its driver.
 //! * Descriptors of machines have keys of their own (a bit says so), and a table of their own: `machine::platform::Reactor`.
 
 use std::io;
@@ -61,19 +61,19 @@ impl Source {
         source
     }
 
-    /// Ends the registrations and gives the source back. Nobody may use it after this.
+    /// Ends the registrations and gives the source back. The caller must not use the source after this.
     pub(crate) fn close(&'static self) {
         call_all(self.end(set_going));
         SOURCES.give(self);
     }
 
-    /// Registers a direction with the driver of whoever runs here, unless it is already.
+    /// Registers a direction with the driver of the calling worker (or with that of `outside_io`), unless it is registered there already.
     pub(crate) fn register(&self, direction: Direction) -> io::Result<()> {
         with_registrar(|registrar| self.register_with(registrar, direction).map(|is_new| (is_new, ())))
     }
 
-    /// Links a wait after a try that was in vain, registered with the driver of whoever runs here. It stays where it is until it is
-    /// unlinked. False: something was reported since the try; nothing is linked.
+    /// Links a wait after a try that failed with `EAGAIN`, registered with the driver of the calling worker (or with that of `outside_io`).
+    /// The node stays where it is until it is unlinked. False: something was reported since the try; nothing is linked.
     pub(crate) fn link(&self, direction: Direction, seen: Seen, node: &Node) -> io::Result<bool> {
         with_registrar(|registrar| {
             let linked = self.link_with(registrar, direction, seen, node)?;
@@ -82,8 +82,8 @@ impl Source {
     }
 }
 
-/// Calls `f` with the registrar of the worker that runs here, or of the thread that serves those who have none. `f` says whether it
-/// registered, and something else.
+/// Calls `f` with the registrar of the worker that runs here, or, on a thread that is not a worker, with that of `outside_io`. `f` returns
+/// whether it registered, and a result that is passed through.
 fn with_registrar<T>(f: impl FnOnce(&Registrar) -> io::Result<(bool, T)>) -> io::Result<T> {
     match current::worker() {
         Some(worker) => {
@@ -97,7 +97,7 @@ fn with_registrar<T>(f: impl FnOnce(&Registrar) -> io::Result<(bool, T)>) -> io:
     }
 }
 
-/// What a driver has to report, to those who wait for it. Wakers of async waits come back, to be called where user code may run.
+/// Delivers a driver's report to the waiters of its source. Wakers of async waits are returned, to be called where user code may run.
 pub(crate) fn deliver(completion: Completion, owed: &mut Vec<Waker>) {
     if let Some(source) = SOURCES.find(completion.key.index) {
         source.report(completion, owed, set_going);

@@ -21,9 +21,9 @@
 //!   (Clones of one receiver share what it hears, as with every channel.)
 //! * Signals are no counters: several of a kind that come before the first of them was received are one, as in the system itself. The
 //!   receiver hears of each kind at least once after it came, and of different kinds in the order of coming, about.
-//! * While somebody listens, the signal does not do what it does by itself: Ctrl-C no longer ends the program. When all receivers have
-//!   been dropped, the next one does again. So `drop(stop)` before a long clean-up lets an impatient user end it.
-//! * A receiver holds up nothing: it belongs to no runtime. Who waits on it is a fiber like others, which can be cancelled; to let a
+//! * While a receiver listens, the signal does not have its default effect: Ctrl-C no longer ends the program. When all receivers have
+//!   been dropped, the next signal has it again. So `drop(stop)` before a long clean-up lets an impatient user end it.
+//! * A receiver holds up nothing: it belongs to no runtime. A fiber that waits on it can be cancelled like any other; to let a
 //!   [`run`](crate::run) end beside it, make it a [daemon](crate::Builder::daemon). Receivers work on fibers of any runtime, on plain
 //!   threads and in async code.
 //! * A handler that was installed before, by whatever library, is still called. Programs that the process starts have none of this. A
@@ -74,7 +74,7 @@ names! {
     CHLD = SIGCHLD;
     /// A timer of the system.
     ALRM = SIGALRM;
-    /// A write to a pipe that nobody reads. (Rust programs ignore it, and get an error instead.)
+    /// A write to a pipe that has no reader. (Rust programs ignore it, and get an error instead.)
     PIPE = SIGPIPE;
     /// The terminal has another size.
     WINCH = SIGWINCH;
@@ -185,8 +185,8 @@ pub fn ctrl_c() -> io::Result<Receiver<Signal>> {
 /// ```
 ///
 /// # Errors
-/// `SIGKILL` and `SIGSTOP`, which nobody can hear; `SIGSEGV`, `SIGBUS`, `SIGFPE` and `SIGILL`, which cannot wait; a number that is no
-/// signal; no signal at all. Or the system has no descriptor or thread for it.
+/// `SIGKILL` and `SIGSTOP`, which the system gives to no handler; `SIGSEGV`, `SIGBUS`, `SIGFPE` and `SIGILL`, which cannot wait; a number
+/// that is no signal; no signal at all. Or the system has no descriptor or thread for it.
 pub fn listen(to: impl Signals) -> io::Result<Receiver<Signal>> {
     let mut numbers: Vec<i32> = to.signals().into_iter().map(Signal::as_raw).collect();
     numbers.sort_unstable();
@@ -203,7 +203,7 @@ pub fn listen(to: impl Signals) -> io::Result<Receiver<Signal>> {
 struct Ear {
     numbers: Vec<i32>,
     sender: Sender<Signal>,
-    /// What was sent last: the end of it, as long as the channel, is what nobody has received yet.
+    /// The signals sent last: the end of it, as long as the channel, has not been received yet.
     queued: VecDeque<Signal>,
 }
 

@@ -1,8 +1,8 @@
-//! Why something was cancelled: [`CancelReason`] for people, and [`ReasonKind`], which is the same without words and fits into a waiter's
+//! The reason of a cancellation: [`CancelReason`] for people, and [`ReasonKind`], which is the same without text and fits into a waiter's
 //! flags.
 //!
-//! Lowest floor: flags, roots and the records of scopes below keep one of the two. Between a kind and its bits is one pair of functions,
-//! at the end of this file.
+//! Lowest floor: flags, roots and the records of scopes keep one of the two. One pair of functions, at the end of this file, converts
+//! between a kind and its bits.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub enum CancelReason {
     Full,
     /// [`Scope::cancel`](crate::Scope::cancel) of the scope it is in.
     Scope,
-    /// The deadline of a scope around it has come.
+    /// The deadline of an enclosing scope has passed.
     TimedOut,
     /// A fiber of its scope panicked.
     Panicked,
@@ -36,12 +36,12 @@ pub enum CancelReason {
     OtherHalf,
     /// A fiber of its scope could not be started: the runtime's cap of fibers was reached, or no stack could be had.
     NotStarted,
-    /// In the words of whoever called [`CancelToken::cancel_with`](crate::CancelToken::cancel_with).
+    /// The text that the caller of [`CancelToken::cancel_with`](crate::CancelToken::cancel_with) gave.
     Custom(Arc<str>),
 }
 
 impl CancelReason {
-    /// The same without words.
+    /// The same without text.
     pub(crate) fn kind(&self) -> ReasonKind {
         match self {
             Self::Handle => ReasonKind::Handle,
@@ -96,7 +96,7 @@ impl std::fmt::Display for CancelReason {
     }
 }
 
-/// A [`CancelReason`] without words. From 1, so that 0 says "not cancelled" where only bits are kept; 4 bits.
+/// A [`CancelReason`] without text. From 1, so that 0 says "not cancelled" where only bits are kept; 4 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum ReasonKind {
@@ -113,12 +113,12 @@ pub(crate) enum ReasonKind {
     Drained = 11,
     OtherHalf = 12,
     NotStarted = 13,
-    /// The words are kept by the scope that was cancelled, and known while that is open.
+    /// The text is kept by the scope that was cancelled, and known while that scope is open.
     Custom = 15,
 }
 
 impl ReasonKind {
-    /// The reason, if its words are not to be had: a custom one is a token's.
+    /// The reason, if its text is not known: a custom reason is a token's.
     pub(crate) fn without_words(self) -> CancelReason {
         match self {
             Self::Handle => CancelReason::Handle,

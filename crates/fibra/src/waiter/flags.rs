@@ -5,9 +5,9 @@
 //! A bit is written in one of three ways, and the orderings are those of the way, not of the bit:
 //!
 //! * **given** when the waiter is made and never changed after ([`Flags::start_with`]): a worker that finds the frame in a queue sees them;
-//! * **its own** ([`Flags::raise`], [`Flags::lower`], Relaxed): the waiter's notes to itself, of which others get a hint at most;
-//! * **announced** ([`Flags::announce`], [`Flags::request_cancel`], SeqCst read-modify-writes): the first half of a handshake. The one who
-//!   announces looks at the state word next, and the waiter reads the flags after it has committed its park
+//! * **its own** ([`Flags::raise`], [`Flags::lower`], Relaxed): the waiter's notes to itself; other threads get a hint at most;
+//! * **announced** ([`Flags::announce`], [`Flags::request_cancel`], SeqCst read-modify-writes): the first half of a handshake. The
+//!   announcer looks at the state word next, and the waiter reads the flags after it has committed its park
 //!   ([`Flags::look_after_commit`]): `revoke.rs` shows both sides.
 //!
 //! | bit | written by | how | read by |
@@ -17,7 +17,7 @@
 //! | `OVERDUE` | the end of a grace; lowered by the owner of the scope | announced | the waiter, when it counts what holds off |
 //! | `BARRIER`, `CLEANUP` | the owner of a scope that is opened | announced | cancellers, after their look at the word |
 //! | `OPEN_SCOPES` | the same | announced | cancellers of a fiber, after their flag |
-//! | `NOTIFIED`, `NOTIFIED_INSIDE` | calls of wakers; lowered before a poll | announced | the one that polls, before and after it parks |
+//! | `NOTIFIED`, `NOTIFIED_INSIDE` | calls of wakers; lowered before a poll | announced | the polling waiter, before and after it parks |
 //! | `WATCHED` | the spawner, or the running fiber | given, or its own | the running fiber |
 //! | `HOLD_OFF`, `NO_SUSPEND` | the running fiber | its own | the running fiber, and the joiner of one that has ended |
 //! | `CANCEL_ON_DROP` | the one handle | its own | the handle |
@@ -29,11 +29,11 @@ use std::ops::{BitOr, BitOrAssign};
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::waiter::cancel_reason::ReasonKind;
 
-/// Some of the flags: a value.
+/// A set of flags, as a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlagSet(u32);
 
-/// The bits; who writes and reads each is in the table above.
+/// The bits; the table above says which side writes and which reads each.
 pub(crate) mod flag {
     use super::FlagSet;
 
@@ -48,18 +48,19 @@ pub(crate) mod flag {
     pub(crate) const CANCEL_BODY: FlagSet = FlagSet(1 << 24);
     /// Either: a wait that finds one of them looks closer.
     pub(crate) const ANY_CANCEL: FlagSet = CANCEL.and(CANCEL_BODY);
-    /// The waiter was cancelled and has had the time that its scope gives to shields: they hold nothing off any more.
+    /// The waiter was cancelled and has had the time that its scope gives to shields: shields do not hold cancellation off any more.
     pub(crate) const OVERDUE: FlagSet = FlagSet(1 << 26);
-    /// A scope is open here that was opened while cancellation was held off: waits in there are revocable, but not for what is outside.
+    /// A scope is open here that was opened while cancellation was held off: cancellation of that scope may end waits in it, outer
+    /// cancellation may not.
     pub(crate) const BARRIER: FlagSet = FlagSet(1 << 25);
-    /// A scope is open here that a destructor opened during unwinding: what is outside must not unwind it, not even when the time for
+    /// A scope is open here that a destructor opened during unwinding: outer cancellation must not unwind it, not even when the time for
     /// shields is over. Raised with BARRIER.
     pub(crate) const CLEANUP: FlagSet = FlagSet(1 << 28);
     /// Scopes are open here: a canceller of the fiber cancels them too.
     pub(crate) const OPEN_SCOPES: FlagSet = FlagSet(1 << 15);
-    /// A waker of what it polls was called; see `wait::notify`.
+    /// A waker of the future that the waiter polls was called; see `wait::notify`.
     pub(crate) const NOTIFIED: FlagSet = FlagSet(1 << 27);
-    /// The same of what it polls inside the poll of another future.
+    /// The same for a future that it polls inside the poll of another future.
     pub(crate) const NOTIFIED_INSIDE: FlagSet = FlagSet(1 << 29);
     /// Either.
     pub(crate) const ANY_NOTICE: FlagSet = NOTIFIED.and(NOTIFIED_INSIDE);
@@ -91,13 +92,13 @@ pub(crate) mod flag {
     pub(crate) const HALF: FlagSet = FlagSet(1 << 16);
     /// Its waits are watched, by `wait::watch`: it runs a handler of an actor.
     pub(crate) const WATCHED: FlagSet = FlagSet(1 << 18);
-    /// Its first run comes after what its spawner's worker has to do: the next turn of an actor that has had its share.
+    /// Its first run comes after everything else that its spawner's worker has to do: the next turn of an actor that has had its share.
     pub(crate) const BEHIND: FlagSet = FlagSet(1 << 19);
     /// It calls wakers for its worker; see `sched::wakers`.
     pub(crate) const CALLS_WAKERS: FlagSet = FlagSet(1 << 17);
 }
 
-/// Where the reason of a cancellation is: the 4 bits of its kind, written together with CANCEL.
+/// The position of the reason of a cancellation: the 4 bits of its kind, written together with CANCEL.
 const REASON_SHIFT: u32 = 8;
 const REASON_MASK: u32 = 0xF << REASON_SHIFT;
 
@@ -119,13 +120,13 @@ impl FlagSet {
         self.0 == 0
     }
 
-    /// Those of these that are in it.
+    /// The flags that are in both sets.
     #[inline(always)]
     pub(crate) const fn among(self, these: Self) -> Self {
         Self(self.0 & these.0)
     }
 
-    /// Those that are not among these.
+    /// The flags that are not in the other set.
     #[inline(always)]
     pub(crate) const fn without(self, these: Self) -> Self {
         Self(self.0 & !these.0)
@@ -199,7 +200,7 @@ impl Flags {
         self.look().has(any)
     }
 
-    /// The waiter's side of a handshake: by the one who has just committed its park.
+    /// The waiter's side of a handshake: called by the worker or thread that has just committed the park.
     #[inline(always)]
     pub(crate) fn look_after_commit(&self) -> FlagSet {
         // SeqCst: second half of the handshake. Of the two read-modify-writes of the word, the canceller's look and the commit, one is
@@ -207,7 +208,7 @@ impl Flags {
         FlagSet(self.0.load(Ordering::SeqCst))
     }
 
-    /// A canceller's second look: by one who has just looked at the word and found a wait there.
+    /// A canceller's second look: called by a canceller that has just looked at the word and found a wait there.
     pub(crate) fn look_after_word(&self) -> FlagSet {
         // Acquire: what the waiter announced before it began the wait that was seen is seen too.
         FlagSet(self.0.load(Ordering::Acquire))
@@ -246,11 +247,11 @@ impl Flags {
     /// Raises flags that are half of a handshake, and gives those that were up before. The caller looks at the other half next.
     #[inline(always)]
     pub(crate) fn announce(&self, flags: FlagSet) -> FlagSet {
-        // SeqCst read-modify-write: first half of the handshake; release: what the caller wrote is seen by the one who sees the flag.
+        // SeqCst read-modify-write: first half of the handshake; release: a thread that sees the flag sees what the caller wrote before.
         FlagSet(self.0.fetch_or(flags.0, Ordering::SeqCst))
     }
 
-    /// Lowers flags that others announce; the caller then looks whether there is anything left behind them.
+    /// Lowers flags that other threads announce; the caller then looks for the reason of an announcement.
     #[inline(always)]
     pub(crate) fn retract(&self, flags: FlagSet) {
         // SeqCst read-modify-write: an announcement that this has lowered is seen with all that was written before it, and one whose reason

@@ -1,4 +1,4 @@
-//! Waiters: what a fiber, a thread or an async wait is to those who wake, cancel or list it. The lowest floor, beside `prim`.
+//! Waiters: the part of a fiber, a thread or an async wait that wakers, cancellers and reports use. The lowest floor, beside `prim`.
 //!
 //! In reading order:
 //!
@@ -6,7 +6,7 @@
 //! word.rs           the state machine: one AtomicU64 per waiter
 //! flags.rs          what a waiter is told and notes about itself: named bits
 //! cancel_reason.rs  why something is cancelled: flags and the records of scopes keep it
-//! node.rs           who waits for an object: nodes and lists
+//! node.rs           the waiters of an object: nodes and lists
 //! record.rs         the records of threads and async waits, and unparking
 //! revoke.rs         cancel against park, both sides
 //! ```

@@ -1,13 +1,13 @@
-//! Wait nodes and wait lists: how an object remembers who waits for it.
+//! Wait nodes and wait lists: how an object keeps the list of its waiters.
 //!
 //! Lowest floor, like the word: `fiber` embeds [`Waiter`] in its frames, everything above links [`Node`]s. A node lives with
 //! the waiter (on the waiting stack, or in the recycled record of an async wait) and names one wait by (waiter, ticket). A
 //! list belongs to an object and is only touched under that object's lock.
 //!
 //! Invariants:
-//! * a linked node stays where it is until it is unlinked; whoever claims its wait unlinks it, under the lock;
+//! * a linked node stays where it is until it is unlinked; the owner that claims its wait unlinks it, under the lock;
 //! * a waiter is in type-stable memory for ever, so a copied (waiter, ticket) may be used at any later time;
-//! * whoever lets the waiter go on (releases the claim) copies what it needs from the node before, and never touches it after.
+//! * the owner that lets the waiter go on (releases the claim) copies what it needs from the node before, and never touches it after.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 use super::flags::Flags;
 use super::word::{ARM_FIRST, Arm, Ticket, Word};
 
-/// What kind of thing waits: decides how it is set going again.
+/// The kind of a waiter: it decides how the waiter is woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Kind {
@@ -78,33 +78,33 @@ impl WaiterRef {
     }
 }
 
-/// What a waiter wants of the object in whose list its node is, and with it what completing its wait means.
+/// What a waiter wants of the object in whose list its node is: it decides how an owner completes the wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// What it asks for, or a call to try for itself.
+    /// Either what it asks for, or a wake to try for itself.
     Either,
-    /// A value, into the slot.
+    /// A value, written into the slot.
     Fill,
-    /// To be rid of the value in the slot.
+    /// That the value in the slot is taken.
     Take,
-    /// To be given what it asks for (a place, a lock), and no mere call: nothing there could try again.
+    /// What it asks for (a place, a lock), and not a mere wake: the waiter could not try again.
     Grant,
-    /// To be called: an async waiter. Nothing moves; it looks again when it is polled, or passes the call on when it is dropped.
+    /// A wake only: an async waiter. Nothing moves; it looks again when it is polled, or passes the wake on when it is dropped.
     Notify,
-    /// To know. Nothing moves, and nothing is owed.
+    /// To know that something happened. Nothing moves, and nothing is owed.
     Observe,
 }
 
-/// How an operation ended, or that it has not: what each try and each wait answers, and what the one who completes a wait notes in its
+/// How an operation ended, or that it has not: what each try and each wait returns, and what the completion owner notes in the
 /// node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Outcome {
-    /// Nothing came of it yet.
+    /// It has not ended yet.
     Pending,
-    /// What it was for has happened: the value moved, the place is reserved, the lock is held, the fiber has ended, the other side is gone.
+    /// It has succeeded: the value moved, the place is reserved, the lock is held, the fiber has ended, the other side is gone.
     Done,
-    /// It cannot happen any more, and nothing moved: the channel is closed, the semaphore refuses.
+    /// It cannot succeed any more, and nothing moved: the channel is closed, the semaphore refuses.
     Closed,
     /// Nothing moved: try again, it may work now.
     Retry,
@@ -116,7 +116,7 @@ pub(crate) enum Outcome {
     Cancelled,
 }
 
-/// One entry in one object's list: "this wait, and which arm of it you are". What `slot` means is the object's: where a
+/// One entry in one object's list: it names a wait, and the arm of that wait. The object defines what `slot` means: where a
 /// value is put or taken, or what is asked for. `outcome` is written between claim and release, by owners that have more to say than that
 /// the wait is over.
 #[derive(Debug)]
@@ -126,11 +126,11 @@ pub(crate) struct Node {
     waiter: Cell<Option<WaiterRef>>,
     ticket: Cell<Ticket>,
     pub(crate) slot: Cell<*mut ()>,
-    /// Which one of its wait this was in its list, if [`WaitList::push_shuffled`] linked it.
+    /// The rank of this node among the nodes of its wait in its list, if [`WaitList::push_shuffled`] linked it.
     rank: Cell<u32>,
     linked: Cell<bool>,
     arm: Cell<Arm>,
-    /// One of several arms: it is set going behind what is ready, where a partner that waits for nothing else runs next.
+    /// One of several arms: its waiter is enqueued behind what is ready, whereas a partner with a single arm runs next.
     pub(crate) several: Cell<bool>,
     pub(crate) role: Cell<Role>,
     pub(crate) outcome: Cell<Outcome>,
@@ -153,7 +153,7 @@ impl Node {
         }
     }
 
-    /// The node of a wait with one arm. That it was completed is all that most owners have to say: so it is noted beforehand.
+    /// The node of a wait with one arm. Most owners only report that the wait was completed: so that outcome is set beforehand.
     #[inline(always)]
     pub(crate) const fn of_wait(waiter: WaiterRef, ticket: Ticket) -> Self {
         Self {
@@ -171,7 +171,7 @@ impl Node {
         self.outcome.set(Outcome::Done);
     }
 
-    /// Says for which wait this node stands. Called before linking.
+    /// Sets the wait that this node stands for. Called before linking.
     #[inline(always)]
     pub(crate) fn set(&self, waiter: WaiterRef, ticket: Ticket, arm: Arm) {
         self.waiter.set(Some(waiter));
@@ -179,7 +179,7 @@ impl Node {
         self.arm.set(arm);
     }
 
-    /// Does it stand for a wait of this one?
+    /// Does it stand for a wait of this waiter?
     #[inline(always)]
     pub(crate) fn is_of(&self, waiter: Option<WaiterRef>) -> bool {
         waiter.is_some() && self.waiter.get() == waiter
@@ -191,7 +191,7 @@ impl Node {
         self.target_if_any().expect("a linked node has a waiter")
     }
 
-    /// The same where the look is too much.
+    /// The same without the check, for the hottest paths.
     ///
     /// # Safety
     /// The node stands for a wait: it was made for one, or [`set`](Self::set).
@@ -246,7 +246,7 @@ impl WaitList {
         }
     }
 
-    /// Like [`push_back`](Self::push_back), but before all others: for one that was called, came and found nothing.
+    /// Like [`push_back`](Self::push_back), but before all others: for a waiter that was woken, tried and found nothing.
     ///
     /// # Safety
     /// As there.
@@ -283,7 +283,7 @@ impl WaitList {
             // SAFETY: passed on.
             return unsafe { self.push_back(node) };
         }
-        // In front of the others. Seldom enough: what the way there costs is made up for by its chance.
+        // In front of the others. That happens so seldom that the walk there does not matter.
         last.rank.set(before);
         let mut first = last;
         loop {
@@ -368,12 +368,12 @@ impl WaitList {
         !next.is_null()
     }
 
-    /// Unlinks the oldest node and says which wait it stands for.
+    /// Unlinks the oldest node and returns the wait it stands for.
     ///
     /// # Safety
     /// Under the object's lock.
     pub(crate) unsafe fn pop_front(&self) -> Option<(WaiterRef, Ticket, Arm)> {
-        // SAFETY: passed on; nobody has let the waiter go on.
+        // SAFETY: passed on; no owner has let the waiter go on.
         unsafe { self.pop_front_node() }.map(Node::target)
     }
 
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn nodes_of_one_wait_are_shuffled() {
         let (before, waiter) = (Waiter::new(Kind::Fiber), Waiter::new(Kind::Fiber));
-        // SAFETY: they outlive the list; nobody follows the references after this test.
+        // SAFETY: they outlive the list; the references are not followed after this test.
         let (other, w) = unsafe { (WaiterRef::new(NonNull::from(&before)), WaiterRef::new(NonNull::from(&waiter))) };
         let mut chance = crate::prim::policy::Rng::from_seed(7);
         let mut firsts = [0; 5];
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn fifo_and_idempotent_removal() {
         let waiter = Waiter::new(Kind::Fiber);
-        // SAFETY: it outlives the list; nobody follows the reference after this test.
+        // SAFETY: it outlives the list; the reference is not followed after this test.
         let w = unsafe { WaiterRef::new(NonNull::from(&waiter)) };
         let list = WaitList::new();
         let nodes: Vec<Node> = (0..4).map(|_| Node::new()).collect();

@@ -1,10 +1,10 @@
-//! The records of waiters that are no fibers: OS threads and async waits.
+//! The records of waiters that are not fibers: OS threads and async waits.
 //!
-//! Lowest floor, like word and node: whoever completes a wait (`sched::wake`) has to be able to set any kind of waiter going. A record is
+//! Lowest floor, like word and node: a completion owner (`sched::wake`) has to be able to wake any kind of waiter. A record is
 //! recycled and never freed, so a late waker may look at its word at any time and finds a stale ticket.
 //!
 //! A thread parks on a mutex and a condition variable of its record (the facade's, so that loom can drive them): the
-//! word says whether the wait is over, the flag under the mutex that somebody has called. A task's record holds its waker: it is
+//! word says whether the wait is over, the flag under the mutex that an owner has called. A task's record holds its waker: it is
 //! *notified, never filled*; what it waits for is taken inside `poll`.
 
 use std::num::NonZero;
@@ -124,18 +124,18 @@ impl TaskRecord {
 
 /// The waker of a task whose wait is claimed: it is user code, to be called without any lock held and not on the scheduler's stack.
 ///
-/// Before the release, because from then on the waiter may go on, give its record back, and the record may serve another wait: this would
-/// take that one's waker. (A thread's record stays its own; a call that comes too late makes it look once more.)
+/// Taken before the release, because from then on the waiter may go on and give its record back, and the record may serve another wait:
+/// this would take that wait's waker. (A thread's record stays its own; a call that comes too late makes it look once more.)
 fn take_waker(waiter: WaiterRef) -> Option<Waker> {
     (waiter.get().kind() == Kind::Task).then(|| TaskRecord::of(waiter).waker.lock().take()).flatten()
 }
 
-/// Calls each; one that panics does not stop the others.
+/// Calls each waker; one that panics does not stop the others.
 pub(crate) fn call_all(wakers: Vec<Waker>) {
     wakers.into_iter().for_each(call);
 }
 
-/// Drops a waker, which is user code. A panic of its stays here: a future whose value was just taken has yet to forget it.
+/// Drops a waker, which is user code. A panic of the waker stays here: a future whose value was just taken has yet to forget it.
 fn drop_waker(waker: Option<Waker>) {
     if waker.is_some()
         && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(waker)))
@@ -144,23 +144,23 @@ fn drop_waker(waker: Option<Waker>) {
     }
 }
 
-/// Calls a waker. A panic of its stays here: it is no business of whoever happened to complete the wait.
+/// Calls a waker. A panic of the waker stays here: it must not reach the completion owner, which has nothing to do with that task.
 pub(crate) fn call(waker: Waker) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
         discard_payload(payload);
     }
 }
 
-/// A wait that is the holder's to complete: fill its slot, then set it going, once. Until then the waiter cannot move on, and nobody else
-/// can end its wait; so no user code may run in between. One word: the waiter, and in its lowest bits what was promised when it was
-/// claimed.
+/// A claimed wait, which its holder has to complete: fill its slot, then wake the waiter, once. Until then the waiter cannot move on, and
+/// no other owner can end its wait; so no user code may run in between. One word: the waiter, and in its lowest bits what was promised when
+/// it was claimed.
 #[derive(Debug)]
 #[must_use = "the waiter sleeps until it is set going"]
 pub(crate) struct Claimed(NonNull<Waiter>);
 
-/// The claim has to be released first.
+/// The bit that says: the claim has to be released first.
 const HELD: usize = 1;
-/// A mark of the holder's.
+/// The bit that the holder may set for its own use.
 const MARKED: usize = 2;
 const _: () = assert!(align_of::<Waiter>() > HELD | MARKED);
 
@@ -168,7 +168,7 @@ const _: () = assert!(align_of::<Waiter>() > HELD | MARKED);
 unsafe impl Send for Claimed {}
 
 impl Claimed {
-    /// Claims the wait named by (waiter, ticket) as `arm`. `None`: somebody else has completed it.
+    /// Claims the wait named by (waiter, ticket) as `arm`. `None`: another owner has completed it.
     #[inline(always)]
     pub(crate) fn of(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
         Self::of_parked(waiter, ticket, arm).or_else(|| Self::of_any(waiter, ticket, arm))
@@ -181,7 +181,7 @@ impl Claimed {
         claimed.then(|| Self(waiter.as_ptr()))
     }
 
-    /// [`of`](Self::of), whoever waits and whatever it does at the moment.
+    /// [`of`](Self::of) for a waiter of any kind in any state.
     #[cold]
     #[inline(never)]
     pub(crate) fn of_any(waiter: WaiterRef, ticket: Ticket, arm: Arm) -> Option<Self> {
@@ -193,7 +193,7 @@ impl Claimed {
         }
     }
 
-    /// Marked, or not, for when it is set going.
+    /// Sets the holder's mark if `mark` is true; the mark is read when the waiter is woken.
     #[inline(always)]
     pub(crate) fn marked(self, mark: bool) -> Self {
         Self(self.0.map_addr(|at| at | if mark { MARKED } else { 0 }))
@@ -211,7 +211,7 @@ impl Claimed {
     pub(crate) fn go_with(self, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
         let waiter = self.waiter();
         if self.0.addr().get() & HELD == 0 {
-            // (Only fibers are claimed without it.)
+            // (Only fibers are claimed without HELD.)
             enqueue(waiter);
             return None;
         }
@@ -241,7 +241,7 @@ impl Claimed {
     #[inline(never)]
     fn release(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
         let late = seeded_bug("waker_after_release");
-        // If the waiter has not parked yet (`Deferred`), it needs no call, and one does no harm.
+        // If the waiter has not parked yet (`Deferred`), it needs no call; a call does no harm.
         let waker = if late { None } else { take_waker(waiter) };
         if waiter.get().word.release() == Release::Deferred {
             return waker;
@@ -256,8 +256,8 @@ impl Claimed {
     }
 }
 
-/// Completes the wait named by (waiter, ticket) with `arm`, if nobody else has, where there is no slot to fill: claim,
-/// release, set going. No user code runs here: see [`Claimed::go_with`].
+/// Completes the wait named by (waiter, ticket) with `arm`, if no other owner has, where there is no slot to fill: claim,
+/// release, wake. No user code runs here: see [`Claimed::go_with`].
 #[must_use]
 #[inline(always)]
 pub(crate) fn complete_with(
@@ -270,7 +270,7 @@ pub(crate) fn complete_with(
 }
 
 impl ThreadRecord {
-    /// From PARKING to RUNNING: the thread commits its park itself, and is back when the wait was completed, or when `left` says that no
+    /// From PARKING to RUNNING: the thread commits its park itself, and returns when the wait was completed, or when `left` says that no
     /// time is left and no owner was faster. `is_due`: see [`revoke::commit`].
     pub(crate) fn leave_until(&self, left: impl Fn() -> Option<Duration>, is_due: impl FnOnce(WaitKind) -> bool) {
         let word = &self.waiter.word;
@@ -369,8 +369,8 @@ mod pool {
             MINE.try_with(|mine| mine.0).ok()
         }
 
-        /// Calls `f` with this thread's record. With a borrowed one during the thread's own destruction, when thread-locals are gone, and
-        /// if the record is in use: a waker that is called while this thread is about to park waits itself.
+        /// Calls `f` with this thread's record. With a borrowed record during the thread's own destruction, when thread-locals are gone,
+        /// and if the thread's record is in use: a waker that is called while this thread is about to park may wait itself.
         pub(crate) fn with_mine<R>(f: impl FnOnce(&'static ThreadRecord) -> R) -> R {
             match MINE.try_with(|mine| mine.0) {
                 Ok(record) if record.waiter.word.snapshot().is(State::Running) => f(record),
@@ -398,7 +398,7 @@ mod pool {
             drop_waker(waker);
         }
 
-        /// How many are in use.
+        /// The number of records in use.
         #[cfg(test)]
         pub(crate) fn in_use() -> usize {
             let free = TASKS.lock();
@@ -419,7 +419,7 @@ impl ThreadRecord {
 
 #[cfg(any(loom, shuttle))]
 impl TaskRecord {
-    /// Does a wait of this record have its waker still?
+    /// Does a wait of this record still have its waker?
     #[cfg(test)]
     pub(crate) fn has_waker(&self) -> bool {
         self.waker.lock().is_some()

@@ -1,8 +1,8 @@
-//! Flags against park: both sides of the handshake in one file, the same lines for fibers, threads and models. Two things are told to a
-//! waiter by raising a flag of its record: that it is cancelled, and that a waker of the future it polls was called (`notify.rs`).
+//! Flags against park: both sides of the handshake in one file, the same lines for fibers, threads and models. A waiter is told two things
+//! by a flag of its record: that it is cancelled, and that a waker of the future it polls was called (`notify.rs`).
 //!
 //! ```text
-//!  the waiter                                     the canceller, or the one who calls the waker
+//!  the waiter                                     the canceller, or the caller of the waker
 //!  begin_park, publish, leave the stack           raise a flag of the waiter    (SeqCst read-modify-write)
 //!  commit_park  (SeqCst read-modify-write)        look at the word              (SeqCst read-modify-write)
 //!  read the flags  (SeqCst load)                  a wait that the flag may end: claim it
@@ -38,7 +38,8 @@ pub(crate) fn commit(waiter: &Waiter, is_due: impl FnOnce(WaitKind) -> bool) -> 
     Commit::Parked
 }
 
-/// A flag came up while this wait began. `seen` names the wait: another life may have begun since the commit, whose ticket is another one.
+/// A flag came up while this wait began. `seen` names the wait: another life of the record, with another ticket, may have begun since the
+/// commit.
 #[cold]
 #[inline(never)]
 fn revoke_own(waiter: &Waiter, seen: Snapshot, flags: FlagSet, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {
@@ -73,11 +74,12 @@ pub(crate) const fn flag_of(notice: Notice) -> FlagSet {
     }
 }
 
-/// A waker of `waiter` is called: ends the wait that it may be in for that, and is remembered until it polls again.
+/// A waker of `waiter` is called: ends the wait of the waiter, if it is one for such notices; otherwise the notice is kept until the waiter
+/// polls again.
 pub(crate) fn notify(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(WaiterRef)) {
     let Waiter { flags, word, .. } = waiter.get();
-    // First half of the handshake with the waiter; what the caller wrote is seen by the poll that lowers the flag. If it was up, the call
-    // that raised it sees to the wait, or the waiter reads it.
+    // First half of the handshake with the waiter; the poll that lowers the flag sees what the caller wrote. If the flag was up, the call
+    // that raised it ends the wait, or the waiter reads the flag.
     if !seeded_bug("notify_unmarked") && flags.announce(flag_of(notice)).has(flag_of(notice)) {
         return;
     }
@@ -87,13 +89,13 @@ pub(crate) fn notify(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(Wai
     notify_slowly(waiter, notice, enqueue);
 }
 
-/// The rest of [`notify`] for a thread, and for a fiber that is not PARKED in such a wait, as far as a first look tells.
+/// The rest of [`notify`] for a thread, and for a fiber that a first look did not find PARKED in such a wait.
 #[cold]
 #[inline(never)]
 fn notify_slowly(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(WaiterRef)) {
     let word = &waiter.get().word;
     let now = word.snapshot();
-    // A load may be older than the park it is meant for: this is a read-modify-write.
+    // A load may return a value from before the park that the call is meant for: so this is a read-modify-write.
     let seen = if seeded_bug("notify_looks_once") { now } else { word.look_after_flag() };
     let claimed = seen.is_ended_by(notice).then(|| Claimed::of_any(waiter, seen.ticket(), ARM_FIRST)).flatten();
     if let Some(claimed) = claimed {
@@ -112,8 +114,8 @@ pub(crate) fn request(waiter: WaiterRef, reason: ReasonKind, enqueue: impl FnOnc
         return false;
     }
     let seen = seen_too_early.unwrap_or_else(|| word.look_after_flag());
-    // Not if it is in a scope of its own behind a shield, unless it wants to know: it will see the flag when it comes out. The barrier is
-    // raised before the first wait behind it, so a canceller that sees such a wait sees the barrier after it.
+    // Not if the waiter is in a scope of its own behind a shield, unless it wants to know: it will see the flag when it leaves that scope.
+    // The barrier is raised before the first wait behind it, so a canceller that sees such a wait sees the barrier after it.
     let is_behind = flags.look_after_word().has(flag::BARRIER);
     let may_end = match seen.kind() {
         Some(WaitKind::Revocable) => !is_behind,
@@ -126,7 +128,7 @@ pub(crate) fn request(waiter: WaiterRef, reason: ReasonKind, enqueue: impl FnOnc
     true
 }
 
-/// The second half of a request whose flag is raised: ends the wait, if that may be revoked.
+/// The second half of a request whose flag is raised: ends the wait, if it is revocable.
 pub(crate) fn interrupt(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
     let seen = waiter.get().word.look_after_flag();
     if matches!(seen.kind(), Some(WaitKind::Revocable | WaitKind::Watching)) {
@@ -142,9 +144,9 @@ pub(crate) fn interrupt_watcher(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRe
     }
 }
 
-/// A waiter that was cancelled has had the time that is given to shields: they hold nothing off any more. `reaches` is asked if it waits:
-/// is no scope open that a destructor opened during unwinding, inside of what was cancelled? Nothing out there may unwind such a one,
-/// shields or not. It learns of it if it wants to know.
+/// A waiter that was cancelled has had the time that is given to shields: shields do not hold cancellation off any more. `reaches` is asked
+/// if the waiter waits: it says whether no scope is open that a destructor opened during unwinding, inside of the cancelled scope. No
+/// outer cancellation may unwind such a scope, shields or not. The waiter is woken there only if it wants to know.
 pub(crate) fn end_shields(waiter: WaiterRef, reaches: impl FnOnce() -> bool, enqueue: impl FnOnce(WaiterRef)) {
     // First half of the handshake with the waiter.
     waiter.get().flags.announce(flag::OVERDUE);
@@ -159,7 +161,7 @@ pub(crate) fn end_shields(waiter: WaiterRef, reaches: impl FnOnce() -> bool, enq
     }
 }
 
-/// Completes the wait that was seen as cancelled. Only this very wait: a later one is committed after the flag was raised, and reads it.
+/// Completes, as cancelled, the wait that was seen. Only this very wait: a later one is committed after the flag was raised, and reads it.
 fn end(waiter: WaiterRef, seen: Snapshot, enqueue: impl FnOnce(WaiterRef)) {
     let waker = complete_with(waiter, seen.ticket(), ARM_CANCEL, enqueue);
     debug_assert!(waker.is_none(), "futures are dropped, not cancelled");

@@ -1,4 +1,4 @@
-//! The state word: one `AtomicU64` per waiter that says what the waiter is doing, who completed its wait and which wait that was.
+//! The state word: one `AtomicU64` per waiter that says what the waiter is doing, which arm completed its wait and which wait that was.
 //!
 //! It belongs to the lowest floor: `fiber` and `sched` name it, `wait` builds park and wake from it. A waiter is a fiber, an
 //! OS thread or an async task; the word is the same for all three, and lives in memory that is never unmapped or given
@@ -14,7 +14,7 @@
 //! * The **ticket** grows with every wait (and at every start) and survives recycling: a waker that comes too late has the
 //!   wrong ticket and no effect. At a billion waits a second 50 bits last thirteen days *of one frame waiting without
 //!   pause while one waker sleeps*; a stale waker would have to be off by exactly that.
-//! * The **arm** says who won. While the wait is unclaimed it says instead whether cancellation may end it ([`WaitKind`]).
+//! * The **arm** says which arm won. While the wait is unclaimed it says instead whether cancellation may end it ([`WaitKind`]).
 //! * **CLAIMED** is set by exactly one completion owner, **WAKE** by the same owner when it was done before the waiter had
 //!   left its stack.
 //!
@@ -23,7 +23,7 @@
 //! | from | to | method | by |
 //! |---|---|---|---|
 //! | INIT | RUNNABLE | [`Word::publish_spawned`] | spawner |
-//! | RUNNABLE | INIT | [`Word::withdraw`] | the spawner, who took the one queue entry out again |
+//! | RUNNABLE | INIT | [`Word::withdraw`] | the spawner, after it took the one queue entry out again |
 //! | RUNNABLE | RUNNING | [`Word::start`] (unstarted), [`Word::resume`] (started) | worker, or a joiner that takes it |
 //! | RUNNING | RUNNABLE | [`Word::yielded`] | worker, after the switch |
 //! | RUNNING | PARKING | [`Word::begin_park`] | the waiter |
@@ -45,9 +45,9 @@ use crate::prim::bug::seeded_bug;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// In no queue, no closure: a free frame, or one that is being filled.
+    /// In no queue and without a closure: a free frame, or a frame that is being filled.
     Init = 0,
-    /// In exactly one run queue (or on its way there in the hands of the one who made it so).
+    /// In exactly one run queue (or on its way there in the hands of the thread that made it RUNNABLE).
     Runnable = 1,
     /// On a CPU, or about to be: owned by one worker.
     Running = 2,
@@ -71,7 +71,7 @@ const TICKET_MASK: u64 = u64::MAX << TICKET_SHIFT; // All that is left of the wo
 
 /// Which way of completing a wait won; small numbers are the arms of a select.
 pub(crate) type Arm = u8;
-/// The one thing a wait with a single arm waits for.
+/// The arm of a wait that has only one.
 pub(crate) const ARM_FIRST: Arm = 0;
 /// The deadline won.
 pub(crate) const ARM_TIMEOUT: Arm = 254;
@@ -88,7 +88,7 @@ pub(crate) enum WaitKind {
     Binding = 1,
     /// A shield makes it binding, until the grace of its scope is over.
     Shielded = 2,
-    /// Cancellation may claim it, and also one that a shield holds off: the waiter wants to know.
+    /// Cancellation may claim it, and so may a cancellation that a shield holds off: the waiter wants to know of it.
     Watching = 3,
 }
 
@@ -96,24 +96,24 @@ pub(crate) enum WaitKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Notice {
-    /// To the outermost polling of a fiber or thread.
+    /// A notice to the outermost poll of a fiber or thread.
     Outer = 0,
-    /// To one inside another.
+    /// A notice to a poll inside the poll of another future.
     Inner = 1,
 }
 
 impl Notice {
-    /// Where it stands in the arm of an unclaimed wait.
+    /// The bit of the notice in the arm of an unclaimed wait.
     #[inline(always)]
     const fn bit(self) -> Arm {
         4 << self as u8
     }
 }
 
-/// Where the kind stands there.
+/// The bits of the kind there.
 const KIND_MASK: Arm = 3;
 
-/// Names one wait of one waiter. Compared for equality only. It has the bits of the word, in their place; the others are 0.
+/// Names one wait of one waiter. Compared for equality only. It keeps the ticket's bits in their place in the word; the other bits are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ticket(u64);
 
@@ -121,7 +121,7 @@ impl Ticket {
     /// No wait at all: bits that no ticket has.
     pub(crate) const NONE: Ticket = Ticket(u64::MAX);
 
-    /// For queue entries and cells that carry it as a number: the lowest bit is free for them.
+    /// For queue entries and cells that carry it as a number: the lowest bit is free for their use.
     #[inline(always)]
     pub(crate) fn to_bits(self) -> u64 {
         self.0
@@ -131,7 +131,7 @@ impl Ticket {
         debug_assert!(bits & !TICKET_MASK == 0, "the bits of a ticket");
         Self(bits)
     }
-    /// The `number`th.
+    /// Ticket number `number`.
     #[cfg(test)]
     pub(crate) fn of_number(number: u64) -> Self {
         Self(number << TICKET_SHIFT)
@@ -193,13 +193,13 @@ impl Snapshot {
     fn with_arm(self, arm: Arm) -> Self {
         Self((self.0 & !ARM_MASK) | (u64::from(arm) << ARM_SHIFT))
     }
-    /// In a wait that nobody has completed yet.
+    /// In a wait that no owner has completed yet.
     #[inline(always)]
     pub(crate) fn is_waiting(self) -> bool {
         // PARKING and PARKED are neighbours, so this is one subtraction and one comparison.
         (self.0 & (STATE_MASK | CLAIMED)).wrapping_sub(State::Parking as u64) < 2
     }
-    /// What cancellation may do to the wait that it is in; `None` if it is in none, or that is claimed.
+    /// What cancellation may do to the current wait; `None` if there is no wait, or it is claimed.
     #[inline(always)]
     pub(crate) fn kind(self) -> Option<WaitKind> {
         self.is_waiting().then(|| match self.arm() & KIND_MASK {
@@ -209,7 +209,7 @@ impl Snapshot {
             _ => WaitKind::Watching,
         })
     }
-    /// In a wait that such a notice ends?
+    /// Is the waiter in a wait that such a notice ends?
     #[inline(always)]
     pub(crate) fn is_ended_by(self, notice: Notice) -> bool {
         self.is_waiting() && self.arm() & notice.bit() != 0
@@ -233,11 +233,11 @@ impl std::fmt::Debug for Snapshot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Claim {
-    /// Somebody else completed this wait, or it is over: do nothing.
+    /// Another owner completed this wait, or it is over: do nothing.
     Lost,
-    /// Yours, and already RUNNABLE: fill the slot, then enqueue it, once.
+    /// The caller owns the wait, and the waiter is already RUNNABLE: fill the slot, then enqueue the waiter, once.
     Direct,
-    /// Yours: fill the slot, then call [`Word::release`].
+    /// The caller owns the wait: fill the slot, then call [`Word::release`].
     Held,
 }
 
@@ -255,14 +255,14 @@ pub(crate) enum Release {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Commit {
-    /// The fiber sleeps; somebody else will enqueue it.
+    /// The fiber sleeps; the completion owner will enqueue it.
     Parked,
-    /// It was woken meanwhile and is RUNNABLE: enqueue it.
+    /// The fiber was woken meanwhile and is RUNNABLE: enqueue it.
     Requeue,
 }
 
-/// Checks on edges: in debug builds where each is taken. With `FIBRA_SPEC_ASSERT=1` in release builds likewise, but for those of
-/// `debug_check_edge`, which are found when the next step is taken: see [`Word::check_is`].
+/// Checks on edges: in debug builds where each edge is taken. With `FIBRA_SPEC_ASSERT=1` in release builds likewise, except for the edges
+/// of `debug_check_edge`, which are checked when the next step is taken: see [`Word::check_is`].
 #[cfg(not(any(loom, shuttle)))]
 mod spec_assert {
     use crate::prim::atomic::{AtomicBool, Ordering};
@@ -303,7 +303,7 @@ fn check_edge(from: Snapshot, allowed: &[State], to: State) {
     }
 }
 
-/// Out of line, so that a build that does not check pays for the question only.
+/// Out of line, so that a build that does not check pays only for the test of the switch.
 #[cold]
 #[inline(never)]
 fn check_edge_now(from: Snapshot, allowed: &[State], to: State) {
@@ -316,13 +316,13 @@ fn check_edge_now(from: Snapshot, allowed: &[State], to: State) {
 /// The word.
 ///
 /// The owner of a word changes it by a difference (from RUNNABLE to RUNNING: one more), so an edge that is taken from a wrong state leads
-/// to a wrong state, and so does every one after it.
+/// to a wrong state, and so does every later edge.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Word(AtomicU64);
 
 impl Word {
-    // Whoever alone may change the word, and knows its state, changes it by a difference.
+    // A thread that alone may change the word, and knows its state, changes it by a difference.
     /// From INIT to RUNNABLE.
     const BEGIN: u64 = State::Runnable as u64 - State::Init as u64;
     /// From RUNNABLE to RUNNING.
@@ -340,9 +340,9 @@ impl Word {
         Self(AtomicU64::new(0))
     }
 
-    /// A plain store, by the one who alone changes the word in this state. Others may do read-modify-writes that change nothing meanwhile
-    /// (a claim that comes too late, a canceller's look); loom does not know that such a one cannot undo a store it has not read, so there
-    /// the store is a read-modify-write of the same order.
+    /// A plain store, by the thread that alone changes the word in this state. Other threads may meanwhile do read-modify-writes that
+    /// change nothing (a claim that comes too late, a canceller's look). loom does not know that such a read-modify-write cannot undo a
+    /// store that it has not read, so under loom the store is a read-modify-write of the same order.
     #[inline(always)]
     fn set(&self, to: Snapshot, order: Ordering) {
         #[cfg(loom)]
@@ -351,9 +351,9 @@ impl Word {
         self.0.store(to.0, order);
     }
 
-    /// Where transitions are asserted: is this the state now? Asked after steps that `debug_check_edge` looks at in debug builds only. By
-    /// the differences above, a worker that finds RUNNING what it took out of its queues knows that it was RUNNABLE, and that every step
-    /// since the frame was free began where it must.
+    /// Where transitions are asserted: checks that this is the state now. Called after steps that `debug_check_edge` checks in debug builds
+    /// only. By the differences above, a worker that finds a waiter of its queues RUNNING knows that it was RUNNABLE, and that every
+    /// step since the frame was free began where it must.
     #[inline(always)]
     pub(crate) fn check_is(&self, state: State) {
         if spec_assert::enabled() {
@@ -382,8 +382,8 @@ impl Word {
         to.ticket()
     }
 
-    /// RUNNABLE → INIT of an unstarted frame whose one queue entry the spawner took out again before anybody else did. The ticket stays, so
-    /// that the next start has another one.
+    /// RUNNABLE → INIT of an unstarted frame whose one queue entry the spawner took out again before a worker or thief did. The ticket
+    /// stays, so that the next start has another one.
     #[inline(always)]
     pub(crate) fn withdraw(&self) {
         // Relaxed, both: the frame is the spawner's alone again, by the queue it came from.
@@ -392,8 +392,8 @@ impl Word {
         self.set(Snapshot(now.0 - Self::BEGIN), Ordering::Relaxed);
     }
 
-    /// RUNNABLE → RUNNING of a frame that is not bound to a worker, by whoever holds an entry with this ticket. False: the entry is
-    /// stale (somebody else took the frame) and has to be dropped.
+    /// RUNNABLE → RUNNING of a frame that is not bound to a worker, by the holder of an entry with this ticket. False: the entry is
+    /// stale (another holder took the frame) and has to be dropped.
     #[inline(always)]
     pub(crate) fn start(&self, ticket: Ticket) -> bool {
         // Relaxed: confirmed by the compare-exchange. The arm is whatever woke a task last, cancellation for one.
@@ -404,7 +404,7 @@ impl Word {
         // A new ticket: an old entry of this start must not match when the fiber is RUNNABLE again after a yield.
         let running = from.with_state(State::Running);
         let to = if seeded_bug("start_keeps_ticket") { running } else { running.with_next_ticket() };
-        // Acquire: pairs with the release in `publish_spawned`, the closure is seen. Release is not needed by anybody.
+        // Acquire: pairs with the release in `publish_spawned`, the closure is seen. No reader needs a release here.
         match self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => true,
             Err(actual) => self.start_with_arm(Snapshot(actual), ticket, to),
@@ -417,7 +417,7 @@ impl Word {
     fn start_with_arm(&self, now: Snapshot, ticket: Ticket, to: Snapshot) -> bool {
         now.state() == State::Runnable
             && now.ticket() == ticket
-            // Acquire: as in `start`, and pairs with `claim`. Whoever fails here was slower.
+            // Acquire: as in `start`, and pairs with `claim`. A thread that fails here was slower than another holder of an entry.
             && self.0.compare_exchange(now.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -428,7 +428,7 @@ impl Word {
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         debug_check_edge(now, &[State::Runnable], State::Running);
         debug_assert_eq!(now.arm(), 0, "of an unstarted fiber that was in no wait");
-        // Relaxed: as above; cancellers only look.
+        // Relaxed: as above; cancellers only read.
         self.set(Snapshot(now.0 + Self::RUN).with_next_ticket(), Ordering::Relaxed);
     }
 
@@ -457,17 +457,17 @@ impl Word {
         self.begin_park_as(kind, None)
     }
 
-    /// The same for a wait that such a notice ends.
+    /// The same for a wait that such a notice ends as well.
     #[inline(always)]
     pub(crate) fn begin_park_as(&self, kind: WaitKind, notice: Option<Notice>) -> Ticket {
-        // Relaxed: the waiter's own word in RUNNING, which no other changes.
+        // Relaxed: the waiter's own word in RUNNING, which no other thread changes.
         let now = Snapshot(self.0.load(Ordering::Relaxed));
         check_edge(now, &[State::Running], State::Parking);
         let arm = kind as Arm | notice.map_or(0, Notice::bit);
         let to = Snapshot::new(State::Parking, arm, now.with_next_ticket().ticket());
-        // Relaxed in the bug. Release: pairs with a canceller's look, who comes by the word alone and then asks what the waiter has raised
-        // before this wait (BARRIER, CLEANUP; see `revoke.rs`). An owner learns of the ticket from the object, under whose lock it is
-        // published after this. The handshake with a canceller is `commit_park`'s.
+        // Relaxed in the bug. Release: pairs with the look of a canceller, which comes by the word alone and then asks what the waiter has
+        // raised before this wait (BARRIER, CLEANUP; see `revoke.rs`). An owner learns of the ticket from the object, under whose lock it
+        // is published after this. The handshake with a canceller is `commit_park`'s.
         self.set(to, if seeded_bug("begin_park_relaxed") { Ordering::Relaxed } else { Ordering::Release });
         to.ticket()
     }
@@ -497,11 +497,11 @@ impl Word {
         if self.commit_unless_woken().is_some() { Commit::Parked } else { self.commit_claimed() }
     }
 
-    /// PARKING → PARKED, and what the word became: names the wait, which may be over by now. `None`: an owner was there meanwhile, and
-    /// [`commit_claimed`](Self::commit_claimed) has to do it.
+    /// PARKING → PARKED; returns the new word, which names the wait (the wait may be over by now). `None`: an owner has claimed the wait
+    /// meanwhile, and [`commit_claimed`](Self::commit_claimed) has to commit.
     #[inline(always)]
     pub(crate) fn commit_unless_woken(&self) -> Option<Snapshot> {
-        // Relaxed: confirmed by the compare-exchange. Expected is the word without WAKE: if that is there, it fails.
+        // Relaxed: confirmed by the compare-exchange, which expects the word without WAKE: if WAKE is set, it fails.
         let now = Snapshot(self.0.load(Ordering::Relaxed) & !WAKE);
         check_edge(now, &[State::Parking], State::Parked);
         let to = Snapshot(now.0 + Self::SLEEP);
@@ -534,7 +534,7 @@ impl Word {
         }
     }
 
-    /// Tries to become the completion owner of the wait named by `ticket`. With `direct` (fibers: nobody runs them before they are
+    /// Tries to become the completion owner of the wait named by `ticket`. With `direct` (fibers: no worker runs them before they are
     /// enqueued) a PARKED waiter goes straight to RUNNABLE.
     #[inline]
     pub(crate) fn claim(&self, ticket: Ticket, arm: Arm, direct: bool) -> Claim {
@@ -559,7 +559,7 @@ impl Word {
             } else {
                 (Snapshot(now.0 | CLAIMED).with_arm(arm), Claim::Held)
             };
-            // SeqCst: acquire half pairs with `commit_park` (the stack is quiescent), release half with whoever reads the arm.
+            // SeqCst: acquire half pairs with `commit_park` (the stack is quiescent), release half with the waiter's read of the arm.
             match self.0.compare_exchange_weak(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return claim,
                 Err(actual) => {
@@ -570,8 +570,8 @@ impl Word {
         }
     }
 
-    /// [`claim`](Self::claim) of a fiber that is PARKED, in a wait that cancellation may end: by far the most are. False: it is not that,
-    /// or not any more; that wait may be claimed all the same.
+    /// [`claim`](Self::claim) of a fiber that is PARKED, in a wait that cancellation may end: by far the most are. False: the fiber is not
+    /// PARKED in such a wait (any more); its wait may be claimed by `claim` all the same.
     #[inline(always)]
     pub(crate) fn claim_parked(&self, ticket: Ticket, arm: Arm) -> bool {
         // (The kind of such a wait is 0.)
@@ -580,8 +580,8 @@ impl Word {
         self.0.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// [`claim`](Self::claim) of a fiber that is PARKED in a wait which such a notice ends: as a rule it is. False: it is not that, or not
-    /// any more; the wait may be claimed all the same.
+    /// [`claim`](Self::claim) of a fiber that is PARKED in a wait which such a notice ends: as a rule it is. False: the fiber is not PARKED
+    /// in such a wait (any more); its wait may be claimed by `claim` all the same.
     #[inline(always)]
     pub(crate) fn claim_noticed(&self, notice: Notice, arm: Arm) -> bool {
         let by = u64::from(notice.bit()) << ARM_SHIFT;
@@ -597,7 +597,7 @@ impl Word {
             && self.0.compare_exchange(now.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a [`Claim::Held`]: what the owner wrote before is visible to the waiter after.
+    /// Ends a [`Claim::Held`]: the waiter sees afterwards what the owner wrote before.
     #[inline]
     pub(crate) fn release(&self) -> Release {
         // Relaxed: confirmed by the compare-exchange.
@@ -664,8 +664,8 @@ impl Word {
         self.set(now.with_state(State::Init).with_arm(0), Ordering::Relaxed);
     }
 
-    /// INIT again, in memory that went back to the system meanwhile and may read as zero, with a ticket that is at least as high as any
-    /// that this word has given out: stale wakers of all former lives stay stale.
+    /// Makes the word INIT again, in memory that went back to the system meanwhile and may read as zero, with a ticket that is at least as
+    /// high as any that this word has given out: stale wakers of all former lives stay stale.
     pub(crate) fn renew(&self, floor: Ticket) {
         if seeded_bug("renew_forgets_tickets") {
             return;
@@ -674,10 +674,10 @@ impl Word {
         self.set(Snapshot::new(State::Init, 0, floor), Ordering::Relaxed);
     }
 
-    /// What a word in memory without content is: zero. For the model, where no system takes memory away.
+    /// Zero, as a word in memory without content reads. For the model, where no system takes memory away.
     #[cfg(all(test, any(loom, shuttle)))]
     pub(crate) fn lose_memory(&self) {
-        // Relaxed: the kernel's doing; it orders nothing.
+        // Relaxed: stands for the kernel, which orders nothing.
         self.0.swap(0, Ordering::Relaxed);
     }
 

@@ -162,7 +162,7 @@ fn a_job_is_either_revoked_or_run() {
             until(|| job.runs() == 1);
             ran += 1;
         }
-        // Freed here: a pool that touches it again is caught by the address sanitizer.
+        // Freed here: if the pool touches it again, the address sanitizer reports it.
     }
     assert_eq!(revoked + ran, 20_000);
     println!("revoked {revoked}, ran {ran}");
@@ -178,7 +178,7 @@ fn idle_threads_end_and_come_back() {
         until(|| jobs.iter().all(|job| job.runs() == 1));
         until(|| pool.threads() == 0);
     }
-    // Each that left has taken its handle along, and was joined by the next.
+    // Each thread that left has taken its handle along, and was joined by the next.
     until(|| pool.shared.roster.lock().handles.is_empty());
     pool.shutdown(None).unwrap();
 }
@@ -214,7 +214,7 @@ fn shutdown_takes_back_the_queued_and_waits_for_the_running() {
 
     let unstarted: Vec<_> = pool.close().collect();
     assert_eq!(unstarted, queued.iter().map(Counted::pointer).collect::<Vec<_>>());
-    assert!(!queued[0].revoke(&pool), "it belongs to whoever closed the pool");
+    assert!(!queued[0].revoke(&pool), "it belongs to the caller that closed the pool");
     let refused = Counted::new(|| {});
     assert!(refused.try_submit(&pool).unwrap_err().to_string().contains("shutting down"));
     assert_eq!(pool.close().count(), 0);
@@ -285,7 +285,7 @@ fn without_threads_to_be_had_jobs_are_refused_or_wait() {
     refuse(false);
     first.submit(&pool);
     until(|| pool.queued() == 0);
-    // The one thread is busy and there is no second: the job waits for it.
+    // The one thread is busy and no second can be started: the job waits for it.
     refuse(true);
     let second = Counted::new(|| {});
     second.submit(&pool);
@@ -306,8 +306,8 @@ fn threads_bear_the_name_of_the_pool() {
     pool.shutdown(None).unwrap();
 }
 
-/// Whether this is the process that was started for `test` alone, where nobody else starts threads. Elsewhere, starts that
-/// process, asserts that the test passed there, and says no.
+/// Whether this is the process that was started for `test` alone, where no other test starts threads. Elsewhere, starts that
+/// process, asserts that the test passed there, and returns false.
 fn alone(test: &str) -> bool {
     if std::env::var_os("FIBRA_TEST_ALONE").is_some() {
         return true;
@@ -363,7 +363,7 @@ fn after_fork_the_child_neither_hangs_nor_touches_anything() {
         let revoked = late.revoke(&pool);
         mem::forget(state);
         drop(pool);
-        // SAFETY: ends the child without running the test harness's ends.
+        // SAFETY: ends the child without the end of the test harness.
         unsafe { libc::_exit(if refused && quiet && revoked { 0 } else { 1 }) };
     }
     drop(state);

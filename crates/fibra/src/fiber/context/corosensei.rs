@@ -17,7 +17,7 @@ use std::ptr;
 /// A fiber runs on the worker's own OS thread.
 pub(crate) const OWN_THREAD: bool = false;
 
-/// The stack that `create` was given; who owns it is none of our business.
+/// The stack that `create` was given; the caller of `create` owns it.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     top: StackPointer,
@@ -52,7 +52,7 @@ pub(crate) unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Conte
     let record_address = record as usize;
     let body = move |yielder: &Yielder<usize, usize>, word: usize| -> Infallible {
         let record = record_address as *mut Record;
-        // SAFETY: the record lives until `destroy`; only this fiber and whoever resumes it, by turns, use it. `entry` is the caller's.
+        // SAFETY: the record lives until `destroy`; only this fiber and its resumer, by turns, use it. `entry` is the caller's.
         unsafe {
             (&raw mut (*record).yielder).write(yielder);
             entry(word)
@@ -73,8 +73,8 @@ pub(crate) unsafe fn create(top: *mut u8, limit: *mut u8, entry: Entry) -> Conte
 #[inline(always)]
 pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -> usize {
     let control = control_words();
-    // SAFETY: the record of a suspended fiber is valid and nobody else uses it (invariant 1 in `mod.rs`). The reference to the coroutine is
-    // used by corosensei alone; the fiber touches the other field.
+    // SAFETY: the record of a suspended fiber is valid and no other code uses it (invariant 1 in `mod.rs`). The reference to the coroutine
+    // is used by corosensei alone; the fiber touches the other field.
     let result = unsafe {
         (*home).context = *fiber;
         let record = (*fiber).0 as *mut Record;

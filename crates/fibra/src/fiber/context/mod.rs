@@ -1,4 +1,4 @@
-//! The context switch: what it takes to leave one stack and to go on with another.
+//! The context switch: leaves one stack and goes on with another.
 //!
 //! Asymmetric: the scheduler *resumes* a fiber, the fiber *suspends* to the scheduler, and each of the two carries one word across
 //! (S0-13). Above are the worker's loop and `wait`'s park; below is only `prim`. Nothing else in fibra changes the stack pointer.
@@ -68,7 +68,7 @@ pub(crate) use chosen::{OWN_THREAD, call_on_home, create, destroy, look, resume,
 pub(crate) struct Context(usize);
 
 impl Context {
-    /// For whoever keeps it as a plain word (the record of a pooled stack).
+    /// For code that keeps the context as a plain word (the record of a pooled stack).
     #[inline(always)]
     pub(crate) fn to_bits(self) -> usize {
         self.0

@@ -1,14 +1,14 @@
-//! What AddressSanitizer and ThreadSanitizer must be told about stacks, right beside the switch. Without `--cfg fibra_asan` or
+//! The announcements of stacks to AddressSanitizer and ThreadSanitizer, right beside the switch. Without `--cfg fibra_asan` or
 //! `--cfg fibra_tsan` everything here is empty and vanishes.
 //!
 //! The per-stack state ([`SanitizedStack`]) is a part of the block that the switch keeps of a suspended execution, so it needs no
 //! memory of its own:
 //!
-//! * ThreadSanitizer gives every stack a handle; whoever leaves stores its own (the tool knows which one is current) and announces the
-//!   target's.
+//! * ThreadSanitizer gives every stack a handle; the execution that leaves stores its own (the tool knows which one is current) and
+//!   announces the target's.
 //! * AddressSanitizer wants the bounds of the target before the switch, and reports the bounds of the stack that was left after it. A
-//!   thread cannot name the bounds of its own stack, so whoever arrives writes them into the block of whoever left. Its "fake stack"
-//!   (where locals live that it watches after return) is taken off on leaving and put back on arriving.
+//!   thread cannot name the bounds of its own stack, so the execution that arrives writes them into the block of the one that left. Its
+//!   "fake stack" (where locals live that it watches after return) is taken off on leaving and put back on arriving.
 //!
 //! Only the own switch uses this: threads need no announcement, and corosensei makes its own.
 
@@ -136,7 +136,7 @@ mod imp {
     }
 
     thread_local! {
-        /// The stack that was left by the switch under way, for whoever arrives.
+        /// The stack that was left by the switch under way, for the execution that arrives.
         static LEFT: Cell<*mut SanitizedStack> = const { Cell::new(ptr::null_mut()) };
     }
 
@@ -185,7 +185,7 @@ mod imp {
     pub(in super::super) unsafe fn leave(own: *mut SanitizedStack, target: *const SanitizedStack) {
         set_left(own);
         // SAFETY: `own` is the caller's block. The target is suspended, so its block is valid, and its bounds were written by `new` or by
-        // whoever arrived after it had left.
+        // the execution that arrived after it had left.
         unsafe { __sanitizer_start_switch_fiber(&raw mut (*own).fake_stack, (*target).bottom, (*target).size) }
     }
 

@@ -1,5 +1,5 @@
-//! One suite for all back-ends, and what only the own switch promises. Under sanitizers corosensei is left out: nobody announces its
-//! switches to them here.
+//! One suite of tests for all back-ends, and what only the own switch promises. Under sanitizers corosensei is left out: no code announces
+//! its switches to them here.
 
 #[cfg(all(target_arch = "x86_64", not(any(fibra_asan, fibra_tsan))))]
 mod measure;
@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 use std::panic::{self, AssertUnwindSafe};
 
-// S0-04: what is kept of a suspended execution is one value, of one word, which can be kept anywhere until whoever may resume it does.
+// S0-04: what is kept of a suspended execution is one value, of one word, which can be kept anywhere until its resumer uses it.
 #[test]
 fn a_context_is_one_word() {
     assert_eq!(size_of::<Context>(), size_of::<usize>());
@@ -128,7 +128,7 @@ impl<S: Switch> Inside<S> {
 
     fn call_on_home<F: FnOnce()>(&self, f: F) {
         unsafe extern "C" fn run<F: FnOnce()>(slot: *mut ()) {
-            // SAFETY: points to the caller's option, which nobody else uses meanwhile.
+            // SAFETY: points to the caller's option, which no other code uses meanwhile.
             let f = unsafe { (*slot.cast::<Option<F>>()).take() };
             f.unwrap()();
         }

@@ -4,7 +4,7 @@
 //! A context is the address of a [`Record`], kept alive by a counted reference in the context and one in the thread. `resume` writes
 //! it into `*home` too, so that `suspend` finds its own; no thread-local is used, because the checkers run many threads on one.
 //!
-//! The hand-over is one word under one lock, [`Turn`]: whoever finds it his turn goes on, everybody else waits. The lock also orders all
+//! The hand-over is one word under one lock, [`Turn`]: the side whose turn it is goes on, the other side waits. The lock also orders all
 //! memory of the two sides, as a real switch would.
 //!
 //! The thread starts at the first `resume`: a context that never ran costs no thread. `destroy` of a suspended context makes its
@@ -19,18 +19,18 @@ use std::panic::{self, AssertUnwindSafe};
 /// A fiber's code runs on an OS thread of its own: thread-locals of the worker must be set anew after each resume.
 pub(crate) const OWN_THREAD: bool = true;
 
-/// Who may go on.
+/// The side that may go on.
 #[derive(Debug)]
 enum Turn {
-    /// Nobody yet: there is no thread.
+    /// Neither side: there is no thread yet.
     Fresh(Entry),
     /// The fiber, with the word it was resumed with.
     Fiber(usize),
-    /// Whoever resumed it, with the word it suspended with.
+    /// The scheduler that resumed the fiber, with the word that the fiber suspended with.
     Home(usize),
     /// The fiber's thread, which is to end.
     Abandoned,
-    /// Whoever abandoned it: the thread will not touch anything any more.
+    /// The scheduler that abandoned the fiber: the fiber's thread will not touch anything any more.
     Ended,
 }
 

@@ -1,7 +1,7 @@
 //! Our own switch for x86_64 (System V ABI).
 //!
-//! A suspended execution is its stack pointer. What else must be kept lies right below it, where the ABI leaves 128 bytes that nobody
-//! else touches, signal handlers included (the red zone):
+//! A suspended execution is its stack pointer. What else must be kept lies right below it, where the ABI leaves 128 bytes that no other
+//! code touches, signal handlers included (the red zone):
 //!
 //! ```text
 //!       |  frames of the callers  |
@@ -34,8 +34,9 @@
 //! registers a call may change, xmm/ymm/zmm 0 to 31, the mask registers k0 to k7, mmx, the x87 stack, AMX tiles) plus r12 to r15. The
 //! direction flag is clear by ABI. Shadow stacks (CET) are not followed; Rust programs do not run with them.
 //!
-//! **Control words** (S0-14). All that a worker runs has the same ones, those of its [`Home`], as long as nobody changes them. So a resume
-//! leaves them alone. A fiber that suspends compares its x87 control word with the home's. If it has changed them, it keeps its own below
+//! **Control words** (S0-14). All that a worker runs has the same ones, those of its [`Home`], as long as no fiber changes them. So a
+//! resume leaves them alone. A fiber that suspends compares its x87 control word with the home's. If it has changed them, it keeps its own
+//! below
 //! its stack pointer, loads the home's, and notes as the place to go on one that loads its own again. MXCSR, the word of SSE, is not
 //! compared: reading it takes 5 ns (measured on AMD), which would treble the cost of a switch. A difference in the x87 word is taken as
 //! the sign to exchange MXCSR too. The C library's functions (`fesetround`, `feenableexcept`, `fesetenv`) always change both. For code that
@@ -131,7 +132,7 @@ pub(crate) unsafe fn resume(fiber: *mut Context, home: *mut Home, word: usize) -
             "mov rsp, rsi",
             "jmp rax",
             ".cfi_restore_state",
-            // Continued here, with rsp, rbp, rbx and the control words restored by whoever jumped.
+            // Continued here, with rsp, rbp, rbx and the control words restored by the side that jumped.
             "2:",
             inlateout("rdi") word => answer,
             in("rsi") target.0,
@@ -202,12 +203,12 @@ pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) 
             "fnclex",
             "fldcw [rcx + 12]",
             "jmp 4b",
-            // Whoever has control words of its own goes on here.
+            // A fiber that has control words of its own goes on here.
             "6:",
             "ldmxcsr [rsp - 32]",
             "fnclex",
             "fldcw [rsp - 40]",
-            // Everybody else here, with rsp, rbp and rbx restored by whoever jumped, and the control words that all have.
+            // Every other fiber here, with rsp, rbp and rbx restored by the side that jumped, and the control words that all have.
             "2:",
             inlateout("rdi") word => answer,
             in("rsi") target.0,

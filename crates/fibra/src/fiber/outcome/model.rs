@@ -1,6 +1,6 @@
 //! Models of the join state: a fiber that ends, as `task::spawn` and `sched::worker` do it, against a handle that joins,
 //! waits for a while or goes, as `task::join` does it. Result, joiner list and the frame as a whole are plain memory, so that loom
-//! reports whoever touches them at the wrong time; whoever recycles the frame touches all of it.
+//! reports a side that touches them at the wrong time; the side that recycles the frame touches all of it.
 
 use super::*;
 use crate::prim::cell::UnsafeCell;

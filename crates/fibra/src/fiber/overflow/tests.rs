@@ -1,4 +1,4 @@
-//! Tests of what a fault leads to. Each runs in a process of its own, since most of them end it.
+//! Tests of faults on fiber stacks: what is reported, and how the process ends. Each test runs in a process of its own, since most end it.
 
 use super::super::stack::{RESERVE, StackCache, StackSize};
 use super::super::testing::{about_stack_pointer, call_on, run_in_child};
@@ -160,7 +160,7 @@ fn an_earlier_handler_is_called() {
     assert_eq!(output.status.code(), Some(42), "{}", stderr(&output));
 }
 
-/// A signal that somebody sent has no fault address and must end the process as before.
+/// A signal that a process sent has no fault address and must end the process as before.
 #[test]
 fn a_sent_signal_has_its_default_effect() {
     let output = run_in_child(path!(a_sent_signal_has_its_default_effect), &[], || {

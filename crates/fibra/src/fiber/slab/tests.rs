@@ -1,4 +1,4 @@
-//! Frames whose memory goes away and comes again. Each in a process of its own, where nobody else takes frames.
+//! Tests of frames whose memory goes away and comes again. Each in a process of its own, where no other test takes frames.
 
 use super::*;
 use crate::fiber::testing::passes_in_child;
@@ -96,9 +96,9 @@ fn blocks_with_a_frame_in_use_are_left_alone() {
         }
         assert!(is_fat());
         assert_eq!((trim(), trim()), (0, 0));
-        assert!(!is_fat(), "and nobody looks again");
+        assert!(!is_fat(), "the trimmer does not look again");
         used.iter().for_each(|frame| FRAMES.give(frame));
-        SCATTERED.store(0, Ordering::Relaxed); // Relaxed: nobody else is here.
+        SCATTERED.store(0, Ordering::Relaxed); // Relaxed: there is no other thread.
         assert!(trim() > chunks.len() - 2 * RESERVE);
     });
 }
@@ -129,7 +129,7 @@ fn stale_wakers_change_nothing_while_memory_goes_and_comes() {
                 trim();
                 assert!(trim() > 0);
                 frames = (0..COUNT).map(|_| take_shared()).collect();
-                // Each step of these lives asserts that it went as if nobody else were there.
+                // Each step of these lives asserts that it went as if no other thread used the frame.
                 frames.iter().for_each(|frame| {
                     let _ = live(frame, 2);
                 });
@@ -146,7 +146,7 @@ fn while_the_slab_is_locked<T: Send + 'static>(f: impl FnOnce() -> T + Send + 's
     let worker = std::thread::spawn(move || done.send(f()));
     let ended = ended.recv_timeout(std::time::Duration::from_secs(60));
     drop(locked);
-    worker.join().expect("it ends").expect("somebody listens");
+    worker.join().expect("it ends").expect("the receiver is alive");
     ended.expect("the global reserve is needed although the own cache is warm")
 }
 
@@ -183,7 +183,7 @@ fn a_worker_has_frames_of_its_own() {
     });
 }
 
-// S1-41: a frame that was taken belongs to the taker alone, whoever takes at the same time, from the reserve or from caches.
+// S1-41: a frame that was taken belongs to the taker alone, whichever threads take at the same time, from the reserve or from caches.
 #[test]
 fn nobody_else_has_a_frame_that_was_taken() {
     passes_in_child("fiber::slab::tests::nobody_else_has_a_frame_that_was_taken", &[], || {
@@ -206,7 +206,7 @@ fn nobody_else_has_a_frame_that_was_taken() {
                     for round in 0..200 {
                         let mut take = || if number == 3 { take_shared() } else { cache.take() };
                         let taken: Vec<FrameRef> = (0..1 + round % 300).map(|_| take()).collect();
-                        // Relaxed, both: whether somebody else has it at the same time is all that is asked.
+                        // Relaxed, both: whether another thread has it at the same time is all that is asked.
                         taken.iter().for_each(|frame| {
                             assert!(!owners[numbers(frame)].swap(true, Ordering::Relaxed), "two have one frame");
                         });

@@ -142,7 +142,7 @@ pub(crate) fn find(address: usize) -> Option<Found> {
     let mut entry = REGISTRY.load(Ordering::Acquire).cast_const();
     // SAFETY: entries are leaked, and complete before they are reachable.
     while let Some(Entry { region, next }) = unsafe { entry.as_ref() } {
-        // Relaxed: the word is all there is to read. Whoever runs on a stack of the region got it after the word was
+        // Relaxed: the word is all there is to read. A fiber that runs on a stack of the region got it after the word was
         // written.
         let region = Region(region.load(Ordering::Relaxed));
         if region.contains(address) {
@@ -174,7 +174,7 @@ pub(super) fn slot_of_record(record: NonNull<StackTop>, size: StackSize) -> *mut
     std::ptr::with_exposed_provenance_mut(slot)
 }
 
-/// One size's arena: the part of it that nobody has had yet.
+/// One size's arena: the part of it that was never handed out.
 struct Growing {
     base: usize,
     /// The first slot that was never handed out.
@@ -302,7 +302,7 @@ pub(super) fn map_own(size: StackSize) -> Result<NonNull<StackTop>, NoStack> {
     let start = std::ptr::with_exposed_provenance_mut::<u8>(base);
     // SAFETY: the mapping is new.
     if let Err(error) = unsafe { guard::guard_slots(start, size.bytes(), 1) } {
-        // SAFETY: as above; nobody has seen it.
+        // SAFETY: as above; no other code has seen it.
         unsafe { libc::munmap(start.cast(), size.bytes()) };
         return Err(no_guard(error));
     }
@@ -314,7 +314,7 @@ pub(super) fn map_own(size: StackSize) -> Result<NonNull<StackTop>, NoStack> {
 /// Unmaps what [`map_own`] mapped.
 ///
 /// # Safety
-/// `slot` is the low end of a stack from `map_own` of that size, and nobody uses it any more.
+/// `slot` is the low end of a stack from `map_own` of that size, and no fiber or pool uses it any more.
 pub(super) unsafe fn unmap_own(slot: *mut u8, size: StackSize) {
     let mut arenas = ARENAS.lock();
     // First the registry, then the mapping: the kernel may hand the same addresses out again at once.
@@ -333,8 +333,8 @@ fn map(len: usize, alignment: usize) -> io::Result<usize> {
 fn map_now(len: usize, alignment: usize) -> io::Result<usize> {
     // The kernel aligns to pages; for more, map more and cut both ends off.
     let slack = if alignment > guard::page_size() { alignment } else { 0 };
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice; what is cut off lies inside it and nobody
-    // has seen it.
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice; what is cut off lies inside it and no other
+    // code has seen it.
     unsafe {
         let start = libc::mmap(
             std::ptr::null_mut(),

@@ -1,4 +1,4 @@
-//! The stacks a worker keeps: take one, give one, by a pointer pop and a pointer push.
+//! The cache of stacks that a worker owns: taking a stack is a pointer pop, giving it back a pointer push.
 //!
 //! Above: a worker owns one [`StackCache`] and calls nothing else. Below: the depots it shares with the other workers,
 //! and `arena`.
@@ -180,7 +180,7 @@ impl StackCache {
         Ok(initialise(record, size))
     }
 
-    /// Takes a stack back. Nobody stands on it any more.
+    /// Takes a stack back. No code runs on it any more.
     #[inline]
     pub(crate) fn give(&mut self, stack: Stack) {
         debug_assert!(!stack.record().is_stood_on(), "a stack is given back by code that runs on it");
@@ -301,7 +301,7 @@ fn initialise(record: NonNull<StackTop>, size: StackSize) -> Stack {
     unsafe { Stack::initialise(record, slot, size) }
 }
 
-/// Keeps a stack with its own mapping for the next who wants that size, or unmaps it.
+/// Keeps a stack with its own mapping for the next taker of that size, or unmaps it.
 fn give_own(stack: Stack) {
     let class = stack.class() - POOLED;
     let pool = &OWN[class];

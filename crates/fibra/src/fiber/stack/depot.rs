@@ -1,6 +1,6 @@
-//! The depot: where worker-owned caches leave whole batches of things for each other.
+//! The depot: the place where worker-owned caches leave whole batches of items for each other.
 //!
-//! Above: `cache` spills to it and refills from it, `trim` takes what nobody has wanted for a while. Below: a lock. It
+//! Above: `cache` spills to it and refills from it, `trim` takes what was not needed for a while. Below: a lock. It
 //! is generic over what a batch is, so that loom can run it with something simple.
 //!
 //! Newest first: the batch that was left last is the warmest. The number of batches is kept beside the lock, so that a
@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //! * A batch is in the depot or with exactly one taker.
-//! * `count` is the number of batches, written only under the lock. Read without it, it may be old; but whoever was
-//!   told of a batch (by any means that orders memory) sees a count that includes it, unless somebody else took it.
+//! * `count` is the number of batches, written only under the lock. Read without it, it may be old; but a thread that was
+//!   told of a batch (by any means that orders memory) sees a count that includes it, unless another thread took it.
 
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
@@ -39,7 +39,7 @@ impl<B> Depot<B> {
         Self { count: AtomicUsize::new(0), shelf: Mutex::new(Shelf { batches: Vec::new(), idle: 0 }) }
     }
 
-    /// Leaves a batch for whoever comes.
+    /// Leaves a batch for the next taker.
     pub(crate) fn put(&self, batch: B) {
         self.with(|shelf| shelf.batches.push(batch));
     }
@@ -57,7 +57,7 @@ impl<B> Depot<B> {
         })
     }
 
-    /// Takes the oldest of those batches that nobody has needed since the last call: at most `most`, and `keep` always
+    /// Takes the oldest of those batches that were not needed since the last call: at most `most`, and `keep` always
     /// stay.
     pub(crate) fn take_idle(&self, keep: usize, most: usize) -> Vec<B> {
         self.with(|shelf| {
@@ -96,7 +96,7 @@ impl<B> Depot<B> {
             self.count.store(count, Ordering::Relaxed);
             return result;
         }
-        // Relaxed: a hint for those without the lock; under the lock nobody reads it.
+        // Relaxed: a hint for readers without the lock; under the lock it is not read.
         self.count.store(count, Ordering::Relaxed);
         result
     }

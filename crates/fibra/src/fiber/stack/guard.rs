@@ -5,10 +5,10 @@
 //!
 //! Two kinds. `MADV_GUARD_INSTALL` (Linux 6.13) marks page-table entries and leaves the mapping whole, so a million
 //! guards cost no mapping. `mprotect` splits the mapping in two for every stack, and the kernel allows
-//! `vm.max_map_count` mappings (65,530 unless somebody raised it), so about 30,000 stacks is what one process can have
-//! that way.
+//! `vm.max_map_count` mappings (65,530 unless the administrator raised it), so about 30,000 stacks is what one process can
+//! have that way.
 //!
-//! Which kind it is is decided once for the process and never changes, because a guard must be opened as it was
+//! The kind is decided once for the process and never changes, because a guard must be opened as it was
 //! installed.
 
 use crate::prim::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -90,7 +90,7 @@ fn madvise_guards_work() -> bool {
 #[inline]
 pub(crate) fn page_size() -> usize {
     static PAGE: AtomicUsize = AtomicUsize::new(0);
-    // Relaxed: the value depends on nothing, and whoever comes too early asks again and gets the same.
+    // Relaxed: the value depends on nothing, and a thread that comes too early asks again and gets the same.
     match PAGE.load(Ordering::Relaxed) {
         0 => {
             // SAFETY: `sysconf` only reads; `_SC_PAGESIZE` exists on every Linux.
@@ -119,22 +119,22 @@ pub(super) fn max_map_count() -> usize {
 }
 
 /// How many `mprotect` guards this process may hold: two mappings each, and a twelfth of all mappings is left to
-/// everybody else (heap, libraries, threads), who would otherwise fail in worse ways.
+/// the rest of the process (heap, libraries, threads), which would otherwise fail in worse ways.
 pub(super) fn mprotect_cap() -> usize {
     let max = max_map_count();
     (max - max / 12) / 2
 }
 
-/// Guards the low ends of `count` slots of `stride` bytes that start at `first`; answers how many slots were guarded,
+/// Guards the low ends of `count` slots of `stride` bytes that start at `first`; returns how many slots were guarded,
 /// counted from the first. An error means not even one.
 ///
 /// # Safety
-/// The slots are mapped, and nobody uses their low `guard_bytes()`.
+/// The slots are mapped, and no code uses their low `guard_bytes()`.
 pub(super) unsafe fn guard_slots(first: *mut u8, stride: usize, count: usize) -> io::Result<usize> {
     let low_ends = (0..count).map(|slot| (first.wrapping_add(slot * stride), guard_bytes()));
     match guard_kind() {
         GuardKind::Madvise => {
-            // SAFETY: the caller's promise; a guard replaces what was there, which nobody uses.
+            // SAFETY: the caller's promise; a guard replaces what was there, which no code uses.
             unsafe { advise(low_ends, MADV_GUARD_INSTALL) }
         }
         GuardKind::Mprotect => all_or_first_error(low_ends, |(start, len)| {
@@ -161,7 +161,7 @@ pub(super) unsafe fn open(start: *mut u8, len: usize) -> bool {
 /// Guards again what [`open`] opened and drops what was written there; `false` if the kernel refuses.
 ///
 /// # Safety
-/// As for [`open`], and nobody uses the range any more.
+/// As for [`open`], and no code uses the range any more.
 pub(super) unsafe fn close(start: *mut u8, len: usize) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
@@ -179,7 +179,7 @@ pub(super) unsafe fn close(start: *mut u8, len: usize) -> bool {
 /// the memory is then simply kept.
 ///
 /// # Safety
-/// Nobody uses the ranges, which are mapped.
+/// No code uses the ranges, which are mapped.
 pub(crate) unsafe fn discard(ranges: impl Iterator<Item = (*mut u8, usize)> + Clone) {
     // SAFETY: the caller's promise.
     let _ = unsafe { advise(ranges, libc::MADV_DONTNEED) };

@@ -40,7 +40,7 @@
 //! # Invariants
 //!
 //! * Slots of arenas are never unmapped: a pointer to a record is valid for ever. Sizes above 1 MiB have a mapping of
-//!   their own, which is unmapped only by `give`, by the pool it overflows, or by trimming, never while somebody owns
+//!   their own, which is unmapped only by `give`, by the pool it overflows, or by trimming, never while a holder owns
 //!   the `Stack`.
 //! * A context that the upper layer prepared on a stack is retired (`Stack::set_prepared`) before the memory goes: a
 //!   stack that is trimmed or unmapped leaks no sanitizer handle, coroutine or thread.

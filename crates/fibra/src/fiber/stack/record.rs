@@ -24,7 +24,7 @@ const NO_SHELF: u8 = u8::MAX;
 /// sysmon): gives back what belongs to the context besides the stack (a sanitizer's handle, a coroutine, a thread).
 pub(crate) type Retire = unsafe fn(usize);
 
-/// The record at the top of a stack. Everything but `owner` is touched only by whoever has the stack.
+/// The record at the top of a stack. Everything but `owner` is touched only by the holder of the stack.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct StackTop {
@@ -34,7 +34,7 @@ pub(crate) struct StackTop {
     saved_context: Cell<usize>,
     /// How the upper layer takes that word back before the stack loses its memory; none when the stack is fresh.
     retire: Cell<Option<Retire>>,
-    /// Whoever runs on this stack now, for the overflow report, which reads it in a signal handler. The upper layer
+    /// The fiber that runs on this stack now, for the overflow report, which reads it in a signal handler. The upper layer
     /// sets and clears it.
     pub(crate) owner: AtomicPtr<()>,
     /// The low end of the slot. Constant.
@@ -85,8 +85,8 @@ impl StackTop {
     }
 }
 
-/// An owned stack. Dropping it without `give` leaks it: nothing may unmap or reuse a stack on which somebody might
-/// still stand.
+/// An owned stack. Dropping it without `give` leaks it: nothing may unmap or reuse a stack on which code might
+/// still run.
 #[derive(Debug)]
 #[repr(transparent)]
 #[must_use = "a stack that is not given back is lost"]
@@ -96,7 +96,7 @@ pub(crate) struct Stack(NonNull<StackTop>);
 unsafe impl Send for Stack {}
 
 impl Stack {
-    /// Writes the record of a slot that nobody has used since it was mapped or discarded, and takes the stack.
+    /// Writes the record of a slot that was not used since it was mapped or discarded, and takes the stack.
     ///
     /// # Safety
     /// `record` comes from `arena` with this `slot` and `size`, is guarded, and belongs to the caller.
@@ -132,7 +132,7 @@ impl Stack {
     /// The record.
     #[inline(always)]
     pub(crate) fn record(&self) -> &StackTop {
-        // SAFETY: the record stays mapped and initialised as long as somebody has the stack.
+        // SAFETY: the record stays mapped and initialised as long as a holder has the stack.
         unsafe { self.0.as_ref() }
     }
 
@@ -181,7 +181,7 @@ impl Stack {
     /// The memory of this stack is about to go: the upper layer takes its context back. The stack counts as fresh then.
     pub(super) fn retire(&self) {
         if let Some(retire) = self.record().retire.take() {
-            // SAFETY: `set_prepared`'s caller promised it, and the stack came out of a pool: nobody stands on it.
+            // SAFETY: `set_prepared`'s caller promised it, and the stack came out of a pool: no code runs on it.
             unsafe { retire(self.saved_context().replace(0)) };
         }
     }
@@ -223,7 +223,7 @@ impl Stack {
     #[cold]
     pub(super) fn close_reserve(&self) {
         let (start, len) = self.reserve();
-        // SAFETY: the reserve of a stack that is ours and on which nobody stands: it is being given back.
+        // SAFETY: the reserve of a stack that is ours and on which no code runs: it is being given back.
         if unsafe { guard::close(start, len) } {
             self.record().shelf.set(self.class() as u8);
         }
@@ -234,7 +234,7 @@ impl Stack {
         (start, guard::guard_bytes() - guard::page_size())
     }
 
-    /// Everything that may be given back to the system while nobody uses the stack: from the limit to the end of the
+    /// Everything that may be given back to the system while the stack is not in use: from the limit to the end of the
     /// slot.
     pub(super) fn memory(&self) -> (*mut u8, usize) {
         (self.limit(), self.size() - guard::guard_bytes())

@@ -34,7 +34,7 @@ const SIZES: [usize; 14] = [
 pub(crate) struct StackSize(u8);
 
 impl StackSize {
-    /// What a fiber gets unless somebody says otherwise: 256 KiB.
+    /// What a fiber gets unless its builder or the environment says otherwise: 256 KiB.
     pub(crate) const DEFAULT: StackSize = StackSize(2);
     /// What the root fiber gets: 8 MiB, as the main thread has.
     pub(crate) const ROOT: StackSize = StackSize(6);

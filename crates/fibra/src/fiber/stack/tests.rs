@@ -1,4 +1,4 @@
-//! Tests of stacks. What touches pools or counts mappings runs in a process of its own: see `fiber::testing`.
+//! Tests of stacks. A test that touches pools or counts mappings runs in a process of its own: see `fiber::testing`.
 
 use super::super::testing::{is_writable, mappings, passes_in_child, status_bytes};
 use super::guard::{guard_bytes, mprotect_cap, page_size};
@@ -375,13 +375,13 @@ fn caches_exchange_stacks_through_the_depot() {
                 for round in 0..20_000u64 {
                     let stack = cache.take(size(32 << 10)).expect("a stack");
                     let mark = stack.record().user_area().cast::<u64>();
-                    // SAFETY: the user area holds a u64 and belongs to whoever has the stack.
+                    // SAFETY: the user area holds a u64 and belongs to the holder of the stack.
                     unsafe { mark.write(me << 32 | round) };
                     let mut held: Vec<Stack> =
                         (0..round % 200).map(|_| cache.take(size(32 << 10)).expect("a stack")).collect();
                     held.extend(inbox.try_recv());
                     // SAFETY: as above.
-                    assert_eq!(unsafe { mark.read() }, me << 32 | round, "somebody else has the same stack");
+                    assert_eq!(unsafe { mark.read() }, me << 32 | round, "another thread has the same stack");
                     held.drain(..).for_each(|stack| cache.give(stack));
                     if let Err(back) = out.try_send(stack) {
                         let (std::sync::mpsc::TrySendError::Full(stack)
@@ -463,14 +463,14 @@ fn take_and_give_cost() {
         }
         policy::now() - started
     };
-    // The least of many short samples is the one that nobody disturbed.
+    // The least of many short samples is the one that no other process disturbed.
     let nanos = (0..SAMPLES).map(|_| sample()).min().expect("many samples");
     println!("take and give: {:.2} ns", nanos as f64 / (ROUNDS * HELD as u64) as f64);
 }
 
-// S1-96, S1-97, S1-56, S1-60, S4-28, S4-43: whoever gives a stack back, or commits the park of its fiber, does not stand on it: debug
-// builds ask at each of these steps, in every test that ends or parks a fiber (S0-100, S1-14, S1-20). Here: what is asked tells the one
-// from the other.
+// S1-96, S1-97, S1-56, S1-60, S4-28, S4-43: code that gives a stack back, or commits the park of its fiber, does not run on that stack:
+// debug builds check it at each of these steps, in every test that ends or parks a fiber (S0-100, S1-14, S1-20). This test shows that the
+// check tells the two cases apart.
 #[test]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[cfg_attr(fibra_asan, ignore = "locals are not where the stack pointer is")]
@@ -491,7 +491,7 @@ fn who_stands_on_a_stack_is_known() {
         let given = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cache.give(mine)));
         found.push(given.is_err());
         FOUND.set(found);
-        // What it holds now is the one that was refused or, in release builds, ours: nobody may take it from here.
+        // The cache holds the stack that was refused or, in release builds, ours: no test may take it from here.
         std::mem::forget(cache);
     }
     isolated!(who_stands_on_a_stack_is_known, &[], || {

@@ -2,7 +2,7 @@
 //!
 //! Above: the trimmer of `fiber::trim`. Below: the depots of `cache`, `guard::discard`.
 //!
-//! Only what lies in the depots can be trimmed, and of that only what nobody has needed since the last call: the fewest
+//! Only what lies in the depots can be trimmed, and of that only what was not needed since the last call: the fewest
 //! batches there were in between. So a program that breathes (ten thousand fibers, none, ten thousand) keeps its memory
 //! if a breath is shorter than the interval between two calls, and a program that has become quiet gives everything
 //! back but [`KEEP`]. Stacks with own mappings are unmapped by the same rule, and none of them is kept.
@@ -23,7 +23,7 @@ pub(crate) fn is_depot_fat() -> bool {
     WARM.iter().any(|depot| depot.count_locked() > FAT) || OWN.iter().any(|depot| depot.count_locked() > FAT_OWN)
 }
 
-/// The same by one who has just put something into the depot of a pooled size.
+/// The same, for a caller that has just put something into the depot of a pooled size.
 pub(super) fn is_fat(class: usize) -> bool {
     WARM[class].count() > FAT
 }
@@ -48,7 +48,7 @@ pub(crate) fn trim_depot(budget: usize) -> usize {
             stacks.iter().for_each(Stack::retire);
             // Collected first: the records that say where the memory is are part of it.
             let memory: Vec<_> = stacks.iter().map(Stack::memory).collect();
-            // SAFETY: the batch was taken from the depot, so its stacks are ours and nobody stands on them.
+            // SAFETY: the batch was taken from the depot, so its stacks are ours and no code runs on them.
             unsafe { guard::discard(memory.into_iter()) };
             trimmed += stacks.len();
             cold.put(Cold(stacks.into_iter().map(Stack::into_raw).collect()));

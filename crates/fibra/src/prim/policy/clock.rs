@@ -1,7 +1,7 @@
 //! The system's clocks: nanoseconds of the monotonic clock since the process first asked, the cheap cycle counter that decides when to look
 //! at that clock again, and the processor time of threads.
 //!
-//! Above: the seam (`policy`), and nobody else. Below: the system.
+//! Above: the seam (`policy`), and no other module. Below: the system.
 
 use std::sync::OnceLock;
 

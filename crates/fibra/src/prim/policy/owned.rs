@@ -1,7 +1,7 @@
-//! Time and chance in the hands of a test: of the whole process, so it is a process of its own.
+//! Time and randomness under the control of a test. The control covers the whole process, so such a test runs in a process of its own.
 //!
 //! The clock stands still until [`Owner::advance`] moves it; generators get their seeds from the owner's, one after the other, so that
-//! those who are made in the same order draw the same numbers.
+//! generators that are made in the same order draw the same numbers.
 
 use crate::prim::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! Models of a source: a socket and its kernel in small, drivers whose completions somebody brings, and threads that read as `wait::io`
-//! does. A lost report is a deadlock, which the checker reports.
+//! Models of a source (`reactor::readiness`): a socket and its kernel in small, drivers whose completions a thread of the model delivers,
+//! and threads that read as `wait::io` does. A lost report is a deadlock, which the checker reports.
 
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
@@ -25,7 +25,7 @@ struct KernelState {
     registered: [bool; DRIVERS],
     /// An edge is in the driver's queue.
     edges: [bool; DRIVERS],
-    /// Nobody needs the drivers any more.
+    /// The model has ended: the threads that serve the drivers return.
     over: bool,
 }
 
@@ -130,7 +130,7 @@ impl Model {
         };
         let unpublish = |node: &Node| self.source.unlink(Direction::Read, node);
         let ended = wait_with(record, publish, unpublish, WaitReason::NetRead, None);
-        // The node is gone: nobody may have it.
+        // The reader returns and its node ends here: no list may still hold the node.
         assert!(
             !self.source.state.with(|state| state.side(Direction::Read).has_node(used.get())),
             "a node is left behind"
@@ -138,7 +138,7 @@ impl Model {
         ended
     }
 
-    /// `wait::io::Io::operate`, for so many bytes.
+    /// As `wait::io::Io::operate` does: reads until so many bytes have come.
     fn read(&self, number: usize, mut wanted: u32) {
         let record = ThreadRecord::leaked();
         while wanted > 0 {
@@ -181,7 +181,7 @@ fn spawn_writer(model: &Arc<Model>) -> thread::JoinHandle<()> {
     thread::spawn(move || model.kernel.write())
 }
 
-// Completions are brought by another thread, at any moment between a reader's try and its wait, also before and after it registered.
+// Another thread delivers completions, at any moment between a reader's try and its wait, also before and after the reader registered.
 #[test]
 fn model_no_report_is_lost() {
     check(3, || {
@@ -196,7 +196,8 @@ fn model_no_report_is_lost() {
     });
 }
 
-// Somebody waits with another driver, gives up, and nobody brings that driver's completions: who waits with a driver of its own is served.
+// A reader waits with another driver and gives up, and no thread delivers that driver's completions. A reader that waits with its own
+// driver is served all the same.
 #[test]
 fn model_nobody_depends_on_a_driver_of_others() {
     check(2, || {
@@ -216,7 +217,7 @@ fn model_nobody_depends_on_a_driver_of_others() {
     });
 }
 
-// Every read takes all there is, and says so: the next one waits without trying.
+// Every read takes all bytes and notes that the queue is empty: the next read waits without a try.
 #[test]
 fn model_a_short_read_is_the_last() {
     check(3, || {
@@ -233,7 +234,7 @@ fn model_a_short_read_is_the_last() {
                     let len = model.kernel.read();
                     wanted -= len;
                     if len > 0 {
-                        // Here something may be reported. (By itself loom does not find its way to it.)
+                        // Between the two steps something may be reported. (Without the yield loom does not try that schedule.)
                         thread::yield_now();
                         model.source.note_drained(seen);
                         continue;
@@ -241,7 +242,7 @@ fn model_a_short_read_is_the_last() {
                     seen
                 }
             };
-            // (What it is told of it reads whether the count says so or not, as `wait_and_retry` does.)
+            // (After the wait the reader reads whether the count says so or not, as `wait_and_retry` does.)
             assert_ne!(model.wait(record, 0, seen), Outcome::Cancelled);
             let seen = model.source.reports(Direction::Read);
             let len = model.kernel.read();
@@ -256,7 +257,7 @@ fn model_a_short_read_is_the_last() {
     });
 }
 
-// A wait that is cancelled while it is completed: it ends once, and when it has ended nobody has its node.
+// A wait that is cancelled while a report completes it ends once, and after its end no list holds its node.
 #[test]
 fn model_cancellation_waits_for_the_report() {
     check(3, || {
@@ -274,7 +275,7 @@ fn model_cancellation_waits_for_the_report() {
     });
 }
 
-// The socket is closed while a completion of its is under way: it does not reach the socket that has the source next.
+// The socket is closed while one of its completions is under way: the completion does not reach the next socket of the source.
 #[test]
 fn model_a_late_report_reaches_nobody() {
     check(3, || {
@@ -291,7 +292,7 @@ fn model_a_late_report_reaches_nobody() {
     });
 }
 
-// The driver with which somebody waits ends: he is set going, and waits with another one.
+// The driver with which a reader waits ends: the reader is woken, and waits with another driver.
 #[test]
 fn model_a_driver_ends() {
     check(2, || {

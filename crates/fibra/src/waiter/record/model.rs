@@ -1,6 +1,6 @@
-//! Models of a thread that waits: the wait of `park.rs` with the parker of `thread.rs`.
+//! Models of a thread that waits: the wait of `park.rs` with the parker of `waiter::record`.
 
-// What models on lower floors need too.
+// Models of lower layers use the re-exports below, too.
 use super::super::word::ARM_FIRST;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::model::{check, thread};
@@ -19,7 +19,7 @@ pub(crate) fn complete(waiter: WaiterRef, ticket: Ticket) -> Option<Waker> {
     complete_with(waiter, ticket, ARM_FIRST, |_| unreachable!("no fiber here"))
 }
 
-/// What a thread waits for: the ticket of whoever waits, or that it has happened; and something that the event wrote.
+/// The event a thread waits for: the ticket of the waiter, whether the event has happened, and a value that the event wrote.
 #[derive(Default)]
 struct Event {
     state: Mutex<(Option<(WaiterRef, Ticket)>, bool)>,
@@ -46,7 +46,7 @@ impl Event {
     }
 
     fn happen(&self) {
-        // SAFETY: only the one who makes it happen writes, before he tells; that is what the model checks.
+        // SAFETY: only the thread that makes the event happen writes, and it writes before it wakes; that is what the model checks.
         self.written.with_mut(|written| unsafe { *written = 7 });
         let mut state = self.state.lock();
         state.1 = true;
@@ -93,7 +93,7 @@ fn model_thread_timeout_against_claim() {
             thread::spawn(move || event.happen())
         };
         if event.wait(record, WaitReason::Join, Some(1)) == Outcome::TimedOut {
-            // Then it is waited for once more, without a limit.
+            // If the time was up first, the event is waited for once more, without a limit.
             assert_ne!(event.wait(record, WaitReason::Join, None), Outcome::TimedOut);
         }
         assert_eq!(event.read(), 7);
@@ -102,7 +102,7 @@ fn model_thread_timeout_against_claim() {
     });
 }
 
-// A call that belongs to an earlier wait, or to none: the thread looks at its word and sleeps on.
+// A call that belongs to an earlier wait, or to none: the thread looks at its word and goes on sleeping.
 #[test]
 fn model_thread_spurious_call() {
     check(3, || {
@@ -133,7 +133,7 @@ fn model_thread_cancelled_against_claim() {
         };
         let ended = event.wait(record, WaitReason::Join, None);
         if ended == Outcome::Cancelled {
-            // It stays cancelled: only a binding wait is left to it.
+            // The thread stays cancelled: from now on only a binding wait waits.
             let ended = event.wait(record, WaitReason::ScopeEnd, None);
             assert!(matches!(ended, Outcome::Retry | Outcome::Done), "{ended:?}");
         }

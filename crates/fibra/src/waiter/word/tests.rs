@@ -1,5 +1,5 @@
-//! The table of the word's header, edge by edge: those in it work, every other one is found; then whole waits, and one race under real
-//! threads. (Races are the models' business; what these tests pass through the word as plain data, ThreadSanitizer watches too.)
+//! Tests of the state word: every edge of the table in the word's header works, and every other edge is refused; then whole waits, and one
+//! race under real threads. (Models cover races; what these tests pass through the word as plain data, ThreadSanitizer watches too.)
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,11 +48,11 @@ const EDGES: [Edge; 7] = [
     ("recycle", &[State::Done, State::Cancelled, State::Running], State::Init, Word::recycle),
 ];
 
-/// The edges that only the owner of a word takes: looked at in debug builds only.
+/// The edges that only the owner of a word takes: checked in debug builds only.
 const OF_THE_OWNER: [&str; 5] = ["publish_spawned", "resume", "yielded", "finish", "recycle"];
 
-// S0-23, S0-06: every edge of the table works, and from every other state it is found.
-// S4-23, S4-109, S4-112, S4-127: so what is queued, resumed or started is RUNNABLE, and nothing else.
+// S0-23, S0-06: every edge of the table works, and from every other state the check refuses it.
+// S4-23, S4-109, S4-112, S4-127: so a waiter that is queued, resumed or started is RUNNABLE, and in no other state.
 #[test]
 fn every_edge_that_is_not_in_the_table_is_found() {
     super::enable_spec_assert();
@@ -69,7 +69,7 @@ fn every_edge_that_is_not_in_the_table_is_found() {
     }
 }
 
-// S0-23, S0-24: a stale entry, and a wake that finds nobody waiting, change nothing.
+// S0-23, S0-24: a stale entry, and a wake that finds no waiter, change nothing.
 #[test]
 fn stale_starts_and_wakes_change_nothing() {
     for state in ALL {
@@ -84,7 +84,7 @@ fn stale_starts_and_wakes_change_nothing() {
     }
 }
 
-// S4-128: what is released for a wake was claimed.
+// S4-128: a wait that is released for a wake was claimed.
 #[test]
 #[cfg_attr(not(debug_assertions), ignore = "looked at in debug builds only")]
 fn a_release_without_a_claim_is_found() {
@@ -94,7 +94,7 @@ fn a_release_without_a_claim_is_found() {
     }
 }
 
-// A task that cancellation claimed between two polls carries its arm; its entry is good all the same, once.
+// A task that cancellation claimed between two polls carries cancellation's arm; its queue entry is valid all the same, once.
 #[test]
 fn a_start_does_not_ask_who_won() {
     let word = word_in(State::Parked);
@@ -127,7 +127,7 @@ fn one_word_holds_everything() {
     }
 }
 
-// S4-96, S4-97, S1-44, S1-45: the spawner publishes; one of those who hold an entry starts it; the others' entries are stale.
+// S4-96, S4-97, S1-44, S1-45: the spawner publishes; one of the holders of an entry starts it; the other holders' entries are stale.
 #[test]
 fn one_starts_it() {
     let word = Word::new();
@@ -143,7 +143,7 @@ fn one_starts_it() {
     assert_eq!(word.snapshot().state(), State::Running);
 }
 
-// S0-05, S0-07, G-14, S4-99: from RUNNING it goes to PARKING, which is a state of its own: waiting, claimable, and not yet PARKED.
+// S0-05, S0-07, G-14, S4-99: a waiter goes from RUNNING to PARKING, which is a state of its own: waiting, claimable, and not yet PARKED.
 #[test]
 fn parking_has_a_name() {
     let word = word_in(State::Running);
@@ -205,11 +205,11 @@ fn only_commit_makes_it_parked() {
     let now = word.snapshot();
     assert!(now.state() == State::Parked && now.is_claimed());
     assert_eq!(word.claim(ticket, 8, true), Claim::Lost, "one owner");
-    assert_eq!(word.release(), Release::Enqueue, "now it is the owner who enqueues");
+    assert_eq!(word.release(), Release::Enqueue, "now the owner has to enqueue it");
     assert_eq!((word.snapshot().state(), word.snapshot().arm()), (State::Runnable, 9));
 }
 
-// S4-42, S4-100, S1-49: what need not wait goes back to RUNNING; if somebody has claimed it meanwhile, it has to park and see.
+// S4-42, S4-100, S1-49: a waiter that need not wait goes back to RUNNING; if an owner has claimed the wait, it has to park and see.
 #[test]
 fn a_park_may_be_called_off() {
     let word = word_in(State::Running);
@@ -224,7 +224,8 @@ fn a_park_may_be_called_off() {
     assert_eq!(word.commit_park(), Commit::Requeue);
 }
 
-// S4-26, S4-27, S4-48, S4-104, S4-107, S4-108, S1-67: PARKED is left by a claim, which one wins; the arm is there before it can run.
+// S4-26, S4-27, S4-48, S4-104, S4-107, S4-108, S1-67: PARKED is left by a claim, which one owner wins; the arm is written before the waiter
+// can run.
 #[test]
 fn parked_is_left_by_one_claim() {
     let (word, ticket) = parked();
@@ -271,7 +272,7 @@ fn a_stale_wake_has_no_effect() {
     assert_eq!(word.claim(old, 2, true), Claim::Lost);
 }
 
-// S4-47, S4-15: cancellation is one of the owners, if the wait is revocable; a binding wait is none of its business.
+// S4-47, S4-15: cancellation is one of the owners, if the wait is revocable; it cannot claim a binding wait.
 #[test]
 fn cancellation_is_an_owner_like_any_other() {
     let (word, ticket) = parked();
@@ -287,11 +288,11 @@ fn cancellation_is_an_owner_like_any_other() {
 /// A slot that the owner of a claim fills and the waiter reads.
 struct Slot(UnsafeCell<u64>);
 
-// SAFETY: touched by the claimer before it releases and by the waiter after it was resumed, never by both: what the test is about.
+// SAFETY: touched by the claimer before it releases and by the waiter after it was resumed, never by both: the test checks exactly that.
 unsafe impl Sync for Slot {}
 
 // S1-27, S1-50, S1-57: a waiter against two owners, each of which fills a plain slot if it wins: exactly
-// one wins each wait, and the waiter sees what that one wrote.
+// one owner wins each wait, and the waiter sees what that owner wrote.
 #[test]
 fn two_owners_fill_one_slot() {
     const ROUNDS: u64 = 2_000;
@@ -319,7 +320,7 @@ fn two_owners_fill_one_slot() {
                 Claim::Direct => unreachable!("not asked for"),
                 Claim::Held => {
                     won += 1;
-                    // SAFETY: claimed: nobody else touches it.
+                    // SAFETY: claimed: no other thread touches it.
                     slot.0.with_mut(|slot| unsafe { *slot = ticket * 4 + me });
                     if word.release() == Release::Enqueue {
                         // Release: what unparking or enqueueing would do.

@@ -1,4 +1,4 @@
-//! What a switch costs, by the number of functions between the user's code and it. Prints; judges nothing, since machines differ:
+//! Measures the cost of a switch, by the number of functions between the user's code and it. Prints; judges nothing, since machines differ:
 //! `cargo test --release -p fibra --lib context::tests::measure -- --nocapture`.
 
 use super::{Corosensei, Fiber, Inside, KIB, Own, Switch};

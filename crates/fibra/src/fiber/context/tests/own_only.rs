@@ -1,4 +1,5 @@
-//! What only the own switch must show: registers by name, unwinding from every single instruction, and the same behaviour as corosensei.
+//! Tests of what only the own switch promises: registers by name, unwinding from every single instruction, and the same behaviour as
+//! corosensei.
 
 use super::{Corosensei, Fiber, Inside, KIB, Own, Places, Stack, Switch, Thread, entered_home, set_control_words};
 use crate::fiber::context::x86_64;
