@@ -1,4 +1,4 @@
-//! The command line: small enough to be read by hand.
+//! The command line: small enough to be parsed by hand. Above: `main.rs`. Below: nothing.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! What the tour prints: titles and aligned rows, each as soon as it is known.
+//! The output of the tour: titles and aligned rows, each printed as soon as it is known.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};

@@ -1,4 +1,4 @@
-//! A tree of fibers that borrow from one another's stacks is given a moment, and not a moment longer.
+//! A tree of fibers that borrow from one another's stacks is asked to end, and is cancelled when its grace is over.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

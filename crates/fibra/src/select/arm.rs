@@ -1,4 +1,5 @@
-//! The arms of `select!`, with their types: each owns what its operation needs while the engine runs, and hands out the result if it won.
+//! The arms of `select!`, with their types: each owns what its operation needs while the engine runs, and gives the result if it won.
+//! Above: `private.rs`. Below: `case.rs`, `channel`.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! One arm of a select as the engine sees it: what to try, what to link where, and a cell that holds the outcome for the arm.
+//! One arm of a select as the engine sees it: what to try, what to link where, and a cell that holds the outcome for the arm. Above:
+//! `engine.rs`, the arms. Below: `channel::any`, `wait`.
 
 use std::cell::Cell;
 use std::time::Duration;

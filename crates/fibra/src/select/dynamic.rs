@@ -1,4 +1,5 @@
-//! [`Select`]: a select over a set of operations that is known only at run time, as in crossbeam-channel.
+//! [`Select`]: a select over a set of operations that is known only at run time, as in crossbeam-channel. Above: users. Below: `engine.rs`,
+//! `case.rs`, `channel::any`.
 //!
 //! It completes in two steps: [`Select::select`] does the operation as far as it can be done without the value's type, and the
 //! [`SelectedOperation`] does the rest. A value received is held in between (and put back if the operation is dropped); for a send a place

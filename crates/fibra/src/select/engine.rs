@@ -1,4 +1,5 @@
-//! The select itself: exactly one case is completed, and the others leave no trace.
+//! The select itself: exactly one case is completed, and the others leave no trace. Above: `private.rs`, `dynamic.rs`. Below: `case.rs`,
+//! `channel::any`, `wait::park`.
 //!
 //! First pass: arms that look ready (by their hints, without a lock) are tried in random order, one lock at a time; a select that must not
 //! wait makes another pass with the lock of each. This pass needs no cases, and no nodes: `select!` asks its arms,

@@ -1,4 +1,5 @@
-//! The functions that the expansion of `select!` calls. Not public API: it may change with every release.
+//! The functions that the expansion of `select!` calls. Not public API: it may change with every release. Above: `fibra-macros`. Below:
+//! `arm.rs`, `engine.rs`.
 
 use std::panic::Location;
 use std::ptr::{self, NonNull};

@@ -1,4 +1,5 @@
-//! Cancellation and draining of the current fiber or thread, and the cancellation of a token, as arms.
+//! Cancellation and draining of the current fiber or thread, and the cancellation of a token, as arms. Above: `private.rs`. Below:
+//! `case.rs`, `scope`, `sched::here`.
 
 use std::cell::Cell;
 use std::task::Waker;

@@ -1,4 +1,4 @@
-//! Runtimes from the inside: what the public interface does not show.
+//! Tests of runtimes from the inside: behaviour that the public interface does not show.
 // The tests that fork are not compiled for the sanitizers, and they need most of this.
 #![cfg_attr(any(fibra_asan, fibra_tsan), allow(unused_imports, dead_code))]
 
@@ -117,7 +117,7 @@ fn a_forked_child_finds_no_lock_taken() {
     });
 }
 
-/// What runs here, which is a fiber.
+/// The current fiber.
 fn here() -> Here<'static> {
     let worker = current::worker().expect("on a worker");
     Here::on(worker, worker.current.get().expect("on a fiber"))

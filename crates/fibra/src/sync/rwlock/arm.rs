@@ -1,4 +1,4 @@
-//! Locking a [`RwLock`], as an arm of a select: if the arm wins, its select holds the lock. Above: `select`. Below: `raw`, `guard`.
+//! Locking a [`RwLock`], as an arm of a select: if the arm wins, its select holds the lock. Above: users. Below: `select`, `raw`, `guard`.
 
 use std::cell::Cell;
 use std::fmt;
