@@ -1,4 +1,4 @@
-//! A tree of fibers that borrow from one another's stacks is asked to end, and is cancelled when its grace is over.
+//! A tree of fibers that borrow from one another's stacks; a time-out ends all of it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

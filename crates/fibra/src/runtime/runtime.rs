@@ -522,8 +522,8 @@ where
     }
 }
 
-/// Goes on with the payload that a root function unwound with. A cancellation ends here: there is no scope or handle above that could
-/// report it.
+/// Goes on with the payload that a root function unwound with. A cancellation becomes a panic here: no scope or handle above could report
+/// it.
 #[track_caller]
 fn raise(payload: Box<dyn std::any::Any + Send>) -> ! {
     assert!(

@@ -97,13 +97,13 @@ impl<T> JoinHandle<T> {
         if self.frame.join.has_value() { Ok(self.take_value()) } else { self.join_at_last(site) }
     }
 
-    /// Is the joiner an ordinary fiber, and is there nothing that it has to do for the joined one?
+    /// Does this fiber join another fiber, for which the joiner has nothing to do but to wait?
     #[inline(always)]
     fn is_joined_as_usual(&self, by: FrameRef) -> bool {
         !std::ptr::eq(by, self.frame) && !self.frame.has(flag::EXTRAS)
     }
 
-    /// The same in all cases.
+    /// [`join`](Self::join) in all other cases.
     #[cold]
     #[inline(never)]
     fn join_otherwise(self, site: &'static Location<'static>) -> Result<T, JoinError> {

@@ -579,7 +579,7 @@ impl<F: FnOnce() -> Option<T>, T> ClosureOrNone<F, T> {
     }
 }
 
-/// First takes over the values that its parent left for it, then calls `f`.
+/// Before the first line of user code: takes over the values that the parent left for this fiber.
 #[inline(always)]
 pub(crate) fn start_of_user_code(frame: &Frame) {
     // SAFETY: the running fiber's own frame.
