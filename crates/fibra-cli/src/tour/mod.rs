@@ -39,7 +39,7 @@ use fibra::time::Instant;
 use crate::host;
 use page::Page;
 
-/// What a part may fail with: a sentence.
+/// The failure of a part: a sentence.
 type Outcome = Result<(), String>;
 
 struct Part {

@@ -27,7 +27,7 @@ impl Page {
         self.line(format_args!("\n{title}"));
     }
 
-    /// What was done, and what came of it.
+    /// A row: what was done, and the result.
     pub(crate) fn row(&self, what: &str, result: fmt::Arguments<'_>) {
         let mut text = String::new();
         // Writing to a string cannot fail.

@@ -119,7 +119,7 @@ impl Flights {
         }
     }
 
-    /// Calls this for those that are not in the loop's index, and notes that they are.
+    /// Calls `each` for the operations that are not in the loop's index, and notes that they are.
     ///
     /// # Safety
     /// As above.

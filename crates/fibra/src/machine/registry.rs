@@ -235,7 +235,7 @@ impl State {
         }
     }
 
-    /// Calls `f` for every machine above another one, up to the root.
+    /// Calls `each` for every machine above another one, up to the root.
     pub(super) fn above(&mut self, machine: u32, mut each: impl FnMut(&mut Slot)) {
         let mut next = self.slot(machine).map_or(NOBODY, |slot| slot.parent);
         while let Some(slot) = self.slot_mut(next) {

@@ -250,7 +250,7 @@ impl Round<'_, '_> {
                         }
                     }
                     tried => {
-                        // One that only watches takes nothing from those behind it.
+                        // An operation that only watches takes nothing from the operations behind it.
                         let passes = opcode == OP_WATCH && next != NONE;
                         self.remain(index, number, side, &tried);
                         if passes && let Some(entry) = self.table.find(number) {

@@ -107,7 +107,7 @@ impl Entry {
         self.hopeful[side as usize] = true;
     }
 
-    /// A try was in vain, or the last one that was not. Of no meaning as long as no driver would report a change.
+    /// A try was in vain, or it emptied the queue. Without a meaning as long as no driver would report a change.
     pub(super) fn give_up_hope(&mut self, side: Side) {
         if self.registered.contains(side.interest()) || seeded_bug("platform_hopeless_unregistered") {
             self.hopeful[side as usize] = false;
