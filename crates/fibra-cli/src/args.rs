@@ -1,8 +1,8 @@
-//! The command line: small enough to be read by hand.
+//! The command line: small enough to be parsed by hand. Above: `main.rs`. Below: nothing.
 
 use std::ffi::OsString;
 
-/// What `--help` prints, and what a mistake is answered with.
+/// The text of `--help`, which is also the answer to a mistake.
 pub(crate) const USAGE: &str = "\
 usage: fibra [tour] [--fibers N]    a tour of the runtime, in under a minute
        fibra dump PID [--json]      what every fiber of a process waits for that has FIBRA_INSPECT=unix in its
@@ -15,14 +15,14 @@ usage: fibra [tour] [--fibers N]    a tour of the runtime, in under a minute
 
 The tour's runtime takes its options from the environment: FIBRA_WORKERS, FIBRA_STACK_SIZE, FIBRA_GUARD, FIBRA_SYSMON.";
 
-/// What to do.
+/// The commands.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// The tour, with so many fibers if the user has said so.
     Tour { fibers: Option<usize> },
     /// Prints the snapshot of a process.
     Dump { target: String, json: bool },
-    /// Prints it every second, so often if the user has said so.
+    /// Prints it every second, so many times if the user has said so.
     Top { target: String, rounds: Option<u32> },
     /// Says where the benchmarks are.
     Bench,

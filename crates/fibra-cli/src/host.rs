@@ -6,12 +6,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a parked fiber is taken to cost, a little more than what the tour then measures.
+/// The assumed cost of a parked fiber, a little more than what the tour then measures.
 const BYTES_PER_FIBER: u64 = 5 << 10;
 /// Fibers the tour starts besides the many: left over where guards are counted.
 const SPARE_STACKS: u64 = 256;
 
-/// How many fibers, and what set the limit if it was not the wish.
+/// How many fibers, and the limit that applied if it was not the wish.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Allowance {
     pub(crate) fibers: usize,
@@ -74,7 +74,7 @@ fn group_folders(text: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// What one control group leaves: its limit, less what is in use, of which the page cache does not count.
+/// The memory that one control group leaves: its limit, less the memory in use, of which the page cache does not count.
 fn group_room(folder: &Path) -> Option<u64> {
     let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     let limit = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// A process that does not answer is given up after this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Prints what the inspector of `target` says at `path`: a process by its number, or an address.
+/// Prints the answer of `target`'s inspector at `path`: a process by its number, or an address.
 pub(crate) fn print(target: &str, path: &str) -> Result<(), String> {
     let body = read(target, path)?;
     // A reader that has seen enough is no error.
@@ -18,7 +18,7 @@ pub(crate) fn print(target: &str, path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What is at `path`.
+/// The text at `path`.
 fn read(target: &str, path: &str) -> Result<String, String> {
     let answer = ask(target, path).map_err(|error| {
         let needed = "The process must have been started with FIBRA_INSPECT=unix, or with an address";
@@ -58,8 +58,8 @@ fn get(mut stream: impl Read + Write, path: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Prints what a process says of itself, and its deadlocks, every second, on a screen that is cleared before: so often, or until it is
-/// gone.
+/// Prints the snapshot and the deadlocks of a process, every second, on a screen that is cleared before: so many times, or until the
+/// process is gone.
 pub(crate) fn watch(target: &str, rounds: Option<u32>) -> Result<(), String> {
     for round in 0..rounds.unwrap_or(u32::MAX) {
         if round > 0 {

@@ -1,4 +1,4 @@
-//! The `fibra` command as a user calls it: a small tour, help, version, and what it says to a mistake.
+//! The `fibra` command as a user calls it: a small tour, help, version, and the answer to a mistake.
 
 use std::process::{Command, Output};
 

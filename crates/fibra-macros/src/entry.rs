@@ -232,7 +232,7 @@ impl Function {
             arguments.trees(&self.arrow).trees(&self.returns);
         }
         arguments.tree(self.body.clone().into()).punct(',');
-        // An `Err` cancels what is still running; what has no such thing as an error never does.
+        // An `Err` cancels the fibers that are still running; a function that does not return a `Result` never does.
         let judge = if returns_result(&self.returns) { "is_err" } else { "never_fails" };
         arguments.path(&["fibra", "__private", judge]);
 
@@ -256,7 +256,7 @@ impl Function {
     }
 }
 
-/// Is the return type a `Result`, whosever (`io::Result<()>`, `anyhow::Result<()>`)? The last name before the generics decides.
+/// Is the return type a `Result`, of any crate (`io::Result<()>`, `anyhow::Result<()>`)? The last name before the generics decides.
 fn returns_result(returns: &[TokenTree]) -> bool {
     let path = returns.iter().take_while(|token| !matches!(token, TokenTree::Punct(punct) if punct.as_char() == '<'));
     is_ident(path.last(), "Result")

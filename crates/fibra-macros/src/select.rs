@@ -63,12 +63,12 @@ use crate::tokens::{self, is_ident};
 
 mod parse;
 
-/// What the library offers us.
+/// The part of the library that the expansion calls.
 const LIBRARY: &str = "$fibra::__private::select";
 
 const SENDER: &str = "&$fibra::channel::Sender<_>";
 
-/// What an arm can be about.
+/// The kinds of operations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Recv,
@@ -194,7 +194,7 @@ fn write(biased: bool, fibra: TokenTree, arms: &[Arm]) -> TokenStream {
         Some(default) if default.arguments.is_empty() => format!("{LIBRARY}::Otherwise::Now"),
         Some(_) => format!("{LIBRARY}::Otherwise::After(limit)"),
     };
-    // Values of ours that the arms borrow from end after the arms and before the body.
+    // Variables of the expansion that the arms borrow from end after the arms and before the body.
     let held: Vec<(usize, String)> =
         cases.iter().enumerate().filter_map(|(index, arm)| Some((index, arm.holds(index)?))).collect();
 
@@ -241,7 +241,7 @@ fn fill(fibra: &TokenTree, span: Span, template: &str, holes: &[(&str, &[TokenTr
 }
 
 impl Arm {
-    /// What the arm is about: its first argument, if it has one.
+    /// The subject of the arm: its first argument, if it has one.
     fn subject(&self) -> &[TokenTree] {
         self.arguments.first().map_or(&[], Vec::as_slice)
     }
@@ -251,12 +251,12 @@ impl Arm {
         self.operation.kind == Kind::Send && is_place(&self.arguments[1])
     }
 
-    /// A `join` whose handle is not a place of the user's: ours to keep, and to drop if another arm wins.
+    /// A `join` whose handle is not a place of the user's: the expansion keeps it, and drops it if another arm wins.
     fn holds_its_handle(&self) -> bool {
         self.operation.kind == Kind::Join && !is_place(&self.arguments[0])
     }
 
-    /// The variable of ours that this arm may borrow from.
+    /// The variable of the expansion that this arm may borrow from.
     fn holds(&self, index: usize) -> Option<String> {
         if self.holds_its_handle() {
             Some(format!("h{index}"))
@@ -275,7 +275,7 @@ impl Arm {
         self.fill(beside(limit), "let limit: ::core::time::Duration = $limit;", &[("limit", limit)])
     }
 
-    /// What evaluates the arm's expressions and ends in a variable `a..`, which is an `Option` if there is a guard.
+    /// The steps that evaluate the arm's expressions and end in a variable `a..`, which is an `Option` if there is a guard.
     fn setup(&self, index: usize, out: &mut Vec<Layer>) {
         let guarded = self.guard.is_some();
         if let Some(guard) = &self.guard {
@@ -297,7 +297,7 @@ impl Arm {
                 out.push(self.arm(index, "&$fibra::sync::Mutex<_>", "lock(e)"));
             }
             Kind::Join if self.holds_its_handle() => {
-                // Not through `borrow`: it is a value, and moves into ours.
+                // Not through `borrow`: it is a value, and moves into a variable of the expansion.
                 let template = if guarded {
                     format!(
                         "let h{index}: ::core::option::Option<$fibra::JoinHandle<_>> =
@@ -558,7 +558,7 @@ fn ends(variable: &str) -> String {
     format!("{{ let _ended = {variable}; }}")
 }
 
-/// Where tokens of ours that accompany the user's are said to be; their names stay ours.
+/// The location of tokens that the macro adds beside the user's; their names stay the macro's own.
 fn beside(tokens: &[TokenTree]) -> Span {
     let own = Span::mixed_site();
     tokens.first().map_or(own, |first| own.located_at(first.span()))

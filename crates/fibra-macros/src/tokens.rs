@@ -4,7 +4,7 @@
 
 use proc_macro::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
 
-/// What is wrong and where.
+/// An error: what is wrong and where.
 pub(crate) struct Misuse {
     pub(crate) span: Span,
     message: String,
@@ -36,7 +36,7 @@ pub(crate) fn is_group(token: Option<&TokenTree>, delimiter: Delimiter) -> bool 
 
 // ---- Writing tokens -----------------------------------------------------------------------------------------------------
 
-/// A token stream under construction; tokens of our own get `span`, tokens of the user keep theirs.
+/// A token stream under construction; tokens that the macro makes get `span`, tokens of the user keep theirs.
 pub(crate) struct Writer {
     span: Span,
     tokens: Vec<TokenTree>,

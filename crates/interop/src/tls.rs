@@ -9,16 +9,16 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 /// Two sides that trust one another.
 #[derive(Clone, Debug)]
 pub struct Trust {
-    /// Of the side that accepts.
+    /// The configuration of the side that accepts.
     pub server: Arc<ServerConfig>,
-    /// Of the side that connects.
+    /// The configuration of the side that connects.
     pub client: Arc<ClientConfig>,
     /// The certificate, for a client elsewhere; see [`client_that_trusts`].
     pub certificate: Vec<u8>,
 }
 
 impl Trust {
-    /// With a new certificate, for all versions that rustls speaks.
+    /// Makes both with a new certificate, for all versions that rustls speaks.
     ///
     /// # Panics
     /// If the libraries do not understand one another.
@@ -49,7 +49,7 @@ impl Trust {
     /// A new connection of the accepting side.
     ///
     /// # Panics
-    /// Not with this configuration.
+    /// Never with this configuration.
     #[must_use]
     pub fn accept(&self) -> ServerConnection {
         ServerConnection::new(self.server.clone()).expect("the configuration is complete")
@@ -58,7 +58,7 @@ impl Trust {
     /// A new connection of the connecting side.
     ///
     /// # Panics
-    /// Not with this configuration.
+    /// Never with this configuration.
     #[must_use]
     pub fn connect(&self) -> ClientConnection {
         connection_to(&self.client)
@@ -68,7 +68,7 @@ impl Trust {
 /// A new connection with this configuration, to the server that has a certificate for `localhost`.
 ///
 /// # Panics
-/// Not with a configuration of this module.
+/// Never with a configuration of this module.
 #[must_use]
 pub fn connection_to(config: &Arc<ClientConfig>) -> ClientConnection {
     let name = ServerName::try_from("localhost").expect("a name");
@@ -78,7 +78,7 @@ pub fn connection_to(config: &Arc<ClientConfig>) -> ClientConnection {
 /// A client that trusts this certificate, which comes from a [`Trust`] elsewhere.
 ///
 /// # Panics
-/// If it is none.
+/// If it is not a certificate.
 #[must_use]
 pub fn client_that_trusts(certificate: Vec<u8>) -> Arc<ClientConfig> {
     trusting(CertificateDer::from(certificate), rustls::ALL_VERSIONS)

@@ -15,9 +15,9 @@ use fibra::time::Instant;
 
 const WANTED: usize = 10_000;
 const TEST: &str = "ten_thousand_connections";
-/// What each asks, and is answered with.
+/// The length of each request, and of its answer, in bytes.
 const REQUEST: usize = 32;
-/// Where the clients find the server, in their environment, and how many they shall be.
+/// Environment variables for the clients: the address of the server, and how many clients there shall be.
 const ADDRESS: &str = "FIBRA_TEST_ADDRESS";
 const COUNT: &str = "FIBRA_TEST_COUNT";
 /// Descriptors of the process that are no connections, at most.
@@ -52,7 +52,7 @@ fn ten_thousand_connections() {
     let (resident, served) = (support::rss(), AtomicUsize::new(0));
     runtime.run(|| {
         fibra::scope(|s| {
-            // The first tells when all are connected, and tells the clients when to ask.
+            // The first connection tells when all are connected, and tells the clients when to ask.
             let mut control = listener.accept().unwrap().0;
             for stream in listener.incoming().take(count) {
                 let (mut stream, served) = (stream.unwrap(), &served);
@@ -62,7 +62,7 @@ fn ten_thousand_connections() {
                     request.reverse();
                     stream.write_all(&request).unwrap();
                     served.fetch_add(1, SeqCst);
-                    // Held open until the other closes.
+                    // Held open until the client closes it.
                     assert_eq!(stream.read(&mut request).unwrap(), 0);
                 };
                 s.spawn(answer);

@@ -9,7 +9,7 @@ use fibra::time::Instant;
 use super::page::{Page, time};
 use super::{Options, Outcome};
 
-/// Something that has to be put in order when its owner goes.
+/// A resource that has to be cleaned up when its owner goes.
 struct TidyUp(Arc<AtomicBool>);
 
 impl Drop for TidyUp {
@@ -26,7 +26,7 @@ pub(crate) fn run(page: &Page, _options: &Options) -> Outcome {
         let _mess = mess;
         fibra::sleep(Duration::from_secs(3600));
     });
-    // So that it is asleep when it is cancelled.
+    // Lets the fiber fall asleep before it is cancelled.
     fibra::sleep(Duration::from_millis(1));
     let begin = Instant::now();
     sleeper.cancel();

@@ -11,7 +11,7 @@ use fibra::time::Instant;
 use super::page::{Page, time};
 use super::{Options, Outcome};
 
-/// A fiber that has the first, and wants the second.
+/// A fiber that holds the first mutex, and wants the second.
 fn locks(name: &str, first: &Arc<Mutex<u32>>, second: &Arc<Mutex<u32>>, both: &Arc<Barrier>) -> fibra::JoinHandle<()> {
     let (first, second, both) = (first.clone(), second.clone(), both.clone());
     let transfer = move || {

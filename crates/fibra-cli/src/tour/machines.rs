@@ -45,7 +45,7 @@ fn echo(page: &Page) -> io::Result<()> {
     let (took, requests) = (begin.elapsed(), CLIENTS * REQUESTS);
     page.timed("echo", took, requests, &format!("  ({CLIENTS} connections, no fiber and no stack for any of them)"));
     page.row("", format_args!("{} requests a second, with clients and server here", rate(requests, took)));
-    // The machine goes, and what it has under way is cancelled.
+    // The machine goes, and its operations under way are cancelled.
     if !server.detach() {
         return Err(io::Error::other("the server has gone before it was told to"));
     }
@@ -78,7 +78,7 @@ impl Echo {
         Self { listener, accepts: Some(accepts), accepted, buffers, pool: OpPool::with_capacity(CLIENTS + 1) }
     }
 
-    /// Without an operation left there are too many connections: dropping what it would have carried closes this one.
+    /// Without an operation left there are too many connections: dropping the socket closes this one.
     fn submit(&mut self, io: Io, ports: &mut Ports<'_>) {
         if let Ok(op) = self.pool.io(io) {
             ports.submit(op);
@@ -102,7 +102,7 @@ impl Machine for Echo {
             match (opcode, outcome) {
                 (OP_READ, Ok(number @ 1..)) => self.submit(io.into_write_all(..number), ports),
                 (OP_WRITE_ALL, Ok(_)) => self.submit(io.into_read(), ports),
-                // All buffers are in use: what is not read waits in the system.
+                // All buffers are in use: unread bytes wait in the system.
                 (OP_READ, Err(error)) if error.raw_os_error() == Some(ENOBUFS) => self.submit(io.into_read(), ports),
                 // The end of the connection: with the last handle, in `io`, the socket is closed.
                 _ => {}
@@ -125,7 +125,7 @@ fn ask(address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks so many times, one question after the other, and counts what is wrong.
+/// Asks so many times, one question after the other, and counts wrong answers.
 struct Asks {
     pool: OpPool<u32>,
     left: usize,
@@ -146,7 +146,7 @@ impl Machine for Asks {
     }
 }
 
-/// Adds one to what it is asked.
+/// Adds one to the number that it is sent.
 struct Adds;
 
 impl Machine for Adds {

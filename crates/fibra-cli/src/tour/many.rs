@@ -13,9 +13,9 @@ use super::page::Page;
 use super::{MILLION, Options, Outcome};
 use crate::host;
 
-/// Between two looks at how far they are.
+/// The pause between two looks at the progress.
 const LOOK: Duration = Duration::from_millis(1);
-/// So long without any progress, and the part goes on with what there is.
+/// After so long without any progress the part goes on with the fibers that there are.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The gate is opened by cancelling it; it would not open by itself.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
@@ -69,7 +69,7 @@ pub(crate) fn run(page: &Page, options: &Options) -> Outcome {
 
     let begin = Instant::now();
     gate.cancel();
-    // Relaxed: as above. What did not get a stack before gets one now.
+    // Relaxed: as above. Fibers that did not get a stack before get one now.
     let ran = progress(fibers, || woken.load(Ordering::Relaxed));
     page.timed("all woken", begin.elapsed(), ran, "");
 
@@ -113,7 +113,7 @@ fn progress(all: usize, done: impl Fn() -> usize) -> usize {
     }
 }
 
-/// What the runtime reserves for a stack, as far as this process can know: the variable, or the default.
+/// The size that the runtime reserves for a stack, as far as this process can know: the variable, or the default.
 fn stack_size() -> u64 {
     let asked = std::env::var("FIBRA_STACK_SIZE").ok().and_then(|text| text.trim().parse::<u64>().ok());
     asked.unwrap_or(256 << 10).next_power_of_two()

@@ -10,7 +10,7 @@
 //! failure.rs    a panic that stays in its fiber
 //! cancel.rs     a fiber that is asked to end, and cleans up
 //! deadlock.rs   fibers that wait for each other, explained
-//! scope.rs      fibers that borrow, and a tree of them that is given a moment
+//! scope.rs      fibers that borrow, and a tree of them that a time-out ends
 //! net.rs        an echo server and its clients
 //! machines.rs   an echo server of machines, without a fiber for each connection
 //! blocking.rs   calls that block a thread, moved out of the way
@@ -39,7 +39,7 @@ use fibra::time::Instant;
 use crate::host;
 use page::Page;
 
-/// What a part may fail with: a sentence.
+/// The failure of a part: a sentence.
 type Outcome = Result<(), String>;
 
 struct Part {

@@ -77,7 +77,7 @@ fn ask(address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// A read that is given a moment: the connection is as good as before.
+/// A read with a short time-out: the connection is as good as before.
 fn wait_in_vain(page: &Page, address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     let begin = Instant::now();

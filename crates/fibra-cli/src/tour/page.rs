@@ -1,4 +1,4 @@
-//! What the tour prints: titles and aligned rows, each as soon as it is known.
+//! The output of the tour: titles and aligned rows, each printed as soon as it is known.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
@@ -27,7 +27,7 @@ impl Page {
         self.line(format_args!("\n{title}"));
     }
 
-    /// What was done, and what came of it.
+    /// A row: what was done, and the result.
     pub(crate) fn row(&self, what: &str, result: fmt::Arguments<'_>) {
         let mut text = String::new();
         // Writing to a string cannot fail.

@@ -1,4 +1,4 @@
-//! A tree of fibers that borrow from one another's stacks is given a moment, and not a moment longer.
+//! A tree of fibers that borrow from one another's stacks; a time-out ends all of it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const DEPARTMENTS: usize = 20;
 const CLERKS: usize = 50;
 /// How long the work may take.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How long it would.
+/// How long it would take.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 /// Counts the fibers that leave.

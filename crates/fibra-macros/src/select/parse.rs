@@ -96,7 +96,7 @@ impl Reader<'_> {
         Ok((operation, name.span()))
     }
 
-    /// What is between the parentheses.
+    /// The tokens between the parentheses.
     fn arguments(&mut self, operation: &Operation, name: Span) -> Result<Vec<Vec<TokenTree>>, Misuse> {
         let (least, most) = operation.arguments;
         let Some(TokenTree::Group(group)) = self.peek().filter(|next| is_group(Some(next), Delimiter::Parenthesis))
@@ -206,7 +206,7 @@ impl Reader<'_> {
         Ok(body)
     }
 
-    /// Where the arm seems to begin whose `=>` is at `arrow`.
+    /// The place where the arm whose `=>` is at `arrow` seems to begin.
     fn start_of_arm_before(&self, arrow: usize) -> Span {
         let start = self.tokens[..arrow]
             .iter()
@@ -238,8 +238,8 @@ fn wrong_number(operation: &Operation, group: &Group, arguments: &[Vec<TokenTree
     Misuse::at(span, format!("`{name}` {takes}: `{}`", operation.example))
 }
 
-/// An expression in braces or parentheses becomes an argument or what a variable starts with, where they would be reported as
-/// unnecessary; here they are not, as `{ v }` moves the variable in any case. Lints look at whose the brackets are.
+/// Makes an expression in braces or parentheses an argument or an initial value, where the compiler would report them as unnecessary; here
+/// they are not, as `{ v }` moves the variable in any case. The lint goes by the span of the brackets.
 fn without_lints(expression: &[TokenTree]) -> Vec<TokenTree> {
     match expression {
         [TokenTree::Group(group)] if group.delimiter() != Delimiter::None => {

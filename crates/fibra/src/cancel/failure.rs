@@ -1,7 +1,8 @@
-//! A child's failure (a panic, or that it could not be started) cancels its scope, unless the owner joins the child and
-//! so takes the failure.
+//! A child's failure (a panic, or that it could not be started) cancels its scope, unless the owner joins the child and so takes the
+//! failure.
 //!
-//! Above: the end of a fiber (`sched`), and the handles of `scope`. Below: `scopes.rs`, `sched::members::scope`.
+//! Above: `rules.rs`, by which the scheduler reports the end of a child, and the handles of `task::join`. Below: `telling.rs`,
+//! `sched::members::scope`.
 
 use super::telling::Told;
 use crate::fiber::frame::flag;

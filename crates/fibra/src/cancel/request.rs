@@ -1,8 +1,7 @@
-//! Requests: cancelling one fiber, or everything in a root. This is the canceller's side of the handshake of
-//! `waiter::revoke`, with a way into the run queues.
+//! Requests: cancelling one fiber, or everything in a root. This is the canceller's side of the handshake of `waiter::revoke`, with a way
+//! into the run queues. `scopes.rs` decides which scopes are cancelled together; `delivery.rs` unwinds the waiter afterwards.
 //!
-//! Above: `scopes.rs`, which decides which scopes are cancelled together; `delivery.rs`, which unwinds the waiter.
-//! Below: `waiter::revoke`, `sched`.
+//! Above: `scopes.rs`, `telling.rs`, `grace.rs`, handles, the end of a run. Below: `waiter::revoke`, `sched`.
 
 use super::telling::Told;
 use crate::fiber::frame::{Frame, FrameRef, flag};

@@ -1,4 +1,5 @@
-//! The answers to the questions of the scheduler and of the waist (`sched::rules`): each is one call into this module.
+//! The answers to the questions of the scheduler and of the waist (`sched::rules`): each is one call into this module. Above: `sched`,
+//! `wait`. Below: the other files of `cancel`.
 
 use super::{delivery, request, telling};
 use crate::sched::here::Here;

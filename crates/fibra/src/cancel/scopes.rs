@@ -2,7 +2,8 @@
 //! grace (`grace.rs`), go the same way: to the body, to the scopes open inside it, and to the children that have
 //! started, on whichever worker (`telling.rs`).
 //!
-//! Locks are taken from the outside in, hand over hand, as the header of `sched::members::scope` says.
+//! Locks are taken from the outside in, hand over hand, as the header of `sched::members::scope` says. Above: `scope`, `levels.rs`. Below:
+//! `telling.rs`, `request.rs`, `sched::members::scope`.
 
 use std::sync::Arc;
 

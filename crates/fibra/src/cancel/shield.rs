@@ -1,5 +1,5 @@
-//! Shields: cancellation is held off while one is open. `levels.rs` counts how much is held off, and for which scopes;
-//! `grace.rs` says when shields end before they are closed.
+//! Shields: cancellation is held off while one is open. `levels.rs` counts how much is held off, and for which scopes; `grace.rs` says when
+//! shields end before they are closed. Above: `task::fiber::shield`. Below: `fiber::top::CancelState`.
 
 use crate::fiber::frame::flag;
 use crate::fiber::top::CancelState;

@@ -103,7 +103,7 @@ fn run_notified<const INSIDE: bool>(
     shield(|| machines.run(&mut rest, &mut work))
 }
 
-/// What the machines on this worker know of their descriptors, which are registered with its driver.
+/// The state of the descriptors of this worker's machines, which are registered with its driver.
 fn reactor_of(worker: &Worker) -> Rc<Reactor> {
     let io: Rc<dyn Any> = worker.machine_io(Reactor::new);
     io.downcast().expect("machines alone put theirs there")
@@ -194,7 +194,7 @@ impl Runtime {
     /// A fiber of this runtime gets it onto its own worker, where calls cost a few switches; from elsewhere it goes to the worker with the
     /// fewest so far. A call from another worker wakes up a core and back: tens of microseconds if that one sleeps.
     ///
-    /// It goes with the runtime, when it [stops](crate::machine::Ports::stop), when it panics, or by [`MachineRef::detach`].
+    /// The machine goes with the runtime, when it [stops](crate::machine::Ports::stop), when it panics, or by [`MachineRef::detach`].
     ///
     /// ```
     /// use fibra::machine::{Machine, Ports, Timestamp};
@@ -243,7 +243,7 @@ impl Handle {
     }
 }
 
-/// What a call needs of the runtime it is made in.
+/// Calls `f` with the runtime that the call is made in.
 #[track_caller]
 fn in_runtime<R>(f: impl FnOnce(&Shared) -> R) -> R {
     match current::worker() {

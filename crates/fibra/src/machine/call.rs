@@ -38,12 +38,12 @@ pub(crate) type Build = Box<dyn FnOnce() -> Box<dyn Machine> + Send>;
 /// The data of the operation that takes a machine away.
 pub(crate) struct Detach;
 
-/// What a machine answered: see [`MachineRef::call`].
+/// The answer of a machine: see [`MachineRef::call`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer<D> {
     /// The result, as the machine gave it to [`Ports::complete`](super::Ports::complete).
     pub result: i32,
-    /// What was sent, as the machine left it.
+    /// The data that was sent, as the machine left it.
     pub data: D,
 }
 
@@ -63,7 +63,7 @@ pub enum CallError<D> {
 }
 
 impl<D> CallError<D> {
-    /// What was sent, if it came back.
+    /// The data that was sent, if it came back.
     pub fn into_data(self) -> Option<D> {
         match self {
             Self::Unreachable(data) | Self::Abandoned(data) | Self::Cancelled(data) | Self::Exhausted(data) => {
@@ -136,7 +136,7 @@ impl Mailbox {
 /// An operation on its way to a machine and back, as a future. Dropped before it is ready, it gives up.
 #[must_use = "a call that is not awaited is cancelled"]
 pub(crate) struct Call<D> {
-    /// There until it is over.
+    /// Present until the call is over.
     mailbox: Option<Mailbox>,
     state: State<D>,
 }
@@ -147,7 +147,7 @@ enum State<D> {
         op: InFlight,
         to: MachineRef,
     },
-    /// It could not be.
+    /// The operation could not be submitted.
     Refused(Option<CallError<D>>),
     Over,
 }
@@ -185,7 +185,7 @@ impl<D: Send + 'static> Call<D> {
     }
 }
 
-/// What an operation that came home says.
+/// Reads the result of an operation that came home.
 fn settle<D: Send + 'static>(done: Done, instead: Option<i32>) -> Result<Answer<D>, CallError<D>> {
     let result = instead.unwrap_or(done.result());
     let Ok(data) = done.into_data::<D>() else {

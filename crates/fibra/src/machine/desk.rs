@@ -38,12 +38,12 @@ const WAITING: usize = 1;
 const TAKEN: usize = 2;
 const CLOSED: usize = 3;
 
-/// What the caller finds.
+/// What the caller finds at its desk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// The answer, out of the desk.
     Answer(NonNull<Link>),
-    /// Nothing yet; the waker will be used.
+    /// No answer yet; the waker will be called.
     Nothing,
     /// The answer is being brought this moment, and the waker that was kept before will be called. Look again.
     Soon,

@@ -22,8 +22,9 @@ use crate::sched::rules::MachineIo;
 /// Cycles after which a loop that never rests looks at its driver (about 100 µs), if anything is registered there.
 const BUSY_CYCLES: u64 = 400_000;
 
-/// How many reports of a wait are delivered before the machines have a turn. A wait fetches up to some hundreds: all at once they are as
-/// many operations under way, each with its buffer, of which the first is out of the processor's caches when the last has been read.
+/// How many reports of a wait are delivered before the machines have a turn. A wait fetches up to some hundreds. Delivered all at once,
+/// they would start as many operations, each with its buffer, and the first buffer would be out of the processor's caches when the last has
+/// been read.
 const REPORTS_PER_TURN: usize = 32;
 
 /// An event loop that was not started yet. It stays on its thread.
@@ -92,9 +93,9 @@ impl EventLoop {
         let has_reports = Cell::new(false);
         let mut rest = |machines: &Machines, rest| {
             let timeout = match rest {
-                // What the last wait has brought, and was not delivered, is for this turn.
+                // Reports of the last wait that were not delivered are for this turn.
                 _ if has_reports.get() => return Ok(machines.now()),
-                // A wait of no time, which need not be asked for each time. Kicks are no matter: what they were for is pending.
+                // A wait of no time, which need not be made each time. Kicks do not matter here: the messages they were for are pending.
                 Rest::Pending if !registrar.is_in_use() => return Ok(machines.now()),
                 Rest::Pending if policy::cycles().wrapping_sub(looked_at.get()) < BUSY_CYCLES => {
                     return Ok(machines.now());

@@ -15,19 +15,19 @@ use super::node::Owned;
 #[cfg(not(any(loom, shuttle)))]
 use crate::sched::timers::heap::Timer;
 
-/// Notes about one operation.
+/// The notes of a home about one operation in flight.
 #[derive(Debug)]
 pub(super) struct Flight {
-    /// Those that the same machine submitted just before and after it.
+    /// The operations that the same machine submitted just before and after it.
     before: Option<InFlight>,
     after: Option<InFlight>,
-    /// Where its loop sent it: its cancellation goes there too.
+    /// The machine to which its loop sent it: its cancellation goes there too.
     pub(super) destination: Option<MachineRef>,
-    /// It is a timer of this loop, which has the operation itself: given up for this.
+    /// Set if it is a timer of this loop. The loop keeps the operation itself, as a raw right behind this note.
     #[cfg(not(any(loom, shuttle)))]
     pub(super) timer: Option<Timer>,
-    /// Its cancellation came here before the operation, which a parent has in hand: a reference that was given up for this. It
-    /// follows if the operation is forwarded.
+    /// Its cancellation came here before the operation, which a parent still has in hand. The loop keeps the cancellation, as a raw right
+    /// behind this note, and sends it after the operation if that is forwarded.
     pub(super) has_early_cancel: bool,
     /// The loop's index has it.
     pub(super) is_indexed: bool,
@@ -51,7 +51,7 @@ impl Flight {
     }
 }
 
-/// What one machine has in flight, in the order of submission.
+/// The operations that one machine has in flight, in the order of submission.
 #[cfg(not(any(loom, shuttle)))]
 #[derive(Debug)]
 pub(super) struct Flights {
@@ -119,7 +119,7 @@ impl Flights {
         }
     }
 
-    /// Calls this for those that are not in the loop's index, and notes that they are.
+    /// Calls `each` for the operations that are not in the loop's index, and notes that they are.
     ///
     /// # Safety
     /// As above.

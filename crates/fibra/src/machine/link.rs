@@ -20,7 +20,7 @@ pub(super) enum LinkKind {
 }
 
 impl LinkKind {
-    /// Where in a node that link is.
+    /// The offset of that link in a node.
     pub(super) fn offset(self) -> usize {
         match self {
             Self::Main => offset_of!(Node, main),

@@ -16,7 +16,7 @@ use super::op::Timestamp;
 use super::port::{Port, Ports, Queue};
 use super::routing::SharedRouting;
 
-/// Something that an event loop drives: it hears of what came for it, and says what it wants.
+/// A state machine that an event loop drives: it receives messages and answers, and puts out its own.
 ///
 /// ```
 /// use fibra::machine::{EventLoop, Machine, OpPool, Ports, Timestamp};
@@ -124,7 +124,7 @@ impl<M: Machine> Child<M> {
         self.machine.as_mut().expect("there until dropped").tick(now, &mut ports);
     }
 
-    /// What the child has put out and its parent has not seen to.
+    /// The messages that the child has put out and its parent has not taken.
     pub fn output(&mut self) -> &mut Port {
         self.routing.seen(self.id);
         &mut self.port_out
@@ -149,7 +149,8 @@ impl<M: Machine> Drop for Child<M> {
                 **port_out = Port::new();
             }
         }
-        // What it answered goes home before what its destructor answers; and children before parents: those of the machine retire first.
+        // The machine's answers go home before those of its destructor; and children before parents: the machine's own children retire
+        // first.
         self.port_out.completions = Queue::new();
         let _retires = Retires(&mut self.port_out, &self.routing, self.id);
         drop(self.machine.take());

@@ -90,7 +90,7 @@ impl fmt::Debug for Mail {
     }
 }
 
-/// What wakes the owner of some mail.
+/// The ways to wake the owner of a mail.
 #[cfg(not(any(loom, shuttle)))]
 #[derive(Debug, Clone)]
 pub(super) enum Bell {
@@ -182,7 +182,7 @@ impl Post {
         }
     }
 
-    /// One more handle by which something can happen from outside.
+    /// Counts one more handle by which something can happen from outside.
     pub(super) fn enter(&self) {
         // Relaxed: made by the loop's own thread, or by a handle that counts itself.
         self.outside.fetch_add(1, Ordering::Relaxed);

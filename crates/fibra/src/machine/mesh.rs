@@ -48,7 +48,7 @@ impl Mesh {
         &self.posts
     }
 
-    /// Where in [`Mesh::posts`] a loop is.
+    /// The index of a loop in [`Mesh::posts`].
     pub(crate) fn index(&self, thread: u32) -> Option<usize> {
         let index = thread.checked_sub(self.first)? as usize;
         (index < self.posts.len()).then_some(index)

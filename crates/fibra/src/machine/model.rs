@@ -16,7 +16,7 @@ use crate::prim::sync::Arc;
 
 const OPCODE: u32 = 7;
 
-/// What a loop finds in its mail.
+/// The messages that a loop finds in its mail.
 enum Item {
     Main(Owned),
     Cancel(NodeRef),
@@ -133,7 +133,7 @@ fn cancel_against_completion(at_once: bool) {
                 Dropping(held)
             })
         };
-        // In flight until its home has taken it: the cancellation is asked for by what the home knows.
+        // In flight until its home has taken it: the cancellation is requested through the home's `InFlight`.
         let cancel = op.cancel().expect("the first to ask");
         assert!(op.cancel().is_none(), "asking twice is asking once");
         let link = Node::link(cancel.into_raw(), LinkKind::Cancel);
@@ -205,7 +205,7 @@ fn model_doorbell_of_two_writers() {
         let mut pool = OpPool::with_capacity(1);
         let mut request = pool.take(OPCODE, 0_u32).unwrap().standing().into_request();
         request.owned.submit(&here);
-        // Relaxed on purpose: what makes a write visible is the ring.
+        // Relaxed on purpose: the ring makes the write visible.
         let written = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let writers: Vec<_> = (0..2)
             .map(|writer| {
@@ -272,7 +272,7 @@ fn model_pool_against_returns() {
     });
 }
 
-// Operations come back to a pool that takes them again: none is lost, and what is taken is whole.
+// Operations come back to a pool that takes them again: none is lost, and each one taken is whole.
 #[test]
 fn model_pool_takes_what_came_back() {
     check(3, || {

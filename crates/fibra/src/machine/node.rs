@@ -352,7 +352,7 @@ impl Owned {
         self.node().place.store(place, Ordering::Relaxed);
     }
 
-    /// It has come home.
+    /// The operation has come home.
     #[inline]
     pub(super) fn arrive(&mut self) {
         self.enter(State::Home);
@@ -512,7 +512,7 @@ impl InFlight {
         Some(NodeRef(self.0))
     }
 
-    /// What the home notes about it.
+    /// The notes of the home about the operation.
     ///
     /// # Safety
     /// On the thread of the home, and not from within itself.

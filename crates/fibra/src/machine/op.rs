@@ -87,7 +87,7 @@ impl TraceId {
     }
 }
 
-/// What every handle can tell of its operation.
+/// The questions that every handle answers about its operation.
 macro_rules! describe {
     ($($generic:ident)?; $handle:ty) => {
         impl<$($generic: Send + 'static)?> $handle {
@@ -107,7 +107,7 @@ macro_rules! describe {
                 Some(self.facts().parent).filter(|id| *id != 0).map(OpId)
             }
 
-            /// What is to be done.
+            /// The kind of work that is asked for.
             #[inline]
             pub fn opcode(&self) -> u32 {
                 self.facts().opcode

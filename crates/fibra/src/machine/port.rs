@@ -25,7 +25,7 @@ use super::routing::Routing;
 use crate::prim::fifo::Fifo;
 use crate::prim::mpsc::Batch;
 
-/// What can be in a queue. Sealed.
+/// The kinds of messages that can be in a queue. Sealed.
 pub trait Queued: sealed::Linkable {}
 
 mod sealed {
@@ -41,12 +41,12 @@ mod sealed {
         #[doc(hidden)]
         #[allow(private_interfaces)]
         unsafe fn from_link(link: NonNull<Link>) -> Self;
-        /// Out of the queue for good, into the hands of a machine.
+        /// The message leaves the queue for good, into the hands of a machine. False: the machine need not see it.
         #[doc(hidden)]
         fn opened(&mut self) -> bool {
             true
         }
-        /// Its queue is dropped, and it with it.
+        /// The message is dropped with its queue.
         #[doc(hidden)]
         fn discarded(self) {}
     }
@@ -74,7 +74,7 @@ mod sealed {
     linkable!(
         Done { owned: Owned } as Main,
         fn opened(&mut self) -> bool {
-            // Not when a parent has it in hand on its way back.
+            // Not called while a parent passes the answer on.
             self.owned.acknowledge();
             true
         }
@@ -89,7 +89,7 @@ mod sealed {
     linkable!(
         Notice { node: NodeRef } as Note,
         fn opened(&mut self) -> bool {
-            // First unmarked, then handled: what is written from here on rings anew.
+            // First unmarked, then handled: a write from here on rings anew.
             self.node.unring();
             !self.node.is_acknowledged()
         },
@@ -327,15 +327,15 @@ impl fmt::Display for NotInFlight {
 
 impl std::error::Error for NotInFlight {}
 
-/// What a machine has in its hands during a tick: what came in, and the ways out.
+/// The interface of a machine during a tick: its input, and its ways out.
 #[derive(Debug)]
 pub struct Ports<'a> {
-    /// What came for this machine. What it leaves here, it finds at its next tick.
+    /// The messages that came for this machine. Messages that it leaves here it finds at its next tick.
     pub input: &'a mut Port,
     pub(super) out: &'a mut Port,
     pub(super) routing: &'a Rc<Routing>,
     pub(super) me: u32,
-    /// It belongs to another machine, which has to learn of what this one puts out. A root's loop looks after each tick.
+    /// The machine is a child: its parent has to learn of what it puts out. For a root, its loop looks after each tick.
     pub(super) is_child: bool,
 }
 
@@ -374,7 +374,7 @@ impl Ports<'_> {
     /// target was faster, it is the target's own. Asking twice has the effect of asking once.
     ///
     /// # Errors
-    /// Nothing of that number is in flight from this machine: its answer may be in `input.completions` already.
+    /// No operation of that number is in flight from this machine: its answer may be in `input.completions` already.
     pub fn cancel(&mut self, id: OpId) -> Result<(), NotInFlight> {
         if let Some(node) = self.routing.cancel(id, self.me)? {
             self.put(Cancel { node });

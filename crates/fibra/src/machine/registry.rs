@@ -93,9 +93,9 @@ impl Marked {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) slots: Vec<Slot>,
-    /// Of all machines.
+    /// Operations in flight, of all machines.
     pub(super) in_flight: usize,
-    /// Of machines that are gone.
+    /// Operations in flight, of machines that are gone.
     pub(super) orphaned: usize,
     /// The operations of machines that cancel by number: those that were in flight at the last cancellation.
     pub(super) by_id: Table<InFlight>,
@@ -111,7 +111,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Of a loop in a mesh of so many.
+    /// The state of a loop in a mesh of so many loops.
     pub(super) fn new(loops: usize) -> Self {
         Self {
             slots: Vec::new(),
@@ -235,7 +235,7 @@ impl State {
         }
     }
 
-    /// Calls `f` for every machine above another one, up to the root.
+    /// Calls `each` for every machine above another one, up to the root.
     pub(super) fn above(&mut self, machine: u32, mut each: impl FnMut(&mut Slot)) {
         let mut next = self.slot(machine).map_or(NOBODY, |slot| slot.parent);
         while let Some(slot) = self.slot_mut(next) {

@@ -27,7 +27,7 @@ pub enum Overflow {
     OverwriteOldest,
 }
 
-/// What has passed through a ring.
+/// Counts of the values that have passed through a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RingStats {
     /// Values that the writer tried to write.
@@ -40,7 +40,7 @@ pub struct RingStats {
     pub overwritten: u64,
 }
 
-/// What the ends of a ring that overwrites share.
+/// The state that the ends of an overwriting ring share.
 #[derive(Debug)]
 struct Shared<T> {
     values: VecDeque<T>,

@@ -48,7 +48,7 @@ use crate::prim::{discard_payload, policy};
 /// How long an ending loop waits for the answers to its cancellations.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What a panic carries.
+/// The payload of a panic.
 type Payload = Box<dyn std::any::Any + Send>;
 
 /// For this many cycles (10 to 15 µs) a reading of the clock serves the turns that follow: a machine's time may be
@@ -256,7 +256,7 @@ impl Machines {
         }
     }
 
-    /// What a root has put out. Submissions first and then cancellations, so that a cancellation never comes before its operation;
+    /// Routes what a root has put out. Submissions first and then cancellations, so that a cancellation never comes before its operation;
     /// notifications before completions, so that a standing operation never rings after its end.
     #[inline]
     fn route_output(&mut self, root: u32) {
@@ -406,7 +406,7 @@ impl Machines {
     }
 
     fn set_timer(&mut self, request: Request) {
-        // Of another mesh, brought here by a machine. Dropped, it is answered.
+        // The operation belongs to another mesh, and a machine brought it here: the drop answers it.
         let Some(op) = request.owned.in_flight_from(&self.routing.post) else { return };
         let timer = self.routing.state.with(|state| state.timers.insert(request.deadline().0, op));
         let has_early_cancel = self.routing.flight(op, |flight| {
@@ -437,7 +437,7 @@ impl Machines {
                 match destination {
                     Some(destination) => cancel.set_destination(destination),
                     None => {
-                        // It comes back when the operation has come by, or is home.
+                        // The loop keeps the cancellation until the operation comes by, or is home.
                         cancel.node.into_raw();
                         return self.routing.flight(op, |flight| flight.has_early_cancel = true);
                     }
@@ -461,7 +461,7 @@ impl Machines {
         if source.thread != self.routing.thread() {
             return self.send(source.thread, Message::Completion(done));
         }
-        // Of a machine that is gone, it ends here: dropped, it goes back to its pool.
+        // The machine is gone, and the answer ends here: the drop returns the operation to its pool.
         drop(self.routing.comes_home(done));
     }
 
@@ -495,7 +495,7 @@ impl Machines {
         }
         let Some(here) = self.roots[place_of(root)].take() else { return Ok(()) };
         let Root { machine, mut port_out, .. } = *here;
-        // What it answered goes home before what its destructor answers.
+        // The answers that it gave go home before those that its destructor gives.
         port_out.completions = Queue::new();
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(machine)));
         self.routing.retire(root, &mut port_out.cancellations);
@@ -551,7 +551,7 @@ impl Machines {
             }
             Ok(())
         })?;
-        // What the last round has left.
+        // Sends the messages that the last round has left.
         self.route_orphans();
         self.routing.flush();
         match (dropped, self.owner) {

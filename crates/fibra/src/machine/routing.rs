@@ -95,7 +95,7 @@ pub(super) struct Routing {
     owner: Owner,
     pub(super) state: OwnerCell<State>,
     now: Cell<u64>,
-    /// Of the driver in which this loop sleeps.
+    /// The reactor of the driver in which this loop sleeps.
     reactor: OnceCell<Rc<Reactor>>,
 }
 
@@ -262,7 +262,7 @@ impl Routing {
         });
     }
 
-    /// What came for a child, if there is a reason to tick it. To be [given back](Routing::end_child).
+    /// Takes the messages that came for a child, if there is a reason to tick it. To be [given back](Routing::end_child).
     pub(super) fn begin_child(&self, child: u32, is_first: bool) -> Option<Box<Port>> {
         self.state.with(|state| {
             let slot = state.slot_mut(child)?;
@@ -364,7 +364,7 @@ impl Routing {
         self.state.with(|state| state.in_flight > 0)
     }
 
-    /// How many operations are in flight of machines that are gone.
+    /// How many operations of machines that are gone are in flight.
     pub(super) fn orphaned(&self) -> usize {
         self.state.with(|state| state.orphaned)
     }
@@ -445,7 +445,7 @@ impl Routing {
     }
 }
 
-/// Of a machine: its place in the loop that it belongs to.
+/// A machine's reference to the state of its loop.
 pub(super) type SharedRouting = Rc<Routing>;
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -21,7 +21,7 @@ pub(super) struct Spsc<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     written: CacheLine<AtomicU64>,
     read: CacheLine<AtomicU64>,
-    /// What the writer was refused.
+    /// Values that the writer could not write.
     refused: AtomicU64,
 }
 
@@ -30,7 +30,7 @@ unsafe impl<T: Send> Send for Spsc<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Spsc<T> {}
 
-/// What has passed: written, read, refused.
+/// Counts of the values that have passed: written, read, refused.
 pub(super) struct Passed(pub(super) u64, pub(super) u64, pub(super) u64);
 
 impl<T> Spsc<T> {
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    // What is left in it is dropped with it, once.
+    // Values that are left in the ring are dropped with it, once.
     #[test]
     fn the_rest_is_dropped() {
         let counted = Arc::new(());

@@ -1,4 +1,5 @@
-//! The builder of a runtime: options, their defaults, the environment, and which values are refused.
+//! The builder of a runtime: options, their defaults, the environment, and which values are refused. Above: users, the attribute macros.
+//! Below: `launch.rs`, which gets the checked options.
 
 use std::io;
 use std::str::FromStr;
@@ -77,7 +78,7 @@ pub struct RuntimeBuilder {
     current_thread: bool,
     keep_mxcsr: bool,
     on_deadlock: Option<OnDeadlock>,
-    /// If neither the option nor the variable says anything.
+    /// Applies if neither the option nor the variable is set.
     default_on_deadlock: Option<OnDeadlock>,
     #[cfg(feature = "unstable-migration")]
     migration: Migration,
@@ -173,8 +174,7 @@ impl RuntimeBuilder {
 
     /// What happens when every fiber of a run waits for another one and nothing else could wake them: no timer, no I/O, no blocking call,
     /// no thread outside the runtime. Reported in any case: which fiber waits for which, at which line. Where a thread outside could still
-    /// wake a
-    /// fiber, it is reported after ten seconds, and nothing else happens. The default is [`OnDeadlock::Exit`] in
+    /// wake a fiber, it is reported after ten seconds, and nothing else happens. The default is [`OnDeadlock::Exit`] in
     /// [`#[fibra::main]`](macro@crate::main), and [`OnDeadlock::Report`] elsewhere. A current-thread runtime, and one without the system
     /// monitor (`FIBRA_SYSMON=0`), does not notice.
     ///
@@ -188,7 +188,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// What [`on_deadlock`](Self::on_deadlock) is if nothing says otherwise.
+    /// The default of [`on_deadlock`](Self::on_deadlock).
     pub(crate) fn default_on_deadlock(mut self, what: OnDeadlock) -> Self {
         self.default_on_deadlock = Some(what);
         self
@@ -408,7 +408,7 @@ fn inspect_from_env() -> io::Result<Option<Place>> {
     place.map_err(|why| invalid(format!("FIBRA_INSPECT={}: {why}", value.display())))
 }
 
-/// `FIBRA_DEADLOCK`: what happens when nothing can happen any more.
+/// `FIBRA_DEADLOCK`: the reaction to a deadlock.
 fn deadlock_from_env() -> io::Result<Option<OnDeadlock>> {
     let Some(value) = std::env::var_os("FIBRA_DEADLOCK") else { return Ok(None) };
     match value.to_str().map(str::trim) {

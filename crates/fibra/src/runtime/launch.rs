@@ -1,8 +1,8 @@
-//! Starting and stopping the threads of a runtime.
+//! Starting and stopping the threads of a runtime. Above: `runtime.rs`, `builder.rs`. Below: `sched`, `driver`, `monitor`.
 //!
 //! Shutdown, in numbered steps; `runtime::runtime` carries them out and waits in between:
 //! 1. *Refuse*: `closing` is set; `spawn` gives handles that say cancelled.
-//! 2. *Cancel*: the root's flag for what has not started, a command to each worker for what has.
+//! 2. *Cancel*: the root's flag reaches fibers that have not started, a command to each worker those that have.
 //! 3. *Drain*: wait until the root and then the daemons are empty and closed. A spawn that raced with step 1 was counted before the root
 //!    closed, and is waited for; one that comes later is refused by the closed root. Both cases are clean.
 //! 4. *Stop*: `stop` is set, every worker is woken and ends; sysmon ends; the blocking pool ends.
@@ -35,8 +35,8 @@ pub(crate) struct Launched {
     pub(crate) own: Option<Driver>,
 }
 
-/// What the process needs before its first runtime. Also settles what would otherwise be settled at its first use, which a fork by another
-/// thread could interrupt.
+/// Prepares the process for its first runtime. Also computes values that would otherwise be computed at their first use, which a fork by
+/// another thread could interrupt.
 pub(crate) fn prepare_process() {
     fork::set_up(|| {
         policy::now();
@@ -103,7 +103,7 @@ impl Threads {
         // Sysmon first: it is the thread that starts workers.
         self.shared.sysmon.join();
         for thread in self.shared.staff.close() {
-            // A worker's loop catches what fibers do; if it panicked all the same, the hook has said so.
+            // A worker's loop catches the panics of fibers; if the loop itself panicked, the hook has reported it.
             let _ = thread.join();
         }
         self.print_stats();
@@ -121,7 +121,7 @@ impl Threads {
         self.print_stats();
     }
 
-    /// For a forked child, where they do not exist: letting one go would speak to the system about it.
+    /// For a forked child, where the threads do not exist: detaching one would make a system call for it.
     pub(crate) fn forget(&mut self) {
         std::mem::forget(self.shared.clone());
     }

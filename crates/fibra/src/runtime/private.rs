@@ -105,7 +105,7 @@ where
 /// A test that was cancelled has so long to end, and then its fibers have `leak_timeout`, which may be zero: an abort ends other tests too.
 const TO_END: Duration = Duration::from_secs(5);
 
-/// A thread that ends a test which takes too long; called off when dropped. A thread and not a timer: the worker may be what hangs.
+/// A thread that ends a test which takes too long; called off when dropped. A thread and not a timer: the worker itself may hang.
 struct Watch {
     called_off: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -162,7 +162,7 @@ impl Drop for Watch {
     }
 }
 
-/// For tests: as if std's count of panics could not be found. To be called before the first runtime is built.
+/// For tests: behaves as if std's count of panics could not be found. To be called before the first runtime is built.
 pub fn guess_unwinding() {
     crate::prim::panics::hide();
 }

@@ -1,4 +1,5 @@
-//! The life of a root scope: run its function, then wait for everything that was started in it.
+//! The life of a root scope: run its function, then wait for everything that was started in it. Above: `runtime.rs`. Below: `scope::empty`,
+//! `cancel::request`.
 
 use std::any::Any;
 use std::io::Write;
@@ -17,8 +18,8 @@ use crate::waiter::cancel_reason::ReasonKind;
 /// After so long the runtime reports for which fibers a run waits.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// On the root fiber: runs `f`, then waits until every fiber of `root` has ended. A panic, or a result that `failed` says is one,
-/// cancels them first. With `leak_timeout`, fibers that take longer than that are listed, cancelled, and make the result an error.
+/// On the root fiber: runs `f`, then waits until every fiber of `root` has ended. A panic, or a result for which `failed` is true, cancels
+/// them first. With `leak_timeout`, fibers that take longer than that are listed, cancelled, and make the result an error.
 pub(crate) fn run_root<T>(
     shared: &Shared,
     root: RootRef,
@@ -54,7 +55,7 @@ pub(crate) fn run_root<T>(
     })
 }
 
-/// Cancels everything in a root: what has started now, what has not when it does.
+/// Cancels everything in a root: fibers that have started now, the others when they start.
 pub(crate) fn cancel_root(shared: &Shared, root: RootRef, reason: ReasonKind) {
     if root.cancel(reason) {
         cancel_started(shared, Some(root), false, reason);

@@ -1,4 +1,4 @@
-//! Runtimes: building them, running on them, shutting them down. Above: users. Below: `launch.rs`, `roots.rs`, `scope::body`.
+//! Runtimes: building them, running on them, shutting them down. Above: users. Below: `launch.rs`, `roots.rs`, `task::spawn`.
 
 use std::fmt;
 use std::io;
@@ -33,7 +33,7 @@ use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
 
 /// A runtime: some workers, and the fibers that live on them. Several may exist in one process.
 ///
-/// Dropping it cancels what runs on it and waits for its end.
+/// Dropping it cancels everything that runs on it and waits for the end of it.
 ///
 /// ```
 /// let rt = fibra::Runtime::builder().workers(2).name("doc").build()?;
@@ -228,12 +228,12 @@ impl Runtime {
         self.shared.set_workers(workers)
     }
 
-    /// Cancels everything and waits until it has ended, at most for `timeout`. What was spawned and has not started never runs: its
-    /// closure is dropped, and its handle says cancelled. To have it done, join it first, or spawn it inside [`run`](Self::run), which
-    /// waits for all that its function spawned.
+    /// Cancels everything and waits until it has ended, at most for `timeout`. A fiber that was spawned and has not started never runs: its
+    /// closure is dropped, and its handle says cancelled. To have its work done, join it first, or spawn it inside [`run`](Self::run),
+    /// which waits for all that its function spawned.
     ///
     /// # Errors
-    /// What is stuck. The runtime is then abandoned: its threads and whatever they run stay behind.
+    /// The fibers and threads that are stuck. The runtime is then abandoned: its threads and the fibers on them stay behind.
     ///
     /// # Panics
     /// On a fiber of this runtime, which would wait for itself.
@@ -320,7 +320,7 @@ impl Runtime {
                 let body = || wind_down(&shared, site, deadline);
                 let result = self.drive(lease, body, site, root);
                 shared.release_root(root);
-                // No stack for the last fiber: what is there cannot be brought to its end.
+                // No stack for the last fiber: the other fibers cannot be brought to their end.
                 result.unwrap_or(Err(()))
             }
         };
@@ -522,8 +522,8 @@ where
     }
 }
 
-/// Goes on with the payload that a root function unwound with. A cancellation ends here: there is no scope or handle above that could
-/// report it.
+/// Goes on with the payload that a root function unwound with. A cancellation becomes a panic here: no scope or handle above could report
+/// it.
 #[track_caller]
 fn raise(payload: Box<dyn std::any::Any + Send>) -> ! {
     assert!(

@@ -12,7 +12,7 @@ use crate::prim::spin::SpinLock;
 /// Sizes of blocks: powers of two from this one.
 const SMALLEST: usize = 128;
 const CLASSES: usize = 6;
-/// The largest block; what is larger has an allocation of its own.
+/// The largest block; a larger closure has an allocation of its own.
 const LARGEST: usize = SMALLEST << (CLASSES - 1);
 /// Bytes taken from the allocator at once.
 const CHUNK: usize = 4 * LARGEST;
@@ -25,7 +25,7 @@ struct Chunk([MaybeUninit<u8>; CHUNK]);
 pub(crate) struct Arena(SpinLock<Inner>);
 
 struct Inner {
-    /// Boxes, as pointers: what was carved out of one stays valid while more is.
+    /// Boxes, as pointers: blocks that were carved out of a chunk stay valid while more are.
     chunks: Vec<NonNull<Chunk>>,
     /// Bytes used of the last chunk.
     used: usize,

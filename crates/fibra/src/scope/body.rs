@@ -31,7 +31,7 @@ use crate::wait::reason::WaitReason;
 use crate::waiter::cancel_reason::CancelReason;
 use crate::waiter::word::{ARM_FIRST, State};
 
-/// What a scope can be given.
+/// The options of a scope.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) name: Option<Arc<str>>,
@@ -54,7 +54,7 @@ pub(crate) struct Finished<T> {
     pub(crate) unstarted: Unstarted,
     /// A child had panicked before the body was over.
     pub(crate) child_panicked_first: bool,
-    /// Others were cancelled for the panic of a child, and did not come to their end.
+    /// Siblings were cancelled for the panic of a child, and did not come to their end.
     pub(crate) cut_short_by_panic: bool,
     /// An enclosing, unshielded scope is cancelled as well: unwinding goes on.
     pub(crate) outer_cancelled: bool,
@@ -93,7 +93,7 @@ pub(crate) fn run<T>(
     let Some(here) = Here::new() else {
         panic!("fibra: {what} where nothing can wait: on a worker's own stack, or in a thread that is torn down")
     };
-    // Of a plain thread, which keeps it: the runtime of a fiber is kept by that.
+    // Kept for a plain thread: a fiber keeps its runtime by itself.
     let runtime: Arc<Shared>;
     let (outsider, open) = match here.fiber {
         Some((worker, frame)) => {
@@ -129,7 +129,7 @@ pub(crate) fn run<T>(
     let scope = open.scope;
     let mut result = catch_unwind(AssertUnwindSafe(|| body(scope)));
     open.body_has_ended(result.is_err());
-    // The children and what comes after must not be left because of a panic in here.
+    // A panic in here must not skip the wait for the children, nor the steps after it.
     let abort = AbortOnUnwind;
     let child_panicked_first = scope.has_untaken_panic();
     let failed = match &result {
@@ -149,8 +149,8 @@ pub(crate) fn run<T>(
         let how = Wait { reason: WaitReason::ScopeEnd, object: scope.as_ptr().addr() as u64, site, deadline: None };
         let _ = wait(&Empty(&scope.root), how);
     }
-    // What the children were started for is not done: that is no success, even if the body had nothing left to do. Where nothing is
-    // unwound there has to be a value.
+    // The children's work is not done: the scope does not count as a success, even if the body had nothing left to do. Where nothing is
+    // unwound (cooperative cancellation) there has to be a value.
     let cut_short = result.is_ok() && scope.was_cut_short() && !here.is_cooperative();
     let cut_short_by_panic = scope.was_cut_short_by_panic();
     let (closed, outer_cancelled) = open.close();
@@ -189,7 +189,7 @@ struct Open<'a, 'b> {
     scope: ScopeRef,
     options: &'b Options,
     shielded: bool,
-    /// What has to be put back.
+    /// The state that has to be restored.
     /// If this is a destructor during unwinding: what [`Here::enter_unwinding`] gave.
     was_inside: Option<u32>,
     deliveries: u32,
@@ -234,7 +234,7 @@ impl<'a, 'b> Open<'a, 'b> {
             },
         );
         let was_inside = was_unwinding.then(|| {
-            // In here nothing unwinds yet; what is held off by it is held off all the same.
+            // In this scope nothing unwinds yet; what the unwinding around it holds off stays held off.
             state.cleanups.set(state.cleanups.get() + 1);
             around(outer).for_each(|scope| scope.add_cleanup(true));
             here.enter_unwinding()
@@ -319,7 +319,7 @@ impl<'a, 'b> Open<'a, 'b> {
         if let Some((seat, timer)) = self.timer
             && self.shared.fork_epoch == crate::monitor::fork::epoch()
         {
-            // If it is not there any more it was fired, which does nothing to a scope that is closed: see `life`.
+            // If the timer is gone, it was fired, which does nothing to a scope that is closed: see `life`.
             self.shared.remotes[seat].wheel.remove(timer);
         }
         let outer = scope.outer.get();

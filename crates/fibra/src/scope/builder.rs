@@ -1,4 +1,5 @@
-//! Scopes with a deadline, a token, a limit: the builder, and the results of its scopes; `timeout` and `remaining`.
+//! Scopes with a deadline, a token, a limit: the builder, and the results of its scopes; `timeout` and `remaining`. Above: users. Below:
+//! `scope.rs`, `body.rs`.
 
 use std::error::Error;
 use std::fmt;
@@ -41,7 +42,7 @@ impl ScopeBuilder {
         Self::default()
     }
 
-    /// Its name, for people.
+    /// Its name, for reports.
     pub fn name(mut self, name: impl AsRef<str>) -> Self {
         self.options.name = Some(name.as_ref().into());
         self
@@ -53,7 +54,7 @@ impl ScopeBuilder {
         self.deadline(Instant::after(timeout))
     }
 
-    /// Cancels body and children at this moment. Of several the earliest counts; so do those of the scopes around.
+    /// Cancels body and children at this moment. Of several the earliest counts; so do the deadlines of the enclosing scopes.
     pub fn deadline(mut self, deadline: impl Into<Instant>) -> Self {
         let deadline = deadline.into();
         if deadline != Instant::FAR_FUTURE {
@@ -319,7 +320,7 @@ impl From<TimedOut> for std::io::Error {
     }
 }
 
-/// How long until the nearest deadline around: of the scopes whose bodies run here, and of the one this fiber is a child of. Zero if it has
+/// How long until the nearest deadline: of the scopes whose bodies this fiber runs, and of the scope it is a child of. Zero if it has
 /// passed, `None` if there is none.
 ///
 /// ```

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! scope.rs    `Scope` and `TryScope`: starting children
-//! body.rs     how a scope is opened, runs its body, waits for its children and is closed
-//! builder.rs  deadlines, graces, tokens; what a scope that was cancelled gives
+//! body.rs     opens a scope, runs its body, waits for its children and closes it
+//! builder.rs  deadlines, graces, tokens; the results of a scope that was cancelled
 //! token.rs    `CancelToken`
 //! arena.rs    memory for the closures of children
 //! empty.rs    the wait for a root or scope to become empty

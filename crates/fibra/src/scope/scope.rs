@@ -1,7 +1,8 @@
 //! Scopes as users meet them: `scope`, `try_scope` and the values by which their bodies spawn.
 //!
-//! `body.rs` opens a scope, waits for it and closes it; this file makes values and panics of the result, and starts the children. Lifetimes
-//! are those of `std::thread::scope`: `'scope` is the time until every child has ended, `'env` is what they may borrow from.
+//! Above: users, `builder.rs`, `task::combinators`. Below: `body.rs`, which opens a scope, waits for it and closes it; this file makes
+//! values and panics of the result, and starts the children. Lifetimes are those of `std::thread::scope`: `'scope` is the time until every
+//! child has ended, `'env` is what they may borrow from.
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -217,7 +218,7 @@ where
     }
 }
 
-/// What comes of a scope that is over: its value, the cause for which its body was cancelled, or a panic or cancellation that goes on.
+/// The result of a scope that is over: its value, the cause for which its body was cancelled, or a panic or cancellation that goes on.
 fn conclude<T>(finished: Finished<T>, options: &Options) -> Result<T, NoValue> {
     let Finished { result, reason, panics, unstarted, child_panicked_first, cut_short_by_panic, outer_cancelled } =
         finished;
@@ -271,7 +272,7 @@ fn count_untold(payloads: Vec<Box<dyn Any + Send>>) {
     payloads.into_iter().for_each(drop_quietly);
 }
 
-/// A scope: what its body and its children start fibers with. See [`scope`].
+/// A scope: the value by which its body and its children start fibers. See [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     record: ScopeRef,
     arena: Arena,
@@ -299,7 +300,7 @@ impl<'scope> Scope<'scope, '_> {
         }
     }
 
-    /// Starts a child. It may borrow whatever outlives the scope, and start further children itself.
+    /// Starts a child. It may borrow anything that outlives the scope, and start further children itself.
     ///
     /// If the scope is cancelled, nothing is started, and the handle says so when it is joined. A scope with
     /// [`max_concurrency`](ScopeBuilder::max_concurrency) starts it when it is its turn.
@@ -417,7 +418,7 @@ impl<'scope> Scope<'scope, '_> {
         }
     }
 
-    /// What [`Builder::spawn_scoped`](crate::Builder::spawn_scoped) does.
+    /// The implementation of [`Builder::spawn_scoped`](crate::Builder::spawn_scoped).
     ///
     /// # Safety
     /// As [`start`](Self::start).
@@ -462,7 +463,7 @@ impl<'scope> Scope<'scope, '_> {
         self.record.cancel(self.record.life(), &CancelReason::Scope, Reach::Children);
     }
 
-    /// Have the children been cancelled, by whomever?
+    /// Have the children been cancelled, by any canceller?
     pub fn is_cancelled(&self) -> bool {
         park::count_call();
         self.has_cancelled()
@@ -524,7 +525,7 @@ impl<'scope> Scope<'scope, '_> {
         }
     }
 
-    /// Has the scope, or one around it, been asked to come to an end?
+    /// Has the scope, or an enclosing one, been asked to come to an end?
     pub fn is_draining(&self) -> bool {
         park::count_call();
         self.record.is_draining()

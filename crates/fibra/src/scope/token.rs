@@ -1,4 +1,5 @@
-//! Cancel tokens: cancellation as a value, to be passed around, waited for, and tied to scopes.
+//! Cancel tokens: cancellation as a value, to be passed around, waited for, and tied to scopes. Above: users, `builder.rs`. Below:
+//! `cancel::scopes`, `wait`.
 //!
 //! A token is cancelled once, with a reason that is published before any thread can see that it is cancelled. Tokens form a tree: a child
 //! is cancelled with its parent, not the other way round. Waiters, children and scopes that are tied to a token are taken out under its
@@ -131,8 +132,8 @@ impl CancelToken {
         wake::call_where_fit(wakers);
     }
 
-    /// Cancels it and its children. The scopes that are to be cancelled with them, but for the one that says so, are added to `scopes`;
-    /// wakers to be called are returned.
+    /// Cancels it and its children. The scopes that are to be cancelled with them, except the scope from which the cancellation comes, are
+    /// added to `scopes`; wakers to be called are returned.
     #[must_use]
     fn cancel_for(&self, reason: &CancelReason, by: Option<InLife>, scopes: &mut Vec<InLife>) -> Vec<Waker> {
         let is_by = |scope: ScopeRef, life| by.is_some_and(|(by, its)| std::ptr::eq(by, scope) && its == life);
@@ -235,7 +236,7 @@ impl CancelToken {
     }
 }
 
-/// Tells the token of a scope that this was cancelled.
+/// Tells the token of a scope that the scope was cancelled.
 struct ScopesToken {
     token: Weak<Token>,
     by: InLife,
@@ -261,13 +262,13 @@ impl Token {
         self.state.with(|state| state.reason.is_some())
     }
 
-    /// `None` if it was before.
+    /// `None` if it was cancelled before.
     fn cancel(&self, reason: &CancelReason) -> Option<Tied> {
         self.state.with(|state| {
             if state.reason.is_some() {
                 return None;
             }
-            // the reason and that it is cancelled are one.
+            // the reason and the fact of the cancellation are one field.
             state.reason = Some(reason.clone());
             let mut wakers = Vec::new();
             // SAFETY: under the lock of the list.
@@ -281,13 +282,14 @@ impl Token {
     }
 }
 
-/// The last clone leaves its parent, and perhaps was what kept that: one after the other up the chain, since that may be long.
+/// The last clone of a token leaves its parent, and may have been the last reference to the parent: handled one after the other up the
+/// chain, since the chain may be long.
 impl Drop for Token {
     fn drop(&mut self) {
         let mut child = std::ptr::from_ref(self).addr();
         let mut parent = self.state.with(|state| state.parent.take());
         while let Some(token) = parent {
-            // The memory of a child is not used again while its parent has this, so the address is still its own.
+            // The memory of a child is not used again while its parent has this entry, so the address is still its own.
             let entry = token.state.with(|state| state.children.remove(&child));
             drop(entry);
             child = Arc::as_ptr(&token).addr();

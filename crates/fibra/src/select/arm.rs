@@ -1,4 +1,5 @@
-//! The arms of `select!`, with their types: each owns what its operation needs while the engine runs, and hands out the result if it won.
+//! The arms of `select!`, with their types: each owns what its operation needs while the engine runs, and gives the result if it won.
+//! Above: `private.rs`. Below: `case.rs`, `channel`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,7 +19,7 @@ use crate::waiter::node::Outcome;
 pub(crate) mod sealed {
     /// Only fibra's own operations can be arms: an arm takes part in the waiting protocol.
     pub trait Sealed {
-        /// What the engine is to wait for; borrows from the arm.
+        /// The object that the engine is to wait for; borrows from the arm.
         #[doc(hidden)]
         fn case(&mut self) -> super::Case<'_>;
 
@@ -102,14 +103,14 @@ impl<T> sealed::Sealed for RecvArm<'_, T> {
     }
 }
 
-/// Notes what a try came to. False: nothing yet.
+/// Notes the outcome of a try. False: there is none yet.
 #[inline(always)]
 fn told(told: &Cell<Outcome>, tried: Outcome) -> bool {
     told.set(tried);
     tried != Outcome::Pending
 }
 
-/// Drops a value that was received and not asked for.
+/// Drops a value that was received and not taken.
 #[inline(always)]
 fn drop_received<T>(arm: &mut RecvArm<'_, T>) {
     if arm.told.replace(Outcome::Pending) == Outcome::Done {
@@ -211,7 +212,7 @@ pub struct SendFromArm<'a, T> {
     _value: PhantomData<T>,
 }
 
-// SAFETY: what it points at is a `T` that it may move away, as if it held it; the pointer is used only while the select runs and by
+// SAFETY: it points at a `T` that it may move away, as if it held the value; the pointer is used only while the select runs and by
 // `finish`.
 unsafe impl<T: Send> Send for SendFromArm<'_, T> {}
 
@@ -302,7 +303,7 @@ impl<T> Arm for ClosedArm<'_, T> {
 
 /// Either end of a channel, for `closed(end)`.
 pub trait End {
-    /// What it carries.
+    /// The type of the channel's values.
     type Value;
     /// The arm that waits for the other side.
     fn closing(&self) -> ClosedArm<'_, Self::Value>;

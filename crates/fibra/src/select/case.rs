@@ -1,4 +1,5 @@
-//! One arm of a select as the engine sees it: what to try, what to link where, and a cell that holds the outcome for the arm.
+//! One arm of a select as the engine sees it: what to try, what to link where, and a cell that holds the outcome for the arm. Above:
+//! `engine.rs`, the arms. Below: `channel::any`, `wait`.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -16,20 +17,20 @@ pub struct Case<'a> {
     pub(super) kind: Kind<'a>,
     /// Made when the select begins to wait.
     node: Option<Node>,
-    /// What became of it; `Pending` until the select is over, and for ever if it lost.
+    /// The outcome; `Pending` until the select is over, and for ever if the case lost.
     told: Option<&'a Cell<Outcome>>,
 }
 
 pub(super) enum Kind<'a> {
     /// Its guard is false.
     Off,
-    /// It may meet another waiter half way, and is locked together with the others of its kind.
+    /// It may meet another waiter half way, and is locked together with the other cases of its kind.
     Channel {
         operation: ChanOp<'a, dyn AnyChan + 'a, Op>,
-        /// Of the channel, for a look without a call.
+        /// The hints of the channel, for a look without a call.
         hints: &'a AtomicU8,
     },
-    /// Anything else: it completes waits, but never meets another waiter half way (a fiber that ends, an event, a lock).
+    /// Any other object: it completes waits, but never meets another waiter half way (a fiber that ends, an event, a lock).
     Object(&'a dyn Waitable),
     /// The current fiber or thread is cancelled: taken instead of unwinding.
     Cancelled,
@@ -99,7 +100,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// What it waits for by a node, if it does.
+    /// The object that it waits for by a node, if it does.
     #[inline]
     fn waitable(&self) -> Option<&dyn Waitable> {
         match &self.kind {
@@ -132,7 +133,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Tells its owner what became of it. False: nothing yet.
+    /// Notes the outcome in the cell of the arm. False: there is none yet.
     pub(super) fn tell(&self, outcome: Outcome) -> bool {
         if let Some(told) = self.told {
             told.set(outcome);
@@ -140,7 +141,7 @@ impl<'a> Case<'a> {
         outcome != Outcome::Pending
     }
 
-    /// An owner has completed it: what came of it. (What owners do not write is that it is done.)
+    /// A completion owner has completed it: gives the outcome. (An owner that wrote none means `Done`.)
     pub(super) fn outcome(&self) -> Outcome {
         match self.waitable() {
             Some(waitable) if !waitable.is_won() => Outcome::Retry,
@@ -156,7 +157,7 @@ impl<'a> Case<'a> {
         self.waitable().is_some_and(|waitable| waitable.is_settled())
     }
 
-    /// Takes its node out of wherever it is linked.
+    /// Takes its node out of the list in which it is linked.
     pub(super) fn unlink(&self) {
         if let Some(waitable) = self.waitable() {
             let mut owed = Vec::new();

@@ -1,4 +1,5 @@
-//! [`Select`]: a select over a set of operations that is known only at run time, as in crossbeam-channel.
+//! [`Select`]: a select over a set of operations that is known only at run time, as in crossbeam-channel. Above: users. Below: `engine.rs`,
+//! `case.rs`, `channel::any`.
 //!
 //! It completes in two steps: [`Select::select`] does the operation as far as it can be done without the value's type, and the
 //! [`SelectedOperation`] does the rest. A value received is held in between (and put back if the operation is dropped); for a send a place
@@ -58,11 +59,11 @@ pub struct Select<'a> {
     layout: Layout,
 }
 
-// SAFETY: every use of a channel locks it. Values of a type that is not `Send` pass through another thread as bytes, nothing more: only
-// the handle itself completes an operation, and it is there only if the values are `Send`; without it the value goes back. The set
-// holds the handles by reference, so it drops none, and to reserve a place evicts nothing.
+// SAFETY: every use of a channel locks it. Values of a type that is not `Send` pass through another thread only as bytes: only the handle
+// itself completes an operation, and a thread has it only if the values are `Send`; without it the value goes back. The set holds the
+// handles by reference, so it drops none, and reserving a place evicts nothing.
 unsafe impl Send for Select<'_> {}
-// SAFETY: as above; what changes the set takes it by `&mut`.
+// SAFETY: as above; methods that change the set take it by `&mut`.
 unsafe impl Sync for Select<'_> {}
 
 /// One operation.
@@ -70,7 +71,7 @@ unsafe impl Sync for Select<'_> {}
 struct Entry<'a> {
     port: &'a dyn AnyChan,
     op: Op,
-    /// Of the port, for a look without a call.
+    /// The hints of the port, for a look without a call.
     hints: &'a AtomicU8,
 }
 
@@ -233,8 +234,8 @@ impl<'a> Select<'a> {
 
     /// Waits until one of the operations is ready and returns its index, without doing it. It may be gone before you try it.
     ///
-    /// On a rendezvous a set that waits here is met by everything that sends or receives, but for one case: a `send` is not ready because a
-    /// receiver looks now and then (`try_recv`), since neither stays for the other.
+    /// On a rendezvous a set that waits here is met by every sender and receiver, with one exception: a `send` does not become ready by a
+    /// receiver that only looks now and then (`try_recv`), since neither stays for the other.
     ///
     /// # Panics
     /// If the set is empty.
@@ -274,7 +275,7 @@ impl<'a> Select<'a> {
     #[inline]
     fn run(&self, patience: Patience, site: &'static Location<'static>) -> Option<SelectedOperation<'a>> {
         let told = Cell::new(Outcome::Pending);
-        // One of them is filled at most, so one room serves all.
+        // At most one of them is filled, so one room serves all.
         let mut room = Room::new(self.layout);
         let trial = Trial { entries: self.entries(), asks: false, slot: room.slot(), told: &told };
         let index = self.complete_one(trial, patience, site)?;
@@ -354,7 +355,7 @@ impl fmt::Debug for Select<'_> {
     }
 }
 
-/// How far an operation is.
+/// The progress of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// The value is in the room.
@@ -363,7 +364,7 @@ enum Stage {
     Reserved,
     /// The channel is closed.
     Closed,
-    /// The second step was taken.
+    /// The second step was done.
     Over,
 }
 
@@ -371,7 +372,7 @@ enum Stage {
 /// very channel it is for. Neither waits.
 ///
 /// # Panics
-/// Dropping it instead panics, as in crossbeam-channel; what was received goes back into the channel before that.
+/// Dropping it instead panics, as in crossbeam-channel; a received value goes back into the channel before that.
 #[must_use = "a selected operation has to be completed"]
 pub struct SelectedOperation<'a> {
     port: &'a dyn AnyChan,

@@ -1,4 +1,5 @@
-//! The select itself: exactly one case is completed, and the others leave no trace.
+//! The select itself: exactly one case is completed, and the others leave no trace. Above: `private.rs`, `dynamic.rs`. Below: `case.rs`,
+//! `channel::any`, `wait::park`.
 //!
 //! First pass: arms that look ready (by their hints, without a lock) are tried in random order, one lock at a time; a select that must not
 //! wait makes another pass with the lock of each. This pass needs no cases, and no nodes: `select!` asks its arms,
@@ -36,12 +37,12 @@ const FEW: usize = 8;
 /// Cases from this one on share an arm number; the winner among them is found by its outcome.
 const ARM_MANY: Arm = 253;
 
-/// What to do if nothing is ready.
+/// The patience of a select: what it does if nothing is ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Otherwise {
     /// Wait.
     Wait,
-    /// Nothing.
+    /// Do not wait.
     Now,
     /// Wait for so long.
     After(Duration),
@@ -104,7 +105,7 @@ struct Parking<'c, 'a> {
     locks: &'c Locks<'a>,
     biased: bool,
     start: usize,
-    /// Completed in `publish`: which, and how.
+    /// Completed in `publish`: which case, and with which outcome.
     won: Cell<Option<(usize, Outcome)>>,
 }
 
@@ -126,7 +127,7 @@ impl Waitable for Parking<'_, '_> {
         // SAFETY: all of them were locked above.
         self.locks.each(|chan| owed.append(&mut unsafe { chan.unlock_held() }));
         let waker = peer.filter(|_| !seeded_bug("select_peer_left")).and_then(Peer::go);
-        // On a plain thread this is user code: only now that all locks are free.
+        // On a plain thread this calls user code: only now that all locks are free.
         if !owed.is_empty() {
             wake::call_soon(owed);
         }
@@ -219,7 +220,7 @@ fn choose(bound: usize) -> usize {
     0
 }
 
-/// What the first pass tries: the arms of `select!`, or the operations of a dynamic set, that are no cases yet; or cases.
+/// The candidates of the first pass: the arms of `select!`, or the operations of a dynamic set, before they are cases; or cases.
 pub(super) trait Candidates {
     fn count(&self) -> usize;
     /// Is a try worth a lock?
@@ -234,7 +235,7 @@ pub(super) trait LastCandidates: Candidates {
     fn complete_last(&mut self, index: usize) -> bool;
 }
 
-/// Cases, and what time it is if a deadline may be over.
+/// Cases, and the time if a deadline may be over.
 struct Cases<'c, 'a>(&'c [Case<'a>], Option<u64>);
 
 impl Candidates for Cases<'_, '_> {
@@ -261,14 +262,14 @@ impl LastCandidates for Cases<'_, '_> {
 /// Guesses before all candidates are looked at.
 const GUESSES: usize = 3;
 
-/// The first pass: tries what looks ready, each with the same chance, or in the given order.
+/// The first pass: tries candidates that look ready, each with the same chance, or in the given order.
 #[inline(always)]
 pub(super) fn try_ready(set: &mut impl Candidates, biased: bool) -> Option<usize> {
     let count = set.count();
     if biased {
         return (0..count).find(|index| set.may_be_ready(*index) && set.complete(*index));
     }
-    // If many are ready, one of the first guesses is; and whatever is guessed first, all that are ready are as likely.
+    // If many are ready, one of the first guesses is; whichever is guessed first, all that are ready are equally likely.
     if count > GUESSES {
         for _ in 0..GUESSES {
             let index = choose(count);
@@ -302,7 +303,8 @@ fn try_ready_of_few(set: &mut impl Candidates) -> Option<usize> {
 
 #[inline(never)]
 fn try_ready_of_many(set: &mut impl Candidates) -> Option<usize> {
-    // One of those that look ready, each with the same chance, found in one pass; if it is not after all, the next ones from there on.
+    // One of the candidates that look ready, each with the same chance, found in one pass; if it turns out not to be ready, the next ones
+    // from there on.
     let (mut chosen, mut seen) = (0, 0);
     for index in 0..set.count() {
         if set.may_be_ready(index) {
@@ -346,7 +348,7 @@ pub(crate) fn run(
     if patience == Patience::None {
         park::count_call();
     } else {
-        // Asked only if there is a cancellation: with an arm for it, that is how it ends.
+        // Asked only if there is a cancellation: with an arm for it, the select ends with that arm.
         let is_cancelled_arm = |case: &Case<'_>| matches!(case.kind, Kind::Cancelled);
         park::entry_if(|| !cases.iter().any(is_cancelled_arm), || cases.iter().any(Case::is_settled));
     }
@@ -370,7 +372,7 @@ pub(super) fn run_on(
     wait_for(cases, biased, patience, site)
 }
 
-/// The second pass, as often as it takes.
+/// The second pass, repeated as often as necessary.
 #[inline(never)]
 pub(super) fn wait_for(
     cases: &mut [Case<'_>],
@@ -408,12 +410,13 @@ pub(super) fn wait_for(
         let how = Wait { reason: WaitReason::Select, object: sheet.address(), site, deadline };
         let ended = park::wait_for_any(&parking, how, watching.is_some());
         let (index, outcome) = match (ended, parking.won.get()) {
-            // If it was completed here, that stands; an owner that came before us can only have been cancellation, which comes later.
+            // If it was completed here, that stands; an owner that came before can only have been a canceller, and cancellation comes
+            // later.
             (_, Some(won)) => won,
             ((Outcome::Cancelled, _), None) => (watching.expect("asked to watch"), Outcome::Done),
             ((ended, Some(arm)), None) if arm <= ARM_MANY => {
                 let index = parking.winner(arm);
-                // (If it did not park, nothing is linked. One of many that was found by trying may be linked still.)
+                // (If it did not park, nothing is linked. A case among many that was found by trying may still be linked.)
                 let is_loser = |other| ended != Outcome::Retry && (other != index || arm == ARM_MANY);
                 cases.iter().enumerate().filter(|(other, _)| is_loser(*other)).for_each(|(_, case)| case.unlink());
                 (index, cases[index].outcome())

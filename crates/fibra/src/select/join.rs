@@ -1,4 +1,4 @@
-//! The end of a fiber, and the next end in a set of fibers, as arms. Above: `select!`. Below: `task::join`, `task::gather`.
+//! The end of a fiber, and the next end in a set of fibers, as arms. Above: `private.rs`. Below: `case.rs`, `task::join`, `task::join_set`.
 
 use std::cell::Cell;
 use std::fmt;

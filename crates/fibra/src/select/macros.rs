@@ -1,5 +1,6 @@
-//! `select!` and `select_biased!`: the public side, with its documentation. `fibra-macros` does the work. It is told the name of this
-//! crate, so that other crates may rename it and export its macros again; the expansion calls `private`.
+//! `select!` and `select_biased!`: the public side, with its documentation. Above: users. Below: `fibra-macros`, which does the work, and
+//! `private`, which the expansion calls. The macro is told the name of this crate, so that other crates may rename it and export its macros
+//! again.
 
 /// Waits for several operations and does exactly one of them: the first that becomes possible. Of several that are possible at
 /// once, one is chosen by chance; [`select_biased!`] takes the first in source order instead.

@@ -1,4 +1,5 @@
-//! For models: a select over receives and sends of numbers, as `select!` would make it.
+//! For models: a select over receives and sends of numbers, as `select!` would make it. Above: the models of `channel`. Below: `arm.rs`,
+//! `engine.rs`.
 
 use std::cell::Cell;
 use std::panic::Location;

@@ -1,4 +1,5 @@
-//! The functions that the expansion of `select!` calls. Not public API: it may change with every release.
+//! The functions that the expansion of `select!` calls. Not public API: it may change with every release. Above: `fibra-macros`. Below:
+//! `arm.rs`, `engine.rs`.
 
 use std::panic::Location;
 use std::ptr::{self, NonNull};
@@ -49,10 +50,10 @@ pub unsafe fn send_from<T>(sender: &Sender<T>, place: *const T) -> SendFromArm<'
     unsafe { SendFromArm::new(sender, place) }
 }
 
-/// Is `v` of `send(tx, v)` a variable, which stays where it is? If it is a constant, its value. Neither if the arm is not `on`.
+/// Is `v` of `send(tx, v)` a variable, which stays where it is? If it is a constant, gives its value. Neither if the arm is not `on`.
 ///
-/// Only the types of the closures are there. The first captures a reference to a variable; to a constant (a static, a unit) it
-/// captures nothing, and has no size.
+/// Only the types of the closures exist. The first closure captures a reference to a variable; of a constant (a static, a unit) it captures
+/// nothing, and has no size.
 ///
 /// # Safety
 /// The types are those of `|like| { [&v, like]; }` and `|| v`, with the same `v`.
@@ -65,7 +66,7 @@ where
     if const { size_of::<Borrow>() != 0 } {
         return (on, None);
     }
-    // The compiler knows; it is what the next line stands on.
+    // The compiler computes this; the next line relies on it.
     assert!(size_of::<Value>() == 0, "fibra: a name that one closure captures and another one does not");
     let constant = on.then(|| {
         // SAFETY: the first closure captures nothing, so `v` is no variable, and `|| v` captures nothing either: it is a closure without
@@ -76,7 +77,7 @@ where
     (false, constant)
 }
 
-/// Where the constant lies; null if there is none.
+/// The address of the constant; null if there is none.
 #[inline(always)]
 pub fn address<T>(constant: &Option<T>) -> *const T {
     constant.as_ref().map_or(ptr::null(), ptr::from_ref)
@@ -123,7 +124,7 @@ pub fn after(duration: Duration) -> AfterArm {
     AfterArm::new(duration)
 }
 
-/// What the engine is to wait for.
+/// The object that the engine is to wait for.
 pub fn case<A: Arm>(arm: &mut A) -> Case<'_> {
     arm.case()
 }
@@ -166,8 +167,8 @@ impl<A, Ask: Fn(&mut A, usize, bool) -> bool, const N: usize> Candidates for Ask
     }
 }
 
-/// Completes one of the arms and says which; `None`: the default. They are used up: a value is sent once. `ask` passes [`ask`] on to the
-/// arm of that index, and `cases` makes a case of each: if none is ready.
+/// Completes one of the arms and gives its index; `None`: the default. The arms are used up: a value is sent once. `ask` passes [`ask`] on
+/// to the arm of that index, and `cases` makes a case of each, if none is ready.
 #[track_caller]
 #[inline]
 pub fn select<A, const N: usize>(
@@ -214,8 +215,8 @@ pub(crate) fn first_case(cases: &mut [Case<'_>]) -> usize {
     engine::run(cases, true, Patience::Endless, Location::caller()).expect("it waits until there is one")
 }
 
-/// The rest of [`select`], if nothing is ready, or it has to begin in another way: its fiber is cancelled, has made many calls, or there
-/// is none.
+/// The rest of [`select`], if nothing is ready, or it has to begin in another way: its fiber is cancelled or has made many calls, or the
+/// caller is not a fiber.
 #[inline(never)]
 fn select_on(
     cases: &mut [Case<'_>],

@@ -1,4 +1,5 @@
-//! Cancellation and draining of the current fiber or thread, and the cancellation of a token, as arms.
+//! Cancellation and draining of the current fiber or thread, and the cancellation of a token, as arms. Above: `private.rs`. Below:
+//! `case.rs`, `scope`, `sched::here`.
 
 use std::cell::Cell;
 use std::task::Waker;
@@ -12,7 +13,7 @@ use crate::wait::waitable::{Published, Waitable, linked_or};
 use crate::waiter::cancel_reason::CancelReason;
 use crate::waiter::node::{Node, Outcome};
 
-/// Taken when this fiber, or a scope around, is cancelled; instead of unwinding.
+/// Taken when this fiber, or an enclosing scope, is cancelled; instead of unwinding.
 #[derive(Debug)]
 pub struct CancelledArm {
     told: Cell<Outcome>,
@@ -34,19 +35,19 @@ impl Arm for CancelledArm {
     type Output = CancelReason;
     fn finish(&mut self) -> CancelReason {
         let reason = Here::new().and_then(|here| here.reason());
-        // A child's panic that was taken by a join in this very moment.
+        // The flag was for a child's panic that a join has taken in this very moment.
         reason.unwrap_or(CancelReason::Panicked)
     }
 }
 
-/// Taken when a scope around is asked to come to an end. Without a scope, never.
+/// Taken when an enclosing scope is asked to come to an end. Without a scope, never.
 #[derive(Debug)]
 pub struct DrainingArm {
     watched: Watched,
     told: Cell<Outcome>,
 }
 
-/// A scope in a life: an arm that outlived it would otherwise watch another.
+/// A scope in one life of its record: an arm that outlived the scope would otherwise watch another.
 #[derive(Debug)]
 struct Watched(Option<(ScopeRef, u32)>);
 

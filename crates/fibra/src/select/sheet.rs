@@ -9,14 +9,14 @@
 use super::case::{Case, Kind};
 use crate::channel::op::Op;
 
-/// So many arms are written down.
+/// The most arms that are written down.
 const ARMS: usize = 8;
 
 /// See the header. Plain words: `[channels, others, arm, arm, ..]`.
 #[repr(transparent)]
 pub(super) struct Sheet([usize; ARMS + 2]);
 
-/// What is waited for.
+/// The objects that a select waits for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Arms {
     /// Channels by their number, and whether the arm sends.
@@ -43,7 +43,7 @@ impl Sheet {
         Self(words)
     }
 
-    /// What the wait record names. (Exposed: others read what is there.)
+    /// The address that the wait record names. (Exposed: other threads read the memory behind it.)
     pub(super) fn address(&self) -> u64 {
         std::ptr::from_ref(self).expose_provenance() as u64
     }

@@ -41,7 +41,7 @@ pub struct Barrier {
     size: u32,
 }
 
-/// Whether one is the leader of its group.
+/// Whether a participant is the leader of its group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BarrierWaitResult(bool);
 
@@ -77,7 +77,7 @@ impl Barrier {
         Self { turns: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }), size: size as u32 }
     }
 
-    /// Comes to the barrier. `Some`: wait until this turn is over; `None`: we are the last, go.
+    /// Comes to the barrier. `Some`: wait until this turn is over; `None`: the caller is the last, and goes on.
     fn come(&self) -> Option<u16> {
         let came = self.turns.change(|state| {
             let here = state.first + 1;
@@ -92,7 +92,7 @@ impl Barrier {
         (state.first != 0).then_some(state.turn)
     }
 
-    /// Gives up waiting in this turn. False: it is over, and we were one of the group.
+    /// Gives up waiting in this turn. False: the turn is over, and the caller was one of the group.
     fn go(&self, turn: u16) -> bool {
         if seeded_bug("barrier_counts_the_gone") {
             return true;
@@ -114,7 +114,7 @@ impl Barrier {
         if ended == Outcome::Cancelled {
             gate::deliver();
         }
-        // Time was up. Or else the last one came in this very moment, and counted us.
+        // Time was up. Or else the last participant came in this very moment, and counted the caller.
         (!gone).then_some(BarrierWaitResult(false))
     }
 

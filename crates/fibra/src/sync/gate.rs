@@ -81,7 +81,7 @@ pub(crate) trait Rules {
     /// No waiter gets ahead of one that wants this, not even one that was called and came too late: it holds what all others wait for.
     const URGENT: Option<usize> = None;
 
-    /// Takes it, if it can be had now; the WAITING flag is not asked.
+    /// Takes it, if it can be had now; does not look at the WAITING flag.
     fn grant(&self, want: usize) -> bool;
     /// Undoes a [`grant`](Self::grant) that no waiter received.
     fn revoke(&self, want: usize);
@@ -373,7 +373,7 @@ impl<R: Rules> Gate<R> {
         park::wait_or_cancelled(&wait, how)
     }
 
-    /// Wanting something, as an arm of a select. If it wins, what it wanted was taken for it.
+    /// A wait as an arm of a select. If the arm wins, what it wanted was taken for it.
     pub(crate) fn arm(&self, want: usize) -> GateWait<'_, R> {
         GateWait { gate: self, want, first: false, who: Who::Arm, then: None }
     }
@@ -462,7 +462,7 @@ impl GateTask {
             let call = called.then(|| Call(gate));
             let published = self.0.publish(cx.waker(), &wanted(gate, want, called));
             if matches!(published, Outcome::Pending | Outcome::Retry) {
-                // It is the head again, and those behind it wait for it.
+                // It is the head again, and the waiters behind it wait for it.
                 std::mem::forget(call);
             }
             match published {

@@ -69,7 +69,7 @@ impl<T> OnceLock<T> {
 
     /// The value, if it is set.
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: complete, and we have it for ourselves.
+        // SAFETY: complete, and access is exclusive.
         self.once.is_complete().then(|| self.value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
     }
 

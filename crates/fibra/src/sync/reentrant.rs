@@ -44,7 +44,7 @@ pub struct ReentrantMutex<T: ?Sized> {
     raw: RawMutex,
     /// The number of the holder, or of the last one.
     holder: AtomicU64,
-    /// How often it is held beyond the first time. Its holder's.
+    /// How often it is held beyond the first time. Only the holder touches it.
     again: Cell<usize>,
     value: T,
 }
@@ -127,7 +127,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     }
 
     fn is_held_by(&self, me: usize) -> bool {
-        // Relaxed: if we hold it, we wrote that ourselves; whatever else is there is not our number.
+        // Relaxed: if this fiber holds it, it wrote the number itself; any other value is not its number.
         self.raw.owner() == me && self.holder.load(Ordering::Relaxed) == owner::my_number()
     }
 

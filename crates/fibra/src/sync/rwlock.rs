@@ -178,8 +178,8 @@ impl<T: ?Sized> RwLock<T> {
         self.try_read_until(deadline)
     }
 
-    /// Like [`read`](Self::read), but does not queue behind a writer that waits: for one that may hold it for reading already. Readers that
-    /// do only this starve writers.
+    /// Like [`read`](Self::read), but does not queue behind a writer that waits: for a caller that may hold it for reading already. Readers
+    /// that do only this starve writers.
     ///
     /// ```
     /// let lock = fibra::sync::RwLock::new(1);

@@ -57,7 +57,7 @@ impl Semaphore {
         std::mem::offset_of!(Self, gate) + Gate::<Permits>::RULES + std::mem::offset_of!(Permits, total),
     );
 
-    /// How many permits a word says are to be had.
+    /// The number of available permits in a word.
     #[cfg(not(any(loom, shuttle)))]
     pub(super) fn read_word(word: usize) -> usize {
         available(word as u64) as usize
@@ -177,7 +177,7 @@ impl Semaphore {
     }
 
     fn too_many(&self, wanted: usize) -> Option<AcquireError> {
-        // Relaxed: it is no older than what the caller knows of.
+        // Relaxed: no older than what the caller has seen already.
         let total = self.rules().total.load(Ordering::Relaxed);
         (wanted > total).then_some(AcquireError::TooMany { wanted, total })
     }
@@ -198,7 +198,7 @@ impl Semaphore {
                 return Ok(());
             }
             if word & WAITING != 0 {
-                // Perhaps only for a moment.
+                // The flag may be up only for a moment.
                 return if self.gate.try_now(want) { Ok(()) } else { Err(TryAcquireError::NoPermits) };
             }
             if available(word) < want as u64 {
@@ -268,7 +268,7 @@ impl Semaphore {
                 Outcome::TimedOut => return Err(AcquireTimeoutError::TimedOut),
                 Outcome::Closed => match self.refusal(want) {
                     Some(error) => return Err(error.into()),
-                    // There are enough again: it waits on, where it was.
+                    // There are enough again: the waiter waits on, where it was.
                     None => ask.first = true,
                 },
                 other => unreachable!("{other:?}: waiters are served, and `wait` unwinds"),
@@ -286,7 +286,7 @@ impl Semaphore {
         }
     }
 
-    /// Takes `count` permits, waiting until it is our turn and there are so many. Zero are had at once.
+    /// Takes `count` permits, waiting until it is the caller's turn and so many are available. Zero are had at once.
     ///
     /// # Errors
     /// [`AcquireError::TooMany`] at once if the semaphore has not so many in all, [`AcquireError::Closed`] if it is closed, before or

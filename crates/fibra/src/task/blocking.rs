@@ -1,4 +1,5 @@
-//! `blocking`: code that blocks its OS thread, moved to a thread that runs no fibers.
+//! `blocking`: code that blocks its OS thread, moved to a thread that runs no fibers. Above: users, `fs`, `net`. Below: `blocking::pool`,
+//! `wait::park`.
 //!
 //! The job lives on the waiting fiber's stack, closure and result with it, so the closure may borrow. While it is queued, cancellation
 //! takes it back; once it has started, a thread of the pool is using this stack and the wait is binding.
@@ -60,7 +61,7 @@ where
     blocking_as(WaitReason::BlockingRunning, Location::caller(), f)
 }
 
-/// The same for a layer that says by its own reason what the fiber does once it has started: a binding one.
+/// The same for a layer whose own reason says what the fiber does once the job has started: a binding reason.
 pub(crate) fn blocking_as<F, T>(reason: WaitReason, site: &'static Location<'static>, f: F) -> T
 where
     F: FnOnce() -> T + Send,
@@ -111,7 +112,7 @@ where
 
 fn said_once() {
     static SAID: AtomicBool = AtomicBool::new(false);
-    // Relaxed: said once or twice, no more depends on it.
+    // Relaxed: reported once or twice, no more depends on it.
     if !SAID.swap(true, Ordering::Relaxed) {
         crate::prim::say(format_args!(
             "fibra: no thread could be started for blocking work; it runs on the worker and holds up its fibers"
@@ -159,9 +160,10 @@ where
     unsafe { spawn_or_none_with(&shared, root, body, site, Extras { errand: Some(errand), ..Extras::default() }) }
 }
 
-/// What a fiber of `spawn_blocking` was started for, until a thread begins with it: one of the pool, or one that joins the fiber.
+/// The function that a fiber of `spawn_blocking` was started for, until a thread begins with it: a thread of the pool, or one that joins
+/// the fiber.
 struct Unbegun<F> {
-    /// Whose threads may run it.
+    /// The pool whose threads may run it.
     pool: usize,
     f: Mutex<Option<F>>,
 }
@@ -199,24 +201,24 @@ where
     }
 }
 
-/// So much of the stack of a pool's thread (2 MiB) may be in use when a join runs a job on top of it: as a matter of course, and if no
-/// other thread does.
+/// So much of the stack of a pool's thread (2 MiB) may be in use when a join runs a job on top of it: the first in general, the second if
+/// no other thread will run the job.
 const STACK_FOR_JOINERS: usize = 256 << 10;
 const STACK_FOR_STARVING: usize = 1536 << 10;
 
 /// How often a joiner that could run a job itself looks whether a thread will do it.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
-/// On a thread of a pool: is there a reason to leave to another thread what this one waits for? A scope of this one is open: if it is
-/// cancelled then a wait ends, and a function would not. Or much of the stack is in use.
+/// On a thread of a pool: is there a reason to leave the function that this thread waits for to another thread? Yes if a scope of this
+/// thread is open: if that is cancelled, a wait ends, and a function would not. Or if much of the stack is in use.
 pub(crate) fn would_rather_wait() -> bool {
     !current::thread_cancel_state().open.get().is_null() || stack_in_use() > STACK_FOR_JOINERS
 }
 
-/// The same: will no other thread do it? Jobs are queued, and not one was begun between two looks.
+/// Also on a thread of a pool: will no other thread run it? That is assumed if jobs are queued, and none was begun between two looks.
 pub(crate) fn is_pool_stuck() -> bool {
     thread_local! {
-        /// What the pool said, and since when.
+        /// The pool's count of begun jobs, and since when it has not changed.
         static SEEN: Cell<Option<(u64, Instant)>> = const { Cell::new(None) };
     }
     let begun = current::runtime().and_then(|shared| shared.blocking().starved_at());

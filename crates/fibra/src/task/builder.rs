@@ -1,4 +1,4 @@
-//! Starting fibers with choices: `Builder`.
+//! Starting fibers with choices: `Builder`. Above: users, `Scope`, `Handle`. Below: `spawn.rs`.
 
 use std::io;
 use std::panic::Location;
@@ -154,14 +154,14 @@ impl Builder {
         spawned.map_err(|reason| error_for(shared, reason))
     }
 
-    /// What the fiber is given, and the worker it goes to if it is spread.
+    /// The flags and extras of the fiber, and the worker it goes to if it is spread.
     fn extras(self, shared: &Shared) -> io::Result<(Extras, Option<usize>)> {
         let stack_size = self.stack()?;
         if let Some(name) = self.name.as_deref() {
             check_name("the name of a fiber", name)?;
         }
         let spread_to = self.worker.or_else(|| self.spread.then(|| least_loaded(shared)));
-        // Only if it is started is it on its way.
+        // Counted as on its way only if it is started.
         let coming = AtomicBool::new(spread_to.is_some());
         Ok((Extras { name: self.name, stack_size, coming, ..Extras::default() }, spread_to))
     }
@@ -214,8 +214,8 @@ pub(crate) fn check_name(what: &str, name: &str) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
-/// The worker with the fewest started fibers, and such as are on their way to it: several that are started in a row do not all go to the
-/// worker that has not got round to the first of them.
+/// The worker with the fewest fibers, started or on their way to it: several fibers that are spread in a row do not all go to the worker
+/// that has not yet started the first of them.
 fn least_loaded(shared: &Shared) -> usize {
     let load = |index: &usize| {
         let remote = &shared.remotes[*index];

@@ -243,7 +243,7 @@ where
         let (mut running, mut results) = (Gather::new(), Vec::new());
         let mut items = items.into_iter().fuse();
         loop {
-            // Neither the iterator nor taking what is there need wait, and an endless loop has to be left somehow.
+            // Neither the iterator nor a result that is there need wait, and cancellation must be able to end an endless loop.
             cancel::checkpoint();
             if running.len() < n
                 && let Some(item) = items.next()
@@ -283,18 +283,18 @@ fn next<T>(members: &mut Gather<T>, site: &'static Location<'static>) -> Option<
     let (handle, tag) = members.take()?;
     let result = result_of(handle);
     if result.as_ref().is_err_and(JoinError::is_cancelled) {
-        // From outside, together with this.
+        // The fiber was cancelled from outside; if this one was cancelled together with it, it unwinds here.
         cancel::checkpoint();
     }
     Some((result, tag))
 }
 
-/// Of one that has ended.
+/// The result of a fiber that has ended.
 fn result_of<T>(handle: JoinHandle<T>) -> Result<T, JoinError> {
     handle.try_join().unwrap_or_else(|_| unreachable!("it has ended"))
 }
 
-/// Of one that has ended; panics if it has none (it was never started, because the runtime is full).
+/// The value of a fiber that has ended; panics if it has none (it was never started, because the runtime is full).
 fn value_of<T>(handle: JoinHandle<T>) -> T {
     result_of(handle).unwrap_or_else(|error| {
         if error.is_cancelled() {

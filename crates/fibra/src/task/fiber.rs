@@ -80,7 +80,7 @@ pub fn yield_now() {
 
 /// Has this fiber been cancelled, or a scope whose body runs here? True also inside [`shield`], where it is not delivered.
 ///
-/// Like every call that never waits, it lets others run now and then, so that a loop over it does not keep its worker.
+/// Like every call that never waits, it lets other fibers run now and then, so that a loop over it does not keep its worker.
 pub fn is_cancelled() -> bool {
     park::count_call();
     Here::new().is_some_and(|here| here.is_cancelled())
@@ -94,7 +94,7 @@ pub fn cancel_reason() -> Option<CancelReason> {
 }
 
 /// A point where a cancelled fiber unwinds, or the body of a cancelled scope, for loops that compute without blocking. It looks at the
-/// clock too, if there is a deadline around, and lets others run every 512 calls; [`yield_now`] does so every time.
+/// clock too, if a deadline applies, and lets other fibers run every 512 calls; [`yield_now`] does so every time.
 ///
 /// ```
 /// fibra::run(|| {

@@ -92,7 +92,7 @@ where
     }
 }
 
-/// The rule.
+/// The plain case, which is the usual one.
 ///
 /// # Safety
 /// `joiner` is the running fiber and may park.
@@ -117,7 +117,7 @@ where
         Half { closure: UnsafeCell::new(ManuallyDrop::new(b)), end: UnsafeCell::new(ManuallyDrop::new(End::NotRun)) };
     // From here to the end `half` does not move: a thief that takes the offer has its address.
     let frame = worker.take_frame();
-    // It stands in the scope that its joiner is a child of, and is cancelled with it.
+    // The half counts in the scope that its joiner is a child of, and is cancelled with it.
     let scoped = joiner_flags.among(flag::SCOPED);
     let shielded = flag::HOLD_OFF.only_if(is_shielded);
     let flags = flag::HALF | flag::UNCAPPED | scoped | shielded | worker.shared.base_flags;
@@ -136,7 +136,7 @@ where
 
     let first = catch_unwind(AssertUnwindSafe(a));
 
-    // It may have gone on on another worker than it began on.
+    // The joiner may have gone on on another worker than it began on.
     #[cfg(feature = "unstable-migration")]
     let worker = current::worker().expect("a fiber runs on a worker");
     if worker.take_back(frame, ticket) {
@@ -186,11 +186,11 @@ where
     }
     // First: cloning is user code, and may panic.
     let inherited = locals::inherited(joiner);
-    // A shield that is open here stays so until the join is over, and holds off what comes from outside, from the half as well. (What
-    // comes from a scope inside the shield is held off from it too: it cannot tell the one from the other.)
+    // A shield that is open here stays so until the join is over, and holds off cancellation from outside, for the half as well.
+    // (Cancellation from a scope inside the shield is held off for the half too: it cannot tell the one from the other.)
     let is_shielded = Here::on(worker, joiner).hold() != 0 || worker.shared.config.cooperative;
     if !is_shielded {
-        // The flag has outlived its reason; the next join need not come here.
+        // The flag has outlived its reason; it is lowered, so that the next join takes the plain way.
         joiner.lower(flag::HOLD_OFF);
     }
     let b = move || {
@@ -220,7 +220,7 @@ fn running<'a>() -> Option<(&'a Worker, FrameRef, &'static FiberTop)> {
     Some((worker, frame, frame.top()?))
 }
 
-/// Nothing to be considered, as almost always?
+/// Is there nothing to be considered, as in almost all cases?
 #[inline(always)]
 fn is_plain(worker: &Worker, joiner_flags: FlagSet, top: &FiberTop) -> bool {
     !joiner_flags.has(flag::NO_SUSPEND | flag::HOLD_OFF)
@@ -283,7 +283,7 @@ fn wait_for(joiner: FrameRef, frame: FrameRef, is_shielded: bool, has_failed: bo
     let mut is_told = false;
     while frame.join.result().is_none() {
         let here = Here::new().expect("a fiber waits for its half");
-        // What may not be delivered here is told to a half that is shielded as well: there it is only seen.
+        // A cancellation that may not be delivered here is told to the half, which is shielded as well: there it can only be observed.
         let is_due = here.flags().has(flag::ANY_CANCEL) && (here.is_due() || is_shielded && here.is_observable());
         if !is_told && (is_due || has_failed) {
             let reason = here.reason().filter(|_| is_due).unwrap_or(CancelReason::OtherHalf);

@@ -1,9 +1,9 @@
 //! Futures: `block_on` polls one where it is, `spawn_future` makes one a task of its own.
 //!
-//! A task is a frame without a stack between polls. Each poll runs on a pooled fiber stack, so the future may even make
-//! blocking calls (it then stays on that worker until the poll ends). When it is pending, the stack goes back and the frame parks;
-//! its waker makes it stealable work again. A task that has fiber-locals which are not inherited (and so need not be `Send`) keeps its
-//! stack and its worker instead.
+//! A task is a frame without a stack between polls. Each poll runs on a pooled fiber stack, so the future may even make blocking calls (it
+//! then stays on that worker until the poll ends). When it is pending, the stack goes back and the frame parks; its waker makes it
+//! stealable work again. A task that has fiber-locals which are not inherited (and so need not be `Send`) keeps its stack and its worker
+//! instead. Above: users, `scope.rs`. Below: `spawn.rs`, `wait::notify`.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -72,7 +72,7 @@ pub(crate) fn block_on_until<F: Future>(
     }
 }
 
-/// [`block_on_until`] on a plain thread, with the very record that the waker names. (One that is lent is another one each time.)
+/// [`block_on_until`] on a plain thread, with the very record that the waker names. (A lent record would be another one each time.)
 #[inline(never)]
 fn poll_on_thread<F: Future>(future: Pin<&mut F>, how: Wait, record: &'static ThreadRecord) -> Option<F::Output> {
     let polls = notify::polls_of_thread();
@@ -115,7 +115,8 @@ fn poll_until_ready<F: Future, const INSIDE: bool>(
         if ended == Outcome::TimedOut {
             return None;
         }
-        // Woken during its own poll: it wants to go on, but others of this worker come first, or it could keep them waiting for ever.
+        // The future was woken during its own poll: it wants to go on, but other fibers of this worker come first, or it could keep them
+        // waiting for ever.
         if ended == Outcome::Retry && current::fiber().is_some() {
             park::yield_now();
         }
@@ -220,7 +221,7 @@ unsafe fn start_task<F: Future>(
 struct Task<F> {
     /// Taken out before its output is published, so that it is dropped on a fiber.
     future: Option<Pin<Box<F>>>,
-    /// It was polled before: what is done when user code starts was done.
+    /// It was polled before: the steps at the start of user code are done.
     is_begun: bool,
     /// Its fiber-locals, which travel with it.
     locals: *mut (),

@@ -29,15 +29,15 @@ const LARGEST_CHUNK: usize = 1024;
 /// See the header.
 pub(crate) struct Gather<T> {
     gathering: Arc<Gathering>,
-    /// Boxes, as pointers: workers have the addresses of what is in them.
+    /// Boxes, as pointers: workers have the addresses of the members in them.
     chunks: Vec<NonNull<[Member<T>]>>,
     free: *mut Member<T>,
     len: usize,
-    /// So many of the first members have no function that could be done by another.
+    /// The first so many members have no function that another thread could run.
     without_errand: usize,
 }
 
-/// `node` first: that is what comes back.
+/// `node` is the first field: the address of the node, which comes back, is the address of the member.
 #[repr(C)]
 struct Member<T> {
     node: Node,
@@ -117,7 +117,8 @@ impl<T> Gather<T> {
 
     /// All members that have a handle.
     fn members(&self) -> impl Iterator<Item = (&Node, &JoinHandle<T>)> {
-        // SAFETY: the chunks stay as long as we do, and are written to only by `&mut self`; of a node, others change what is in cells.
+        // SAFETY: the chunks stay as long as the gathering, and are written to only by `&mut self`; of a node, others change only what is
+        // in cells.
         let members = self.chunks.iter().flat_map(|chunk| unsafe { chunk.as_ref() });
         members.filter_map(|member| Some((&member.node, member.handle.as_ref()?)))
     }
@@ -135,7 +136,7 @@ impl<T> Gather<T> {
     /// The first of the members that have ended.
     pub(crate) fn first(&self) -> Option<&JoinHandle<T>> {
         let member = self.gathering.first()?.cast::<Member<T>>();
-        // SAFETY: only nodes of our members are in there, each the first field of one that has a handle.
+        // SAFETY: only nodes of this gathering's members are in there, each the first field of one that has a handle.
         unsafe { &(*member).handle }.as_ref()
     }
 
@@ -152,8 +153,8 @@ impl<T> Gather<T> {
         Some((handle.expect("a member that has ended has a handle"), tag))
     }
 
-    /// On a thread of the blocking pool: does what one of the members was started for, if that was not begun; then it is taken. See
-    /// `spawn_blocking`. That keeps the thread from whatever else ends first, so it comes to it only if no other thread does.
+    /// On a thread of the blocking pool: runs the function of one of the members, if it was not begun; then the member is taken. See
+    /// `spawn_blocking`. Meanwhile the thread cannot take a member that ends first, so it does this only if no other thread does.
     #[cold]
     #[inline(never)]
     pub(crate) fn do_errand(&mut self, site: &'static Location<'static>) -> Option<Result<T, JoinError>> {
@@ -187,7 +188,7 @@ impl<T> Gather<T> {
         Some(handle.expect("a member that was found by its handle").conclude_errand(result))
     }
 
-    /// A member that could be done here.
+    /// A member whose function could be run here.
     fn find_errand(&mut self) -> Option<*mut Member<T>> {
         let places = self.chunks.iter().flat_map(|chunk| {
             let first = chunk.cast::<Member<T>>().as_ptr();
@@ -199,7 +200,7 @@ impl<T> Gather<T> {
             match handle.as_ref().and_then(JoinHandle::errand) {
                 Some(errand) if errand.is_fit_here() => return Some(member),
                 Some(_) => {}
-                // So it will stay, unless another is put there.
+                // It stays so, unless another member is put there.
                 None if index == self.without_errand => self.without_errand += 1,
                 None => {}
             }
@@ -239,7 +240,7 @@ impl<T> Drop for Gather<T> {
     }
 }
 
-/// That one has ended, or that there is none, as something to wait on.
+/// The end of a member, or that there is no member, as something to wait on.
 impl<T> Waitable for Gather<T> {
     fn try_now(&self) -> Outcome {
         if self.len == 0 || self.has_ended() { Outcome::Done } else { Outcome::Pending }

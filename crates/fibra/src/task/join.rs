@@ -1,7 +1,8 @@
-//! Join handles: waiting for a fiber and taking what it returned.
+//! Join handles: waiting for a fiber and taking its result.
 //!
-//! The result lives in the fiber's frame, and the handle keeps the frame from being recycled. A joiner parks on the list in the
-//! frame; many may wait at once through a shared handle, one takes the result.
+//! The result lives in the fiber's frame, and the handle keeps the frame from being recycled. A joiner parks on the list in the frame; many
+//! may wait at once through a shared handle, one takes the result. Above: users, `gather.rs`, `select::join`. Below: `fiber::outcome`,
+//! `wait::park`.
 
 mod error;
 
@@ -57,7 +58,7 @@ pub struct JoinHandle<T> {
     _result: PhantomData<T>,
 }
 
-/// What came of a function that was called with its panics caught: by a thread of the blocking pool, or by a joiner itself.
+/// The result of a function that was called with its panics caught: by a thread of the blocking pool, or by a joiner itself.
 pub(crate) type Caught<T> = Result<T, Box<dyn Any + Send>>;
 
 // SAFETY: the handle moves a `T` from the fiber to its joiner, and is otherwise a reference to atomics.
@@ -91,18 +92,18 @@ impl<T> JoinHandle<T> {
         };
         let is_next = worker.run_next_if_newest(self.frame);
         let end = JoinWait::<true> { frame: self.frame, is_next };
-        // (It unwinds if it is cancelled; or the fiber has ended, as a rule, or it waits once more.)
+        // (The wait unwinds if the joiner is cancelled; otherwise, as a rule, the fiber has ended, or the joiner waits once more.)
         let _ended = wait_as_fiber(worker, fiber, end, self.how(WaitReason::Join, None, site));
         if self.frame.join.has_value() { Ok(self.take_value()) } else { self.join_at_last(site) }
     }
 
-    /// Does this fiber join another one that has nothing to be done for it?
+    /// Does this fiber join another fiber, for which the joiner has nothing to do but to wait?
     #[inline(always)]
     fn is_joined_as_usual(&self, by: FrameRef) -> bool {
         !std::ptr::eq(by, self.frame) && !self.frame.has(flag::EXTRAS)
     }
 
-    /// The same, whatever is the matter with it.
+    /// [`join`](Self::join) in all other cases.
     #[cold]
     #[inline(never)]
     fn join_otherwise(self, site: &'static Location<'static>) -> Result<T, JoinError> {
@@ -121,7 +122,7 @@ impl<T> JoinHandle<T> {
         self.join_at_last(site)
     }
 
-    /// The same after all that comes before the wait.
+    /// The same after the steps that come before the wait.
     #[cold]
     #[inline(never)]
     fn join_at_last(self, site: &'static Location<'static>) -> Result<T, JoinError> {
@@ -192,7 +193,7 @@ impl<T> JoinHandle<T> {
         self.wait_until(Some(deadline.into()), Location::caller())
     }
 
-    /// Joins, come what may: a binding wait for this reason.
+    /// Joins in any case: a binding wait for this reason.
     pub(crate) fn join_bound(self, reason: WaitReason, site: &'static Location<'static>) -> Result<T, JoinError> {
         debug_assert!(reason.is_binding());
         self.wait_for::<true>(reason, None, site);
@@ -228,10 +229,10 @@ impl<T> JoinHandle<T> {
         Wait { reason, object: self.id().as_u64(), site, deadline: deadline.map(Instant::as_nanos) }
     }
 
-    /// What the fiber was started for, if that was not begun, and will be: see `spawn_blocking`.
+    /// The function that the fiber was started for, if it was not begun, and will be: see `spawn_blocking`.
     pub(crate) fn errand(&self) -> Option<Arc<dyn Errand>> {
-        // One that was cancelled before it began must not run. Where cancellation is cooperative it runs all the same. (A fiber that
-        // unwinds holds cancellation off too: but then what it was started for is gone, and the upgrade after this look fails.)
+        // A function that was cancelled before it began must not run. Where cancellation is cooperative it runs all the same. (A fiber that
+        // unwinds holds cancellation off too: but then its function is gone, and the upgrade after this look fails.)
         if self.frame.has(flag::CANCEL) && !self.frame.has(flag::HOLD_OFF) {
             return None;
         }
@@ -240,7 +241,7 @@ impl<T> JoinHandle<T> {
         errand.is_open().then_some(errand)
     }
 
-    /// Does that here, if this is a thread that may.
+    /// Runs that function here, if this is a thread that may.
     pub(crate) fn do_errand(&self) -> Option<Caught<T>> {
         let errand = self.errand().filter(|errand| errand.is_fit_here())?;
         let mut result = MaybeUninit::<Caught<T>>::uninit();
@@ -250,8 +251,8 @@ impl<T> JoinHandle<T> {
         done.then(|| unsafe { result.assume_init() })
     }
 
-    /// The same for a join, which would do nothing else until the fiber has ended. If there is a reason against it, it waits for another
-    /// thread as long as there is hope for one.
+    /// The same for a join, which would do nothing else until the fiber has ended. If there is a reason against running it here, the join
+    /// waits for another thread as long as one may become free.
     #[cold]
     #[inline(never)]
     fn do_errand_or_wait(&self, site: &'static Location<'static>) -> Option<Caught<T>> {
@@ -263,7 +264,7 @@ impl<T> JoinHandle<T> {
         self.do_errand()
     }
 
-    /// The end of a join whose fiber has nothing left to do: it ends by itself, and need not wait for a thread to tell it so.
+    /// The end of a join whose fiber has nothing left to do: the fiber ends by itself, and need not wait for a thread that tells it.
     #[cold]
     pub(crate) fn conclude_errand(self, result: Caught<T>) -> Result<T, JoinError> {
         self.cancel();
@@ -394,9 +395,9 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Joining what was cancelled already: perhaps it was refused because the runtime shuts down. A fiber that spawns and joins in a loop would
-/// then never wait again; here it comes by the scheduler, where it learns that it is cancelled too, and unwinds if it knows.
-/// Or it was refused because the runtime is full, and others have to run before that changes.
+/// Joining a fiber that was cancelled already. Perhaps it was refused because the runtime shuts down: a fiber that spawns and joins in a
+/// loop would then never wait again; here it visits the scheduler, where it learns that it is cancelled too, and unwinds. Or it was refused
+/// because the runtime is full, and other fibers have to run before that changes.
 #[cold]
 #[inline(never)]
 fn visit_scheduler() {
@@ -433,7 +434,8 @@ impl<T> Drop for JoinHandle<T> {
                         FiberEnd::Value if Frame::must_be_taken::<T>() => {
                             // SAFETY: READY: the value is in the frame and the handle's to drop; `detach` says so once.
                             let value = unsafe { self.frame.take::<T>() };
-                            // The frame must not be lost if the value's destructor panics: that panic is the caller's, after we are done.
+                            // The frame must not be lost if the value's destructor panics: that panic goes on to the caller after the frame
+                            // is recycled.
                             let _again = DetachOnDrop(self.frame);
                             drop(value);
                             return;
@@ -512,7 +514,7 @@ impl<const SOLE: bool> JoinWait<SOLE> {
 }
 
 impl<const SOLE: bool> Waitable for JoinWait<SOLE> {
-    /// (One's own end is there at once: joining oneself is an error, not a wait.)
+    /// (The waiter's own end counts as there at once: joining oneself is an error, not a wait.)
     fn try_now(&self) -> Outcome {
         if self.is_settled() || is_current(self.frame) { Outcome::Done } else { Outcome::Pending }
     }
@@ -619,7 +621,7 @@ impl<T> Future for JoinFuture<T> {
             }
         }
         let handle = this.handle.take().expect("present above");
-        // A joiner that was woken between DONE and this is the rule; one that was not sees the result all the same.
+        // Usually a joiner was woken between DONE and this; one that was not woken sees the result all the same.
         Poll::Ready(handle.take_result())
     }
 }

@@ -1,6 +1,6 @@
-//! `JoinSet`: many fibers, whose results are taken as they come.
+//! `JoinSet`: many fibers, whose results are taken in the order in which they end.
 //!
-//! The set owns the handles; `gather.rs` knows which fibers have ended, at a constant cost per fiber. This file is the public side.
+//! The set owns the handles. Above: users. Below: `gather.rs`, which knows which fibers have ended, at a constant cost per fiber.
 
 use std::cell::Cell;
 use std::fmt;
@@ -336,7 +336,7 @@ impl<T> JoinSet<T> {
         results
     }
 
-    /// The result of the first of those that have ended.
+    /// The result of the first fiber that has ended.
     fn take(&mut self) -> Option<Result<T, JoinError>> {
         take_result(&mut self.members)
     }

@@ -1,4 +1,5 @@
-//! Fiber-locals: like thread-locals, but one value per fiber. On a plain thread they are thread-locals.
+//! Fiber-locals: like thread-locals, but one value per fiber. On a plain thread they are thread-locals. Above: users. Below:
+//! `fiber::local`, the map of a fiber's values.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -156,7 +157,7 @@ impl<T: 'static> FiberLocal<T> {
         f(value.downcast_ref::<T>().expect("one type per key"))
     }
 
-    /// Calls `f` with this fiber's value, if it was set: nothing is made for the question.
+    /// Calls `f` with this fiber's value, if it was set: the call makes no value.
     pub(crate) fn if_set<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
         let has_map = match current::fiber().and_then(|frame| frame.top()) {
             Some(top) => !top.locals.get().is_null(),
@@ -228,17 +229,17 @@ impl<T: 'static> FiberLocal<Cell<T>> {
 }
 
 impl<T: 'static> FiberLocal<RefCell<T>> {
-    /// Calls `f` with a borrow of what is in the cell.
+    /// Calls `f` with a borrow of the value in the cell.
     pub fn with_borrow<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         self.with(|cell| f(&cell.borrow()))
     }
 
-    /// Calls `f` with a mutable borrow of what is in the cell.
+    /// Calls `f` with a mutable borrow of the value in the cell.
     pub fn with_borrow_mut<R>(&'static self, f: impl FnOnce(&mut T) -> R) -> R {
         self.with(|cell| f(&mut cell.borrow_mut()))
     }
 
-    /// Sets what is in the cell.
+    /// Sets the value in the cell.
     pub fn set(&'static self, value: T) {
         self.with(|cell| drop(cell.replace(value)));
     }
@@ -255,7 +256,7 @@ pub(crate) unsafe fn has_locals(frame: FrameRef) -> bool {
     !top.locals.get().is_null()
 }
 
-/// What children of this fiber (the running one) start with.
+/// The values that children of this fiber (the running one) start with.
 pub(crate) fn inherited(frame: FrameRef) -> Inherited {
     let Some(top) = frame.top() else { return Inherited::default() };
     let map = top.locals.get().cast::<LocalMap>();
@@ -283,7 +284,7 @@ fn put_back(top: &FiberTop, map: *mut LocalMap) {
     }
 }
 
-/// A fiber starts: takes over what its parent left for it.
+/// A fiber starts: takes over the values that its parent left for it.
 pub(crate) fn adopt(top: &FiberTop, inherited: Inherited) {
     top.locals.set(Box::into_raw(Box::new(LocalMap::from_inherited(inherited))).cast());
 }

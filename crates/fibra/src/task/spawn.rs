@@ -1,7 +1,7 @@
-//! Starting fibers: `spawn` and its relatives.
+//! Starting fibers: `spawn` and its relatives. Above: users, `scope`, `builder.rs`. Below: `sched`, `fiber`.
 //!
-//! A spawn takes a frame from the worker's cache, moves the closure into it, counts it and pushes it: no allocation for a
-//! small closure, no shared line touched. The stack comes when the fiber first runs.
+//! A spawn takes a frame from the worker's cache, moves the closure into it, counts it and pushes it: no allocation for a small closure, no
+//! shared line touched. The stack comes when the fiber first runs.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -140,7 +140,7 @@ unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Lo
     JoinHandle::new(frame)
 }
 
-/// Starts a child of a scope with choices. Err: it was refused, and the caller is told, so the scope need not be.
+/// Starts a child of a scope with choices. Err: it was refused. The caller is told, so the scope need not be.
 ///
 /// # Safety
 /// As [`spawn_child`].
@@ -179,7 +179,7 @@ pub(crate) unsafe fn spawn_child<F: FnOnce() -> T, T>(
     unsafe { spawn_child_thunk(scope, f, Closure::<F, T>::THUNK, site, flags) }
 }
 
-/// The same for a child that may end without a value: it counts as cancelled then. Without unwinding, which not every program can.
+/// The same for a child that may end without a value: it then counts as cancelled. This needs no unwinding, which not every program can do.
 ///
 /// # Safety
 /// As [`spawn_child`].
@@ -380,7 +380,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         *extras.get_or_insert_default().inherited.lock() = Some(inherited);
     }
     if flags.has(flag::ROOT | flag::UNCAPPED) {
-        // A full runtime can still be run, and above all be shut down.
+        // A full runtime must still be able to run a root, and above all to shut down.
         flags |= flag::UNCAPPED;
     } else if !shared.admit() {
         return Err(Refused { reason: RefusedBecause::Full, f });
@@ -475,7 +475,7 @@ unsafe fn scope_of(root: RootRef, flags: FlagSet) -> Option<ScopeRef> {
     (flags.has(flag::SCOPED)).then(|| unsafe { &*root.as_ptr().cast::<ScopeRecord>() })
 }
 
-/// A handle of something that was never started: it has ended already, cancelled.
+/// A handle of a fiber that was never started: it has ended already, cancelled.
 #[cold]
 pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reason: ReasonKind) -> JoinHandle<T> {
     never_started(shared, site, reason, None)
@@ -550,7 +550,7 @@ impl<F: FnOnce() -> T, T> Closure<F, T> {
     unsafe fn discard(frame: &Frame) {
         // SAFETY: `fill` put an `F` there, and it never ran.
         let f = unsafe { frame.take::<F>() };
-        // What its parent left for it is dropped with everything else, here: it is user code.
+        // The values that its parent left for it are dropped here, with everything else: their destructors are user code.
         start_of_user_code(frame);
         drop_quietly(f);
         end_of_user_code(frame);
@@ -579,7 +579,7 @@ impl<F: FnOnce() -> Option<T>, T> ClosureOrNone<F, T> {
     }
 }
 
-/// What its parent left for it comes first.
+/// Before the first line of user code: takes over the values that the parent left for this fiber.
 #[inline(always)]
 pub(crate) fn start_of_user_code(frame: &Frame) {
     // SAFETY: the running fiber's own frame.
@@ -599,7 +599,7 @@ fn adopt_inherited(frame: &Frame, extras: &Extras) {
     }
 }
 
-/// What the user's code left behind on this fiber goes before its result is published.
+/// Drops what the user's code left behind on this fiber (its locals) before its result is published.
 pub(crate) fn end_of_user_code(frame: &Frame) {
     if let Some(top) = frame.top() {
         top.cancel.unwinding.set(false);
@@ -607,8 +607,8 @@ pub(crate) fn end_of_user_code(frame: &Frame) {
     }
 }
 
-/// Drops something of the user's; a destructor that panics has been reported by the hook and ends here. Shielded: a destructor that
-/// blocks on a cancelled fiber finishes, as it would while unwinding.
+/// Drops a value of the user's; a destructor that panics has been reported by the hook, and its panic ends here. Shielded: a destructor
+/// that blocks on a cancelled fiber finishes, as it would while unwinding.
 pub(crate) fn drop_quietly<V>(value: V) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(move || shield(move || drop(value)))) {
         shield(move || discard_payload(payload));
@@ -657,7 +657,7 @@ pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any
     RunResult::Ended(FiberEnd::Panicked)
 }
 
-/// What a fiber leaves in its frame if it panics.
+/// The trace that a fiber leaves in its frame if it panics.
 pub(crate) enum Panic {
     Own {
         payload: Box<dyn Any + Send>,
@@ -678,7 +678,7 @@ impl Panic {
         }
     }
 
-    /// The handle went without asking.
+    /// The handle was dropped without taking the panic.
     pub(crate) fn nobody_is_told(self) {
         match self {
             Self::Own { payload, untold } => {

@@ -1,5 +1,5 @@
-//! Tests of `FIBRA_SPEC_ASSERT=1`: in optimised builds too, a step that a fiber's word takes from a wrong state is found, there or at the
-//! next one. Each wrong step is taken in a child, which must die of it.
+//! Tests of `FIBRA_SPEC_ASSERT=1`: in optimised builds too, a transition of a fiber's word from a wrong state is found, at once or at the
+//! next transition. Each wrong transition is made in a child process, which must die of it.
 
 use std::io::Read;
 use std::process::{Command, Stdio};

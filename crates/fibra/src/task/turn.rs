@@ -12,8 +12,8 @@ use crate::sched::current;
 use crate::sched::shared::Shared;
 
 /// Starts one turn of an actor on its runtime: a fiber of the root scope that may run on any worker, is watched, and does not count under
-/// `max_fibers` (a message that was accepted must not be lost because of them). `behind`: it comes after what this worker has to do.
-/// Err: the runtime is shutting down, and `f` comes back.
+/// `max_fibers` (a message that was accepted must not be lost because of that limit). `behind`: the turn comes after the fibers that this
+/// worker has ready. Err: the runtime is shutting down, and `f` comes back.
 #[inline]
 pub(crate) fn launch<F: FnOnce() + Send + 'static>(
     shared: &Arc<Shared>,

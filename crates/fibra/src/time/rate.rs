@@ -22,7 +22,7 @@ use crate::wait::park;
 /// runs for 36 years.) If filling the bucket takes years, it counts in steps that are twice as long, or four times, and so on.
 const PARTS: u64 = 16;
 
-/// Filling the bucket takes less than this, so that what is booked does not reach the end of the clock before the burst is used up.
+/// Filling the bucket takes less than this, so that the bookings do not reach the end of the clock before the burst is used up.
 const FULL: u64 = 1 << 60;
 
 /// Lets so many through per second, evenly, with a burst if wanted: a token bucket.
@@ -44,9 +44,9 @@ const FULL: u64 = 1 << 60;
 /// });
 /// ```
 pub struct RateLimiter {
-    /// When everything booked so far is paid for, on the bucket's clock.
+    /// The moment when everything booked so far is paid for, on the bucket's clock.
     paid: AtomicU64,
-    /// What a token costs, in parts.
+    /// The price of a token, in parts.
     price: u64,
     burst: u32,
     /// The clock of `paid` counts parts shifted right by so many bits.
@@ -84,7 +84,7 @@ impl std::error::Error for RateError {}
 /// Tokens that were booked and not used yet: given back unless kept.
 struct Booking<'a> {
     limiter: &'a RateLimiter,
-    /// What `paid` was, and what it became.
+    /// The value of `paid` before, and after.
     before: u64,
     after: u64,
     due: Instant,
@@ -179,7 +179,7 @@ impl RateLimiter {
         self.burst
     }
 
-    /// Books `count` tokens, if they are due by `latest`. The booking is the caller's to keep.
+    /// Books `count` tokens, if they are due by `latest`. The caller keeps the booking, or drops it.
     fn book(&self, count: u32, latest: Instant) -> Result<Booking<'_>, RateError> {
         self.book_at(policy::now(), count, latest.as_nanos())
     }
@@ -204,7 +204,7 @@ impl RateLimiter {
             // At once, even if others wait: it costs nothing, and changes nothing.
             return Ok(Booking { limiter: self, before: u64::MAX, after: u64::MAX, due: Instant::from_nanos(now) });
         }
-        // No hurry is no hurry, also on a clock that goes beyond the end of time.
+        // A caller without a deadline is never refused, even on a clock that goes beyond the end of time.
         let latest = if latest == u64::MAX { u64::MAX } else { self.on_clock(latest) };
         let now = self.on_clock(now);
         // Up, on a coarse clock too. Neither is above `FULL` and a bit for every token: no overflow.
@@ -225,7 +225,7 @@ impl RateLimiter {
                 Ok(_) if after == u64::MAX && due > now => {
                     return Ok(Booking { limiter: self, before, after, due: Instant::FAR_FUTURE });
                 }
-                // Up: what is not a whole nanosecond is not over yet.
+                // Rounded up: a nanosecond that is not over does not count.
                 Ok(_) => return Ok(Booking { limiter: self, before, after, due: self.moment_at(due) }),
                 Err(current) => paid = current,
             }

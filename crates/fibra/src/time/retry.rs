@@ -11,16 +11,16 @@ use super::sleep::sleep_until;
 use crate::channel;
 use crate::sched::current;
 
-/// How often if nothing is said about it.
+/// The number of attempts, if the policy sets no limit.
 const ATTEMPTS: u32 = 5;
 /// The steps between no jitter and all of it.
 const STEPS: usize = 1 << 20;
 
-/// Retries whatever the error is; see [`RetryPolicy::retry_if`].
+/// Retries after every error; see [`RetryPolicy::retry_if`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Always(());
 
-/// Whether an error is worth another attempt: [`Always`], or what was given to [`RetryPolicy::retry_if`].
+/// Whether an error is worth another attempt: [`Always`], or the function that was given to [`RetryPolicy::retry_if`].
 pub trait RetryIf<E> {
     /// True if another attempt should be made after this error.
     fn is_worth_it(&mut self, error: &E) -> bool;
@@ -79,7 +79,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The same pause each time, without chance. `Duration::ZERO` lets others run in between.
+    /// The same pause each time, without jitter. `Duration::ZERO` lets other fibers run in between.
     pub fn fixed(delay: Duration) -> Self {
         Self { delay, factor: 1.0, max_delay: Duration::MAX, jitter: 0.0, ..Self::exponential() }
     }
@@ -112,7 +112,7 @@ impl<F> RetryPolicy<F> {
         self
     }
 
-    /// How much of each pause is left to chance: 0.0 is none, 1.0 all of it.
+    /// How much of each pause is random: 0.0 is none, 1.0 all of it.
     ///
     /// # Panics
     /// If `part` is not between 0 and 1.
@@ -143,7 +143,7 @@ impl<F> RetryPolicy<F> {
         self
     }
 
-    /// Only errors for which this says yes are worth another attempt.
+    /// Only errors for which `retry_if` gives true are worth another attempt.
     ///
     /// ```
     /// use fibra::time::{RetryPolicy, retry};
@@ -160,7 +160,7 @@ impl<F> RetryPolicy<F> {
     }
 }
 
-/// What [`retry`] gives when it gives up: the last error, and how often it was tried.
+/// The error of [`retry`] when it gives up: the last error, and how often it was tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetryError<E> {
     error: E,
@@ -215,7 +215,7 @@ impl<F> Attempts<F> {
         self.made
     }
 
-    /// After a failure: when to try again, or that this was the last time.
+    /// After a failure: when to try again, or the final error if this was the last attempt.
     fn pause<E>(&mut self, error: E) -> Result<Instant, RetryError<E>>
     where
         F: RetryIf<E>,

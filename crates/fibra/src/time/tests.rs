@@ -13,7 +13,7 @@ use crate::sync::Event;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Ends the process if the test does not: what waits for the system's clock would wait for an hour.
+/// Ends the process if the test does not: a wait for the system's clock would last an hour.
 fn watched() {
     std::thread::spawn(|| {
         std::thread::sleep(Duration::from_secs(120));
@@ -58,7 +58,7 @@ fn whoever_waits_for_time_goes_by_the_owners() {
     });
 }
 
-// The watch over workers that stand still counts the owner's time: ten minutes of it are over in a moment.
+// The monitor of workers that stand still counts the test's time: ten minutes of it are over in a moment.
 #[test]
 fn the_watch_for_stalls_goes_by_the_owners_time() {
     let ten_minutes = [("FIBRA_STALL_MS", "600000")];
@@ -79,7 +79,7 @@ fn the_watch_for_stalls_goes_by_the_owners_time() {
     });
 }
 
-/// What selects of eight arms that are all ready choose, one after the other.
+/// The choices of selects of eight arms that are all ready, one after the other.
 fn choices() -> Vec<usize> {
     let channels: Vec<_> = (0..8).map(|_| unbounded()).collect();
     channels.iter().for_each(|(tx, _)| (0..40).for_each(|_| tx.send(()).unwrap()));
@@ -94,7 +94,7 @@ fn choices() -> Vec<usize> {
     (0..40).map(choose).collect()
 }
 
-// Law 10: what is random repeats with the seed, on workers and on threads, and so does the order in which workers are searched.
+// Law 10: random choices repeat with the seed, on workers and on threads, and so does the order in which workers are searched.
 #[test]
 fn chance_repeats_with_the_owners_seed() {
     passes_in_child("time::tests::chance_repeats_with_the_owners_seed", &[], || {

@@ -3,7 +3,8 @@
 //! uncontended locks), count in one budget of the worker ([`CALLS_PER_TURN`]); the call that finds it used up lets other fibers run first.
 //! It does so before it looks or takes anything, so its answer is fresh, and it holds no lock of its own meanwhile.
 //!
-//! Blocking calls count on entry, where they also learn of cancellation: [`entry`] and its kin.
+//! Blocking calls count on entry, where they also learn of cancellation: [`entry`] and its kin. Above: every call of the public interface.
+//! Below: `fiber.rs`, `cancel` by way of `sched::rules`.
 
 use std::task::Context;
 
@@ -15,7 +16,7 @@ use crate::sched::here::Here;
 use crate::sched::worker::{CALLS_PER_TURN, Worker, signal};
 use crate::waiter::word::State;
 
-/// What a call takes from the budget (see the header).
+/// The cost of a call, taken from the budget (see the header).
 pub(crate) mod cost {
     use crate::sched::worker::CALLS_PER_TURN;
 

@@ -1,8 +1,8 @@
 //! How a fiber waits: [`Parker`] for fibers, and the only place from which a fiber leaves its stack (law 3).
 //!
 //! A fiber suspends to its worker, which commits the park on its own stack, and asks the rules of cancellation if a cancel flag came up
-//! meanwhile.
-//! A deadline is a timer of that worker, which claims the wait like any owner.
+//! meanwhile. A deadline is a timer of that worker, which claims the wait like any owner. Above: `park`. Below: `sched` (`Worker::suspend`,
+//! timers).
 
 use super::park::Parker;
 use super::reason::WaitReason;
@@ -119,7 +119,7 @@ impl<'a> FiberParker<'a> {
 /// As there.
 #[inline(always)]
 pub(crate) unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
-    // A fiber that unwinds without the hook has no flag yet, and its neighbours must know of it all the same.
+    // A fiber that unwinds without the hook has no flag yet, and its neighbours must know that it unwinds.
     if frame.has(flag::HOLD_OFF) || std::thread::panicking() {
         // SAFETY: passed on.
         unsafe { leave_unwinding(worker, frame, signal) };
@@ -129,7 +129,7 @@ pub(crate) unsafe fn leave(worker: &Worker, frame: FrameRef, signal: usize) {
     }
 }
 
-/// The same of one that may be unwinding (it is inside a destructor), or holds cancellation off.
+/// The same for a fiber that may be unwinding (it is inside a destructor), or holds cancellation off.
 ///
 /// # Safety
 /// As there.

@@ -1,6 +1,7 @@
 //! The waiter: the fiber that runs on this worker, or this plain thread; and which cancellations concern a plain thread.
 //!
-//! Models have neither workers nor scopes: for them `here_model.rs` takes the place of this file. It holds no step of the protocol.
+//! Models have neither workers nor scopes: for them `here_model.rs` takes the place of this file. It holds no step of the protocol. Above:
+//! everything that waits. Below: `park`, `fiber.rs`, `thread.rs`, `sched::current`.
 
 pub(crate) use super::budget::*;
 use super::fiber::{FiberParker, yield_fiber};
@@ -48,7 +49,7 @@ pub(crate) fn wait_as_fiber(worker: &Worker, frame: FrameRef, waitable: impl Wai
     ended
 }
 
-/// Waits, as this thread, with the record that what it waits for was told of: not every time with the same one, see
+/// Waits, as this thread, with the record of which the awaited object was told: not every time with the same one, see
 /// [`ThreadRecord::with_mine`]. Cancellation unwinds it.
 pub(crate) fn wait_with(record: &'static ThreadRecord, waitable: impl Waitable + Copy, how: Wait) -> Outcome {
     match wait_as(record, waitable, how, Manner::Plain).0 {
@@ -62,12 +63,12 @@ fn wait_on_thread(waitable: &impl Waitable, how: &Wait, manner: Manner) -> (Outc
     ThreadRecord::with_mine(|record| wait_as(record, waitable, *how, manner))
 }
 
-/// Is a thread's wait one that nothing can cancel? Only scopes can, whose bodies it runs.
+/// Is a thread's wait one that nothing can cancel? Only the scopes whose bodies it runs can be cancelled.
 pub(super) fn is_thread_plain(record: &'static ThreadRecord) -> bool {
     Here::on_thread(record).innermost().is_none()
 }
 
-/// What cancellation may do to a revocable wait of this thread that begins now.
+/// Which cancellations may end a revocable wait of this thread that begins now.
 pub(super) fn thread_wait_kind(record: &'static ThreadRecord) -> WaitKind {
     let here = Here::on_thread(record);
     here.rules().map_or(WaitKind::Revocable, |rules| rules.wait_kind(here))

@@ -24,7 +24,7 @@ shuttle::thread_local! {
     static MINE: &'static ThreadRecord = ThreadRecord::leaked();
 }
 
-/// What a model's thread unwinds with if it is cancelled in a wait.
+/// The payload with which a model's thread unwinds if it is cancelled in a wait.
 pub(crate) struct CancelledInModel;
 
 /// Unwinds the model's thread.
@@ -32,7 +32,7 @@ pub(crate) fn deliver() -> ! {
     std::panic::resume_unwind(Box::new(CancelledInModel))
 }
 
-/// The record of the model's thread that runs here, to be given to the one that cancels it.
+/// The record of the model's thread that runs here, to be given to its canceller.
 pub(crate) fn me() -> WaiterRef {
     MINE.with(|record| record.waiter_ref())
 }

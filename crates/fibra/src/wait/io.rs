@@ -91,7 +91,7 @@ impl Drop for Opened {
 }
 
 impl<S: AsFd> Io<S> {
-    /// Of a socket in non-blocking mode.
+    /// Takes over a socket in non-blocking mode.
     pub(crate) fn new(inner: S) -> Self {
         Self { source: Opened(Source::open(inner.as_fd().as_raw_fd())), inner }
     }
@@ -114,8 +114,8 @@ impl<S: AsFd> Io<S> {
         }
     }
 
-    /// The same for reading from a stream of which a read that is shorter than the `room` for it has taken all there was: true of TCP, not
-    /// of Unix streams, where a read also stops at what was sent along with the data.
+    /// The same for reading from a stream where a read shorter than its `room` has emptied the queue: true of TCP, not of Unix streams,
+    /// where a read also stops at ancillary data.
     #[inline]
     pub(crate) fn operate_stream(
         &self,
@@ -136,8 +136,8 @@ impl<S: AsFd> Io<S> {
         self.wait_and_retry(ask, seen, attempt)
     }
 
-    /// One try. `Err`: it would block, and so much had been reported *before* it: a report that comes between the try and the wait must
-    /// make the wait stale.
+    /// One try. `Err`: it would block, with the number of reports *before* it: a report that comes between the try and the wait must make
+    /// the wait stale.
     #[inline(always)]
     fn attempt<T>(
         &self,
@@ -152,7 +152,7 @@ impl<S: AsFd> Io<S> {
         }
     }
 
-    /// After a try in vain, before which so much had been reported.
+    /// After a try in vain, with the number of reports before it.
     fn wait_and_retry<T>(
         &self,
         ask: Ask,
@@ -201,21 +201,21 @@ impl<S: AsFd> Io<S> {
         socket::poll(self.inner.as_fd(), direction.interest(), Timeout::Until(0))
     }
 
-    /// What has been reported so far: to be asked before a try.
+    /// The number of reports so far: to be asked before a try.
     #[inline(always)]
     pub(crate) fn reports(&self, direction: Direction) -> Seen {
         self.source.0.reports(direction)
     }
 
-    /// One direction of it, as something to wait on. So much had been reported before the last try; if there was none, what is reported
-    /// from now on counts.
+    /// One direction of the socket, as something to wait on. `seen` is the number of reports before the last try; without a try, reports
+    /// from now on count.
     pub(crate) fn readiness(&self, direction: Direction, seen: Seen) -> Readiness<'_> {
         let (source, descriptor) = (self.source.0, self.inner.as_fd());
         Readiness { source, descriptor, direction, seen: Cell::new(seen), error: RefCell::new(None) }
     }
 }
 
-/// A read that leaves word in the source if it was short, and so the last one for now.
+/// A read that notes in the source that it was short, so that the next one begins with waiting.
 #[inline(always)]
 fn noting_short<S>(
     source: &'static Source,
@@ -260,9 +260,9 @@ pub(crate) struct Readiness<'a> {
     source: &'static Source,
     descriptor: BorrowedFd<'a>,
     direction: Direction,
-    /// What had been reported before the last try.
+    /// The number of reports before the last try.
     seen: Cell<Seen>,
-    /// Why it cannot be waited for: then there is nothing to wait for.
+    /// Why the direction cannot be waited for: then there is nothing to wait for.
     error: RefCell<Option<io::Error>>,
 }
 
@@ -281,7 +281,7 @@ impl Readiness<'_> {
         self.source.register(self.direction).map_or_else(|error| self.fail(error), |()| Outcome::Pending)
     }
 
-    /// It cannot be waited for: that is how it ends.
+    /// The direction cannot be waited for: the wait ends with that error.
     fn fail(&self, error: io::Error) -> Outcome {
         *self.error.borrow_mut() = Some(error);
         Outcome::Done
@@ -296,7 +296,7 @@ impl Readiness<'_> {
     }
 }
 
-/// That trying is worth it; or that it cannot be waited for, see [`Readiness::take_error`].
+/// The wait ends when a try is worth it, or when the direction cannot be waited for; see [`Readiness::take_error`].
 impl Waitable for Readiness<'_> {
     fn try_now(&self) -> Outcome {
         if self.has_failed() {

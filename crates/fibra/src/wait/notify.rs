@@ -26,7 +26,7 @@ pub(crate) fn is_inside(open: &Cell<u32>) -> bool {
     open.get() > 0 && !seeded_bug("notify_eaten_inside")
 }
 
-/// The polling of one future by one waiter; `INSIDE`: in the poll of another one.
+/// The polling of one future by one waiter; `INSIDE`: in the poll of another future.
 #[derive(Debug)]
 pub(crate) struct Notify<'a, const INSIDE: bool> {
     waiter: WaiterRef,
@@ -37,7 +37,7 @@ pub(crate) struct Notify<'a, const INSIDE: bool> {
 }
 
 impl<'a, const INSIDE: bool> Notify<'a, INSIDE> {
-    /// Which notices are for this one.
+    /// Which notices are for this polling.
     const NOTICE: Notice = if INSIDE { Notice::Inner } else { Notice::Outer };
 
     /// For the waiter that runs here; `INSIDE` is what [`is_inside`] says of `open`.
@@ -48,11 +48,11 @@ impl<'a, const INSIDE: bool> Notify<'a, INSIDE> {
         Self { waiter, open, has_answered: Cell::new(false) }
     }
 
-    /// Before each poll: calls up to now are answered by it.
+    /// Before each poll: the poll answers all calls up to now.
     #[inline(always)]
     pub(crate) fn begin_poll(&self) {
         if self.is_called() {
-            // What was written before the calls is seen by the poll.
+            // The poll sees what was written before the calls.
             self.waiter.get().flags.retract(flag_of(Self::NOTICE));
             self.has_answered.set(true);
         }
@@ -75,9 +75,9 @@ impl<const INSIDE: bool> Drop for Notify<'_, INSIDE> {
     fn drop(&mut self) {
         let around = self.open.get() - 1;
         self.open.set(around);
-        // The second around it has the same flag.
+        // The polling two levels further out has the same flag.
         if INSIDE && around > 1 && self.has_answered.get() && !seeded_bug("notify_eaten_deep_inside") {
-            // The waiter's own word to itself.
+            // The waiter raises its own flag.
             self.waiter.get().flags.raise(flag_of(Self::NOTICE));
         }
     }

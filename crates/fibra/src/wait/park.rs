@@ -6,10 +6,12 @@
 //!     └──── abort_park ─────────┘  publish said "nothing to wait for"
 //! ```
 //!
-//! The waiter brings the node, which lies on its stack; the [`Waitable`] links it. A [`Parker`] supplies how it leaves and comes back, and
-//! what of shields and scopes it has around it (`fiber.rs`, `thread.rs`). Cancellation is looked at before the wait begins, and after the
-//! park is committed; from then on the canceller claims the wait like any owner. It is never looked at on the way out of a completed
-//! wait. No user code runs between PARKING and the switch.
+//! The waiter brings the node, which lies on its stack; the [`Waitable`] links it. A [`Parker`] supplies the ways to leave and to come
+//! back, and knows the shields and scopes around the waiter (`fiber.rs`, `thread.rs`). Cancellation is looked at before the wait begins,
+//! and after the park is committed; from then on the canceller claims the wait like any owner. It is never looked at on the way out of a
+//! completed wait. No user code runs between PARKING and the switch.
+//!
+//! Above: everything that blocks. Below: `waiter` (word, node, `revoke`); `fiber.rs` and `thread.rs`, the parkers.
 
 use std::task::Waker;
 
@@ -28,25 +30,25 @@ pub(crate) trait Parker: Copy {
     /// Its record.
     fn waiter(self) -> WaiterRef;
 
-    /// Is it not cancelled, and is there nothing about it that holds cancellation off or forbids to wait? Then the rest of this is not
-    /// asked.
+    /// Is the waiter not cancelled, and does nothing hold cancellation off or forbid to wait? Then the other questions are not asked.
     fn is_plain(self) -> bool;
 
-    /// What cancellation may do to a wait that begins now, of which this is asked. Panics if it must not wait.
+    /// Which cancellations may end a wait that begins now. Panics if the waiter must not wait.
     fn kind(self, asked: WaitKind, reason: WaitReason) -> WaitKind;
 
-    /// Asked if a flag says that it is cancelled: may that end a wait of this kind, or, if `settled`, only take what it waits for?
+    /// Asked if a flag says that the waiter is cancelled: may that end a wait of this kind? If `settled`, a child's panic may not: the
+    /// waiter may be about to take it.
     fn is_due(self, kind: WaitKind, settled: &dyn Fn() -> bool) -> bool;
 
     /// Has this deadline come?
     fn is_over(self, deadline: u64) -> bool;
 
-    /// Its deadline had come before it waited: others run all the same. A fiber that asks again and again, or sleeps for a moment at a
-    /// time, must not keep them from it.
+    /// The deadline had come before the wait began: other fibers run all the same. A fiber that asks again and again, or sleeps for a
+    /// moment at a time, must not keep them from running.
     fn pass(self);
 
-    /// Goes away, with its word PARKING and its wait published; is back with the word RUNNING, when the wait was completed or the deadline
-    /// has come. The word's arm says which. `plainly`: it was [plain](Self::is_plain) when it began, and so it is now.
+    /// Leaves, with its word PARKING and its wait published; comes back with the word RUNNING, when the wait was completed or the deadline
+    /// has come. The word's arm says which. `plainly`: the waiter was [plain](Self::is_plain) when the wait began, and still is.
     fn leave(self, ticket: Ticket, how: &Wait, plainly: bool);
 
     /// It is about to wait, and was not plain: tells its watch, if it has one.
@@ -55,22 +57,22 @@ pub(crate) trait Parker: Copy {
     /// The wait of which [`is_about_to_wait`](Self::is_about_to_wait) told is over.
     fn has_waited(self) {}
 
-    /// The same in a wait that is not published but claimed: until its owner lets it go on.
+    /// The same in a wait that is not published but claimed: until its owner lets the waiter go on.
     fn await_owner(self);
 }
 
-/// What a caller wants of cancellation, beyond what the reason of the wait says.
+/// How the caller wants to learn of cancellation, beyond what the reason of the wait says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     Plain,
-    /// To know of it as such, also where it is held off and would not be delivered.
+    /// To learn of it as such, also where it is held off and would not be delivered.
     Watching,
     /// To be interrupted by it, where it could be delivered, although the wait is binding: the caller passes it on, and then waits on.
     PassingOn,
 }
 
 impl Manner {
-    /// What cancellation may do to such a wait, as far as the caller goes.
+    /// Which cancellations may end such a wait, as far as the caller goes.
     #[inline(always)]
     fn kind(self, how: &Wait) -> WaitKind {
         match self {
@@ -98,20 +100,20 @@ pub(crate) fn wait_or_cancelled(waitable: impl Waitable + Copy, how: Wait) -> Ou
     wait_here(waitable, how, Manner::Plain).0
 }
 
-/// The same for a caller that wants to know of cancellation as such, also where it is held off and would not be delivered.
+/// The same for a caller that wants to learn of cancellation as such, also where it is held off and would not be delivered.
 pub(crate) fn wait_watching(waitable: impl Waitable + Copy, how: Wait) -> Outcome {
     wait_here(waitable, how, Manner::Watching).0
 }
 
 /// A binding wait that cancellation interrupts all the same, where it could be delivered, with [`Outcome::Cancelled`]: for a caller that
-/// passes it on to the one it waits for, and then waits on, without this.
+/// passes it on to the fiber it waits for, and then waits on, without this.
 pub(crate) fn wait_to_pass_on(waitable: impl Waitable + Copy, how: Wait) -> Outcome {
     debug_assert!(how.reason.is_binding(), "a revocable wait is interrupted anyway");
     wait_here(waitable, how, Manner::PassingOn).0
 }
 
-/// The wait of a select, which also says as which arm an owner completed it, if one did: that may be so although `publish` found nothing to
-/// wait for, since some arms were visible by then. `watching`: it has an arm for cancellation, which then ends the wait as
+/// The wait of a select. Also gives the arm that an owner completed, if one did: that is possible even if `publish` found nothing to wait
+/// for, since some arms were visible by then. `watching`: the select has an arm for cancellation, which then ends the wait as
 /// [`Outcome::Cancelled`]; otherwise cancellation unwinds.
 pub(crate) fn wait_for_any(waitable: impl Waitable + Copy, how: Wait, watching: bool) -> (Outcome, Option<Arm>) {
     match wait_here(waitable, how, if watching { Manner::Watching } else { Manner::Plain }) {
@@ -121,7 +123,7 @@ pub(crate) fn wait_for_any(waitable: impl Waitable + Copy, how: Wait, watching: 
 }
 
 /// A single operation, which is a select of one: tries, waits, and tries again, until it is completed or time is up (then it has tried once
-/// more). Cancellation unwinds. Operations with a faster way in front, or whose `publish` tries, have loops of their own.
+/// more). Cancellation unwinds. Operations with a fast path of their own, or whose `publish` tries, have loops of their own.
 pub(crate) fn complete(waitable: impl Waitable + Copy, how: Wait) -> Outcome {
     loop {
         match waitable.try_now() {
@@ -137,7 +139,7 @@ pub(crate) fn complete(waitable: impl Waitable + Copy, how: Wait) -> Outcome {
     }
 }
 
-/// The wait, with its usual way in front: nothing about the waiter has to be looked at closer.
+/// The wait, with the plain case first: nothing about the waiter needs a closer look.
 #[inline(always)]
 pub(crate) fn wait_as<P: Parker, W: Waitable + Copy>(
     parker: P,
@@ -146,13 +148,13 @@ pub(crate) fn wait_as<P: Parker, W: Waitable + Copy>(
     manner: Manner,
 ) -> (Outcome, Option<Arm>) {
     if !parker.is_plain() {
-        // (Copies: what the usual way needs stays in registers.)
+        // (Copies: the values that the plain case needs stay in registers.)
         return wait_closely(parker, &{ waitable }, &{ how }, manner);
     }
     park(parker, waitable, how, manner.kind(&how), true)
 }
 
-/// The wait of one that is cancelled, holds cancellation off, or may not wait.
+/// The wait of a waiter that is cancelled, holds cancellation off, or may not wait.
 #[cold]
 #[inline(never)]
 fn wait_closely<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, manner: Manner) -> (Outcome, Option<Arm>) {
@@ -171,8 +173,8 @@ fn wait_closely<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, man
     ended
 }
 
-/// The way from RUNNING to RUNNING, in a wait of this kind. `plainly`: see [`Parker::is_plain`]. The node of the wait lies here, on the
-/// waiter's stack.
+/// The transitions from RUNNING back to RUNNING, in a wait of this kind. `plainly`: see [`Parker::is_plain`]. The node of the wait lies
+/// here, on the waiter's stack.
 #[inline(always)]
 fn park<P: Parker, W: Waitable + Copy>(
     parker: P,
@@ -208,8 +210,9 @@ fn end_otherwise(waitable: &impl Waitable, node: &Node, arm: Arm) -> Outcome {
     if arm == ARM_CANCEL { Outcome::Cancelled } else { Outcome::TimedOut }
 }
 
-/// There was nothing to wait for. What `publish` did stands, even if an owner has completed the wait in the moment in which it was visible:
-/// cancellation, which then comes at the next wait; another arm of a select, whose number is returned; or a waker that was called twice.
+/// There was nothing to wait for. The result of `publish` stands, even if an owner completed the wait in the moment in which it was
+/// visible: a canceller, whose cancellation then comes at the next wait; another arm of a select, whose number is returned; or a waker that
+/// was called twice.
 #[inline]
 fn call_off<P: Parker>(parker: P, waker: Option<Waker>) -> Option<Arm> {
     let word = &parker.waiter().get().word;
@@ -225,7 +228,7 @@ fn call_off<P: Parker>(parker: P, waker: Option<Waker>) -> Option<Arm> {
     arm
 }
 
-/// Something else has ended the wait.
+/// Another event has ended the wait.
 #[inline(always)] // What has no node is compiled without one.
 fn take_back<W: Waitable>(waitable: &W, node: &Node) {
     let mut owed = Vec::new();
@@ -235,7 +238,7 @@ fn take_back<W: Waitable>(waitable: &W, node: &Node) {
     }
 }
 
-/// A look without any order; see the header.
+/// A load without any ordering; see the header.
 fn is_cancelled_before<P: Parker>(parker: P, kind: WaitKind, waitable: &impl Waitable) -> bool {
     let flags = &parker.waiter().get().flags;
     kind != WaitKind::Binding && flags.has(flag::ANY_CANCEL) && parker.is_due(kind, &|| waitable.is_settled())

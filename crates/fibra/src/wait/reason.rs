@@ -1,4 +1,5 @@
-//! Why a fiber or thread waits: one reason per place that can wait, so that a report says what each fiber does (law 8).
+//! The reasons of waits: one per place that can wait, so that a report says what each fiber does (law 8). Above: everything that waits,
+//! `inspect`. Below: nothing.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! How a plain thread waits: [`Parker`] for threads. A thread's stack is its own, so it commits the park itself, and takes its wait back
-//! when its time is up. Scopes, whose bodies threads may run too, are looked up in `here`.
+//! How a plain thread waits: [`Parker`] for threads. A thread owns its stack, so it commits the park itself, and takes its wait back when
+//! its time is up. Scopes, whose bodies threads may run too, are looked up in `here`. Above: `park`. Below: `waiter::record`.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Parker for &'static ThreadRecord {
     }
 
     fn await_owner(self) {
-        // Claimed already: nothing is left for cancellation to end.
+        // Claimed already: there is no wait left that cancellation could end.
         self.leave_until(|| None, |_| false);
     }
 }

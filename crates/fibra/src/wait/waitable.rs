@@ -1,8 +1,8 @@
 //! The trait of objects that can be waited on, and the description of a wait: shared by `park`, `task` and `select`.
 //!
-//! One trait, [`Waitable`]. A fiber or a thread waits for one such thing (`park`), a future for one (`task`), a select for several, each as
-//! one of its arms (`select::engine`). All three bring the node, which names the wait; the object links it into its own list, under its
-//! own lock. How all of it ends is one enum, [`Outcome`].
+//! A fiber or a thread waits for one [`Waitable`] (`park`), a future for one (`task`), a select for several, each as one of its arms
+//! (`select::engine`). All three bring the node, which names the wait; the object links it into its own list, under its own lock. One enum,
+//! [`Outcome`], says how a wait ended. Above: the objects that implement it. Below: `waiter`.
 
 use std::panic::Location;
 use std::task::Waker;
@@ -11,19 +11,20 @@ use super::reason::WaitReason;
 use crate::waiter::node::{Node, Outcome};
 use crate::waiter::word::{Notice, WaitKind};
 
-/// What a [`publish`](Waitable::publish) came to, and the waker of a peer whose wait it completed: user code, to be called by the waiter
+/// The result of a [`publish`](Waitable::publish), and the waker of a peer whose wait it completed: user code, to be called by the waiter
 /// when PARKING is over.
 pub(crate) type Published = (Outcome, Option<Waker>);
 
-/// Something one can wait on: the end of a fiber, a token, a lock, a socket, one operation on a channel. Each implements this once, for
-/// blocking calls, futures and arms of a select alike. A blocking call names the type, so that its wait is compiled for it; a select has
-/// `dyn Waitable`. A wait is given it by value: a reference to it, or a few words, which stay in registers on the usual way.
+/// An object that can be waited on: the end of a fiber, a token, a lock, a socket, one operation on a channel. Each implements this once,
+/// for blocking calls, futures and arms of a select alike. A blocking call names the type, so that its wait is compiled for it; a select
+/// has `dyn Waitable`. A wait is given it by value: a reference to it, or a few words, which stay in registers in the plain case.
 ///
 /// A select needs more of an operation on a channel: it locks all its channels before it looks, so that two selects that meet find each
-/// other. Nothing else is ever locked that way, so there is no second trait for it: it is said of the one type that it is true of,
-/// `channel::waits::ChanOp`, in methods with `held` in their name.
+/// other. No other object is ever locked that way, so there is no second trait for it: the one type that needs it,
+/// `channel::waits::ChanOp`, has methods with `held` in their name.
 pub(crate) trait Waitable {
-    /// Completes it if that is possible now, without waiting; `Pending` if it is not. (What is never tried, but only waited for, has none.)
+    /// Completes it if that is possible now, without waiting; `Pending` if it is not. (Objects that are never tried, but only waited for,
+    /// do not implement it.)
     fn try_now(&self) -> Outcome {
         Outcome::Pending
     }
@@ -40,7 +41,8 @@ pub(crate) trait Waitable {
     /// other waiters go on: their wakers are `owed`: the caller calls them when it holds no lock and is not PARKING.
     fn unpublish(&self, node: &Node, owed: &mut Vec<Waker>);
 
-    /// An owner has completed it, as an arm of a select. False: it was called, came, and found nothing; it waits on, beside the others.
+    /// An owner has completed it, as an arm of a select. False: the arm was called, tried, and found nothing; it waits on, beside the
+    /// others.
     fn is_won(&self) -> bool {
         true
     }
@@ -51,7 +53,7 @@ pub(crate) trait Waitable {
         false
     }
 
-    /// Is the wait one without a node, which a notice to the waiter ends? See `wait::notify`.
+    /// Does the wait have no node, and end by a notice to the waiter? See `wait::notify`.
     #[inline(always)]
     fn ended_by(&self) -> Option<Notice> {
         None
@@ -91,7 +93,7 @@ pub(crate) fn linked_or(is_linked: bool, otherwise: Outcome) -> Published {
     (if is_linked { Outcome::Pending } else { otherwise }, None)
 }
 
-/// How a wait goes about it.
+/// The parameters of a wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) reason: WaitReason,
@@ -103,7 +105,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// What may end it, as far as its reason goes.
+    /// Which cancellations may end it, as far as its reason goes.
     #[inline(always)]
     pub(crate) fn kind(&self) -> WaitKind {
         if self.reason.is_binding() { WaitKind::Binding } else { WaitKind::Revocable }

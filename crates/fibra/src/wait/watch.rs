@@ -17,7 +17,7 @@ use crate::prim::spin::SpinLock;
 use crate::sched::current;
 use crate::waiter::word::State;
 
-/// One that wants to know of the waits of a fiber.
+/// A listener for the waits of a fiber.
 pub(crate) trait Watch {
     /// The fiber is about to wait. It may be cancelled in here, by its [`interrupt`](Self::interrupt).
     fn parks(&self, how: &Wait);
@@ -25,7 +25,7 @@ pub(crate) trait Watch {
     fn is_back(&self);
     /// Where the frame is noted during the wait.
     fn interrupt(&self) -> &Interrupt;
-    /// What it keeps for code that runs on the fiber: see [`with_current`].
+    /// Data that it keeps for code that runs on the fiber: see [`with_current`].
     fn data(&self) -> &dyn Any;
     /// The object that the fiber runs for, in a type that both sides know.
     fn owner(&self) -> Box<dyn Any>;

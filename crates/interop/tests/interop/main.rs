@@ -1,6 +1,7 @@
 //! Tests of fibra's sockets against protocols, clients and servers of other projects.
 //!
-//! One program, so that it is linked once; a module is one protocol. What counts the descriptors of the process is `ten_thousand.rs`.
+//! One program, so that it is linked once; a module is one protocol. The test that counts the descriptors of the process is
+//! `ten_thousand.rs`.
 
 mod https;
 mod redis;

@@ -268,7 +268,7 @@ fn subscribers<S: Read + Write>(client: &mut Client<S>, channel: &str) -> i64 {
     }
 }
 
-// Subscribers wait in a read for whatever comes, and are cancelled there: the server sees them go.
+// Subscribers wait in a read for the next message, and are cancelled there: the server sees them go.
 #[test]
 fn subscribers_are_cancelled() {
     let _watchdog = support::watchdog(60);
@@ -324,7 +324,7 @@ fn blocking_commands_and_time_outs() {
             let popped = Reply::Array(Some(vec![Reply::text("list"), Reply::text("a")]));
             assert_eq!(asked.join().unwrap(), popped);
         });
-        // Our time-out: nothing is lost, and the answer can be read when it comes.
+        // The client's time-out: nothing is lost, and the answer can be read when it comes.
         waiting.stream.get_ref().set_read_timeout(Some(Duration::from_millis(10))).unwrap();
         waiting.send(&["BLPOP", "list", "0"]).unwrap();
         for _ in 0..3 {

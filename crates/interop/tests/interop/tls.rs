@@ -29,7 +29,7 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
 type Server<S> = StreamOwned<rustls::ServerConnection, S>;
 type Client<S> = StreamOwned<rustls::ClientConnection, S>;
 
-/// Reads to the end of what the other says (its close notice), then answers with the same backwards, and closes.
+/// Reads up to the peer's close notice, then answers with the same bytes backwards, and closes.
 fn serve<S: Read + Write>(trust: &Trust, socket: S) {
     let mut stream: Server<S> = StreamOwned::new(trust.accept(), socket);
     let mut all = Vec::new();
@@ -39,7 +39,7 @@ fn serve<S: Read + Write>(trust: &Trust, socket: S) {
     close(stream);
 }
 
-/// Says `len` bytes, ends its direction, and hears them backwards on the other, which is still open.
+/// Sends `len` bytes, ends its direction, and receives them backwards on the other direction, which is still open.
 fn ask<S: Read + Write>(trust: &Trust, socket: S, len: usize) {
     let mut stream: Client<S> = StreamOwned::new(trust.connect(), socket);
     shake_hands(&mut stream);
@@ -184,7 +184,7 @@ fn many_handshakes_at_once() {
     assert_eq!(shaken.load(SeqCst), COUNT);
 }
 
-/// Counts what is read.
+/// Counts the bytes that are read.
 struct Counted(TcpStream, Arc<AtomicUsize>);
 
 impl Read for Counted {
@@ -204,7 +204,7 @@ impl Write for Counted {
     }
 }
 
-/// What the client of a handshake says first.
+/// The first message of a client's handshake.
 fn first_words(trust: &Trust) -> Vec<u8> {
     let mut words = Vec::new();
     trust.connect().write_tls(&mut words).unwrap();
@@ -235,12 +235,12 @@ fn cancelled_in_mid_handshake() {
         support::eventually(waits, || "it waits".to_owned());
         server.cancel();
         assert!(server.join().unwrap_err().is_cancelled());
-        // Whatever it has answered, then the end: it is closed. (Bytes it had not read would make that a reset.)
+        // The answer so far, then the end: the connection is closed. (Bytes that the fiber had not read would make that a reset.)
         let mut rest = Vec::new();
         let _ = client.read_to_end(&mut rest);
         assert_eq!(rest.is_empty(), len < words.len(), "{len} of {}", words.len());
     }
-    // The other side, whose server says nothing.
+    // The client side is cancelled, whose server says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let to = silent.local_addr().unwrap();
     let trusted = trust.clone();
@@ -252,7 +252,7 @@ fn cancelled_in_mid_handshake() {
     client.cancel();
     assert!(client.join().unwrap_err().is_cancelled());
     stream.read_to_end(&mut heard).unwrap();
-    // And now one that is let be.
+    // And now a handshake that is not cancelled.
     let (serving, trusted) = (listener.clone(), trust.clone());
     let server = runtime.spawn(move || serve(&trusted, serving.accept().unwrap().0));
     ask(&trust, std::net::TcpStream::connect(address).unwrap(), 1000);

@@ -13,7 +13,7 @@ fn workers(count: usize) -> Runtime {
     Runtime::builder().workers(count).build().unwrap()
 }
 
-/// Sends back what it gets, until the other closes.
+/// Sends back every message, until the peer closes.
 fn echo<S: Read + Write>(socket: S) {
     let mut socket = tungstenite::accept(socket).map_err(|error| error.to_string()).unwrap();
     loop {
@@ -26,7 +26,7 @@ fn echo<S: Read + Write>(socket: S) {
     }
 }
 
-/// Says things of all sizes and hears them again; then closes, which the other answers.
+/// Sends messages of all sizes and receives them again; then closes, which the peer answers.
 fn talk<S: Read + Write>(socket: S) {
     let (mut socket, response) =
         tungstenite::client("ws://localhost/chat", socket).map_err(|error| error.to_string()).unwrap();

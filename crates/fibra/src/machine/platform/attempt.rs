@@ -10,19 +10,19 @@ use super::socket::{Kind, Socket};
 use super::{OP_ACCEPT, OP_CONNECT, OP_READ, OP_RECEIVE, OP_RECV_FROM, OP_SEND_TO, OP_WATCH, OP_WRITE, OP_WRITE_ALL};
 use crate::driver::transfer::{self, AGAIN, Errno};
 
-/// How often a standing operation takes something before others have their turn.
+/// How often a standing operation takes something before other operations have their turn.
 const BATCH: usize = 32;
 
-/// What came of it.
+/// The result of a try.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Tried {
-    /// It is over, with this result. `drained`: there was nothing more to be had. `rings`: something came before.
+    /// The operation is over, with this result. `drained`: the queue was empty. `rings`: something came before.
     Done { result: i32, drained: bool, rings: bool },
-    /// There is nothing to be had now. `rings`: but there was.
+    /// Nothing can be moved now. `rings`: but something came before.
     Waits { rings: bool },
-    /// Something came, and there may be more: others first.
+    /// Something came, and there may be more: other operations have their turn first.
     More { rings: bool },
-    /// The system has no room for another descriptor: later. `rings`: but it had.
+    /// The system has no room for another descriptor: tried again later. `rings`: but something came before.
     Starved { rings: bool },
 }
 
@@ -40,21 +40,21 @@ impl Tried {
     }
 }
 
-/// What a try may use.
+/// What a try may use, beside the operation itself.
 pub(super) struct Means<'a> {
-    /// For standing receives: what came, on its way to the ring.
+    /// For standing receives: the received bytes on their way to the ring.
     pub(super) scratch: &'a mut Vec<u8>,
-    /// A short read need not have been the last one.
+    /// A short read does not mean that the queue is empty.
     pub(super) ends: bool,
     /// The driver has reported something since it was last tried.
     pub(super) reported: bool,
     pub(super) standing: bool,
 }
 
-/// Of the longest datagram, and enough for a stream.
+/// The size of the longest datagram, and enough for a stream.
 const SCRATCH: usize = 1 << 16;
 
-/// In which direction an operation works. None: none of ours, or it does not carry what it needs.
+/// The direction in which an operation works. None: the opcode is no platform's, or the operation does not carry what it needs.
 pub(super) fn side(opcode: u32, io: &Io) -> Option<Side> {
     let side = match (opcode, &io.extra) {
         (OP_READ, Extra::Nothing | Extra::Buffers(_) | Extra::Address(_)) => Side::Read,
@@ -144,8 +144,8 @@ fn read(io: &mut Io, ends: bool) -> Tried {
     }
 }
 
-/// What is written moves the start of the range: the result is the number of bytes from where it was at first, which `end` and the
-/// length that is asked for tell.
+/// Each partial write moves the start of the range. The result is the number of bytes from the first start, which follows from `end` and
+/// the length that was asked for.
 fn write_all(io: &mut Io) -> Tried {
     loop {
         let Some(socket) = &io.socket else { return Tried::done(-libc::EINVAL) };

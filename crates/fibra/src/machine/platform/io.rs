@@ -25,11 +25,11 @@ use crate::driver::transfer::Address;
 pub struct Accepted {
     /// The connection.
     pub socket: Socket,
-    /// Where it comes from.
+    /// The address of the other side.
     pub from: Address,
 }
 
-/// What to wait for with [`watch`].
+/// The event to wait for with [`watch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
     /// Reading or accepting, or the end of it, or an error.
@@ -38,12 +38,12 @@ pub enum Readiness {
     Writable,
 }
 
-/// What an operation has beside socket and buffer.
+/// The part of an operation's data beside socket and buffer.
 #[derive(Default)]
 pub(super) enum Extra {
     #[default]
     Nothing,
-    /// Where to, or where from.
+    /// The address to send to, or received from.
     Address(Address),
     Accepted(Accepted),
     /// Standing: accepted connections go here.
@@ -55,15 +55,15 @@ pub(super) enum Extra {
     Watch(Readiness),
 }
 
-/// What an operation for a [`Platform`](super::Platform) carries: a socket, a buffer, an address, a ring; and after the answer what became
-/// of them. Made by [`read`], [`write()`] and the others; handed to a pool of operations by [`OpPool::io`].
+/// The data of an operation for a [`Platform`](super::Platform): a socket, a buffer, an address, a ring; and after the answer their state.
+/// Made by [`read`], [`write()`] and the others; handed to a pool of operations by [`OpPool::io`].
 pub struct Io {
     pub(super) socket: Option<Socket>,
     pub(super) buffer: Vec<u8>,
     /// The part of the buffer that is read into or written.
     pub(super) start: u32,
     pub(super) end: u32,
-    /// Where [`write_all`] began.
+    /// The start of the range when [`write_all`] began.
     pub(super) written_from: u32,
     pub(super) extra: Extra,
     opcode: u32,

@@ -56,7 +56,7 @@ pub struct Platform {
     news: Vec<u32>,
 }
 
-/// What it has in hand.
+/// The operations in hand, and the lists of those that are due later.
 struct Hand {
     waiting: Waiting,
     scratch: Vec<u8>,
@@ -130,7 +130,7 @@ impl fmt::Debug for Platform {
     }
 }
 
-/// One tick.
+/// One tick of the machine.
 struct Round<'a, 'b> {
     desk: u32,
     table: &'a mut Table,
@@ -250,7 +250,7 @@ impl Round<'_, '_> {
                         }
                     }
                     tried => {
-                        // One that only watches takes nothing from those behind it.
+                        // An operation that only watches takes nothing from the operations behind it.
                         let passes = opcode == OP_WATCH && next != NONE;
                         self.remain(index, number, side, &tried);
                         if passes && let Some(entry) = self.table.find(number) {
@@ -335,13 +335,13 @@ impl Round<'_, '_> {
             io.socket = None;
         }
         self.ports.complete(request, CANCELLED);
-        // Those behind it may be next.
+        // The operations behind it may be next.
         if number != NONE && self.table.find(number).is_some_and(|entry| entry.is_waited_for()) {
             self.hand.more.push(number);
         }
     }
 
-    /// Its timer, and nothing else, is answered here.
+    /// The machine's own timer has fired: retries the operations that wait for time to pass. No other completion comes here.
     fn look_at_timers(&mut self) {
         let mut is_time = false;
         while self.ports.input.completions.pop().is_some() {
@@ -365,7 +365,7 @@ impl Round<'_, '_> {
         self.hand.pause = if goes_on { (self.hand.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
     }
 
-    /// What this round has left for later.
+    /// Arranges for the work that this round has left: in the next round, or when a pause is over.
     fn go_on_later(&mut self) {
         if !self.hand.more.is_empty() {
             for number in self.hand.more.drain(..) {

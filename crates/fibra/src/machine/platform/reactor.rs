@@ -57,13 +57,13 @@ pub(super) struct List {
     pub(super) last: u32,
 }
 
-/// What is known of one descriptor.
+/// The state of one descriptor.
 pub(super) struct Entry {
     /// The socket's own number; means nothing until it is `used`.
     id: u32,
     owner: u32,
     used: bool,
-    /// It is in its owner's list of descriptors with news.
+    /// The entry is in its owner's list of descriptors with news.
     pub(super) listed: bool,
     /// There is more to be read than data: from here on a short read need not be the last one.
     pub(super) ends: bool,
@@ -107,7 +107,7 @@ impl Entry {
         self.hopeful[side as usize] = true;
     }
 
-    /// A try was in vain, or the last one that was not. Of no meaning as long as no driver would report a change.
+    /// A try was in vain, or it emptied the queue. Without a meaning as long as no driver would report a change.
     pub(super) fn give_up_hope(&mut self, side: Side) {
         if self.registered.contains(side.interest()) || seeded_bug("platform_hopeless_unregistered") {
             self.hopeful[side as usize] = false;
@@ -124,14 +124,14 @@ impl Entry {
         Ok(())
     }
 
-    /// Nothing is known any more.
+    /// Forgets everything about the descriptor.
     pub(super) fn clear(&mut self) {
         debug_assert!(!self.is_waited_for());
         *self = Self { listed: self.listed, ..Self::unused() };
     }
 }
 
-/// Where a platform machine is told of its descriptors.
+/// The desk of a platform machine: where it is told of its descriptors.
 struct Desk {
     routing: Weak<Routing>,
     machine: u32,
@@ -258,7 +258,7 @@ impl Reactor {
         }
     }
 
-    /// It goes, and with it what it had registered. What waited is its own business.
+    /// The machine goes, and its registrations with it. Its waiting operations are dropped by the machine itself.
     pub(super) fn leave(&self, desk: u32) {
         let table = &mut *self.table.borrow_mut();
         for entry in table.pieces.iter_mut().flatten().flat_map(|piece| piece.iter_mut()) {

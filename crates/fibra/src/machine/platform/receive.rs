@@ -22,13 +22,13 @@ use crate::prim::sync::Arc;
 /// What has passed through the ring of a standing receive: bytes of a stream, or whole datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecvStats {
-    /// What came from the network.
+    /// Bytes or datagrams that came from the network.
     pub received: u64,
-    /// What was read out of the ring.
+    /// Bytes or datagrams that were read out of the ring.
     pub read: u64,
-    /// What a full ring did not take.
+    /// Bytes or datagrams that a full ring did not take.
     pub dropped: u64,
-    /// What a full ring threw out for something newer.
+    /// Bytes or datagrams that a full ring threw out for newer ones.
     pub overwritten: u64,
     /// Datagrams of which only the beginning fitted into the room for one.
     pub truncated: u64,
@@ -165,7 +165,7 @@ impl ByteReader {
 
 struct Datagrams {
     circle: Circle,
-    /// Of what is in the circle, oldest first.
+    /// The length and the address of each datagram in the circle, oldest first.
     parts: VecDeque<(usize, Address)>,
     number: usize,
     overflow: Overflow,

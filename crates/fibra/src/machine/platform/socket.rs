@@ -55,7 +55,7 @@ pub(super) enum Kind {
 #[derive(Clone)]
 pub struct Socket(Arc<Shared>);
 
-/// What all handles share.
+/// The part of a socket that all handles share.
 pub(super) struct Shared {
     descriptor: OwnedFd,
     /// Tells it from others that have or had the same number: unique, but for those 2^32 later.
@@ -83,7 +83,7 @@ impl Homes {
     }
 
     fn add(&mut self, home: Home) {
-        // Those of drivers that are gone make room.
+        // Entries of drivers that are gone make room.
         match &mut self.first {
             Some(first) if first.at.upgrade().is_some() => {
                 self.others.retain(|home| home.at.upgrade().is_some());
@@ -124,12 +124,12 @@ impl Shared {
         })
     }
 
-    /// That driver has nothing to report any more.
+    /// Ends the registration with that driver, which reports nothing any more.
     pub(super) fn leave(&self, registrar: &Registrar) {
         self.homes.with(|homes| {
             if let Some(home) = homes.find(registrar) {
                 let interest = std::mem::replace(&mut home.interest, Interest::NONE);
-                // It was registered there, by this descriptor: nothing can go wrong that matters.
+                // The descriptor was registered there: a failure has no consequence.
                 let _ = registrar.watch(self.descriptor.as_raw_fd(), self.key(), interest, Interest::NONE);
             }
         });
@@ -167,7 +167,7 @@ impl Socket {
         Self(Arc::new(Shared { descriptor, id, kind, closed, homes }))
     }
 
-    /// Of a socket. Put into non-blocking mode, for the sake of accepting; otherwise it is never asked to wait, whatever its mode.
+    /// Makes a handle of a socket. It is put into non-blocking mode, which accepting needs; other calls never wait, whatever the mode.
     fn of_socket(descriptor: OwnedFd) -> Self {
         // Cannot fail for an open descriptor.
         let _ = transfer::set_nonblocking(descriptor.as_fd());
@@ -208,7 +208,7 @@ impl Socket {
         }
     }
 
-    /// Where it is bound.
+    /// The address that it is bound to.
     ///
     /// # Errors
     /// It is no socket.
@@ -216,7 +216,7 @@ impl Socket {
         transfer::local_address(self.as_fd())
     }
 
-    /// Of a TCP connection: sends what is written at once (`TCP_NODELAY`), instead of waiting for more.
+    /// For a TCP connection: sends written bytes at once (`TCP_NODELAY`), instead of waiting for more.
     ///
     /// # Errors
     /// It is no TCP connection.

@@ -1,4 +1,4 @@
-//! Runtimes from the inside: what the public interface does not show.
+//! Tests of runtimes from the inside: behaviour that the public interface does not show.
 // The tests that fork are not compiled for the sanitizers, and they need most of this.
 #![cfg_attr(any(fibra_asan, fibra_tsan), allow(unused_imports, dead_code))]
 
@@ -32,7 +32,7 @@ fn a_wait_that_is_over_leaves_no_timer() {
     });
 }
 
-// A wake for what the worker has found by itself already: it searches in vain, and must not count as searching when it sleeps again.
+// A wake for work that the worker has found by itself already: it searches in vain, and must not count as searching when it sleeps again.
 #[test]
 fn a_single_worker_woken_in_vain_can_be_woken_again() {
     let rt = Runtime::builder().workers(1).build().unwrap();
@@ -52,7 +52,7 @@ fn a_single_worker_woken_in_vain_can_be_woken_again() {
     assert_eq!(rt.spawn(|| 7).join().unwrap(), 7);
 }
 
-// A current-thread runtime that is running already refuses another run, and is none the poorer for it.
+// A current-thread runtime that is running already refuses another run, and loses nothing by it.
 #[test]
 fn a_refused_run_leaks_no_root() {
     let rt = Runtime::current_thread().unwrap();
@@ -117,7 +117,7 @@ fn a_forked_child_finds_no_lock_taken() {
     });
 }
 
-/// What runs here, which is a fiber.
+/// The current fiber.
 fn here() -> Here<'static> {
     let worker = current::worker().expect("on a worker");
     Here::on(worker, worker.current.get().expect("on a fiber"))
@@ -139,7 +139,7 @@ fn grace_that_ends_while_a_fiber_parks_in_a_scope_behind_a_shield_ends_its_wait(
                 assert!(!here.may_end_parked(WaitKind::Revocable), "through the shield");
                 flags.announce(flag::OVERDUE);
                 assert!(here.may_end_parked(WaitKind::Revocable), "for ever behind a shield whose time is over");
-                // One that unwinds is not ended, whatever else there is.
+                // A fiber that unwinds is not ended, in any case.
                 here.state.left_unwinding.set(true);
                 assert!(!here.may_end_parked(WaitKind::Revocable), "unwound in a destructor");
                 here.state.left_unwinding.set(false);

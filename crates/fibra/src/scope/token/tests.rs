@@ -1,4 +1,4 @@
-//! What a long-lived token keeps of descendants and scopes that are gone: nothing.
+//! A long-lived token keeps nothing of descendants and scopes that are gone.
 
 use super::CancelToken;
 use crate::runtime::run;

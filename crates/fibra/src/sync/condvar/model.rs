@@ -10,7 +10,7 @@ use crate::sync::Mutex;
 use crate::sync::mutex::model_clock::everybody_is_late;
 use crate::wait::park;
 
-/// Something to wait for, and its number: how many may go.
+/// A count of items under a mutex, and the condition variable that waiters for an item use.
 type Shared = Arc<(Mutex<u32>, Condvar)>;
 
 fn shared() -> Shared {
@@ -64,7 +64,7 @@ fn model_condvar_notify_all() {
     });
 }
 
-// Time against a notification, and one behind that is patient: the notification is taken by either, and not lost between them.
+// Time against a notification, and a patient waiter behind: the notification is taken by either, and not lost between them.
 #[test]
 fn model_condvar_timeout_against_notify() {
     check(2, || {
@@ -72,7 +72,7 @@ fn model_condvar_timeout_against_notify() {
         let (one, two) = (shared.clone(), shared.clone());
         let impatient = thread::spawn(move || {
             let mut there = one.0.lock();
-            // Notified, it has to act on it: it passes on what it does not take.
+            // A notified waiter has to act on it: it passes on the item that it does not take.
             if !one.1.wait_for(&mut there, Duration::ZERO).timed_out() {
                 drop(there);
                 one.1.notify_one();

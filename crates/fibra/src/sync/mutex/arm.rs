@@ -1,4 +1,4 @@
-//! Locking as an arm of a select: if the arm wins, its select holds the lock. Above: `select`. Below: `raw`, `guard`.
+//! Locking as an arm of a select: if the arm wins, its select holds the lock. Above: `Mutex::locking`. Below: `select`, `raw`, `guard`.
 
 use std::cell::Cell;
 use std::fmt;

@@ -53,8 +53,7 @@ pub(crate) struct MutexRules {
     handed: AtomicU64,
 }
 
-/// Has it waited for so long that it is given the lock? What a waiter `wants` of this gate is the moment since when it
-/// has waited.
+/// Has it waited for so long that it is given the lock? What a waiter wants of this gate is the moment since when it has waited.
 fn is_due(want: usize) -> bool {
     #[cfg(any(loom, shuttle))]
     if super::model_clock::is_late() {

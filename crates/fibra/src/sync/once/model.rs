@@ -7,7 +7,7 @@ use crate::prim::sync::Arc;
 use crate::sync::OnceLock;
 use crate::wait::park;
 
-// Three ask at once: one makes it, all see it.
+// Three callers ask at once: one makes it, all see it.
 #[test]
 fn model_once_made_once() {
     check(2, || {

@@ -1,4 +1,4 @@
-//! Locking a [`RwLock`], as an arm of a select: if the arm wins, its select holds the lock. Above: `select`. Below: `raw`, `guard`.
+//! Locking a [`RwLock`], as an arm of a select: if the arm wins, its select holds the lock. Above: users. Below: `select`, `raw`, `guard`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,7 +26,7 @@ macro_rules! arm {
                 Self { lock, wait: lock.raw.gate().arm($want), told: Cell::new(Outcome::Pending) }
             }
 
-            /// Lets go of what was won and not asked for.
+            /// Lets go of a lock that was won and not taken.
             fn clear(&self) {
                 if self.told.replace(Outcome::Pending) == Outcome::Done {
                     self.lock.raw.$end();

@@ -16,14 +16,14 @@ use super::raw::{RawRwLock, want};
 use crate::time::Instant;
 use crate::wait::park;
 
-/// Of a guard that stays with the fiber or thread that has it.
+/// Marks a guard that stays with the fiber or thread that has it.
 #[derive(Debug)]
 pub struct Here(PhantomData<*const ()>);
 
 // SAFETY: it holds nothing; the pointer is there to keep it from being `Send`, and looking at a guard from elsewhere does no harm.
 unsafe impl Sync for Here {}
 
-/// Of a guard that may be sent.
+/// Marks a guard that may be sent.
 #[derive(Debug)]
 pub struct Anywhere(());
 

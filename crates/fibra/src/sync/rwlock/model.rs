@@ -75,7 +75,7 @@ fn model_rwlock_readers_against_writer() {
     });
 }
 
-// Two readers go at once, and a writer waits: one of them sees to it.
+// Two readers go at once, and a writer waits: one of the readers hands over.
 #[test]
 fn model_rwlock_last_readers_leave_together() {
     check(3, || {
@@ -105,7 +105,7 @@ fn model_rwlock_writer_times_out() {
     });
 }
 
-// The same for one that is cancelled.
+// The same for a writer that is cancelled.
 #[test]
 fn model_rwlock_writer_cancelled() {
     check(2, || {

@@ -1,4 +1,4 @@
-//! Why a [`Semaphore`](super::Semaphore) gave no permits: one small type per way of asking.
+//! Why a [`Semaphore`](super::Semaphore) gave no permits: one small error type per way of asking. Above: users. Below: nothing.
 
 use std::fmt;
 

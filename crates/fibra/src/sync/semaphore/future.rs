@@ -1,4 +1,4 @@
-//! Acquiring permits of a [`Semaphore`] as a future, and as an arm of a select.
+//! Acquiring permits of a [`Semaphore`] as a future, and as an arm of a select. Above: users. Below: the gate, `select`.
 
 use std::cell::Cell;
 use std::fmt;

@@ -26,7 +26,7 @@ fn model_semaphore_hand_over() {
     });
 }
 
-// A large head that gives up, in this very moment or before: the small one behind it goes, without anything being given back.
+// A large request at the head gives up, in this very moment or before: the small one behind it goes, without a permit being given back.
 #[test]
 fn model_semaphore_head_times_out() {
     check(2, || {
@@ -40,7 +40,7 @@ fn model_semaphore_head_times_out() {
     });
 }
 
-// The same for one that is cancelled.
+// The same for a request that is cancelled.
 #[test]
 fn model_semaphore_head_cancelled() {
     check(2, || {
@@ -79,7 +79,7 @@ fn model_semaphore_cancelled_against_granted() {
     });
 }
 
-// Closing against a wait: it is told, and nothing is missing.
+// Closing against a wait: the waiter is told, and no permit is missing.
 #[test]
 fn model_semaphore_close_against_acquire() {
     check(2, || {
@@ -93,8 +93,8 @@ fn model_semaphore_close_against_acquire() {
     });
 }
 
-// One is turned away while there are too few for good, and there are enough again before it has noticed: nothing was free for it, so it has
-// nothing before the other permit is back.
+// A waiter is turned away while there are too few permits for good, and there are enough again before it has noticed: no permit was free
+// for it, so it gets none before the other permit is back.
 #[test]
 fn model_semaphore_refused_is_not_granted() {
     check(2, || {

@@ -1,4 +1,4 @@
-//! Permits of a [`Semaphore`]: given back when they are dropped.
+//! Permits of a [`Semaphore`]: given back when they are dropped. Above: users. Below: `Semaphore::give`.
 
 use std::fmt;
 use std::sync::Arc;

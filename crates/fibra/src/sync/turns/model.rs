@@ -12,7 +12,7 @@ use crate::sync::{Barrier, Event, WaitGroup};
 use crate::wait::park::{self, Waitable};
 use crate::waiter::node::Outcome;
 
-// Setting against two that wait: both go.
+// Setting against two waiters: both go.
 #[test]
 fn model_event_set_against_wait() {
     check(2, || {
@@ -28,7 +28,7 @@ fn model_event_set_against_wait() {
     });
 }
 
-// One that waits already goes, however soon it is reset; so does one that has looked, and has not queued yet.
+// A waiter that waits already goes, however soon the event is reset; so does one that has looked, and has not queued yet.
 #[test]
 fn model_event_reset_leaves_nobody_behind() {
     check(3, || {

@@ -1,4 +1,5 @@
-//! The error of a join: which fiber it was, and why there is no value. A panic's payload can be taken out, or go on here.
+//! The error of a join: which fiber it was, and why there is no value. A panic's payload can be taken out, or raised again. Above: users.
+//! Below: `waiter::cancel_reason`.
 
 use std::any::Any;
 use std::fmt;
@@ -51,8 +52,8 @@ impl JoinError {
         Self(Box::new(Inner { fiber, name, message, kind }))
     }
 
-    /// What a join of the fiber that runs here would say, which was ended by this payload: for results that do not come by a handle. (On a
-    /// thread, which drops a function that never ran: that it was cancelled.)
+    /// The error that a join of the current fiber would give, which was ended by this payload: for results that do not come by a handle.
+    /// (On a thread, which drops a function that never ran: that it was cancelled.)
     pub(crate) fn of_this_fiber(payload: Option<Box<dyn Any + Send>>) -> Self {
         let here = fiber::current();
         let id = here.as_ref().map_or(FiberId::NONE, fiber::Fiber::id);

@@ -1,4 +1,4 @@
-//! Join futures from the inside: the records of their waits.
+//! Tests of join futures from the inside: the records of their waits.
 
 use std::cell::Cell;
 use std::future::IntoFuture;
@@ -27,7 +27,7 @@ static CLUMSY: RawWakerVTable = RawWakerVTable::new(
     |_| assert!(!DROP_PANICS.replace(false), "no drop today"),
 );
 
-// A waker is user code: whatever it does, the record of the wait goes back to the pool.
+// A waker is user code: even if it panics, the record of the wait goes back to the pool.
 #[test]
 fn a_waker_that_panics_loses_no_record() {
     passes_in_child("task::join::tests::a_waker_that_panics_loses_no_record", &[], || {

@@ -28,14 +28,14 @@ pub(crate) struct Operation<'a, S: AsFd, F> {
     direction: Direction,
     attempt: F,
     wait: TaskWait,
-    /// It has let others go first, or need not.
+    /// It has let other fibers go first, or need not.
     has_yielded: bool,
-    /// The first try was made already, so to speak; see [`Io::operate_stream`].
+    /// The first try counts as made; see [`Io::operate_stream`].
     tried: Option<Seen>,
 }
 
 impl<S: AsFd> Io<S> {
-    /// The async form of [`operate`](Self::operate). Time-outs are not its business.
+    /// The async form of [`operate`](Self::operate). It has no time-out.
     pub(crate) fn operate_async<T, F>(&self, direction: Direction, attempt: F) -> Operation<'_, S, F>
     where
         F: FnMut(&S) -> io::Result<T> + Unpin,
@@ -64,7 +64,7 @@ impl<S: AsFd, F> Operation<'_, S, F> {
         }
     }
 
-    /// One that never has to wait would keep its task's neighbours from running: every so often it lets them.
+    /// An operation that never has to wait would keep its task's neighbours from running: every so often it lets them run.
     fn lets_others_run(&mut self) -> bool {
         !std::mem::replace(&mut self.has_yielded, true) && park::is_used_up(park::cost::OPERATION)
     }

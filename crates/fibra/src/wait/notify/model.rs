@@ -76,7 +76,7 @@ fn run(wakers: usize, calls: usize) {
     assert_eq!(world.record.waiter_ref().get().word.snapshot().state(), State::Running);
 }
 
-// A future that waits for another one inside its poll: what its own waker said meanwhile is not lost.
+// A future that waits for another one inside its poll: a call of its own waker meanwhile is not lost.
 #[test]
 fn model_notify_inside_another_poll() {
     check(2, || {
@@ -100,7 +100,7 @@ fn model_notify_deep_inside() {
         let outer = World::of(thread_record(), Notice::Inner);
         let inner = World::of(outer.record, Notice::Inner);
         let wakers = [outer.clone(), inner.clone()].map(|world| thread::spawn(move || world.arrive(1)));
-        // There is one around them already.
+        // There is a polling around them already.
         let open = Cell::new(1);
         outer.block_on(1, &open, || inner.block_on(1, &open, || ()));
         for waker in wakers {

@@ -77,7 +77,7 @@ impl Parker for &World {
     }
 }
 
-/// What one waits on, given by how it is published.
+/// A waitable object, given by its `publish`.
 struct PublishedBy<F>(Cell<Option<F>>, Option<Notice>);
 
 impl<F: FnOnce(Ticket) -> bool> Waitable for PublishedBy<F> {
@@ -155,7 +155,7 @@ impl World {
         wait_as(self, &PublishedBy(Cell::new(Some(publish)), notice), how, Manner::Plain)
     }
 
-    /// As an owner with a slot to fill does it. True if this one won.
+    /// Completes the wait as an owner with a slot to fill does. True if this owner won.
     fn complete(&self, ticket: Ticket, arm: Arm, value: u32) -> bool {
         let Some(claimed) = Claimed::of(self.waiter(), ticket, arm) else { return false };
         // SAFETY: the claimer alone writes the slot; that is what the model checks.
@@ -169,7 +169,7 @@ impl World {
         revoke::request(self.waiter(), ReasonKind::Handle, |_| self.enqueue());
     }
 
-    /// What a waker of the fiber does.
+    /// Does what a waker of the fiber does.
     fn notify(&self) {
         revoke::notify(self.waiter(), Notice::Outer, |_| self.enqueue());
     }
@@ -351,7 +351,7 @@ fn model_cancel_against_a_wait_behind_a_barrier() {
     check(3, || {
         let world = World::new();
         let canceller = spawn(&world, World::cancel);
-        // As a scope raises it that is opened behind a shield.
+        // Raised as by a scope that is opened behind a shield.
         world.fiber.flags.announce(flag::BARRIER);
         world.word().begin_park(WaitKind::Revocable);
         canceller.join().unwrap();
@@ -360,7 +360,7 @@ fn model_cancel_against_a_wait_behind_a_barrier() {
     });
 }
 
-// S4-30: a waker of what the fiber polls is called before, while or after it parks: the wait ends, once.
+// S4-30: a waker of the future that the fiber polls is called before, while or after it parks: the wait ends, once.
 #[test]
 fn model_notice_against_park() {
     check(3, || {
