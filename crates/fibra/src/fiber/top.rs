@@ -99,7 +99,7 @@ impl FiberTop {
         // bytes are a valid `FiberTop`.
         unsafe { &*stack.user_area().cast::<FiberTop>() }
     }
-
+    /// Prepares the record for a new fiber. What every fiber leaves behind as it found it (locals, shields, the wait record) is not touched.
     /// A new fiber moves in. What every fiber leaves behind as it found it (locals, shields, the wait record) is not touched.
     #[inline(always)]
     pub(crate) fn clean(&self) {
@@ -107,7 +107,7 @@ impl FiberTop {
             self.reset();
         }
     }
-
+    /// May the next fiber use the record as it is? (No panic began here either: one marks the record, and opens the stack's reserve.)
     /// May the next fiber move in as it is? (No panic began here either: one marks the record, and opens the stack's reserve.)
     #[inline(always)]
     pub(crate) fn is_clean(&self) -> bool {
@@ -131,7 +131,7 @@ impl FiberTop {
         self.cancel.deliveries.set(0);
         self.dirty.set(false);
     }
-
+    /// Notes the wait that the fiber is about to begin.
     /// Notes what the fiber is about to wait for.
     #[inline(always)]
     pub(crate) fn note_wait(&self, reason: u8, object: u64, site: &'static Location<'static>, since: u64) {
