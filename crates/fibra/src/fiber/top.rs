@@ -99,7 +99,8 @@ impl FiberTop {
         // bytes are a valid `FiberTop`.
         unsafe { &*stack.user_area().cast::<FiberTop>() }
     }
-    /// Prepares the record for a new fiber. What every fiber leaves behind as it found it (locals, shields, the wait record) is not touched.
+    /// Prepares the record for a new fiber. Fields that every fiber leaves as it found them (locals, shields, the wait record) are not
+    /// touched.
     /// A new fiber moves in. What every fiber leaves behind as it found it (locals, shields, the wait record) is not touched.
     #[inline(always)]
     pub(crate) fn clean(&self) {
