@@ -22,9 +22,8 @@
 //! * Apart from that flag, only the owner writes to a free frame; it is the slab, under its lock, or the trimmer that took the frame out.
 //! * If the system refuses, or keeps what was there, then the words are what they were, and the above holds all the more.
 //!
-//! Blocks given back at each look: among the frames that were not needed since the last look, and never so many that fewer than [`RESERVE`]
-//! stay.
-//! Free frames in blocks where another frame is in use stay as they are.
+//! Blocks given back at each look: among the frames that were not needed since the last look, and never so many that fewer than
+//! [`RESERVE`] stay. Free frames in blocks where another frame is in use stay as they are.
 
 use std::ptr;
 
