@@ -77,7 +77,7 @@ fn watch(out: &mut dyn Write, notes: &Notes, stopper: &Stopper) -> io::Result<()
 /// Stops the service when a signal asks for it: gracefully the first time, at once the second time.
 fn stop_on_signals(stopper: Stopper) -> io::Result<()> {
     let signals = signal::listen([Signal::INT, Signal::TERM])?;
-    // A daemon: it does not hold up the end.
+    // A daemon: it does not delay the end of the program.
     fibra::Builder::new().name("signals").daemon(true).spawn(move || {
         if let Ok(signal) = signals.recv() {
             eprintln!("{signal}: stopping; running requests have {GRACE:?}");

@@ -1,12 +1,12 @@
-//! The body of a request, as something to read.
+//! The body of a request, as a reader.
 //!
 //! Above: `request` and `connection`. Below: `wire` and `chunk`. Bytes that came with the head lie in `tail`, the part of the connection's
 //! buffer behind the head; more is read into it, or straight into the reader's buffer if that is larger. What follows the body is the
 //! next request and stays in `tail`.
 //!
-//! * Not a byte beyond the body is given out, and not one beyond it is read unless into `tail`.
+//! * Not a byte beyond the body is given out, and bytes beyond it are read only into `tail`.
 //! * An error is for ever: after it the end of the body cannot be found, and the connection is closed.
-//! * Without a read, nothing is read: a client that waits for `100 Continue` gets it with the first one.
+//! * Nothing is read before the handler reads: a client that waits for `100 Continue` gets it with the first read.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -28,10 +28,10 @@ const MOST_EXTENSIONS: usize = 16 << 10;
 /// Trailer fields that a body may have.
 const MOST_TRAILERS: usize = 32;
 
-/// How much room [`Body::bytes`] makes before anything has come: what a client announces costs it nothing.
+/// How much room [`Body::bytes`] makes before anything has come: a client that announces a long body must not cost memory.
 const FIRST_ROOM: u64 = 64 << 10;
 
-/// Where reading the body stands. Belongs to the connection, and outlives the [`Body`].
+/// The progress of reading the body. Belongs to the connection, and outlives the [`Body`].
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// What lies in the tail: `tail[start..end]`.
@@ -45,7 +45,7 @@ pub(crate) struct State {
     limit: u64,
     extensions: usize,
     pub(crate) expects_continue: bool,
-    /// How long the other side was waited for, for the time-out. What the handler does in between is not its fault.
+    /// How long the client was waited for, for the time-out. The handler's time between two reads does not count.
     waited: Duration,
     trailers: Vec<(String, Vec<u8>)>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct State {
 enum Stage {
     #[default]
     Done,
-    /// So many bytes are left, and nothing follows them.
+    /// So many bytes are left, and no trailer follows them.
     Length(u64),
     Size,
     /// So many bytes of a chunk are left.
@@ -66,7 +66,7 @@ enum Stage {
 }
 
 impl State {
-    /// Of a request whose body lies in `tail[..end]` as far as it is there.
+    /// Begins the body of a request; as far as it has come, it lies in `tail[..end]`.
     pub(crate) fn begin(&mut self, framing: Framing, expects_continue: bool, end: usize, limit: u64) {
         let stage = match framing {
             Framing::None | Framing::Length(0) => Stage::Done,
@@ -124,7 +124,7 @@ pub struct Body<'c> {
 }
 
 impl Body<'_> {
-    /// All of what is left of it.
+    /// All bytes that are left of it.
     ///
     /// # Errors
     /// It is too long, comes too slowly, breaks off, or is malformed.
@@ -135,7 +135,7 @@ impl Body<'_> {
         Ok(bytes)
     }
 
-    /// All of what is left of it, as text.
+    /// All bytes that are left of it, as text.
     ///
     /// # Errors
     /// As [`bytes`](Self::bytes); it is not UTF-8.
@@ -167,7 +167,7 @@ impl Body<'_> {
 
     /// Reads and throws away at most so many bytes; true if that was all.
     pub(crate) fn drain(&mut self, most: u64) -> Result<bool, BodyError> {
-        // What the handler allows is for what it reads itself.
+        // The handler's limit is for what it reads itself.
         self.state.limit = self.state.given.saturating_add(most);
         let mut scratch = [0; 1024];
         loop {
@@ -184,7 +184,8 @@ impl Body<'_> {
         &self.tail[self.state.start..self.state.end]
     }
 
-    /// Before waiting for the other side: sends what there is to send, with the word it may be waiting for. Says how long to wait.
+    /// Before waiting for the client: sends what is in the buffer, with `100 Continue` if the client waits for it. Returns how long to
+    /// wait.
     fn before_waiting(&mut self) -> Result<Duration, BodyError> {
         if std::mem::take(&mut self.state.expects_continue) {
             self.link.out().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");

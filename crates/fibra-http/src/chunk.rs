@@ -6,13 +6,13 @@
 /// The longest line with a size and its extensions.
 pub(crate) const LONGEST_LINE: usize = 1024;
 
-/// A line with a size that was read.
+/// A parsed line with a chunk's size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SizeLine {
     pub(crate) size: u64,
     /// The bytes of the line, with its end.
     pub(crate) length: usize,
-    /// Those of them that are extensions.
+    /// How many of these bytes are extensions.
     pub(crate) extension: usize,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct SizeLine {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed;
 
-/// Reads the line with a chunk's size; `None`: there is more of it to come.
+/// Reads the line with a chunk's size; `None`: the line has not come to its end.
 pub(crate) fn size_line(bytes: &[u8]) -> Result<Option<SizeLine>, Malformed> {
     let mut size = 0u64;
     let mut at = 0;
@@ -29,7 +29,7 @@ pub(crate) fn size_line(bytes: &[u8]) -> Result<Option<SizeLine>, Malformed> {
         let Some(digit) = (*byte as char).to_digit(16) else { break };
         size = size.checked_mul(16).ok_or(Malformed)? | u64::from(digit);
         at += 1;
-        // Zeros in front do not overflow; so many of them have no meaning.
+        // Leading zeros do not overflow; so many of them have no meaning.
         if at > 16 {
             return Err(Malformed);
         }
@@ -58,7 +58,7 @@ pub(crate) fn size_line(bytes: &[u8]) -> Result<Option<SizeLine>, Malformed> {
     }
 }
 
-/// The end of a chunk's data; `None`: there is more of it to come.
+/// The end of a chunk's data; `None`: it has not come yet.
 pub(crate) fn data_end(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     match bytes {
         [b'\r', b'\n', ..] => Ok(Some(2)),
@@ -67,7 +67,7 @@ pub(crate) fn data_end(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     }
 }
 
-/// The end of the trailer section, its empty line included; `None`: there is more of it to come.
+/// The end of the trailer section, its empty line included; `None`: it has not come yet.
 pub(crate) fn trailer_end(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let mut line = 0;
     for (at, byte) in bytes.iter().enumerate() {

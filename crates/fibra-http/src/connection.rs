@@ -1,7 +1,7 @@
 //! One connection: request after request, on one fiber.
 //!
-//! Above: `server`, which accepts connections, and [`serve_connection`], for those that come from elsewhere. Below: `head`, `body`,
-//! `encode`, `wire`.
+//! Above: `server`, which accepts connections, and [`serve_connection`], for connections that were accepted elsewhere. Below: `head`,
+//! `body`, `encode`, `wire`.
 //!
 //! ```text
 //!  ┌──▶ a head is in the buffer? ── no ─▶ flush; wait: idle if no byte of a head came ── end, or too late ─▶ close
@@ -15,8 +15,8 @@
 //! * Only the wait for the first byte of a request is idle: a server that drains may end it ([`Gate`]). A client that has begun to send a
 //!   request is answered.
 //! * Every answer is flushed before a wait and before the connection is closed.
-//! * Each wait has a deadline that no byte moves. A new connection has one, from its beginning to the end of its first head; after an
-//!   answer there is one for the silence (empty lines are silence) and, from the first byte of a head, one for the head.
+//! * Each wait has a deadline that no byte moves. A new connection has one deadline, from its beginning to the end of its first head; after
+//!   an answer there is one for the silence (empty lines are silence) and, from the first byte of a head, one for the head.
 //! * A panic of this code or of the transport ends the connection and nothing else; a request that was begun and not answered gets 500.
 
 use std::any::Any;
@@ -52,7 +52,7 @@ const BATCH: usize = 32 << 10;
 /// The buffer for what is read from a connection that lingers, once so much has come.
 const LINGERING_ROOM: usize = 32 << 10;
 
-/// The longest time-out: time-outs are added to one another.
+/// The longest time-out: time-outs are added to one another, and must not overflow.
 const LONG: Duration = Duration::from_secs(365 * 86_400);
 
 /// Serves one connection that was accepted elsewhere (over TLS, a Unix socket, or in a test) until it ends. Returns the number of requests
@@ -99,14 +99,14 @@ pub(crate) struct Connection<T> {
     wire: Wire<T>,
     /// Requests that were answered.
     answered: u64,
-    /// By when the first head must be there.
+    /// The deadline of the first head.
     first_head_ends: Instant,
-    /// What a client that waits may expect, should this code panic.
+    /// What a waiting client may expect, if this code panics.
     phase: Phase,
     taken_over: Option<TakeOver>,
 }
 
-/// Where a connection is between two heads.
+/// The phase of a connection between two heads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// Nothing of an answer to the request in the buffer has been made; there may be no request.
@@ -120,9 +120,9 @@ enum Phase {
 /// How a connection came to its end.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The other side has closed it, or nothing came for long enough, or that was what both had agreed on.
+    /// The client has closed it, or nothing came for long enough, or both sides had agreed on the end.
     Closed,
-    /// By us, and the other side may be sending.
+    /// The server ends it, and the client may still be sending.
     Lingering,
     /// An idle wait is over because the server drains; but what is in the buffer is a request that was begun.
     Draining,
@@ -147,7 +147,7 @@ impl Input {
         self.start == self.end
     }
 
-    /// Is nothing here but, at most, the first half of an empty line?
+    /// Does the buffer hold nothing but, at most, the first half of an empty line?
     fn is_blank(&self) -> bool {
         matches!(self.bytes(), [] | [b'\r'])
     }
@@ -218,7 +218,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Serves requests. Errors that do not end the connection are told to `report`. A panic is an error.
+    /// Serves requests. Errors that do not end the connection are given to `report`. A panic is an error.
     pub(crate) fn run<F, R>(
         &mut self,
         handler: &F,
@@ -257,8 +257,8 @@ impl<T: Transport> Connection<T> {
                 After::Close => {
                     self.wire.flush()?;
                     let is_asked_for = !self.index.keep_alive && self.body.is_done();
-                    // Nothing is behind the request: not here, and not in the system, as far as can be known without asking. (Some clients
-                    // send an empty line behind a body.)
+                    // Nothing follows the request: not in the buffer, and not in the system, as far as can be known without a system call.
+                    // (Some clients send an empty line behind a body.)
                     let is_all = self.index.framing == Framing::None && self.input.end < self.input.buffer.len();
                     let is_quiet = is_asked_for && is_all && self.body.start == self.body.end;
                     return Ok(if is_quiet { End::Closed } else { End::Lingering });
@@ -279,7 +279,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Until the head of a request is there, and the index of it is made.
+    /// Waits until the head of a request is there, and its index is made.
     fn await_head(&mut self, gate: Option<&Gate>) -> Result<ControlFlow<End>, ConnectionError> {
         // See the header.
         let is_new = self.answered == 0;
@@ -309,13 +309,13 @@ impl<T: Transport> Connection<T> {
                         all
                     }
                 };
-                // Bytes that are there already are read without waiting, however late it is: once, if it is this server that was slow.
+                // Bytes that are there already are read without waiting, however late it is: once, in case this server was the slow side.
                 let has_time = !(remaining.is_zero() && std::mem::replace(&mut has_tried, true));
                 match self.wait_idly(gate, has_time.then_some(remaining)) {
                     Silence::Broken => continue,
                     Silence::Ended(end) => return Ok(ControlFlow::Break(end)),
                     Silence::TooLong if is_new => return Err(HeadError::TimedOut.into()),
-                    // To be silent is no error of a client that has its answer; and it might take a 408 for the answer to a next request.
+                    // Silence is no error of a client that has its answer; and it might take a 408 for the answer to its next request.
                     Silence::TooLong => return Ok(ControlFlow::Break(End::Closed)),
                 }
             }
@@ -348,13 +348,13 @@ impl<T: Transport> Connection<T> {
             Ok(0) => Silence::Ended(End::Closed),
             Ok(_) if goes_on => Silence::Broken,
             Err(error) if is_timeout(&error) && goes_on => Silence::TooLong,
-            // Reset between two requests: gone, like any other.
+            // A reset between two requests: the client is gone, as after an orderly end.
             Err(error) if !is_timeout(&error) => Silence::Ended(End::Closed),
             _ => Silence::Ended(End::Draining),
         }
     }
 
-    /// Reads into the room behind what has come.
+    /// Reads into the room behind the bytes that have come.
     fn read_more(&mut self, timeout: Duration) -> io::Result<usize> {
         let count = self.wire.read(&mut self.input.buffer[self.input.end..], timeout)?;
         self.input.end += count;
@@ -367,7 +367,7 @@ impl<T: Transport> Connection<T> {
             self.input.skip_empty_lines();
             if self.input.is_blank() {
                 self.input.make_room(self.wire.limits.max_head_bytes);
-                // What cannot be read is no request.
+                // A read that fails brings no request.
                 let _ = self.read_more(Duration::ZERO);
                 self.input.skip_empty_lines();
             }
@@ -400,8 +400,8 @@ impl<T: Transport> Connection<T> {
                 (Response::new(Status::INTERNAL_SERVER_ERROR), true)
             }
         };
-        // Asked for as late as possible: a server that began to drain meanwhile says so.
-        // What has come behind this request is answered too.
+        // Decided as late as possible: a server that began to drain meanwhile announces the end.
+        // Requests that have come behind this one are answered too.
         let state = &request.body.state;
         let more_is_there = state.is_done() && state.start < state.end;
         let may_stay = !panicked && !is_last && (more_is_there || gate.is_none_or(|gate| !gate.is_draining()));
@@ -411,13 +411,13 @@ impl<T: Transport> Connection<T> {
         let sent = catch_unwind(AssertUnwindSafe(|| encode::respond(&mut request, response, may_stay)));
         let sent = match sent {
             Ok(sent) => sent?,
-            // While the body was made.
+            // The handler panicked while the body was made.
             Err(payload) => {
                 pass_on_cancellation(payload);
                 panicked = true;
                 let link = &mut *request.body.link;
                 if link.sends() != sends {
-                    // What was sent of it cannot be taken back, and what was not is of no use: a chunk in there may be open.
+                    // The part that was sent cannot be taken back, and the part in the buffer is of no use: a chunk there may be open.
                     link.out().clear();
                     return Err(ConnectionError::Panicked);
                 }
@@ -443,7 +443,7 @@ impl<T: Transport> Connection<T> {
         self.phase = Phase::Unanswered;
     }
 
-    /// Ends the connection in the way it has come to its end. A panic is an error.
+    /// Closes the connection in the way that its end requires. A panic is an error.
     pub(crate) fn conclude(
         self,
         ended: Result<End, ConnectionError>,
@@ -455,7 +455,7 @@ impl<T: Transport> Connection<T> {
     fn end(mut self, ended: Result<End, ConnectionError>, gate: Option<&Gate>) -> Result<u64, ConnectionError> {
         match ended {
             Ok(End::Closed | End::Draining) => {
-                // So that a layer can say goodbye; the other side may be gone already.
+                // So that a layer can write its farewell (`close_notify` of TLS); the client may be gone already.
                 let _ = self.wire.finish();
             }
             Ok(End::Lingering) => self.linger(gate),
@@ -469,7 +469,7 @@ impl<T: Transport> Connection<T> {
                 self.linger(gate);
                 return Err(error.into());
             }
-            // As for heads. Between two requests there is nothing to be answered, as with `Silence::TooLong`.
+            // As for heads. Between two requests there is nothing to answer, as with `Silence::TooLong`.
             Err(error @ ConnectionError::Internal(_)) if self.phase != Phase::Answering => {
                 let is_awaited = self.answered == 0 || !self.input.is_blank();
                 if self.phase == Phase::Unanswered && is_awaited {
@@ -479,7 +479,8 @@ impl<T: Transport> Connection<T> {
                 self.linger(gate);
                 return Err(error);
             }
-            // It broke off, and to a client of version 1.0 the end of the connection is the end of the answer: it must not look like one.
+            // The answer broke off, and to a client of version 1.0 the end of the connection is the end of the answer: it must not look
+            // like one.
             Err(error @ (ConnectionError::Truncated(_) | ConnectionError::Panicked | ConnectionError::Internal(_)))
                 if self.index.version == Version::Http10 =>
             {
@@ -487,7 +488,7 @@ impl<T: Transport> Connection<T> {
                 return Err(error);
             }
             Err(error @ (ConnectionError::Body(_) | ConnectionError::Truncated(_) | ConnectionError::Panicked)) => {
-                // It was answered already, as far as that could be done; earlier answers may be on their way.
+                // The request was answered already, as far as possible; earlier answers may be on their way.
                 self.linger(gate);
                 return Err(error);
             }
@@ -496,7 +497,7 @@ impl<T: Transport> Connection<T> {
         Ok(self.answered)
     }
 
-    /// Lets the last answer arrive: closing a socket on which something unread lies makes the system reset it, and the other side may then
+    /// Lets the last answer arrive: closing a socket with unread bytes makes the system reset it, and the client may then
     /// lose what it has not yet read. Both the time and the bytes that are read meanwhile have a bound: see [`Limits::linger`].
     fn linger(&mut self, gate: Option<&Gate>) {
         if self.wire.flush().is_err() || self.wire.finish().is_err() {
@@ -548,7 +549,7 @@ enum Silence {
     /// Something has come.
     Broken,
     TooLong,
-    /// The connection has come to its end, too.
+    /// The connection has ended, too.
     Ended(End),
 }
 
@@ -563,12 +564,12 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> Result<T, ConnectionError>) -> R
     })
 }
 
-/// Cancellation is not the handler's panic: it goes on.
+/// Cancellation is not a panic of the handler: it goes on unwinding.
 pub(crate) fn pass_on_cancellation(payload: Box<dyn Any + Send>) {
     if fibra::is_cancellation(&*payload) {
         resume_unwind(payload);
     }
-    // What a payload does in its destructor is its own affair. (And what that panics with may do the same: it is not dropped.)
+    // The destructor of a payload may panic; that panic is swallowed. (Its payload may do the same: it is not dropped.)
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
     }

@@ -1,6 +1,6 @@
-//! The connections of a server: how many there are, and how to reach them when it stops.
+//! The connections of a server: how many there are, and how to reach them when the server stops.
 //!
-//! Above: `server`. Below: `gate`. A connection takes a [`Seat`] before its fiber is started and leaves it by dropping it, on every path.
+//! Above: `server`. Below: `gate`. A connection takes a [`Seat`] before its fiber is started; dropping the seat leaves it, on every path.
 //!
 //! The lock is std's, and held for a few instructions in which nothing waits: a fiber that is being cancelled must get through, too.
 #![allow(clippy::disallowed_types)] // The lock: see above.
@@ -19,7 +19,7 @@ pub(crate) struct Crowd {
     most: usize,
     /// Set while there is room for one more.
     pub(crate) room: Event,
-    /// Set while there is none.
+    /// Set while there is no connection.
     pub(crate) empty: Event,
 }
 
@@ -35,7 +35,7 @@ struct Member {
     fiber: Option<JoinHandle<()>>,
 }
 
-/// The right to be a connection.
+/// One connection's place among the connections of a server.
 pub(crate) struct Seat {
     crowd: Arc<Crowd>,
     number: u64,
@@ -52,7 +52,7 @@ impl Crowd {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing panics while it is held.
+        // No code panics while it is held.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,7 +74,7 @@ impl Crowd {
         Seat { crowd: self.clone(), number, gate }
     }
 
-    /// The fiber on which the connection is served, if that has not ended already.
+    /// Sets the fiber on which the connection is served, if the connection has not ended already.
     pub(crate) fn set_fiber(&self, number: u64, fiber: JoinHandle<()>) {
         let late = match self.lock().members.get_mut(&number) {
             Some(member) => member.fiber.replace(fiber),
@@ -83,7 +83,7 @@ impl Crowd {
         drop(late);
     }
 
-    /// Asks all of them to end: idle ones at once, the others after the request they are in.
+    /// Asks all connections to end: idle ones at once, the others after their current request.
     pub(crate) fn drain(&self) {
         let idle: Vec<Arc<Gate>> = {
             let mut inner = self.lock();
@@ -93,7 +93,7 @@ impl Crowd {
         idle.iter().for_each(|gate| gate.wake());
     }
 
-    /// Cancels those that are left, and says how many these are.
+    /// Cancels the connections that are left, and returns how many these are.
     pub(crate) fn cut(&self) -> usize {
         let fibers: Vec<JoinHandle<()>> =
             self.lock().members.values_mut().filter_map(|member| member.fiber.take()).collect();

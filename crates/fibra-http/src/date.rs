@@ -10,13 +10,13 @@ const LENGTH: usize = 29;
 const DAY: u64 = 86_400;
 
 thread_local! {
-    /// The second, and how it is written. Nothing is suspended while it is read or replaced.
+    /// The second, and its text. The fiber does not suspend while it is read or replaced.
     static LAST: Cell<(u64, [u8; LENGTH])> = const { Cell::new((u64::MAX, [0; LENGTH])) };
 }
 
 /// Appends the date of now.
 pub(crate) fn append(out: &mut Vec<u8>) {
-    // A clock before 1970 is wrong; so is the date then.
+    // If the clock is before 1970, it is wrong, and so is the date.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (second, text) = LAST.get();
     if second == now {
@@ -37,7 +37,7 @@ fn written(seconds: u64) -> [u8; LENGTH] {
     let weekday = DAYS[(days % 7) as usize];
     let mut year = 1970;
     let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    // Fifty rounds, once a second.
+    // Fifty iterations, once a second.
     while days >= 365 + u64::from(is_leap(year)) {
         days -= 365 + u64::from(is_leap(year));
         year += 1;

@@ -1,7 +1,7 @@
 //! Sending a response. Above: `connection`. Below: `response`, `writer`, `wire`.
 //!
 //! A response of bytes ends up in the connection's buffer, or is sent with what is in it; the buffer is flushed by the connection before it
-//! waits. What is not yet known when the head is written (can the connection stay?) is decided here, once.
+//! waits. Whether the connection can stay is decided here, once, although not all is known when the head is written.
 
 use std::io::{self, Read, Write};
 
@@ -27,7 +27,7 @@ pub(crate) enum After {
     TakenOver(TakeOver),
 }
 
-/// What was sent, and what the server should know about it.
+/// The result of sending: what becomes of the connection, and errors that the server should report.
 pub(crate) struct Sent {
     pub(crate) after: After,
     pub(crate) error: Option<ConnectionError>,
@@ -35,18 +35,18 @@ pub(crate) struct Sent {
 
 /// How the end of the body is found.
 enum Length {
-    /// There is no body, and nothing is said about it.
+    /// There is no body, and no field that says so.
     None,
     Known(u64),
     Chunked,
     Close,
-    /// 101.
+    /// Of 101.
     Upgrade,
-    /// 200 to `CONNECT`.
+    /// Of 200 to `CONNECT`.
     Tunnel,
 }
 
-/// Writes a response; `may_stay`: as far as the server is concerned.
+/// Writes a response; `may_stay`: the server has no reason to close the connection.
 pub(crate) fn respond(
     request: &mut Request<'_>,
     mut response: Response,
@@ -92,7 +92,7 @@ pub(crate) fn respond(
         Content::Reader(_, length) => Length::Known(*length),
     };
     if request.body.state.expects_continue && matches!(length, Length::Chunked) && sends_body {
-        // It may be read while the answer is made; later it would be too late to ask for it.
+        // The handler may read the body while it makes the answer; behind the head it would be too late for `100 Continue`.
         request.body.state.expects_continue = false;
         request.body.link.out().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
@@ -102,7 +102,7 @@ pub(crate) fn respond(
     if matches!(length, Length::Close) && sends_body {
         stays = false;
     }
-    // Too late to say it.
+    // Too late for `100 Continue`.
     request.body.state.expects_continue = false;
     write_head(request.body.link.out(), &response, &length, stays, index.version);
     let after = if stays { After::Stay } else { After::Close };
@@ -121,7 +121,7 @@ pub(crate) fn respond(
             let ending = if matches!(length, Length::Chunked) { Ending::Chunked } else { Ending::Close };
             let mut writer = BodyWriter::new(request, ending);
             if let Err(why) = make(&mut writer) {
-                // What was made so far may be of use; that it is not all is told by the missing end.
+                // The part that was made may be of use; the missing end tells the client that it is not all.
                 let _ = writer.flush();
                 return Err(ConnectionError::Truncated(why));
             }
@@ -138,7 +138,7 @@ fn body_allows_more(request: &Request<'_>) -> bool {
         return true;
     }
     let most = request.body.link.limits().max_drain_bytes;
-    // A client that was not told to send its body may send it or not: there is no telling what comes next.
+    // A client that was not told to send its body may send it or not: it is not known what comes next.
     !state.is_broken() && !state.expects_continue && state.left().is_none_or(|left| left <= most)
 }
 

@@ -39,7 +39,7 @@ pub enum HeadError {
 }
 
 impl HeadError {
-    /// How it is answered.
+    /// The status with which it is answered.
     pub fn status(self) -> Status {
         match self {
             Self::Version => Status::HTTP_VERSION_NOT_SUPPORTED,
@@ -96,7 +96,7 @@ pub enum BodyError {
 }
 
 impl BodyError {
-    /// How it is answered.
+    /// The status with which it is answered.
     pub fn status(&self) -> Status {
         match self {
             Self::TooLong => Status::CONTENT_TOO_LARGE,
@@ -116,7 +116,7 @@ impl BodyError {
         }
     }
 
-    /// Where it came through `Read`, it is inside of an [`io::Error`].
+    /// Takes it out of the [`io::Error`] in which it came through `Read`.
     pub(crate) fn from_io(error: io::Error) -> Self {
         match error.downcast::<Self>() {
             Ok(error) => error,
@@ -161,11 +161,11 @@ impl From<BodyError> for io::Error {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ResponseError {
-    /// The name of a header field has a byte that must not be there. (The name, or what can be shown of it.)
+    /// The name of a header field has a byte that must not be there. (The name, or the part of it that can be shown.)
     HeaderName(String),
     /// The value of this header field has a line break or another control character.
     HeaderValue(String),
-    /// This header field is the server's business: `Content-Length`, `Transfer-Encoding`, and `Connection` other than `close`.
+    /// Only the server sets this header field: `Content-Length`, `Transfer-Encoding`, and `Connection` other than `close`.
     Reserved(String),
     /// The status is not of three digits, or an interim one.
     Status(u16),
@@ -188,7 +188,7 @@ impl fmt::Display for ResponseError {
 
 impl Error for ResponseError {}
 
-/// Why a connection was ended by the server, or by accident. A client that goes away between two requests is none.
+/// Why a connection was ended by the server, or by accident. A client that goes away between two requests is no error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectionError {
@@ -205,7 +205,7 @@ pub enum ConnectionError {
     Internal(String),
     /// The limits are not possible: nothing was read. Only from [`serve_connection`](crate::serve_connection); a server says it before.
     Limits(LimitError),
-    /// A body that was announced with a length came to its end before, or could not be made to its end.
+    /// A body that was announced with a length ended before that length, or making it failed.
     Truncated(io::Error),
     /// Writing failed or took too long, or the transport could not be set up.
     Io(io::Error),

@@ -28,18 +28,18 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// What cancels the idle wait.
+    /// The token that cancels the idle wait.
     pub(crate) fn token(&self) -> CancelToken {
         self.idle.clone()
     }
 
-    /// Before waiting; false: there will be no more waiting.
+    /// Called before waiting; false: the connection must not wait any more.
     pub(crate) fn enter_idle(&self) -> bool {
-        // Relaxed, all here: one word, whose changes have one order; the token brings its own.
+        // Relaxed, all here: one word, whose changes have one order; the token has its own ordering.
         self.state.fetch_or(IDLE, Ordering::Relaxed) & DRAIN == 0
     }
 
-    /// After waiting; false: the wait is being cancelled, whether it noticed or not.
+    /// Called after waiting; false: the wait is being cancelled, whether the connection noticed or not.
     pub(crate) fn leave_idle(&self) -> bool {
         // Relaxed: see `enter_idle`.
         self.state.fetch_and(!IDLE, Ordering::Relaxed) & DRAIN == 0
@@ -57,7 +57,7 @@ impl Gate {
         self.state.fetch_or(DRAIN, Ordering::Relaxed) == IDLE
     }
 
-    /// Wakes one that was idle when it was asked to end.
+    /// Wakes a connection that was idle when it was asked to end.
     pub(crate) fn wake(&self) {
         self.idle.cancel();
     }

@@ -1,11 +1,11 @@
-//! The head of a request: found in the bytes that came, taken apart by `httparse`, and judged more strictly than that does.
+//! The head of a request: found in the received bytes, taken apart by `httparse`, and judged more strictly than `httparse` does.
 //!
 //! Above: `connection`, which has the bytes, and `request`, which shows them. The result is an index of places in the bytes, so that a
 //! connection keeps one and nothing is allocated for the next request.
 //!
-//! * Lines end with CR LF and nothing else. (`httparse` takes a bare LF too; two servers that see different lines is what smuggling
-//!   lives on.)
-//! * What says how long the body is must say one thing.
+//! * Lines end with CR LF and nothing else. (`httparse` takes a bare LF too; smuggling requests needs two servers that see different
+//!   lines.)
+//! * The fields that say how long the body is must agree.
 
 use std::mem::MaybeUninit;
 
@@ -48,7 +48,7 @@ struct Span {
 }
 
 impl Span {
-    /// Of a piece that lies in these bytes.
+    /// The span of a piece that lies in these bytes.
     fn of(piece: &[u8], bytes: &[u8]) -> Self {
         let start = piece.as_ptr().addr() - bytes.as_ptr().addr();
         Self { start: start as u32, end: (start + piece.len()) as u32 }
@@ -59,7 +59,7 @@ impl Span {
     }
 }
 
-/// Where everything is in a head, and what it means.
+/// The places of everything in a head, and its meaning.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     method: Span,
@@ -71,20 +71,20 @@ pub(crate) struct Index {
     pub(crate) framing: Framing,
     /// Does the client want the connection to stay?
     pub(crate) keep_alive: bool,
-    /// Does it wait for a word before it sends the body?
+    /// Does it wait for `100 Continue` before it sends the body?
     pub(crate) expects_continue: bool,
     pub(crate) is_head: bool,
     pub(crate) length: usize,
 }
 
-/// How far the search for the end of a head has come.
+/// The progress of the search for the end of a head.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Search {
     /// Bytes that have been looked at.
     seen: usize,
 }
 
-/// Looks for a head at the beginning of `bytes`; true if it is there, and then the index is of it. `search` is kept between calls while
+/// Looks for a head at the beginning of `bytes`; true if it is there, and then the index describes it. `search` is kept between calls while
 /// more bytes come, and new for each head.
 pub(crate) fn find(bytes: &[u8], search: &mut Search, limits: &Limits, index: &mut Index) -> Result<bool, HeadError> {
     // A bare line feed before the head: `httparse` would skip it.
@@ -100,8 +100,8 @@ pub(crate) fn find(bytes: &[u8], search: &mut Search, limits: &Limits, index: &m
     let fields = limits.max_headers.min(FIELDS_ON_STACK);
     let is_there = match parse(bytes, &mut on_stack[..fields], limits, index) {
         Err(HeadError::TooManyHeaders) if limits.max_headers > FIELDS_ON_STACK => {
-            // What arrived decides how much is allocated, not the limit: each field ends a line or is the one behind the last line, and the
-            // first line is none.
+            // The received bytes decide how much is allocated, not the limit: each field ends a line or is the one behind the last line,
+            // and the first line is not a field.
             let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
             let mut on_heap = vec![MaybeUninit::uninit(); limits.max_headers.min(lines)];
             parse(bytes, &mut on_heap, limits, index)?
@@ -123,7 +123,7 @@ fn too_long_if(too_long: bool) -> Result<bool, HeadError> {
     if too_long { Err(HeadError::TooLong) } else { Ok(false) }
 }
 
-/// Looks for the empty line in what is new; finds bare line feeds at once.
+/// Looks for the empty line in the new bytes; reports bare line feeds at once.
 fn scan(bytes: &[u8], search: &mut Search) -> Result<bool, HeadError> {
     for at in search.seen..bytes.len() {
         if bytes[at] == b'\n' {
@@ -172,7 +172,7 @@ fn parse<'b>(
     Ok(true)
 }
 
-/// `HTTP/2.0` is a version, `HTTP/1.2.3` is none, and neither is one after two spaces. False: the line is not there to its end.
+/// Refuses `HTTP/2.0` as another version; `HTTP/1.2.3` is no version, nor is one after two spaces. False: the line has not come to its end.
 fn other_version(bytes: &[u8]) -> Result<bool, HeadError> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\r') else { return Ok(false) };
     let mut words = bytes[..end].split(|byte| *byte == b' ').skip(2);
@@ -193,7 +193,7 @@ fn interpret(fields: &[Header<'_>], head: &[u8], limits: &Limits, index: &mut In
     for field in fields {
         let value = field.value.trim_ascii();
         index.fields.push((Span::of(field.name.as_bytes(), head), Span::of(value, head)));
-        // Told apart by their lengths, most need no comparison.
+        // Told apart by their lengths, most field names need no comparison.
         match field.name.len() {
             4 if field.name.eq_ignore_ascii_case("host") => {
                 if index.host.is_some() || !target::is_authority(value) {
@@ -242,7 +242,7 @@ fn interpret(fields: &[Header<'_>], head: &[u8], limits: &Limits, index: &mut In
     Ok(())
 }
 
-/// What the fields `Transfer-Encoding` say so far.
+/// The meaning of the `Transfer-Encoding` fields so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Coding {
     Chunked,
@@ -282,7 +282,7 @@ fn decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// The head of a request, to look at.
+/// A view of the head of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Head<'c> {
     pub(crate) bytes: &'c [u8],
@@ -290,7 +290,7 @@ pub(crate) struct Head<'c> {
 }
 
 impl<'c> Head<'c> {
-    /// Of a piece that was found to be ASCII.
+    /// The text of a piece that was found to be ASCII.
     fn text(&self, span: Span) -> &'c str {
         std::str::from_utf8(span.get(self.bytes)).unwrap_or_default()
     }
@@ -316,7 +316,7 @@ impl<'c> Head<'c> {
         self.index.parts.query.map(|(start, end)| &self.target()[start..end])
     }
 
-    /// The authority of the target counts, and `Host` if there is none.
+    /// The host: the authority of the target, or `Host` if the target has none.
     pub(crate) fn host(&self) -> Option<&'c str> {
         match self.index.parts.authority {
             Some((start, end)) => Some(&self.target()[start..end]),

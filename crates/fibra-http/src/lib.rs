@@ -35,8 +35,8 @@
 //! # What is refused
 //!
 //! Where RFC 9112 leaves it to the server to be lenient, this one is not: if two programs in a row see different requests in the same
-//! bytes, one can be smuggled past the first of them. Each of these is answered with 400 (but for those with another number), and the
-//! connection is closed:
+//! bytes, a request can be smuggled past the first of them. Each of these is answered with 400 (except for those with another number), and
+//! the connection is closed:
 //!
 //! * a line that does not end with CR LF, a CR elsewhere, a folded header line, a space before the colon, a control character;
 //! * `Content-Length` together with `Transfer-Encoding`; several different lengths; a length that is not made of digits;

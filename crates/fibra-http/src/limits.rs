@@ -1,7 +1,7 @@
 //! The limits of a connection: sizes and times. Set by [`Builder`](crate::Builder), read everywhere.
 //!
 //! * No limit is allocated as given: memory grows with the bytes that have come.
-//! * No time is restarted by a byte that comes or is taken; what lengthens a time is said at the limit.
+//! * No time is restarted by a byte that comes or is taken; each limit says what lengthens its time.
 
 use std::error::Error;
 use std::fmt;
@@ -23,7 +23,7 @@ const LONGEST_HEAD: usize = 1 << 30;
 /// assert_eq!(limits.max_headers, 100);
 /// ```
 ///
-/// No limit costs memory by itself: what has come does. A client that sends or takes a byte now and then gains no time by it, but for what
+/// No limit costs memory by itself: received bytes do. A client that sends or takes a byte now and then gains no time by it, except what
 /// [`min_rate`](Self::min_rate) grants. Limits that make no sense are refused before anything is served: see [`check`](Self::check).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs)] // Meant to be written with `..Limits::default()`.
@@ -41,7 +41,7 @@ pub struct Limits {
     /// end of its first head: silence, empty lines, the head. Longer: 408, and the connection is closed. 10 s; more than zero.
     pub head_timeout: Duration,
     /// How long a connection may be silent between two requests, from the last answer to the first byte of the next head; empty lines count
-    /// as silence. Longer: the connection is closed without a word. 60 s; more than zero.
+    /// as silence. Longer: the connection is closed without an answer. 60 s; more than zero.
     pub idle_timeout: Duration,
     /// How long a body may be waited for in all, beside what [`min_rate`](Self::min_rate) grants it: data, chunk sizes, extensions and
     /// trailers together, read by the handler or read away. (What the handler does between two reads does not count.) Longer: 408. 30 s;

@@ -7,7 +7,7 @@ use crate::body::Body;
 use crate::error::BodyError;
 use crate::head::{Head, Version, tokens};
 
-/// A request. What it lends out of its head does not hinder reading its body.
+/// A request. References into its head do not hinder reading its body.
 ///
 /// ```
 /// use fibra_http::{BodyError, Request, Response};
@@ -47,7 +47,7 @@ impl<'c> Request<'c> {
         self.head.query()
     }
 
-    /// The host, and port if one was said, that the request is for: from the target if that names one, else from `Host`.
+    /// The host, and port if there is one, that the request is for: from the target if that names one, else from `Host`.
     pub fn host(&self) -> Option<&'c str> {
         self.head.host()
     }

@@ -1,6 +1,6 @@
 //! The response of a handler. Above: `encode`, which sends it. Below: `status`, `error`.
 //!
-//! * Nothing that would break out of a header line gets into `fields`; what was refused makes the response an error, and 500 is sent.
+//! * Nothing that would break out of a header line gets into `fields`; a refused field makes the response an error, and 500 is sent.
 //! * A response with static or given bytes and without header fields of its own allocates nothing.
 
 use std::convert::Infallible;
@@ -24,13 +24,13 @@ use crate::writer::BodyWriter;
 /// assert_eq!(gone.status(), Status::GONE);
 /// ```
 ///
-/// `Content-Length`, `Transfer-Encoding`, `Date` and `Connection` are the server's business; `header("connection", "close")` closes the
+/// The server alone sets `Content-Length`, `Transfer-Encoding`, `Date` and `Connection`; `header("connection", "close")` closes the
 /// connection after this response. To `HEAD` the body is not sent, but its length is told.
 #[must_use = "a response does nothing unless the handler returns it"]
 pub struct Response {
     pub(crate) status: Status,
     pub(crate) content_type: Option<&'static str>,
-    /// As they are sent.
+    /// The header fields, as they are sent.
     pub(crate) fields: Vec<u8>,
     pub(crate) content: Content,
     pub(crate) closes: bool,
@@ -126,7 +126,7 @@ impl Response {
         response
     }
 
-    /// 101: the connection goes over to another protocol, which `take_over` speaks, on the connection's fiber. It is for the handler to see
+    /// 101: the connection goes over to another protocol, which `take_over` speaks, on the connection's fiber. The handler has to check
     /// that the client wants that ([`Request::header_has`](crate::Request::header_has)), and to add what the protocol asks for.
     ///
     /// ```
@@ -172,7 +172,7 @@ impl Response {
         response
     }
 
-    /// Somewhere else: 303 or another status with `Location`.
+    /// A redirect: 303 or another status with `Location`.
     ///
     /// ```
     /// use fibra_http::{Response, Status};
@@ -217,7 +217,7 @@ impl Response {
     /// Adds a header field, unless it is refused.
     ///
     /// # Errors
-    /// The name is no name; the value has a line break or another control character; the field is the server's business.
+    /// The name is no name; the value has a line break or another control character; only the server sets this field.
     ///
     /// ```
     /// use fibra_http::{Response, ResponseError};
@@ -263,7 +263,7 @@ impl Response {
         self.status
     }
 
-    /// Why it cannot be sent as it is, if so.
+    /// Why it cannot be sent as it is, if there is a reason.
     pub fn error(&self) -> Option<&ResponseError> {
         self.error.as_ref()
     }

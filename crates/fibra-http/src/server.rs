@@ -1,7 +1,7 @@
 //! The server: accepts connections, gives each a fiber, and comes to an orderly end.
 //!
 //! Below: `crowd`, `connection`. The fiber that calls [`Server::serve`] accepts; each connection is put on the worker with the fewest
-//! fibers and stays there. `serve` does not return before the last connection has ended, on no path.
+//! fibers and stays there. On every path, `serve` returns only after the last connection has ended.
 //!
 //! The end, in steps:
 //! 1. The listener's queue is emptied: a client in it has connected, and gets an answer. The listener is closed.
@@ -29,16 +29,16 @@ use crate::request::Request;
 use crate::response::IntoResponse;
 use crate::transport::Transport;
 
-/// The longest pause while accepting fails because the system has not what a connection needs.
+/// The longest pause while accepting fails because the system lacks the resources for a connection.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// As many as the system lets wait in the queue of a listener.
+/// As many connections as the system lets wait in the queue of a listener.
 const LONGEST_QUEUE: usize = 4096;
 
 /// Connections at once, unless the builder says otherwise: below what descriptors mostly allow.
 const MOST_CONNECTIONS: usize = 10_000;
 
-/// The stacks that a fiber can have.
+/// The stack sizes that a fiber can have.
 const STACK_SIZES: std::ops::RangeInclusive<usize> = 32 << 10..=1 << 30;
 
 type Report = Arc<dyn Fn(&ConnectionError, Option<SocketAddr>) + Send + Sync>;
@@ -80,7 +80,7 @@ pub struct Server {
     stop: Arc<Stop>,
 }
 
-/// What a server is told before it starts; see [`Server::builder`]. Limits of a connection are explained at [`Limits`].
+/// The settings of a server before it starts; see [`Server::builder`]. Limits of a connection are explained at [`Limits`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -152,8 +152,8 @@ impl Builder {
         self
     }
 
-    /// Is told of every error that ends a connection or spoils a response: for logs. Without it, only a panic of the server's own code
-    /// ([`ConnectionError::Internal`]) is told of, by a line on standard error. If the hook itself panics, the connection goes on.
+    /// Sets a hook for every error that ends a connection or spoils a response: for logs. Without it, only a panic of the server's own code
+    /// ([`ConnectionError::Internal`]) is reported, by a line on standard error. If the hook itself panics, the connection goes on.
     pub fn on_error(mut self, report: impl Fn(&ConnectionError, Option<SocketAddr>) + Send + Sync + 'static) -> Self {
         self.report = Some(Arc::new(report));
         self
@@ -168,7 +168,7 @@ impl Builder {
         Ok(self.try_listen(TcpListener::bind(address)?)?)
     }
 
-    /// With a listener that is there already.
+    /// A server on an existing listener.
     ///
     /// # Panics
     /// If a limit is not possible: see [`try_listen`](Self::try_listen).
@@ -177,7 +177,7 @@ impl Builder {
         self.try_listen(listener).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// With a listener that is there already.
+    /// A server on an existing listener.
     ///
     /// ```
     /// use fibra_http::Server;
@@ -197,7 +197,7 @@ impl Builder {
 
     fn check(&self) -> Result<(), LimitError> {
         match self.stack_size {
-            // Each connection would be closed as soon as it comes.
+            // Otherwise each connection would be closed as soon as it comes.
             Some(bytes) if !STACK_SIZES.contains(&bytes) => {
                 let advice = "set at least 32768 (32 KiB) and at most 1073741824 (1 GiB), or leave it out for that of \
                               the runtime";
@@ -264,7 +264,7 @@ impl Stopper {
         self.0.again.set();
     }
 
-    /// Ends it at once: running requests are cancelled.
+    /// Ends the server at once: running requests are cancelled.
     pub fn stop(&self) {
         self.drain(Duration::ZERO);
     }
@@ -274,8 +274,8 @@ impl Stopper {
         self.0.requested.is_cancelled()
     }
 
-    /// Is cancelled when the server is asked to come to an end: for long answers and upgraded connections, which can then do so by
-    /// themselves.
+    /// A token that is cancelled when the server is asked to come to an end: for long answers and upgraded connections, which can then end
+    /// by themselves.
     ///
     /// ```
     /// use fibra_http::Server;
@@ -314,7 +314,7 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// What stops it.
+    /// A handle that stops this server.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.stop.clone())
     }
@@ -323,7 +323,7 @@ impl Server {
     /// cancelled, so are all connections.
     ///
     /// # Errors
-    /// The listener is none.
+    /// The listener's descriptor is not a listening socket.
     ///
     /// # Panics
     /// On a thread that is in no runtime.
@@ -335,7 +335,7 @@ impl Server {
         self.serve_over(Ok, handler)
     }
 
-    /// Serves over something that is laid over each TCP connection: TLS. `wrap` is called on the connection's fiber, may do a handshake,
+    /// Serves over a layer on each TCP connection: TLS. `wrap` is called on the connection's fiber, may do a handshake,
     /// and is given [`head_timeout`](Limits::head_timeout) for it, apart from the time of the first head. If it fails, the connection is
     /// closed.
     ///
@@ -366,7 +366,7 @@ impl Server {
             let attends = attendant.clone();
             match fiber.clone().spawn(move || attends.attend(stream, seat, from)) {
                 Ok(fiber) => crowd.set_fiber(number, fiber),
-                // Nothing can be started any more, or there are too many fibers: the connection is closed already.
+                // The runtime starts no fibers any more, or there are too many: the connection is closed already.
                 Err(error) => attendant.tell(&error.into(), from),
             }
         };
@@ -434,11 +434,11 @@ fn accept_until_stopped(
     Ok(())
 }
 
-/// Waits until all connections have ended, and cancels those that are left when the grace is over: so many.
+/// Waits until all connections have ended, cancels those that are left when the grace is over, and returns how many these were.
 fn wait_for_the_last(stop: &Stop, crowd: &Crowd) -> usize {
     loop {
         stop.again.reset();
-        // Asked to drain by a scope: that knows itself when to cancel.
+        // If a scope asked to drain, there is no deadline here: the scope itself decides when to cancel.
         let left = stop.deadline().map_or(Duration::MAX, |deadline| deadline.remaining());
         fibra::select_biased! {
             on(crowd.empty.waiting()) => return 0,
@@ -479,13 +479,13 @@ impl<W, F> Attendant<W, F> {
         self.report.as_ref().and_then(|_| stream.peer_addr().ok())
     }
 
-    /// Reports an error. What the hook does is no affair of the client: a panic of it ends nothing.
+    /// Reports an error to the hook. A panic of the hook does not end the connection.
     fn tell(&self, error: &ConnectionError, from: Option<SocketAddr>) {
         match &self.report {
             Some(report) => {
                 let _ = catch_unwind(AssertUnwindSafe(|| report(error, from))).map_err(pass_on_cancellation);
             }
-            // The panic hook of the program may say nothing, and this is not to be overlooked.
+            // The panic hook of the program may print nothing, and this error must not go unnoticed.
             None if matches!(error, ConnectionError::Internal(_)) => {
                 let line = format!("fibra-http: a connection ended: {error}\n");
                 // A closed pipe must not end the server.
@@ -516,7 +516,7 @@ impl<W, F> Attendant<W, F> {
         };
         let gate = &*seat.gate;
         let mut connection = Connection::new(transport, self.limits.clone());
-        // The scope is what a draining server cancels to end an idle wait; see `gate`.
+        // A draining server cancels this scope to end an idle wait; see `gate`.
         let ended = Scope::builder().token(gate.token()).run(|_| connection.run(&self.handler, Some(gate), &report));
         let ended = match ended {
             Ok(Ok(End::Draining)) | Err(_) => {
@@ -529,7 +529,7 @@ impl<W, F> Attendant<W, F> {
             }
             Ok(ended) => ended,
         };
-        // Before lingering, which may be cut short.
+        // Reported before lingering, which may be cut short.
         let is_reported = ended.as_ref().inspect_err(|error| report(error)).is_err();
         if let Err(error) = connection.conclude(ended, Some(gate))
             && !is_reported

@@ -25,7 +25,7 @@ impl Status {
         self.0
     }
 
-    /// Is an answer with it over after the head, whatever is said there?
+    /// Does an answer with this status end after the head, whatever the head says?
     pub(crate) fn has_no_body(self) -> bool {
         self.0 < 200 || self.0 == 204 || self.0 == 304
     }
@@ -39,7 +39,7 @@ macro_rules! statuses {
                 pub const $name: Self = Self($code);
             )+
 
-            /// The words that go with it; empty if they are not known here.
+            /// The reason phrase of the status; empty if it is not known here.
             pub const fn reason(self) -> &'static str {
                 match self.0 {
                     $($code => $reason,)+

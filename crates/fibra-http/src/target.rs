@@ -1,8 +1,8 @@
-//! The target of a request: the four forms of RFC 9112, 3.2, and the host. Pure functions over bytes.
+//! The target of a request: the four forms of RFC 9112, 3.2, and the host. Pure functions over bytes. Above: `head`.
 
 use crate::error::HeadError;
 
-/// Where things are in a target. Offsets into it.
+/// The places of the parts of a target. Offsets into it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
     /// Of `http://host:port/..` and of `CONNECT host:port`: host and port.
@@ -15,7 +15,7 @@ pub(crate) struct Parts {
 
 /// Takes a target apart and checks that its form goes with the method.
 pub(crate) fn parse(method: &str, target: &[u8]) -> Result<Parts, HeadError> {
-    // A fragment is not sent, and what is not ASCII is written with percent signs.
+    // A fragment is not sent, and bytes that are not ASCII are written with percent signs.
     if target.is_empty() || !target.iter().all(|byte| (0x21..=0x7e).contains(byte) && *byte != b'#') {
         return Err(HeadError::Target);
     }
@@ -48,7 +48,7 @@ pub(crate) fn parse(method: &str, target: &[u8]) -> Result<Parts, HeadError> {
     };
     let end = target[after_scheme..].iter().position(|byte| matches!(byte, b'/' | b'?'));
     let end = end.map_or(target.len(), |end| after_scheme + end);
-    // Without a host it is no target of ours (RFC 9110, 4.2.1): `http://:80/`.
+    // A target without a host is refused (RFC 9110, 4.2.1): `http://:80/`.
     if matches!(target.get(after_scheme), None | Some(b'/' | b'?' | b':')) || !is_authority(&target[after_scheme..end])
     {
         return Err(HeadError::Target);

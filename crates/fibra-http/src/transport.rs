@@ -1,6 +1,6 @@
 //! The transport of a connection: a stream that can be read and written, with limits to how long it waits.
 //!
-//! Above: `wire`. TCP and Unix streams of fibra are transports; what is layered over one of them (TLS) becomes one by [`Layered`].
+//! Above: `wire`. TCP and Unix streams of fibra are transports; [`Layered`] makes a transport of a stream over one of them (TLS).
 
 use std::any::Any;
 use std::fmt;
@@ -27,7 +27,7 @@ pub trait Transport: Read + Write + Send + Any {
     /// The connection is gone.
     fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// Nothing will be written any more: tells the other side, and leaves reading open. Does nothing by default.
+    /// Nothing will be written any more: tells the client, and leaves reading open. Does nothing by default.
     ///
     /// # Errors
     /// The connection is gone.
@@ -35,8 +35,8 @@ pub trait Transport: Read + Write + Send + Any {
         Ok(())
     }
 
-    /// It will be dropped now, and that must not look like an orderly end: an answer that only the end of the connection ends broke off.
-    /// Does nothing by default.
+    /// The transport will be dropped now, and that must not look like an orderly end: an answer whose end is the end of the connection
+    /// broke off. Does nothing by default.
     fn abort(&mut self) {}
 
     /// The address of the other end, if it is known.
@@ -56,7 +56,7 @@ impl Transport for TcpStream {
         self.shutdown(Shutdown::Write)
     }
     fn abort(&mut self) {
-        // Makes the system reset the connection. If it refuses, there is nothing else to be done.
+        // Makes the system reset the connection. If it refuses, nothing else can be done.
         let _ = self.set_linger(Some(Duration::ZERO));
     }
     fn peer_addr(&self) -> Option<SocketAddr> {
@@ -76,8 +76,8 @@ impl Transport for UnixStream {
     }
 }
 
-/// A stream over a TCP connection (TLS, say) as a transport. Time-outs are those of the connection below; but where a read of the layer
-/// makes several reads below, each of them just in time, it is cancelled: it unwinds, and is never called again but to say goodbye.
+/// A stream over a TCP connection (TLS, say) as a transport. Time-outs are those of the connection below; but if a read of the layer
+/// makes several reads below, each of them just in time, it is cancelled: it unwinds, and is called again only for its farewell.
 /// Likewise for writes, where each 64 KiB have that time.
 ///
 /// ```
@@ -111,10 +111,11 @@ pub struct Layered<S> {
     unflushed: usize,
 }
 
-/// What a layer may have beyond the time of the connection below, which is to say itself that time is up: that unwinds nothing.
+/// The time that a layer may take beyond that of the connection below. The connection should report the time-out itself, because that
+/// unwinds nothing.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// Of so many bytes that a layer is to send, each have the time of one write below.
+/// Each piece of so many bytes that a layer sends has the time of one write below.
 const PIECE: usize = 64 << 10;
 
 /// Calls the layer, for so long at most.
@@ -128,12 +129,12 @@ fn within<T>(timeout: Option<Duration>, call: impl FnOnce() -> io::Result<T>) ->
 }
 
 impl<S: Read + Write + Send + 'static> Layered<S> {
-    /// Of a stream, and how to find the connection below it.
+    /// Wraps a stream; `below` finds the connection below it.
     pub fn new(stream: S, below: fn(&S) -> &TcpStream) -> Self {
         Self { stream, below, goodbye: |stream| stream.flush(), read_timeout: None, write_timeout: None, unflushed: 0 }
     }
 
-    /// What it says before the connection below is closed for writing: the `close_notify` of TLS. By default it is flushed.
+    /// Sets what the layer writes before the connection below is closed for writing: the `close_notify` of TLS. By default it is flushed.
     #[must_use]
     pub fn saying_goodbye(mut self, goodbye: fn(&mut S) -> io::Result<()>) -> Self {
         self.goodbye = goodbye;
@@ -157,7 +158,7 @@ impl<S: Read + Write + Send + 'static> Layered<S> {
 }
 
 impl<S> Layered<S> {
-    /// Writes, with the time that so many bytes and those before them have.
+    /// Writes, with the time for so many bytes and those before them.
     fn writing<T>(&mut self, bytes: usize, call: impl FnOnce(&mut S) -> io::Result<T>) -> io::Result<T> {
         self.unflushed = self.unflushed.saturating_add(bytes);
         let pieces = u32::try_from(1 + self.unflushed / PIECE).unwrap_or(u32::MAX);
@@ -205,7 +206,7 @@ impl<S: Read + Write + Send + 'static> Transport for Layered<S> {
         (self.below)(&self.stream).shutdown(Shutdown::Write)
     }
     fn abort(&mut self) {
-        // As for TCP itself.
+        // As for TCP without a layer.
         let _ = (self.below)(&self.stream).set_linger(Some(Duration::ZERO));
     }
     fn peer_addr(&self) -> Option<SocketAddr> {

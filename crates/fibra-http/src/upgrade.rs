@@ -6,9 +6,9 @@ use std::io::{self, Read, Write};
 
 use crate::transport::Transport;
 
-/// A connection after [`Response::upgrade`](crate::Response::upgrade): to be read and written, by whatever takes a stream.
+/// A connection after [`Response::upgrade`](crate::Response::upgrade): a stream, to be read and written.
 ///
-/// What the client had sent already behind its request is read first. There are no time-outs any more.
+/// Bytes that the client had sent already behind its request are read first. There are no time-outs any more.
 pub struct Upgraded {
     transport: Box<dyn Transport>,
     early: Vec<u8>,
@@ -21,7 +21,7 @@ impl Upgraded {
         Self { transport, early, read: 0 }
     }
 
-    /// The transport, and what was read from it and not yet taken.
+    /// The transport, and the bytes that were read from it and not yet taken.
     pub fn into_parts(mut self) -> (Box<dyn Transport>, Vec<u8>) {
         self.early.drain(..self.read);
         (self.transport, self.early)

@@ -3,7 +3,7 @@
 //! Above: `body`, which reads from it, `encode`, which fills the buffer, and `connection`. Below: `transport`.
 //!
 //! * What is in the buffer is sent before the connection waits for bytes of the client.
-//! * The first attempt of a write costs no look at the clock; only one that could not be done at once has a deadline.
+//! * The first attempt of a write costs no look at the clock; only a write that could not be done at once has a deadline.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const KEPT: usize = 64 << 10;
 /// The least time-out that is asked for: a time-out of zero is none.
 const LEAST: Duration = Duration::from_micros(1);
 
-/// The greatest: a transport may have to do with what fits into the structures of the system.
+/// The greatest time-out: a transport may be limited by the range of the system's structures.
 const GREATEST: Duration = Duration::from_secs(365 * 86_400);
 
 /// See the header.
@@ -39,7 +39,7 @@ pub(crate) struct Wire<T> {
 pub(crate) trait Link {
     fn limits(&self) -> &Limits;
     fn out(&mut self) -> &mut Vec<u8>;
-    /// How often something was sent, or begun to be.
+    /// How often something was sent, or sending it began.
     fn sends(&self) -> u64;
     /// Sends what is in the buffer.
     fn flush(&mut self) -> io::Result<()>;
@@ -64,13 +64,13 @@ impl<T: Transport> Wire<T> {
         Ok(())
     }
 
-    /// Tells the other side that nothing follows. A layer may have to write for that, which has the time of an answer.
+    /// Tells the client that nothing follows. A layer may have to write for that; this write has the time-out of an answer.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.set_write_timeout(self.limits.write_timeout)?;
         self.transport.finish()
     }
 
-    /// Sends all of it, buffer first.
+    /// Sends the buffer and then `more`, all of both.
     fn send(&mut self, more: &[u8]) -> io::Result<()> {
         let total = self.out.len() + more.len();
         if total == 0 {
@@ -79,7 +79,7 @@ impl<T: Transport> Wire<T> {
         if self.broken {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        // Until it is done: unwinding out of a write leaves it broken, too.
+        // Broken until all is sent: unwinding out of a write leaves it broken, too.
         self.broken = true;
         self.sends += 1;
         self.set_write_timeout(self.limits.write_timeout)?;

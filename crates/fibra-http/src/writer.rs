@@ -14,10 +14,10 @@ const FULL: usize = 16 << 10;
 /// Writes of this size and more are sent as they are, without a copy.
 const LARGE: usize = 8 << 10;
 
-/// What stands before a chunk until its size is known.
+/// The text before a chunk until its size is known.
 const PLACE: &[u8] = b"0000\r\n";
 
-/// How the end of the body is told.
+/// How the end of the body is marked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
     Chunked,

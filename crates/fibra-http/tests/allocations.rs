@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use fibra_http::{Limits, Request, Response, serve_connection};
 use support::watchdog;
 
-/// Requests until everything has grown to its size, and requests that are counted.
+/// Requests until all buffers have grown to their size, and requests that are counted.
 const WARM: usize = 200;
 const COUNTED: usize = 1000;
 
@@ -21,7 +21,7 @@ const COUNTED: usize = 1000;
 fn allocations(request: &str, group: usize, handler: fn(&mut Request<'_>) -> Response) -> usize {
     fibra::run(|| {
         let (mut client, server) = fibra::net::UnixStream::pair().unwrap();
-        // The handler says how often its thread has allocated so far; a fiber stays on its thread.
+        // The handler answers how often its thread has allocated so far; a fiber stays on its thread.
         let serving = fibra::spawn(move || {
             let (calls, first, last) = (Cell::new(0), Cell::new(0), Cell::new(0));
             let served = serve_connection(server, &Limits::default(), |request: &mut Request<'_>| {
@@ -36,7 +36,7 @@ fn allocations(request: &str, group: usize, handler: fn(&mut Request<'_>) -> Res
             assert_eq!(served.unwrap(), (WARM + COUNTED) as u64);
             last.get() - first.get()
         });
-        // On a thread of its own, so that it is not counted.
+        // The client runs on a thread of its own, so that it is not counted.
         let request = request.repeat(group);
         let length = fibra::blocking(|| std::thread::spawn(move || talk(&mut client, &request, group)).join().unwrap());
         assert!(length > 0);
@@ -50,7 +50,7 @@ fn talk(client: &mut fibra::net::UnixStream, request: &str, group: usize) -> usi
     for turn in 0..(WARM + COUNTED) / group {
         client.write_all(request.as_bytes()).unwrap();
         if turn == 0 {
-            // The first answer, to know how long they are.
+            // The first answer shows how long they are.
             while length == 0 || !answer[..length].ends_with(b"body") {
                 length += client.read(&mut answer[length..]).unwrap();
             }
@@ -79,7 +79,7 @@ fn simple_requests_allocate_nothing() {
         Response::text("body")
     };
     assert_eq!(allocations(post, 1, read), 0);
-    // One for its header fields: that is what the test sees if something allocates.
+    // One allocation for its header fields: this shows that the test sees an allocation.
     let one: fn(&mut Request<'_>) -> Response = |_| Response::text("body").header("x", "y");
     assert!(allocations(get, 1, one) >= COUNTED);
 }

@@ -1,4 +1,4 @@
-//! Heads: what is understood, and that it does not matter how they are cut. What is refused is in `tests/http/smuggling.rs`.
+//! Tests of heads: which are accepted, and that it does not matter how they are cut. Refusals are in `tests/http/smuggling.rs`.
 
 use super::*;
 

@@ -36,7 +36,7 @@ fn service() -> Running {
     })
 }
 
-/// A file that goes away.
+/// A file that is removed when this is dropped.
 struct File(PathBuf);
 
 impl File {
@@ -85,7 +85,7 @@ fn curl() {
     let large: Vec<u8> = (0..2_000_000u32).map(|number| ((number * 31) >> 3) as u8).collect();
     let file = File::new("upload", &large);
     let at = format!("@{}", file.text());
-    // With a length, in chunks, and after waiting to be told.
+    // With a length, in chunks, and after waiting for `100 Continue`.
     assert!(ask(&["--data-binary", &at], "/echo") == large);
     assert!(ask(&["--header", "Transfer-Encoding: chunked", "--data-binary", &at], "/echo") == large);
     let expecting = ["--header", "Expect: 100-continue", "--expect100-timeout", "60", "--data-binary", &at];
@@ -101,7 +101,7 @@ fn curl() {
     assert!(ports.len() == 2 && ports[0] == ports[1], "{ports:?}");
 }
 
-/// A proxy that is ended with the test.
+/// A proxy process that ends with the test.
 struct Proxy(Child);
 
 impl Drop for Proxy {
@@ -120,7 +120,7 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Many requests through a proxy that keeps connections to us, some with bodies; how many connections it has made to us?
+/// Sends many requests, some with bodies, through a proxy that keeps connections to the server; returns how many connections it made.
 fn through(proxy: std::net::SocketAddr) -> usize {
     eventually(|| std::net::TcpStream::connect(proxy).is_ok(), "the proxy listens");
     let body = "0123456789".repeat(20_000);
@@ -199,7 +199,7 @@ fn behind_haproxy() {
     let proxy = start(Command::new(haproxy).args(["-f", file.text(), "-db"]));
     let connections = through(std::net::SocketAddr::from(([127, 0, 0, 1], port)));
     assert!(connections <= 4, "haproxy keeps its connections to us: {connections}");
-    // Its idle connections do not hold us up.
+    // The proxy's idle connections do not delay the end of the server.
     server.stopper.drain(Duration::from_secs(3600));
     assert_eq!(server.wait().cut_off, 0);
     drop(proxy);

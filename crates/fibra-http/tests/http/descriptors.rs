@@ -1,4 +1,4 @@
-//! A server that runs out of descriptors goes on when there are some again. In a process of its own, which has few.
+//! A server that runs out of descriptors goes on when there are some again. In a process of its own, which may open few.
 #![cfg(not(any(fibra_asan, fibra_tsan)))] // Tools that open files of their own.
 
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::{descriptors, eventually, serve, watchdog};
 use fibra_http::Request;
 
-/// Names, in the child, what it is for.
+/// The variable that tells the child what it is for.
 const CHILD: &str = "FIBRA_HTTP_TEST_CHILD";
 
 #[test]
@@ -36,7 +36,7 @@ fn with_few_descriptors() {
     assert_eq!(server.connect().get("/").status, 200);
     eventually(|| descriptors() < 40, "that one is closed again");
     let before = descriptors();
-    // Each takes two, one here and one there; those for which there is none there wait in the queue.
+    // Each connection takes two, one at each end; connections for which the server has none wait in the queue.
     let mut clients = Vec::new();
     while let Ok(client) = TcpStream::connect(server.address) {
         clients.push(client);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::support::{Client, watchdog};
 
-/// Builds the example, which costs a moment only if `cargo test` has built it just before, and says where it is.
+/// Builds the example, which takes a moment only if `cargo test` has built it just before, and returns its path.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own file");
     let profile = test.ancestors().nth(2).expect("tests lie in <target>/<profile>/deps");
@@ -23,7 +23,7 @@ fn example(name: &str) -> PathBuf {
     profile.join("examples").join(name)
 }
 
-/// Ended with the test, whatever comes.
+/// The example's process; it ends with the test, on every path.
 struct Service(Child);
 
 impl Drop for Service {
@@ -51,7 +51,7 @@ fn the_service_keeps_notes_and_stops_gracefully() {
     assert_eq!(post(&mut client, "one"), 201);
     let mut watcher = Client::new(address);
     watcher.send("GET /watch HTTP/1.1\r\nHost: t\r\n\r\n");
-    // Until the watcher is at work, notes go unseen: so many, one of which it sees.
+    // Until the watcher is at work, notes go unseen: so the test adds many notes, one of which the watcher sees.
     let mut seen = Vec::new();
     watcher.stream.get_ref().set_read_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
     let mut buffer = [0; 1000];
@@ -64,7 +64,7 @@ fn the_service_keeps_notes_and_stops_gracefully() {
     assert!(client.get("/notes").text().starts_with("one\nanother\n"));
     assert_eq!((client.get("/no").status, client.ask("PUT /notes HTTP/1.1\r\nHost: t\r\n\r\n").status), (404, 405));
 
-    // It listens to signals before it says where it listens.
+    // The example listens to signals before it prints its address.
     let asked = Command::new("/bin/sh").args(["-c", "kill -TERM $0"]).arg(service.0.id().to_string()).status();
     assert!(asked.unwrap().success());
     watcher.stream.get_ref().set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();

@@ -1,4 +1,4 @@
-//! Connections that are laid over others, and come from elsewhere: what TLS needs, without TLS.
+//! Connections over a layer, and connections that were accepted elsewhere: what TLS needs, without TLS.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use fibra_http::{Layered, Limits, Request, Server, serve_connection};
 /// Stands for TLS: a handshake, and bytes that are not readable in between.
 struct Veiled {
     below: TcpStream,
-    /// What is to be sent with the next flush.
+    /// The bytes to be sent with the next flush.
     pending: Vec<u8>,
 }
 
@@ -79,7 +79,7 @@ fn over_a_layer() {
     let said = rest(client);
     assert!(said.contains("\r\n\r\n/one") && said.ends_with("\r\n\r\n/twogoodbye"), "{said}");
 
-    // The layer says goodbye before it is closed.
+    // The layer writes its farewell before it is closed.
     let mut client = connect();
     client.write_all(b"hello").unwrap();
     client.write_all(&veiled("rubbish\r\n\r\n")).unwrap();
@@ -87,14 +87,14 @@ fn over_a_layer() {
     assert!(said.starts_with("HTTP/1.1 400 ") && said.ends_with("goodbye"), "{said}");
     assert_eq!(told.recv().unwrap(), "the head of the request is malformed");
 
-    // Time-outs reach through it.
+    // Time-outs reach through the layer.
     let mut client = connect();
     client.write_all(b"hello").unwrap();
     client.write_all(&veiled("GET / HTTP/1.1\r\n")).unwrap();
     assert!(rest(client).starts_with("HTTP/1.1 408 "));
     assert_eq!(told.recv().unwrap(), "the head of the request took too long");
 
-    // A handshake that fails, and one that never comes.
+    // A handshake that fails, and a handshake that never comes.
     let mut client = connect();
     client.write_all(b"hullo").unwrap();
     assert_eq!(rest(client), "");
@@ -106,7 +106,7 @@ fn over_a_layer() {
     assert_eq!(serving.join().unwrap().unwrap().cut_off, 0);
 }
 
-/// Writes down what is done with it.
+/// A transport that records the calls on it.
 struct Witness {
     input: io::Cursor<Vec<u8>>,
     deeds: std::sync::Arc<fibra::sync::Mutex<Vec<&'static str>>>,
@@ -236,7 +236,7 @@ fn a_record_that_comes_byte_by_byte() {
         match client.read(&mut [0; 1000]) {
             Ok(1..) => {}
             Err(error) if sent.is_ok() && error.kind() == io::ErrorKind::WouldBlock => {}
-            // It has closed.
+            // The server has closed.
             _ => break,
         }
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::support::{serve_with, watchdog};
 use fibra_http::{Builder, ConnectionError, LimitError, Limits, Request, Server, serve_connection};
 
-/// As many fields as were allowed were once allocated for a request with more than 64 of them: a panic or an abort, by a remote request.
+/// An earlier version allocated as many fields as the limit allows for a request with more than 64: a panic or an abort, by a remote
+/// request.
 #[test]
 fn header_fields_cost_what_arrives_and_not_what_may() {
     let _watchdog = watchdog(60);
@@ -18,7 +19,7 @@ fn header_fields_cost_what_arrives_and_not_what_may() {
         let mut client = server.connect();
         for count in [1, 63, 64, 65, 66, 500, 1000] {
             let head = format!("GET / HTTP/1.1\r\nHost: t\r\n{}", "A: b\r\n".repeat(count - 1));
-            // Whole; cut before the end, and in the middle of the last field.
+            // Whole; then cut before the end, and in the middle of the last field.
             for cut in [head.len(), head.len() - 2, head.len() - 5] {
                 client.send(&head[..cut]);
                 assert_eq!(client.ask(format!("{}\r\n", &head[cut..])).text(), format!("{count} fields"));
@@ -41,7 +42,7 @@ const IMPOSSIBLE: [Case; 8] = [
     ("write_timeout", |limits| limits.write_timeout = Duration::ZERO, "0ns"),
 ];
 
-/// In every way in which a builder is made a server.
+/// Checks it in every way in which a builder makes a server.
 fn expect_refused(builder: Builder, field: &str, value: &str) {
     let listener = || fibra::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let error = builder.clone().bind("127.0.0.1:0").unwrap_err();
@@ -76,7 +77,7 @@ fn what_is_not_possible_is_refused_when_it_is_set() {
     }
 }
 
-/// The sizes of stacks that are let pass are those that fibers can have.
+/// The stack sizes that are accepted are those that fibers can have.
 #[test]
 fn the_least_and_the_greatest_stack_serve() {
     let _watchdog = watchdog(60);
@@ -86,7 +87,7 @@ fn the_least_and_the_greatest_stack_serve() {
     }
 }
 
-/// No limit is allocated, and no time added, as it was given.
+/// The server does not allocate a limit as it was given, nor add up times without care for overflow: extreme limits work.
 #[test]
 fn the_greatest_and_the_least_limits_serve() {
     let _watchdog = watchdog(60);

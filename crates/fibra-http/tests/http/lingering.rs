@@ -91,7 +91,7 @@ fn no_more_is_read_than_the_limit_says() {
     }
 }
 
-/// Is refused, calls `then`, and goes on sending a byte now and then until the server has closed the connection.
+/// The client is refused, calls `then`, and goes on sending a byte now and then until the server has closed the connection.
 fn refused_and_sending(client: &mut Client, then: impl FnOnce()) {
     let until = Instant::after(PATIENCE);
     client.send("rubbish\n");
@@ -105,7 +105,7 @@ fn refused_and_sending(client: &mut Client, then: impl FnOnce()) {
     }
 }
 
-/// A byte now and then does not lengthen the time, and bytes at a good rate not for ever.
+/// A byte now and then does not lengthen the time; bytes at a good rate lengthen it, but not for ever.
 #[test]
 fn lingering_comes_to_an_end() {
     let _watchdog = watchdog(120);
@@ -119,7 +119,7 @@ fn lingering_comes_to_an_end() {
     }
 }
 
-/// Each byte lengthens the time by a second here. A server that stops does not wait for that.
+/// Each byte lengthens the time by a second here. A server that stops does not wait that long.
 #[test]
 fn a_server_that_stops_lingers_no_longer_than_it_must() {
     let _watchdog = watchdog(120);

@@ -1,6 +1,6 @@
-//! Tests of the server, through the public API: over sockets, against clients of std and of others.
+//! Tests of the server, through the public API: over sockets, against clients of std and foreign programs.
 //!
-//! One program, so that it is linked once; a module is one promise. What counts allocations is `tests/allocations.rs`.
+//! One program, so that it is linked once; a module is one promise. `tests/allocations.rs` counts allocations.
 
 mod clients;
 mod descriptors;

@@ -1,6 +1,6 @@
-//! Whatever comes, the server does not panic, does not hang, and answers with a status or not at all.
+//! For any input, the server does not panic, does not hang, and answers with a status or not at all.
 //!
-//! Valid requests are changed by chance (bytes flipped, dropped, doubled, pieces exchanged) and fed in pieces of every size over a
+//! Valid requests are changed at random (bytes flipped, dropped, doubled, pieces exchanged) and fed in pieces of every size over a
 //! transport in memory. The seed is printed if a test fails, and can be given back in `FIBRA_HTTP_SEED`.
 
 use std::io::{self, Cursor, Read, Write};
@@ -11,7 +11,7 @@ use crate::support::{SLOWDOWN, watchdog};
 use fibra::sync::Mutex;
 use fibra_http::{ConnectionError, Limits, Request, Response, Transport, serve_connection};
 
-/// Rounds of chance.
+/// The number of random rounds.
 const ROUNDS: u64 = 20_000 / SLOWDOWN;
 
 const SEEDS: &[&str] = &[
@@ -37,7 +37,7 @@ impl Chance {
     }
 }
 
-/// Some requests in a row, spoiled.
+/// Some requests in a row, changed at random.
 fn spoiled(chance: &mut Chance) -> Vec<u8> {
     let count = 1 + chance.below(3);
     let mut bytes: Vec<u8> = (0..count).flat_map(|_| SEEDS[chance.below(SEEDS.len())].bytes()).collect();
@@ -94,7 +94,7 @@ impl Transport for Memory {
     }
 }
 
-/// What the handler saw, and what the client sees but for the date, if the bytes come in pieces of this size.
+/// What the handler saw, and what the client sees except for the date, if the bytes come in pieces of this size.
 fn outcome(bytes: &[u8], size: usize) -> (Vec<String>, String, String) {
     let (seen, output) = (Mutex::new(Vec::new()), Arc::default());
     let memory = Memory { input: Cursor::new(bytes.to_vec()), size, output: Arc::clone(&output) };
@@ -124,7 +124,7 @@ fn whatever_comes() {
     for _ in 0..ROUNDS {
         let bytes = spoiled(&mut chance);
         let (seen, output, _) = outcome(&bytes, usize::MAX);
-        // The answers are answers, as many as handlers were called, and perhaps one that refuses.
+        // The answers are valid, as many as handlers were called, and perhaps one that refuses.
         let status = |at: usize| output.get(at + 9..at + 12).and_then(|status| status.parse::<u16>().ok());
         let statuses = output.match_indices("HTTP/1.1 ").filter_map(|(at, _)| status(at));
         let answers = statuses.filter(|status| *status >= 200).count();

@@ -1,5 +1,5 @@
-//! A panic of a connection's own code (its transport stands for it), of what is laid over it, or of the error hook: the client is answered
-//! if that can be done, the panic is reported, and the server goes on.
+//! A panic of a connection's own code (its transport stands for it), of a layer over it, or of the error hook: the client is answered
+//! if that is possible, the panic is reported, and the server goes on.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use fibra::net::TcpStream;
 use fibra::sync::Mutex;
 use fibra_http::{ConnectionError, Request, Server, Transport};
 
-/// Where a connection panics.
+/// The place where a connection panics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     Nowhere,
@@ -62,7 +62,7 @@ impl Transport for Faulty {
 const CLOSE: &str = "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
 const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 
-/// What is sent on a connection that panics there, the statuses that come back, and what is reported.
+/// What is sent on a connection that panics at this place, the statuses that come back, and what is reported.
 const CASES: [(Place, &str, &[&str], Option<&str>); 7] = [
     (Place::Nowhere, CLOSE, &["200"], None),
     (Place::Wrapping, CLOSE, &[], Some("the server's own code panicked: wrapping, on purpose")),
@@ -70,7 +70,7 @@ const CASES: [(Place, &str, &[&str], Option<&str>); 7] = [
     (Place::Read(1), CLOSE, &["500"], Some("the server's own code panicked: read, on purpose")),
     // In the middle of a head.
     (Place::Read(2), "GET / HT", &["500"], Some("the server's own code panicked: read, on purpose")),
-    // Between two requests there is nothing to be answered: a client could take it for the answer to its next request.
+    // Between two requests there is nothing to answer: a client could take it for the answer to its next request.
     (Place::Read(2), GET, &["200"], Some("the server's own code panicked: read, on purpose")),
     (Place::Write, CLOSE, &[], Some("the server's own code panicked: write, on purpose")),
     (Place::Finish, CLOSE, &["200"], Some("the server's own code panicked: finish, on purpose")),
@@ -97,7 +97,7 @@ fn a_panic_of_the_connection_is_answered_and_reported() {
         Ok(Faulty { below, place, reads: 0 })
     };
     let serving = std::thread::spawn(move || fibra::run(|| server.serve_over(wrap, |_: &mut Request<'_>| "fine")));
-    // Twice, so that each fault is followed by connections that have none.
+    // Twice, so that each fault is followed by connections without one.
     for (place, request, statuses, reported) in [CASES, CASES].concat() {
         let mut client = Client::new(address);
         client.send(request);
@@ -119,7 +119,7 @@ fn a_panic_of_the_connection_is_answered_and_reported() {
     assert!(told.try_recv().is_err(), "each is reported once");
 }
 
-/// What the hook does with an error is not the client's affair.
+/// A panic of the hook does not reach the client.
 #[test]
 fn a_panic_of_the_error_hook_costs_no_answer() {
     let _watchdog = watchdog(60);
@@ -138,10 +138,10 @@ fn a_panic_of_the_error_hook_costs_no_answer() {
     assert_eq!(called.lock().len(), 3);
 }
 
-/// Set in the process that panics.
+/// The variable that is set in the process that panics.
 const CHILD: &str = "FIBRA_HTTP_PANICS_WITHOUT_A_HOOK";
 
-/// Also if the program's panic hook says nothing. In a process of its own, whose standard error is read.
+/// The panic is reported even if the program's panic hook prints nothing. In a process of its own, whose standard error is read.
 #[test]
 fn a_panic_that_no_hook_is_told_of_is_a_line_on_standard_error() {
     let _watchdog = watchdog(60);
@@ -173,7 +173,7 @@ fn panic_without_a_hook() {
     serving.join().unwrap().unwrap();
 }
 
-/// Panics when it is dropped, with another one of its kind.
+/// A payload that panics when it is dropped, with another one of its kind.
 struct Bomb(u32);
 
 impl Drop for Bomb {
@@ -184,7 +184,7 @@ impl Drop for Bomb {
     }
 }
 
-/// However often.
+/// Holds even if each such panic carries another payload of that kind.
 #[test]
 fn what_a_handler_panics_with_may_panic_when_it_is_dropped() {
     let _watchdog = watchdog(60);

@@ -1,5 +1,5 @@
-//! The program in the guide is the one that is tested: that of this crate's README. (The guide's programs are tests of `fibra`, which knows
-//! nothing of this crate.)
+//! The program in the guide is the same as that of this crate's README, which is tested. (The guide's programs are tests of `fibra`, which
+//! knows nothing of this crate.)
 
 #[test]
 fn the_guide_shows_the_program_that_is_tested() {

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use crate::support::{Client, Running, serve, serve_with, watchdog};
 use fibra_http::{BodyError, Request, Response, Server, Status, Version};
 
-/// Says back what it has seen.
+/// A handler that returns what it has seen.
 fn mirror(request: &mut Request<'_>) -> Result<Response, BodyError> {
     let mut text = format!("{} {} {:?}", request.method(), request.target(), request.version());
     for (name, value) in request.headers() {
@@ -38,7 +38,7 @@ fn method_target_version_and_headers() {
         assert!(request.peer_addr().is_some_and(|from| from.ip().is_loopback()));
         assert_eq!(request.body().announced(), Some(0));
         let text = format!("{} {} {:?} {:?}", request.method(), request.path(), request.query(), request.host());
-        // Success would promise a tunnel.
+        // A status of success would promise a tunnel.
         Response::text(text).with_status(Status::new(if request.method() == "CONNECT" { 403 } else { 200 }).unwrap())
     });
     let rest: &[u8] = b" HTTP/1.1\r\nHost: a.example\r\nX-One:  1\t \r\nx-one:2\r\n\
@@ -119,7 +119,7 @@ fn byte_by_byte() {
     expect(&mut client, &answers);
 }
 
-/// The same over a transport that gives one byte at a time, without any chance.
+/// The same over a transport that gives one byte at a time, without randomness.
 #[test]
 fn reads_of_every_size() {
     let _watchdog = watchdog(120);
@@ -230,7 +230,7 @@ fn what_a_client_waits_for_is_said_when_the_body_is_read() {
         let answer = client.ask("hello");
         assert_eq!((answer.status, answer.text()), (200, "hello"));
     }
-    // The body is there already: nothing to wait for.
+    // The body is there already: the handler does not have to wait.
     let answer = client.ask(format!("{}hello", expecting("/", "")));
     assert_eq!((answer.status, answer.text()), (200, "hello"));
     // Not read: whether the body follows cannot be known, so the connection is closed.
@@ -332,7 +332,7 @@ fn a_client_that_goes_away_in_the_middle_disturbs_nobody() {
         client.send(&bytes[..end]);
         drop(client);
     }
-    // Half-closed: what was sent before is answered.
+    // Half-closed: a request that was sent before is answered.
     let mut client = server.connect();
     client.send("GET /1 HTTP/1.1\r\nHost: t\r\n\r\n");
     client.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
@@ -345,7 +345,7 @@ fn a_client_that_goes_away_in_the_middle_disturbs_nobody() {
     assert_eq!(client.answer().status, 400);
 }
 
-/// What the handler allows itself to read does not say what may be read away for the next request.
+/// The handler's own limit for reading does not limit how much may be read away for the next request.
 #[test]
 fn a_limit_of_a_handler_that_reads_nothing_does_not_cost_the_connection() {
     let _watchdog = watchdog(60);

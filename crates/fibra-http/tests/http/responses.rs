@@ -142,7 +142,7 @@ fn a_body_may_be_read_while_the_answer_is_made() {
     assert_eq!(client.get("/").text(), "");
 }
 
-/// With what a server told its log.
+/// A server, and the errors that it reported to its hook.
 fn logging(handler: fn(&mut Request<'_>) -> Response) -> (Running, Arc<Mutex<Vec<String>>>) {
     let log = Arc::new(Mutex::new(Vec::new()));
     let told = log.clone();
@@ -254,7 +254,7 @@ fn what_a_handler_may_return() {
     assert_eq!(status(boxed.into_response()), 500);
 }
 
-/// Sends back what it gets, in capitals.
+/// Sends back in capitals what it receives.
 fn shout(mut connection: Upgraded) {
     let mut buffer = [0; 64];
     while let Ok(count @ 1..) = connection.read(&mut buffer) {
@@ -349,7 +349,7 @@ fn answers_that_are_collected_arrive_in_order() {
     }
 }
 
-/// Gives something, and then panics.
+/// A reader that gives some bytes, and then panics.
 struct Panics(usize);
 
 impl Read for Panics {
@@ -365,8 +365,8 @@ fn is_chunk_of_nothing(text: &str) -> bool {
     text.contains("\r\n0000\r\n") || text.ends_with("\r\n0\r\n\r\n")
 }
 
-/// Answers that were collected for earlier requests are not lost with the one whose body panics; and that one is answered too, if nothing
-/// of it has been sent.
+/// Answers that were collected for earlier requests are not lost with the answer whose body panics; and that request is answered too, if
+/// nothing of its answer has been sent.
 #[test]
 fn a_panic_while_the_body_is_made_costs_earlier_requests_nothing() {
     let _watchdog = watchdog(60);
@@ -408,7 +408,7 @@ fn a_panic_while_the_body_is_made_costs_earlier_requests_nothing() {
     assert_eq!(*log.lock(), ["a handler panicked"; 4]);
 }
 
-/// To a client of version 1.0 the end of the connection is the end of the body: one that breaks off is reset.
+/// To a client of version 1.0 the end of the connection is the end of the body: a connection whose body breaks off is reset.
 #[test]
 fn a_body_that_breaks_off_does_not_look_whole_to_version_1_0() {
     let _watchdog = watchdog(60);
@@ -451,8 +451,8 @@ fn a_205_has_no_body() {
     assert_eq!((answer.status, answer.header("content-length")), (205, Some("0")));
 }
 
-/// Something lies unread behind a request that asked for the end of the connection: closing at once would make the system throw away what
-/// the client has not taken yet.
+/// Bytes lie unread behind a request that asked for the end of the connection: closing at once would make the system throw away the part
+/// of the answer that the client has not taken yet.
 #[test]
 fn what_lies_behind_the_last_request_does_not_cost_the_answer() {
     let _watchdog = watchdog(60);
@@ -470,14 +470,14 @@ fn what_lies_behind_the_last_request_does_not_cost_the_answer() {
     let body = "x".repeat(100_000);
     let post =
         format!("POST / HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}\r\n", body.len());
-    // One that fills the buffer to its last byte, and more behind it.
+    // A request that fills the buffer to its last byte, and more behind it.
     let get = "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\nA: ";
     let get = format!("{get}{}\r\n\r\n\r\n", "x".repeat(4096 - get.len() - 4));
     for request in [post, get] {
         let mut client = server.connect();
         client.send(&request);
         is_done.recv().unwrap();
-        // Time for the wrong thing to be done.
+        // Gives a wrong server the time to fail.
         std::thread::sleep(Duration::from_millis(200));
         let answer = client.answer();
         assert_eq!((answer.status, answer.body.len()), (200, LENGTH));

@@ -1,4 +1,4 @@
-//! A client that is too slow is not waited for. Time-outs here are short, and what is expected is that they come, not when.
+//! A client that is too slow is not waited for. Time-outs here are short, and the tests check that they come, not when.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn a_head_that_does_not_come_to_its_end() {
     assert!(said.starts_with("HTTP/1.1 408 "), "{said:?}");
 }
 
-/// Slow loris: always a byte just in time. The time is that of the whole head, so it does not help.
+/// Slow loris: always a byte just in time. The time-out is that of the whole head, so this does not help the client.
 #[test]
 fn a_head_that_comes_byte_by_byte() {
     let _watchdog = watchdog(60);
@@ -39,7 +39,7 @@ fn a_head_that_comes_byte_by_byte() {
             Ok(0) => break,
             Ok(count) => seen.extend_from_slice(&buffer[..count]),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            // It has closed, and we went on sending.
+            // The server has closed, and the client went on sending.
             Err(_) => break,
         }
     }
@@ -70,7 +70,7 @@ fn a_body_that_does_not_come() {
         let answer = client.ask(format!("POST / HTTP/1.1\r\nHost: t\r\n{framing}\r\n\r\n5\r\nhe"));
         assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
         client.expect_end();
-        // Not read by the handler, but waited for to keep the connection: not for ever either.
+        // The handler does not read it, but the server reads it away to keep the connection: not for ever either.
         let mut client = server.connect();
         let answer = client.ask(format!("POST /unread HTTP/1.1\r\nHost: t\r\n{framing}\r\n\r\n5\r\nhe"));
         assert_eq!(answer.text(), "not read");
@@ -80,7 +80,7 @@ fn a_body_that_does_not_come() {
     assert_eq!(*log.lock(), [BodyError::TimedOut.to_string(), BodyError::TimedOut.to_string()]);
 }
 
-/// A byte now and then does not help a body either, if that is too few.
+/// A byte now and then does not help a body either, if the rate is too low.
 #[test]
 fn a_body_that_comes_byte_by_byte() {
     let _watchdog = watchdog(60);
@@ -97,7 +97,7 @@ fn a_body_that_comes_byte_by_byte() {
             Ok(0) => break,
             Ok(count) => seen.extend_from_slice(&buffer[..count]),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            // It has closed, and we went on sending.
+            // The server has closed, and the client went on sending.
             Err(_) => break,
         }
     }
@@ -172,7 +172,7 @@ fn a_head_error_says_its_status() {
     assert_eq!(HeadError::Malformed.status().code(), 400);
 }
 
-/// The time that a handler takes between two reads is not the client's fault.
+/// The time that a handler takes between two reads does not count against the client.
 #[test]
 fn a_handler_that_takes_its_time_does_not_time_out_its_client() {
     let _watchdog = watchdog(60);
@@ -189,7 +189,7 @@ fn a_handler_that_takes_its_time_does_not_time_out_its_client() {
     let body = "x".repeat(100_000);
     let mut client = server.connect();
     client.send(format!("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n", body.len()));
-    // So that the first read has to wait, and time begins.
+    // The first read has to wait, so that the time begins.
     begins.recv().unwrap();
     std::thread::sleep(Duration::from_millis(20));
     let answer = client.ask(&body);

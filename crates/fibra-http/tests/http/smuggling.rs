@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::support::{Running, serve, serve_with, watchdog};
 use fibra_http::{Limits, Request, Response, Server};
 
-/// What is smuggled, if it can be.
+/// The request that is smuggled, if the server lets it.
 const SECOND: &str = "GET /second HTTP/1.1\r\nHost: test\r\n\r\n";
 
 /// A server that reads bodies, and counts its requests.
@@ -22,7 +22,7 @@ fn counting() -> (Running, Arc<AtomicUsize>) {
     (server, count)
 }
 
-/// Sends the request and another one behind it: only this one status comes, and then the end.
+/// Sends the request and another one behind it: only this one status comes, and then the end of the connection.
 #[track_caller]
 fn refused(server: &Running, request: &str, status: u16) {
     let said = server.talk(format!("{request}{SECOND}"));
@@ -38,7 +38,7 @@ fn heads_that_are_refused() {
     let _watchdog = watchdog(60);
     let (server, count) = counting();
     let cases: &[(&str, u16)] = &[
-        // How long is the body?
+        // The length of the body is ambiguous.
         ("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         ("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400),
         ("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", 400),
@@ -68,7 +68,7 @@ fn heads_that_are_refused() {
         ("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: ,chunked\r\n\r\n0\r\n\r\n", 501),
         ("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
         ("POST / HTTP/1.0\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-        // Where does a line end?
+        // The end of a line is ambiguous.
         ("GET / HTTP/1.1\nHost: t\n\n", 400),
         ("GET / HTTP/1.1\r\nHost: t\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: t\r\n\n", 400),
@@ -79,7 +79,7 @@ fn heads_that_are_refused() {
         ("\nGET / HTTP/1.1\r\nHost: t\r\n\r\n", 400),
         ("\r\n\nGET / HTTP/1.1\r\nHost: t\r\n\r\n", 400),
         ("\rGET / HTTP/1.1\r\nHost: t\r\n\r\n", 400),
-        // Where do a name and a value end?
+        // The end of a name or a value is ambiguous.
         ("GET / HTTP/1.1\r\nHost: t\r\nA: b\r\n folded: c\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: t\r\nA: b\r\n\tfolded\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\n Host: t\r\n\r\n", 400),
@@ -125,7 +125,7 @@ fn heads_that_are_refused() {
         ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: a:80:80\r\n\r\n", 400),
-        // What else is asked for?
+        // An expectation that is not known.
         ("GET / HTTP/1.1\r\nHost: t\r\nExpect: the unexpected\r\n\r\n", 417),
         // Not HTTP at all.
         ("\u{16}\u{3}\u{1}\r\n\r\n", 400),
@@ -189,7 +189,7 @@ fn heads_that_are_too_large() {
     assert_eq!(client.ask(head(fits)).status, 200, "exactly as long as it may be");
     refused(&server, &head(fits + 1), 400);
     refused(&server, &head(100_000), 400);
-    // The end never comes.
+    // The end of the body never comes.
     refused(&server, &format!("GET / HTTP/1.1\r\nHost: t\r\nA: {}", "x".repeat(1000)), 400);
     refused(&server, &format!("GET /{}", "x".repeat(2000)), 400);
     let many = |count: usize| format!("GET / HTTP/1.1\r\nHost: t\r\n{}\r\n", "A: b\r\n".repeat(count));
@@ -222,7 +222,7 @@ fn the_answer_arrives_though_the_client_is_still_sending() {
     }
 }
 
-/// A client may begin to speak through a tunnel before it has been granted. If it is not, that is not a request.
+/// A client may begin to speak through a tunnel before the tunnel is granted. If it is not granted, these bytes are not a request.
 #[test]
 fn what_follows_a_refused_tunnel_is_no_request() {
     let _watchdog = watchdog(60);

@@ -12,7 +12,7 @@ use fibra_http::{Request, Response, Server};
 /// A grace that no test reaches.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A server whose handler says that it has begun, and waits to be let go.
+/// A server whose handler reports that it has begun, and waits until the test lets it go.
 fn held() -> (Running, Receiver<()>, Sender<()>) {
     let (begun, begins) = unbounded();
     let (go, wait) = unbounded();
@@ -72,7 +72,7 @@ fn a_request_whose_head_has_begun_is_answered() {
     let mut client = server.connect();
     assert_eq!(client.get("/").status, 200);
     client.send("POST / HTTP/1.1\r\nHo");
-    // No way to see from here that these bytes were read; wherever they are when draining begins, they are answered.
+    // The test cannot see whether these bytes were read; wherever they are when draining begins, they are answered.
     server.stopper.drain(LONG);
     client.send("st: t\r\nContent-Length: 5\r\n\r\nhe");
     client.send("llo");
@@ -138,7 +138,7 @@ fn drain_under_load_loses_nothing_that_was_begun() {
                 let stopped = stopped.clone();
                 std::thread::spawn(move || {
                     let mut answered = 0;
-                    // Relaxed: only when to end.
+                    // Relaxed: it only says when to end.
                     while !stopped.load(Ordering::Relaxed) {
                         let Ok(stream) = std::net::TcpStream::connect(address) else { break };
                         stream.set_nodelay(true).unwrap();
@@ -177,7 +177,7 @@ fn drain_under_load_loses_nothing_that_was_begun() {
     }
 }
 
-/// Starts `serve` in a runtime of its own, in whatever `around` puts around it.
+/// Starts `serve` in a runtime of its own, inside the scopes that `around` opens.
 fn in_scope(around: impl FnOnce(Server) + Send + 'static) -> (std::net::SocketAddr, std::thread::JoinHandle<()>) {
     let server = Server::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap();
@@ -216,7 +216,7 @@ fn cancelling_the_scope_around_ends_the_connections_with_it() {
     eventually(|| descriptors() <= before + SOME_DESCRIPTORS, "no connection is left open");
 }
 
-/// Those of other tests that run at the same time come and go; what leaks would be many more, but under `nextest` it is exact.
+/// Descriptors of other tests that run at the same time come and go; a leak would be many more. Under `nextest` the number is exact.
 const SOME_DESCRIPTORS: usize = 200;
 
 #[test]
@@ -291,7 +291,7 @@ fn more_connections_than_allowed_wait_for_their_turn() {
     drop(first);
     third.stream.get_ref().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     assert_eq!(third.answer().status, 200);
-    // Full again, and stopped all the same.
+    // The server is full again, and stops all the same.
     server.stopper.drain(LONG);
     second.expect_end();
     third.expect_end();

@@ -1,5 +1,5 @@
-//! A client that always sends or takes a little, just before time is up, does not hold a connection: no byte restarts a deadline. What is
-//! expected is that the time-outs come, not when.
+//! A client that always sends or takes a little, just before time is up, does not hold a connection: no byte restarts a deadline. The tests
+//! check that the time-outs come, not when.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// How long a server may go on listening to a client that trickles, before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20 * crate::support::SLOWDOWN);
 
-/// Sends these pieces again and again until the server says something or closes the connection. Returns all that the server says.
+/// Sends these pieces again and again until the server sends something or closes the connection. Returns all that the server sends.
 #[track_caller]
 fn trickle(client: &mut Client, pieces: &[&str]) -> String {
     let until = Instant::after(PATIENCE);
@@ -47,7 +47,7 @@ fn trickle(client: &mut Client, pieces: &[&str]) -> String {
     String::from_utf8(said).unwrap()
 }
 
-/// Empty lines before a request are skipped, and each of them once restarted the time of the head.
+/// Empty lines before a request are skipped. (An earlier version restarted the time of the head with each of them.)
 #[test]
 fn empty_lines_do_not_lengthen_the_time_of_a_new_connection() {
     let _watchdog = watchdog(120);
@@ -58,7 +58,7 @@ fn empty_lines_do_not_lengthen_the_time_of_a_new_connection() {
     }
 }
 
-/// Between two requests the idle time counts, and the connection is closed without a word, as if it had been silent.
+/// Between two requests the idle time counts, and the connection is closed without an answer, as if it had been silent.
 #[test]
 fn empty_lines_do_not_lengthen_the_idle_time() {
     let _watchdog = watchdog(120);
@@ -71,7 +71,7 @@ fn empty_lines_do_not_lengthen_the_idle_time() {
     }
 }
 
-/// Some clients send an empty line behind a body. That is not the beginning of a head, also if only half of it has come.
+/// Some clients send an empty line behind a body. That is not the beginning of a head, even if only half of it has come.
 #[test]
 fn an_empty_line_between_two_requests_does_not_begin_a_head() {
     let _watchdog = watchdog(60);
@@ -82,14 +82,14 @@ fn an_empty_line_between_two_requests_does_not_begin_a_head() {
         client.send(now);
         (client, later)
     });
-    // Time for the wrong thing to be done.
+    // Gives a wrong server the time to fail.
     std::thread::sleep(MEDIUM + SHORT);
     for (client, later) in &mut clients {
         assert_eq!(client.ask(format!("{later}GET / HTTP/1.1\r\nHost: t\r\n\r\n")).status, 200, "{later:?}");
     }
 }
 
-/// Whatever a body is made of: sizes, extensions, data or trailers. Read by the handler, or read away for the next request.
+/// Holds for every part of a body: sizes, extensions, data or trailers. Read by the handler, or read away for the next request.
 #[test]
 fn no_part_of_a_body_lengthens_its_time() {
     let _watchdog = watchdog(240);
@@ -176,7 +176,7 @@ fn an_answer_that_is_taken_byte_by_byte_is_given_up() {
     });
 }
 
-/// What is laid over a connection has one time for its handshake.
+/// A layer over a connection has one time for its whole handshake.
 #[test]
 fn a_handshake_that_comes_byte_by_byte_is_given_up() {
     let _watchdog = watchdog(120);
@@ -197,7 +197,7 @@ fn a_handshake_that_comes_byte_by_byte_is_given_up() {
     serving.join().unwrap().unwrap();
 }
 
-/// A server that stops waits for requests that were begun, and their time-outs see to it that it need not wait for ever.
+/// A server that stops waits for requests that were begun; their time-outs bound that wait.
 #[test]
 fn clients_that_trickle_do_not_hold_up_a_server_that_stops() {
     let _watchdog = watchdog(120);

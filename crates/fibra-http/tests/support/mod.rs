@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fibra_http::{Builder, Drained, IntoResponse, Request, Server, Stopper};
 
-/// How much longer things take here than in an ordinary build.
+/// How much longer an operation takes here than in an ordinary build.
 pub(crate) const SLOWDOWN: u64 = if cfg!(any(fibra_asan, fibra_tsan)) { 10 } else { 1 };
 
 /// Ends the process, with the runtime's report, unless dropped in time.
@@ -34,7 +34,7 @@ pub(crate) fn watchdog(seconds: u64) -> Watchdog {
         let guard = off.lock().unwrap();
         let (guard, _) = changed.wait_timeout_while(guard, limit, |off| !*off).unwrap();
         if !*guard {
-            // The report may itself run into what hangs.
+            // The report may itself hang.
             std::thread::spawn(|| {
                 std::thread::sleep(Duration::from_secs(5));
                 std::process::abort();
@@ -65,7 +65,7 @@ pub(crate) struct Running {
     thread: Option<JoinHandle<Drained>>,
 }
 
-/// Starts one, with the usual limits.
+/// Starts a server with the usual limits.
 pub(crate) fn serve<F, R>(handler: F) -> Running
 where
     F: Fn(&mut Request<'_>) -> R + Send + Sync + 'static,
@@ -74,7 +74,7 @@ where
     serve_with(Server::builder(), handler)
 }
 
-/// Starts one with these.
+/// Starts a server with these limits.
 pub(crate) fn serve_with<F, R>(builder: Builder, handler: F) -> Running
 where
     F: Fn(&mut Request<'_>) -> R + Send + Sync + 'static,
@@ -100,7 +100,7 @@ impl Running {
         Client::new(self.address)
     }
 
-    /// Sends this on a new connection, and reads until that is closed.
+    /// Sends this on a new connection, and reads until the connection is closed.
     #[track_caller]
     pub(crate) fn talk(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut client = self.connect();
@@ -149,13 +149,13 @@ impl Client {
     pub(crate) fn new(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_nodelay(true).unwrap();
-        // Far beyond what any test waits for: what does not come fails the test, with its name.
+        // Far beyond what any test waits for: an answer that does not come fails the test, with its name.
         stream.set_read_timeout(Some(Duration::from_secs(30 * SLOWDOWN))).unwrap();
         stream.set_write_timeout(Some(Duration::from_secs(30 * SLOWDOWN))).unwrap();
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Sends; a connection that the server has closed is for the reading to find.
+    /// Sends; if the server has closed the connection, a later read reports it.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.stream.get_mut().write_all(bytes.as_ref());
     }
@@ -168,7 +168,7 @@ impl Client {
         String::from_utf8_lossy(&all).into_owned()
     }
 
-    /// Nothing comes any more.
+    /// Asserts that nothing comes any more.
     #[track_caller]
     pub(crate) fn expect_end(&mut self) {
         assert_eq!(self.rest(), "");

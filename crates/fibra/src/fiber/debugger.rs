@@ -1,9 +1,9 @@
 //! The map by which a debugger finds the fibers of a stopped process, or of a core file: where frames lie, and where each part is in a
 //! frame and at the top of a stack. `gdb/fibra.py` reads it, so that it needs no debug information of fibra, only symbols.
 //!
-//! Above: `inspect::debugger`, which adds the words of the wait reasons and keeps the map in the program. Below: the records it describes.
+//! Above: `inspect::debugger`, which adds the names of the wait reasons and keeps the map in the program. Below: the records it describes.
 //!
-//! Invariant: a change of what a number here means raises [`VERSION`], which the script compares with its own.
+//! Invariant: if the meaning of a number here changes, [`VERSION`] is raised; the script compares it with its own.
 
 use std::mem::offset_of;
 

@@ -13,8 +13,10 @@
 //! 192 bytes, so that a parked fiber costs one stack page, 512 bytes of page table and this. What only a started fiber
 //! has (name, status, wait record, fiber-locals) lives at the top of its stack: see `fiber::top`.
 //!
-//! Who may touch what: `waiter`, `join` and `id` are atomics, open to all. `link` belongs to the one queue the frame is in. Everything in a
+//! Access: `waiter`, `join` and `id` are atomics, open to all. `link` belongs to the one queue the frame is in. Everything in a
 //! `Cell` belongs to the spawner until publication, then to the worker that runs it, then to the side that recycles it.
+//!
+//! Above: `sched`, `task`. Below: `waiter`, `stack`, `context`.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -44,7 +46,7 @@ use crate::waiter::word::{State, Ticket};
 pub(crate) const INLINE_BYTES: usize = 64;
 const INLINE_ALIGN: usize = 16;
 
-/// What to do with the closure in the storage; one static per closure type.
+/// The operations on the closure in the storage; one static per closure type.
 #[derive(Debug)]
 pub(crate) struct Thunk {
     /// On the fiber's own stack: take the closure out, run it, leave the result in the storage. Never unwinds.
@@ -56,34 +58,34 @@ pub(crate) struct Thunk {
 /// How one run of a thunk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RunResult {
-    /// Over; the outcome is in the storage where it has one.
+    /// The fiber has ended; its result, if that kind of end has one, is in the storage.
     Ended(super::outcome::FiberEnd),
     /// A future that is not ready: its word is PARKING, its waker is published.
     Pending,
 }
 
-/// What few fibers have: given to the builder, boxed.
+/// The properties that few fibers have: given to the builder, boxed.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
     pub(crate) name: Option<Arc<str>>,
     pub(crate) stack_size: Option<StackSize>,
     /// Fiber-locals from its parent; taken when it starts.
     pub(crate) inherited: Mutex<Option<Inherited>>,
-    /// It counts among those that are on their way to its worker; taken when it arrives.
+    /// The fiber counts among those that are on their way to its worker; cleared when it arrives.
     pub(crate) coming: AtomicBool,
-    /// All that it was started for, if a joiner may do that instead. Weak: the closure keeps it, and what is in it goes with that.
+    /// The whole work of the fiber, if a joiner may do that instead. Weak: the closure owns it, and it goes with the closure.
     pub(crate) errand: Option<Weak<dyn Errand>>,
 }
 
-/// What a fiber was started for, as long as it has not been begun: see `task::blocking`.
+/// The work of a fiber, as long as it has not been begun: see `task::blocking`.
 pub(crate) trait Errand: Debug + Send + Sync {
-    /// Was it not begun, so that it may yet be done by another?
+    /// Has it not been begun, so that another thread may still do it?
     fn is_open(&self) -> bool;
 
-    /// May it be done where this is called?
+    /// May the calling thread do it?
     fn is_fit_here(&self) -> bool;
 
-    /// Does it, if it was not begun. True: it is done, and what came of it is written to `result`.
+    /// Does it, if it was not begun. True: it is done, and its result is written to `result`.
     ///
     /// # Safety
     /// [`is_fit_here`](Self::is_fit_here) says so.
@@ -98,7 +100,7 @@ pub(crate) struct Frame {
     pub(crate) waiter: Waiter,
     pub(crate) context: UnsafeCell<Context>,
     pub(crate) link: AtomicPtr<Frame>,
-    /// The stack of a started fiber. Written by its worker; others look only under the census lock.
+    /// The stack of a started fiber. Written by its worker; other threads look only under the census lock.
     pub(crate) stack: AtomicPtr<StackTop>,
     pub(crate) thunk: Cell<Option<&'static Thunk>>,
     pub(crate) home: AtomicU32,
@@ -125,7 +127,7 @@ const _: () = assert!(mem::size_of::<Frame>() == 192);
 #[repr(C, align(16))]
 struct Storage([MaybeUninit<u8>; INLINE_BYTES]);
 
-// SAFETY: see "who may touch what" in the header: cells are handed from owner to owner through the queues and the join state, which
+// SAFETY: see "Access" in the header: cells are handed from owner to owner through the queues and the join state, which
 // order the accesses; everything shared is atomic.
 unsafe impl Sync for Frame {}
 // SAFETY: as above.
@@ -185,11 +187,11 @@ impl Frame {
     pub(super) const PARTS: [usize; 3] =
         [mem::offset_of!(Frame, id), mem::offset_of!(Frame, site), mem::offset_of!(Frame, extras)];
 
-    /// Does the code that asks run on this fiber's stack? For assertions.
+    /// Does the calling code run on this fiber's stack? For assertions.
     pub(crate) fn is_stood_on(&self) -> bool {
-        // Relaxed: its own worker asks, which has bound the stack.
+        // Relaxed: called by the fiber's own worker, which has bound the stack.
         let stack = self.stack.load(Ordering::Relaxed);
-        // SAFETY: a fiber's own worker asks, which is the one that takes the stack off it.
+        // SAFETY: called by the fiber's own worker, which alone takes the stack off the frame.
         unsafe { stack.as_ref() }.is_some_and(StackTop::is_stood_on)
     }
 
@@ -214,7 +216,7 @@ impl Frame {
         }
     }
 
-    /// A frame whose memory went back to the system is one again: free, as [`Frame::new`] makes it or as it was left (the system may
+    /// Makes a frame again of memory that went back to the system: free, as [`Frame::new`] makes it or as it was left (the system may
     /// have kept what was in it), and with a ticket above all that its place in memory has given out.
     pub(super) fn revive(&'static self, floor: Ticket) {
         self.waiter.word.renew(floor);
@@ -251,7 +253,7 @@ impl Frame {
         ptr::from_ref(self).expose_provenance()
     }
 
-    /// Brings the two lines that a spawn writes closer.
+    /// Prefetches the two cache lines that a spawn writes.
     #[inline(always)]
     pub(crate) fn prefetch(&'static self) {
         let address = ptr::from_ref(self).cast::<u8>();
@@ -259,7 +261,7 @@ impl Frame {
         prefetch(address.wrapping_add(64));
     }
 
-    /// Brings what a census reads at the top of its stack closer, if it has one.
+    /// Prefetches what a census reads at the top of its stack, if it has one.
     fn prefetch_top(&self) {
         // Relaxed: an address that is not read through.
         let top = self.stack.load(Ordering::Relaxed).cast::<u8>();
@@ -287,7 +289,7 @@ impl Frame {
         self.waiter.flags.has(any)
     }
 
-    /// Is its start and its end like that of most: a stack of the usual size, counted in the root of its run and nowhere else?
+    /// Are start and end of this fiber the usual ones: a stack of the default size, counted in the root of its run and nowhere else?
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         const ODD: FlagSet =
@@ -388,14 +390,14 @@ impl<'a> Counted<'a> {
         unsafe { self.frame.extras() }.and_then(|extras| extras.name.as_ref())
     }
 
-    /// To look later whether the fiber is still where it is now.
+    /// A handle to check later whether the fiber is still in the same wait.
     pub(crate) fn watch(self) -> Watch {
         Watch { frame: self.frame, ticket: self.frame.waiter.word.snapshot().ticket() }
     }
 }
 
 /// A fiber in one of its waits, for reports that read what lies on its stack, or what it waits for: that stays as it is while the wait
-/// lasts. A frame is there for ever, so that one may ask at any time.
+/// lasts. A frame exists for ever, so that it may be checked at any time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     frame: FrameRef,
@@ -409,7 +411,7 @@ impl Hash for Watch {
 }
 
 impl Watch {
-    /// Is it still parked in the same wait? What was read before this was asked is then what was there.
+    /// Is it still parked in the same wait? If so, what was read before this call was valid.
     pub(crate) fn is_parked(self) -> bool {
         let word = self.frame.waiter.word.snapshot();
         word.ticket() == self.ticket && word.state() == State::Parked
@@ -420,21 +422,21 @@ impl Watch {
         self.frame.waiter.word.snapshot().ticket() == self.ticket
     }
 
-    /// The address of the frame: a name of this fiber that says nothing when the fiber has ended.
+    /// The address of the frame: it names this fiber, and means nothing when the fiber has ended.
     pub(crate) fn address(self) -> usize {
         ptr::from_ref(self.frame).addr()
     }
 
-    /// The bytes of a frame: what an unstarted fiber is given lies in it, or is pointed to from it.
+    /// The bytes of a frame: the closure of an unstarted fiber lies in it, or is pointed to from it.
     pub(crate) const FRAME: usize = size_of::<Frame>();
 
-    /// Where its stack ends, from which its calls grow down; 0 if it has none.
+    /// The address at which its stack begins (frames of calls grow down from there); 0 if it has none.
     pub(crate) fn stack_end(self) -> usize {
         // Relaxed: an address that is only compared, and read by the kernel.
         self.frame.stack.load(Ordering::Relaxed).addr()
     }
 
-    /// The execution that was left, if there is one: where its stack pointer is and where its stack ends.
+    /// The suspended execution, if there is one: its stack pointer and the end of its stack.
     pub(crate) fn suspended(self) -> Option<(usize, usize)> {
         let context = self.frame.context.with(<*const Context>::addr);
         let [context] = peek_words(context)?;
@@ -455,8 +457,8 @@ const AT_ONCE: usize = 1024;
 /// Frames whose stacks a census prefetches before it looks at the first of them: each lies on a page of its own, far away.
 const AHEAD: usize = 16;
 
-/// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile. Not under one lock: what ends
-/// or begins meanwhile is seen or not, and named fibers that end wait for a short time only.
+/// Calls `look` for every frame ever made, free ones included. Boxed extras stay where they are meanwhile. Not under one lock: a fiber that
+/// ends or begins meanwhile is seen or not, and named fibers that end wait for a short time only.
 pub(crate) fn census(mut look: impl FnMut(Counted<'_>)) {
     census_until(|frame| {
         look(frame);
@@ -464,7 +466,7 @@ pub(crate) fn census(mut look: impl FnMut(Counted<'_>)) {
     });
 }
 
-/// The same until `look` wants no more. True: it did not want to see all of them.
+/// The same until `look` breaks. True: `look` broke before the last frame.
 pub(crate) fn census_until(mut look: impl FnMut(Counted<'_>) -> ControlFlow<()>) -> bool {
     let mut frames = super::slab::all().peekable();
     while frames.peek().is_some() {
@@ -481,7 +483,7 @@ pub(crate) fn census_until(mut look: impl FnMut(Counted<'_>) -> ControlFlow<()>)
 }
 
 impl Frame {
-    /// Drops name and the like at the end of a life, out of the way of a census.
+    /// Drops the extras (name, stack size) at the end of a life, while no census looks at them.
     #[inline(always)]
     pub(crate) fn clear_extras(&self) {
         if self.has(flag::EXTRAS) {
@@ -499,14 +501,14 @@ impl Frame {
         drop(unsafe { Box::from_raw(extras) });
     }
 
-    /// Gives the frame its name and the like, before it is published.
+    /// Gives the frame its extras, before it is published.
     pub(crate) fn set_extras(&self, extras: Extras) {
         // Release: pairs with the acquire in `extras`.
         self.extras.store(Box::into_raw(Box::new(extras)), Ordering::Release);
         self.raise(flag::EXTRAS);
     }
 
-    /// Name and the like, if it has any.
+    /// The extras, if the fiber has any.
     ///
     /// # Safety
     /// The caller keeps the frame from being recycled (it is the fiber itself, its worker or its handle) or calls from within a census.

@@ -12,7 +12,7 @@ use crate::prim::atomic::Ordering;
 pub struct FiberId(u64);
 
 impl FiberId {
-    /// Stands for a plain thread where a fiber is named.
+    /// Stands for a plain thread in places that name a fiber.
     pub(crate) const NONE: FiberId = FiberId(0);
 
     #[cfg(not(any(loom, shuttle)))]

@@ -58,7 +58,7 @@ impl LocalMap {
         Some(self.slots.remove(at).value)
     }
 
-    /// What a child starts with.
+    /// The locals that a child starts with.
     pub(crate) fn inherited(&self) -> Inherited {
         let slots = self.slots.iter().filter_map(|slot| Some((slot.key, slot.inherit?, slot.inherit?(&*slot.value))));
         Inherited(slots.collect())
@@ -69,7 +69,7 @@ impl LocalMap {
         Self { slots: slots.map(|(key, inherit, value)| Slot { key, value, inherit: Some(inherit) }).collect() }
     }
 
-    /// The value set last, to be dropped; destructors may set new ones, so this is asked until nothing is left.
+    /// The value set last, to be dropped; destructors may set new ones, so the caller repeats this until nothing is left.
     pub(crate) fn pop(&mut self) -> Option<Box<dyn Any>> {
         self.slots.pop().map(|slot| slot.value)
     }
@@ -91,11 +91,11 @@ impl std::fmt::Debug for Inherited {
     }
 }
 
-/// As for thread-locals: a destructor that makes a new value each time does not get away with it for ever.
+/// As for thread-locals: after so many drops, a destructor that makes a new value each time is not run again.
 const MOST_DROPS: usize = 1000;
 
-/// At the end of a fiber, on its own stack: drops every local, shielded, panics caught. Destructors may set new ones; those go too.
-/// Nothing is left for the next fiber on this stack, which may be on another thread.
+/// At the end of a fiber, on its own stack: drops every local, shielded, panics caught. Destructors may set new locals; those are dropped
+/// too. Nothing is left for the next fiber on this stack, which may be on another thread.
 #[inline(always)]
 pub(crate) fn drop_all(frame: &Frame, top: &FiberTop) {
     if !top.locals.get().is_null() {
@@ -129,7 +129,7 @@ pub(crate) fn drop_values(locals: &Cell<*mut ()>) {
         // SAFETY: made with `Box::into_raw`, and off the fiber or thread now.
         let map = unsafe { Box::from_raw(map) };
         if !map.slots.is_empty() {
-            // Dropping these would only make new ones: they are leaked.
+            // Dropping the rest would only make new values: they are leaked.
             mem::forget(map);
         }
     }

@@ -41,7 +41,7 @@ pub(crate) enum FiberEnd {
     Cancelled = 3,
     /// It never ran, because no stack could be had.
     NoStack = 4,
-    /// The child of a scope that never ran: refused, or without a stack. What its scope has to be told is in the frame's storage.
+    /// The child of a scope that never ran: refused, or without a stack. The error for its scope is in the frame's storage.
     NotStarted = 5,
 }
 
@@ -75,7 +75,7 @@ pub(crate) enum Finish {
 }
 
 impl Finish {
-    /// After DONE was set where `before` was.
+    /// The step after DONE was set in a word that was `before`.
     #[inline(always)]
     fn after(before: u32) -> Self {
         if before & JOINERS != 0 {
@@ -168,7 +168,7 @@ impl JoinState {
         Some(if now & DETACHED != 0 { Finish::Recycle } else { Finish::LeaveToHandle })
     }
 
-    /// After everything of the fiber is gone from its stack. If a joiner waits, the joiner list comes back locked.
+    /// The fiber has ended, and nothing of it is left on its stack. If a joiner waits, the joiner list comes back locked.
     #[inline(always)]
     pub(crate) fn finish(&self, outcome: FiberEnd) -> Finish {
         // Relaxed: confirmed by the compare-exchange.
@@ -268,7 +268,7 @@ impl JoinState {
             {
                 return Detach::TakeResult(outcome);
             }
-            // Release: the worker that recycles comes after whatever the handle's side did with the frame. Acquire: as above.
+            // Release: the worker that recycles comes after everything that the handle's side did with the frame. Acquire: as above.
             match self.0.compare_exchange_weak(now, now | DETACHED, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) if now & DONE != 0 => {
                     self.wait_until_unlocked();
@@ -333,7 +333,7 @@ impl JoinState {
             return now & DONE == 0;
         }
         // Release: pairs with the acquire in `finish`, which then finds the joiner in the list. Acquire: pairs with the release there. An
-        // addition, since JOINERS is not set: the processor has an instruction for it that answers what was there.
+        // addition, since JOINERS is not set: the processor has an instruction for it that returns the old value.
         self.0.fetch_add(JOINERS, Ordering::AcqRel) & DONE == 0
     }
 

@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //! * The handler and the describer take no lock and allocate nothing: they may have interrupted anything.
-//! * What was installed before us is called with the same arguments, or restored if it was the default action.
+//! * The handler that was installed before ours is called with the same arguments, or restored if it was the default action.
 
 use super::stack::{self, StackTop};
 use crate::prim::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -26,13 +26,13 @@ pub(crate) type Describer = fn(top: &StackTop, out: &mut ReportBuffer);
 /// The [`Describer`], or null.
 static DESCRIBER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Sets what names the owner of a stack in reports.
+/// Sets the function that names the owner of a stack in reports.
 pub(crate) fn set_describer(describer: Describer) {
     // Release: pairs with the acquire load in `report`; what the describer relies on was made before.
     DESCRIBER.store(describer as *mut (), Ordering::Release);
 }
 
-/// Text in a fixed buffer; what does not fit is cut off.
+/// Text in a fixed buffer; text that does not fit is cut off.
 #[derive(Debug)]
 pub(crate) struct ReportBuffer {
     text: [u8; 1024],
@@ -74,7 +74,7 @@ impl Write for ReportBuffer {
     }
 }
 
-/// What handled the two signals before us.
+/// The actions of the two signals before ours were installed.
 struct Before {
     segv: libc::sigaction,
     bus: libc::sigaction,
@@ -163,7 +163,7 @@ fn report(found: &stack::Found, address: usize, context: *mut libc::c_void) -> !
     unsafe { libc::abort() }
 }
 
-/// Where the interrupted code had its stack, if this machine's context is known here.
+/// The stack pointer of the interrupted code, if the layout of this machine's context is known here.
 fn stack_pointer(context: *mut libc::c_void) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the kernel passes a ucontext to a handler with SA_SIGINFO.
@@ -178,7 +178,7 @@ fn stack_pointer(context: *mut libc::c_void) -> Option<usize> {
     }
 }
 
-/// Does what would have been done without us.
+/// Does what would have happened without our handler.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let before = BEFORE.get().map(|before| if signal == libc::SIGSEGV { &before.segv } else { &before.bus });
     match before {
@@ -211,8 +211,8 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
 
 /// An alternate signal stack for the calling thread, until it is dropped. Belongs to that thread.
 ///
-/// std gives one to the main thread and to those it starts, as small as the kernel allows; ours has room for the
-/// report, and a thread that others started has one too.
+/// std gives one to the main thread and to the threads it starts, as small as the kernel allows; ours has room for the
+/// report, and a thread that foreign code started has one too.
 #[derive(Debug)]
 pub(crate) struct AltStack {
     mapping: *mut libc::c_void,
@@ -223,12 +223,12 @@ pub(crate) struct AltStack {
     _this_thread: PhantomData<*mut ()>,
 }
 
-/// What report, describer and chained handlers get, beyond what the kernel needs for itself.
+/// The room of report, describer and chained handlers, beyond what the kernel needs for itself.
 const HANDLER_ROOM: usize = 64 << 10;
 
 impl AltStack {
     pub(crate) fn install_for_thread() -> io::Result<AltStack> {
-        // SAFETY: both only read. 0 (an old kernel) is as good as an answer: `HANDLER_ROOM` is many times the classic
+        // SAFETY: both only read. 0 (an old kernel) does no harm: `HANDLER_ROOM` is many times the classic
         // minimum.
         let (page, for_kernel) =
             unsafe { (libc::sysconf(libc::_SC_PAGESIZE) as usize, libc::getauxval(libc::AT_MINSIGSTKSZ) as usize) };
@@ -277,6 +277,6 @@ impl Drop for AltStack {
     }
 }
 
-// Where the tests know how to run something on another stack.
+// Only on machines for which the tests can run code on another stack.
 #[cfg(all(test, not(loom), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests;

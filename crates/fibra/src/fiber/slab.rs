@@ -19,11 +19,11 @@
 //!   that has its ticket neither before (ended), nor meanwhile (0 is never given out), nor after.
 //! * A waker has no ticket (`wait::notify`): a call that comes late raises NOTIFIED in a frame that is free, and finds INIT. No code asks a
 //!   free frame for that flag, and each life begins with flags of its own, whatever was there.
-//! * But for that, only the owner writes to a free frame; it is the slab, under its lock, or the trimmer that took the frame out of it.
+//! * Apart from that flag, only the owner writes to a free frame; it is the slab, under its lock, or the trimmer that took the frame out.
 //! * If the system refuses, or keeps what was there, then the words are what they were, and the above holds all the more.
 //!
-//! Which blocks: at each look, of the frames that were not needed since the last look, and never so many that fewer than [`RESERVE`] stay.
-//! Free frames in blocks where another frame is in use stay as they are.
+//! Blocks given back at each look: among the frames that were not needed since the last look, and never so many that fewer than
+//! [`RESERVE`] stay. Free frames in blocks where another frame is in use stay as they are.
 
 use std::ptr;
 
@@ -38,10 +38,10 @@ use crate::waiter::word::Ticket;
 const CHUNK: usize = 512;
 /// Free frames that always keep their memory: 400 KiB.
 const RESERVE: usize = 2048;
-/// So many more free frames than at a look that found no free block, and another look may be worth it.
+/// After a look that found no free block: so many more free frames make another look worth while.
 const NEXT_LOOK: usize = 512;
 
-/// So many frames more may be given back while the memory of others goes, without a need for memory.
+/// So many more frames may be given to the slab while a trim gives memory of others to the system, without a need for memory.
 const TRIM_SLACK: usize = 4096;
 
 /// Frames that fill whole pages together: three pages, since a frame has three lines of 64 bytes.
@@ -67,7 +67,7 @@ static SCATTERED: AtomicUsize = AtomicUsize::new(0);
 pub(crate) type FrameCache = Cache<Frame>;
 
 impl Record for Frame {
-    /// At least one block, whatever the page.
+    /// At least one block, whatever the size of a page.
     const FIRST: usize = 1024;
     const BATCH: usize = 128;
     const KEPT: usize = 4 * Self::BATCH;
@@ -111,14 +111,14 @@ impl Record for Frame {
     }
 }
 
-/// Where the frames are, for a debugger.
+/// The slab of frames, for a debugger.
 pub(super) const fn frames() -> &'static Slab<Frame> {
     &FRAMES
 }
 
 pub(super) type FreeFrames = Free<Frame>;
 
-/// For a fork: no other thread is inside a registry meanwhile.
+/// For a fork: no other thread is inside the slab meanwhile.
 pub(super) fn lock_slab() -> FreeFrames {
     FRAMES.lock()
 }
@@ -128,7 +128,7 @@ pub(super) fn all() -> impl Iterator<Item = FrameRef> {
     FRAMES.all()
 }
 
-/// Is there so much that a look at it is worth while?
+/// Are there so many free frames that a look at them is worth while?
 fn is_shelf_fat(slab: &FreeFrames) -> bool {
     // Relaxed: under the lock.
     slab.records.len() > 2 * RESERVE && slab.records.len() > SCATTERED.load(Ordering::Relaxed) + NEXT_LOOK
@@ -162,14 +162,14 @@ pub(super) fn trim() -> usize {
             whole.extend_from_slice(here);
         }
     }
-    // (What the blocks leave over of a chunk, if anything.)
+    // (The frames of a chunk that do not fill a block, if there are any.)
     scattered.extend_from_slice(rest);
     memory.extend(given.iter().map(|block| (block.frames.as_ptr().cast_mut().cast(), size_of_val(block.frames))));
     // SAFETY: whole pages of free frames that only this function has; why their words may go is in the header.
     unsafe { discard(memory.iter().copied()) };
     let kept = whole.len() + scattered.len();
     let mut slab = FRAMES.lock();
-    // Those of blocks that are in use anyway are taken first.
+    // Frames of blocks that are in use anyway are taken first.
     whole.append(scattered);
     whole.append(&mut slab.records);
     slab.records = std::mem::take(whole);
@@ -180,7 +180,7 @@ pub(super) fn trim() -> usize {
     count - kept
 }
 
-/// What [`trim`] works with. All of it is reserved before it begins: there may be no memory left, and that must not end the process.
+/// The working memory of [`trim`]. All of it is reserved before it begins: there may be no memory left, and that must not end the process.
 #[derive(Default)]
 struct Workshop {
     /// All free frames, because only all of them together show which blocks are free. A spawner that needs a frame meanwhile gets another.
@@ -192,11 +192,11 @@ struct Workshop {
     memory: Vec<(*mut u8, usize)>,
 }
 
-/// Takes the free frames out of the slab, and says how many may go; `None` if there are not enough, or no memory to find out which.
+/// Takes the free frames out of the slab, and returns how many may go; `None` if there are not enough, or no memory to find out which.
 fn begin_to_trim() -> Option<(Workshop, usize)> {
     let free = FRAMES.lock().records.len() + TRIM_SLACK;
     let mut work = Workshop::default();
-    // `frames` is what others put their frames into meanwhile.
+    // Other threads give their frames into `frames` meanwhile.
     work.frames.try_reserve_exact(TRIM_SLACK).ok()?;
     work.chunks.try_reserve_exact(CHUNKS).ok()?;
     work.scattered.try_reserve_exact(free).ok()?;

@@ -1,4 +1,4 @@
-//! For the tests of this folder, and of others that belong to the whole process: running a test in a process of its own,
+//! Helpers for the tests of this folder, and for other tests of process-wide state: running a test in a process of its own,
 //! and running code on a stack without a scheduler.
 //!
 //! Pools, registry and signal handlers belong to the whole process, and an overflow ends it. So most tests start the
@@ -9,10 +9,10 @@ use super::stack::Stack;
 use std::process::{Command, Output};
 
 const CHILD: &str = "FIBRA_TEST_CHILD";
-/// What a child says before it begins.
+/// The line that a child prints before it begins.
 const STARTED: &str = "child of a fibra test";
 
-/// Runs `body` in a process of its own, which has the given variables, and answers how that ended. `test` is the full
+/// Runs `body` in a process of its own, which has the given variables, and returns how that ended. `test` is the full
 /// path of the calling test.
 pub(super) fn run_in_child(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> Output {
     if std::env::var_os(CHILD).is_some_and(|child| child == test) {
@@ -29,7 +29,7 @@ pub(super) fn run_in_child(test: &str, variables: &[(&str, &str)], body: impl Fn
     output
 }
 
-/// [`run_in_child`] for a body that must come to its end.
+/// [`run_in_child`] for a body that must end normally.
 pub(crate) fn passes_in_child(test: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
     let output = run_in_child(test, variables, body);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -71,15 +71,15 @@ pub(super) fn call_on(stack: &Stack, body: extern "C" fn()) {
     }
 }
 
-/// The address of something that was just put on the stack: close enough to the stack pointer.
+/// The address of a value on the stack: close enough to the stack pointer.
 #[inline(never)]
 pub(super) fn about_stack_pointer() -> usize {
     let here = 0u8;
     std::hint::black_box(&raw const here).addr()
 }
 
-/// Whether the byte at `address` can be written, without a fault: the kernel is asked to write there. What was there is
-/// lost if it can.
+/// Whether the byte at `address` can be written, without a fault: the kernel is asked to write there. If it can, the old
+/// value of the byte is lost.
 pub(super) fn is_writable(address: *mut u8) -> bool {
     // SAFETY: the kernel checks the address; the tests that ask own the byte, if there is one.
     unsafe { libc::getrandom(address.cast(), 1, 0) == 1 }

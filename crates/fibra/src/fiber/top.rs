@@ -1,4 +1,4 @@
-//! What a started fiber keeps at the top of its stack: status, wait record, fiber-locals, and its cancellation state.
+//! The record that a started fiber keeps at the top of its stack: status, wait record, fiber-locals, and its cancellation state.
 //!
 //! The page is touched anyway, so this costs no memory. Everything a report reads from another thread is atomic and
 //! Relaxed: a report is a picture of a moving thing. The rest belongs to the fiber itself and to its worker.
@@ -15,10 +15,10 @@ use crate::prim::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 /// Longest status text, in bytes (S0-10).
 pub(crate) const STATUS_BYTES: usize = 31;
 
-/// In the number of a reason: the wait has a deadline. No reason is so high.
+/// The bit of a reason's number that says: the wait has a deadline. No reason is so high.
 const TIMED: u8 = 0x80;
 
-/// Cancellation state of one fiber or plain thread (`sched::current`). Its own business, but for `outermost`.
+/// Cancellation state of one fiber or plain thread (`sched::current`). Only that fiber or thread touches it, except for `outermost`.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct CancelState {
@@ -29,14 +29,14 @@ pub(crate) struct CancelState {
     pub(crate) shields: Cell<u32>,
     /// How often cancellation was delivered here.
     pub(crate) deliveries: Cell<u32>,
-    /// Set when a panic or our own unwinding starts here. Asked only where `prim::panics` cannot count; see `cancel`.
+    /// Set when a panic or our own unwinding starts here. Read only where `prim::panics` cannot count; see `cancel`.
     pub(crate) unwinding: Cell<bool>,
-    /// In a scope that was opened by a destructor during unwinding: how many unwindings there were then. They say nothing about what
-    /// happens in there.
+    /// In a scope that was opened by a destructor during unwinding: how many unwindings there were then. These unwindings are not those of
+    /// the code in the scope.
     pub(crate) inside_unwinding: Cell<u32>,
     /// How many scopes are open here that destructors opened during unwinding, one inside the other.
     pub(crate) cleanups: Cell<u32>,
-    /// While it is suspended: does it unwind? See `cancel`.
+    /// While the fiber is suspended: does it unwind? See `cancel`.
     pub(crate) left_unwinding: Cell<bool>,
 }
 
@@ -62,7 +62,8 @@ impl CancelState {
 pub(crate) struct FiberTop {
     status: [AtomicU8; STATUS_BYTES],
     status_len: AtomicU8,
-    /// Why it waits (a `WaitReason` as a number, and `TIMED`; 0: it does not), and on what, where and since when.
+    /// The reason of its wait (a `WaitReason` as a number, and `TIMED`; 0: it does not wait), the object, the place in the code and the
+    /// start.
     reason: AtomicU8,
     object: AtomicU64,
     site: AtomicPtr<Location<'static>>,
@@ -74,7 +75,7 @@ pub(crate) struct FiberTop {
     pub(crate) watch: Cell<*const ()>,
     /// Futures that it is polling, one inside the other; see `wait::notify`.
     pub(crate) polls: Cell<u32>,
-    /// Something here has to be cleared before the next fiber moves in.
+    /// Something here has to be cleared before the next fiber uses the stack.
     pub(crate) dirty: Cell<bool>,
 }
 
@@ -98,7 +99,8 @@ impl FiberTop {
         // bytes are a valid `FiberTop`.
         unsafe { &*stack.user_area().cast::<FiberTop>() }
     }
-
+    /// Prepares the record for a new fiber. Fields that every fiber leaves as it found them (locals, shields, the wait record) are not
+    /// touched.
     /// A new fiber moves in. What every fiber leaves behind as it found it (locals, shields, the wait record) is not touched.
     #[inline(always)]
     pub(crate) fn clean(&self) {
@@ -106,7 +108,7 @@ impl FiberTop {
             self.reset();
         }
     }
-
+    /// May the next fiber use the record as it is? (No panic began here either: one marks the record, and opens the stack's reserve.)
     /// May the next fiber move in as it is? (No panic began here either: one marks the record, and opens the stack's reserve.)
     #[inline(always)]
     pub(crate) fn is_clean(&self) -> bool {
@@ -130,7 +132,7 @@ impl FiberTop {
         self.cancel.deliveries.set(0);
         self.dirty.set(false);
     }
-
+    /// Notes the wait that the fiber is about to begin.
     /// Notes what the fiber is about to wait for.
     #[inline(always)]
     pub(crate) fn note_wait(&self, reason: u8, object: u64, site: &'static Location<'static>, since: u64) {

@@ -1,6 +1,7 @@
 //! Gives memory that a flood of fibers left behind back to the system, in bounded time, and costs nothing when there is nothing to give.
 //!
-//! Above: workers and threads that see a pool grow fat call [`want`] and [`see_to_it`]. Below: `slab` and `stack`, which know what is idle.
+//! Above: workers and threads that find a pool too full call [`want`] and [`see_to_it`]. Below: `slab` and `stack`, which know what is
+//! idle. A pool is *fat* if it holds more than is kept.
 //!
 //! One thread for the whole process, the *trimmer*, which exists only while a pool holds more than is kept: so it makes no difference how
 //! many workers or runtimes there are, whether one runs just now, or whether they are gone. It looks once a second, and gives back what
@@ -57,12 +58,12 @@ impl Duty {
         self.0.load(Ordering::Relaxed) == WANTED
     }
 
-    /// Has there been a flood, that is not over yet as far as memory goes?
+    /// Has there been a flood whose memory has not been given back yet?
     pub(crate) fn is_astir(&self) -> bool {
         self.0.load(Ordering::Relaxed) != NONE // Relaxed: a hint.
     }
 
-    /// Takes the duty that was wanted. True: the caller has it, and must go about it or give it up.
+    /// Takes the duty that was wanted. True: the caller has it, and must start the trimmer or give the duty up.
     pub(crate) fn take(&self) -> bool {
         self.0.compare_exchange(WANTED, ON_DUTY, Ordering::Relaxed, Ordering::Relaxed).is_ok() // Relaxed: as above.
     }
@@ -81,7 +82,7 @@ impl Duty {
             }
             return !needed;
         }
-        // Relaxed: before the look, by the locks that it takes; see the header.
+        // Relaxed: ordered before the look by the locks that the look takes; see the header.
         self.0.store(NONE, Ordering::Relaxed);
         if !is_needed() {
             return true;
@@ -110,14 +111,14 @@ mod trimmer {
     use crate::prim::atomic::{AtomicU64, Ordering};
     use crate::prim::{policy, thread};
 
-    /// Between two looks.
+    /// The time between two looks.
     const INTERVAL: Duration = Duration::from_secs(1);
 
-    /// What lists of stacks need that are on their way from one depot to another: more than that, for a million.
+    /// The memory for lists of stacks that go from one depot to another: more than a million stacks need.
     const ROOM: usize = 1 << 20;
 
     static DUTY: Duty = Duty::new();
-    /// No thread could be had: when it is worth trying again.
+    /// After a failure to start the thread: the time of the next try.
     static NEXT_TRY: AtomicU64 = AtomicU64::new(0);
 
     /// See [`Duty::want`].
@@ -160,7 +161,7 @@ mod trimmer {
     fn trim() {
         loop {
             policy::sleep(INTERVAL);
-            // An allocation that fails would end the process, which may be at its limit just because of what it has left in the pools.
+            // An allocation that fails would end the process, which may be at its limit just because of the memory in the pools.
             if Vec::<u8>::new().try_reserve_exact(ROOM).is_ok() {
                 stack::trim_depot(usize::MAX);
             }

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use super::call;
 
-/// Entries that are fetched at once: what the system gives std in one call is about as much.
+/// Entries that are fetched at once: about as many as the system gives std in one call.
 const BATCH: usize = 256;
 
-/// What is in a folder; see [`read_dir`](super::read_dir).
+/// The entries of a folder; see [`read_dir`](super::read_dir).
 pub struct ReadDir {
     /// None: it has come to its end.
     inner: Option<std::fs::ReadDir>,
@@ -52,10 +52,10 @@ impl fmt::Debug for ReadDir {
     }
 }
 
-/// Something in a folder: [`std::fs::DirEntry`] for fibers.
+/// An entry of a folder: [`std::fs::DirEntry`] for fibers.
 pub struct DirEntry {
     inner: std::fs::DirEntry,
-    /// As the folder says, which is where most file systems keep it.
+    /// The kind as the folder records it, as most file systems do.
     kind: Option<FileType>,
 }
 
@@ -77,7 +77,7 @@ impl DirEntry {
         self.inner.file_name()
     }
 
-    /// What the system knows of it; of a link itself, if it is one.
+    /// Its metadata; if it is a link, that of the link itself.
     ///
     /// # Errors
     /// As [`std::fs::DirEntry::metadata`].
@@ -86,7 +86,7 @@ impl DirEntry {
         call(|| self.inner.metadata())
     }
 
-    /// What kind of thing it is, which was asked along with the name.
+    /// Its kind (file, folder, link), which was fetched along with the name.
     ///
     /// # Errors
     /// As [`std::fs::DirEntry::file_type`].
@@ -115,14 +115,14 @@ pub struct DirBuilder {
 }
 
 impl DirBuilder {
-    /// One that makes a single folder.
+    /// A builder that makes a single folder.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "std's has none either")]
     pub fn new() -> Self {
         Self { inner: std::fs::DirBuilder::new() }
     }
 
-    /// Also those above it that are missing; and it may be there already.
+    /// Also makes the missing folders above it; and it is no error if the folder exists.
     pub fn recursive(&mut self, recursive: bool) -> &mut Self {
         self.inner.recursive(recursive);
         self

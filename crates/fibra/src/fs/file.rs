@@ -22,7 +22,7 @@ use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::sched::current;
 use crate::wait::park;
 
-/// Reads of more bytes go to the pool: copying them from memory would hold up the worker longer than the way there takes.
+/// Reads of more bytes go to the pool: copying them from memory would hold up the worker longer than the call on the pool takes.
 const AT_ONCE: usize = 64 * 1024;
 /// Buffers that the kernel takes in one call.
 const MOST_BUFFERS: usize = 1024;
@@ -80,13 +80,13 @@ impl File {
         OpenOptions::new().read(true).write(true).create_new(true).open(path)
     }
 
-    /// Opens one otherwise.
+    /// Options to open a file in other ways.
     #[must_use]
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
 
-    /// Waits until all that was written, and what is known of the file, is on the device.
+    /// Waits until all that was written, and the file's metadata, is on the device.
     ///
     /// # Errors
     /// As [`std::fs::File::sync_all`].
@@ -104,7 +104,7 @@ impl File {
         call(|| self.inner.sync_data())
     }
 
-    /// Makes the file so long: cuts it, or fills it up with zeroes.
+    /// Sets the length of the file: cuts it, or fills it up with zeroes.
     ///
     /// # Errors
     /// As [`std::fs::File::set_len`].
@@ -113,7 +113,7 @@ impl File {
         call(|| self.inner.set_len(size))
     }
 
-    /// What the system knows of it.
+    /// The file's metadata.
     ///
     /// # Errors
     /// As [`std::fs::File::metadata`].
@@ -158,13 +158,13 @@ impl File {
         self.set_times(FileTimes::new().set_modified(time))
     }
 
-    /// The file of std.
+    /// Converts it to a file of std.
     #[must_use]
     pub fn into_std(self) -> std::fs::File {
         self.inner
     }
 
-    /// Reads what is in memory, if that is worth it here.
+    /// Reads what is in memory, if the read is small enough to be done on the worker.
     fn at_once(&self, buffers: &mut [IoSliceMut<'_>], offset: i64) -> Option<usize> {
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let may_wait = offset == HERE && self.is_moving();
@@ -200,7 +200,7 @@ impl File {
     }
 }
 
-/// Does it again if a signal came in between: callers never see that.
+/// Repeats the attempt if a signal interrupted it: callers never see that.
 fn uninterrupted<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match attempt() {
@@ -257,7 +257,7 @@ impl Seek for &File {
     #[track_caller]
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match to {
-            // But not the end: how long it is may have to be asked from afar.
+            // But not from the end: the length of the file may have to be fetched over a network.
             SeekFrom::Start(_) | SeekFrom::Current(_) if !self.is_moving() => (&self.inner).seek(to),
             _ => self.call_moving(|| (&self.inner).seek(to)),
         }
@@ -311,7 +311,7 @@ impl Seek for File {
 impl FileExt for File {
     #[track_caller]
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        // An offset that is none is for std to complain about.
+        // An offset that does not fit is left to std, which reports the error.
         if let Ok(offset) = i64::try_from(offset)
             && let Some(read) = self.at_once(&mut [IoSliceMut::new(buffer)], offset)
         {

@@ -18,13 +18,13 @@
 //! ```
 //!
 //! * Every call goes to the [blocking pool](crate::blocking), since the system has no other way to wait for files: some tens of
-//!   microseconds to go there and come back. Reads of up to 64 KiB are tried first where they are, and cost a system call if the data is in
+//!   microseconds to go there and come back. Reads of up to 64 KiB are tried on the worker first, and cost a system call if the data is in
 //!   memory. Otherwise let a call do much: [`read`], [`write()`], a [`BufReader`](std::io::BufReader) or
 //!   [`BufWriter`](std::io::BufWriter) around a [`File`]; or make many calls of `std::fs` in one [`blocking`](crate::blocking).
 //! * Cancellation takes back a call that has not started, and otherwise arrives when it has ended: nothing is half done that std would not
 //!   leave half done. So do not open named pipes here whose other end may never be opened.
 //! * Errors, partial reads and the end of a file are as in std; no call fails with `Interrupted`.
-//! * On a plain thread the calls are those of std, made where they are.
+//! * On a plain thread the calls are those of std, made on that thread.
 
 // ```text
 // mod.rs      the functions           file.rs  File
@@ -83,7 +83,7 @@ of_a_path! {
     remove_dir_all -> ();
     /// Removes a file; see [`std::fs::remove_file`].
     remove_file -> ();
-    /// What the system knows of a file; see [`std::fs::metadata`].
+    /// The metadata of a file; see [`std::fs::metadata`].
     metadata -> Metadata;
     /// The same, of a symbolic link itself; see [`std::fs::symlink_metadata`].
     symlink_metadata -> Metadata;
@@ -95,7 +95,7 @@ of_a_path! {
     exists -> bool;
 }
 
-/// The functions that take two.
+/// The functions that take two paths.
 macro_rules! of_two_paths {
     ($($(#[$doc:meta])+ $name:ident($path:path) -> $output:ty;)+) => {$(
         $(#[$doc])+
@@ -150,7 +150,7 @@ pub fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) -> io:
     call(|| std::fs::set_permissions(path, permissions))
 }
 
-/// What is in a folder, in no order; see [`std::fs::read_dir`].
+/// The entries of a folder, in no order; see [`std::fs::read_dir`].
 ///
 /// # Errors
 /// As [`std::fs::read_dir`].

@@ -1,4 +1,4 @@
-//! Copying a stream to its end.
+//! Copying a stream to its end. Above: users, `io::duplex`. Below: std.
 
 use std::io::{ErrorKind, Read, Result, Write};
 
@@ -6,11 +6,11 @@ use crate::task::yield_now;
 
 /// How much is copied at once: larger pieces take no fewer system calls in practice, and this one is held by every copy under way.
 const CHUNK: usize = 16 * 1024;
-/// Pieces after which others get a turn, if neither side ever waits.
+/// Pieces after which other fibers get a turn, if neither side ever waits.
 const TURN: u32 = 16;
 
-/// Copies everything from `reader` to `writer`, until the reader has come to its end, and says how many bytes that was: [`std::io::copy`],
-/// which lets other fibers run now and then, also if neither side ever waits.
+/// Copies everything from `reader` to `writer`, until the reader has come to its end, and returns how many bytes that was:
+/// [`std::io::copy`], but it lets other fibers run now and then, also if neither side ever waits.
 ///
 /// ```
 /// use fibra::net::{TcpListener, TcpStream};
@@ -36,7 +36,7 @@ const TURN: u32 = 16;
 /// ```
 ///
 /// # Errors
-/// The first of either side, other than `Interrupted`. What was read by then and could not be written is lost.
+/// The first error of either side, other than `Interrupted`. Bytes that were read by then and could not be written are lost.
 #[track_caller]
 pub fn copy<R, W>(reader: &mut R, writer: &mut W) -> Result<u64>
 where

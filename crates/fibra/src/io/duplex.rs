@@ -46,7 +46,7 @@ macro_rules! duplex {
 }
 duplex!(TcpStream, UnixStream);
 
-/// One side of it, as a stream.
+/// One connection, as a stream.
 struct Side<'a, D: ?Sized>(&'a D);
 
 impl<D: Duplex + ?Sized> Read for Side<'_, D> {
@@ -66,8 +66,8 @@ impl<D: Duplex + ?Sized> Write for Side<'_, D> {
     }
 }
 
-/// Passes on what comes from one to the other, both ways, until both have said all they had to say: what a proxy does. When one side ends,
-/// the other is told, and its direction goes on. Gives the number of bytes from `a` to `b`, and from `b` to `a`.
+/// Passes on what comes from one connection to the other, both ways, until both have ended: what a proxy does. When one side ends,
+/// the other is told, and its direction goes on. Returns the number of bytes from `a` to `b`, and from `b` to `a`.
 ///
 /// ```
 /// use fibra::net::UnixStream;
@@ -94,7 +94,7 @@ impl<D: Duplex + ?Sized> Write for Side<'_, D> {
 /// ```
 ///
 /// # Errors
-/// The first of either direction; the other one is ended by that. If the runtime's cap of fibers is reached: it needs one more.
+/// The first error of either direction; it ends the other direction. If the runtime's cap of fibers is reached: one more fiber is needed.
 ///
 /// # Panics
 /// On a plain thread without a runtime, as [`scope`](crate::scope()).
@@ -107,13 +107,13 @@ where
     try_scope(|s| {
         let there = s.spawn(|| one_way(a, b)).try_join();
         if let Ok(Err(error)) = there {
-            // As a rule the runtime is full, and it was not started: one direction without the other might never come to an end.
+            // As a rule the runtime is full, and the fiber was not started: one direction without the other might never come to an end.
             return Err(std::io::Error::other(error));
         }
         let back = one_way(b, a)?;
         match there.unwrap_or_else(JoinHandle::join) {
             Ok(there) => Ok((there, back)),
-            // It failed before, and its error is the scope's; or it panicked, which the scope passes on.
+            // The direction failed before, and its error is the scope's; or it panicked, which the scope passes on.
             Err(error) => Err(std::io::Error::other(error)),
         }
     })
@@ -122,7 +122,7 @@ where
 fn one_way<A: Duplex + ?Sized, B: Duplex + ?Sized>(from: &A, to: &B) -> Result<u64> {
     let copied = copy(&mut Side(from), &mut Side(to))?;
     match to.finish() {
-        // It is gone already, and has said all it had to say.
+        // The other side is gone already, and will send nothing more.
         Err(error) if error.kind() == ErrorKind::NotConnected => Ok(copied),
         finished => finished.map(|()| copied),
     }

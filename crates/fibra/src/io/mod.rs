@@ -13,7 +13,7 @@
 //! [`stdin`] parks the fiber that reads, can be cancelled, and holds up no shutdown: a program whose daemon waits for a line ends all the
 //! same.
 //! [`stdout`] and [`stderr`] are for output that may be more than its reader takes at once: they write on the
-//! [blocking pool](crate::blocking). `println!` writes where it is, and blocks the worker if that takes long.
+//! [blocking pool](crate::blocking). `println!` writes on the calling thread, and blocks the worker if that takes long.
 
 // ```text
 // stdin.rs  Stdin, StdinLock, Lines      stdout.rs  Stdout, Stderr

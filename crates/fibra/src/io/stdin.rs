@@ -61,7 +61,7 @@ impl Buffer {
         }
     }
 
-    /// Waits for more, and appends it. False: the end.
+    /// Waits for more input, and appends it. False: the end.
     #[track_caller]
     fn grow(&mut self) -> io::Result<bool> {
         let piece = next_piece(Location::caller())?;
@@ -73,7 +73,7 @@ impl Buffer {
         Ok(!piece.is_empty())
     }
 
-    /// Waits until there is this byte, or the end; says how many bytes that is. Nothing is consumed.
+    /// Waits until this byte has come, or the end; returns how many bytes that is. Nothing is consumed.
     #[track_caller]
     fn find(&mut self, byte: u8) -> io::Result<usize> {
         let mut searched = 0;
@@ -114,7 +114,7 @@ fn next_piece(site: &'static Location<'static>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// On a thread of its own: waits for what comes, and takes it from std's buffer.
+/// On a stray's thread: waits for input, and takes it from std's buffer.
 fn read_piece() -> io::Result<Vec<u8>> {
     let mut std = io::stdin().lock();
     loop {
@@ -234,7 +234,7 @@ impl Read for StdinLock<'_> {
         Ok(read)
     }
 
-    // As for lines: taken when it is whole.
+    // As for lines: taken when it is complete.
     #[track_caller]
     fn read_to_end(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         while self.buffer.grow()? {}

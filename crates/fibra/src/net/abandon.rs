@@ -14,7 +14,7 @@ use crate::prim::sync::Mutex;
 use crate::sync::Event;
 use crate::wait::reason::WaitReason;
 
-/// Where the result is left.
+/// The place where the call leaves its result.
 struct Result<T> {
     there: Event,
     value: Mutex<Option<std::result::Result<T, Box<dyn Any + Send>>>>,

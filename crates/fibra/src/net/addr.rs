@@ -1,5 +1,5 @@
 //! Names and addresses. Looking a name up blocks an OS thread in the C library, for as long as the name server takes: so it is done on
-//! a thread that shutdown does not join (`net::abandon`). A fiber that is cancelled meanwhile goes on at once, and the answer is dropped
+//! a thread that shutdown does not join (`net::abandon`). A fiber that is cancelled meanwhile unwinds at once, and the answer is dropped
 //! when it comes.
 
 use std::io;
@@ -12,7 +12,7 @@ use crate::sched::current;
 use crate::wait::io::may_be_cancelled;
 use crate::wait::reason::WaitReason;
 
-/// What stands for one or several addresses: [`std::net::ToSocketAddrs`], but a name is looked up off the worker.
+/// A value that stands for one or several addresses: [`std::net::ToSocketAddrs`], but a name is looked up off the worker.
 ///
 /// ```
 /// use fibra::net::ToSocketAddrs;
@@ -134,7 +134,7 @@ impl<T: ToSocketAddrs + ?Sized> ToSocketAddrs for &T {
     }
 }
 
-/// Does something with each address until it succeeds; the error is the last one.
+/// Calls `attempt` with each address until it succeeds; the error is the last one.
 #[track_caller]
 pub(super) fn first_of<A: ToSocketAddrs, T>(
     addresses: A,
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(answered.join().unwrap().unwrap(), 1);
         let late = runtime.run(|| timeout(Duration::from_millis(1), || look_up(Slow(silent_too)).is_ok()));
         assert!(late.is_err());
-        // Two of them hang still.
+        // Two of the lookups still hang.
         runtime.shutdown_timeout(Duration::from_secs(20)).unwrap();
     }
 }

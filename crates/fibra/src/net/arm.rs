@@ -50,7 +50,7 @@ impl fmt::Debug for ReadyArm<'_> {
 
 /// A listener of any kind.
 pub(super) trait Listening {
-    /// A connection and where it comes from.
+    /// A connection and the address of its other side.
     type Accepted;
     fn readiness(&self) -> Readiness<'_>;
     /// `WouldBlock`: there is none.
@@ -67,11 +67,11 @@ pub struct AcceptArm<'a, T> {
 struct Offer<'a, T> {
     listener: &'a dyn Listening<Accepted = T>,
     readiness: Readiness<'a>,
-    /// What a try has brought.
+    /// The result of a try.
     accepted: RefCell<Option<io::Result<T>>>,
 }
 
-/// Accepting: what is waited for is the readiness of the listener, what is tried is more.
+/// Accepting: the wait is for the readiness of the listener, the try accepts a connection.
 impl<T> Waitable for Offer<'_, T> {
     fn try_now(&self) -> Outcome {
         if self.readiness.has_failed() || self.accepted.borrow().is_some() {

@@ -15,7 +15,7 @@ use crate::wait::io::{Ask, Direction, Io, Limit};
 use crate::wait::reason::WaitReason;
 use crate::waiter::node::Outcome;
 
-/// An attempt that, the first time, is in vain, and lets what it waits for come and be reported before it says so.
+/// An attempt that fails with `EAGAIN` the first time; before it returns, it lets the awaited byte come and be reported.
 fn overtaken<'a>(io: &'a Io<UnixStream>, mut there: &'a UnixStream) -> impl FnMut(&UnixStream) -> io::Result<u8> {
     let mut is_first = true;
     move |mut here| {
@@ -42,7 +42,7 @@ fn returns(waits: impl FnOnce() -> u8 + Send + 'static) {
     assert_eq!(byte.expect("what was reported between the try and the wait was slept through"), b'x');
 }
 
-/// A socket that does not block and is registered with the driver of plain threads, which is another thread's.
+/// A socket that does not block and is registered with the driver of plain threads, which another thread runs.
 fn registered() -> (Io<UnixStream>, UnixStream) {
     let (here, there) = UnixStream::pair().unwrap();
     here.set_nonblocking(true).unwrap();

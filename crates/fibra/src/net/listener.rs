@@ -39,7 +39,7 @@ pub struct TcpListener {
 like_std!(TcpListener, std::net::TcpListener);
 
 impl TcpListener {
-    /// Listens on this address; port 0: on one that is free. Of several addresses, on the first that can be had.
+    /// Listens on this address; port 0: on a free port. Of several addresses, on the first that can be had.
     ///
     /// As many connections as the system allows (`net.core.somaxconn`) may wait to be accepted; with std it is 128.
     ///
@@ -75,7 +75,7 @@ impl TcpListener {
         self.socket.get().local_addr()
     }
 
-    /// Waits for a connection; gives it and where it comes from.
+    /// Waits for a connection; returns it and the address of its other side.
     ///
     /// # Errors
     /// The connection was lost again, or there are no descriptors left (`EMFILE`): see [`incoming`](Self::incoming).
@@ -226,7 +226,7 @@ impl Iterator for Incoming<'_> {
 
 impl std::iter::FusedIterator for Incoming<'_> {}
 
-/// Accepts, with pauses while the system has not what a connection needs.
+/// Accepts, with pauses while the system lacks the resources for a connection.
 #[track_caller]
 pub(super) fn accept_patiently<T>(accept: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let mut backoff = Backoff::new(LONGEST_PAUSE);
@@ -239,7 +239,7 @@ pub(super) fn accept_patiently<T>(accept: impl Fn() -> io::Result<T>) -> io::Res
     }
 }
 
-/// Was it an error of the connection that would have been accepted? (Linux passes on what its network had to say.) It is out of the queue.
+/// Was it an error of the connection that would have been accepted? (Linux passes on errors of its network.) It is out of the queue.
 fn is_lost(error: &io::Error) -> bool {
     const LOST: [i32; 8] = [
         libc::ECONNABORTED,
@@ -254,7 +254,7 @@ fn is_lost(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| LOST.contains(&code))
 }
 
-/// Is the system, or this process, out of something that may come free again?
+/// Is the system, or this process, out of a resource that may become free again?
 fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }

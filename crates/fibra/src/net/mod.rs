@@ -34,23 +34,23 @@
 //!
 //! Rules that hold for all of them:
 //!
-//! * Streams are [`Read`](std::io::Read) and [`Write`](std::io::Write), by value and by reference, so whatever takes such a thing runs on
+//! * Streams are [`Read`](std::io::Read) and [`Write`](std::io::Write), by value and by reference, so code that takes such a stream runs on
 //!   them unchanged. Two fibers may read and write one stream at once, through references.
-//! * No operation fails with `WouldBlock` or `Interrupted`, but those that do not wait (`try_accept`, `try_read`, ..), which say
-//!   `WouldBlock` if they would have to. One that takes longer than its time-out, or its `_deadline`, fails with `TimedOut` (std says
-//!   `WouldBlock` there).
+//! * No operation fails with `WouldBlock` or `Interrupted`, except those that do not wait (`try_accept`, `try_read`, ..), which say
+//!   `WouldBlock` if they would have to. An operation that takes longer than its time-out, or its `_deadline`, fails with `TimedOut` (std
+//!   says `WouldBlock` there).
 //! * Cancelling a fiber that waits for a socket unwinds it; [`timeout`](crate::timeout) around an operation works. In both cases nothing
 //!   was read or written by the operation that was left (`write_all` and its like are several), and the socket can be used on.
-//! * A socket may be used from any worker and any thread, and closed on another than it was made on.
-//! * On a plain thread operations block the thread, in `poll(2)`. One that is called within a [`scope`](crate::scope) waits such that it
-//!   can be cancelled.
+//! * A socket may be used from any worker and any thread, and closed on another thread than it was made on.
+//! * On a plain thread operations block the thread, in `poll(2)`. An operation that is called within a [`scope`](crate::scope) can be
+//!   cancelled there, too.
 //! * The `_async` forms park the task and run under any executor. Dropping such a future cancels it; nothing was read, written or accepted
 //!   by it. Time-outs that were set on the socket do not apply to them.
-//! * They convert from and to their namesakes in std. A socket of fibra is in non-blocking mode, which the duplicates of a descriptor
-//!   share; that is why there is no `set_nonblocking`, and why one that has clones stays in that mode when it is converted.
+//! * Sockets convert from and to their namesakes in std. A socket of fibra is in non-blocking mode, which the duplicates of a descriptor
+//!   share; that is why there is no `set_nonblocking`, and why a socket that has clones stays in that mode when it is converted.
 
 // ```text
-// socket.rs    what all of them are made of; the macros for what all have
+// socket.rs    the common part of all sockets; the macros for their common methods
 // arm.rs       readiness and accepting as arms of a select
 // addr.rs      ToSocketAddrs, lookup_host    abandon.rs  calls on other threads that may be given up
 // listener.rs  TcpListener           stream.rs  TcpStream          split.rs  its halves
@@ -80,7 +80,7 @@ pub use udp::UdpSocket;
 pub use unix::{UnixIncoming, UnixListener, UnixStream};
 pub use unix_datagram::UnixDatagram;
 
-/// A socket of fibers becomes one that machines work on.
+/// Converts a socket of fibers into one that machines work on.
 macro_rules! for_machines {
     ($($ours:ident),+) => {$(
         impl From<$ours> for crate::machine::platform::Socket {

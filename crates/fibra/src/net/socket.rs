@@ -38,23 +38,23 @@ impl Limits {
 pub(super) struct Socket<S> {
     pub(super) io: Io<S>,
     limits: Arc<Limits>,
-    /// What that means is said at [`Io::operate_stream`]. Not for whatever was converted to a `TcpStream`: of packets, or of kernel
-    /// sockets of another kind, a short read is not the last.
+    /// Does a short read mean an empty queue? See [`Io::operate_stream`]. Only for TCP connections, not for everything that was converted
+    /// to a `TcpStream`: on packets, or kernel sockets of another kind, a short read does not mean that.
     short_is_last: bool,
 }
 
 impl<S: AsFd> Socket<S> {
-    /// Of a socket in non-blocking mode.
+    /// Wraps a socket in non-blocking mode.
     pub(super) fn new(inner: S) -> Self {
         Self::with_limits(inner, Arc::default(), false)
     }
 
-    /// Of a TCP connection in non-blocking mode.
+    /// Wraps a TCP connection in non-blocking mode.
     pub(super) fn new_tcp(inner: S) -> Self {
         Self::with_limits(inner, Arc::default(), true)
     }
 
-    /// Of a socket of std, with its time-outs.
+    /// Wraps a socket of std, with its time-outs.
     pub(super) fn adopt(inner: S) -> Self
     where
         S: Namesake,
@@ -62,14 +62,14 @@ impl<S: AsFd> Socket<S> {
         inner.set_blocking(false).expect("an open socket can be put into non-blocking mode");
         let is_tcp = socket::is_tcp(inner.as_fd());
         let socket = Self::with_limits(inner, Arc::default(), is_tcp);
-        // Those that cannot be asked for have never been set.
+        // A time-out that cannot be read was never set.
         for (direction, limit) in [Direction::Read, Direction::Write].into_iter().zip(socket.get().limits()) {
             let _ = socket.set_limit(direction, limit);
         }
         socket
     }
 
-    /// Back to std, with its time-outs.
+    /// Converts it back to std, with its time-outs.
     pub(super) fn give_up(self) -> S
     where
         S: Namesake,
@@ -178,7 +178,7 @@ impl<S: AsFd> Socket<S> {
         self.io.operate(Ask { direction: Direction::Write, reason: WaitReason::NetWrite, site, limit }, attempt)
     }
 
-    /// Once, without waiting.
+    /// Tries once, without waiting.
     pub(super) fn trying<T>(&self, attempt: impl FnMut(&S) -> io::Result<T>) -> io::Result<T> {
         park::count(park::cost::OPERATION);
         self.io.try_now(attempt)
@@ -213,7 +213,7 @@ impl<S: AsFd> Socket<S> {
         self.io.operate_async(Direction::Write, attempt)
     }
 
-    /// Until trying is worth it.
+    /// Waits until a try is worth it.
     pub(super) async fn ready_async(&self, direction: Direction) -> io::Result<()> {
         let is_ready = |_: &S| match self.io.is_ready(direction)? {
             true => Ok(()),
@@ -241,7 +241,7 @@ impl<S: AsFd> Socket<S> {
     }
 }
 
-/// Buffers that one system call fills (`UIO_MAXIOV`): those behind them are no room.
+/// Buffers that one system call fills (`UIO_MAXIOV`): later ones do not count as room.
 pub(super) const MOST_BUFFERS: usize = 1024;
 
 #[cold]
@@ -277,7 +277,7 @@ impl Backoff {
     }
 
     pub(super) async fn sleep_async(&mut self) {
-        // It yields once, and is never closed.
+        // The channel yields once, and is never closed.
         let _ = channel::after(self.next).recv_async().await;
         self.lengthen();
     }
@@ -286,7 +286,7 @@ impl Backoff {
         self.next = (self.next * 2).min(self.most);
     }
 
-    /// The same, unless `deadline` has passed, which is an error; if it comes sooner, until then.
+    /// The same, unless `deadline` has passed, which is an error; if the deadline comes sooner, sleeps until then.
     #[track_caller]
     pub(super) fn sleep_until(&mut self, deadline: Instant) -> io::Result<()> {
         let left = deadline.remaining();

@@ -25,7 +25,7 @@ macro_rules! halves {
             ends: bool,
         }
 
-        /// The halves are of different connections; here they are again.
+        /// The halves belong to different connections; the error gives them back.
         #[derive(Debug)]
         pub struct $error(pub $read, pub $write);
 
@@ -42,10 +42,10 @@ macro_rules! halves {
                 Self { stream }
             }
 
-            /// Makes one of two again.
+            /// Makes one connection of its two halves again.
             ///
             /// # Errors
-            /// They are of different connections.
+            /// They belong to different connections.
             pub fn reunite(self, other: $write) -> Result<$stream, $error> {
                 if !Arc::ptr_eq(&self.stream, &other.stream) {
                     return Err($error(self, other));
@@ -65,10 +65,10 @@ macro_rules! halves {
                 self.ends = false;
             }
 
-            /// Makes one of two again.
+            /// Makes one connection of its two halves again.
             ///
             /// # Errors
-            /// They are of different connections.
+            /// They belong to different connections.
             pub fn reunite(self, other: $read) -> Result<$stream, $error> {
                 other.reunite(self)
             }

@@ -80,7 +80,7 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Connects, in async code. To an address and not to a name: finding that blocks, see [`lookup_host`](super::lookup_host).
+    /// Connects, in async code. To an address and not to a name: looking a name up blocks, see [`lookup_host`](super::lookup_host).
     ///
     /// ```
     /// use fibra::net::{TcpListener, TcpStream};
@@ -249,7 +249,7 @@ impl TcpStream {
     }
 }
 
-/// How a connection attempt stands. `WouldBlock`: it is not decided yet.
+/// The state of a connection attempt. `WouldBlock`: it is not decided yet.
 fn is_connected(stream: &std::net::TcpStream) -> io::Result<()> {
     match stream.take_error()? {
         Some(error) => Err(error),

@@ -34,7 +34,7 @@ like_std!(UdpSocket, std::net::UdpSocket);
 timeouts_and_readiness!(UdpSocket);
 
 impl UdpSocket {
-    /// A socket with this address; port 0: with one that is free.
+    /// A socket with this address; port 0: with a free port.
     ///
     /// # Errors
     /// The address is in use, not of this machine, or not allowed.
@@ -50,7 +50,7 @@ impl UdpSocket {
         first_of(address, |address| socket::bind_datagram_shared(&address)).map(Self::from)
     }
 
-    /// Waits for a datagram; gives its length and where it comes from. What does not fit into the buffer is lost.
+    /// Waits for a datagram; returns its length and its sender's address. Bytes that do not fit into the buffer are lost.
     ///
     /// # Errors
     /// Time-outs, and what the system reports.
@@ -215,7 +215,7 @@ impl UdpSocket {
         self.socket.reading_async(|socket| socket.peek_from(buffer)).await
     }
 
-    /// The async form of [`send_to`](Self::send_to). To an address and not to a name: finding that blocks.
+    /// The async form of [`send_to`](Self::send_to). Takes an address and not a name: looking a name up blocks.
     ///
     /// ```
     /// use fibra::net::UdpSocket;
@@ -269,7 +269,7 @@ impl UdpSocket {
     }
 }
 
-/// What is passed on to std as it is.
+/// The options that are passed on to std as they are.
 macro_rules! options {
     ($($doc:literal $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)+) => {
         impl UdpSocket {

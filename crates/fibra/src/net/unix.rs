@@ -205,7 +205,7 @@ impl UnixStream {
         Self::connect_to(path.as_ref().as_os_str().as_bytes(), false, Instant::FAR_FUTURE)
     }
 
-    /// Connects, unless that takes longer than `timeout`: it waits while as many as the listener allows wait to be accepted.
+    /// Connects, unless that takes longer than `timeout`: it waits while the listener's queue of connections to be accepted is full.
     ///
     /// # Errors
     /// As [`connect`](Self::connect); [`TimedOut`](io::ErrorKind::TimedOut); a time-out of zero.
@@ -301,7 +301,7 @@ impl UnixStream {
         }
     }
 
-    /// Two that are connected to one another.
+    /// Two streams that are connected to one another.
     ///
     /// # Errors
     /// There are no descriptors left.

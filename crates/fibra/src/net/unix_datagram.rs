@@ -66,7 +66,7 @@ impl UnixDatagram {
         StdDatagram::unbound().map(Self::from)
     }
 
-    /// Two that are connected to one another.
+    /// Two sockets that are connected to one another.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -91,7 +91,7 @@ impl UnixDatagram {
         self.socket.get().connect_addr(address)
     }
 
-    /// Waits for a datagram; gives its length and where it comes from. What does not fit into the buffer is lost.
+    /// Waits for a datagram; returns its length and its sender's address. Bytes that do not fit into the buffer are lost.
     ///
     /// # Errors
     /// Time-outs, and what the system reports.
@@ -203,7 +203,7 @@ impl UnixDatagram {
         self.socket.trying(|socket| socket.send(buffer))
     }
 
-    /// Sends to the socket with this path. Waits while the other's queue is full.
+    /// Sends to the socket with this path. Waits while the receiver's queue is full.
     ///
     /// # Errors
     /// Time-outs, and what the system reports.
@@ -222,7 +222,7 @@ impl UnixDatagram {
         self.socket.trying(|socket| socket.send_to(buffer, path))
     }
 
-    /// Sends to this address. Waits while the other's queue is full.
+    /// Sends to this address. Waits while the receiver's queue is full.
     ///
     /// # Errors
     /// Time-outs, and what the system reports.

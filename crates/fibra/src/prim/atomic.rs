@@ -1,4 +1,4 @@
-//! Atomics: std's, loom's or shuttle's, and the one idiom on top of them that fibra needs.
+//! Atomics: std's, loom's or shuttle's, and the one idiom on top of them that fibra needs. Above: all protocol code. Below: the checkers.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{

@@ -1,4 +1,4 @@
-//! `UnsafeCell` in loom's shape (`with`, `with_mut`), so that loom can check that accesses do not overlap.
+//! `UnsafeCell` in loom's shape (`with`, `with_mut`), so that loom can check that accesses do not overlap; and the cell of one owner.
 
 /// A cell whose accesses are scoped by closures.
 #[cfg(not(loom))]
@@ -28,7 +28,7 @@ impl<T> UnsafeCell<T> {
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
 
-/// A cell for what one thread alone touches, and never from within itself: the owner-only parts of a worker.
+/// A cell for data that one thread alone touches, and never from within itself: the owner-only parts of a worker.
 ///
 /// Debug builds check that a closure passed to [`OwnerCell::with`] does not reach the same cell again; release builds trust the
 /// callers, all of which are methods of `sched::worker::Worker` and pass closures that call one method of the value.

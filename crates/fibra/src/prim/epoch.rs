@@ -12,7 +12,7 @@ pub(crate) fn epoch() -> u64 {
     EPOCH.load(Ordering::Relaxed)
 }
 
-/// In the child of a fork, which has one thread.
+/// Counts a fork. Called in its child, which has one thread.
 pub(crate) fn raise() {
     // Relaxed: as above.
     EPOCH.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A plain intrusive list of one owner, first in, first out, without atomics in the sense of hardware.
+//! A plain intrusive list of one owner, first in, first out. It needs no atomic instructions.
 //!
 //! Above: `ready` of a worker (the started fibers that can run there) and the queues of a machine's ports. Below: [`Linked`].
 //!

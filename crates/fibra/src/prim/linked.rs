@@ -16,7 +16,7 @@ pub(crate) unsafe trait Linked: Sized {
     fn link(&self) -> &AtomicPtr<Self>;
 }
 
-/// What the last node of a list points to: not null, and no address that a node could have.
+/// The link of the last node of a list: not null, and no address that a node could have.
 #[inline(always)]
 pub(crate) fn end_of_list<T>() -> *mut T {
     const { assert!(align_of::<T>() > 1, "address 1 must not be a node") };

@@ -59,7 +59,7 @@ pub(crate) fn discard_payload(payload: Box<dyn std::any::Any + Send>) {
     }
 }
 
-/// Steps that may panic, all of which are to be taken: the first panic goes on when they are, the others are only reported by the hook. (A
+/// Runs steps that may panic, all of which have to be taken: the first panic goes on when they are, the hook alone reports the others. (A
 /// second panic that met the unwinding of the first would end the process.)
 #[derive(Default)]
 pub(crate) struct FirstPanic(Option<Box<dyn std::any::Any + Send>>);
@@ -83,8 +83,8 @@ impl FirstPanic {
         self.catch(|| drop(values));
     }
 
-    /// Lets the first panic go on, if there was one; not if whatever runs here unwinds already, for a panic of which it will be told. (That
-    /// is the caller's to say: `thread::panicking()` is true for every fiber of a worker as soon as one of them waits in a destructor.)
+    /// Lets the first panic go on, if there was one; not if the calling fiber or thread unwinds already, for a panic that will be reported.
+    /// (The caller has to say so: `thread::panicking()` is true for every fiber of a worker as soon as one of them waits in a destructor.)
     pub(crate) fn go_on(self, is_unwinding: impl FnOnce() -> bool) {
         let Some(payload) = self.0 else { return };
         if is_unwinding() {

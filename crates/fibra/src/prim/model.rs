@@ -1,7 +1,7 @@
 //! The runner of protocol models: every schedule up to a bound under loom, many random ones under shuttle.
 //!
 //! A model is a function that starts a few of *this* module's threads, uses the facade's atomics and locks, and asserts. loom also explores
-//! what weak memory may show; shuttle knows only sequential consistency, but finds its way through models that are too large for loom.
+//! the effects of weak memory; shuttle knows only sequential consistency, but copes with models that are too large for loom.
 //! Only the protocol code is compiled for either: see `lib.rs`.
 
 #[cfg(loom)]

@@ -13,12 +13,12 @@
 //! empty and the owner has not taken anything since, so B's node will leave with A's. A's pusher, after its push, looks whether the owner
 //! sleeps; that, and the owner's second look before it sleeps ([`Mpsc::is_empty_handshake`]), make sure the owner takes A's
 //! node, and it takes everything at once. If A's pusher is preempted between push and wake, B's node waits as long as A's; it is late, not
-//! lost. How an owner says that it sleeps is its own: `sched/idle.rs` for workers, `machine/mail.rs` for event loops.
+//! lost. Each owner has its own way to announce that it sleeps: `sched/idle.rs` for workers, `machine/mail.rs` for event loops.
 //!
 //! Invariants:
 //! * a node in the queue, or in a batch not yet handed out, has a link that is not null; the owner alone takes out;
 //! * after a successful push the pusher does not touch the node again, since it may already run, or be gone;
-//! * once closed, the queue takes nothing any more: a pusher is told so and still has what it brought, which ends where it ended.
+//! * once closed, the queue takes nothing any more: a pusher is told so and keeps what it brought, whose last link is as it was.
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -27,7 +27,7 @@ use super::atomic::{AtomicPtr, Ordering, handshake_is};
 use super::bug::seeded_bug;
 use super::linked::{Linked, end_of_list, is_linked};
 
-/// The owner is gone; what was to be pushed is still the pusher's.
+/// The owner is gone; the pusher keeps what it wanted to push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Closed;
 
@@ -48,7 +48,7 @@ impl<T: Linked> Mpsc<T> {
     /// does not touch it unless it knows by other means that it is still there.
     #[must_use = "Ok(true): the owner may sleep and must be woken"]
     pub(crate) unsafe fn push(&self, node: NonNull<T>) -> Result<bool, Closed> {
-        // In models too, where a node that is queued twice would end the process before the checker can say so.
+        // Checked in models too, where a node that is queued twice would end the process before the checker can report it.
         // SAFETY: the caller promises that the node is valid; until it is published no other thread knows it.
         let is_queued = || is_linked(unsafe { node.as_ref() });
         assert!(!cfg!(any(debug_assertions, loom, shuttle)) || !is_queued(), "a node is queued twice");
@@ -61,7 +61,7 @@ impl<T: Linked> Mpsc<T> {
         pushed
     }
 
-    /// Puts a whole chain in, which is not empty; after a success it is. True: as for [`Mpsc::push`].
+    /// Puts a whole chain in, which must not be empty; after a success it is empty. True: as for [`Mpsc::push`].
     ///
     /// # Safety
     /// As for [`Mpsc::push`], for each of its nodes.
@@ -77,7 +77,7 @@ impl<T: Linked> Mpsc<T> {
     }
 
     /// # Safety
-    /// `newest` leads by its links to `oldest`, whose own is free to be written; else as for [`Mpsc::push`].
+    /// `newest` leads by its links to `oldest`, whose own link may be written; else as for [`Mpsc::push`].
     #[inline(always)]
     unsafe fn put(&self, newest: NonNull<T>, oldest: NonNull<T>) -> Result<bool, Closed> {
         // SAFETY: the caller promises that the nodes are valid; until the compare-exchange succeeds no other thread knows them.
@@ -87,7 +87,7 @@ impl<T: Linked> Mpsc<T> {
         loop {
             if head.is_null() {
                 if !seeded_bug("mpsc_closed_mid_chain") {
-                    // A try that failed has hung the chain before another pusher's: it ends where it ended. Relaxed: it is the caller's.
+                    // A try that failed has linked the chain to another pusher's: restore its end. Relaxed: it is the caller's.
                     link.store(end_of_list(), Ordering::Relaxed);
                 }
                 return Err(Closed);
@@ -111,7 +111,7 @@ impl<T: Linked> Mpsc<T> {
         self.take_newest_first().turned()
     }
 
-    /// Takes everything out, newest first, for an owner to whom order means nothing. Only the owner calls this.
+    /// Takes everything out, newest first, for an owner that needs no order. Only the owner calls this.
     #[inline]
     pub(crate) fn take_newest_first(&self) -> Batch<T> {
         // Relaxed: a hint; an owner that sleeps on "empty" uses the handshake variant.
@@ -130,22 +130,22 @@ impl<T: Linked> Mpsc<T> {
         Batch { next: if head.is_null() { end_of_list() } else { head } }.turned()
     }
 
-    /// How many nodes are in it. Only the owner calls this: no other thread takes out, so what it sees stays while it counts.
+    /// How many nodes are in it. Only the owner calls this: no other thread takes nodes out, so the nodes stay while it counts.
     pub(crate) fn length(&self) -> usize {
         // Acquire: pairs with the release of every push, for the links.
         let head = self.head.load(Ordering::Acquire);
         if head.is_null() { 0 } else { Batch { next: head }.left() }
     }
 
-    /// A look for the hot path; may miss what is just being pushed.
+    /// A look for the hot path; may miss a node that is just being pushed.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         // Relaxed: a hint. An owner that acts on "not empty" swaps with acquire; one that sleeps on "empty" uses the handshake variant.
         self.head.load(Ordering::Relaxed) == end_of_list()
     }
 
-    /// The look of an owner that has announced its sleep (by a SeqCst read-modify-write): either this sees a push, or the pusher sees the
-    /// announcement (by another one).
+    /// The look of an owner that has announced its sleep by a SeqCst read-modify-write: either this sees a push, or the pusher, whose push
+    /// is such a read-modify-write too, sees the announcement.
     pub(crate) fn is_empty_handshake(&self) -> bool {
         // Second half of the handshake; the first halves are the compare-exchange in `put` and the owner's announcement.
         handshake_is(&self.head, end_of_list())
@@ -159,7 +159,7 @@ impl<T> fmt::Debug for Mpsc<T> {
     }
 }
 
-/// Nodes that one thread collects, to put them in with one step, or for itself.
+/// Nodes that one thread collects, to push them in one step, or for its own use.
 pub(crate) struct Chain<T> {
     /// [`end_of_list`] if there is none.
     newest: *mut T,
@@ -205,7 +205,7 @@ impl<T> fmt::Debug for Chain<T> {
     }
 }
 
-/// What the owner took out. Each node is unlinked, and its successor known, before it is handed out: it may run,
+/// The nodes that the owner took out. Each node is unlinked, and its successor known, before it is handed out: it may run,
 /// end and be queued elsewhere before the next one is asked for. Nodes that were not handed out yet still count as queued.
 #[must_use = "a batch that is dropped loses its nodes"]
 pub(crate) struct Batch<T> {
@@ -224,7 +224,7 @@ impl<T: Linked> Batch<T> {
         count
     }
 
-    /// The other way round.
+    /// The same nodes in the opposite order.
     #[inline]
     fn turned(self) -> Self {
         let (mut done, mut node) = (end_of_list(), self.next);
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(values(chain.take_all()), [5, 6]);
     }
 
-    // S3-26, S1-30: what others write to is one atomic, and nothing that could be locked.
+    // S3-26, S1-30: the one place that other threads write to is an atomic, and nothing that could be locked.
     #[test]
     fn it_has_no_lock() {
         let Mpsc { head } = Mpsc::<Node>::new();
@@ -541,7 +541,8 @@ mod model {
         pushers_and_a_sleeping_owner(2, 1);
     }
 
-    // Two pushers meet a queue that closes: each of them is in what the owner took, or has its own chain again, and no more.
+    // Two pushers meet a queue that closes: the nodes of each are in what the owner took, or the pusher has its own chain again, and no
+    // more.
     #[test]
     fn model_chains_against_close() {
         check(3, || {

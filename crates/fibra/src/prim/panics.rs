@@ -1,7 +1,7 @@
 //! How many panics are unwinding on this thread: the number behind `thread::panicking()`, which says only whether there is one.
 //!
-//! Fibers that wait in destructors leave their panics on the thread's count, so for their neighbours the answer is yes all the time, and
-//! whether a neighbour unwinds itself, or has caught its panic, cannot be learned from it. From the number it can (`cancel::unwinding`).
+//! Fibers that wait in destructors leave their panics on the thread's count, so for their neighbours `thread::panicking()` is true all the
+//! time, and it does not tell whether a neighbour unwinds itself, or has caught its panic. The number does (`cancel::unwinding`).
 //!
 //! std does not publish the number. It keeps it in a thread-local, so it is looked for there, once per process: of the words in the
 //! thread-local memory of every loaded module, the one that goes up by one when an unwinding begins, by another one when a second
@@ -9,7 +9,7 @@
 //! each further thread the place is tried out before it is believed. If there is not exactly one such word (another std, another way to
 //! keep thread-locals), [`count`] says None, and `cancel::unwinding` has to guess. See docs/decisions/0040.
 //!
-//! Nothing is tried out inside a panic hook: std does not count an unwinding that begins there, but takes its end off the number.
+//! No trial is made inside a panic hook: std does not count an unwinding that begins there, but takes its end off the number.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -22,7 +22,7 @@ use super::thread;
 /// Thread-local memory of a module beyond this size is not searched.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Where the number is: in which module's thread-local memory, and how many bytes from its beginning.
+/// The place of the number: the module in whose thread-local memory it is, and the offset there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     module: usize,
@@ -48,7 +48,7 @@ thread_local! {
     static ADDRESS: Cell<Address> = const { Cell::new(Address::NotAsked) };
 }
 
-/// For tests: as if it were not found.
+/// For tests: [`count`] behaves as if the number were not found.
 static HIDDEN: AtomicBool = AtomicBool::new(false);
 
 /// How many unwindings have begun on this thread and have not been caught. The first call on a thread costs some microseconds and a few
@@ -77,7 +77,8 @@ fn address() -> Address {
 fn ask() -> Address {
     let address = match place_here() {
         None => Address::NotThere,
-        // An unwinding that begins inside a hook is not counted by std, but its end is: nothing may be tried out here. Believed this once.
+        // std does not count an unwinding that begins inside a hook, but counts its end: no trial may be made here. So the place is
+        // believed this once.
         Some(address) if is_hook_called(address) => return Address::At(address),
         Some(address) if follows(address) => Address::At(address),
         Some(_) => Address::NotThere,
@@ -86,7 +87,7 @@ fn ask() -> Address {
     address
 }
 
-/// Is a panic hook being called on this thread? std has a flag for that beside the number, as its `Cell<(usize, bool)>` is laid out; where
+/// Is a panic hook being called on this thread? std has a flag for that beside the number, as its `Cell<(usize, bool)>` is laid out; if
 /// the number was not found the answer is no. A wrong word there could only give a wrong answer, as with the number.
 #[cold]
 pub(crate) fn is_in_hook() -> bool {
@@ -95,7 +96,7 @@ pub(crate) fn is_in_hook() -> bool {
 
 /// The flag behind the number.
 fn is_hook_called(number: *const usize) -> bool {
-    // SAFETY: in this thread's own thread-local memory, which stays while the thread runs; `find` has seen to it that a word follows.
+    // SAFETY: in this thread's own thread-local memory, which stays while the thread runs; `find` has made sure that a word follows.
     unsafe { number.add(1).cast::<u8>().read_volatile() == 1 }
 }
 
@@ -105,7 +106,7 @@ pub(crate) fn hide() {
     HIDDEN.store(true, Ordering::Relaxed);
 }
 
-/// Where the number should be on this thread.
+/// The place where the number should be on this thread.
 fn place_here() -> Option<*const usize> {
     static PLACE: OnceLock<Option<Place>> = OnceLock::new();
     if cfg!(panic = "abort") {
@@ -120,7 +121,7 @@ fn place_here() -> Option<*const usize> {
     Some(block.start.wrapping_byte_add(place.offset))
 }
 
-/// Tries it out.
+/// Tries out whether the word at this address follows the number of unwindings.
 fn follows(address: *const usize) -> bool {
     // SAFETY: inside the block, which is of the same size on every thread.
     let read_it = || unsafe { read(address) };
@@ -131,7 +132,7 @@ fn follows(address: *const usize) -> bool {
     during == before.wrapping_add(1) && after == before && (before != 0) == std::thread::panicking()
 }
 
-/// [`find`], on a thread of its own if something unwinds here: this may be a hook, where nothing may be tried out.
+/// [`find`], on a thread of its own if something unwinds here: this may be a hook, where no trial may be made.
 fn find_where_nothing_unwinds() -> Option<Place> {
     if !std::thread::panicking() {
         return find();
@@ -193,7 +194,7 @@ fn while_unwinding(f: impl FnMut()) {
     debug_assert!(caught.is_err());
 }
 
-/// What is in them now, one after the other.
+/// The current values of all words of these blocks, one after the other.
 fn words(blocks: &[Block]) -> Vec<usize> {
     let mut words = Vec::with_capacity(blocks.iter().map(|block| block.words).sum());
     for block in blocks {
@@ -204,8 +205,8 @@ fn words(blocks: &[Block]) -> Vec<usize> {
 }
 
 /// # Safety
-/// Of the calling thread's thread-local memory, and aligned. (Volatile, because the compiler does not know that this is where other code
-/// keeps its thread-locals.)
+/// The address is in the calling thread's thread-local memory, and aligned. (Volatile, because the compiler does not know that other code
+/// keeps its thread-locals there.)
 unsafe fn read(address: *const usize) -> usize {
     // SAFETY: mapped as long as the thread runs, and written by this thread only.
     unsafe { address.read_volatile() }
@@ -218,7 +219,7 @@ fn blocks() -> Vec<Block> {
         if size < size_of::<libc::dl_phdr_info>() {
             return 0;
         }
-        // SAFETY: the C library's, for the time of this call, and as long as it says; the second is ours, from below.
+        // SAFETY: the C library's structure, valid for this call and as long as it says; the vector is ours, from below.
         let (info, blocks) = unsafe { (&*info, &mut *blocks.cast::<Vec<Block>>()) };
         if info.dlpi_tls_data.is_null() || info.dlpi_phdr.is_null() {
             return 0;

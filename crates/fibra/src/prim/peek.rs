@@ -10,12 +10,12 @@
 
 use std::mem::MaybeUninit;
 
-/// The kernel copies a piece whole or not at all, so that one is read page by page. This is also the smallest page.
+/// The kernel copies a piece whole or not at all, so memory is read page by page. This is also the smallest page.
 const PAGE: usize = 4096;
 /// Pages that are read with one call.
 const PAGES: usize = 17;
 
-/// Copies memory from `address` on, as much as there is of it and there is room for. Says how many bytes were written to `to`, from its
+/// Copies memory from `address` on, as much as is mapped and fits into `to`. Returns how many bytes were written to `to`, from its
 /// beginning.
 pub(crate) fn peek(address: usize, to: &mut [MaybeUninit<u8>]) -> usize {
     let mut done = 0;
@@ -42,7 +42,7 @@ fn peek_pages(from: usize, to: &mut [MaybeUninit<u8>]) -> (usize, usize) {
         at += part;
     }
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: at };
-    // SAFETY: the kernel writes at most `at` bytes into `to`, which has as many; what it reads it looks at itself.
+    // SAFETY: the kernel writes at most `at` bytes into `to`, which has as many; the kernel checks the memory that it reads.
     let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, parts.as_ptr(), count as libc::c_ulong, 0) };
     (usize::try_from(read).unwrap_or(0), at.max(1))
 }

@@ -2,12 +2,12 @@
 //! next.
 //!
 //! Above: every other module. Below, private to this module: the system's clocks (`clock`) and the generator with its entropy (`random`).
-//! Nothing else in fibra reads a clock, draws entropy or sleeps by the system's time; the tidy test refuses it. So a replacement of this
-//! one module owns them all.
+//! Nothing else in fibra reads a clock, draws entropy or sleeps by the system's time; the tidy test refuses it. So a test that replaces
+//! this one module controls all of them.
 //!
 //! In builds for tests a test can replace it: after `owned::own` the whole process goes by the time and the seed of that test. A wait for
 //! a moment then asks for the time again every 200 µs ([`patience`]), since the system's clock does not end it. In other builds each
-//! function here is the one it calls, inlined.
+//! function here calls the system's, inlined.
 //!
 //! Invariants: time is in nanoseconds on one clock, never 0 and never backwards; two generators of one process do not give the same
 //! numbers, unless they were given the same seed.

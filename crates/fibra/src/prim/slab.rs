@@ -6,11 +6,11 @@
 //! Below: the allocator, a lock.
 //!
 //! Addresses come in chunks, each twice as large as the one before, so that a number leads to its record without a lock
-//! ([`Slab::find`]). A chunk is address space: its records are made a *step* at a time, when the free ones are used up, so what is not made
-//! costs no memory. A worker that takes and gives often has a [`Cache`], and goes to the lock once in a batch.
+//! ([`Slab::find`]). A chunk is address space: its records are made a *step* at a time, when the free ones are used up, so records that are
+//! not made yet cost no memory. A worker that takes and gives often has a [`Cache`], and takes the lock once per batch.
 //!
 //! # Invariants
-//! * A record is never moved, freed or made again. It is free (in the slab, aside, or in a cache), or one holder's.
+//! * A record is never moved, freed or made again. It is free (in the slab, aside, or in a cache), or has one holder.
 //! * `made` counts the records from number 0 on without a gap; it grows under the lock, after they are made.
 //! * Records that lie *aside* are free, and have to be prepared before they serve again ([`Record::recall`]); they are taken before new
 //!   ones are made.
@@ -20,21 +20,21 @@ use std::alloc::Layout;
 use super::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use super::sync::{Mutex, MutexGuard};
 
-/// Enough for 2^24 times as many as the first chunk has.
+/// The number of chunks: enough for 2^24 times as many records as the first chunk has.
 pub(crate) const CHUNKS: usize = 24;
 
-/// What lies in a slab.
+/// A type whose records lie in a slab.
 pub(crate) trait Record: Sync + Sized + 'static {
-    /// The records of the first chunk.
+    /// The number of records in the first chunk.
     const FIRST: usize;
-    /// How many a cache takes from the slab, or gives back to it, at once.
+    /// How many records a cache takes from the slab, or gives back to it, at once.
     const BATCH: usize = 8;
-    /// How many a cache keeps before it gives a batch back.
+    /// How many records a cache keeps before it gives a batch back.
     const KEPT: usize = 64;
-    /// How many an owner that rests keeps.
+    /// How many records a resting owner keeps.
     const REST: usize = 64;
 
-    /// What is known of records that lie aside.
+    /// The description of records that lie aside.
     type Aside: Send;
 
     /// The slab of the process.
@@ -42,25 +42,25 @@ pub(crate) trait Record: Sync + Sized + 'static {
 
     fn make(number: u32) -> Self;
 
-    /// How many are made at once: `FIRST` is a multiple of it.
+    /// How many records are made at once: `FIRST` is a multiple of it.
     fn step() -> usize {
         Self::FIRST
     }
 
-    /// What the address of a chunk is a multiple of.
+    /// The alignment of a chunk.
     fn alignment() -> usize {
         align_of::<Self>()
     }
 
-    /// Records that lay aside are wanted.
+    /// Prepares records that lay aside, because they are needed.
     fn recall(aside: Self::Aside) -> &'static [Self];
 
-    /// A batch was given back to the slab.
+    /// Called after a batch was given back to the slab.
     fn gave(slab: Free<Self>) {
         drop(slab);
     }
 
-    /// It is about to be taken.
+    /// Called when the record is about to be taken.
     #[inline(always)]
     fn prefetch(&'static self) {}
 }
@@ -77,10 +77,10 @@ pub(crate) struct Slab<T: Record> {
 
 /// The free records, under the lock.
 pub(crate) struct Shelf<T: Record> {
-    /// Those that can be taken; the last one is the next.
+    /// The records that can be taken; the last one is the next.
     pub(crate) records: Vec<&'static T>,
     pub(crate) aside: Vec<T::Aside>,
-    /// The fewest there were in `records` since a trimmer last set this: that many were not needed.
+    /// The lowest length of `records` since a trimmer last set this: that many were not needed.
     pub(crate) idle: usize,
 }
 
@@ -104,7 +104,7 @@ impl<T: Record> std::ops::DerefMut for Free<T> {
 }
 
 impl<T: Record> Slab<T> {
-    /// Where the array of chunks lies in a slab, and the number of records that are made: for a debugger.
+    /// The offsets of the array of chunks and of the number of made records in a slab: for a debugger.
     pub(crate) const PARTS: [usize; 2] = [std::mem::offset_of!(Slab<T>, chunks), std::mem::offset_of!(Slab<T>, made)];
 
     pub(crate) const fn new() -> Self {
@@ -115,7 +115,7 @@ impl<T: Record> Slab<T> {
         }
     }
 
-    /// Alone with the free ones; also for a fork, during which no thread may be inside.
+    /// Locks the free records; also for a fork, during which no thread may be inside.
     pub(crate) fn lock(&'static self) -> Free<T> {
         Free { slab: self, shelf: self.shelf.lock() }
     }
@@ -148,7 +148,7 @@ impl<T: Record> Slab<T> {
         self.made_chunks().flatten()
     }
 
-    /// The same, chunk by chunk: what of each is made.
+    /// The same, chunk by chunk: the made records of each.
     pub(crate) fn made_chunks(&'static self) -> impl Iterator<Item = &'static [T]> {
         // Acquire: as in `find`.
         let made = self.made.load(Ordering::Acquire);
@@ -159,7 +159,7 @@ impl<T: Record> Slab<T> {
         })
     }
 
-    /// How many are made.
+    /// How many records are made.
     pub(crate) fn made(&self) -> usize {
         self.made.load(Ordering::Relaxed) // Relaxed: a number.
     }
@@ -289,12 +289,12 @@ impl<T: Record> Cache<T> {
         T::gave(slab);
     }
 
-    /// Does it hold more than an owner that rests needs?
+    /// Does it hold more than a resting owner needs?
     pub(crate) fn is_fat(&self) -> bool {
         self.free.len() > 2 * T::REST
     }
 
-    /// Gives back what an owner that rests does not need.
+    /// Gives back what a resting owner does not need.
     pub(crate) fn shed(&mut self) {
         self.spill(self.free.len().saturating_sub(T::REST));
     }
@@ -341,7 +341,7 @@ mod tests {
         }
     }
 
-    // The one test of this slab: it is of the whole process.
+    // The only test of this slab, which belongs to the whole process.
     #[test]
     fn records_are_found_by_number_kept_in_caches_and_come_back_from_aside() {
         assert!(NUMBERS.find(0).is_none() && NUMBERS.all().next().is_none());
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!((cache.free.len(), NUMBERS.lock().records.len()), (4, 60));
         let again: HashSet<u32> = (0..64).map(|_| cache.take().0).collect();
         assert_eq!((again.len(), cache.free.len(), NUMBERS.made()), (64, 0, 64), "each once, and no new ones");
-        // Those aside come before new ones are made, prepared.
+        // Records that lie aside are prepared and taken before new ones are made.
         NUMBERS.lock().aside.push(NUMBERS.made_chunks().next().unwrap());
         let back = NUMBERS.take();
         // Relaxed: as above.

@@ -1,7 +1,7 @@
 //! The byte spin lock that guards wait lists: locked for a handful of instructions, never across user code.
 //!
 //! Unlock is a plain release store (an unlock by swap doubled the cost of a buffered channel in the prototype). After a
-//! bounded spin the waiter gives its time slice away, since the holder may have been preempted.
+//! bounded spin the waiter gives its time slice away, since the holder may have been preempted. Above: every wait list. Below: an atomic.
 
 use super::atomic::{AtomicBool, Ordering};
 use super::cell::UnsafeCell;
@@ -39,7 +39,7 @@ impl RawSpin {
         self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    // Out of line: its loop would cost callers their registers.
+    // Out of line: inlined, its loop would take registers from the callers.
     #[cold]
     #[inline(never)]
     fn lock_slow(&self) {
@@ -135,7 +135,7 @@ impl<T> Drop for Locked<'_, T> {
     }
 }
 
-/// How many of these locks a thread holds, for the checker of the order of locks: channels are not locked under one.
+/// How many of these locks a thread holds, for the checker of the order of locks: no channel may be locked while one is held.
 #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
 pub(crate) mod held {
     use std::cell::Cell;

@@ -12,8 +12,8 @@ pub(crate) use std::thread::JoinHandle;
 /// Starts a named OS thread. Fails (it does not panic) when the system has no thread left to give, or no memory for one.
 ///
 /// std's threads map a little memory of their own after they have started (the stack of their signal handlers), and end the process if
-/// they do not get it. So this looks first whether there is room for that too, and for the threads that are just starting; and fibra's own
-/// stacks are mapped only when no thread is just starting ([`between_starts`]). What code of others takes meanwhile cannot be helped.
+/// they do not get it. So this checks first whether there is room for that too, and for the threads that are just starting; and fibra's own
+/// stacks are mapped only when no thread is just starting ([`between_starts`]). Memory that foreign code takes meanwhile is not covered.
 #[cfg(not(loom))]
 pub(crate) fn start(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     #[cfg(not(shuttle))]
@@ -38,7 +38,7 @@ pub(crate) fn start_quiet(name: String, body: impl FnOnce() + Send + 'static) ->
     })
 }
 
-/// How many threads [`start_quiet`] has started that have not ended. (One that has may be there for a moment longer.)
+/// How many threads [`start_quiet`] has started that have not ended. (A thread that is just ending may be counted for a moment longer.)
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use quiet::{count as quiet_threads, forget as forget_quiet_threads};
 
@@ -48,7 +48,7 @@ mod quiet {
 
     static QUIET: AtomicUsize = AtomicUsize::new(0);
 
-    /// Such a thread, from its own beginning to its end.
+    /// A quiet thread, from its own beginning to its end.
     pub(super) struct Quiet;
 
     impl Quiet {
@@ -74,8 +74,8 @@ mod quiet {
     }
 }
 
-/// Runs `map`, which maps much memory, when no thread of fibra is on its way to its body: under a limit of address space it could take what
-/// that thread cannot do without. Without such a limit, at once.
+/// Runs `map`, which maps much memory, when no thread of fibra is on its way to its body: under a limit of address space it could take
+/// memory that the thread cannot do without. Without such a limit, at once.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) fn between_starts<R>(map: impl FnOnce() -> R) -> R {
     starting::between(map)
@@ -94,10 +94,10 @@ mod starting {
 
     /// The stack of a std thread with its guard, unless `RUST_MIN_STACK` says otherwise.
     const STACK: usize = (2 << 20) + (64 << 10);
-    /// What a thread maps in its first moments; far more than it is, with every register set that there is.
+    /// The memory that a thread maps in its first moments; this is far more than it really is, even with every register set that there is.
     const BESIDE: usize = 128 << 10;
 
-    /// Threads that have not come to their body yet. Counted up only under `ONE_AT_A_TIME`.
+    /// The number of threads that have not reached their body yet. Raised only under `ONE_AT_A_TIME`.
     static STARTING: AtomicUsize = AtomicUsize::new(0);
     /// Held by a thread that looks for room for a new thread, and by a thread that maps memory where that room would be.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -109,7 +109,7 @@ mod starting {
         }
         loop {
             let one_at_a_time = ONE_AT_A_TIME.lock();
-            // Relaxed: the lock orders it after every count upwards; a count downwards that is seen late costs one more look.
+            // Relaxed: the lock orders it after every increment; a decrement that is seen late costs one more look.
             if STARTING.load(Ordering::Relaxed) == 0 {
                 return map();
             }
@@ -144,7 +144,7 @@ mod starting {
     impl Starting {
         pub(super) fn begin() -> io::Result<Self> {
             let _one_at_a_time = ONE_AT_A_TIME.lock();
-            // Relaxed, here and below: counted up under the lock; one that is counted down late asks for too much room.
+            // Relaxed, here and below: incremented under the lock; a decrement that comes late asks for too much room.
             let starting = Self::count();
             let needed = STACK + BESIDE * STARTING.load(Ordering::Relaxed);
             // SAFETY: a new mapping at an address of the kernel's choice, which no other code sees before it is gone again.

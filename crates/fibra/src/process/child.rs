@@ -80,7 +80,7 @@ impl Child {
         self.exit().kill()
     }
 
-    /// Closes its standard input and waits until it has exited. Once that is so, the answer stays the same.
+    /// Closes its standard input and waits until it has exited. Later calls return the same status.
     ///
     /// # Errors
     /// There are no descriptors left to wait with; or other code of this process has waited for it.
@@ -126,7 +126,7 @@ impl Child {
         ExitArm::new(self.exit())
     }
 
-    /// Closes its standard input, reads what it writes to those pipes that are still here, both at once, and waits until it has exited.
+    /// Closes its standard input, reads the pipes of its output that were not taken, both at once, and waits until it has exited.
     ///
     /// # Errors
     /// As [`wait`](Self::wait), or reading failed.
@@ -141,7 +141,7 @@ impl Child {
     }
 }
 
-/// Reads two pipes to their ends, whichever has something.
+/// Reads two pipes to their ends, each when it has bytes.
 #[track_caller]
 fn read_both<'a>(
     mut one: Option<&'a Pipe>,
@@ -168,7 +168,7 @@ fn read_both<'a>(
     }
 }
 
-/// Reads once, without waiting. True: something was there. A pipe that has come to its end is done with.
+/// Reads once, without waiting. True: there were bytes. A pipe that has come to its end is set to none.
 fn drain(pipe: &mut Option<&Pipe>, into: &mut Vec<u8>, buffer: &mut [u8]) -> io::Result<bool> {
     let Some(open) = pipe else { return Ok(false) };
     match open.read_now(buffer) {

@@ -24,7 +24,7 @@ use crate::task::blocking;
 /// ```
 pub struct Command {
     inner: std::process::Command,
-    /// Which of the three were set: [`output`](Self::output) sets the others.
+    /// Which of the three streams were set: [`output`](Self::output) sets the others.
     stdin: bool,
     stdout: bool,
     stderr: bool,
@@ -134,7 +134,7 @@ impl Command {
         self
     }
 
-    /// Is the process killed when its [`Child`] is dropped, by cancellation for example? Then it is also waited for, by a thread apart.
+    /// Is the process killed when its [`Child`] is dropped, by cancellation for example? Then another thread waits for its exit.
     /// Not by default: see [`process`](super).
     pub fn kill_on_drop(&mut self, kill: bool) -> &mut Self {
         self.kill_on_drop = kill;
@@ -170,7 +170,7 @@ impl Command {
     #[track_caller]
     pub fn spawn(&mut self) -> io::Result<Child> {
         let inner = &mut self.inner;
-        // If this fiber is cancelled, it learns of that when the child is here, and the child's fate is decided by its drop.
+        // If this fiber is cancelled, it learns of that when the child exists, and the child's drop decides what becomes of it.
         Child::new(blocking(|| inner.spawn())?, self.kill_on_drop)
     }
 
@@ -183,7 +183,7 @@ impl Command {
         self.spawn()?.wait()
     }
 
-    /// Starts it, reads what it writes, and waits until it has exited. Without a word on them, its standard input is empty, and its
+    /// Starts it, reads what it writes, and waits until it has exited. Unless they were set, its standard input is empty, and its
     /// standard output and error are read.
     ///
     /// # Errors
@@ -220,10 +220,10 @@ impl Drop for Undo<'_> {
 }
 
 impl From<std::process::Command> for Command {
-    /// Takes over all that was set, save that [`output`](Self::output) does not know which of the three streams were; set them here.
+    /// Takes over all that was set, except that [`output`](Self::output) does not know which of the three streams were; set them here.
     ///
     /// It is started on a thread of the blocking pool: a function given to `pre_exec` must not ask for a signal when its parent thread
-    /// ends (`PR_SET_PDEATHSIG`), for that thread does.
+    /// ends (`PR_SET_PDEATHSIG`), because that thread ends.
     fn from(inner: std::process::Command) -> Self {
         Self { inner, stdin: false, stdout: false, stderr: false, kill_on_drop: false }
     }

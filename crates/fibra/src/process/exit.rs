@@ -26,7 +26,7 @@ use crate::waiter::node::{Node, Outcome};
 use std::sync::OnceLock;
 use std::task::Waker;
 
-/// The process itself, and what tells of its exit.
+/// The process itself, and the descriptor that reports its exit.
 #[derive(Debug)]
 pub(super) struct Exit {
     child: Mutex<std::process::Child>,
@@ -55,7 +55,7 @@ impl Exit {
         self.child.into_inner()
     }
 
-    /// `WouldBlock`: it has not.
+    /// Its status; `WouldBlock`: it has not exited.
     fn has_exited(&self) -> io::Result<ExitStatus> {
         self.try_wait()?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
@@ -65,7 +65,7 @@ impl Exit {
             return Ok(tells);
         }
         let opened = match open_process(self.process) {
-            // A kernel that does not know it, or a filter that does not like it.
+            // A kernel that does not know the call, or a filter that forbids it.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => watch(self.process)?,
             opened => opened?,
         };
@@ -93,7 +93,7 @@ impl Exit {
     }
 }
 
-/// A descriptor that tells of the exit, made by a thread that waits for it.
+/// A descriptor that reports the exit, made by a thread that waits for it.
 fn watch(process: u32) -> io::Result<OwnedFd> {
     let (reader, writer) = io::pipe()?;
     strays::start(move || {
@@ -112,7 +112,7 @@ pub struct ExitArm<'a> {
 struct Offer<'a> {
     exit: &'a Exit,
     site: &'static Location<'static>,
-    /// Of what tells of the exit, once that is open.
+    /// The readiness of the descriptor that reports the exit, once that is open.
     readiness: OnceCell<Readiness<'a>>,
     status: RefCell<Option<io::Result<ExitStatus>>>,
 }
@@ -123,19 +123,19 @@ impl<'a> Offer<'a> {
         Ok(self.readiness.get_or_init(|| tells.readiness(Direction::Read, tells.reports(Direction::Read))))
     }
 
-    /// It is over, with this.
+    /// Ends the arm with this result.
     fn end(&self, status: io::Result<ExitStatus>) -> Outcome {
         *self.status.borrow_mut() = Some(status);
         Outcome::Done
     }
 
-    /// After something was done with the readiness: if it went wrong, the arm has won by that.
+    /// The outcome after an operation on the readiness: if the operation failed, the arm has won with that error.
     fn unless_failed(&self, readiness: &Readiness<'_>, outcome: Outcome) -> Outcome {
         readiness.take_error().map_or(outcome, |error| self.end(Err(error)))
     }
 }
 
-/// The exit: what is waited for is the readiness of the descriptor that tells of it, what is tried is to ask for the status.
+/// The exit: the wait is for the readiness of the descriptor that reports it, the try asks for the status.
 impl Waitable for Offer<'_> {
     fn try_now(&self) -> Outcome {
         if self.status.borrow().is_some() {
@@ -192,7 +192,7 @@ impl Arm for ExitArm<'_> {
         match self.offer.status.take() {
             Some(Err(error)) => self.offer.exit.after_all(error),
             Some(status) => status,
-            // It won by what the kernel said: now std takes note.
+            // It won by a report of the kernel: now std takes the status.
             None => self.offer.exit.wait(None, self.offer.site),
         }
     }
@@ -212,7 +212,7 @@ mod tests {
     use std::io::Write;
     use std::process::{Command, Stdio};
 
-    // Two wait; the other one was told, and took the process out of the table, just before this one asked for a descriptor.
+    // Two callers wait; the other one was told, and took the process out of the table, just before this one asked for a descriptor.
     #[test]
     fn who_comes_too_late_for_a_descriptor_gets_the_status() {
         let exit = Exit::new(Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap());
@@ -233,7 +233,7 @@ mod tests {
         assert!(exit.wait(None, Location::caller()).unwrap().success());
     }
 
-    // What a kernel without pidfds gets.
+    // The way of a kernel without pidfds.
     #[test]
     fn a_thread_tells_of_the_exit_too() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();

@@ -22,10 +22,10 @@
 //!
 //! * Starting a process takes about a millisecond and is done on the [blocking pool](crate::blocking). Pipes and the wait for the
 //!   exit go through the worker's event loop, like sockets, and take no thread.
-//! * Cancelling a fiber that waits, or a [`timeout`](crate::timeout) around it, leaves the child and its pipes as they are; they can be
-//!   used on. A child is an arm of [`select!`](crate::select): `on(child.exiting()) -> status`.
+//! * Cancelling a fiber that waits, or a [`timeout`](crate::timeout) around it, leaves the child and its pipes as they are; they can still
+//!   be used. A child is an arm of [`select!`](crate::select): `on(child.exiting()) -> status`.
 //! * Dropping a [`Child`] does what it does in std: nothing. The process goes on, and when it exits it stays in the table of processes
-//!   until this one ends. Wait for it, or use [`kill_on_drop`](Command::kill_on_drop), which also sees to that.
+//!   until this one ends. Wait for it, or use [`kill_on_drop`](Command::kill_on_drop), which also takes it out of the table.
 //! * Writing to a child that reads no more is an error (`BrokenPipe`), as in std.
 //! * All of it works on plain threads too.
 

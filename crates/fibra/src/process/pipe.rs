@@ -75,7 +75,7 @@ macro_rules! pipe_end {
         }
 
         impl $name {
-            /// Takes the one of std, and puts it into non-blocking mode.
+            /// Takes a pipe of std, and puts it into non-blocking mode.
             ///
             /// # Errors
             /// The system refuses that mode.

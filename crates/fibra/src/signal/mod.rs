@@ -20,13 +20,13 @@
 //! * A receiver hears of the signals that come after [`listen`] has returned. Several receivers may listen to one signal: each hears of it.
 //!   (Clones of one receiver share what it hears, as with every channel.)
 //! * Signals are no counters: several of a kind that come before the first of them was received are one, as in the system itself. The
-//!   receiver hears of each kind at least once after it came, and of different kinds in the order of coming, about.
+//!   receiver hears of each kind at least once after it came, and of different kinds approximately in the order of coming.
 //! * While a receiver listens, the signal does not have its default effect: Ctrl-C no longer ends the program. When all receivers have
 //!   been dropped, the next signal has it again. So `drop(stop)` before a long clean-up lets an impatient user end it.
 //! * A receiver holds up nothing: it belongs to no runtime. A fiber that waits on it can be cancelled like any other; to let a
 //!   [`run`](crate::run) end beside it, make it a [daemon](crate::Builder::daemon). Receivers work on fibers of any runtime, on plain
 //!   threads and in async code.
-//! * A handler that was installed before, by whatever library, is still called. Programs that the process starts have none of this. A
+//! * A handler that was installed before, by any library, is still called. Programs that the process starts inherit none of this. A
 //!   child that was forked without `exec` has no listeners, until it listens for itself.
 
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ macro_rules! names {
         impl Signal {
             $($(#[$doc])+ pub const $name: Self = Self(libc::$number);)+
 
-            /// `SIGTERM` and the like; none for one without a name of its own.
+            /// `SIGTERM` and the like; none for a signal without a name of its own.
             #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -218,7 +218,7 @@ impl Listener for Ear {
 
     fn tell(&mut self, signal: i32) -> bool {
         let signal = Signal(signal);
-        // What is received from now on is received after the signal came: then it counts for this one too.
+        // A signal that is received from now on is received after this one came: then it counts for this one too.
         let unheard = self.sender.len();
         while self.queued.len() > unheard {
             self.queued.pop_front();

@@ -37,7 +37,7 @@ unsafe impl Stack for Bounds {
 
 struct Record {
     coroutine: ManuallyDrop<Coroutine<usize, usize, Infallible, Bounds>>,
-    /// The coroutine's own end of the connection, on its stack; null until the first resume.
+    /// The coroutine's handle for suspending, on its stack; null until the first resume.
     yielder: *const Yielder<usize, usize>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) unsafe fn call_on_home(home: *const Home, f: HomeCall, data: *mut ())
     }
 }
 
-/// Where the registers are kept is the crate's business.
+/// Unknown: the crate does not say where it keeps the registers.
 #[allow(dead_code)] // Where it is only compared with our own switch, by tests, nothing asks.
 pub(crate) fn look(_context: usize) -> Option<Suspended> {
     None

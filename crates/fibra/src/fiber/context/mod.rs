@@ -19,14 +19,14 @@
 //! * `call_on_home(home, f, data)`, on the fiber's stack: runs `f(data)` on the scheduler's, then comes back.
 //! * `destroy(context)` gives back what `create` took besides the stack.
 //! * `watch_mxcsr(on)`: whether a change of the SSE control word alone stays with its fiber, too; see `x86_64.rs`.
-//! * `look(context)`: what a report may know of a suspended execution, from any thread; `None` where the back-end cannot say.
+//! * `look(context)`: what a report may know of a suspended execution, from any thread; `None` if the back-end does not know.
 //! * `OWN_THREAD`: the fiber's code runs on an OS thread of its own.
 //!
 //! Invariants, upheld by the worker:
 //!
 //! 1. A context is continued at most once per time it was saved: `Context` is `Copy` only so that it can live in a cell.
 //! 2. The `home` given to `suspend` and `call_on_home` is the one that the `resume` which last continued this fiber saved into.
-//!    The `fiber` given to `suspend` may be another place than the one `resume` read (a stack that takes on a new fiber).
+//!    The `fiber` given to `suspend` may be another place than the one `resume` read (a stack that goes on with a new fiber).
 //! 3. A stack outlives its context. A context is destroyed while it is suspended (or was never run), and nothing on its stack needs
 //!    dropping: the stack is abandoned, not unwound (only the thread back-end unwinds it, to end the thread).
 //! 4. `home` was entered ([`Home::enter`]) before anything is resumed from it.
@@ -62,7 +62,7 @@ use x86_64 as chosen;
 
 pub(crate) use chosen::{OWN_THREAD, call_on_home, create, destroy, look, resume, suspend, watch_mxcsr};
 
-/// What is kept of a suspended execution: one word, whose meaning is the back-end's. The default is no execution at all.
+/// A suspended execution: one word, whose meaning the back-end defines. The default is no execution at all.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Context(usize);
@@ -80,7 +80,7 @@ impl Context {
     }
 }
 
-/// What is known of a suspended execution by a report that unwinds it.
+/// A suspended execution as a report sees it that unwinds it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspended {
     /// The next instruction.
@@ -91,19 +91,19 @@ pub(crate) struct Suspended {
     pub(crate) rbp: usize,
 }
 
-/// Where the scheduler's own execution is kept while a fiber runs.
+/// The scheduler's own execution while a fiber runs.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Home {
     context: Context,
-    /// Its control words, which stay as they are: no code but fibra's runs on the scheduler's stack (but for panic hooks, on a fiber's
-    /// account). A fiber that leaves with others takes them along; see `x86_64.rs`. Zero before the first loop.
+    /// Its control words, which stay as they are: no code but fibra's runs on the scheduler's stack (except for panic hooks, on behalf of a
+    /// fiber). A fiber that leaves with other control words keeps them; see `x86_64.rs`. Zero before the first loop.
     words: u64,
 }
 
 impl Home {
-    /// A loop begins, which will resume fibers from here: with the control words that all loops of this home have had. Gives those that
-    /// the thread has, for [`leave`](Self::leave).
+    /// A loop begins, which will resume fibers from here: with the control words that all loops of this home have had. Returns those that
+    /// the thread had before, for [`leave`](Self::leave).
     pub(crate) fn enter(&mut self) -> u64 {
         let of_thread = words::control_words();
         if self.words == 0 {
@@ -122,5 +122,5 @@ impl Home {
 /// The first function on a fiber's stack. It is given the word of the first `resume` and never returns.
 pub(crate) type Entry = unsafe extern "C-unwind" fn(usize) -> !;
 
-/// What `call_on_home` runs.
+/// The function that `call_on_home` runs.
 pub(crate) type HomeCall = unsafe extern "C" fn(*mut ());

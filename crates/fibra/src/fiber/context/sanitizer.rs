@@ -80,7 +80,7 @@ mod imp {
         }
     }
 
-    /// The last thing before the switch. Flags 0: what happened before on the stack we leave happens before what the target does next,
+    /// The last step before the switch. Flags 0: what happened before on the stack we leave happens before what the target does next,
     /// which is true, since both run on one thread.
     #[inline(always)]
     pub(in super::super) unsafe fn leave(own: *mut SanitizedStack, target: *const SanitizedStack) {
@@ -140,7 +140,7 @@ mod imp {
         static LEFT: Cell<*mut SanitizedStack> = const { Cell::new(ptr::null_mut()) };
     }
 
-    // Never inlined: a stack that takes on one fiber after another goes from thread to thread, and the compiler might keep the address
+    // Never inlined: a stack that runs one fiber after another goes from thread to thread, and the compiler might keep the address
     // of this thread's variable across the switch.
     #[inline(never)]
     fn set_left(stack: *mut SanitizedStack) {
@@ -159,7 +159,7 @@ mod imp {
                 size: top as usize - limit as usize,
                 fake_stack: ptr::null_mut(),
             };
-            // SAFETY: the stack is the caller's and unused: what an earlier fiber left poisoned on it means nothing any more.
+            // SAFETY: the stack is the caller's and unused: regions that an earlier fiber left poisoned on it mean nothing any more.
             unsafe { __asan_unpoison_memory_region(stack.bottom, stack.size) };
             stack
         }
@@ -180,7 +180,7 @@ mod imp {
         }
     }
 
-    /// The last thing before the switch.
+    /// The last step before the switch.
     #[inline(always)]
     pub(in super::super) unsafe fn leave(own: *mut SanitizedStack, target: *const SanitizedStack) {
         set_left(own);
@@ -189,14 +189,14 @@ mod imp {
         unsafe { __sanitizer_start_switch_fiber(&raw mut (*own).fake_stack, (*target).bottom, (*target).size) }
     }
 
-    /// The first thing after the switch.
+    /// The first step after the switch.
     #[inline(always)]
     pub(in super::super) unsafe fn arrive(own: *mut SanitizedStack) {
         // SAFETY: `leave` wrote the fake stack into our block when we left.
         unsafe { finish((*own).fake_stack) }
     }
 
-    /// The first thing on a new stack.
+    /// The first step on a new stack.
     #[inline(always)]
     pub(in super::super) unsafe fn arrive_first() {
         // SAFETY: a new stack has no fake stack yet.

@@ -109,7 +109,7 @@ fn entered_home() -> Home {
     home
 }
 
-/// Where a fiber and its home are kept.
+/// The places of a fiber and its home.
 struct Places(Cell<Context>, Cell<Home>);
 
 /// The fiber's own side of the connection.
@@ -218,7 +218,7 @@ fn an_unstarted_and_an_unfinished_context_can_be_destroyed<S: Switch>() {
     assert_eq!(fiber.resume(0), 5);
 }
 
-/// A stack may take on a new fiber: the place it suspends into is then another than the one it was resumed from.
+/// A stack may go on with a new fiber: the place it suspends into is then another than the one it was resumed from.
 fn the_place_of_the_context_may_move<S: Switch>() {
     let mut moved = Context::default();
     let target = &raw mut moved as usize;
@@ -468,7 +468,7 @@ fn backtraces_end_and_name_the_fiber<S: Switch>() {
     assert_eq!(fiber.resume(0), 1);
 }
 
-/// What is in use on the home stack stays as it is, and the function really runs there.
+/// Data in use on the home stack stays as it is, and the function really runs there.
 fn call_on_home_leaves_the_home_alone<S: Switch>() {
     #[inline(never)]
     fn scribble(depth: usize) -> usize {

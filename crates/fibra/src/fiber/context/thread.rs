@@ -40,7 +40,7 @@ struct Record {
     changed: Condvar,
 }
 
-/// What an abandoned fiber unwinds with.
+/// The payload with which an abandoned fiber unwinds.
 struct Abandon;
 
 impl Record {
@@ -145,7 +145,7 @@ pub(crate) unsafe fn call_on_home(_home: *const Home, f: HomeCall, data: *mut ()
     unsafe { f(data) }
 }
 
-/// It is a thread of its own, blocked in the kernel: there is nothing to look at.
+/// The fiber is a thread of its own, blocked in the kernel: there is nothing to look at.
 #[allow(dead_code)] // Where it is only compared with our own switch, by tests, nothing asks.
 pub(crate) fn look(_context: usize) -> Option<Suspended> {
     None
@@ -196,7 +196,7 @@ mod model {
     use super::*;
     use crate::prim::cell::UnsafeCell;
 
-    /// What the two sides share without any ordering of their own: the hand-over must provide it.
+    /// The data that the two sides share without any ordering of their own: the hand-over must provide it.
     struct Shared {
         fiber: UnsafeCell<Context>,
         home: UnsafeCell<Home>,

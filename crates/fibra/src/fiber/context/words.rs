@@ -1,4 +1,5 @@
 //! The floating-point control words: rounding, masked exceptions, flush to zero. Every execution has its own (S0-14). Above: the switches.
+//! Below: the processor.
 
 /// The floating-point control state of the current execution: MXCSR and the x87 control word, or FPCR.
 #[inline(always)]
@@ -35,7 +36,7 @@ pub(super) fn set_control_words(control: u64) {
     #[cfg(target_arch = "x86_64")]
     {
         let (mxcsr, x87) = (control as u32, (control >> 32) as u16);
-        // SAFETY: restores a state that this execution had, pending x87 exceptions of others cleared.
+        // SAFETY: restores a state that this execution had, after clearing pending x87 exceptions of other executions.
         unsafe {
             core::arch::asm!(
                 "fnclex",

@@ -1,4 +1,4 @@
-//! Our own switch for x86_64 (System V ABI).
+//! Our own switch for x86_64 (System V ABI). Above: `context`, which re-exports it. Below: the processor.
 //!
 //! A suspended execution is its stack pointer. What else must be kept lies right below it, where the ABI leaves 128 bytes that no other
 //! code touches, signal handlers included (the red zone):
@@ -29,27 +29,26 @@
 //! out of step with the program's returns, and every function between the user's code and the switch costs a misprediction.
 //! A jump does not touch the return-address stack: the returns that follow on the new stack miss only what was pushed elsewhere meanwhile.
 //!
-//! **What is saved.** `rbx` and `rbp`, because LLVM does not let inline assembly declare them clobbered; all other registers are declared
+//! **Saved registers.** `rbx` and `rbp`, because LLVM does not let inline assembly declare them clobbered; all other registers are declared
 //! clobbered, so that the compiler saves what is live and nothing else. That list is `clobber_abi("sysv64")` (the general
 //! registers a call may change, xmm/ymm/zmm 0 to 31, the mask registers k0 to k7, mmx, the x87 stack, AMX tiles) plus r12 to r15. The
 //! direction flag is clear by ABI. Shadow stacks (CET) are not followed; Rust programs do not run with them.
 //!
-//! **Control words** (S0-14). All that a worker runs has the same ones, those of its [`Home`], as long as no fiber changes them. So a
+//! **Control words** (S0-14). All code that a worker runs has the same ones, those of its [`Home`], as long as no fiber changes them. So a
 //! resume leaves them alone. A fiber that suspends compares its x87 control word with the home's. If it has changed them, it keeps its own
-//! below
-//! its stack pointer, loads the home's, and notes as the place to go on one that loads its own again. MXCSR, the word of SSE, is not
+//! below its stack pointer, loads the home's, and notes as the place to go on one that loads its own again. MXCSR, the word of SSE, is not
 //! compared: reading it takes 5 ns (measured on AMD), which would treble the cost of a switch. A difference in the x87 word is taken as
 //! the sign to exchange MXCSR too. The C library's functions (`fesetround`, `feenableexcept`, `fesetenv`) always change both. For code that
 //! changes MXCSR alone there is [`watch_mxcsr`], which makes every suspension compare it. (Rust code itself may never run with a changed
-//! MXCSR; only foreign code and assembly have a right to one.) Compared are MXCSR's control bits: its status bits are changed by any
-//! inexact operation, and the ABI does not preserve them.
+//! MXCSR; only foreign code and assembly have a right to one.) Only MXCSR's control bits are compared: any inexact operation changes its
+//! status bits, and the ABI does not preserve them.
 
 use super::sanitizer::{self, SanitizedStack};
 use super::{Context, Entry, Home, HomeCall, Suspended};
 use crate::prim::peek::peek_words;
 use core::arch::{asm, naked_asm};
 use core::mem::MaybeUninit;
-// The assembly is given its plain value: nothing for a model checker to look at.
+// The assembly reads the plain value: a model checker has nothing to check here.
 #[allow(clippy::disallowed_types)]
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -63,7 +62,7 @@ static WATCH_MXCSR: AtomicU32 = AtomicU32::new(0);
 /// Whether every switch of the process compares MXCSR, for some 10 ns more per resume and suspend, so that a change of MXCSR alone
 /// (flush to zero, say) stays with its fiber. To be switched on before the fibers concerned start.
 pub(crate) fn watch_mxcsr(on: bool) {
-    // Relaxed: a switch that does not see it yet behaves as before; nothing else hangs on it.
+    // Relaxed: a switch that does not see it yet behaves as before; nothing else depends on it.
     WATCH_MXCSR.store(u32::from(on), Ordering::Relaxed);
 }
 
@@ -199,7 +198,7 @@ pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) 
             "lea rax, [rip + 6f]",
             "mov [rsp - 24], rax",
             "ldmxcsr [rcx + 8]",
-            // A pending x87 exception of ours that the target does not mask must not be raised on its account.
+            // A pending x87 exception of this fiber that the target does not mask must not be raised in the target.
             "fnclex",
             "fldcw [rcx + 12]",
             "jmp 4b",
@@ -224,19 +223,19 @@ pub(crate) unsafe fn suspend(fiber: *mut Context, home: *mut Home, word: usize) 
     answer
 }
 
-/// What the switch keeps of the sanitizer's state: where there is none, the register may hold anything.
+/// The address of the sanitizer's state for the switch: without a sanitizer, the register may hold anything.
 #[inline(always)]
 fn kept(own: *mut SanitizedStack) -> MaybeUninit<*mut SanitizedStack> {
     if size_of::<SanitizedStack>() == 0 { MaybeUninit::uninit() } else { MaybeUninit::new(own) }
 }
 
-/// Reads what the picture above shows of a suspended execution, which may have gone on meanwhile: then it means nothing.
+/// Reads the registers of a suspended execution as pictured above. If the execution has gone on meanwhile, the result means nothing.
 pub(crate) fn look(context: usize) -> Option<Suspended> {
     let [pc, rbp, rbx] = peek_words(context.checked_sub(24)?)?;
     Some(Suspended { pc, sp: context, rbx, rbp })
 }
 
-/// Gives back what a sanitizer keeps about the stack; otherwise nothing.
+/// Gives back what a sanitizer keeps about the stack; without a sanitizer it does nothing.
 ///
 /// # Safety
 /// `fiber` is suspended or was never run, and will not be continued.
@@ -245,7 +244,7 @@ pub(crate) unsafe fn destroy(fiber: Context) {
     unsafe { SanitizedStack::destroy(sanitized(fiber)) }
 }
 
-/// What the sanitizer in use keeps of a suspended stack; an address without meaning if there is none.
+/// The state of a suspended stack for the sanitizer in use; an address without meaning if there is no sanitizer.
 #[inline(always)]
 unsafe fn sanitized(suspended: Context) -> *mut SanitizedStack {
     if size_of::<SanitizedStack>() == 0 {
@@ -255,8 +254,8 @@ unsafe fn sanitized(suspended: Context) -> *mut SanitizedStack {
     unsafe { *((suspended.0 - 48) as *const *mut SanitizedStack) }
 }
 
-/// Where a fresh context begins: `rdi` has the word, `rbx` the entry function, `rsp` is 16-byte aligned, so that the call leaves it as the
-/// ABI wants it at a function's first instruction (S0-02). The undefined return address tells unwinders that the stack ends here.
+/// The first code of a fresh context: `rdi` has the word, `rbx` the entry function, `rsp` is 16-byte aligned, so that the call leaves it as
+/// the ABI wants it at a function's first instruction (S0-02). The undefined return address tells unwinders that the stack ends here.
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
     naked_asm!(

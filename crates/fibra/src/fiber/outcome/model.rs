@@ -38,12 +38,12 @@ impl World {
     }
 
     fn set_joiner(&self, linked: bool) -> bool {
-        // SAFETY: under the lock, or alone with the frame; that is what the model checks.
+        // SAFETY: under the lock, or alone with the frame; the model checks exactly that.
         self.joiner.with_mut(|joiner| unsafe { std::mem::replace(&mut *joiner, linked) })
     }
 
     fn set_result(&self, value: u32) -> u32 {
-        // SAFETY: the protocol says whose the storage is; that is what the model checks.
+        // SAFETY: the protocol says which side owns the storage; the model checks exactly that.
         self.result.with_mut(|result| unsafe { std::mem::replace(&mut *result, value) })
     }
 

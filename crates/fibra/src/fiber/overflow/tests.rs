@@ -32,7 +32,7 @@ extern "C" fn overflow() {
     std::hint::black_box(recurse(0));
 }
 
-/// A slot below the one that overflows, which must not be harmed.
+/// A slot below the stack that overflows, which must not be harmed.
 static NEIGHBOUR: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 const NEIGHBOUR_BYTES: usize = 1024;
 
@@ -104,20 +104,20 @@ fn a_wild_access_to_a_guard_is_told_apart() {
     let output = run_in_child(path!(a_wild_access_to_a_guard_is_told_apart), &[], || {
         install();
         let stack = StackCache::new().take(StackSize::DEFAULT).expect("a stack");
-        // SAFETY: none; it faults, and that is the test.
+        // SAFETY: none; the test is that it faults.
         unsafe { stack.limit().wrapping_sub(100).write_volatile(1) };
     });
     assert_eq!(output.status.signal(), Some(libc::SIGABRT));
     assert!(stderr(&output).contains("fibra: access to the stack guard of a fiber"), "{}", stderr(&output));
 }
 
-/// Faults that are not ours go where they went before: here to std, and from there to the default action.
+/// Faults that are not ours go to the handler of before: here to std, and from there to the default action.
 #[test]
 fn other_faults_are_none_of_our_business() {
     let output = run_in_child(path!(other_faults_are_none_of_our_business), &[], || {
         install();
         let _alt = AltStack::install_for_thread().expect("an alternate stack");
-        // SAFETY: none; it faults, and that is the test.
+        // SAFETY: none; the test is that it faults.
         unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
     });
     assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{}", stderr(&output));
@@ -237,14 +237,14 @@ extern "C" fn panic_near_the_limit() {
     print_once("unwound\n");
 }
 
-/// Printing needs more of a small stack than there may be; a system call does not.
+/// Printing needs more of a small stack than may be left; a system call does not.
 fn print_once(text: &str) {
     // SAFETY: pointer and length of a slice.
     unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
 }
 
-/// What a reserve is for: a panic at the very end of a stack unwinds, if the hook (which runs elsewhere) opened it.
-/// Without, it is an overflow.
+/// The purpose of a reserve: a panic at the very end of a stack unwinds, if the hook (which runs elsewhere) opened it.
+/// Without the reserve, it is an overflow.
 #[test]
 #[cfg_attr(fibra_asan, ignore = "its frames, with red zones around every local, need more than the reserve has")]
 fn a_panic_at_the_end_of_a_stack_unwinds_with_the_reserve_open() {

@@ -5,7 +5,7 @@ use crate::fiber::testing::passes_in_child;
 use crate::prim::atomic::AtomicBool;
 use crate::waiter::word::{Claim, Commit, State, WaitKind};
 
-/// A life of a frame up to a wait, which is over at the end: what a stale waker of it holds.
+/// A life of a frame up to a wait, which is over at the end; returns the ticket that a stale waker of it holds.
 fn live(frame: FrameRef, waits: u64) -> Ticket {
     let word = &frame.waiter.word;
     let start = word.publish_spawned();
@@ -23,14 +23,14 @@ fn live(frame: FrameRef, waits: u64) -> Ticket {
     ticket
 }
 
-// S4-12: frames are not given back to the allocator: their memory may go, but the frame is where it was, can be looked at meanwhile, and is
-// the one that is taken next. A stale waker has no effect on it then, nor on the lives after it, however short those before were.
+// S4-12: frames are not given back to the allocator: their memory may go, but the frame stays where it was, can be looked at meanwhile, and
+// is the one that is taken next. A stale waker has no effect on it then, nor on its later lives, however short the earlier ones were.
 #[test]
 fn frames_give_out_no_ticket_twice_when_their_memory_went_back() {
     passes_in_child("fiber::slab::tests::frames_give_out_no_ticket_twice_when_their_memory_went_back", &[], || {
         const COUNT: usize = 40 * CHUNK;
         let frames: Vec<FrameRef> = (0..COUNT).map(|_| take_shared()).collect();
-        // The longest life of each block is another one's.
+        // In each block another frame has the longest life.
         let stale: Vec<Ticket> =
             frames.iter().enumerate().map(|(index, frame)| live(frame, index as u64 % 97)).collect();
         frames.iter().for_each(|frame| FRAMES.give(frame));
@@ -60,7 +60,7 @@ fn frames_give_out_no_ticket_twice_when_their_memory_went_back() {
             }
         };
         claim_all();
-        // All of them again: the same ones, each with a higher ticket than ever before at every step of its life.
+        // All frames again: the same ones, each with a higher ticket than ever before at every step of its life.
         let again: Vec<FrameRef> = (0..COUNT).map(|_| take_shared()).collect();
         let addresses = |frames: &[FrameRef]| {
             let mut all: Vec<_> = frames.iter().map(|frame| ptr::from_ref(*frame).addr()).collect();
@@ -79,7 +79,7 @@ fn frames_give_out_no_ticket_twice_when_their_memory_went_back() {
     });
 }
 
-// One frame of each block is in use: nothing can go back, and that is found out once.
+// One frame of each block is in use: no memory can go back, and the trimmer finds that out once.
 #[test]
 fn blocks_with_a_frame_in_use_are_left_alone() {
     passes_in_child("fiber::slab::tests::blocks_with_a_frame_in_use_are_left_alone", &[], || {
@@ -139,7 +139,7 @@ fn stale_wakers_change_nothing_while_memory_goes_and_comes() {
     });
 }
 
-/// What others do while the slab is locked: it must end.
+/// Runs `f` while the slab is locked: it must end.
 fn while_the_slab_is_locked<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, ended) = std::sync::mpsc::channel();
     let locked = lock_slab();
@@ -151,7 +151,7 @@ fn while_the_slab_is_locked<T: Send + 'static>(f: impl FnOnce() -> T + Send + 's
 }
 
 // S1-40, S4-10: frames come from a cache of the worker's own, the last one given first, without the lock of the reserve that all share;
-// what is too much for one goes to the reserve, and from there to another.
+// frames that are too many for one cache go to the reserve, and from there to another cache.
 #[test]
 fn a_worker_has_frames_of_its_own() {
     passes_in_child("fiber::slab::tests::a_worker_has_frames_of_its_own", &[], || {
@@ -167,7 +167,7 @@ fn a_worker_has_frames_of_its_own() {
             }
             mine
         });
-        // Another worker's are others; only what this one has too many of goes over.
+        // Another worker's frames are different ones; only frames that this worker has too many of go over.
         let held: Vec<FrameRef> = (0..Frame::KEPT + Frame::BATCH).map(|_| mine.take()).collect();
         let mut other = FrameCache::new();
         let others: Vec<FrameRef> = (0..Frame::BATCH).map(|_| other.take()).collect();

@@ -25,7 +25,7 @@ const FIRST_ARENA: usize = 16 << 20;
 const LARGEST_ARENA: usize = 8 << 30;
 
 /// Arenas start where a page of page-table entries starts (2 MiB on x86_64), so that no such page is shared with a
-/// stranger.
+/// foreign mapping.
 const ARENA_ALIGNMENT: usize = 2 << 20;
 
 /// The records of neighbouring slots are shifted against each other by this much, modulo [`COLOURS`]: one cache line.
@@ -37,12 +37,12 @@ const ARENA_ALIGNMENT: usize = 2 << 20;
 const COLOUR_STEP: usize = 64;
 const COLOURS: usize = 16;
 
-/// Why there is no stack to be had.
+/// Why no stack could be made.
 #[derive(Debug)]
 pub(crate) enum NoStack {
     /// Guards by `mprotect` need mappings, and these are used up.
     OutOfMappings {
-        /// What the kernel allows.
+        /// The number of mappings that the kernel allows.
         max_map_count: usize,
     },
     /// The system refused memory or address space.
@@ -125,7 +125,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether the address lies where a fiber may not go: in the guard or in the reserve, be that open or not.
+    /// Whether the address lies where a fiber may not go: in the guard or in the reserve, whether the reserve is open or not.
     pub(crate) fn in_guard(&self, address: usize) -> bool {
         address.wrapping_sub(self.slot) < guard::guard_bytes()
     }
@@ -184,7 +184,7 @@ struct Growing {
     next_len: usize,
 }
 
-/// Everything that changes when address space is taken; all of it cold.
+/// Everything that changes when address space is taken; all of it is off the hot paths.
 pub(super) struct Arenas {
     growing: [Growing; POOLED],
     /// How many `mprotect` guards there are, for the cap.
@@ -202,7 +202,7 @@ static ARENAS: Mutex<Arenas> = Mutex::new(Arenas {
     vacant: Vec::new(),
 });
 
-/// For a fork: no other thread is inside a registry meanwhile.
+/// For a fork: no other thread is inside the arenas meanwhile.
 pub(super) fn lock_arenas() -> MutexGuard<'static, Arenas> {
     ARENAS.lock()
 }

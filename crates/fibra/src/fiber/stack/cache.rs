@@ -31,7 +31,7 @@ pub(super) const BATCH: usize = 64;
 /// stacks.
 const FIRST_CARVE: usize = 8;
 
-/// Stacks that a worker which rests keeps of each size.
+/// Stacks of each size that a resting worker keeps.
 const REST: usize = 8;
 
 /// How many stacks with own mappings are kept per size, and how large they may be: enough to run a root fiber again and
@@ -67,7 +67,7 @@ impl Warm {
         self.head = stack.record().next.get();
         self.len -= 1;
         if let Some(next) = self.head {
-            // The next `pop` reads its record, and the fiber that gets it the lines below; with many stacks both are far away.
+            // The next `pop` reads its record, and the next fiber the lines below; with many stacks both are far away.
             prefetch(next.as_ptr().cast());
             prefetch(next.as_ptr().cast::<u8>().wrapping_sub(64));
         }
@@ -82,7 +82,7 @@ pub(super) struct Cold(pub(super) Vec<NonNull<StackTop>>);
 // SAFETY: owns its stacks as a `Stack` does.
 unsafe impl Send for Cold {}
 
-/// What the workers share, per pooled size.
+/// The depots that all workers share, per pooled size.
 pub(super) static WARM: [Depot<Warm>; POOLED] = [const { Depot::new() }; POOLED];
 pub(super) static COLD: [Depot<Cold>; POOLED] = [const { Depot::new() }; POOLED];
 
@@ -131,7 +131,7 @@ impl StackCache {
         Self { shelves: std::array::from_fn(|_| empty()), reused: 0, fresh: 0 }
     }
 
-    /// A stack of that size: the warmest there is, or a new one.
+    /// A stack of that size: the warmest one, or a new one.
     pub(crate) fn take(&mut self, size: StackSize) -> Result<Stack, NoStack> {
         match self.take_warm(size) {
             Some(stack) => Ok(stack),
@@ -139,7 +139,7 @@ impl StackCache {
         }
     }
 
-    /// The stack of that size that was given last, if it is at hand. It ran before, and so it is prepared.
+    /// The stack of that size that was given last, if the cache has one. It ran before, and so it is prepared.
     #[inline(always)]
     pub(crate) fn take_warm(&mut self, size: StackSize) -> Option<Stack> {
         let stack = self.shelves.get_mut(size.class())?.hot.pop()?;
@@ -211,12 +211,12 @@ impl StackCache {
         shelf.hot.push(stack);
     }
 
-    /// Does it hold more than a worker that rests needs?
+    /// Does it hold more than a resting worker needs?
     pub(crate) fn is_fat(&self) -> bool {
         self.shelves.iter().any(|shelf| shelf.spare.len > 0 || shelf.hot.len > 2 * REST)
     }
 
-    /// Leaves to the others what a worker that rests does not need.
+    /// Leaves to the other workers what a resting worker does not need.
     pub(crate) fn shed(&mut self) {
         for (class, shelf) in self.shelves.iter_mut().enumerate() {
             let mut kept = Warm::EMPTY;
@@ -248,7 +248,7 @@ impl StackCache {
         }
     }
 
-    /// A stack went from one fiber to the next without coming by here.
+    /// Counts a stack that went from one fiber to the next without passing through the cache.
     #[inline(always)]
     pub(crate) fn note_reuse(&mut self) {
         self.reused += 1;
@@ -286,7 +286,7 @@ impl Shelf {
     }
 }
 
-/// Leaves a list to the others, and says so if there are many.
+/// Leaves a list to the other workers, and asks for the trimmer if there are many.
 fn put(class: usize, batch: Warm) {
     WARM[class].put(batch);
     if trim::is_fat(class) {
@@ -305,7 +305,7 @@ fn initialise(record: NonNull<StackTop>, size: StackSize) -> Stack {
 fn give_own(stack: Stack) {
     let class = stack.class() - POOLED;
     let pool = &OWN[class];
-    // The count may be a little old, and the pool then a little too large: trimming evens that out.
+    // The count may be a little old, and the pool then a little too large: trimming corrects that.
     if stack.size() <= OWN_POOLED_BYTES && pool.count() < OWN_POOLED {
         pool.put(stack);
         if trim::is_own_fat(class) {

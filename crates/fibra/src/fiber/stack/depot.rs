@@ -129,7 +129,7 @@ mod model {
         }
     }
 
-    /// Two caches exchange batches through the depot while it is trimmed: no batch is lost, doubled or touched by two.
+    /// Two caches exchange batches through the depot while it is trimmed: no batch is lost, doubled or touched by two threads.
     #[test]
     fn model_depot_hands_over_every_batch_once() {
         check(3, || {
@@ -163,7 +163,7 @@ mod model {
         });
     }
 
-    /// Trimming runs beside a taker: each batch goes to one of them, and what is idle does not include what was just
+    /// Trimming runs beside a taker: each batch goes to one of them, and the idle batches do not include one that was just
     /// taken.
     #[test]
     fn model_depot_trim_beside_take() {

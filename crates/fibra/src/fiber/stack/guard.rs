@@ -1,4 +1,4 @@
-//! How memory is made inaccessible, and the few facts about pages that the rest needs.
+//! Guards: how memory is made inaccessible; and the few facts about pages that the rest of the folder needs.
 //!
 //! Above: `arena` guards slots as it carves them, `record` opens and closes the reserve, `trim` discards pages. Below:
 //! the kernel.
@@ -15,7 +15,7 @@ use crate::prim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::io;
 use std::sync::OnceLock;
 
-/// What a panic needs to unwind, beyond the part of a stack that the fiber may use: see the page on stacks in `mod.rs`.
+/// The room that a panic needs to unwind, beyond the part of a stack that the fiber may use: see the page on stacks in `mod.rs`.
 pub(crate) const RESERVE: usize = 8 << 10;
 
 /// `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE` of `linux/mman.h`, which the libc crate does not have for every target.
@@ -60,7 +60,7 @@ pub(crate) fn guard_kind() -> GuardKind {
     })
 }
 
-/// Installs a guard on one page and sees whether the kernel then refuses to write there. The second half is for
+/// Installs a guard on one page and checks that the kernel then refuses to write there. The check is for
 /// emulators, which may take an unknown advice for a hint that can be ignored.
 fn madvise_guards_work() -> bool {
     let len = page_size();
@@ -102,7 +102,7 @@ pub(crate) fn page_size() -> usize {
     }
 }
 
-/// What is inaccessible at the low end of a slot while its reserve is closed: one page, and the reserve.
+/// The bytes at the low end of a slot that are inaccessible while its reserve is closed: one page, and the reserve.
 #[inline]
 pub(super) fn guard_bytes() -> usize {
     page_size() + RESERVE.next_multiple_of(page_size())
@@ -202,7 +202,7 @@ pub(crate) unsafe fn discard_within(start: *mut u8, len: usize) {
 /// of 0.9 µs).
 ///
 /// # Safety
-/// Whatever the advice does to these ranges is what the caller may do.
+/// The caller may do to these ranges whatever the advice does to them.
 unsafe fn advise(ranges: impl Iterator<Item = (*mut u8, usize)> + Clone, advice: libc::c_int) -> io::Result<usize> {
     /// Set once the kernel has refused the batched form (before Linux 6.14, or a sandbox).
     static ONE_BY_ONE: AtomicBool = AtomicBool::new(false);
@@ -230,7 +230,7 @@ unsafe fn advise(ranges: impl Iterator<Item = (*mut u8, usize)> + Clone, advice:
                 if advised < 0 && !out_of_memory {
                     ONE_BY_ONE.store(true, Ordering::Relaxed); // Relaxed: as above.
                 }
-                // Advising twice does no harm: what of this batch was done is done again below.
+                // Advising twice does no harm: the part of this batch that was done is done again below.
                 break;
             }
             done += count;

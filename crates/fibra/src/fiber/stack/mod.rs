@@ -1,6 +1,6 @@
 //! Stacks of fibers: reserved by the million, guarded, pooled.
 //!
-//! Above: the frame binds a stack at its first run and gives it back at its end; the overflow report finds out whose
+//! Above: the frame binds a stack at its first run and gives it back at its end; the overflow report asks which stack's
 //! guard was hit. Below: `mmap`, `madvise`, `mprotect`.
 //!
 //! ```text

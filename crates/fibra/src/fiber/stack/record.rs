@@ -17,11 +17,11 @@ use std::ptr::NonNull;
 /// Bytes of the record that belong to the layer above.
 pub(crate) const USER_AREA: usize = 160;
 
-/// A shelf that no cache has: the way of a stack whose reserve is open, see [`Stack::shelf`].
+/// A shelf that no cache has: it marks a stack whose reserve is open, see [`Stack::shelf`].
 const NO_SHELF: u8 = u8::MAX;
 
-/// Called with the upper layer's word of a stack whose memory is about to go, by whatever thread takes it away (a worker,
-/// sysmon): gives back what belongs to the context besides the stack (a sanitizer's handle, a coroutine, a thread).
+/// Called with the upper layer's word of a stack whose memory is about to go, by the thread that takes the memory away (a worker,
+/// the trimmer): gives back what belongs to the context besides the stack (a sanitizer's handle, a coroutine, a thread).
 pub(crate) type Retire = unsafe fn(usize);
 
 /// The record at the top of a stack. Everything but `owner` is touched only by the holder of the stack.
@@ -59,7 +59,7 @@ impl StackTop {
     /// Where the upper layer's bytes lie in the record: for a debugger.
     pub(crate) const USER_OFFSET: usize = std::mem::offset_of!(StackTop, user);
 
-    /// Does the code that asks run on this stack? For assertions: law 3 wants certain steps taken elsewhere.
+    /// Does the calling code run on this stack? For assertions: law 3 wants certain steps taken elsewhere.
     pub(crate) fn is_stood_on(&self) -> bool {
         let here = 0u8;
         let here = std::hint::black_box(&raw const here).addr();
@@ -71,7 +71,7 @@ impl StackTop {
         self.size.bytes()
     }
 
-    /// The place of [`Stack::saved_context`], for a switch that leaves this stack to its next use.
+    /// The place of [`Stack::saved_context`], for a switch that leaves this stack for its next use.
     #[inline(always)]
     pub(crate) fn context_place(&self) -> *mut Context {
         self.saved_context.as_ptr().cast()
@@ -92,7 +92,7 @@ impl StackTop {
 #[must_use = "a stack that is not given back is lost"]
 pub(crate) struct Stack(NonNull<StackTop>);
 
-// SAFETY: a `Stack` is the only way to its memory but for the atomic `owner`, so it may go where its owner goes.
+// SAFETY: apart from the atomic `owner`, a `Stack` is the only way to its memory, so it may go where its owner goes.
 unsafe impl Send for Stack {}
 
 impl Stack {
@@ -168,7 +168,7 @@ impl Stack {
         self.record().retire.get().is_some()
     }
 
-    /// From now on [`Stack::saved_context`] is worth something: `retire` is called with it, once, before the memory of
+    /// From now on [`Stack::saved_context`] holds a context: `retire` is called with it, once, before the memory of
     /// the stack is returned to the system.
     ///
     /// # Safety
@@ -208,7 +208,7 @@ impl Stack {
         opened
     }
 
-    /// Where a cache may put this stack without further ado: the index of a pooled size, or a number beyond them all.
+    /// The shelf onto which a cache may put this stack as it is: the index of a pooled size, or a number beyond them all.
     #[inline(always)]
     pub(super) fn shelf(&self) -> usize {
         usize::from(self.record().shelf.get())
@@ -218,8 +218,8 @@ impl Stack {
         self.record().shelf.get() == NO_SHELF
     }
 
-    /// Guards the reserve again. If the kernel refuses, it stays open and marked, above the lowest page, which is a
-    /// guard still.
+    /// Guards the reserve again. If the kernel refuses, it stays open and marked; the lowest page, below it, is still a
+    /// guard.
     #[cold]
     pub(super) fn close_reserve(&self) {
         let (start, len) = self.reserve();

@@ -34,9 +34,9 @@ const SIZES: [usize; 14] = [
 pub(crate) struct StackSize(u8);
 
 impl StackSize {
-    /// What a fiber gets unless its builder or the environment says otherwise: 256 KiB.
+    /// The size of a fiber's stack unless its builder or the environment says otherwise: 256 KiB.
     pub(crate) const DEFAULT: StackSize = StackSize(2);
-    /// What the root fiber gets: 8 MiB, as the main thread has.
+    /// The size of the root fiber's stack: 8 MiB, as the main thread has.
     pub(crate) const ROOT: StackSize = StackSize(6);
     /// The smallest request that is accepted.
     pub(crate) const MIN_BYTES: usize = SIZES[0];

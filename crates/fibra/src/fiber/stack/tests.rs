@@ -7,7 +7,7 @@ use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::policy;
 use std::collections::HashSet;
 
-/// Runs the rest of a test in a child: the name of the test, and then what it does.
+/// Runs the rest of a test in a child: the name of the test, and then its body.
 macro_rules! isolated {
     ($name:ident, $variables:expr, $body:expr) => {
         passes_in_child(concat!("fiber::stack::tests::", stringify!($name)), $variables, $body)
@@ -20,7 +20,7 @@ fn size(bytes: usize) -> StackSize {
     StackSize::new(bytes).expect("a valid size")
 }
 
-/// How many contexts were taken back, weighed with their words.
+/// The sum of the words of the contexts that were taken back.
 static RETIRED: AtomicUsize = AtomicUsize::new(0);
 
 /// Stands in for the upper layer's way to take a context back.
@@ -31,7 +31,7 @@ unsafe fn retire(context: usize) {
     RETIRED.fetch_add(context, Ordering::Relaxed); // Relaxed: a count, read by the thread that trims.
 }
 
-/// Whether the tests that need much memory or time were asked for.
+/// Whether the environment asks for the tests that need much memory or time.
 fn big_tests() -> bool {
     std::env::var_os("FIBRA_BIG_TESTS").is_some_and(|value| value == "1")
 }
@@ -111,7 +111,7 @@ fn every_size_has_the_stated_layout() {
 fn the_last_given_is_taken_first_and_counted() {
     isolated!(the_last_given_is_taken_first_and_counted, &[], || {
         let mut cache = StackCache::new();
-        // More than one worker keeps, so that batches go to the depot and come back.
+        // More stacks than one worker keeps, so that batches go to the depot and come back.
         let stacks: Vec<Stack> = (0..500).map(|_| cache.take(StackSize::DEFAULT).expect("a stack")).collect();
         assert_eq!((cache.fresh(), cache.reused()), (500, 0));
         let order: Vec<_> = stacks.iter().map(|stack| stack.top()).collect();
@@ -124,7 +124,7 @@ fn the_last_given_is_taken_first_and_counted() {
         assert_eq!((cache.fresh(), cache.reused()), (501, 500));
         cache.give(small);
         again.into_iter().for_each(|stack| cache.give(stack));
-        // What a worker leaves at its end serves the next.
+        // The next worker uses what a worker leaves at its end.
         cache.flush();
         let mut next = StackCache::new();
         let stacks: Vec<Stack> = (0..500).map(|_| next.take(StackSize::DEFAULT).expect("a stack")).collect();
@@ -208,7 +208,7 @@ fn unknown_guard_kinds_are_refused_by_name_and_value() {
     });
 }
 
-/// At the cap there is an error and not an abort, the rest of the process goes on, and what is given back can be taken
+/// At the cap there is an error and not an abort, the rest of the process goes on, and a stack that is given back can be taken
 /// again.
 #[test]
 fn with_mprotect_stacks_run_out_and_come_back() {
@@ -241,7 +241,7 @@ fn with_mprotect_stacks_run_out_and_come_back() {
     });
 }
 
-/// A system that gives no more address space is an error with its cause, for every size, and what is given back can be
+/// A system that gives no more address space is an error with its cause, for every size, and a stack that is given back can be
 /// taken again.
 #[test]
 #[cfg_attr(any(fibra_asan, fibra_tsan), ignore = "a sanitizer needs address space itself")]
@@ -276,7 +276,7 @@ fn refused_memory_is_an_error() {
     });
 }
 
-/// S1-09: memory is what was touched, and goes back to the system when it is not needed.
+/// S1-09: a stack costs the memory that was touched, and the memory goes back to the system when it is not needed.
 #[test]
 #[cfg_attr(any(fibra_asan, fibra_tsan), ignore = "counts resident memory, of which a sanitizer's shadow is a part")]
 fn trimming_returns_memory_and_the_stacks_stay_good() {
@@ -311,7 +311,7 @@ fn trimming_returns_memory_and_the_stacks_stay_good() {
             assert!(some + rest >= COUNT - 5 * 64, "all but the few that are kept");
             assert_eq!(RETIRED.load(Ordering::Relaxed), some + rest, "each context was taken back once");
             assert!(status_bytes("VmRSS") - before < COUNT * TOUCHED / 4);
-            // Warm ones first; then those without memory, which are fresh again.
+            // Warm stacks first; then stacks without memory, which are fresh again.
             let (reused, fresh) = (cache.reused(), cache.fresh());
             let stacks: Vec<Stack> = (0..COUNT).map(|_| cache.take(size(64 << 10)).expect("a stack")).collect();
             assert_eq!(cache.fresh() - fresh, (some + rest) as u64);
@@ -363,7 +363,7 @@ fn large_stacks_are_pooled_a_little_and_then_unmapped() {
     });
 }
 
-/// Stacks wander between the caches of two threads; each is with one of them at any time.
+/// Stacks go back and forth between the caches of two threads; each is with one of them at any time.
 #[test]
 fn caches_exchange_stacks_through_the_depot() {
     isolated!(caches_exchange_stacks_through_the_depot, &[], || {
@@ -442,7 +442,7 @@ fn take_many(count: usize) {
     assert!(!is_writable(stacks[count - 1].limit().wrapping_sub(1)));
 }
 
-/// Prints what the hot path costs; asserts nothing about time.
+/// Prints the cost of the hot path; asserts nothing about time.
 #[test]
 fn take_and_give_cost() {
     if !big_tests() {
@@ -456,7 +456,7 @@ fn take_and_give_cost() {
     let mut sample = || {
         let started = policy::now();
         for _ in 0..ROUNDS {
-            // Many at a time: one alone would measure how fast a store reaches the next load, in a chain that no
+            // Many stacks at a time: a single one would measure how fast a store reaches the next load, in a chain that no
             // program has.
             held.iter_mut().for_each(|stack| cache.give(stack.take().expect("held")));
             held.iter_mut().for_each(|stack| *stack = cache.take(std::hint::black_box(StackSize::DEFAULT)).ok());
@@ -499,7 +499,7 @@ fn who_stands_on_a_stack_is_known() {
         for bytes in [32 << 10, 256 << 10, 2 << 20] {
             let (mine, other) = (cache.take(size(bytes)).expect("a stack"), cache.take(size(bytes)).expect("a stack"));
             assert!(!mine.record().is_stood_on() && !other.record().is_stood_on(), "this is the thread's own");
-            // SAFETY: the handle that is made a second time is not used after this but to name the stack that is run on.
+            // SAFETY: the handle that is made a second time is used only to name the stack that the code runs on.
             let same = unsafe { Stack::from_raw(std::ptr::NonNull::from(mine.record())) };
             let named = std::mem::ManuallyDrop::new(same);
             STACKS.set(Some((mine, other)));

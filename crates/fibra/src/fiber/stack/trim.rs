@@ -13,12 +13,12 @@ use super::record::Stack;
 
 /// Warm batches of each size that are always kept: 64 stacks, 256 KiB if each has touched one page.
 const KEEP: usize = 1;
-/// More of them than this is a flood. Not as few as are kept, or every program with a few hundred fibers would need a trimmer.
+/// More batches than this are a flood. More than are kept, or every program with a few hundred fibers would need a trimmer.
 const FAT: usize = 4;
-/// The same for stacks with own mappings: one waits for the next `run`.
+/// The same for stacks with own mappings: one is kept for the next `run`.
 const FAT_OWN: usize = 1;
 
-/// Do the depots hold what is worth giving back? Under their locks, which `fiber::trim` counts on.
+/// Do the depots hold memory that is worth giving back? Looks under their locks, on which the protocol of `fiber::trim` relies.
 pub(crate) fn is_depot_fat() -> bool {
     WARM.iter().any(|depot| depot.count_locked() > FAT) || OWN.iter().any(|depot| depot.count_locked() > FAT_OWN)
 }
@@ -33,18 +33,18 @@ pub(super) fn is_own_fat(pool: usize) -> bool {
     OWN[pool].count() > FAT_OWN
 }
 
-/// Returns the memory of at most `budget` idle stacks (rounded up to a batch) to the system and answers how many it
+/// Returns the memory of at most `budget` idle stacks (rounded up to a batch) to the system; the result is how many stacks it
 /// was. The first call only begins to watch what is idle.
 pub(crate) fn trim_depot(budget: usize) -> usize {
     let mut trimmed = 0;
     for (warm, cold) in WARM.iter().zip(&COLD) {
         let most = budget.saturating_sub(trimmed).div_ceil(BATCH);
         for mut batch in warm.take_idle(KEEP, most) {
-            // A census that found one of these on a frame, before that let it go, may still read its record. One that begins after this
-            // finds it on none.
+            // A census that found one of these stacks on a frame, before the frame let it go, may still read its record. A census that
+            // begins after this finds it on no frame.
             drop(crate::fiber::CENSUS.lock());
             let stacks: Vec<Stack> = std::iter::from_fn(|| batch.pop()).collect();
-            // The contexts lie in that memory, and may own something besides.
+            // The contexts lie in that memory, and may own other resources.
             stacks.iter().for_each(Stack::retire);
             // Collected first: the records that say where the memory is are part of it.
             let memory: Vec<_> = stacks.iter().map(Stack::memory).collect();

@@ -18,7 +18,7 @@ pub(super) fn now() -> u64 {
     anchor().elapsed().as_nanos() as u64 + 1
 }
 
-/// Where `instant` lies on fibra's clock; moments before the anchor are 0, which is always in the past.
+/// The position of `instant` on fibra's clock; moments before the anchor are 0, which is always in the past.
 #[allow(clippy::disallowed_types)]
 pub(crate) fn from_std(instant: std::time::Instant) -> u64 {
     match instant.checked_duration_since(anchor()) {

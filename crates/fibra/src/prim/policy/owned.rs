@@ -10,16 +10,16 @@ pub(super) const LOOK_NANOS: u64 = 200_000;
 
 /// The owner's time; 0: no test owns it.
 static NOW: AtomicU64 = AtomicU64::new(0);
-/// The seed of the next generator, plus one; 0: no test owns chance.
+/// The seed of the next generator, plus one; 0: no test owns randomness.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// The owner of time and chance; when it is dropped, both are the system's again.
+/// The owner of time and randomness; when it is dropped, both are the system's again.
 #[derive(Debug)]
 pub(crate) struct Owner(());
 
-/// Owns the time, which stands where it is, and chance.
+/// Takes ownership of the time, which stands still from now on, and of randomness.
 pub(crate) fn own(seed: u64) -> Owner {
-    // Relaxed, here and below: a wait that is to see it moved looks again.
+    // Relaxed, here and below: a wait for a moment looks at the time again and again.
     let before = NOW.swap(super::clock::now(), Ordering::Relaxed);
     assert_eq!(before, 0, "one owner at a time");
     SEED.store(seed + 1, Ordering::Relaxed);
@@ -27,13 +27,13 @@ pub(crate) fn own(seed: u64) -> Owner {
 }
 
 impl Owner {
-    /// So much time passes at once.
+    /// Moves the time forward by so much at once.
     pub(crate) fn advance(&self, by: std::time::Duration) {
         // Relaxed: as above.
         NOW.fetch_add(u64::try_from(by.as_nanos()).expect("a time that ends"), Ordering::Relaxed);
     }
 
-    /// Generators are made anew from this seed.
+    /// New generators are made from this seed.
     pub(crate) fn seed(&self, seed: u64) {
         SEED.store(seed + 1, Ordering::Relaxed); // Relaxed: as above.
     }
@@ -48,7 +48,7 @@ impl Drop for Owner {
 }
 
 pub(super) fn now() -> Option<u64> {
-    // Relaxed: a time; a wait that is to see it moved looks again.
+    // Relaxed: a time; a wait for a moment looks at it again and again.
     Some(NOW.load(Ordering::Relaxed)).filter(|now| *now != 0)
 }
 

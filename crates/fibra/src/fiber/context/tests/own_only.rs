@@ -101,7 +101,7 @@ fn wander<S: Switch>(inside: &Inside<S>, mut word: usize, depth: u32) -> usize {
                     let word = inside.suspend(word);
                     std::panic::resume_unwind(Box::new(word));
                 }));
-                // An abandoned thread unwinds with a payload that is not ours to stop.
+                // An abandoned thread unwinds with a payload that the test must not stop.
                 word ^=
                     *thrown.unwrap_err().downcast::<usize>().unwrap_or_else(|other| std::panic::resume_unwind(other));
             }
@@ -223,7 +223,7 @@ unsafe extern "C-unwind" fn stepped_fiber(places: usize) -> ! {
         let (fiber, home) = ((*places).0.as_ptr(), (*places).1.as_ptr());
         x86_64::suspend(fiber, home, 1);
         x86_64::call_on_home(home, visit_home, std::ptr::null_mut());
-        // From here on it has control words of its own.
+        // From here on the fiber has control words of its own.
         set_control_words((0x1F80, 0x037F | 1 << 10));
         loop {
             x86_64::suspend(fiber, home, 2);
