@@ -1,8 +1,8 @@
-//! A channel without the type of its values, which travel by pointer between slots that know it: what a select has, whose channels carry
+//! A channel without the type of its values, which travel by pointer between slots that know the type: for a select, whose channels carry
 //! values of several types.
 //!
-//! Above: `waits`, whose operations are on any channel, and through them `select`. Below: `chan`. For one who names the channel's type this
-//! is no more than other names of what `chan`, `hot` and `op` do.
+//! Above: `waits`, whose operations are on any channel, and through them `select`. Below: `chan`. For a caller that knows the channel's
+//! type, these methods are only other names for functions of `chan`, `hot` and `op`.
 
 use std::task::Waker;
 
@@ -12,21 +12,21 @@ use super::spot::Spot;
 use super::state::Try;
 use crate::waiter::node::{Node, Outcome, WaiterRef};
 
-/// See the header. All methods with `held` in their name are called by whoever holds the lock.
+/// See the header. Only the holder of the lock calls the methods with `held` in their name.
 pub(crate) trait AnyChan {
     /// The lock order.
     fn order(&self) -> u64;
-    /// When time feeds it: when the next value is due.
+    /// For a timed channel: when the next value is due.
     fn due(&self) -> Option<u64>;
     fn lock_it(&self);
 
-    /// One try, locked for it. The peer has been set going.
+    /// Locks the channel for one try. A peer whose wait this completed has been set going.
     ///
     /// # Safety
     /// `slot` is what the operation needs: room for a value, or a value, of the channel's type.
     unsafe fn try_now(&self, op: Op, slot: *mut ()) -> Outcome;
 
-    /// The last try of one who does not wait: those of the other side who wait, and could not be met, learn of it.
+    /// The last try of a caller that does not wait: waiters of the other side that it could not serve learn of it.
     ///
     /// # Safety
     /// As [`try_now`](Self::try_now).
@@ -38,8 +38,8 @@ pub(crate) trait AnyChan {
     /// As [`try_now`](Self::try_now), and the lock is held.
     unsafe fn try_held(&self, op: Op, slot: *mut (), me: WaiterRef) -> Try;
 
-    /// Links a prepared node to send or to receive, and unlocks, if that is as simple as can be; see `hot`. False: it is not, and nothing
-    /// was done.
+    /// Links a prepared node to send or to receive, and unlocks, in the simple cases that `hot` handles. False: it is not such a case, and
+    /// nothing was done.
     ///
     /// # Safety
     /// As [`link_held`](Self::link_held).
@@ -145,7 +145,7 @@ impl<T> AnyChan for Chan<T> {
 
     #[inline]
     unsafe fn unlock_held(&self) -> Vec<Waker> {
-        // SAFETY: the lock is held by the caller, who gives it up.
+        // SAFETY: the lock is held by the caller, which gives it up.
         let locked: Locked<'_, T> = unsafe { self.held() };
         locked.unlock_owing()
     }

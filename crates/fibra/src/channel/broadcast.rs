@@ -1,11 +1,12 @@
-//! [`broadcast`]: every receiver gets every message, as long as it keeps up; one that does not is told how many it missed.
+//! [`broadcast`]: every receiver gets every message, as long as it keeps up; a receiver that does not is told how many it missed.
 //!
-//! Above: users. Below: `news`, which counts the messages, and `sync`: a lock for each of the places that hold the last of them (so that a
-//! sender does not meet the receivers of other messages), and one that senders take in turn. Invariants: the count grows after the message
-//! was put in, under the lock of the senders, so a receiver whose position is below it finds its message in its place, or a later one: then
-//! its own was pushed out; and no position is above the count.
+//! Above: users. Below: `news`, which counts the messages, and `sync`: a lock for each of the places that hold the last messages (so that
+//! a sender does not wait for receivers of other messages), and a lock that senders take in turn.
+//!
+//! Invariants: the count grows after the message was put in, under the lock of the senders. So a receiver whose position is below the
+//! count finds its message in its place, or finds a later message: then its own was pushed out. No position is above the count.
 //! A receiver moves on by a compare-exchange of its position: shared by reference, it gives each message once. Messages are cloned
-//! under the lock of their place, for reading, and dropped without any.
+//! under the read lock of their place, and dropped without any lock.
 
 use std::error::Error;
 use std::fmt;
@@ -37,7 +38,7 @@ struct Shared<T> {
     next: Mutex<u64>,
     /// The messages; over when the last sender is gone.
     sent: News,
-    /// A change each time the last receiver goes.
+    /// A change each time the last receiver is dropped.
     gone: News,
     senders: AtomicUsize,
     receivers: AtomicUsize,
@@ -50,7 +51,7 @@ impl<T> Shared<T> {
     }
 
     fn receivers(&self) -> usize {
-        // Acquire: pairs with the release of the last receiver that goes; an answer for the moment.
+        // Acquire: pairs with the release in the drop of the last receiver; the answer holds for the moment.
         self.receivers.load(Ordering::Acquire)
     }
 
@@ -232,7 +233,7 @@ impl<T: Clone> BroadcastSender<T> {
     fn closed_at(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
         loop {
-            // Looked at first: the last receiver that goes between the two looks is noticed.
+            // Read before `receivers`, so that a last receiver that is dropped between the two looks is noticed.
             let seen = self.shared.gone.look().number;
             if self.shared.receivers() == 0 {
                 return true;
@@ -309,7 +310,7 @@ impl<T: Clone> BroadcastReceiver<T> {
             }
             let place = self.shared.place(position).read();
             if place.after != position + 1 {
-                // A later one is there, which was perhaps not counted when we looked.
+                // The place holds a later message, which was perhaps not counted when we looked.
                 let first = look.number.max(place.after) - self.shared.places.len() as u64;
                 drop(place);
                 if self.advance(position, first) {
@@ -446,7 +447,7 @@ impl<T: Clone> BroadcastReceiver<T> {
     #[must_use]
     pub fn len(&self) -> usize {
         park::count_call();
-        // The position first: it is never above a count that is looked at later.
+        // The position is read first: it is never above a count that is read later.
         let position = self.position();
         (self.shared.sent.look().number - position) as usize
     }

@@ -1,4 +1,6 @@
-//! What can go wrong, one type per kind of operation; named and shaped as in crossbeam-channel, so that code can be moved over.
+//! The errors of channels, one type per kind of operation; named and shaped as in crossbeam-channel, so that code can be moved over.
+//!
+//! Above: the handles, `select`, and users. Below: nothing. Invariant: the error of a send gives the value back.
 
 use std::error::Error;
 use std::fmt;
@@ -16,7 +18,7 @@ pub struct SendError<T>(pub T);
 /// Why [`try_send`](crate::channel::Sender::try_send) did not send. The value comes back.
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub enum TrySendError<T> {
-    /// There is no room, or in a rendezvous nobody waits to receive.
+    /// There is no room, or in a rendezvous no receiver waits.
     Full(T),
     /// The channel is closed or its receivers are gone.
     Disconnected(T),

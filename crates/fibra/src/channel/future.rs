@@ -1,9 +1,11 @@
-//! The async forms. A future waits by a record of its own that outlives it ([`TaskWait`]); it is notified, never filled, and does
-//! its work when it is polled: so dropping it at any point loses nothing, and one that was notified and is dropped passes the call
-//! on.
+//! The futures of channel operations. A future waits by a record of its own that outlives it ([`TaskWait`]). It is notified, never filled,
+//! and does its work when it is polled: so dropping a future at any point loses nothing, and a future that was notified and is dropped
+//! passes the notification on.
 //!
-//! A value to be sent is the one thing that others take from a waiting future. It lies in a box of its own while it can be taken, because
-//! a future may move, be dropped, or be forgotten.
+//! A value to be sent is the one thing that other threads take from a waiting future. It lies in a box of its own while it can be taken,
+//! because a future may move, be dropped, or be forgotten.
+//!
+//! Above: the handles' `.._async` methods and `futures` traits. Below: `waits`, `chan`, and `timed` for alarms.
 
 use std::fmt;
 use std::future::Future;
@@ -27,14 +29,14 @@ use crate::wait::park;
 use crate::wait::task::TaskWait;
 use crate::waiter::node::Outcome;
 
-/// An operation that needs no slot. (To take a wait back that had one, that is one too which only asks: its nodes are in the same list.)
+/// An operation that needs no slot. (It also takes back a wait that had a slot: the nodes of both are in the same list.)
 fn without_slot<T, A: Asks>(chan: &Chan<T>, asks: A) -> ChanOp<'_, Chan<T>, A> {
     assert!(!matches!(asks.op(), Op::Recv | Op::Send), "these need one");
     // SAFETY: the others need none.
     unsafe { ChanOp::new(chan, asks, ptr::null_mut()) }
 }
 
-/// Lets those behind have what somebody was called for who is gone.
+/// Passes on, to the waiters behind, what a future that is gone was notified of.
 fn settle<T>(chan: &Chan<T>) {
     let mut locked = chan.lock();
     locked.state().settle();
@@ -48,7 +50,7 @@ fn settle<T>(chan: &Chan<T>) {
 pub struct RecvFuture<'a, T> {
     receiver: &'a Receiver<T>,
     wait: TaskWait,
-    /// If time feeds the channel.
+    /// Set for a timed channel.
     alarm: Option<Alarm>,
 }
 
@@ -86,27 +88,27 @@ impl<T> Future for RecvFuture<'_, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let chan = this.receiver.chan();
-        // (If time feeds the channel, that may be what this poll is for.)
+        // (For a timed channel the poll may be due to its alarm.)
         if !chan.is_timed() && this.wait.goes_on(cx.waker()) {
             return Poll::Pending;
         }
         if !this.wait.is_published() && park::lets_others_run(cx) {
             return Poll::Pending;
         }
-        // Who was called, came and found nothing goes to the head of the queue again.
+        // A future that was notified and finds nothing goes to the head of the queue again.
         let mut first = this.withdraw(false);
         loop {
-            // A future has no timer of its own: somebody has to call it when the time has come.
+            // A future has no timer of its own: an alarm has to wake it when the time has come.
             let due = if chan.is_timed() { chan.timed_deadline() } else { None };
             if let Some(due) = due {
                 Alarm::set(&mut this.alarm, due, cx.waker());
             }
             let mut slot = MaybeUninit::<T>::uninit();
             let asks = Called(Op::Recv, if first { Spot::Front } else { Spot::Back });
-            // SAFETY: the slot is ours, and empty; nobody fills it but this very call.
+            // SAFETY: the slot is ours, and empty; only this very call fills it.
             let operation = unsafe { ChanOp::new(chan, asks, slot.as_mut_ptr().cast()) };
             match this.wait.publish(cx.waker(), &operation) {
-                // Whoever came too late for the alarm may have come too late for the moment too.
+                // If it was too late to set the alarm, the value may have become due after the try: try again.
                 Outcome::Pending if due.is_some_and(|due| due <= policy::now()) => first = this.withdraw(false),
                 Outcome::Pending => return Poll::Pending,
                 Outcome::Retry => first = this.withdraw(false),
@@ -139,9 +141,9 @@ pub struct SendFuture<'a, T> {
 
 /// Where the value of a send is.
 enum Holding<T> {
-    /// Here: nobody knows of it.
+    /// In the future itself: no other thread knows of it.
     Here(T),
-    /// In a box, where others can take it while a wait is published.
+    /// In a box, where a receiver can take it while a wait is published.
     Boxed(NonNull<MaybeUninit<T>>),
     Gone,
 }
@@ -154,7 +156,7 @@ unsafe impl<T: Send> Sync for SendFuture<'_, T> {}
 impl<T> Unpin for SendFuture<'_, T> {}
 
 impl<T> Holding<T> {
-    /// Moves it to where it can be taken.
+    /// Moves the value into a box, where a receiver can take it.
     fn boxed(&mut self) -> *mut T {
         if let Holding::Boxed(boxed) = self {
             return boxed.as_ptr().cast();
@@ -167,17 +169,17 @@ impl<T> Holding<T> {
         boxed.as_ptr().cast()
     }
 
-    /// The value, which nobody took.
+    /// The value, which no receiver took.
     fn take(&mut self) -> Option<T> {
         match std::mem::replace(self, Holding::Gone) {
             Holding::Here(value) => Some(value),
-            // SAFETY: leaked by `boxed`; nobody took the value (the caller's knowledge), so it is there.
+            // SAFETY: leaked by `boxed`; no receiver took the value (the caller knows that), so the box holds it.
             Holding::Boxed(boxed) => Some(unsafe { *Box::from_raw(boxed.as_ptr().cast::<T>()) }),
             Holding::Gone => None,
         }
     }
 
-    /// Somebody took the value: only its box is left.
+    /// A receiver took the value: only its box is left to be freed.
     fn forget(&mut self) {
         match std::mem::replace(self, Holding::Gone) {
             Holding::Here(value) => std::mem::forget(value),
@@ -193,7 +195,7 @@ impl<'a, T> SendFuture<'a, T> {
         Self { sender, value: Holding::Here(value), wait: TaskWait::default() }
     }
 
-    /// Ends the wait of the last poll and says what came of it.
+    /// Ends the wait of the last poll and returns its outcome.
     fn withdraw(&mut self) -> Outcome {
         let ended = self.wait.withdraw(&without_slot(self.sender.chan(), Op::Send.asked()));
         if ended == Outcome::Done {
@@ -235,7 +237,7 @@ impl<T> Future for SendFuture<'_, T> {
                 }
             }
             let value = this.value.boxed();
-            // SAFETY: the value is ours, and the channel's if DONE; it lies in a box that nobody frees before the wait is over.
+            // SAFETY: the value is ours, and the channel's if DONE; it lies in a box that is not freed before the wait is over.
             let operation = unsafe { ChanOp::new(chan, Op::Send, value.cast()) };
             ended = match this.wait.publish(cx.waker(), &operation) {
                 Outcome::Pending => return Poll::Pending,

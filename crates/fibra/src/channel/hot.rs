@@ -1,8 +1,8 @@
 //! The hot paths of sending and receiving, each from the call to its end: through the buffer, or from stack to stack.
 //!
 //! Above: the handles. Below: `chan` and `state`, which do everything else. A hot path is one short function: entry test, hints, lock,
-//! move the value, unlock. Whatever is not usual is a call of another function that is the last thing it does, so that it needs no stack
-//! frame of its own; the value travels in that call, and is dropped like any other if it unwinds.
+//! move the value, unlock. For every unusual case it calls another function as its last step (a tail call), so that it needs no stack
+//! frame of its own; the value travels in that call, and is dropped like any other if the call unwinds.
 //!
 //! ```text
 //! send ─▶ entry ─▶ hints: room or a receiver? ─▶ lock ─▶ easy? push, unlock               buffered
@@ -14,7 +14,7 @@
 //!                                                       send_locked: State::offer, or wait
 //! ```
 //!
-//! Receiving is the same in a mirror. What makes a push or a pop *easy* is said at [`State::easy`]: the hints stay as they are.
+//! Receiving mirrors sending. A push or a pop is *easy* if it leaves the hints as they are: see [`State::easy`].
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::Location;
@@ -74,7 +74,7 @@ impl<T> Chan<T> {
         unsafe { self.send_meeting(value, site) }
     }
 
-    /// Sends to the receiver who waits first, in a plain rendezvous or past an empty buffer; else the general way.
+    /// Sends to the receiver that waits first, in a plain rendezvous or past an empty buffer; else the general way.
     ///
     /// # Safety
     /// The lock is held; it is free afterwards.
@@ -107,7 +107,7 @@ impl<T> Chan<T> {
         let others = unsafe { receivers.remove_front(node) };
         // SAFETY: the slot of a FILL that we claimed is room for a value.
         unsafe { node.slot.get().cast::<T>().write(value) };
-        // (With a buffer there is room, whether others wait or not.)
+        // (With a buffer there is room, whether other receivers wait or not.)
         if hints & hint::DIRECT == 0 && (!others || seeded_bug("channel_forgets_others")) {
             // Relaxed: see `Chan::hints`; under the lock they are exact.
             self.hints.store(hints & !hint::SEND, Ordering::Relaxed);
@@ -197,7 +197,7 @@ impl<T> Chan<T> {
         unsafe { self.recv_meeting(site) }
     }
 
-    /// Receives from the sender who waits first, in a plain rendezvous; else the general way.
+    /// Receives from the sender that waits first, in a plain rendezvous; else the general way.
     ///
     /// # Safety
     /// The lock is held; it is free afterwards.
@@ -257,7 +257,7 @@ impl<T> Chan<T> {
                 locked.unlock();
                 match not {
                     Outcome::Closed => Err(RecvError),
-                    // (One that time feeds has the hint always, so it comes this way.)
+                    // (A timed channel always has the hint, so it comes this way.)
                     _ if self.is_timed() => self.recv_patiently(site),
                     _ => self.recv_waiting(site),
                 }
@@ -281,7 +281,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// In as many waits as it takes.
+    /// Receives, in as many waits as it takes.
     #[cold]
     #[inline(never)]
     fn recv_patiently(&self, site: Site) -> Result<T, RecvError> {
@@ -294,7 +294,7 @@ impl<T> Chan<T> {
         }
     }
 
-    // ---- For those who do not wait, and for select ----------------------------------------------------------------------
+    // ---- For callers that do not wait, and for select -------------------------------------------------------------------
 
     /// Locks, and pushes the value at `value` if that is easy; then the lock is free again. False: it is held.
     ///
@@ -334,8 +334,8 @@ impl<T> Chan<T> {
 
     // ---- Waiting --------------------------------------------------------------------------------------------------------
 
-    /// Links one who is to wait in a plain rendezvous whose other end nobody waits at, or for a value in an empty buffer, and unlocks.
-    /// False: it is not that simple; nothing was done.
+    /// Links the node of a wait in a plain rendezvous at whose other end no waiter is, or of a wait for a value in an empty buffer, and
+    /// unlocks. False: it is no such case; nothing was done.
     ///
     /// # Safety
     /// The lock is held. What `make` makes is linked nowhere, and stays where it is until it is unlinked.

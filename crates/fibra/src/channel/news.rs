@@ -1,11 +1,11 @@
-//! [`News`]: a number that grows, and an end, both of which can be waited for. What `oneshot`, `watch` and `broadcast` have in common.
+//! [`News`]: a number that grows, and an end; a waiter can wait for both. The common part of `oneshot`, `watch` and `broadcast`.
 //!
 //! Above: those three. Below: the gate of `sync`, which holds the queue; nothing here parks by itself. The number, the end and the flag
 //! that a waiter is queued lie in one word, so no wake is lost: a waiter raises the flag (a read-modify-write) and then looks at the
 //! number; a change is a read-modify-write of the same word, and settles if it finds the flag.
 //!
-//! Nothing is taken here: every waiter that has seen an older number is let go by a change. What there is to take (a message, a value) is
-//! the object's own, and the waiter looks again.
+//! Nothing is taken here: a change lets every waiter go that has seen an older number. The message or value belongs to the object, and the
+//! waiter looks for it again.
 
 use std::cell::Cell;
 use std::fmt;
@@ -61,7 +61,7 @@ impl NewsRules {
 impl Rules for NewsRules {
     const BARGES: bool = true;
     const CALLS_ALL: bool = true;
-    // The number only grows: a waiter that was called has nothing to look at again.
+    // The number only grows: a waiter that was woken need not look again.
     const CALL_SUFFICES: bool = true;
 
     fn grant(&self, seen: usize) -> bool {
@@ -105,7 +105,7 @@ impl News {
         Self { gate: Gate::new(NewsRules { word: AtomicU64::new(0) }) }
     }
 
-    /// How it stands.
+    /// The present number, and whether the end has come.
     #[inline(always)]
     pub(super) fn look(&self) -> Look {
         self.gate.rules().look()
@@ -124,7 +124,7 @@ impl News {
         Counted(self.gate.rules().word.fetch_add(ONE, Ordering::Release))
     }
 
-    /// Lets go every waiter that has not seen the change. (One that came after it has looked at the number itself.)
+    /// Lets go every waiter that has not seen the change. (A waiter that came after the change has looked at the number itself.)
     #[inline]
     pub(super) fn announce(&self, Counted(word): Counted) {
         if word & WAITING != 0 && !seeded_bug("news_told_silently") {

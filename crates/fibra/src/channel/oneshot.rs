@@ -98,7 +98,7 @@ impl<T> OneshotSender<T> {
         self.shared.gone.look().over
     }
 
-    /// Waits until the receiver is gone: there is no point in going on with the work.
+    /// Waits until the receiver is gone: then there is no point in going on with the work.
     ///
     /// ```
     /// fibra::run(|| {
@@ -288,7 +288,7 @@ impl<T> Future for OneshotReceiver<T> {
 impl<T> Drop for OneshotReceiver<T> {
     fn drop(&mut self) {
         self.task.leave(&self.shared.sent);
-        // If the sender is gone, no one is left to be told, and a value that was sent is dropped with the shared part.
+        // If the sender is gone, no end is left to be told, and a value that was sent is dropped with the shared part.
         if !self.shared.sent.look().over {
             let value = self.shared.slot.with(|slot| mem::replace(slot, Slot::Gone));
             self.shared.gone.end();

@@ -1,4 +1,6 @@
-//! Why a channel is closed.
+//! Why a channel is closed, or why one of its sides is gone.
+//!
+//! Above: `state`, the handles, and users. Below: `cancel`, which knows whether the dropping fiber panics or is cancelled.
 
 use std::error::Error;
 use std::fmt;
@@ -28,13 +30,13 @@ pub(crate) enum Side {
 pub enum CloseReason {
     /// The last handle of that side was dropped.
     Dropped,
-    /// Somebody called `close` or `close_now`.
+    /// The program called `close` or `close_now`.
     Explicit,
-    /// Somebody called `close_with`.
+    /// The program called `close_with`.
     Error(Arc<dyn Error + Send + Sync>),
     /// The last handle of that side was dropped by a panic.
     Panicked {
-        /// Who panicked. A plain thread counts as fiber number 0, which does not exist otherwise.
+        /// The fiber that panicked. A plain thread counts as fiber number 0, which does not exist otherwise.
         fiber: FiberId,
     },
     /// The last handle of that side was dropped by a fiber that was cancelled.
@@ -42,7 +44,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// Why the handle that is being dropped here goes.
+    /// Why the calling fiber or thread drops its handle: it panics, is cancelled, or neither.
     #[cfg(not(any(loom, shuttle)))]
     pub(super) fn of_drop() -> Self {
         use crate::cancel::{Unwinding, unwinding};

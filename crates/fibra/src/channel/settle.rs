@@ -1,7 +1,7 @@
-//! Settling and closing a channel: the cold half of how a value finds its way.
+//! Settling and closing a channel: the cold paths that match senders with receivers.
 //!
-//! Beside: `state`, whose hot paths handle the common cases and come here for the others; its header says who waits how, and which
-//! invariants hold whenever the lock is free. These are the steps that restore them, and the one that closes.
+//! Beside: `state`, whose hot paths handle the common cases and call this file for the others; its header lists the roles of the waiters
+//! and the invariants that hold whenever the lock is free. The functions here restore these invariants, and close the channel.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::waiter::node::{Node, Outcome, Role, WaitList, WaiterRef};
 
 // SAFETY (all blocks of this impl): as in `state`: `&mut State` is only had under the channel's lock, nodes in its lists are alive until
 // they are unlinked under it, and one that was just unlinked until its claimed wait is set going; slots are written or read once, by
-// whoever claimed the wait.
+// the thread that claimed the wait.
 impl<T> State<T> {
     // ---- Settling -------------------------------------------------------------------------------------------------------
 
@@ -29,7 +29,7 @@ impl<T> State<T> {
         true
     }
 
-    /// Under the lock: a waker is user code and has to wait.
+    /// Sets a waiter going under the lock: its waker is user code, and is kept until the lock is free.
     pub(super) fn set_going(&mut self, peer: Peer) {
         if let Some(waker) = peer.go() {
             self.aftermath().wakers.push(waker);
@@ -44,12 +44,12 @@ impl<T> State<T> {
         &self.senders
     }
 
-    /// Makes all progress that is possible: the cold path for whatever the hot ones do not handle, and for departures.
+    /// Makes all progress that is possible: the cold path for cases that the hot ones do not handle, and for handles that are dropped.
     #[cold]
     #[inline(never)]
     pub(crate) fn settle(&mut self) {
-        // One async waiter per list and settling, and what it was called for is left for it: those behind it would be served in its
-        // stead, time and again. Whatever makes a second value or place available settles again.
+        // Each settling notifies one future per list, and leaves the value or place for it: otherwise the waiters behind it would be served
+        // in its stead, time and again. The thread that makes a second value or place available settles again.
         let (mut called_receiver, mut called_sender) = (false, false);
         loop {
             let mut progress = false;
@@ -112,8 +112,9 @@ impl<T> State<T> {
         }
     }
 
-    /// Nothing in the buffer, no room in it, and both sides wait: somebody who cannot be served where he waits (without a value, without a
-    /// slot), or was held back by a reservation that is gone. He is told to try again. True: one was told who will take a value or a place.
+    /// Nothing is in the buffer, there is no room in it, and both sides wait: a waiter cannot be served where it waits (without a value,
+    /// without a slot), or was held back by a reservation that is gone. It is told to try again. True: a waiter was told that will take a
+    /// value or a place.
     fn pair(&mut self) -> bool {
         // SAFETY: see the impl.
         let mut next = unsafe { self.senders.front() };
@@ -123,7 +124,7 @@ impl<T> State<T> {
             let me = Some(sender.target().0);
             match sender.role.get() {
                 Role::Take => {
-                    // Whoever only wants to know is told all the same: receiving does not ask for reservations.
+                    // A waiter that only observes is told all the same: receiving does not depend on reservations.
                     let held_back = self.capacity == 0 && self.waiting_receivers(me) <= self.spoken_for();
                     // SAFETY: see the impl.
                     let mut other = unsafe { self.receivers.front() };
@@ -156,7 +157,7 @@ impl<T> State<T> {
         false
     }
 
-    /// All reservations are gone at once: everybody whom they held back is told, not only the first.
+    /// All reservations are gone at once: every waiter that they held back is told, not only the first.
     pub(super) fn settle_unreserved(&mut self) {
         self.reserved = 0;
         self.looked = false;
@@ -164,9 +165,9 @@ impl<T> State<T> {
         while self.buffer.is_empty() && !self.receivers.is_empty() && !self.senders.is_empty() && self.pair() {}
     }
 
-    // ---- Those who look, and do not wait --------------------------------------------------------------------------------
+    // ---- Callers that look, and do not wait -----------------------------------------------------------------------------
 
-    /// Receives into `slot`, as one who does not wait; whoever could not be taken from learns of it.
+    /// Receives into `slot`, for a caller that does not wait; a sender that has no value yet learns of it.
     ///
     /// # Safety
     /// As [`take`](Self::take).
@@ -181,9 +182,9 @@ impl<T> State<T> {
         taken
     }
 
-    /// A receiver looked, found nothing, and does not wait. On a rendezvous senders may wait all the same: those who ask for a place before
-    /// they have a value. A look counts as much as a receiver who waits: the first of them gets its place, or is told that it may have
-    /// it, and its value lies here for the next look.
+    /// A receiver looked, found nothing, and does not wait. On a rendezvous senders may wait all the same: those that ask for a place
+    /// before they have a value. A look counts as much as a receiver that waits: the first of these senders gets its place, or is told
+    /// that it may have it, and its value lies here for the next look.
     #[cold]
     #[inline(never)]
     pub(crate) fn invite(&mut self) {
@@ -201,7 +202,7 @@ impl<T> State<T> {
                     self.promise(granted && !seeded_bug("channel_look_uncounted"));
                     granted
                 }
-                // A future may never be polled again: nothing is reserved before it is.
+                // A future may never be polled again: nothing is reserved before it is polled.
                 Role::Notify => self.finish(Self::the_senders, sender, Outcome::Invited),
                 _ => false,
             };
@@ -216,13 +217,13 @@ impl<T> State<T> {
         self.looked |= for_a_look;
     }
 
-    /// Is there nothing here yet for one who looks, and nothing promised?
+    /// Is there no value yet for a receiver that looks, and no place promised to a sender?
     fn may_invite(&self) -> bool {
         let promised = self.looked || self.reserved > self.interested_receivers(None);
         self.capacity == 0 && !self.closed && self.buffer.is_empty() && !promised
     }
 
-    /// Reserves a place, as one who was invited.
+    /// Reserves a place for a sender that was invited.
     pub(crate) fn reserve_invited(&mut self, me: Option<WaiterRef>) -> Outcome {
         match self.reserve(me) {
             Outcome::Pending if self.may_invite() => {
@@ -233,8 +234,8 @@ impl<T> State<T> {
         }
     }
 
-    /// Sends the value at `value`, as one who does not wait: on a rendezvous it is left for a receiver who cannot be handed it, but waits
-    /// for it: a future, which takes it when it is polled, or one who only wanted to know.
+    /// Sends the value at `value`, for a caller that does not wait. On a rendezvous the value is left for a receiver that waits but cannot
+    /// be handed it: a future, which takes it when it is polled, or a waiter that only observes.
     ///
     /// # Safety
     /// As [`offer`](Self::offer).
@@ -249,7 +250,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Leaves the value at `value` for a receiver other than `me` who waits and cannot be handed it, if there is one.
+    /// Leaves the value at `value` for a receiver other than `me` that waits and cannot be handed it, if there is one.
     ///
     /// # Safety
     /// `value` points to a `T`, which is the channel's if the answer is true.
@@ -266,7 +267,7 @@ impl<T> State<T> {
             if is_left_to && self.finish(Self::the_receivers, receiver, Outcome::Retry) {
                 // SAFETY: the contract.
                 self.buffer.push_back(unsafe { value.read() });
-                // One who only wanted to know owes nothing: others who wait are told too.
+                // A waiter that only observes need not take the value: the other waiters are told too.
                 if !seeded_bug("channel_left_untold") {
                     self.settle();
                 }
@@ -278,7 +279,7 @@ impl<T> State<T> {
 
     // ---- Closing --------------------------------------------------------------------------------------------------------
 
-    /// Closed: ends the receivers for whom nothing is left.
+    /// The channel is closed: ends the waits of receivers for which nothing is left.
     fn end_receivers(&mut self) {
         // SAFETY: see the impl.
         let mut next = unsafe { self.receivers.front() };
@@ -291,8 +292,8 @@ impl<T> State<T> {
         }
     }
 
-    /// Nobody is admitted any more. `by`: that side counts as gone. `now`: parked senders get their values back. False: it was
-    /// closed before.
+    /// Closes the channel: no send is admitted any more. `by`: that side counts as gone. `now`: parked senders get their values back.
+    /// False: it was closed before.
     pub(super) fn close(&mut self, by: Side, reason: &CloseReason, now: bool) -> bool {
         let first = !self.closed;
         self.closed = true;

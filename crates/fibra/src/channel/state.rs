@@ -1,28 +1,29 @@
-//! What a channel's lock guards: the buffer, who waits at either end, and whether it is closed; and how a value finds its way.
+//! The state that a channel's lock guards: the buffer, the waiters at both ends, and whether it is closed; and how a value goes from a
+//! sender to a receiver.
 //!
 //! Below: the nodes and claims of `wait`. Above: `chan` holds the lock, `sender`, `receiver`, `future` and `select` bring the waits.
 //!
-//! Who waits says what he wants (his node's [`Role`]), and whoever completes him says what became of it ([`Outcome`]):
+//! The [`Role`] of a waiter's node says what the waiter wants; the thread that completes the wait says with an [`Outcome`] how it ended:
 //!
 //! | list | role | slot | what completing it means |
 //! |---|---|---|---|
 //! | receivers | FILL | where the value goes | the value is there |
-//! | receivers, senders | NOTIFY | | an async waiter: nothing moved; it looks again when polled, or passes the call on when dropped |
-//! | receivers, senders | OBSERVE | | nothing moved and nothing is owed: somebody only wanted to know (`ready`) |
+//! | receivers, senders | NOTIFY | | a future: nothing moved; it looks again when polled, or passes the notification on when dropped |
+//! | receivers, senders | OBSERVE | | nothing moved and nothing is owed: the waiter only asked whether it could (`ready`) |
 //! | senders | TAKE | where the value lies | the value was taken |
 //! | senders | GRANT | | one place was reserved for it |
 //!
-//! (A sending NOTIFY may also be INVITED, by a receiver who looked.)
+//! (A sending NOTIFY may also be INVITED, by a receiver that looked.)
 //!
 //! Order (S4-73, S4-74): a send goes to a waiting receiver, else into the buffer, else it parks; a receive takes from the buffer, else from
-//! a waiting sender, else it parks. Both lists are FIFO. On a rendezvous, one who does not wait, and finds only those who cannot be met
-//! where they are, leaves something for them: see "those who look" in `settle` (decision 42). No user code runs in here: values that
-//! nobody wants and wakers go into [`Aftermath`], which whoever unlocks takes care of.
+//! a waiting sender, else it parks. Both lists are FIFO. On a rendezvous, a caller that does not wait, and finds only waiters that cannot
+//! be served where they wait, leaves something for them: see "Callers that look" in `settle` (decision 42). No user code runs in here:
+//! dropped values and wakers go into [`Aftermath`], which the thread that unlocks drops and calls.
 //!
 //! Invariants, whenever the lock is free:
-//! * a FILL waits only if the buffer is empty, a TAKE only if there is no room; but for what a reservation or an async waiter that
-//!   was called holds back, until it is used or given up, which settles it;
-//! * `reserved` places are spoken for: they count as taken for everybody else;
+//! * a FILL waits only if the buffer is empty, a TAKE only if there is no room. The exception is a value or a place that a reservation, or
+//!   a future that was notified, holds back until it is used or given up, which settles the channel;
+//! * `reserved` places belong to their permits: they count as taken for every other sender;
 //! * closed means that nothing is admitted; what was admitted before stays deliverable (C-23).
 
 use std::collections::VecDeque;
@@ -37,8 +38,8 @@ use crate::wait::wake::{self, Place};
 use crate::waiter::node::{Node, Outcome, Role, WaitList, WaiterRef};
 use crate::waiter::record::Claimed;
 
-/// What may be possible without waiting. Written under the lock; read without it to decide whether a try is worth the lock. A blocking
-/// operation that trusts a "no" looks again under the lock before it parks; a `try_` operation never answers from a hint alone.
+/// Hints on what may be possible without waiting. Written under the lock; read without it to decide whether a try is worth the lock. A
+/// blocking operation that trusts a "no" looks again under the lock before it parks; a `try_` operation never answers from a hint alone.
 pub(crate) mod hint {
     pub(crate) const RECV: u8 = 1;
     pub(crate) const SEND: u8 = 2;
@@ -50,7 +51,7 @@ pub(crate) mod hint {
     /// The same with a buffer, which is empty: a receiver that waits gets the next value from stack to stack. (There is room, so SEND holds
     /// whether one waits or not.) Asked under the lock.
     pub(crate) const DIRECT: u8 = 32;
-    /// The buffer is empty and far larger than an empty one should be: whoever sees that, and holds no lock, takes it away.
+    /// The buffer is empty and far larger than an empty one should be: a thread that sees that, and holds no lock, takes it away.
     pub(crate) const SPARE: u8 = 64;
 }
 
@@ -58,7 +59,7 @@ pub(crate) mod hint {
 /// and amortised by the flood. (With a bound the program has said how much there may be, and counts on sends that allocate nothing.)
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Somebody whose wait was just completed: to be set going when the lock is free.
+/// A waiter whose wait was just completed: to be set going when the lock is free.
 #[derive(Debug)]
 #[must_use = "the peer sleeps until it is set going"]
 pub(crate) struct Peer(Claimed);
@@ -79,9 +80,9 @@ impl Peer {
         if self.0.is_marked() { Place::Tail } else { Place::Next }
     }
 
-    /// Sets it going, at once: before any user code and before the caller may suspend, because whoever withdraws a claimed wait meanwhile
-    /// waits for this. (No user code runs in here, so it may be done under a lock.) A waker comes back, to be called when no lock is
-    /// held and outside PARKING.
+    /// Sets the waiter going. The caller does so at once: before any user code and before it may suspend, because a waiter that withdraws a
+    /// claimed wait meanwhile waits for this. (No user code runs in here, so it may be done under a lock.) Returns a waker to be called
+    /// when no lock is held and outside PARKING.
     #[must_use]
     #[inline(always)]
     pub(crate) fn go(self) -> Option<Waker> {
@@ -97,7 +98,7 @@ impl Peer {
 pub(super) struct ParkedPeer(Claimed, Place);
 
 impl ParkedPeer {
-    /// Completes the wait of `node`, which is linked still. `None`: it is no such wait, or not any more; nothing was changed.
+    /// Completes the wait of `node`, which is still linked. `None`: it is no such wait, or not any more; nothing was changed.
     ///
     /// # Safety
     /// The node is in a list of a channel: such a one stands for a wait.
@@ -114,7 +115,7 @@ impl ParkedPeer {
         Some(Self(claimed, if node.several.get() { Place::Tail } else { Place::Next }))
     }
 
-    /// Sets it going: where no lock is held and user code may run.
+    /// Sets the fiber going. Called where no lock is held and user code may run.
     #[inline(always)]
     pub(super) fn go(self) {
         #[cfg(not(any(loom, shuttle)))]
@@ -126,10 +127,10 @@ impl ParkedPeer {
     }
 }
 
-/// What a try under the lock came to: how it ended, and whose wait was completed by it, to be set going when the lock is free.
+/// The result of a try under the lock: its outcome, and the waiter whose wait it completed, to be set going when the lock is free.
 pub(crate) type Try = (Outcome, Option<Peer>);
 
-/// What is left to do when the lock is free: all of it is user code.
+/// User code that is left to run when the lock is free: drops and wakers.
 #[derive(Debug)]
 pub(crate) struct Aftermath<T> {
     pub(super) wakers: Vec<Waker>,
@@ -137,7 +138,7 @@ pub(crate) struct Aftermath<T> {
     pub(super) evicted: VecDeque<T>,
 }
 
-/// Why and by whom it was closed.
+/// Why, and by which side, the channel was closed.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
     /// The first reason.
@@ -155,7 +156,7 @@ pub enum Overflow {
     Block,
     /// The new value is dropped.
     DropNewest,
-    /// The oldest value in the buffer is dropped to make room. (If all places are reserved by permits there is none: then the new one is.)
+    /// The oldest value in the buffer is dropped to make room. (If all places are reserved by permits, the new value is dropped instead.)
     DropOldest,
 }
 
@@ -168,14 +169,14 @@ pub(crate) struct State<T> {
     /// Not more than this; 0 is a rendezvous, `usize::MAX` no bound.
     pub(super) capacity: usize,
     pub(super) reserved: usize,
-    /// Of these, the one that was promised for a look, for which no receiver waits: at most one at a time. See [`State::invite`].
+    /// One of these places was promised because a receiver looked, and no receiver waits for it: at most one at a time. See
+    /// [`State::invite`].
     pub(super) looked: bool,
-    /// How many lengths of the buffer there are at which it is neither empty nor full, neither before nor after a push: from 1 on, so
-    /// many. 0 if a push or a pop concerns more than the buffer: one waits at either end, or nothing is admitted. At such lengths a push
-    /// leaves the hints
-    /// as they are, and so does the pop that undoes it. Kept by [`State::refresh`].
+    /// How many lengths of the buffer, from 1 on, are such that the buffer is neither empty nor full, both before and after a push. 0 if a
+    /// push or a pop concerns more than the buffer: a waiter is at one of the ends, or nothing is admitted. At such lengths a push leaves
+    /// the hints as they are, and so does the pop that undoes it. Kept by [`State::refresh`].
     pub(super) easy: usize,
-    /// Hints that hold whatever the rest says: closed, gone, timed, never full.
+    /// Hints that hold for good: closed, gone, timed, never full.
     pub(super) always: u8,
     pub(super) closed: bool,
     /// The last receiver was dropped: nothing can be delivered any more.
@@ -183,7 +184,7 @@ pub(crate) struct State<T> {
     pub(super) overflow: Overflow,
     pub(super) aftermath: Option<Box<Aftermath<T>>>,
     pub(super) timed: Option<Box<Timed<T>>>,
-    /// At the sending end, those who wait for the receivers to go; and the reverse.
+    /// Waiters at the sending end for the end of the receivers; and the reverse.
     pub(super) receiver_watch: WaitList,
     pub(super) sender_watch: WaitList,
     pub(super) closing: Option<Box<Closing>>,
@@ -193,14 +194,14 @@ pub(crate) struct State<T> {
 // SAFETY (all blocks of this impl): `&mut State` is only had under the channel's lock, and nodes in its lists are alive until they are
 // unlinked under that lock; a node that was just unlinked stays alive until its claimed wait is set going, which is what `Peer` is for. A
 // lost claim leaves the node alone: its owner waits for the lock to unlink it, and finds that done. The slot of a FILL is memory for a
-// `T` that is written once, the slot of a TAKE holds a `T` that is read once: by whoever claimed the wait.
+// `T` that is written once, the slot of a TAKE holds a `T` that is read once: by the thread that claimed the wait.
 impl<T> State<T> {
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         self.buffer.len().saturating_add(self.reserved) < self.capacity
     }
 
-    /// The hints that hold now. Whoever changed more than the buffer calls it before he unlocks.
+    /// The hints that hold now. A thread that changed more than the buffer calls it before it unlocks.
     #[inline(always)]
     pub(super) fn refresh(&mut self) -> u8 {
         let recv = if self.senders.is_empty() { 0 } else { hint::RECV };
@@ -212,7 +213,7 @@ impl<T> State<T> {
         self.refresh_buffered(recv | send)
     }
 
-    /// Out of line: it would cost the hot paths their registers.
+    /// Not inlined: that would cost the hot paths their registers.
     #[inline(never)]
     fn refresh_buffered(&mut self, waiting: u8) -> u8 {
         let room = self.capacity.saturating_sub(self.reserved);
@@ -265,7 +266,7 @@ impl<T> State<T> {
         self.closed && self.buffer.is_empty() && !reserved && self.senders.is_empty()
     }
 
-    /// The same for one who waits at both ends: what he would send himself is nothing he could receive.
+    /// The same for a waiter at both ends: it cannot receive what it would send itself.
     pub(super) fn is_exhausted_for(&self, me: Option<WaiterRef>) -> bool {
         if !self.closed {
             return false;
@@ -324,7 +325,7 @@ impl<T> State<T> {
                 if peer.is_some() || seeded_bug("channel_take_unclaimed") {
                     // SAFETY: the value of a TAKE that we claimed, and the slot of the caller: moved once, straight from stack to stack.
                     unsafe { slot.copy_from_nonoverlapping(node.slot.get().cast::<T>(), 1) };
-                    // Those who wait for a place before they have a value would be passed over for ever by those who have one.
+                    // Senders that wait for a place before they have a value would be passed over for ever by senders that have one.
                     if passed_over {
                         self.invite();
                     }
@@ -350,7 +351,7 @@ impl<T> State<T> {
         (if self.is_exhausted_for(me) { Outcome::Closed } else { Outcome::Pending }, None)
     }
 
-    /// A place became free and somebody waits to send: the oldest gets it.
+    /// A place became free and senders wait: the oldest one gets it.
     #[inline]
     fn refill(&mut self) -> Option<Peer> {
         // SAFETY: see the impl.
@@ -443,7 +444,7 @@ impl<T> State<T> {
         (Outcome::Done, None)
     }
 
-    /// The oldest receiver is no simple one.
+    /// Sends where the oldest waiting receiver cannot simply be filled.
     #[cold]
     #[inline(never)]
     unsafe fn offer_slowly(&mut self, value: *const T, me: Option<WaiterRef>) -> Try {
@@ -453,7 +454,7 @@ impl<T> State<T> {
             self.settle();
             return (Outcome::Done, None);
         }
-        // A rendezvous: those who have reserved a receiver come first.
+        // In a rendezvous, senders that have reserved a receiver come first.
         if self.capacity > 0 || self.waiting_receivers(me) > self.spoken_for() {
             // SAFETY: see the impl.
             let mut next = unsafe { self.receivers.front() };
@@ -480,7 +481,7 @@ impl<T> State<T> {
         unsafe { if self.leave(value, me) { (Outcome::Done, None) } else { self.evict(value) } }
     }
 
-    /// There is no room, and nobody is to wait for any.
+    /// There is no room, and the overflow policy says that the sender does not wait for any.
     #[cold]
     unsafe fn evict(&mut self, value: *const T) -> Try {
         // SAFETY: the contract of `offer`: `Done` is what we answer.
@@ -495,7 +496,7 @@ impl<T> State<T> {
         (Outcome::Done, None)
     }
 
-    /// Makes the buffer larger under the lock: where several channels are locked, and letting one go would undo the whole.
+    /// Makes the buffer larger under the lock: for a select, which has locked several channels and cannot let one of them go.
     pub(crate) fn make_room(&mut self) {
         self.buffer.reserve_one();
     }
@@ -516,7 +517,7 @@ impl<T> State<T> {
         self.always & hint != 0
     }
 
-    /// Would receiving come to something now, if only to the answer that it is closed?
+    /// Would a receive succeed now, or answer that the channel is closed?
     pub(crate) fn is_ready_to_take(&self, me: Option<WaiterRef>) -> bool {
         if !self.buffer.is_empty()
             || self.is_exhausted_for(me)
@@ -527,7 +528,7 @@ impl<T> State<T> {
         self.has_sender_with_value(me)
     }
 
-    /// Does one wait to send, other than `me`, that can be taken from?
+    /// Does a sender other than `me` wait with a value?
     pub(super) fn has_sender_with_value(&self, me: Option<WaiterRef>) -> bool {
         // SAFETY: see the impl.
         let mut next = unsafe { self.senders.front() };
@@ -565,12 +566,12 @@ impl<T> State<T> {
     pub(crate) fn unreserve(&mut self) {
         // All senders may be gone (a permit was forgotten), and the count with them.
         self.reserved = self.reserved.saturating_sub(1);
-        // Which of them it was is not known. If it was the one of a look, a value may be left over for the next receiver; to take it for
-        // that could keep a sender and a receiver apart for as long as the other one is held.
+        // It is not known which reservation this was. If it was the one of a look, a value may be left over for the next receiver; to
+        // assume that could keep a sender and a receiver apart for as long as the other reservation is held.
         self.looked &= self.reserved != 0;
     }
 
-    /// Sends to a place that was reserved. False: the receivers are gone, the value is the caller's still.
+    /// Sends to a place that was reserved. False: the receivers are gone, and the value is still the caller's.
     ///
     /// # Safety
     /// `value` points to a `T`, which is the channel's if the answer is true.
@@ -580,19 +581,19 @@ impl<T> State<T> {
             return false;
         }
         if self.overflow != Overflow::Block {
-            // Such a place is promised to everybody, so it may not be there: the policy decides, as for any other send.
+            // With an overflow policy every sender is promised a place, so there may be none: the policy decides, as for any other send.
             // SAFETY: the contract.
             unsafe { self.send_by_policy(value) };
             return true;
         }
-        // In a rendezvous whose receiver has gone elsewhere this is one more than the capacity: it waits here for the next one.
+        // In a rendezvous whose receiver has gone elsewhere this is one more than the capacity: the value waits here for the next receiver.
         // SAFETY: the contract.
         self.buffer.push_back(unsafe { value.read() });
         self.settle();
         true
     }
 
-    /// Sends where nobody waits: there is room, or something is dropped.
+    /// Sends where senders do not wait: there is room, or a value is dropped.
     ///
     /// # Safety
     /// `value` points to a `T`, which is the channel's afterwards.
@@ -608,7 +609,7 @@ impl<T> State<T> {
                     break;
                 }
                 (Outcome::Retry, _) => self.make_room(),
-                // It was admitted before the close.
+                // The reservation was admitted before the close.
                 _ => {
                     // SAFETY: the contract.
                     unsafe {
@@ -627,7 +628,7 @@ impl<T> State<T> {
 
     // ---- Parking --------------------------------------------------------------------------------------------------------
 
-    /// Links a receiver who found nothing. Senders who cannot be taken from (they wait for a receiver to come) are told.
+    /// Links a receiver that found nothing. Senders without a value (they wait for a receiver to come) are told.
     ///
     /// # Safety
     /// The node is prepared, linked nowhere, and stays where it is until it is unlinked.
@@ -640,7 +641,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Links a sender who found no room. Receivers who cannot be filled (async ones) are told.
+    /// Links a sender that found no room. Receivers that cannot be filled (futures) are told.
     ///
     /// # Safety
     /// As [`link_receiver`](Self::link_receiver).

@@ -1,5 +1,8 @@
-//! Receivers that time feeds: [`after`], [`at`], [`tick`]; and [`never()`]. No fiber and no timer stands behind them: whoever waits
-//! on one waits with its deadline, and takes the value when that has come. Nobody waiting costs nothing, and dropping one ends it.
+//! Timed receivers: [`after`], [`at`], [`tick`]; and [`never()`]. No fiber and no timer stands behind them: a waiting receiver waits
+//! with the channel's deadline, and takes the value when that has come. So a channel at which no receiver waits costs nothing, and
+//! dropping the receiver ends it.
+//!
+//! Above: users, and `future`, which sets alarms. Below: `state`, and `sched::timers::alarms` for futures on workers.
 
 use std::fmt;
 use std::mem;
@@ -24,7 +27,7 @@ use crate::wait::wake;
 pub(crate) struct Timed<T> {
     /// On fibra's clock; `u64::MAX` is never.
     next: u64,
-    /// Zero: there is only one.
+    /// Zero: there is only one value.
     period: u64,
     make: fn(Instant) -> T,
 }
@@ -44,12 +47,12 @@ impl<T> Timed<T> {
         self.next != u64::MAX && self.next <= policy::now()
     }
 
-    /// Is there nothing to come any more? After the value of an [`after`] was taken. (One that is never due has yet to come.)
+    /// Will no value come any more? True after the value of an [`after`] was taken. (A value that is never due has yet to come.)
     pub(super) fn is_spent(&self) -> bool {
         self.next == u64::MAX && self.period == 0
     }
 
-    /// The value, if its time has come. Ticks that nobody took are not made up for: the next one is a whole period away from the last
+    /// The value, if its time has come. Ticks that no receiver took are not made up for: the next one is a whole period away from the last
     /// that was due.
     pub(super) fn take_due(&mut self) -> Option<T> {
         if self.next == u64::MAX {
@@ -68,7 +71,7 @@ impl<T> Timed<T> {
     }
 }
 
-/// Is there a value that time has brought?
+/// Is the value of a timed channel due?
 pub(super) fn is_due<T>(state: &State<T>) -> bool {
     state.timed.as_ref().is_some_and(|timed| timed.is_due())
 }
@@ -81,7 +84,7 @@ pub(super) struct Alarm {
     kept: Kept,
 }
 
-/// Who keeps an alarm.
+/// The keeper of an alarm: a runtime or a thread.
 #[derive(Debug)]
 enum Kept {
     #[cfg(not(any(loom, shuttle)))]
@@ -90,8 +93,8 @@ enum Kept {
 }
 
 impl Alarm {
-    /// Sets `alarm` to `due`, or tells the one that is set already whom to call. If the moment is over nothing is set: the caller, who
-    /// looks at the time afterwards, is to see to it.
+    /// Sets `alarm` to `due`, or gives the alarm that is set already the new waker. If the moment is over nothing is set: the caller looks
+    /// at the time afterwards, and handles that case.
     pub(super) fn set(alarm: &mut Option<Self>, due: u64, waker: &Waker) {
         if due <= policy::now() {
             return;
@@ -129,11 +132,11 @@ impl Kept {
 /// An alarm of code that runs on no worker.
 #[derive(Debug)]
 struct ThreadAlarm {
-    /// Taken by whoever calls it.
+    /// Taken out by the thread that calls it.
     waker: Arc<Mutex<Option<Waker>>>,
-    /// Dropped with the alarm, which the bell notices; and closed by the bell when it is through.
+    /// Dropped with the alarm, which the bell notices; and closed by the bell when it is done.
     bell: Option<Sender<()>>,
-    /// In the child of a fork there is no thread that would ring, and locks that it held are held for ever.
+    /// The process of the alarm: in the child of a fork there is no thread that would ring, and locks that it held are held for ever.
     process: u64,
 }
 
@@ -154,7 +157,7 @@ impl ThreadAlarm {
         let waker = Some(waker.clone());
         let old = mem::replace(&mut *self.waker.lock(), waker);
         drop(old);
-        // Asked after: a bell that did not see this waker had closed the channel before.
+        // Asked after the waker was stored: a bell that did not see this waker had closed the channel before.
         self.bell.as_ref().is_some_and(|bell| !bell.has_closed())
     }
 }
@@ -164,7 +167,7 @@ impl Drop for ThreadAlarm {
         if self.process != process() {
             return mem::forget(self.bell.take());
         }
-        // Nobody waits any more. Dropped without the lock: that is user code.
+        // The future does not wait any more. Its waker is dropped without the lock: that is user code.
         let waker = self.waker.lock().take();
         drop(waker);
     }
@@ -194,7 +197,7 @@ impl Drop for Bell {
     }
 }
 
-/// Runs it beside whatever runs here. If no thread can be had the alarm rings too early, and that is said.
+/// Runs the bell on a thread of its own. If the system gives no thread, the alarm rings too early, and a message says so.
 #[cfg(not(any(loom, shuttle)))]
 fn start(alarm: impl FnOnce() + Send + 'static) {
     if let Err(error) = thread::start("fibra-alarm".into(), alarm) {
@@ -222,8 +225,8 @@ fn timed(next: Instant, period: Duration) -> Receiver<Instant> {
     Receiver::only(Chan::timed(Timed { next: next.as_nanos(), period, make: |due| due }))
 }
 
-/// A receiver that yields one value, the moment it was due, after `duration`. Then it is closed: whoever takes the value ends the channel,
-/// for all clones of the receiver. (An arm of a loop that is to fire once only needs a guard: receiving the end is always ready.)
+/// A receiver that yields one value, the moment it was due, after `duration`. Then it is closed: the receiver that takes the value ends the
+/// channel, for all clones of it. (An arm of a loop that is to fire once only needs a guard: receiving the end is always ready.)
 ///
 /// ```
 /// use fibra::channel::{after, bounded};
@@ -232,7 +235,7 @@ fn timed(next: Instant, period: Duration) -> Receiver<Instant> {
 /// let (_tx, rx) = bounded::<u32>(1);
 /// let timeout = after(Duration::from_millis(5));
 /// fibra::select! {
-///     recv(rx) -> _ => unreachable!("nobody sends"),
+///     recv(rx) -> _ => unreachable!("nothing is sent"),
 ///     recv(timeout) -> due => assert!(due.is_ok()),
 /// }
 /// assert!(timeout.recv().is_err()); // there was only one
@@ -255,7 +258,7 @@ pub fn at(deadline: impl Into<Instant>) -> Receiver<Instant> {
     timed(deadline.into(), Duration::ZERO)
 }
 
-/// A receiver that yields the moment it was due every `period`, the first time after one period. Whoever is late gets one value,
+/// A receiver that yields the moment it was due every `period`, the first time after one period. A receiver that is late gets one value,
 /// not all that were missed. A period of zero is as short as the clock allows: one nanosecond.
 ///
 /// ```

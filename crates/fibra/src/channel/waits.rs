@@ -1,8 +1,10 @@
 //! The operations of a channel as things to wait on ([`ChanOp`]), and the blocking calls: sending, receiving, reserving, watching the other
-//! side. What these are, `op` says; here is how one waits for them.
+//! side. `op` defines the operations; this file waits for them.
 //!
-//! A wait looks again under the lock when it publishes itself, so a blocking operation may come straight here. What `publish` did stands,
-//! even if cancellation claimed the wait meanwhile: it then comes at the next one.
+//! A wait looks again under the lock when it publishes itself, so a blocking operation may call this file without a try before. What
+//! `publish` did stands, even if cancellation claimed the wait meanwhile: the cancellation is then delivered at the next wait.
+//!
+//! Above: `hot`, the handles, `future`, and `select`. Below: `any`, `op`, and the waist (`wait`).
 
 use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::panic::Location;
@@ -41,7 +43,7 @@ impl Asks for Op {
     }
 }
 
-/// The operation of a future that is called and does it when it is polled.
+/// The operation of a future, which is notified and does the operation when it is polled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Called(pub(super) Op, pub(super) Spot);
 
@@ -73,7 +75,7 @@ macro_rules! asks {
 asks! {
     Receives: Op::Recv;
     Sends: Op::Send;
-    // The same, for those who wait in other ways than `hot` does: so that its own wait is the only one of its kind, and becomes part of it.
+    // The same, for callers other than `hot`: so that the wait of `hot` is the only one of its type, and is inlined there.
     ReceivesPatiently: Op::Recv;
     SendsInTime: Op::Send;
     Reserves: Op::Reserve;
@@ -84,8 +86,8 @@ asks! {
 /// One operation on a channel, as something to wait on.
 ///
 /// A select takes it apart: it locks all its channels, in the order of their ids, looks again, links all its nodes and unlocks, so that
-/// of two selects that meet one finds the other parked. For that there are the methods with `held` in their name, called by whoever holds
-/// the channel's lock; [`publish`](Waitable::publish) is the same for one channel.
+/// of two selects that meet one finds the other parked. For that there are the methods with `held` in their name, which the holder of the
+/// channel's lock calls; [`publish`](Waitable::publish) is the same for one channel.
 ///
 /// A few words, which a blocking call passes on by value.
 pub(crate) struct ChanOp<'a, C: ?Sized, A> {
@@ -120,7 +122,7 @@ impl<'a, C: AnyChan + ?Sized, A: Asks> ChanOp<'a, C, A> {
         self.asks.op()
     }
 
-    /// The last try of one who does not wait; see [`AnyChan::try_last`].
+    /// The last try of a caller that does not wait; see [`AnyChan::try_last`].
     pub(crate) fn try_last(&self) -> Outcome {
         // SAFETY: the contract of `new`.
         unsafe { self.chan.try_last(self.op(), self.slot) }
@@ -180,7 +182,7 @@ impl<'a, C: AnyChan + ?Sized, A: Asks> ChanOp<'a, C, A> {
 }
 
 /// Unlocks where no user code may run, because the caller is PARKING, and sets `peer` going: its waker is returned, to be called after
-/// PARKING; other wakers are called soon, by somebody else.
+/// PARKING; other wakers are called soon, by another fiber.
 ///
 /// # Safety
 /// The lock is held, and not used afterwards.
@@ -257,7 +259,7 @@ pub(super) unsafe fn send<T>(
     struct Unsent<T>(*mut T);
     impl<T> Drop for Unsent<T> {
         fn drop(&mut self) {
-            // SAFETY: unwound by cancellation: the wait is over, nobody took the value, and the caller does not drop it.
+            // SAFETY: unwound by cancellation: the wait is over, no receiver took the value, and the caller does not drop it.
             unsafe { self.0.drop_in_place() };
         }
     }
@@ -296,7 +298,7 @@ pub(super) unsafe fn recv<T>(
     site: &'static Location<'static>,
 ) -> Outcome {
     loop {
-        // A channel that time feeds is waited for with its own deadline.
+        // The wait at a timed channel has the channel's own deadline.
         let due = if chan.is_timed() { chan.timed_deadline() } else { None };
         let until = match (deadline, due) {
             (Some(deadline), Some(due)) => Some(deadline.min(due)),
@@ -307,9 +309,9 @@ pub(super) unsafe fn recv<T>(
             Outcome::Retry => {}
             // (If it is due at the very deadline, it is there in time.)
             Outcome::TimedOut if due.is_some() && until == due => {
-                // SAFETY: nobody else knows the slot: the wait is over.
+                // SAFETY: no other thread knows the slot: the wait is over.
                 match unsafe { chan.try_take(slot) } {
-                    // Somebody else took it: a tick, and there will be others.
+                    // Another receiver took it: it was a tick, and there will be more.
                     Outcome::Pending if deadline == due => return Outcome::TimedOut,
                     Outcome::Pending => {}
                     ended => return ended,
@@ -340,11 +342,11 @@ pub(super) fn gone<T>(chan: &Chan<T>, side: Side, site: &'static Location<'stati
     };
 }
 
-/// Sends if that is possible without waiting. In a rendezvous the value may also be left for a receiver who waits and cannot be handed it.
+/// Sends if that is possible without waiting. In a rendezvous the value may also be left for a receiver that waits and cannot be handed it.
 #[inline]
 pub(super) fn offer_or_leave<T>(chan: &Chan<T>, value: T) -> Result<(), (Outcome, T)> {
     let value = match offer_now(chan, value) {
-        // Some wait to receive, all the same.
+        // Receivers wait all the same.
         Err((Outcome::Pending, value)) if chan.hints() & hint::SEND != 0 => ManuallyDrop::new(value),
         offered => return offered,
     };
@@ -355,11 +357,11 @@ pub(super) fn offer_or_leave<T>(chan: &Chan<T>, value: T) -> Result<(), (Outcome
     }
 }
 
-/// Receives if that is possible without waiting. In a rendezvous senders who have no value yet may learn that one is wanted.
+/// Receives if that is possible without waiting. In a rendezvous senders that have no value yet may learn that one is wanted.
 #[inline]
 pub(super) fn take_or_invite<T>(chan: &Chan<T>) -> Result<T, Outcome> {
     match take_now(chan) {
-        // Some wait to send, all the same.
+        // Senders wait all the same.
         Err(Outcome::Pending) if chan.hints() & hint::RECV != 0 && !chan.is_timed() => {}
         taken => return taken,
     }

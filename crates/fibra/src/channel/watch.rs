@@ -1,4 +1,4 @@
-//! [`watch`]: one value that changes, and receivers that are told that it did. They see the latest value, not each one.
+//! [`watch`]: one value that changes, and receivers that are told of changes. They see the latest value, not each one.
 //!
 //! Above: users. Below: `news`, which counts the changes, and `sync::RwLock`, which holds the value. Invariant: the count grows after the
 //! value was written and before its lock is given back, so a receiver that has seen a count sees a value at least as new, and one that
@@ -25,7 +25,7 @@ struct Shared<T> {
     value: RwLock<T>,
     /// The changes; over when the last sender is gone.
     changes: News,
-    /// A change each time the last receiver goes.
+    /// A change each time the last receiver is dropped.
     gone: News,
     senders: AtomicUsize,
     receivers: AtomicUsize,
@@ -33,7 +33,7 @@ struct Shared<T> {
 
 impl<T> Shared<T> {
     fn has_receivers(&self) -> bool {
-        // Acquire: pairs with the release of the last receiver that goes; an answer for the moment.
+        // Acquire: pairs with the release in the drop of the last receiver; the answer holds for the moment.
         self.receivers.load(Ordering::Acquire) > 0
     }
 
@@ -116,8 +116,8 @@ impl<T> WatchSender<T> {
         self.change(|value| (true, f(value)));
     }
 
-    /// Changes the value; the receivers are told if `f` says so. Counted while the value is locked: who borrows it has seen the count that
-    /// belongs to it. Announced without the lock, since that calls wakers.
+    /// Changes the value; the receivers are told if `f` says so. The change is counted while the value is locked: a receiver that borrows
+    /// the value has seen the count that belongs to it. It is announced without the lock, since that calls wakers.
     #[track_caller]
     fn change<R>(&self, f: impl FnOnce(&mut T) -> (bool, R)) -> (bool, R) {
         let mut value = self.shared.value.write();
@@ -191,7 +191,7 @@ impl<T> WatchSender<T> {
     fn closed_at(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
         loop {
-            // Looked at first: the last receiver that goes between the two looks is noticed.
+            // Read before `has_receivers`, so that a last receiver that is dropped between the two looks is noticed.
             let seen = self.shared.gone.look().number;
             if !self.shared.has_receivers() {
                 return true;
@@ -260,7 +260,7 @@ impl<T> WatchReceiver<T> {
         if look.over { Err(RecvError) } else { Ok(false) }
     }
 
-    /// Notes the latest change as seen; true if no one else has, where the receiver is shared.
+    /// Notes the latest change as seen; true if no other user of a shared receiver has.
     #[inline]
     fn note(&self) -> (Look, bool) {
         let look = self.shared.changes.look();
@@ -439,7 +439,7 @@ impl<T> WatchReceiver<T> {
     ) -> Result<WatchRef<'_, T>, RecvTimeoutError> {
         park::entry();
         loop {
-            // Noted before the value is looked at: a change after that is waited for, whoever notes it as seen.
+            // Noted before the value is looked at: a change after that is waited for, even if another user of this receiver notes it.
             let (Look { number, over }, _) = self.note();
             let value = self.shared.value.read();
             if f(&value) {

@@ -1,4 +1,6 @@
-//! A deadlock in words: who waits for what, where, and who would have to act.
+//! Describes a deadlock in words: what each fiber waits for, where, and which fiber would have to act.
+//!
+//! Above: `mod.rs` and `total.rs`. Below: `graph.rs`, which finds the circles, and `text.rs`.
 
 use std::fmt::{self, Write as _};
 
@@ -23,7 +25,7 @@ pub struct Deadlock {
 impl Deadlock {
     /// Is it certain, because every fiber of the circle waits for one that is known to hold what it waits for: the owner of a lock, a fiber
     /// that is joined, the children of a scope? Otherwise it is probable: some of them wait for a channel, an event or the like,
-    /// and those who seem to have the other end, as far as the stacks of the fibers show, are stuck too.
+    /// and the fibers that seem to have the other end, as far as the stacks of the fibers show, are stuck too.
     pub fn is_certain(&self) -> bool {
         self.certain
     }
@@ -79,7 +81,7 @@ pub(super) fn of(snapshot: &Snapshot, found: &[Found]) -> Vec<Deadlock> {
         .collect()
 }
 
-/// One fiber of a circle: what it waits for, and who has to act.
+/// One fiber of a circle: what it waits for, and which fiber has to act.
 fn step(snapshot: &Snapshot, graph: &Graph, fiber: usize) -> String {
     let info = &snapshot.fibers[fiber];
     let next = snapshot.fiber_words(snapshot.fibers[graph.next(fiber)].id);
@@ -115,7 +117,7 @@ fn step(snapshot: &Snapshot, graph: &Graph, fiber: usize) -> String {
     text
 }
 
-/// What another fiber would have to use.
+/// The end of an object that another fiber would have to use.
 fn end_of(snapshot: &Snapshot, reason: WaitReason, object: &Object) -> String {
     match object {
         Object::Channel(id) => {

@@ -9,7 +9,7 @@ use crate::wait::reason::WaitReason;
 /// Reasons have lower numbers.
 const REASONS: usize = 128;
 
-/// What the script reads.
+/// The map that the script reads.
 #[derive(Debug)]
 #[repr(C)]
 struct DebuggerMap {

@@ -1,19 +1,19 @@
-//! Who waits for whom, and who is stuck.
+//! The wait graph of a snapshot: which fiber waits for which, and which fibers are stuck.
 //!
 //! Every parked fiber has a *need*: what has to happen before it can go on.
 //!
 //! ```text
 //!  One     one fiber has to act: the holder of a lock, the fiber that is joined                     certain
 //!  All     all of these have to end: the children of a scope, the fibers of a run                    certain
-//!  Any     one of these has to act: those who seem to have the other end of a channel                probable (`holders.rs`)
+//!  Any     one of these has to act: the fibers that seem to have the other end of a channel          probable (`holders.rs`)
 //!  Free    it may go on by itself: it runs, or waits for time, the system, a thread, or something unknown
 //! ```
 //!
-//! Who is stuck is what is left when everybody has been set free who may go on: first the Free ones, then those who need one of them
-//! (of All: only if all of these are free). Among those that are left, going from each to one that it needs must lead into a circle:
-//! that is a deadlock. It is certain if every step of the circle is.
+//! The stuck fibers are those that are left when every fiber that may go on has been set free: first the Free ones, then every fiber that
+//! needs a free one (for All: only if all that it needs are free). From each fiber that is left, the walk to a fiber that it needs, and so
+//! on, must lead into a circle: that is a deadlock. It is certain if every step of the circle is.
 //!
-//! Nothing stands still while this is found out. A circle counts only if each of its fibers is parked in the same wait at the end as it
+//! The program runs on while this is computed. A circle counts only if each of its fibers is parked in the same wait at the end as it
 //! was at the beginning: then all of them were parked there together, and what each of them holds has not changed.
 //!
 //! Above: `deadlock.rs`, `mod.rs`. Below: `collect.rs`, `holders.rs`.
@@ -49,12 +49,12 @@ impl Need {
     }
 }
 
-/// The graph, and who in it is stuck.
+/// The graph, with the fibers in it that are stuck.
 #[derive(Debug)]
 pub(super) struct Graph {
     pub(super) needs: Vec<Need>,
     pub(super) stuck: Vec<bool>,
-    /// Waits for the end of others: a join, a scope, a run.
+    /// The fiber waits for the end of other fibers: a join, a scope, a run.
     awaits_end: Vec<bool>,
 }
 
@@ -93,15 +93,15 @@ impl Graph {
         circles
     }
 
-    /// A stuck fiber that this stuck fiber needs. One that needs this one in turn is shown rather than another.
+    /// A stuck fiber that this stuck fiber needs; preferably one that needs this fiber in turn.
     pub(super) fn next(&self, fiber: usize) -> usize {
         let needed = || self.in_order(fiber).into_iter().filter(|other| self.stuck[*other]);
         let back = needed().find(|other| self.needs[*other].of().contains(&fiber));
         back.or_else(|| needed().next()).unwrap_or(fiber)
     }
 
-    /// Those whom a fiber needs, the likely ones first: who has made a channel and given its ends away has its address on its stack still,
-    /// and then usually waits for the end of others.
+    /// The fibers that a fiber needs, the likely ones first. A fiber that has made a channel and given its ends away still has the
+    /// channel's address on its stack, and then usually waits for the end of other fibers: such fibers come last.
     pub(super) fn in_order(&self, fiber: usize) -> Vec<usize> {
         let mut needed = self.needs[fiber].of().to_vec();
         needed.sort_unstable();
@@ -112,7 +112,7 @@ impl Graph {
         needed
     }
 
-    /// Fibers that are stuck because of others only.
+    /// How many fibers are stuck without being in a circle.
     pub(super) fn behind(&self, circles: &[Vec<usize>]) -> usize {
         self.stuck.iter().filter(|stuck| **stuck).count() - circles.iter().map(Vec::len).sum::<usize>()
     }
@@ -130,7 +130,7 @@ fn needs(snapshot: &Snapshot, found: &[Found]) -> Vec<Need> {
     let referring = holders::referring(snapshot, found, &places(snapshot));
     let one = |id: &FiberId| at.get(id).map_or(Need::Free, |at| Need::One(*at));
     let all = |root: usize| children.get(&root).map_or(Need::Free, |all| Need::All(all.clone()));
-    // Those with a pointer to it, but not those that wait for the same.
+    // The fibers with a pointer to the place, but not those that wait for the same.
     let any = |fiber: usize, place: usize| -> Option<Vec<usize>> {
         let others: Vec<_> = referring.get(&place)?.iter().copied().filter(|other| *other != fiber).collect();
         let own = snapshot.fibers[fiber].wait.as_ref()?;
@@ -157,7 +157,7 @@ fn needs(snapshot: &Snapshot, found: &[Found]) -> Vec<Need> {
                     for place in places_of(snapshot, wait) {
                         match any(number, place) {
                             Some(others) => all.extend(others),
-                            // Nobody knows who could act.
+                            // It is not known which fiber could act.
                             None => return Need::Free,
                         }
                     }
@@ -172,7 +172,7 @@ fn needs(snapshot: &Snapshot, found: &[Found]) -> Vec<Need> {
 /// The wait of a fiber, if only other fibers can end it.
 pub(super) fn inside(fiber: &FiberInfo) -> Option<&WaitInfo> {
     let wait = fiber.wait.as_ref()?;
-    // The end of a run has a deadline to say that it waits, and goes on waiting.
+    // The wait for the end of a run has a deadline only to report that it waits, and goes on afterwards.
     let ends_by_itself = wait.has_deadline && wait.reason != WaitReason::RunEnd;
     let has_other_arms = matches!(wait.object, Object::Select(_, true));
     (!ends_by_itself && is_inside(wait.reason) && !has_other_arms).then_some(wait)
@@ -197,7 +197,7 @@ pub(super) fn is_inside(reason: WaitReason) -> bool {
     }
 }
 
-/// Where the things lie that fibers wait for and that have no owner.
+/// The addresses of the objects without an owner that fibers wait for.
 fn places(snapshot: &Snapshot) -> Vec<usize> {
     let waits = snapshot.fibers.iter().filter_map(inside);
     let mut places: Vec<_> = waits.flat_map(|wait| places_of(snapshot, wait)).collect();
@@ -220,7 +220,7 @@ fn places_of(snapshot: &Snapshot, wait: &WaitInfo) -> Vec<usize> {
 fn stuck(needs: &[Need]) -> Vec<bool> {
     let mut stuck: Vec<bool> = needs.iter().map(|need| *need != Need::Free).collect();
     let mut needed_by = vec![Vec::new(); needs.len()];
-    // Of those who need all: how many of these are stuck.
+    // For each fiber that needs all of several: how many of these are stuck.
     let mut left: Vec<usize> = needs.iter().map(|need| need.of().len()).collect();
     for (fiber, need) in needs.iter().enumerate() {
         need.of().iter().for_each(|other| needed_by[*other].push(fiber));

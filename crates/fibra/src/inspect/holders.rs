@@ -1,12 +1,12 @@
-//! Who has an end of a channel, or may signal an event: a search for their addresses through the stacks of fibers.
+//! Finds the fibers that have an end of a channel, or may signal an event, by a search for the object's address through their stacks.
 //!
-//! Who holds a lock is written in the lock. Who has the sender of a channel is written nowhere, and noting it would cost every clone and
-//! every move. But a fiber that uses a handle has it on its stack, or a reference to where it lies: so the words of the stacks are searched
-//! for the address of the channel. That is a guess in both directions. A handle that lies in a vector or behind an `Arc` is not found; and
-//! a stack may have an address on it that is not used any more. So whatever follows from it is called probable.
+//! A lock records its holder. A channel does not record which fiber has its sender: that would cost every clone and every move. But a
+//! fiber that uses a handle has the handle on its stack, or a reference to it: so the words of the stacks are searched for the
+//! address of the channel. That is a guess in both directions. A handle that lies in a vector or behind an `Arc` is not found; and
+//! a stack may hold an address that is not used any more. So a deadlock that follows from it is called probable.
 //!
-//! Stacks are read by the kernel (`prim::peek`), from where a fiber was suspended up to its end; of a fiber that runs, the part next to its
-//! end. What was read of a fiber that went on meanwhile is not used.
+//! Stacks are read through the kernel (`prim::peek`), from where a fiber was suspended up to the stack's end; of a fiber that runs, only
+//! the part next to the end. What was read of a fiber that went on meanwhile is not used.
 //!
 //! Above: `graph.rs`. Below: `fiber::frame`.
 
@@ -19,7 +19,7 @@ use crate::prim::peek::peek_bytes;
 
 /// The most of a stack that is searched, from its end.
 const MOST: usize = 256 << 10;
-/// The same of a fiber that runs: where its stack pointer is, is not known.
+/// The most that is searched of the stack of a running fiber, whose stack pointer is not known.
 const MOST_RUNNING: usize = 16 << 10;
 /// Below the stack pointer the ABI leaves room, in which the switch keeps registers.
 const RED_ZONE: usize = 128;
@@ -53,7 +53,7 @@ pub(super) fn referring(snapshot: &Snapshot, found: &[Found], places: &[usize]) 
     referring
 }
 
-/// What a parked fiber has on its stack; nothing if it has gone on meanwhile.
+/// The stack of a parked fiber; empty if the fiber has gone on meanwhile.
 fn suspended_stack(fiber: Watch) -> Vec<u8> {
     let Some((sp, end)) = fiber.suspended() else { return Vec::new() };
     let begin = sp.saturating_sub(RED_ZONE).max(end.saturating_sub(MOST));
@@ -65,8 +65,8 @@ fn suspended_stack(fiber: Watch) -> Vec<u8> {
     if fiber.is_parked() { bytes } else { Vec::new() }
 }
 
-/// The part next to its end. The one that asks has the addresses that are searched for in the frames of the search itself, and where these
-/// were the last time it asked: of that one, only what lies above its call.
+/// The part of a running fiber's stack next to its end. The fiber that asks has the addresses that are searched for in the frames of the
+/// search itself, and where these frames were the last time it asked: of its stack, only what lies above its call is read.
 fn peek_end(fiber: Watch, asked_at: usize) -> Vec<u8> {
     let end = fiber.stack_end();
     if end == 0 {

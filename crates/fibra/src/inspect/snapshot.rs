@@ -1,4 +1,6 @@
-//! The types of a snapshot: plain data, with nothing of the runtime in it. `collect.rs` fills them.
+//! The types of a snapshot: plain data, with nothing of the runtime in it.
+//!
+//! Above: `text.rs`, `json.rs`, `graph.rs`, and the user. Below: nothing; `collect.rs` fills them.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -20,7 +22,8 @@ pub struct Snapshot {
     pub(super) sockets: Vec<SocketInfo>,
     pub(super) timers: usize,
     pub(super) took: Duration,
-    /// Where on its stack the fiber is that asks for deadlocks: what lies deeper is the inspector's own. 0: no fiber, or not known.
+    /// The stack address at which the fiber that asks for deadlocks called the inspector: what lies deeper is the inspector's own. 0: no
+    /// fiber, or not known.
     pub(super) asked_at: usize,
 }
 
@@ -70,7 +73,7 @@ impl Snapshot {
         self.timers
     }
 
-    /// How long it took to take it.
+    /// How long it took to take the snapshot.
     pub fn took(&self) -> Duration {
         self.took
     }
@@ -144,7 +147,7 @@ pub struct FiberInfo {
     pub id: FiberId,
     /// The name it was given.
     pub name: Option<Arc<str>>,
-    /// What it last said of itself: [`set_status`](crate::Fiber::set_status).
+    /// The status that it last set: [`set_status`](crate::Fiber::set_status).
     pub status: String,
     /// What it is doing.
     pub state: FiberState,
@@ -210,7 +213,7 @@ pub enum Object {
 pub struct SelectArm {
     /// The channel, by its id.
     pub channel: u64,
-    /// It sends, or wants to; otherwise it receives, or waits for the other side to go.
+    /// It sends, or waits until it could; otherwise it receives, or waits for the other side to close.
     pub sends: bool,
 }
 
@@ -268,7 +271,7 @@ pub enum LockKind {
     RwLock,
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockHolder {
@@ -292,7 +295,7 @@ pub struct LockInfo {
     pub address: u64,
     /// Which lock it is.
     pub kind: LockKind,
-    /// Who holds it.
+    /// Its holder.
     pub holder: LockHolder,
     /// The fibers that wait for it, those that have waited longest first.
     pub waiting: Vec<FiberId>,

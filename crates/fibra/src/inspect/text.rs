@@ -1,4 +1,6 @@
-//! A snapshot for people: a line for each thing. Where many fibers do the same, one line speaks for all of them.
+//! Prints a snapshot for people: a line for each fiber, worker, channel, lock and scope. Many fibers that do the same share one line.
+//!
+//! Above: `Display` of `Snapshot`, `deadlock.rs`. Below: `snapshot.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -88,7 +90,7 @@ impl Snapshot {
         names.join(", ")
     }
 
-    /// All there is to say about a fiber.
+    /// Everything that the snapshot knows about a fiber.
     pub(super) fn fiber_line(&self, fiber: &FiberInfo) -> String {
         let mut text = format!("{}: {}", self.fiber_words(fiber.id), self.doing(fiber));
         if let Some(wait) = &fiber.wait {
@@ -111,7 +113,7 @@ impl Snapshot {
         text
     }
 
-    /// What it does or waits for, and where.
+    /// What the fiber does or waits for, and where.
     fn doing(&self, fiber: &FiberInfo) -> String {
         match &fiber.wait {
             Some(wait) => format!("{} at {}", self.wait_words(wait), wait.at),
@@ -120,7 +122,7 @@ impl Snapshot {
         }
     }
 
-    /// Why it waits, and on what.
+    /// Why the fiber waits, and for what.
     pub(super) fn wait_words(&self, wait: &WaitInfo) -> String {
         let reason = wait.reason;
         match &wait.object {

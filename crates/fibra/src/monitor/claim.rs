@@ -35,13 +35,13 @@ const THREAD_SHIFT: u32 = 32;
 #[derive(Debug)]
 pub(crate) struct Claim(AtomicU64);
 
-/// How a request stands after it was withdrawn.
+/// What became of a request that was withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Withdrawn {
     /// There will be no answer.
     Gone,
-    /// The answer is there: to be read, then `release`.
+    /// The answer is complete: the asking thread reads it and then calls `release`.
     Answered,
 }
 
@@ -57,11 +57,11 @@ impl Claim {
 
     /// Asks this thread. False: the buffer is in use, and there is nothing to withdraw.
     pub(crate) fn ask(&self, thread: u32) -> bool {
-        // Relaxed, both: the buffer is not touched yet. What the last user did with it is seen by whoever claims it.
+        // Relaxed, both: the buffer is not touched yet. The thread that claims it sees what the last user did with it.
         self.0.compare_exchange(IDLE, with(ASKED, thread), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Is the answer there? True: it may be read, and is to be released.
+    /// Is the answer complete? True: the asking thread may read it, and then releases it.
     pub(crate) fn is_answered(&self) -> bool {
         // Acquire: pairs with the release in `publish`; the whole answer is seen.
         state(self.0.load(Ordering::Acquire)) == DONE
@@ -74,13 +74,13 @@ impl Claim {
             self.0.store(IDLE, Ordering::Relaxed);
             return Withdrawn::Gone;
         }
-        // Relaxed: nobody has touched the buffer. Failure Acquire: as in `is_answered`.
+        // Relaxed: no thread has touched the buffer. Failure Acquire: as in `is_answered`.
         match self.0.compare_exchange(asked, IDLE, Ordering::Relaxed, Ordering::Acquire) {
             Ok(_) => return Withdrawn::Gone,
             Err(now) if state(now) == DONE => return Withdrawn::Answered,
             Err(_) => {}
         }
-        // It is being written. Relaxed: from now on the buffer is the writer's. Failure Acquire: it is done, as in `is_answered`.
+        // The answer is being written. Relaxed: from now on the buffer is the writer's. Failure Acquire: it is done, as in `is_answered`.
         let left = self.0.compare_exchange(
             with(WRITING, thread),
             with(ABANDONED, thread),
@@ -90,18 +90,18 @@ impl Claim {
         if left.is_ok() { Withdrawn::Gone } else { Withdrawn::Answered }
     }
 
-    /// The answer was read.
+    /// Called by the asking thread after it has read the answer.
     pub(crate) fn release(&self) {
         // Release: pairs with the acquire in `claim`, through the request in between; the next answer is written after this one was read.
         self.0.store(IDLE, Ordering::Release);
     }
 
-    /// In the child of a fork, where neither of the two threads exists.
+    /// Called in the child of a fork, where neither of the two threads exists.
     pub(crate) fn forget(&self) {
         self.0.store(IDLE, Ordering::Relaxed); // Relaxed: the child has one thread.
     }
 
-    /// By the asked thread, inside its handler. True: the buffer is its own until `publish`.
+    /// Called by the asked thread, inside its handler. True: the buffer is its own until `publish`.
     pub(crate) fn claim(&self, thread: u32) -> bool {
         if seeded_bug("capture_claims_anything") {
             self.0.store(with(WRITING, thread), Ordering::Relaxed);
@@ -114,10 +114,11 @@ impl Claim {
             .is_ok()
     }
 
-    /// The answer is complete.
+    /// Called by the asked thread when the answer is complete.
     pub(crate) fn publish(&self, thread: u32) {
         let order = if seeded_bug("capture_published_early") { Ordering::Relaxed } else { Ordering::Release };
-        // Release: pairs with the acquire in `is_answered` and `withdraw`. Failure Relaxed: it was abandoned, by nobody else is it changed.
+        // Release: pairs with the acquire in `is_answered` and `withdraw`. Failure Relaxed: the asking thread has abandoned it, and no
+        // other thread changes it.
         if self.0.compare_exchange(with(WRITING, thread), DONE, order, Ordering::Relaxed).is_err() {
             // Release: pairs with the acquire in `claim`; the next answer is written after this one.
             self.0.store(IDLE, Ordering::Release);

@@ -1,4 +1,7 @@
-//! Says whose stack overflowed: called in a signal handler, so it neither allocates nor locks.
+//! Names the fiber whose stack overflowed.
+//!
+//! Above: the overflow report of `fiber`, which calls it in a signal handler. Below: the frame of the fiber. Invariant: it neither
+//! allocates nor locks.
 
 use std::fmt::Write;
 

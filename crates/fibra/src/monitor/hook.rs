@@ -1,12 +1,14 @@
-//! The panic hook of fibers: runs on the worker's stack, and says which fiber panicked.
+//! The panic hook of fibers: runs on the worker's stack, and names the fiber that panicked.
 //!
-//! A hook that prints a backtrace needs more stack than a small fiber has left, so all of it is done on the scheduler's stack; the
+//! A hook that prints a backtrace needs more stack than a small fiber has left, so the hook runs on the scheduler's stack; the
 //! fiber waits for it, under `no_suspend`. The hook also notes on the fiber that it unwinds (see `cancel`), and opens the
 //! reserve below the stack if the panic began near its end.
 //!
-//! std's own hook would name the worker's thread, which is `main` for fibers of any name. So if that is the one that was there before, the
-//! message is ours, in the same form. A hook of the program's is called, and followed by a line that names the fiber. (So is the one of
-//! the test harness when it captures output: only that one can write into what it captures.)
+//! std's own hook would name the worker's thread, which is `main` for fibers of any name. So if the hook that was installed before is
+//! std's, the message is ours, in the same form. A hook of the program is called, and followed by a line that names the fiber. (So is the
+//! hook of the test harness when it captures output: only that hook can write into what it captures.)
+//!
+//! Above: `runtime`, which installs it. Below: `worker.rs`, whose stack it runs on, and `std::panic`.
 
 use std::backtrace::Backtrace;
 use std::fmt::Write;
@@ -19,8 +21,8 @@ use crate::sched::current;
 
 type Hook = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
 
-/// Chains our hook before the one that is there now; once per process. A thread that unwinds may not, and leaves it to the next runtime:
-/// without it panics are reported without the fiber's name, on its own stack.
+/// Chains our hook before the one that is installed now; once per process. A thread that unwinds may not do that, and leaves it to the next
+/// runtime: without our hook panics are reported without the fiber's name, on the fiber's own stack.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     if std::thread::panicking() {
@@ -28,13 +30,13 @@ pub(crate) fn install() {
     }
     INSTALLED.call_once(|| {
         let before = take_hook();
-        // There is none now but std's own, which is what is taken here.
+        // After the first `take_hook` only std's own hook is installed, and the second returns that.
         let is_stds = is_same(&*before, &*take_hook());
         set_hook(Box::new(move |info| hook(&*before, is_stds, info)));
     });
 }
 
-/// Are these one hook, which has no data? Two of the same type are. (One that is not recognised is called, which is right for any hook.)
+/// Are these the same hook, one without data? Two of the same type are. (A hook that is not recognised is called, which is right for any.)
 #[expect(ambiguous_wide_pointer_comparisons)] // The address says nothing here, only the table, which says which type it is.
 fn is_same(one: &Hook, other: &Hook) -> bool {
     size_of_val(one) == 0 && std::ptr::from_ref(one) == std::ptr::from_ref(other)
@@ -87,7 +89,7 @@ unsafe extern "C" fn on_scheduler(data: *mut ()) {
     }
 }
 
-/// What std's hook prints for a thread, for a fiber.
+/// The message that std's hook prints for a thread, for a fiber.
 fn report(info: &PanicHookInfo<'_>, fiber: &str, spawned: &str) -> String {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let payload = info.payload();
@@ -107,7 +109,7 @@ fn report(info: &PanicHookInfo<'_>, fiber: &str, spawned: &str) -> String {
             let backtrace = if value == "full" { backtrace } else { without_the_panic(&backtrace) };
             let _ = write!(text, "\nstack backtrace:\n{}", backtrace.trim_end());
         }
-        // Relaxed: told once or twice, no more depends on it.
+        // Relaxed: it only decides whether the hint is printed once or twice.
         None if !TOLD.swap(true, Ordering::Relaxed) => {
             text.push_str("\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace");
         }
@@ -116,7 +118,8 @@ fn report(info: &PanicHookInfo<'_>, fiber: &str, spawned: &str) -> String {
     text
 }
 
-/// A backtrace without the frames of the panic itself: those up to the one that std marks as their end. As it is, if there is none.
+/// A backtrace without the frames of the panic itself, up to the frame that std marks as their end. Without such a mark the backtrace
+/// stays as it is.
 fn without_the_panic(backtrace: &str) -> String {
     let is_frame = |line: &str| {
         line.trim_start().split_once(':').is_some_and(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit()))

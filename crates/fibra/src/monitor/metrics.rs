@@ -1,10 +1,13 @@
-//! Metrics: what a runtime has counted, as plain numbers.
+//! Metrics: the counters of a runtime, as plain numbers.
+//!
+//! Above: `Runtime::metrics`, `stats.rs`, which prints them, and `inspect`. Below: `sched::stats` and the counters of the pool.
+//! Invariant: collecting stops nothing, so the numbers of different workers may be a moment apart.
 
 use crate::prim::atomic::Ordering;
 use crate::sched::phase::WorkerState;
 use crate::sched::shared::{Remote, Shared};
 
-/// What a runtime has counted since it was built. Collected without stopping anything: numbers of different workers may be a moment apart.
+/// The counters of a runtime since it was built. Collected without stopping anything: numbers of different workers may be a moment apart.
 ///
 /// ```
 /// let rt = fibra::Runtime::builder().workers(1).build()?;
@@ -41,10 +44,10 @@ pub struct Metrics {
     /// Cancellations delivered by unwinding.
     pub cancellations: u64,
     /// Times a worker stood still for long (a second, or `FIBRA_STALL_MS`): one fiber computed or blocked its thread, and no other could
-    /// run there. Each was reported on standard error, unless that worker had been a moment before. Not counted without the system
-    /// monitor (`FIBRA_SYSMON=0`) nor by a current-thread runtime, which has none.
+    /// run there. Each was reported on standard error, unless the same worker had been reported a moment before. Not counted without the
+    /// system monitor (`FIBRA_SYSMON=0`) nor by a current-thread runtime, which has none.
     pub stalls: u64,
-    /// Fibers that panicked with nobody left to be told.
+    /// Fibers that panicked after their handle was dropped, so that no joiner could learn of it.
     pub detached_panics: u64,
     /// Stacks taken warm from a pool.
     pub stacks_reused: u64,
@@ -58,14 +61,14 @@ pub struct Metrics {
     pub blocking_queued: usize,
     /// Most threads the blocking pool ever had.
     pub blocking_peak: usize,
-    /// Per worker, those that have left ([`WorkerState::Dead`]) included: the next to come takes the place of one of those.
+    /// Per worker, workers that have left ([`WorkerState::Dead`]) included: the next worker that is added takes the place of one of those.
     pub workers: Vec<WorkerMetrics>,
-    /// Workers that come and go, and why not more came.
+    /// The elastic pool: workers that were added and left, and why no more were added.
     pub pool: PoolMetrics,
 }
 
-/// What the elastic pool has done. A worker is added when one is stuck while work that any worker could do waits; each look of the system
-/// monitor at which none was is counted with its reason.
+/// The counters of the elastic pool. A worker is added when one is stuck while work that any worker could do waits; each look of the system
+/// monitor at which no worker was added is counted with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PoolMetrics {
@@ -77,7 +80,7 @@ pub struct PoolMetrics {
     pub max_workers: usize,
     /// The most there have been.
     pub most_workers: usize,
-    /// Workers that execute fibers, about.
+    /// Workers that execute fibers, approximately.
     pub active: usize,
     /// Workers that were added because others were stuck, or asked to stay when they were about to leave.
     pub promoted: u64,
@@ -85,7 +88,7 @@ pub struct PoolMetrics {
     pub retired: u64,
     /// Workers that could not be started: the system had no thread or descriptor left.
     pub not_started: u64,
-    /// Looks at which a worker was called for.
+    /// Looks at which another worker was needed.
     pub gate_passes: u64,
     /// Looks at which none was added, by reason.
     pub blocked: PoolBlocked,
@@ -115,13 +118,13 @@ pub struct PoolBlocked {
     pub idle_capacity: u64,
     /// Every worker makes progress.
     pub not_stuck: u64,
-    /// A worker was called for, but the last one came less than [`scale_interval`](crate::RuntimeBuilder::scale_interval) ago.
+    /// A worker was needed, but the last one was added less than [`scale_interval`](crate::RuntimeBuilder::scale_interval) ago.
     pub too_soon: u64,
-    /// A worker was called for, but there are [`max_workers`](crate::RuntimeBuilder::max_workers).
+    /// A worker was needed, but there are already [`max_workers`](crate::RuntimeBuilder::max_workers).
     pub at_ceiling: u64,
 }
 
-/// What one worker has counted.
+/// The counters of one worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
@@ -151,7 +154,7 @@ pub struct WorkerMetrics {
     pub wakes_timer: u64,
     /// Times it went to sleep.
     pub sleeps: u64,
-    /// Times it looked for work of others.
+    /// Times it looked for work of other workers.
     pub searches: u64,
     /// Queue entries it dropped because a joiner had taken the fiber.
     pub stale_entries: u64,
@@ -161,7 +164,7 @@ pub struct WorkerMetrics {
 
 impl Metrics {
     pub(crate) fn collect(shared: &Shared) -> Self {
-        // Ends before spawns: the difference is then never negative for lack of order.
+        // Ends are read before spawns, so that the difference is never negative.
         let ended: u64 = shared.remotes.iter().map(|remote| remote.stats.ended.get()).sum();
         let workers: Vec<_> = (0..shared.seats.made()).map(|index| worker(shared, index)).collect();
         let sum = |field: fn(&WorkerMetrics) -> u64| workers.iter().map(field).sum::<u64>();

@@ -1,8 +1,8 @@
-//! What the whole process finds by a name or a number: actors that are registered, and locks of actors. One map, with one lock, which
-//! `fork` takes over like the others of the process.
+//! The process-wide map from names and numbers to registered actors and locks of actors. One map with one lock, which `fork.rs` holds over
+//! a fork like the other locks of the process.
 //!
-//! Above: `actor::registry` and `actor::lock`, which know the types. Invariant: no user code runs under the lock; what is taken out of the
-//! map is dropped by the caller.
+//! Above: `actor::registry` and `actor::lock`, which know the types. Below: `prim`. Invariant: no user code runs under the lock; the caller
+//! drops what it takes out of the map.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use crate::prim::sync::{Mutex, MutexGuard};
 
-/// What something is found by.
+/// A key of the map.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Name {
     Actor(String),
     Lock(u64),
 }
 
-/// Names and what they mean.
+/// The map: keys, and the values of types that only the layers above know.
 pub(crate) type Names = BTreeMap<Name, Arc<dyn Any + Send + Sync>>;
 
 static NAMES: Mutex<Names> = Mutex::new(Names::new());
@@ -27,7 +27,7 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Names) -> R) -> R {
     f(&mut NAMES.lock())
 }
 
-/// The lock, over a fork.
+/// The map's lock, held over a fork.
 pub(crate) struct NamesLock {
     _names: MutexGuard<'static, Names>,
 }

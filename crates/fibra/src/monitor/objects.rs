@@ -2,8 +2,8 @@
 //! list them.
 //!
 //! A channel has a [`Link`] in it, and is linked from when it was made to when it is freed, in one of a few lists, each under its own lock.
-//! That costs a lock at both ends of a channel's life, and nothing in between: what a report wants to know it asks of the channel when it
-//! wants to know it. While a list is locked, no channel in it is freed.
+//! That costs a lock at both ends of a channel's life, and nothing in between: a report asks the channel only when the report is made.
+//! While a list is locked, no channel in it is freed.
 //!
 //! Above: `channel::chan` links and describes itself; `inspect` asks. Below: `prim`. Order of locks: a list, then the channel.
 //! `fork.rs` holds all of the lists over a fork.
@@ -16,14 +16,14 @@ use std::sync::{Arc, Weak};
 use crate::prim::sync::{Mutex, MutexGuard};
 use crate::sched::shared::Shared;
 
-/// Lists, so that workers that make channels seldom meet.
+/// The number of lists: several, so that workers that make channels at the same time seldom want the same lock.
 const LISTS: usize = 16;
 
-/// What a channel says of itself.
+/// A channel's description of itself, for reports.
 #[derive(Debug, Clone)]
 pub(crate) struct ChannelFacts {
     pub(crate) id: u64,
-    /// Where it lies: what is found on the stack of a fiber that has an end of it.
+    /// The address of the channel; the stack of a fiber that has an end of it holds this address.
     pub(crate) address: usize,
     pub(crate) name: Option<Box<str>>,
     pub(crate) site: &'static Location<'static>,
@@ -35,7 +35,7 @@ pub(crate) struct ChannelFacts {
     pub(crate) closed: bool,
 }
 
-/// What a channel has in it to be found by.
+/// The part of a channel that links it into a list of this registry.
 #[derive(Debug)]
 pub(crate) struct Link {
     list: usize,
@@ -50,14 +50,14 @@ unsafe impl Send for Link {}
 unsafe impl Sync for Link {}
 
 impl Link {
-    /// Of the channel with this number. `describe` is called with the address of the link, while it is linked.
+    /// The link of the channel with this number. `describe` is called with the address of the link, while it is linked.
     pub(crate) fn new(id: u64, describe: unsafe fn(*const Link) -> ChannelFacts) -> Self {
         let list = (id % LISTS as u64) as usize;
         Self { list, prev: Cell::new(ptr::null()), next: Cell::new(ptr::null()), describe }
     }
 }
 
-/// The first of a list.
+/// The first link of a list.
 #[derive(Debug)]
 struct First(Cell<*const Link>);
 
@@ -76,20 +76,20 @@ pub(crate) unsafe fn add(link: *const Link) {
     let first = OBJECTS[new.list].lock();
     let next = first.0.replace(link);
     new.next.set(next);
-    // SAFETY: what is linked is there, and the list is locked.
+    // SAFETY: a linked channel is alive, and the list is locked.
     if let Some(next) = unsafe { next.as_ref() } {
         next.prev.set(link);
     }
 }
 
-/// Unlinks a channel that [`add`] has linked, once: from now on nothing here refers to it.
+/// Unlinks a channel that [`add`] has linked, once: from now on the registry does not refer to it.
 ///
 /// # Safety
 /// It is linked.
 pub(crate) unsafe fn remove(link: &Link) {
     let first = OBJECTS[link.list].lock();
     let (prev, next) = (link.prev.get(), link.next.get());
-    // SAFETY: neighbours of what is linked are linked, and so they are there; the list is locked.
+    // SAFETY: the neighbours of a linked channel are linked, and so they are alive; the list is locked.
     match unsafe { prev.as_ref() } {
         Some(prev) => prev.next.set(next),
         None => first.0.set(next),
@@ -100,15 +100,16 @@ pub(crate) unsafe fn remove(link: &Link) {
     }
 }
 
-/// Every channel of the process, as it says it is: list by list, so that one that is made or freed meanwhile waits for a short time.
+/// The description of every channel of the process. The lists are locked one by one, so that a channel that is made or freed meanwhile
+/// waits only for a short time.
 pub(crate) fn channels() -> Vec<ChannelFacts> {
     let mut facts = Vec::new();
     for list in &OBJECTS {
         let first = list.lock();
         let mut at = first.0.get();
-        // SAFETY: what is linked is there as long as the list is locked.
+        // SAFETY: a linked channel is alive as long as the list is locked.
         while let Some(link) = unsafe { at.as_ref() } {
-            // SAFETY: it is linked, and so it may be asked.
+            // SAFETY: the channel is linked, and so it may be asked.
             facts.push(unsafe { (link.describe)(at) });
             at = link.next.get();
         }
@@ -133,7 +134,7 @@ pub(crate) fn runtimes() -> Vec<Arc<Shared>> {
     runtimes.iter().filter_map(Weak::upgrade).filter(|runtime| runtime.fork_epoch == epoch).collect()
 }
 
-/// For a fork: no other thread is inside a registry meanwhile.
+/// For a fork: while the caller holds this, no other thread is inside a registry.
 pub(crate) struct Locks {
     _runtimes: MutexGuard<'static, Vec<Weak<Shared>>>,
     _lists: [MutexGuard<'static, First>; LISTS],

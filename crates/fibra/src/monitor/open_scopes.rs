@@ -1,7 +1,8 @@
-//! The scopes that are open, for reports: names, owners, who is inside whom.
+//! Lists the open scopes for reports: names, owners, and which scope is inside which.
 //!
-//! A record is looked at under its own lock, while its owner cannot close it: what the owner wrote when it opened the scope stays as it is.
-//! But for `outer`, which is taken back before that lock is: the kernel reads it (`prim::peek`). Above: `inspect`. Below: `scope.rs`.
+//! A record is read under its own lock, while its owner cannot close it: what the owner wrote when it opened the scope does not change.
+//! The exception is `outer`, which the owner clears before it takes that lock: it is read through the kernel (`prim::peek`). Above:
+//! `inspect`. Below: `scope.rs`.
 
 use std::panic::Location;
 use std::ptr;
@@ -13,10 +14,10 @@ use crate::prim::peek::peek_words;
 use crate::sched::members::scope::{NEVER, ScopeRef, all};
 use crate::waiter::node::Kind;
 
-/// What a scope says of itself.
+/// A description of an open scope.
 #[derive(Debug, Clone)]
 pub(crate) struct ScopeFacts {
-    /// Names it as long as it is open: the `root` of its children.
+    /// Identifies the scope as long as it is open: the `root` of its children.
     pub(crate) address: usize,
     pub(crate) name: Option<Arc<str>>,
     pub(crate) site: Option<&'static Location<'static>>,
@@ -24,7 +25,7 @@ pub(crate) struct ScopeFacts {
     pub(crate) owner: Option<u64>,
     /// The scope around it.
     pub(crate) outer: Option<usize>,
-    /// Its own, on fibra's clock.
+    /// Its own deadline, on fibra's clock.
     pub(crate) deadline: Option<u64>,
     /// The body is over: it waits for its children.
     pub(crate) over: bool,
@@ -32,7 +33,7 @@ pub(crate) struct ScopeFacts {
     pub(crate) draining: bool,
 }
 
-/// All of this process.
+/// All open scopes of this process.
 pub(crate) fn open_scopes() -> Vec<ScopeFacts> {
     all().filter_map(facts).collect()
 }

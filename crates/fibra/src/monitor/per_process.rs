@@ -1,10 +1,10 @@
-//! A value of the whole process that a child of a fork makes anew: what it holds (threads, locks, lists of waiters) belongs to threads that
-//! do not exist there.
+//! A process-wide value that a child of a fork makes anew, because the parent's value (threads, locks, lists of waiters) belongs to
+//! threads that do not exist in the child.
 //!
-//! Above: `strays`, `signals`, and the layers that keep something of the kind. Below: `fork`, which counts.
+//! Above: `strays`, `signals`, and other layers with such a value. Below: `fork`, which counts.
 //!
-//! There is no lock, so none can be held by a thread that stayed behind. Values are never freed: the one of the parent is left alone
-//! in the child, and there are as many as there were forks.
+//! There is no lock, so none can be held by a thread that the child does not have. Values are never freed: the child does not touch the
+//! parent's value, and there are as many values as there were forks.
 
 use super::fork;
 use crate::prim::atomic::{AtomicPtr, Ordering};
@@ -28,7 +28,7 @@ impl<T: Send + Sync> PerProcess<T> {
 
     /// The value of this process. Several threads may make one at once; one of them stays, and the others are dropped.
     pub(crate) fn get(&'static self) -> &'static T {
-        // Acquire, here and below: pairs with the release of whoever made it.
+        // Acquire, here and below: pairs with the release of the thread that made the value.
         let mut seen = self.entry.load(Ordering::Acquire);
         // SAFETY: what was stored came from a box that is never freed.
         if let Some(entry) = unsafe { seen.as_ref() }
@@ -40,7 +40,7 @@ impl<T: Send + Sync> PerProcess<T> {
         fork::set_up(|| {});
         let new = Box::into_raw(Box::new(Entry { epoch: fork::epoch(), value: (self.make)() }));
         loop {
-            // AcqRel: as above, and whoever finds the new one finds it made. Acquire on failure.
+            // AcqRel: as above, and a thread that finds the new value finds it initialised. Acquire on failure.
             match self.entry.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
                 // SAFETY: it stays for ever, and is only shared from now on.
                 Ok(_) => return unsafe { &(*new).value },
@@ -48,7 +48,7 @@ impl<T: Send + Sync> PerProcess<T> {
                     // SAFETY: as above.
                     let other = unsafe { &*current };
                     if other.epoch == fork::epoch() {
-                        // SAFETY: made here, and nobody has seen it.
+                        // SAFETY: made here, and no other thread has seen it.
                         drop(unsafe { Box::from_raw(new) });
                         return &other.value;
                     }

@@ -1,4 +1,4 @@
-//! Statistics as text: [`Metrics`] for people and as JSON, and what `FIBRA_STATS` prints when a runtime ends or a signal comes.
+//! Statistics as text: [`Metrics`] for people and as JSON, which `FIBRA_STATS` has printed when a runtime ends or a signal comes.
 //!
 //! Above: `runtime::builder`, which reads the variables when a runtime is built. Below: `metrics.rs`, which collects, and
 //! `reactor::signals`.
@@ -53,7 +53,7 @@ pub(crate) fn print_json(shared: &Shared) {
     crate::prim::say(format_args!("{{\"runtime\":{},{}", quoted(&shared.config.name), &json[1..]));
 }
 
-/// Prints the statistics of a runtime, or something else of it, whenever this signal comes, as long as the runtime lives.
+/// Calls `print` with a runtime whenever this signal comes, as long as the runtime lives.
 pub(crate) fn print_on(signal: i32, shared: &Arc<Shared>, print: fn(&Shared)) -> io::Result<()> {
     signals::listen(Box::new(OnSignal { signal, print, runtime: Arc::downgrade(shared) }), &[signal])
 }

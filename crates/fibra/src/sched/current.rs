@@ -1,8 +1,10 @@
-//! Which worker and which fiber this code runs on.
+//! The current worker, fiber and runtime of a thread.
 //!
 //! One thread-local pointer, set while a thread runs a worker's loop. A started fiber stays on its worker, so the
 //! compiler may keep what it read here across a switch. (With `unstable-migration` it may not: there the accessor is opaque, which
-//! helps this crate and nobody else's thread-locals; that is why the feature is unsafe.)
+//! helps this crate but not the thread-locals of other crates; that is why the feature is unsafe.)
+//!
+//! Above: everything that asks where it runs. Below: `worker.rs` and `shared.rs`, to which it points.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -29,9 +31,9 @@ pub(crate) fn thread_cancel_state<'a>() -> &'a CancelState {
     STATE.with(|state| unsafe { &*ptr::from_ref(state) })
 }
 
-/// The unwindings on this thread that are not of what runs here: those of suspended fibers, of whichever runtime (each is inside a
-/// destructor), and those below the loops that run here. The thread's and not a worker's, as std's count is: a current-thread runtime
-/// leaves its fibers behind when a `run` is over. See `cancel`.
+/// Counts the unwindings on this thread that do not belong to the running code: those of suspended fibers of any runtime (each is inside a
+/// destructor), and those below the loops that run on this thread. The count belongs to the thread and not to a worker, as std's count
+/// does: a current-thread runtime leaves its fibers behind when a `run` is over. See `cancel`.
 #[cfg_attr(not(feature = "unstable-migration"), inline(always))]
 #[cfg_attr(feature = "unstable-migration", inline(never))]
 pub(crate) fn suspended_unwindings<'a>() -> &'a Cell<u32> {
@@ -105,6 +107,6 @@ fn choose_on_thread(bound: usize) -> usize {
     thread_local! {
         static RNG: RefCell<Rng> = RefCell::new(policy::chance());
     }
-    // While the thread is torn down, any one will do.
+    // While the thread is torn down, any number will do.
     RNG.try_with(|rng| rng.borrow_mut().below(bound)).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
-//! What runs here: a fiber or a plain thread, with its record, its cancellation state and the scopes that are open on it.
+//! The running fiber or plain thread, with its record, its cancellation state and the scopes that are open on it.
 //!
-//! Only where to find things. What cancellation makes of them (`cancel`: levels, shields, delivery) lies above, and is asked through
-//! [`rules`](Here::rules).
+//! This file only finds these things. The rules of cancellation (`cancel`: levels, shields, delivery) lie above, and are asked through
+//! [`rules`](Here::rules). Below: `current.rs`, and the records of scopes and threads.
 
 use super::current;
 use super::members::scope::{NEVER, ScopeRecord, ScopeRef};
@@ -41,7 +41,7 @@ impl<'a> Here<'a> {
         Self { waiter: record.waiter_ref(), state: current::thread_cancel_state(), fiber: None }
     }
 
-    /// Who says what cancellation may do here. `None`: a plain thread that runs the body of no scope, which nothing cancels.
+    /// The rules of cancellation that hold here. `None`: a plain thread that runs the body of no scope, which nothing cancels.
     pub(crate) fn rules(&self) -> Option<&'static dyn CancelRules> {
         match self.fiber {
             Some((worker, _)) => Some(worker.rules()),
@@ -87,7 +87,7 @@ impl<'a> Here<'a> {
         frame.has(flag::SCOPED).then(|| unsafe { ScopeRecord::of(frame) })
     }
 
-    /// The scope that whatever is done here is done in: the innermost open one, or the one this fiber is a child of.
+    /// The scope that the running code belongs to: the innermost open one, or the one this fiber is a child of.
     pub(crate) fn scope(&self) -> Option<ScopeRef> {
         self.innermost().or_else(|| self.parent())
     }

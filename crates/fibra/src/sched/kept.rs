@@ -1,4 +1,5 @@
-//! What a higher floor keeps for one runtime: the scheduler holds it and drops it with the runtime, and does not know its type.
+//! A place for a value that a higher floor keeps for one runtime: the scheduler holds the value and drops it with the runtime, and does not
+//! know its type.
 //!
 //! Above: `blocking` (the pool), `machine` (the loops of the workers), which alone name the types. Below: nothing.
 //!
@@ -12,7 +13,7 @@ use std::sync::OnceLock;
 pub(crate) struct Kept(OnceLock<Box<dyn Any + Send + Sync>>);
 
 impl Kept {
-    /// What is kept here, if it was made. Without a look at its type, since calls to machines come this way.
+    /// The value, if it was made. Does not check the type, since calls to machines come this way.
     ///
     /// # Safety
     /// What was made here is a `T`: the floor that the place belongs to gives [`get_or_init`](Self::get_or_init) no other type.
@@ -24,7 +25,7 @@ impl Kept {
         Some(unsafe { &*std::ptr::from_ref(&**kept).cast::<T>() })
     }
 
-    /// What is kept here; made at the first question.
+    /// The value; the first call makes it.
     pub(crate) fn get_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(|| Box::new(make())).downcast_ref().expect("one place, one type")
     }

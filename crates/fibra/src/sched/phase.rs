@@ -30,9 +30,9 @@ use crate::waiter::word::is_spec_asserted;
 pub enum WorkerState {
     /// It runs fibers, or is about to.
     Active,
-    /// It has nothing to run and looks for work of others, for a bounded time.
+    /// It has nothing to run and looks for work of other workers, for a bounded time.
     IdleSpin,
-    /// It sleeps until something arrives for it, a timer is due, or there is more work than others can do.
+    /// It sleeps until something arrives for it, a timer is due, or there is more work than the other workers can do.
     Sleep,
     /// It is leaving: it takes no new work, and stays only for fibers that have started on it.
     Draining,
@@ -66,7 +66,7 @@ impl std::fmt::Display for WorkerState {
 pub(crate) enum Phase {
     /// Running, or on its way to something to run.
     Active = 0,
-    /// Looking around.
+    /// Searching for work.
     Spin = 1,
     /// Announced as asleep, and in the list: may be woken, by name or for surplus.
     Sleep = 2,
@@ -82,11 +82,11 @@ pub(crate) enum Phase {
     Dead = 7,
 }
 
-/// The table: who may follow whom.
+/// The table: which phase may follow which.
 const EDGES: &[(Phase, Phase)] = {
     use Phase::*;
     &[
-        // A worker that looks around, and finds something or has had its time.
+        // A worker searches, and finds something or its time for that is over.
         (Active, Spin),
         (Spin, Active),
         // Going to sleep and waking.
@@ -97,7 +97,7 @@ const EDGES: &[(Phase, Phase)] = {
         (Sleep, NotifiedSearcher),
         (Notified, Active),
         (NotifiedSearcher, Active),
-        // Leaving, or staying after all. One that searches or sleeps first stops to.
+        // Leaving, or staying after all. A worker that searches or sleeps becomes active first.
         (Active, Draining),
         (Draining, Active),
         (Draining, DrainingSleep),
@@ -105,7 +105,7 @@ const EDGES: &[(Phase, Phase)] = {
         (DrainingSleep, Notified),
         (Notified, Draining),
         (Draining, Dead),
-        // Coming.
+        // A worker takes the seat.
         (Dead, Active),
     ]
 };
@@ -144,7 +144,7 @@ impl Phase {
     }
 }
 
-/// Holds the table, where that is asked for.
+/// Asserts that the table has this edge, in debug builds and with `FIBRA_SPEC_ASSERT=1`.
 #[inline]
 pub(super) fn check_edge(worker: usize, from: Phase, to: Phase) {
     if is_spec_asserted() {

@@ -1,12 +1,13 @@
-//! How a worker is reached from other threads: fibers and commands put where it finds them, and the wake that belongs to each.
+//! How other threads reach a worker: they put fibers and commands where the worker finds them, and wake it for each.
 //!
 //! Above: `shared.rs`, the runtime that ships, and `sleep.rs`, where a worker goes to sleep; models bring a runtime of their own, with
-//! fibers that are a link and a bell in place of a driver. Both run these lines. Below: the queues, and `idle.rs`, which has the proof that
-//! none of these wakes is lost.
+//! fibers that are only a link and a condition variable in place of a driver. Both run these lines. Below: the queues, and `idle.rs`,
+//! which has the proof that none of these wakes is lost.
 //!
 //! Invariants
-//! * What is pushed is followed by its wake: directed for what only one worker can do, undirected for the rest.
-//! * A thread that is no worker of the runtime touches it only while the fiber in its hands, or a visit, keeps it alive.
+//! * Every push is followed by its wake: a directed wake for what only one worker can do, an undirected one for the rest.
+//! * A thread that is no worker of the runtime touches the runtime only while the fiber it has claimed, or a visit, keeps the runtime
+//!   alive.
 
 use std::ptr::NonNull;
 
@@ -26,7 +27,7 @@ use crate::prim::sync::Mutex;
 /// What arrives at a worker from outside; looked at on every turn, so the two things to look at share a line.
 #[derive(Debug)]
 pub(crate) struct Mail<F, C> {
-    /// Fibers that live there and that others have woken, or sent. Never closed: fibers are woken as long as there are any.
+    /// Fibers that live there and that other threads have woken, or sent. Never closed: fibers are woken as long as there are any.
     /// On a line of its own: other threads write it, the owner looks at it all the time.
     pub(crate) inbox: CacheLine<Mpsc<F>>,
     pub(crate) has_commands: AtomicBool,
@@ -54,12 +55,12 @@ impl<F: Linked, C> Mail<F, C> {
     }
 }
 
-/// A fiber that others hand to a worker.
+/// A fiber that another thread hands to a worker.
 pub(crate) trait Sent: Linked {
     /// The worker that its stack belongs to. `None`: a task between two polls, which has no stack and goes to any worker.
     fn home(&self) -> Option<usize>;
 
-    /// What a queue for any worker holds of it.
+    /// The entry that stands for it in a queue from which any worker takes.
     fn entry(&'static self) -> Entry;
 }
 
@@ -85,7 +86,7 @@ pub(crate) trait Reach {
     /// Ends the sleep of a worker that was woken, or its next one.
     fn kick(&self, worker: usize);
 
-    /// Answers a command that was posted to a seat without a worker: nothing of what it is about is there.
+    /// Answers a command that was posted to a seat without a worker: such a seat has no fibers and no differences.
     fn serve_vacant(&self, command: Self::Command);
 
     /// A started fiber that is on no worker, because fibers of this runtime may move. True: it was sent on its way.
@@ -97,7 +98,7 @@ pub(crate) trait Reach {
 /// From any thread: hands a fiber (started, or bound to that worker) to its worker.
 ///
 /// # Safety
-/// The fiber is RUNNABLE and in nobody else's hands, so that its link is free. The caller does not touch it afterwards.
+/// The fiber is RUNNABLE and only the caller holds it, so that its link is free. The caller does not touch it afterwards.
 pub(crate) unsafe fn deliver<R: Reach>(runtime: &R, worker: usize, fiber: &'static R::Fiber) {
     // SAFETY: the caller's promise; it lives for ever.
     let pushed = unsafe { runtime.mail(worker).inbox.push(NonNull::from(fiber)) };
@@ -107,7 +108,7 @@ pub(crate) unsafe fn deliver<R: Reach>(runtime: &R, worker: usize, fiber: &'stat
     }
 }
 
-/// From any thread: an unstarted fiber or a task, for any worker.
+/// From any thread: hands an unstarted fiber or a task to any worker.
 pub(crate) fn inject<R: Reach>(runtime: &R, entry: Entry) {
     runtime.injector().push(entry);
     wake_one(runtime);
@@ -128,12 +129,12 @@ pub(crate) fn post<R: Reach>(runtime: &R, worker: usize, command: R::Command) {
     }
 }
 
-/// Answers what was posted to a worker that has left: by the worker after its last step, and by one who posted and then saw that. Of the
-/// two each command finds one.
+/// Answers the commands that were posted to a worker that has left. The worker calls this after its last step, and so does a poster that
+/// sees after its post that the worker has left. Each command is answered by one of the two.
 ///
-/// The next worker of the seat may have come meanwhile, and some of what was taken may have been posted to that one: then it gets all of
-/// it. If the seat has none after they were taken, then whoever was there before has left too, and a worker that comes later sees what the
-/// posters did.
+/// The next worker of the seat may have come meanwhile, and some of the commands taken here may have been posted to that one: then it gets
+/// all of them. If the seat has no worker after they were taken, then any worker that was there before has left too, and a worker that
+/// comes later sees what the posters did.
 pub(crate) fn serve_vacant<R: Reach>(runtime: &R, worker: usize) {
     let commands = runtime.mail(worker).take_commands();
     if commands.is_empty() {
@@ -145,21 +146,21 @@ pub(crate) fn serve_vacant<R: Reach>(runtime: &R, worker: usize) {
     }
 }
 
-/// Every worker is to end. The flag first: it is a push like any other, and the wakes follow.
+/// Tells every worker to end. The flag is set first: it is a push like any other, and the wakes follow.
 pub(crate) fn stop<R: Reach>(runtime: &R) {
     // SeqCst read-modify-write: first half of the handshake with workers that go to sleep; the directed wakes are the second.
     runtime.stop().swap(true, Ordering::SeqCst);
     (0..runtime.seats()).for_each(|worker| wake(runtime, worker));
 }
 
-/// A directed wake: that worker, if it sleeps.
+/// A directed wake: wakes that worker, if it sleeps.
 pub(crate) fn wake<R: Reach>(runtime: &R, worker: usize) {
     if runtime.idle().wake_directed(worker) {
         runtime.kick(worker);
     }
 }
 
-/// An undirected wake: some sleeping worker, if no worker is searching. True if one was woken.
+/// An undirected wake: wakes some sleeping worker, if no worker is searching. True if one was woken.
 pub(crate) fn wake_one<R: Reach>(runtime: &R) -> bool {
     let woken = runtime.idle().wake_one();
     woken.into_iter().for_each(|worker| runtime.kick(worker));
@@ -187,15 +188,15 @@ pub(crate) unsafe fn enqueue_from_outside<R: Reach>(runtime: &R, fiber: &'static
     }
 }
 
-/// Is there mail for this worker? A look of one that is awake: it may miss what is just arriving.
+/// Is there mail for this worker? For a worker that is awake: it may miss what is arriving at this moment.
 pub(super) fn has_mail<R: Reach>(runtime: &R, worker: usize) -> bool {
     let mail = runtime.mail(worker);
-    // Relaxed, both: hints; the look of a worker that goes to sleep is the one that must not miss anything.
+    // Relaxed, both: hints; only `has_mail_handshake`, which a worker calls before it sleeps, must not miss anything.
     let stopped = runtime.stop().load(Ordering::Relaxed);
     !mail.inbox.is_empty() || mail.has_commands.load(Ordering::Relaxed) || stopped
 }
 
-/// The same question by a worker that has announced its sleep: what this does not see was pushed by one who sees the announcement.
+/// The same question for a worker that has announced its sleep: a thread whose push this does not see sees the announcement.
 pub(super) fn has_mail_handshake<R: Reach>(runtime: &R, worker: usize) -> bool {
     let mail = runtime.mail(worker);
     // SeqCst, both: second half of the handshakes with `post` and `stop`; the announcement was the first.
@@ -203,13 +204,13 @@ pub(super) fn has_mail_handshake<R: Reach>(runtime: &R, worker: usize) -> bool {
     stopped || mail.has_commands.load(Ordering::SeqCst) || !mail.inbox.is_empty_handshake()
 }
 
-/// Do other workers, or the injector, have unstarted fibers? A hint, but for what the caller is ordered after.
+/// Do other workers, or the injector, have unstarted fibers? A hint, exact only for pushes that happened before the call.
 pub(super) fn others_have_surplus<R: Reach>(runtime: &R, worker: usize) -> bool {
     !runtime.injector().is_empty() || others(runtime, worker).any(|fresh| !fresh.is_empty())
 }
 
-/// Do other workers have unstarted fibers? By a worker that has announced its sleep, as for [`has_mail_handshake`]; the other side is a
-/// worker that judges its surplus.
+/// Do other workers have unstarted fibers? For a worker that has announced its sleep, as [`has_mail_handshake`]; the other side of the
+/// handshake is a worker that judges its surplus.
 pub(super) fn others_have_fresh_handshake<R: Reach>(runtime: &R, worker: usize) -> bool {
     others(runtime, worker).any(|fresh| !fresh.is_empty_handshake())
 }

@@ -1,10 +1,10 @@
-//! What a worker that has nothing to do gives back, and one that ends: the stacks and frames of its caches, the memory of its deque.
+//! Memory that an idle worker, or a worker that ends, gives back: the stacks and frames of its caches, the memory of its deque.
 //!
 //! Above: `search`, where a worker goes to sleep. Below: the caches of `fiber`, and its trimmer, which takes care of what they shed.
 //!
-//! A worker that goes to sleep with more than it needs sleeps for a second at most, once: then it sheds the rest and sleeps for as long as
-//! it takes. Nothing ticks (law 9): it has shed until it works again. One that is called again and again, and sleeps in between, sheds
-//! at most once a second, and gets back what it left in the depots for the price of a lock.
+//! A worker that goes to sleep with more than it needs sleeps for a second at most, once: then it sheds the surplus and sleeps until it is
+//! woken. Nothing ticks (law 9): it does not shed again until it has worked again. A worker that is woken again and again, and sleeps in
+//! between, sheds at most once a second, and gets back what it left in the depots for the price of a lock.
 
 use std::cell::Cell;
 
@@ -21,7 +21,7 @@ const KEPT_NANOS: u64 = 1_000_000_000;
 /// See the header.
 #[derive(Debug)]
 pub(super) struct Rest {
-    /// When it sheds; 0: it has not gone to sleep with too much since it did.
+    /// When the worker sheds; 0: since it last shed, it has not gone to sleep with too much.
     at: Cell<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Worker {
         }
     }
 
-    /// Stack pool figures into the counters others may read.
+    /// Copies the figures of the stack pool into the counters that other threads may read.
     pub(super) fn publish_stack_counts(&self) {
         let (reused, fresh) = self.stacks.with(|stacks| (stacks.reused(), stacks.fresh()));
         let (reused_before, fresh_before) = self.sitting.stacks_before;
@@ -74,7 +74,7 @@ impl Worker {
         }
     }
 
-    /// The loop ends, and nobody knows when it will run again: after a flood it keeps nothing.
+    /// The loop ends and may not run again for long: after a flood the worker keeps nothing.
     pub(super) fn leave_memory(&self) {
         if trim::is_astir() {
             self.shed();

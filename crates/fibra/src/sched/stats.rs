@@ -1,4 +1,6 @@
-//! Counters of a worker: written by their owner only, read by anybody, decisions never depend on them (S1-26).
+//! Counters of a worker. Only their owner writes them, any thread reads them, and no decision depends on them (S1-26).
+//!
+//! Above: the worker's loop, which counts, and `monitor::metrics` and reports, which read. Below: `prim`.
 
 use crate::prim::atomic::{AtomicU64, Ordering};
 
@@ -45,7 +47,7 @@ pub(crate) struct WorkerStats {
     pub(crate) parked: Counter,
     /// Unstarted fibers taken from other workers.
     pub(crate) stolen: Counter,
-    /// Taken from the injector.
+    /// Unstarted fibers taken from the injector.
     pub(crate) injected: Counter,
     /// Wakes by the running fiber or its end, on this worker.
     pub(crate) wakes_local: Counter,
@@ -55,11 +57,11 @@ pub(crate) struct WorkerStats {
     pub(crate) wakes_timer: Counter,
     /// Times the worker went to sleep.
     pub(crate) sleeps: Counter,
-    /// Searches for work of others.
+    /// Searches for work of other workers.
     pub(crate) searches: Counter,
     /// Sleeping workers this one woke because it had more than it could run.
     pub(crate) surplus_wakes: Counter,
-    /// Queue entries dropped because somebody else had taken the frame.
+    /// Queue entries dropped because another thread had taken the frame.
     pub(crate) stale_entries: Counter,
     /// Stacks taken warm from the pool.
     pub(crate) stacks_reused: Counter,

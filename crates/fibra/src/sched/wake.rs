@@ -1,4 +1,6 @@
-//! Completing a wait that needs no slot to be filled, whatever waits.
+//! Completes a wait that needs no slot to be filled, whether a fiber, a thread or a future waits.
+//!
+//! Above: the objects that fibers wait for. Below: `enqueue.rs` for fibers, and `waiter::record`, which decides the claim.
 
 use std::task::Waker;
 
@@ -8,8 +10,8 @@ use crate::waiter::node::WaiterRef;
 use crate::waiter::record;
 use crate::waiter::word::{Arm, Ticket};
 
-/// Completes the wait named by (waiter, ticket) with `arm`, if nobody else has. May be called under a lock of the object: no user code
-/// runs here. An async waiter's waker is returned instead, to be called when no lock is held.
+/// Completes the wait named by (waiter, ticket) with `arm`, unless another thread has completed it. May be called under a lock of the
+/// object: no user code runs here. An async waiter's waker is returned instead, to be called when no lock is held.
 #[must_use]
 #[inline]
 pub(crate) fn complete(waiter: WaiterRef, ticket: Ticket, arm: Arm, place: Place) -> Option<Waker> {

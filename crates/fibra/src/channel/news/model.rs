@@ -14,7 +14,7 @@ fn how() -> How {
     How { reason: WaitReason::BroadcastRecv, deadline: None, site: Location::caller() }
 }
 
-// Two changes against two that wait for the second: both go.
+// Two changes against two waiters for the second change: both waiters go on.
 #[test]
 fn model_told_against_wait() {
     check(2, || {
@@ -35,7 +35,7 @@ fn model_told_against_wait() {
     });
 }
 
-// The end against one that waits and a future that was polled: both are told.
+// The end against a waiter and a future that was polled: both are told.
 #[test]
 fn model_ended_against_wait() {
     check(2, || {

@@ -1,4 +1,4 @@
-//! Models of the claim word: requests and handlers that come late, and the buffer between them, whose accesses must not overlap.
+//! Models of the claim word: requests, handlers that run late, and the buffer between them, whose accesses must not overlap.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::prim::model::{check, thread};
 
 struct Buffer {
     claim: Claim,
-    /// The thread that has written it, twice: a torn answer shows.
+    /// The number of the thread that has written it, twice: a torn answer shows as two different numbers.
     answer: UnsafeCell<(u32, u32)>,
 }
 
@@ -22,7 +22,7 @@ impl Buffer {
         Arc::new(Self { claim: Claim::new(), answer: UnsafeCell::new((0, 0)) })
     }
 
-    /// What the handler does.
+    /// The handler's part.
     fn answer(&self, thread: u32) {
         if self.claim.claim(thread) {
             self.answer.with_mut(|answer| {
@@ -33,7 +33,7 @@ impl Buffer {
         }
     }
 
-    /// What the asking thread does, which looks once and does not wait. The answer is that of the thread it asked.
+    /// The asking thread's part: it looks once and does not wait. The answer must be that of the thread it asked.
     fn ask(&self, asked: u32) {
         if !self.claim.ask(asked) {
             return;

@@ -1,9 +1,12 @@
-//! What to use instead of a call that blocks a worker: by the system call, what it is made on, and the functions on the stack.
+//! The advice in a stall report: names what to use instead of a call that blocks a worker. It is chosen by the system call, its
+//! descriptor, and the functions on the stack.
+//!
+//! Above: `report.rs`. Below: `doing.rs` and `frames.rs`.
 
 use super::doing::Doing;
 use super::frames::{self, Awaited, Frame};
 
-/// What is the cause, as far as it is known, and what to do. `others`: other fibers live on the worker.
+/// The cause of the stall, as far as it is known, and what to do. `others`: other fibers live on the worker.
 pub(super) fn advice(doing: &Doing, descriptor: Option<&str>, frames: &[Frame], others: bool) -> String {
     let fixed = match doing {
         Doing::Computing => COMPUTING,

@@ -1,15 +1,18 @@
-//! What a thread does that does not switch, as `/proc/self/task/<thread>` says: it runs, or is blocked in which system call.
+//! Finds out from `/proc/self/task/<thread>` what a worker that does not switch is doing: computing, or blocked in a system call, and in
+//! which.
+//!
+//! Above: `stall.rs` and `advice.rs`. Below: `/proc`.
 
 use std::fs;
 
-/// What a thread does that does not switch.
+/// What a worker's thread that does not switch is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Doing {
     /// On a processor, or waiting for one.
     Computing,
     /// Blocked in a system call, with its first argument.
     Call(i64, String),
-    /// Blocked, and that is all the system says.
+    /// Blocked; the system does not say in which call.
     Blocked,
 }
 

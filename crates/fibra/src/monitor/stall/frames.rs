@@ -1,4 +1,6 @@
-//! The frames of a backtrace: which of them are the user's, which are worth showing, what they wait for.
+//! The frames of a backtrace: which of them are the user's, which are shown, and what the thread waits for.
+//!
+//! Above: `report.rs` and `advice.rs`. Below: the names that `trace/symbols.rs` found; this file works on text only.
 
 use std::fmt::Write;
 
@@ -14,7 +16,7 @@ pub(super) struct Frame {
     pub(super) line: Option<u32>,
 }
 
-/// What a thread waits for that is blocked in `futex`, as far as the functions on its stack say so.
+/// What a thread that is blocked in `futex` waits for, as far as the functions on its stack tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaited {
     /// A lock, and which.
@@ -26,7 +28,7 @@ pub(super) enum Awaited {
     Park,
 }
 
-/// The beginnings of what belongs to std, as functions or as methods of its traits.
+/// How the names of std's functions begin, and of methods of its traits.
 const STD: &[&str] =
     &["std::", "core::", "alloc::", "<std::", "<core::", "<alloc::", "<&std::", "<&mut std::", "__rust_"];
 const FIBRA: &[&str] = &["fibra::", "<fibra::"];
@@ -44,7 +46,7 @@ impl Frame {
         beginnings.iter().any(|beginning| self.name().starts_with(beginning))
     }
 
-    /// With little debug information, functions that were inlined are named without their paths: then the file tells.
+    /// With little debug information, functions that were inlined are named without their paths: then the file decides.
     fn is_std(&self) -> bool {
         self.starts_with(STD) || self.file().starts_with("/rustc/")
     }
@@ -54,12 +56,12 @@ impl Frame {
         self.starts_with(FIBRA) || sources.is_some_and(|sources| self.file().contains(sources))
     }
 
-    /// Called a fiber's function, on the way from its first instruction.
+    /// Is this one of the frames between a fiber's first instruction and the fiber's function?
     fn is_entry(&self) -> bool {
         self.function.is_none() || self.is_std() || self.is_fibra()
     }
 
-    /// Neither of std, nor of fibra, nor of the C library: code that the user, or a crate of hers, has written.
+    /// Neither of std, nor of fibra, nor of the C library: code of the user's program or of a crate that it uses.
     fn is_foreign(&self) -> bool {
         let file = self.file();
         // Rust's names are paths. C libraries of the system have no file here, or one relative to where they were built.
@@ -80,14 +82,14 @@ impl Frame {
 
 /// Without the frames that called the fiber's function.
 pub(super) fn without_entry(mut frames: Vec<Frame>) -> Vec<Frame> {
-    // Where nothing but such frames is left, they are what there is to show: a worker between two fibers.
+    // A stack of such frames only is shown as it is: it is that of a worker between two fibers.
     if let Some(last) = frames.iter().rposition(|frame| !frame.is_entry()) {
         frames.truncate(last + 1);
     }
     frames
 }
 
-/// Without the innermost frames, which are fibra's own way into a wait: from the call that the user made on.
+/// Without the innermost frames, which are fibra's own path into a wait: the first frame shown is the call that the user made.
 pub(super) fn without_wait(mut frames: Vec<Frame>) -> Vec<Frame> {
     if let Some(first) = frames.iter().position(|frame| !frame.is_fibra() && !frame.is_std()) {
         frames.drain(..first);
@@ -95,7 +97,7 @@ pub(super) fn without_wait(mut frames: Vec<Frame>) -> Vec<Frame> {
     frames
 }
 
-/// The innermost frame that the user has written: if there is none of the program itself, one of a crate from a registry.
+/// The innermost frame of the user's own code: of the program itself, or else of a crate from a registry.
 pub(super) fn users(frames: &[Frame]) -> Option<&Frame> {
     let foreign = || frames.iter().filter(|frame| frame.is_foreign());
     foreign().find(|frame| !frame.is_of_registry()).or_else(|| foreign().next())
@@ -106,9 +108,9 @@ pub(super) fn has(frames: &[Frame], parts: &[&str]) -> bool {
     frames.iter().any(|frame| frame.mentions(parts))
 }
 
-/// What it waits for. `None`: the names do not say.
+/// What the thread waits for. `None`: the names on its stack do not tell.
 pub(super) fn awaited(frames: &[Frame]) -> Option<Awaited> {
-    // Those that are made of the others.
+    // Functions that are built from the others, and so looked for first.
     const JOINS: &[&str] =
         &["std::thread::join_handle::", "::JoinInner", "std::thread::scoped", "pthread_join", "pthread_clockjoin"];
     if has(frames, JOINS) {

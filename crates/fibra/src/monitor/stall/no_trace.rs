@@ -1,11 +1,11 @@
-//! In place of `trace/` where there are no backtraces: no snapshot, and nothing is said about it.
+//! Stands in for `trace/` in builds without backtraces: there is never a snapshot, and reports do not mention it.
 
 use super::frames::Frame;
 
 /// Why there is no snapshot.
 pub(super) type NoTrace = &'static str;
 
-/// There is none.
+/// A snapshot, which does not exist in such builds.
 #[derive(Debug, Clone)]
 pub(super) enum Snapshot {}
 

@@ -1,12 +1,13 @@
-//! Models of the idle protocol on its own: directed wakes, who is woken, who wakes by itself, the watcher. What a worker makes of it, and
-//! those who push, is modelled in `sched/sleep/model.rs`. Below: a driver that is a lock and a bell.
+//! Models of the idle protocol on its own: directed wakes, which worker an undirected wake chooses, workers that wake by themselves, and
+//! the watcher. `sched/sleep/model.rs` models how workers and pushers use the protocol. Below: a driver that is a mutex and a condition
+//! variable.
 
 use super::driver::Driver;
 use super::*;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
 
-/// A runtime of the bare minimum: one worker, and something for it to see.
+/// A minimal runtime: one worker, and something for it to see.
 struct World {
     idle: Idle,
     driver: Driver,
@@ -40,7 +41,7 @@ fn model_directed_wake_is_not_lost() {
         };
         while world.work.load(Ordering::Relaxed) == 0 {
             world.idle.announce_sleep(0, false);
-            // A plain load, as in the queues: that it sees enough is what the protocol has to prove.
+            // A plain load, as in the queues: the protocol has to guarantee that it sees enough.
             if world.work.load(Ordering::SeqCst) == 0 {
                 world.driver.block();
             }
@@ -92,7 +93,8 @@ fn model_own_wake_against_wake_one() {
     });
 }
 
-// the watcher leaves while a worker sleeps, wakes by itself or by another, and runs: it is called, or it has not left.
+// the watcher leaves while a worker sleeps, wakes (by itself or woken by another thread) and runs: the watcher is called, or
+// has not left.
 #[test]
 fn model_nobody_runs_unwatched() {
     check(3, || {
@@ -102,7 +104,7 @@ fn model_nobody_runs_unwatched() {
             let (world, bell) = (world.clone(), bell.clone());
             thread::spawn(move || {
                 if world.idle.dismiss_watcher() {
-                    // A worker that nobody watches would be a deadlock here.
+                    // A worker that is not watched would be a deadlock here.
                     bell.block();
                 }
             })

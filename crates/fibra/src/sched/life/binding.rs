@@ -82,7 +82,7 @@ impl Worker {
         FiberTop::of(record).clean();
         // Relaxed: this worker's own; a census takes it as it comes.
         frame.home.store(self.index as u32, Ordering::Relaxed);
-        // Release: pairs with the acquire in `Frame::top`; whoever finds the stack finds its record initialised.
+        // Release: pairs with the acquire in `Frame::top`; a thread that finds the stack finds its record initialised.
         frame.stack.store(stack.into_raw().as_ptr(), Ordering::Release);
         self.link_started(frame, if flags.has(flag::SCOPED) { self.list_of(frame) } else { &self.started });
         #[cfg(feature = "unstable-migration")]
@@ -90,7 +90,7 @@ impl Worker {
         Some(frame)
     }
 
-    /// A fiber that is not like most is about to start: the size of its stack.
+    /// A fiber that is not plain is about to start: notes its arrival if it was spread, and returns the size of its stack.
     #[cold]
     #[inline(never)]
     fn arrival(&self, frame: FrameRef) -> StackSize {
@@ -100,7 +100,7 @@ impl Worker {
         stack_size_of(frame).unwrap_or(self.stack_size)
     }
 
-    /// The worker has no stack at hand that ran before.
+    /// Makes a new stack: the worker's pool has none that ran before.
     #[cold]
     #[inline(never)]
     fn take_cold(&self, frame: FrameRef, size: StackSize) -> Option<Stack> {
@@ -140,10 +140,10 @@ impl Worker {
     }
 }
 
-/// A pooled stack loses its memory: what its context holds besides is given back.
+/// Called when a pooled stack gives up its memory: gives back what its context holds besides.
 ///
 /// # Safety
-/// `context` was saved in the record of a stack that nobody runs on, and is given up.
+/// `context` was saved in the record of a stack on which nothing runs, and is given up.
 unsafe fn retire_context(context: usize) {
     // SAFETY: suspended in the loop of `fiber_main` (nothing there needs dropping), or never run; the caller gives it up.
     unsafe { context::destroy(Context::from_bits(context)) }

@@ -1,7 +1,7 @@
 //! The end of a fiber, on its worker: outcome, joiners, the way back into the pool, and its count in the root.
 //!
-//! Everything here runs on the scheduler's stack, when nothing of the fiber runs any more. (The end of a plain fiber for which nobody
-//! waits may be made on a stack that has gone to its successor: `succession.rs`.) The order matters: DONE first, then the joiners, the
+//! Everything here runs on the scheduler's stack, when nothing of the fiber runs any more. (The end of a plain fiber without a
+//! joiner may be made on a stack that has gone to its successor: `succession.rs`.) The order matters: DONE first, then the joiners, the
 //! count last, because it may let the runtime's owner go on. Above: `worker.rs`, whose loop calls it. Below: `root.rs`, which counts.
 
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, flag};
@@ -21,7 +21,7 @@ impl Worker {
     /// The end of a fiber that has returned, on the scheduler's stack: nothing of the fiber runs any more.
     #[inline(always)]
     pub(in crate::sched) fn end(&self, frame: FrameRef) {
-        // One that may have been on no worker is in the list of those.
+        // A fiber that may move is also in the list of fibers that are on no worker, and must be taken out of it.
         if frame.is_plain() && !self.shared.migrates() {
             self.unbind_stack(frame, || &self.started);
             self.finish_plain(frame);
@@ -30,13 +30,13 @@ impl Worker {
         }
     }
 
-    /// The same for one that has not returned; `outcome` is the number that it suspended with.
+    /// The end of a fiber that has not returned; `outcome` is the number that it suspended with.
     pub(in crate::sched) fn end_otherwise(&self, frame: FrameRef, outcome: usize) {
         let panicked = outcome == FiberEnd::Panicked as usize;
         self.end_as(frame, if panicked { FiberEnd::Panicked } else { FiberEnd::Cancelled });
     }
 
-    /// The same for any fiber, and for any end.
+    /// The end of any fiber, however it ended.
     #[inline(never)]
     fn end_as(&self, frame: FrameRef, outcome: FiberEnd) {
         self.unbind_stack(frame, || self.list_of(frame));
@@ -73,7 +73,7 @@ impl Worker {
         let joined = self.publish_end(frame, outcome);
         // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
         if flags.has(flag::HALF) {
-            // Its joiner is the one who knows of it.
+            // The offered half of a `join` is not counted in the root: only its joiner knows of it.
         } else if !flags.has(flag::DAEMON | flag::ROOT | flag::SCOPED) {
             self.count_end(root);
         } else if flags.has(flag::SCOPED) {
@@ -86,7 +86,7 @@ impl Worker {
         }
     }
 
-    /// DONE, and what follows from it for joiners and for the frame. True if somebody waits for this fiber: then how it ended is for him.
+    /// DONE, and what follows from it for joiners and for the frame. True if a joiner waits for this fiber: then the outcome goes to it.
     #[inline(always)]
     pub(in crate::sched) fn publish_end(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
         match frame.join.finish(outcome) {
@@ -99,7 +99,7 @@ impl Worker {
         }
     }
 
-    /// True if somebody waits for this fiber: then how it ended is for him. Usually there is one joiner.
+    /// Wakes the joiners. True if one waits for this fiber: then the outcome goes to it. Usually there is one joiner.
     #[inline(always)]
     fn wake_joiners(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
         // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken, because a joiner is in it. (For all blocks here.)
@@ -122,7 +122,7 @@ impl Worker {
         true
     }
 
-    /// The same for one that is no fiber, or not parked; its node is out of the list.
+    /// Wakes a joiner that is no fiber, or not parked; its node is out of the list.
     #[cold]
     #[inline(never)]
     fn wake_any(&self, frame: FrameRef, outcome: FiberEnd, waiter: WaiterRef, ticket: Ticket, arm: Arm) {
@@ -136,7 +136,7 @@ impl Worker {
         }
     }
 
-    /// The same for several, or for members of a gathering.
+    /// Wakes several joiners, or members of a gathering.
     #[cold]
     #[inline(never)]
     fn wake_many(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
@@ -161,7 +161,7 @@ impl Worker {
         joined
     }
 
-    /// Back into the pool. Nobody refers to it but by stale tickets.
+    /// Puts the frame back into the pool. Only stale tickets still refer to it.
     #[inline(always)]
     pub(crate) fn recycle(&self, frame: FrameRef) {
         // Relaxed: the frame is this worker's alone.

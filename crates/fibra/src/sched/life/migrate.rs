@@ -1,8 +1,9 @@
-//! Started fibers that move: only with the feature `unstable-migration`, and only in a runtime whose builder was told so, unsafely.
+//! Migration of started fibers between workers: only with the feature `unstable-migration`, and only in a runtime whose builder was told
+//! so, by an unsafe call.
 //!
-//! What is otherwise settled for the life of a fiber (it lives where it started) is then settled from one suspension to the next. A
-//! fiber that yields, or parks without a deadline, is *adrift* until somebody runs it: it is in no worker's list of started fibers,
-//! and its queue entry is stealable like that of an unstarted one. Whoever takes the entry takes the fiber in.
+//! Without migration a fiber lives for good on the worker where it started; with it, each suspension may end on another worker. A
+//! fiber that yields, or parks without a deadline, is *adrift* until a worker runs it: it is in no worker's list of started fibers,
+//! and its queue entry is stealable like that of an unstarted one. The worker that takes the entry takes the fiber in.
 //!
 //! ```text
 //! runs on A ── let_go (on A's scheduler stack) ──▶ adrift ── entry in the injector, an inbox or a deque ── take_in ──▶ runs on B
@@ -10,11 +11,13 @@
 //!
 //! * The stack was left before the fiber is adrift (law 3), and the queues order what was written there (S0-15).
 //! * Shutdown finds adrift fibers in `Shared::tasks`, where futures are, too.
-//! * Bound all the same: what is pinned (`spawn_local`, `spread`, a root on its caller's thread); a wait with a deadline (its timer is
-//!   in the worker that set it); polls of a future; whoever is shielded or unwinds (std counts panics per thread).
+//! * Bound to their worker all the same: pinned fibers (`spawn_local`, `spread`, a root on its caller's thread); a wait with a deadline
+//!   (its timer is in the worker that set it); polls of a future; fibers that are shielded or unwind (std counts panics per thread).
 //!
-//! Left out: the injector is the only queue for fibers adrift, so each suspension goes through one shared queue; nobody
-//! keeps pairs that talk on one worker.
+//! Left out: the injector is the only queue for fibers adrift, so each suspension goes through one shared queue, and two fibers that talk
+//! to each other are not kept on one worker.
+//!
+//! Above: `worker.rs`, which lets fibers go and takes them in. Below: `reach.rs`, the injector, and `waiter::revoke` for the park.
 
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::prim::atomic::Ordering;
@@ -29,7 +32,7 @@ use crate::waiter::word::Commit;
 pub(crate) enum Migration {
     #[default]
     Off,
-    /// Whoever is free runs them.
+    /// Any worker that is free runs them.
     Free,
     /// To the next worker at every suspension: for tests.
     Forced,
@@ -43,7 +46,7 @@ const PARKED: u32 = 1 << 30;
 const ANY_WORKER: u32 = (1 << 30) - 2;
 
 impl Frame {
-    /// A started fiber that no worker has. For whoever has it in hand: it is RUNNABLE and was taken from a queue, or claimed.
+    /// Is this a started fiber that no worker has? The caller holds it: the fiber is RUNNABLE and was taken from a queue, or claimed.
     pub(crate) fn is_adrift(&self) -> bool {
         // Relaxed: written before it was queued or parked, and the caller took or claimed it.
         let home = self.home.load(Ordering::Relaxed);
@@ -52,7 +55,7 @@ impl Frame {
 }
 
 impl Shared {
-    /// Puts a RUNNABLE fiber adrift where somebody will find it. The caller must not touch it afterwards.
+    /// Puts a RUNNABLE fiber that is adrift into a queue, where a worker will find it. The caller must not touch it afterwards.
     pub(in crate::sched) fn set_going(&self, frame: FrameRef) {
         // Relaxed: as in `is_adrift`.
         let target = frame.home.load(Ordering::Relaxed) & !(ADRIFT | PARKED);
@@ -63,14 +66,14 @@ impl Shared {
             // That worker may be leaving, or gone, since this was written.
             let target = self.reserve(target as usize);
             self.deliver(target, frame);
-            // SeqCst: as all changes of it (`seats.rs`). From now on it is what lies in the inbox that keeps the worker here.
+            // SeqCst: as all changes of `coming` (`seats.rs`). From now on the fiber in the inbox keeps the worker from leaving.
             self.remotes[target].coming.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
 
 impl Worker {
-    /// On the scheduler's stack, after a fiber suspended: lets it go, if it may. False: it stays, and what it said is to be done.
+    /// On the scheduler's stack, after a fiber suspended: lets it go, if it may move. False: it stays, and the worker handles `said`.
     pub(in crate::sched) fn let_go(&self, frame: FrameRef, said: usize) -> bool {
         let parks = said == signal::PARK;
         if !(parks || said == signal::YIELD) || !self.shared.migrates() {
@@ -121,7 +124,7 @@ impl Worker {
         true
     }
 
-    /// A fiber that starts and may move is entered where shutdown looks for those that are on no worker.
+    /// Enters a fiber that starts and may move into the list where shutdown looks for fibers that are on no worker.
     pub(in crate::sched) fn register_wanderer(&self, frame: FrameRef) {
         if self.shared.migrates() && !frame.has(flag::PINNED | flag::TASK) {
             // Relaxed: the id of a live fiber does not change.

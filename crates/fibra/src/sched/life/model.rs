@@ -27,14 +27,14 @@ unsafe impl Send for Offered {}
 
 impl Offered {
     fn run(&self) {
-        // SAFETY: whoever started it is alone with it; that is what the model checks.
+        // SAFETY: the thread that started it is alone with it; that is what the model checks.
         assert_eq!(self.closure.with_mut(|closure| unsafe { std::mem::take(&mut *closure) }), 7);
         self.starts.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-// S4-22: the joiner of an unstarted fiber takes it out of its own deque and starts it without asking; a thief who comes at
-// the same time starts it from its entry. One of the two does, and what the spawner wrote is seen.
+// S4-22: the joiner of an unstarted fiber takes it out of its own deque and starts it without a claim; a thief that comes at
+// the same time starts it from its entry. Exactly one of the two starts it, and sees what the spawner wrote.
 #[test]
 fn model_take_back_against_thief() {
     check(3, || {
@@ -69,8 +69,8 @@ fn model_take_back_against_thief() {
     });
 }
 
-// The second half of a `join`: the joiner takes it out of its deque, or claims it where a thief has carried it, or loses it to him. Taken
-// back, the frame is offered again, and the thief, who may still have the entry of its first life, does not start the second.
+// The second half of a `join`: the joiner takes it out of its deque, or claims it where a thief has carried it, or loses it to the thief.
+// Taken back, the frame is offered again, and the thief, which may still have the entry of its first life, does not start the second.
 #[test]
 fn model_offer_taken_back_against_thief() {
     check(3, || {

@@ -1,14 +1,15 @@
-//! Those of several fibers that have ended, in the order in which they did, for one who waits for the next: what sets of handles stand on.
+//! The completion queue behind `JoinSet`: the ended fibers of a set, in the order of their ends, for an owner that waits for the next one.
 //!
 //! A *member* is a node in the list of joiners of one fiber that stands for no wait; its slot is the address of the gathering instead. When
-//! the fiber has ended, its worker moves the node from there to here and completes whoever waits. So a member costs a node, and neither its
-//! end nor taking it allocates or searches.
+//! the fiber has ended, its worker moves the node from that list to this queue and completes the owner's wait. So a member costs a node,
+//! and neither its end nor taking it allocates or searches.
 //!
 //! Invariants:
-//! * A member's node is in its fiber's list, or in `ended`, or (taken) in none. It moves under the fiber's join lock; the lock in here is
-//!   taken inside that one.
-//! * Whoever wants a member back asks the fiber first (`JoinHandle::leave`), and goes on when its worker is through with the list. After
-//!   that nobody comes to the gathering because of this member, so it may go when all members have been taken or have left.
+//! * A member's node is in its fiber's list, or in `ended`, or (taken) in neither. It moves under the fiber's join lock; the gathering's
+//!   lock is taken inside that one.
+//! * The owner takes a member back by asking the fiber first (`JoinHandle::leave`), and goes on when the fiber's worker is done with the
+//!   list. After that no worker touches the gathering because of this member, so the gathering may be dropped when all members have been
+//!   taken or have left.
 //!
 //! Above: `ending.rs`, which brings members, and `task::gather`, which owns them. Below: `waiter::node`.
 
@@ -29,7 +30,7 @@ pub(crate) struct Gathering(SpinLock<State>);
 struct State {
     /// Members whose fibers have ended; the oldest first.
     ended: WaitList,
-    /// Who waits for one. Usually one at most: the owner, who is alone with it; but a future may have been forgotten.
+    /// The waits for a member to end. Usually at most one, since only the owner waits; but a future of it may have been forgotten.
     waiters: WaitList,
 }
 
@@ -44,20 +45,20 @@ impl Gathering {
         node.slot.set(ptr::from_ref(self).cast_mut().cast());
     }
 
-    /// The fiber of this member has ended. True if somebody waited: it has been set going, and async wakers are in `wakers`, to be called
+    /// The fiber of this member has ended. True if the owner waited: it has been set going, and async wakers are in `wakers`, to be called
     /// when no lock is held.
     ///
     /// # Safety
-    /// The node was admitted by a gathering that is still there, and is linked nowhere. The fiber's join lock is held, or the caller owns
+    /// The node was admitted by a gathering that is still alive, and is linked nowhere. The fiber's join lock is held, or the caller owns
     /// the gathering.
     pub(crate) unsafe fn arrive(node: &Node, wakers: &mut Vec<Waker>) -> bool {
-        // SAFETY: the address that `admit` put there; it is still there, the caller says.
+        // SAFETY: the address is what `admit` wrote, and the caller promises that the gathering is still alive.
         let gathering = unsafe { &*node.slot.get().cast::<Self>() };
         gathering.0.with(|state| {
-            // SAFETY: under the lock of the list; linked nowhere else, and the owner keeps it until it was taken or has left.
+            // SAFETY: under the lock of the list; the node is linked nowhere else, and the owner keeps it until it was taken or has left.
             unsafe { state.ended.push_back(node) };
             let mut waited = false;
-            // All of them: one is the owner, who takes it.
+            // All waits are completed: one of them is the owner's, and the owner takes the member.
             // SAFETY: under the lock of the list.
             while let Some((waiter, ticket, arm)) = unsafe { state.waiters.pop_front() } {
                 if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
@@ -75,7 +76,7 @@ impl Gathering {
         self.0.with(|state| unsafe { state.ended.front() }.map(ptr::from_ref))
     }
 
-    /// Takes a member out of those that have ended, if it is one of them.
+    /// Takes a member out of `ended`, if it is there.
     ///
     /// # Safety
     /// The node is alive, and not in the list of a fiber.
@@ -84,7 +85,7 @@ impl Gathering {
         self.0.with(|state| unsafe { state.ended.remove(&*node) });
     }
 
-    /// Links the node of one who waits. False: somebody has ended.
+    /// Links the node of a wait. False: a member has ended, do not wait.
     pub(crate) fn publish(&self, node: &Node) -> bool {
         self.0.with(|state| {
             if !state.ended.is_empty() {

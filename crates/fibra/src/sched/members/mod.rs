@@ -1,12 +1,12 @@
-//! What fibers count in, and the lists in which they are found.
+//! Root scopes and scopes, which count fibers, and the lists in which fibers are found.
 //!
 //! In reading order:
 //!
 //! ```text
 //! root.rs       counting fibers without a shared line
-//! scope.rs      the record of a scope: who counts in it, and who is cancelled with it
+//! scope.rs      the record of a scope: the count of its children, and the state of its cancellation
 //! started.rs    the lists of started fibers
-//! gathering.rs  those of several fibers that have ended, for one who waits for the next
+//! gathering.rs  the completion queue behind JoinSet
 //! ```
 //!
 //! Above: `cancel`, `scope`, `task`, `runtime`. Below: `fiber`, `waiter`, `prim`.

@@ -1,27 +1,29 @@
-//! Root scopes: who counts in a `run`, and when it is over.
+//! Root scopes: counts the fibers of a `run`, so that its owner learns when all of them have ended.
 //!
-//! Every `run` has a root scope, and a runtime has one of its own for what is spawned from outside. `spawn` counts up, the
-//! end of a fiber counts down, and the one who waits is woken at zero. Spawning must not touch a line that all workers share,
+//! Every `run` has a root scope, and a runtime has one of its own for fibers that are spawned from outside. `spawn` counts up, the
+//! end of a fiber counts down, and the owner, which waits, is woken at zero. Spawning must not touch a line that all workers share,
 //! so a worker keeps its own difference for the root it last dealt with and adds it to the shared number
-//! only when it deals with another root, or when it is asked to.
+//! only when it deals with another root, or when the owner asks it to.
 //!
 //! The shared number is `pending = live + UNFLUSHED × (workers that may still hold a difference)`:
 //!
-//! 1. It starts at 1, the unit of whoever owns the root, so it is never 0 while differences are out.
+//! 1. It starts at 1, the unit of the root's owner, so it is never 0 while workers hold differences.
 //! 2. To drain, the owner adds UNFLUSHED for each worker, gives its unit back, sets `draining` and posts a flush to each worker. If no
 //!    worker has ever turned to this root (`used`), there is nothing to flush. A worker that turns to it later sees `draining`: it marks
 //!    `used` and then looks at `draining`, the owner sets `draining` and then looks at `used`, both with a read-modify-write on `used`.
 //! 3. A worker that handles the flush adds its difference, takes one UNFLUSHED away, in one addition, and turns away from the root. From
 //!    then on it sees `draining` (the flag was set before the flush was posted), does not turn to the root again and counts on the shared
 //!    number directly. As long as it is turned to the root it has not flushed, and may go on counting for itself.
-//! 4. Whoever brings the number to 0 wakes the owner. Differences of workers that have not flushed yet make the
+//! 4. The worker or thread that brings the number to 0 wakes the owner. Differences of workers that have not flushed yet make the
 //!    number wrong, but not 0: their UNFLUSHED is still in it.
-//! 5. The owner closes the root: 0 → CLOSED. Whoever wants to count up directly does so by compare-exchange and is refused on
+//! 5. The owner closes the root: 0 → CLOSED. A spawner that counts up directly does so by compare-exchange and is refused on
 //!    a closed root.
 //!
 //! Roots are recycled and never freed (`prim::slab`), and serve one runtime as long as it lives: a worker that brought the number to 0
 //! still looks for the waiter when the owner may already be gone. At worst it wakes the owner of the next `run` once in vain. Daemons do
 //! not count in `pending`, but keep the root from being recycled.
+//!
+//! Above: `scope.rs`, `ending.rs`, `runtime::roots`. Below: `waiter`, `prim`.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -53,9 +55,9 @@ pub(crate) struct Root {
     /// Why its daemons are cancelled, if they are.
     cancel_daemons: CancelMark,
     waiter: SpinLock<Option<RootWaiter>>,
-    /// How often it was recycled: tells commands of a life that is over.
+    /// How often the root was recycled: a worker recognises by it a command that names an earlier life.
     life: AtomicU32,
-    /// Daemons that still refer to it, and one for the owner; whoever brings it to 0 recycles the root.
+    /// Daemons that still refer to it, and one for the owner; the one that brings it to 0 recycles the root.
     users: AtomicI64,
 }
 
@@ -116,7 +118,8 @@ impl Root {
 
     /// A worker wants to keep a difference for this root. False: it is being drained, count directly.
     fn enter(&self) -> bool {
-        // Acquire: if somebody else has marked it, and only after the owner's look, then he saw `draining`, and so do we.
+        // Acquire: pairs with the swap of another worker that has marked `used`. If that worker did so only after the owner's look, it saw
+        // `draining`, and so do we.
         if !self.used.load(Ordering::Acquire) {
             // SeqCst read-modify-write: pairs with the owner's look in `begin_drain`; whichever comes later sees the other.
             self.used.swap(true, Ordering::SeqCst);
@@ -159,7 +162,7 @@ impl Root {
         let unflushed = if seeded_bug("drain_uncovered") { 0 } else { UNFLUSHED * workers as i64 };
         // The seeded bug looks before `draining` is set.
         let too_early = seeded_bug("drain_looks_first").then(|| self.used.load(Ordering::SeqCst));
-        // AcqRel: as in `add`. The owner is the one who asks, so nobody needs waking if this is 0.
+        // AcqRel: as in `add`. The caller is the owner itself, so no wake is needed if this makes the number 0.
         self.pending.fetch_add(unflushed - 1, Ordering::AcqRel);
         // Release: pairs with `is_draining`.
         self.draining.store(true, Ordering::Release);
@@ -174,9 +177,9 @@ impl Root {
 
     /// A scope's drain: its owner's worker is the only one with a difference, so the owner adds it itself and gives its unit back.
     pub(crate) fn begin_direct(&self, difference: i64) {
-        // Release: pairs with `is_draining`. Only that worker looks; whoever opens the next scope of this record clears it.
+        // Release: pairs with `is_draining`. Only that worker looks; the owner of the next scope of this record clears it.
         self.draining.store(true, Ordering::Release);
-        // AcqRel: as in `add`. The owner is the one who asks, so nobody needs waking if this is 0.
+        // AcqRel: as in `add`. The caller is the owner itself, so no wake is needed if this makes the number 0.
         self.pending.fetch_add(difference - 1, Ordering::AcqRel);
     }
 
@@ -214,15 +217,16 @@ impl Root {
     /// Registers the owner's wait. False: the number is 0 already, do not wait.
     pub(crate) fn publish(&self, waiter: RootWaiter) -> bool {
         self.waiter.with(|slot| *slot = Some(waiter));
-        // AcqRel read-modify-write: whoever brings the number to 0 after this finds the waiter; if it was brought to 0 before, we see it.
+        // AcqRel read-modify-write, pairs with `add`: a worker that brings the number to 0 after this finds the waiter; if it was 0 before,
+        // we see that.
         if self.pending.fetch_add(0, Ordering::AcqRel) != 0 || seeded_bug("publish_without_look") {
             return true;
         }
-        // Either we take our own registration back, or the one who reached 0 has it and will wake us.
+        // Either we take our own registration back, or the worker that reached 0 has it and will wake us.
         self.waiter.with(Option::take).is_none()
     }
 
-    /// Takes the registration back, if nobody has taken it.
+    /// Takes the registration back, if no worker has taken it.
     pub(crate) fn unpublish(&self) {
         self.waiter.with(|slot| *slot = None);
     }
@@ -296,8 +300,9 @@ impl CancelMark {
     }
 }
 
-/// On which workers children of a scope have started, one bit each (modulo 64): for whoever cancels the scope. Both sides of a handshake: a
-/// child that starts marks its worker and then looks at [`Root::is_cancelled`]; a canceller marks the root and then looks here.
+/// The workers on which children of a scope have started, one bit each (modulo 64): the scope's canceller posts to these. Both sides of
+/// a handshake: a child that starts marks its worker and then looks at [`Root::is_cancelled`]; a canceller marks the root and then looks
+/// here.
 #[derive(Debug)]
 pub(crate) struct Holders(AtomicU64);
 
@@ -315,14 +320,15 @@ impl Holders {
     #[inline(always)]
     pub(crate) fn mark(&self, worker: usize) {
         let bit = 1 << (worker % 64);
-        // Acquire: what was seen by whoever set the bit, perhaps another worker of the same bit, is seen here: that the root is cancelled.
+        // Acquire: pairs with the `fetch_or` of the child that set the bit, perhaps on another worker of the same bit. If that child saw
+        // that the root is cancelled, so does this one.
         if self.0.load(Ordering::Acquire) & bit == 0 {
             // SeqCst read-modify-write: of this one and that of `look` the later one sees the earlier one, and what came before it.
             self.0.fetch_or(bit, Ordering::SeqCst);
         }
     }
 
-    /// By a canceller that has marked the root.
+    /// Reads the marks; the caller is a canceller that has marked the root.
     pub(crate) fn look(&self) -> HoldersSeen {
         if seeded_bug("holders_by_load") {
             // SeqCst: the bug. The child's look at the root is an acquire load, which may be older than its mark here.
@@ -333,7 +339,7 @@ impl Holders {
     }
 }
 
-/// What a canceller saw there.
+/// The marks that a canceller saw in [`Holders`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldersSeen(u64);
 

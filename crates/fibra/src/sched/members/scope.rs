@@ -1,28 +1,32 @@
-//! Scopes as the scheduler sees them: who counts in one, what cancellation keeps of it, and when it is over.
+//! The record of a scope, as the scheduler sees it: the count of its children, the state that cancellation keeps, and how it closes.
 //!
 //! A scope is opened by a fiber or a plain thread, its *owner*, which runs the scope's *body*. Its children are fibers whose `root` is the
 //! scope's. Three things are kept here:
 //!
 //! * **The count.** Children that are started or end on the worker the body lives on are counted there without an atomic (`local`); all
-//!   others on the shared number of the [`Root`]. The owner adds its difference when the body is over, and is woken at zero. Nobody has
-//!   to be asked for his share, unlike in the root of a `run`: scopes are short, and waking a worker costs more than a shared line.
-//! * **The children.** Those that have started are in a list: on the owner's worker one per scope, on every other worker one for all
-//!   scopes that live elsewhere (`holders` says which workers have any). Unstarted ones look at the scope when they start.
-//! * **The body.** Cancelling it marks the owner (`CANCEL_BODY`) and ends its wait, like any canceller. What is cancelled is the
-//!   scope and what is inside it, so the mark goes when the scope does.
+//!   others on the shared number of the [`Root`]. The owner adds its difference when the body is over, and is woken at zero. No other
+//!   worker keeps a difference that would have to be flushed, unlike in the root of a `run`: scopes are short, and waking a worker costs
+//!   more than a shared line.
+//! * **The children.** Started children are in a list: on the owner's worker there is one list per scope, on every other worker one list
+//!   for all scopes that live elsewhere (`holders` says which workers have any). An unstarted child looks at the scope when it starts.
+//! * **The body.** A canceller of the body marks the owner (`CANCEL_BODY`) and ends the owner's wait, as any canceller does. The
+//!   cancellation concerns this scope and everything inside it, so the mark is removed when the scope closes.
 //!
-//! Who is inside: scopes that the body opens are linked from the outside in (`inner`), children that open scopes have the outermost of
-//! them in their `CancelState`. So whoever cancels a scope reaches everything below it at once. A scope that is opened while
-//! cancellation is held off (inside `shield`, or by a destructor during unwinding) is linked to nothing: what happens outside does not
-//! concern it, but it can be cancelled itself. The level at which this happens is `hold`; see `cancel`.
+//! How a canceller reaches what is inside: scopes that the body opens are linked from the outside in (`inner`); a child that opens scopes
+//! has the outermost of them in its `CancelState`. So the canceller of a scope reaches everything below it at once. A scope that is opened
+//! while cancellation is held off (inside `shield`, or by a destructor during unwinding) is linked to no outer scope: cancellation of an
+//! outer scope does not concern it, but it can be cancelled itself. The level at which this happens is `hold`; see `cancel`.
 //!
 //! Records are process-wide, recycled and never freed (`prim::slab`): a token, a timer or a worker that ended the last child may look at
-//! one that serves another scope by then. `life` tells; it is compared under the lock of `state`, which is also held while a scope is
-//! closed.
+//! a record that serves another scope by then. `life` tells the two apart; it is compared under the lock of `state`, which is also held
+//! while a scope is closed.
 //!
-//! Locks are taken from the outside in, hand over hand: whoever has one locks the next inside before it lets go. Under the lock no user
-//! code runs; commands to workers are posted after it, and a *visit* keeps the runtime there until then. However deep the tree of
-//! scopes is, the stack of whoever cancels it does not grow with it: what is still to be told is in a list (`cancel::telling`).
+//! Locks are taken from the outside in, hand over hand: a thread that holds the lock of one scope takes the lock of the next scope inside
+//! before it lets go of the first. No user code runs under the lock; commands to workers are posted after it, and a *visit* keeps the
+//! runtime alive until then. The canceller's stack does not grow with the depth of the tree of scopes: the scopes that it has yet to tell
+//! are in a list (`cancel::telling`).
+//!
+//! Above: `cancel`, `scope` and `task`. Below: `root.rs`, which counts, `fiber::frame` and `prim::slab`.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -56,20 +60,20 @@ pub(crate) const NEVER: u64 = u64::MAX;
 #[repr(C)]
 pub(crate) struct ScopeRecord {
     pub(crate) root: Root,
-    // Written by the owner while it opens the scope, before anybody else knows of it.
+    // Written by the owner while it opens the scope, before any other thread knows of the scope.
     shared: Cell<*const Shared>,
     run: Cell<Option<RootRef>>,
     /// The worker that counts without atomics; `NO_HOME` if none does. Atomic, because a worker that is late with a command may look when
-    /// the record serves somebody else; what it makes of it then does not matter.
+    /// the record serves another scope; what the worker concludes from it then does not matter.
     home: AtomicU32,
     pub(crate) outer: Cell<Option<ScopeRef>>,
     pub(crate) hold: Cell<u32>,
-    /// The nearest deadline around, and its own.
+    /// The nearest deadline of this scope and all scopes around it, and its own deadline.
     pub(crate) deadline: Cell<u64>,
     pub(crate) own_deadline: Cell<u64>,
     pub(crate) isolate: Cell<bool>,
     pub(crate) limited: Cell<bool>,
-    /// How long shields hold after it was cancelled, in nanoseconds.
+    /// How long shields hold after the scope was cancelled, in nanoseconds.
     pub(crate) grace: Cell<u64>,
     // Touched by the home worker only.
     local: Cell<i64>,
@@ -83,18 +87,18 @@ pub(crate) struct ScopeRecord {
     pub(crate) state: SpinLock<State>,
 }
 
-// SAFETY: what is in cells is written while nobody else knows of the scope, or touched by the home worker only; see the fields.
+// SAFETY: each cell is written while no other thread knows of the scope, or is touched by the home worker only; see the fields.
 unsafe impl Sync for ScopeRecord {}
 // SAFETY: as above.
 unsafe impl Send for ScopeRecord {}
 
-/// What becomes of a scope, told to whoever wants to know (its token).
+/// Gets told when a scope is cancelled; the token of a scope is one.
 pub(crate) trait Listener: Send + Sync {
-    /// It was cancelled; called once, with no lock held. Scopes that are to be cancelled with it are added to `more`.
+    /// The scope was cancelled; called once, with no lock held. The listener adds scopes that are to be cancelled with it to `more`.
     fn cancelled(&self, reason: &CancelReason, more: &mut Vec<InLife>);
 }
 
-/// What is told to a scope and to all that is inside it. `R`: the reason, with its words or without.
+/// An order to a scope and to everything inside it. `R`: the reason, with its words or without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order<R = CancelReason> {
     /// Be cancelled, for this reason.
@@ -105,18 +109,19 @@ pub(crate) enum Order<R = CancelReason> {
     EndShields,
 }
 
-/// What a child panicked with: for its handle, which may take it, and for its scope, which passes on what nobody took.
+/// The payload of a child's panic: for the child's handle, which may take it, and for its scope, which passes it on if no joiner took it.
 #[derive(Debug)]
 pub(crate) struct PanicSlot {
     payload: Mutex<Option<Box<dyn std::any::Any + Send>>>,
-    /// The child has ended, and nobody was waiting for that: the owner decides what comes of it. Before, a join may be under way.
+    /// The child has ended and no joiner was waiting: the owner decides what becomes of the panic. While this is false, a join may be
+    /// under way.
     told: AtomicBool,
     pub(crate) scope: ScopeRef,
     pub(crate) life: u32,
 }
 
 impl PanicSlot {
-    /// Once.
+    /// Takes the payload; later calls give `None`.
     pub(crate) fn take(&self) -> Option<Box<dyn std::any::Any + Send>> {
         self.payload.lock().take()
     }
@@ -131,14 +136,14 @@ impl PanicSlot {
         self.told.store(true, Ordering::Relaxed);
     }
 
-    /// Under the lock of the scope: has it been told of, and not been taken?
+    /// Under the lock of the scope: has the owner been told of the panic, and has no joiner taken it?
     fn is_told(&self) -> bool {
         // Relaxed: as above.
         self.told.load(Ordering::Relaxed) && self.is_there()
     }
 }
 
-/// A child that never ran, in the storage of its frame: for its handle, which may take it; otherwise the scope fails.
+/// Stands in the storage of a child's frame if the child never ran. The child's handle may take it; otherwise the scope fails.
 #[derive(Debug)]
 pub(crate) struct NotStarted {
     pub(crate) scope: ScopeRef,
@@ -146,20 +151,20 @@ pub(crate) struct NotStarted {
 }
 
 impl NotStarted {
-    /// Somebody has joined it, and knows now.
+    /// A joiner has learnt that the child never ran.
     pub(crate) fn take(self) {
         self.scope.take_unstarted(self.life);
     }
 }
 
-/// The children of a scope that never ran. A number and no list: a body that goes on spawning in a full runtime may come to millions.
+/// Counts the children of a scope that never ran. A number and no list: a body that keeps spawning in a full runtime may come to millions.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Unstarted {
     /// Those that were not joined.
     pub(crate) untaken: usize,
-    /// Why the first was refused; `None` if no stack could be had for it.
+    /// Why the first was refused; `None` if there was no stack for it.
     pub(crate) refused: Option<ReasonKind>,
-    /// The handle of one is gone, so that it will not be joined: the scope fails.
+    /// The handle of one was dropped, so that this child will not be joined: the scope fails.
     pub(crate) told: bool,
     /// All, joined or not.
     total: usize,
@@ -179,7 +184,7 @@ pub(crate) struct State {
     /// For reports: its name, and where it was opened.
     pub(crate) name: Option<Arc<str>>,
     pub(crate) site: Option<&'static Location<'static>>,
-    /// The body has returned or unwound: nobody will join the children any more.
+    /// The body has returned or unwound: it will not join the children any more.
     pub(crate) over: bool,
     /// Why the body is cancelled, if it is.
     pub(crate) reason: Option<CancelReason>,
@@ -188,29 +193,29 @@ pub(crate) struct State {
     pub(crate) inner: Option<ScopeRef>,
     /// A scope that is not linked here is open inside, behind a shield: the body cannot be woken.
     pub(crate) barrier: bool,
-    /// How many scopes are open inside that destructors opened during unwinding: what is in there is not unwound for this one's sake.
+    /// How many open inner scopes were opened by destructors during unwinding: cancelling this scope does not unwind what runs in them.
     pub(crate) cleanups: u32,
     pub(crate) panics: Vec<Arc<PanicSlot>>,
     pub(crate) unstarted: Unstarted,
     pub(crate) draining: bool,
-    /// Shields have had their time.
+    /// The time that shields get after a cancellation is over.
     pub(crate) overdue: bool,
     pub(crate) watchers: Watchers,
     pub(crate) listener: Option<Arc<dyn Listener>>,
-    /// How many children may run at once, how many do, and who waits for his turn.
+    /// How many children may run at once, how many do run, and the children that wait for their turn.
     pub(crate) limit: usize,
     pub(crate) running: usize,
     pub(crate) waiting: VecDeque<FrameRef>,
 }
 
 impl State {
-    /// Why the scope fails, if nobody joins those of its children that have failed.
+    /// Why the scope fails, if its failed children stay unjoined.
     pub(crate) fn untaken_failure(&self) -> Option<CancelReason> {
         let panicked = self.panics.iter().any(|panic| panic.is_there());
         Self::failure(panicked, self.unstarted.untaken > 0)
     }
 
-    /// The same of those that nobody is about to join.
+    /// Why the scope fails because of those failed children for which no join is under way or possible.
     pub(crate) fn told_failure(&self) -> Option<CancelReason> {
         let panicked = self.panics.iter().any(|panic| panic.is_told());
         Self::failure(panicked, self.unstarted.told && self.unstarted.untaken > 0)
@@ -222,19 +227,19 @@ impl State {
     }
 }
 
-/// Who waits for the scope to be drained.
+/// The waiters for the scope to be drained.
 #[derive(Default)]
 pub(crate) struct Watchers(pub(crate) Option<WaitList>);
 
-/// What is cancelled.
+/// How much of a scope is cancelled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reach {
     Children,
-    /// The body and what is open inside it, too.
+    /// The children, the body, and the scopes that are open inside the body.
     All,
 }
 
-/// What a scope left behind.
+/// What the owner learns from a scope that it has closed.
 pub(crate) struct Closed {
     /// Why the body was cancelled, if it was.
     pub(crate) reason: Option<CancelReason>,
@@ -242,7 +247,7 @@ pub(crate) struct Closed {
     pub(crate) panics: Vec<Arc<PanicSlot>>,
     /// Children that never ran.
     pub(crate) unstarted: Unstarted,
-    /// Its shields have had their time, and the owner has a mark that says so.
+    /// The time that shields get was over, and the owner has a mark that says so.
     pub(crate) overdue: bool,
 }
 
@@ -263,12 +268,12 @@ impl Record for ScopeRecord {
     }
 }
 
-/// Every record there is, of scopes that are open and of others.
+/// Every record that exists, of open scopes and of free ones.
 pub(crate) fn all() -> impl Iterator<Item = ScopeRef> {
     SCOPES.all()
 }
 
-/// For a fork: no other thread is inside a registry meanwhile.
+/// For a fork: while the caller holds this, no other thread is inside the registry.
 pub(crate) fn lock_slab() -> Free<ScopeRecord> {
     SCOPES.lock()
 }
@@ -276,14 +281,14 @@ pub(crate) fn lock_slab() -> Free<ScopeRecord> {
 /// Free records of one worker.
 pub(in crate::sched) type ScopeCache = Cache<ScopeRecord>;
 
-/// What the owner says when it opens a scope.
+/// The owner's settings for a scope that it opens.
 pub(crate) struct Opening {
     pub(crate) owner: WaiterRef,
     pub(crate) outer: Option<ScopeRef>,
-    /// What is outside does not concern it.
+    /// Cancellation of outer scopes does not concern this one.
     pub(crate) shielded: bool,
     pub(crate) hold: u32,
-    /// The nearest one around, and its own.
+    /// The nearest deadline of the scopes around it, and its own.
     pub(crate) outer_deadline: u64,
     pub(crate) deadline: u64,
     pub(crate) isolate: bool,
@@ -326,7 +331,7 @@ impl ScopeRecord {
         unsafe { &*frame.root.get().cast::<ScopeRecord>() }
     }
 
-    /// Behind `CancelState::open` and its relatives.
+    /// The scope behind the address in `CancelState::open` and in fields like it; `None` for null.
     pub(crate) fn from_ptr(scope: *const ()) -> Option<ScopeRef> {
         // SAFETY: only addresses of records are kept there, and records live for ever.
         unsafe { scope.cast::<ScopeRecord>().as_ref() }
@@ -345,7 +350,7 @@ impl ScopeRecord {
         self.root.life()
     }
 
-    /// The root scope of the run it belongs to: what is spawned by its children without naming a scope counts there.
+    /// The root scope of the run that this scope belongs to: fibers that its children spawn without naming a scope count there.
     pub(crate) fn run(&self) -> RootRef {
         self.run.get().expect("an open scope belongs to a run")
     }
@@ -367,7 +372,7 @@ impl ScopeRecord {
         record.shared.set(shared);
         record.run.set(Some(run));
         let home = worker.filter(|_| !shared.migrates()).map_or(NO_HOME, |worker| worker.index as u32);
-        // Relaxed: nobody else knows of it; see the field.
+        // Relaxed: no other thread knows of the scope yet; see the field.
         record.home.store(home, Ordering::Relaxed);
         record.outer.set(how.outer);
         record.hold.set(how.hold);
@@ -377,7 +382,7 @@ impl ScopeRecord {
         record.limited.set(how.limit.is_some());
         record.grace.set(how.grace);
         debug_assert!(record.local.get() == 0 && record.started.get().is_null());
-        // Relaxed, all: nobody else knows of it.
+        // Relaxed, all: no other thread knows of the scope yet.
         record.holders.clear();
         record.cut_short.store(false, Ordering::Relaxed);
         record.has_tasks.store(false, Ordering::Relaxed);
@@ -397,7 +402,7 @@ impl ScopeRecord {
         record
     }
 
-    /// What holds for the one outside holds in here from the beginning.
+    /// Takes over the cancellation and draining of the outer scope: they hold in this scope from its beginning.
     fn inherit(&'static self, outer: &State) {
         self.state.with(|state| {
             state.draining = outer.draining;
@@ -409,22 +414,23 @@ impl ScopeRecord {
         });
     }
 
-    /// The outermost scope of a child: what holds for the scope of that child holds in here.
+    /// For the outermost scope that a child opens: draining of the scope `from`, which the child belongs to, holds in this scope too.
     pub(crate) fn inherit_draining(&'static self, from: ScopeRef) {
         if from.state.with(|state| state.draining) {
             self.state.with(|state| state.draining = true);
         }
     }
 
-    /// The owner's difference is added, its unit given back; from now on everybody counts on the shared number.
+    /// Adds the owner's difference and gives the owner's unit back; from now on every worker counts on the shared number.
     pub(crate) fn begin_drain(&self) {
         self.root.begin_direct(self.local.replace(0));
     }
 
-    /// All children have ended: nobody but stale tokens, timers and workers refers to it any more.
+    /// Closes the scope. All children have ended: only stale tokens, timers and workers still refer to it.
     pub(crate) fn close(&'static self) -> Closed {
-        // First out of the way of whoever comes from outside. A canceller takes our lock while it has the outer one: if it found us, it is
-        // through with us before the state is taken below; it never meets a scope that is closed, or the next one of this record.
+        // First unlink from the outer scope, so that no canceller comes from there any more. A canceller takes our lock while it holds the
+        // outer one: if it found us, it is done with us before the state is taken below. So it never meets a closed scope, or the next
+        // scope of this record.
         if let Some(outer) = self.outer.take() {
             outer.state.with(|state| {
                 state.inner = None;
@@ -442,7 +448,7 @@ impl ScopeRecord {
         closed
     }
 
-    /// Back into the pool, after [`close`](Self::close).
+    /// Puts the record back into the pool, after [`close`](Self::close).
     pub(crate) fn recycle(&'static self) {
         debug_assert!(self.started.get().is_null() && self.local.get() == 0);
         match current::worker() {
@@ -455,7 +461,7 @@ impl ScopeRecord {
 
     #[inline(always)]
     pub(crate) fn home(&self) -> u32 {
-        // Relaxed: whoever is in the scope came to know of it after it was written; see the field.
+        // Relaxed: each fiber in the scope came to know of the scope after this was written; see the field.
         self.home.load(Ordering::Relaxed)
     }
 
@@ -485,20 +491,20 @@ impl ScopeRecord {
         self.root.add(-1)
     }
 
-    /// May only so many children run at once?
+    /// Has the scope a limit on how many children run at once?
     #[inline(always)]
     pub(crate) fn is_limited(&self) -> bool {
         self.limited.get()
     }
 
-    /// Children that may not run yet, because as many as allowed do. True: it is one of them, and is set going when it is its turn.
-    /// For those that may run on any worker.
+    /// Holds a child back while as many children as allowed run. True: it was held back, and is set going when its turn comes. For children
+    /// that may run on any worker.
     pub(crate) fn hold_back(&self, frame: FrameRef) -> bool {
         if !self.limited.get() {
             return false;
         }
         self.state.with(|state| {
-            // Those that are cancelled end as soon as they start.
+            // Cancelled children are not held back: they end as soon as they start.
             if state.running < state.limit || state.children_reason.is_some() {
                 state.running += 1;
                 return false;
@@ -508,7 +514,7 @@ impl ScopeRecord {
         })
     }
 
-    /// A child has ended: whose turn it is now.
+    /// A child has ended: returns the held-back child whose turn it is now.
     pub(in crate::sched) fn next_in_turn(&self) -> Option<FrameRef> {
         if !self.limited.get() {
             return None;
@@ -539,18 +545,18 @@ impl ScopeRecord {
         self.state.with(|state| state.children_reason.clone())
     }
 
-    /// On the owner: has a child panicked whose panic nobody has taken?
+    /// On the owner: is there a child's panic that no joiner has taken?
     pub(crate) fn has_untaken_panic(&self) -> bool {
         !self.isolate.get() && self.state.with(|state| state.panics.iter().any(|panic| panic.is_there()))
     }
 
-    /// On the owner: has a child failed (panicked, or not been started) whose end nobody was waiting for?
+    /// On the owner: has a child failed (panicked, or not been started) while no joiner was waiting for its end?
     pub(crate) fn has_told_failure(&self) -> bool {
         !self.isolate.get() && self.state.with(|state| state.told_failure().is_some())
     }
 
     /// A child could not be started, for this reason: none if there is no stack for it. The caller is in the scope, or ends the child. The
-    /// handle may yet be joined: it tells the scope if it was not.
+    /// handle may yet be joined: a handle that is dropped without a join tells the scope.
     #[cold]
     pub(crate) fn not_started(&'static self, refused: Option<ReasonKind>) -> NotStarted {
         self.state.with(|state| {
@@ -564,11 +570,11 @@ impl ScopeRecord {
         NotStarted { scope: self, life: self.life() }
     }
 
-    /// Somebody has joined a child that was not started.
+    /// A joiner has joined a child that was not started.
     fn take_unstarted(&self, life: u32) {
         self.state.with(|state| {
-            // In another life there is nothing to take: the scope is over, and has said so itself. If only its body is over then it has
-            // failed, and children were cancelled for that.
+            // In another life there is nothing to take: the scope is over and has reported the failure itself. If only its body is over,
+            // the scope has failed and its children were cancelled for that.
             if self.life() == life && state.body.is_some() && !state.over {
                 state.unstarted.untaken -= 1;
             }
@@ -591,13 +597,13 @@ impl ScopeRecord {
     /// A child was ended, or not started, because of cancellation.
     pub(crate) fn note_cut_short(&self) {
         if self.root.is_cancelled() {
-            // Relaxed: the child's end, which is counted after this, orders it for the owner; so does whatever tells him of a spawn.
+            // Relaxed: the child's end, which is counted after this, orders it for the owner; so does whatever tells the owner of a spawn.
             self.cut_short.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Asked by the owner, when all have ended: was the scope cancelled from outside, and are there children that did not come to their end
-    /// because of it? Not those that it had cancelled before by itself: they were not wanted any more.
+    /// Asked by the owner, when all children have ended: was the scope cancelled from outside, and did that keep children from coming to
+    /// their end? Children that the scope had cancelled itself before do not count: their results were not wanted any more.
     pub(crate) fn was_cut_short(&self) -> bool {
         use CancelReason::{Failed, NotStarted, Panicked, Scope};
         let from_outside = !matches!(self.body_reason(), None | Some(Panicked | NotStarted | Failed));
@@ -605,8 +611,8 @@ impl ScopeRecord {
         from_outside && self.children_reason() != Some(Scope) && self.cut_short.load(Ordering::Relaxed)
     }
 
-    /// The same: are there such children because another one had panicked? Then it is no success, even if that panic was taken by one who
-    /// joined it afterwards.
+    /// Asked by the owner, when all children have ended: were children cut short because another child had panicked? Then the scope has no
+    /// success, even if a joiner took that panic afterwards.
     pub(crate) fn was_cut_short_by_panic(&self) -> bool {
         // Relaxed: see above.
         self.children_reason() == Some(CancelReason::Panicked) && self.cut_short.load(Ordering::Relaxed)
@@ -627,7 +633,8 @@ impl ScopeRecord {
         self.has_tasks.swap(true, Ordering::SeqCst);
     }
 
-    /// From any thread; `shared` is its runtime, kept there by the caller. It is not taken back: in another life it does nothing.
+    /// Sets a timer for this scope, from any thread; `shared` is the scope's runtime, which the caller keeps alive. The timer is not taken
+    /// back: in another life of the record it does nothing.
     pub(crate) fn set_timer(&'static self, shared: &Shared, life: u32, what: ScopeTimer, at: u64) {
         let due = WheelDue::Scope(ScopeDue { scope: self, life, what });
         match current::worker() {

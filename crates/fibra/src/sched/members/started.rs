@@ -1,4 +1,9 @@
-//! The lists of started fibers: who lives on a worker, so that it can be cancelled there. Owner-only, like the worker itself.
+//! The lists of started fibers of a worker, in which cancellation and reports find the fibers that live there.
+//!
+//! Above: the life of a fiber (`sched::life`) and `cancel`. Below: `scope.rs`, which has the list of a scope's children, and the links
+//! in `fiber::frame`.
+//!
+//! Invariant: only the owning worker touches a list, so there is no lock in it.
 
 use std::cell::Cell;
 use std::ptr;
@@ -9,14 +14,14 @@ use crate::prim::atomic::Ordering;
 use crate::sched::worker::Worker;
 
 impl Worker {
-    /// The list of started fibers that this one belongs into.
+    /// The list of started fibers that `frame` belongs to.
     #[inline(always)]
     pub(in crate::sched) fn list_of(&self, frame: FrameRef) -> &Cell<*const Frame> {
         // SAFETY: the flag is what `of` asks for.
         if frame.has(flag::SCOPED) { unsafe { ScopeRecord::of(frame) }.list_on(self) } else { &self.started }
     }
 
-    /// Into its list of started fibers.
+    /// Links a fiber into its list of started fibers.
     #[inline(always)]
     pub(in crate::sched) fn link_started(&self, frame: FrameRef, list: &Cell<*const Frame>) {
         let first = list.replace(frame);
@@ -46,19 +51,19 @@ impl Worker {
         }
     }
 
-    /// A fiber with extras is about to be started: if it was spread, it is not on its way any more.
+    /// A fiber with extras is about to be started: if it was spread, it has arrived and no longer counts as coming.
     #[cold]
     pub(in crate::sched) fn note_arrival(&self, frame: FrameRef) {
         // SAFETY: the caller is about to run it, so it is not recycled.
         let extras = unsafe { frame.extras() };
         // Relaxed: published by the inbox.
         if extras.is_some_and(|extras| extras.coming.swap(false, Ordering::Relaxed)) {
-            // SeqCst: as all changes of it (`seats.rs`). From now on it is the started fiber that keeps the worker here.
+            // SeqCst: as all changes of `coming` (`seats.rs`). From now on the started fiber keeps the worker from leaving.
             self.remote().coming.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    /// Out of it again.
+    /// Unlinks a fiber from its list of started fibers, which `list` gives.
     #[inline(always)]
     pub(in crate::sched) fn unlink_started<'a>(&self, frame: FrameRef, list: impl FnOnce() -> &'a Cell<*const Frame>) {
         let (prev, next) = (frame.prev_started.get(), frame.next_started.get());

@@ -17,11 +17,13 @@
 //! Linearisation: a push takes effect when it moves `tail` (ring) or raises `listed` (list); a pop when it moves `head` (ring) or
 //! takes the front of the list under the lock. A pop that answers `None` saw list and ring empty, in that order (items move from the
 //! list to the ring and never back), or met a producer that has its position but has not filled its slot yet; in that case `is_empty`
-//! says false, and nobody goes to sleep.
+//! says false, and the worker does not go to sleep.
 //!
 //! Happens-before: the producer writes the slot and then stores its sequence number (release); the consumer reads that number
-//! (acquire) and then the slot. What the producer wrote before the push is therefore seen by whoever takes the entry. For the list the lock
+//! (acquire) and then the slot. So the consumer of an entry sees what the producer wrote before the push. For the list the lock
 //! does the same; an item moved to the ring by a third thread inherits it, lock first, slot second.
+//!
+//! Above: `reach.rs`, which pushes, and `search.rs`, where workers pop. Below: `prim` only; the entries are opaque here.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -108,7 +110,7 @@ impl Injector {
             match self.pop_from_list() {
                 Popped::Item(entry) => return Some(entry),
                 Popped::Unfinished => return None,
-                // Somebody else has emptied the list since `is_empty` looked, so the whole has made progress.
+                // Another consumer has emptied the list since `is_empty` looked, so the queue as a whole has made progress.
                 Popped::Empty => {}
             }
         }
@@ -138,13 +140,13 @@ impl Injector {
             list.pop_front();
             gone += 1;
         }
-        // Release: pairs with the acquire in `push` and `is_empty`; whoever sees the list shrunk sees what was moved to the ring.
+        // Release: pairs with the acquire in `push` and `is_empty`; a thread that sees the list shrunk sees what was moved to the ring.
         if seeded_bug("injector_early_count") {
             self.listed.store(list.len() as u64, Ordering::SeqCst);
         } else {
             self.listed.fetch_sub(gone, Ordering::AcqRel);
         }
-        // The last one of a flood takes the memory of the list with it.
+        // The consumer that takes the last item of a flood gives back the memory of the list.
         let unused =
             if list.is_empty() && list.capacity() > KEPT { std::mem::take(&mut *list) } else { VecDeque::new() };
         drop(list);
@@ -176,14 +178,14 @@ impl Injector {
         self.listed.load(Ordering::Relaxed) as usize + self.ring.len()
     }
 
-    /// A look for the hot path; may miss what is just being pushed.
+    /// For the hot path: may miss an item that is being pushed at this moment.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         // Acquire: pairs with the release in `pop_from_list`; the list is looked at before the ring, since items move that way.
         self.listed.load(Ordering::Acquire) == 0 && self.ring.len() == 0
     }
 
-    /// The look of a worker that has announced its sleep (a SeqCst read-modify-write): either this sees a push, or the pusher, when it
+    /// For a worker that has announced its sleep (a SeqCst read-modify-write): either this call sees a push, or the pusher, when it
     /// looks for sleepers, sees the announcement.
     pub(crate) fn is_empty_handshake(&self) -> bool {
         // SeqCst: second half of the handshake. The list before the ring: as in `is_empty`.
@@ -203,7 +205,7 @@ impl fmt::Debug for Injector {
     }
 }
 
-/// What became of an attempt to take an item.
+/// The result of an attempt to take an item.
 enum Popped {
     Item(Entry),
     Empty,
@@ -266,7 +268,7 @@ impl Ring {
                 return false;
             }
             if sequence > tail {
-                // Others have been here since; look again. Relaxed: as above.
+                // Other producers have moved `tail` since; look again. Relaxed: as above.
                 tail = self.tail.load(Ordering::Relaxed);
                 continue;
             }
@@ -313,11 +315,11 @@ impl Ring {
             if sequence <= head && self.tail.load(Ordering::Relaxed) <= head {
                 return Popped::Empty;
             }
-            // Either others have been here since, or the slot's producer is between its two steps.
+            // Either other consumers have moved `head` since, or the slot's producer is between its two steps.
             let now = self.head.load(Ordering::Relaxed);
             if now == head {
                 if spins >= SPINS {
-                    // It has probably been preempted, perhaps by us.
+                    // The producer has probably been preempted, perhaps by this thread.
                     crate::prim::thread::yield_now();
                     return Popped::Unfinished;
                 }
@@ -351,7 +353,7 @@ mod tests {
         Entry { frame, ticket }
     }
 
-    // S1-36: a burst of 100,000 from one thread, which nobody empties, neither blocks nor fails; S1-33: the ring has 4096 slots;
+    // S1-36: a burst of 100,000 from one thread, without a consumer, neither blocks nor fails; S1-33: the ring has 4096 slots;
     // S1-35: all of it comes out, in order.
     #[test]
     fn a_burst_goes_to_the_list_and_comes_out_in_order() {
@@ -424,7 +426,7 @@ mod tests {
         const CONSUMERS: usize = 3;
         const EACH: u64 = 20_000;
         let injector = Injector::with_ring(8);
-        // More than the ring holds before anybody takes something out, so that the list is surely in use at the start.
+        // More than the ring holds before a consumer takes something out, so that the list is surely in use at the start.
         (0..100).for_each(|ticket| injector.push(entry(0, ticket)));
         let taken = AtomicU64::new(0);
         let seen: Vec<Vec<Entry>> = std::thread::scope(|scope| {
@@ -498,7 +500,7 @@ mod model {
                 producer.join().unwrap();
             }
             let mut seen: Vec<Vec<Entry>> = consumers.into_iter().map(|consumer| consumer.join().unwrap()).collect();
-            // Everybody else is done, so nothing is half-way and the rest comes out in one go.
+            // All other threads are done, so no push is half-way and the rest comes out in one go.
             seen.push(std::iter::from_fn(|| injector.pop()).collect());
             assert!(injector.is_empty_handshake());
             // In order for each producer: within what one consumer got, and all of it before what was left at the end.
@@ -526,7 +528,7 @@ mod model {
         check(2, 0, &[2, 2], &[2]);
     }
 
-    // Two consumers race for list and refilled ring, nobody pushes.
+    // Two consumers race for list and refilled ring, without a producer.
     #[test]
     fn model_two_consumers_and_the_list() {
         check(3, 5, &[0], &[2, 2]);
@@ -538,7 +540,7 @@ mod model {
         check(3, 4, &[2], &[3]);
     }
 
-    // S1-25, S1-42, S4-113, S4-114: what the producer wrote before the push is seen by whoever takes the entry (loom checks the slot's
+    // S1-25, S1-42, S4-113, S4-114: the consumer of an entry sees what the producer wrote before the push (loom checks the slot's
     // cell as well).
     #[test]
     fn model_push_publishes() {

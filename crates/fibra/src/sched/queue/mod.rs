@@ -1,18 +1,18 @@
 //! The queues of the scheduler, one idea a file.
 //!
-//! | file | holds | who puts in | who takes out |
+//! | file | holds | put in by | taken out by |
 //! |---|---|---|---|
 //! | `fresh` | unstarted, stealable work of one worker | its owner | its owner (newest), thieves (oldest) |
 //! | `prim::fifo` | `ready` of a worker: the started fibers that can run there | its owner | its owner, in order |
-//! | `prim::mpsc` | the inbox of a worker: started fibers that others woke | anybody | its owner, all at once, in order |
-//! | `injector` | unstarted work from outside the workers | anybody | any worker, in order |
+//! | `prim::mpsc` | the inbox of a worker: started fibers that other threads woke | any thread | its owner, all at once, in order |
+//! | `injector` | unstarted work from outside the workers | any thread | any worker, in order |
 //!
 //! Above lie `worker.rs` (the loop) and `idle.rs` (sleep and wake); below only `prim` and the word. The queues know nothing of fibers:
 //! stealable work travels as an [`Entry`] (an address and a generation; the address is never dereferenced here), started fibers as nodes
 //! that bring their own link (`prim::linked`). So nothing here allocates per item, and every file can be model checked alone.
 //!
 //! Two invariants hold in all four:
-//! * What the pusher wrote before the push is seen by whoever takes the item out (release and acquire through the queue).
+//! * The consumer of an item sees what the pusher wrote before the push (release and acquire through the queue).
 //! * A push is a SeqCst read-modify-write, or (in `fresh`) is followed by one before its owner looks for sleepers; the sleeper's
 //!   second look uses `is_empty_handshake`. `idle.rs` has the proof that no wake is lost between the two.
 //!
@@ -43,11 +43,11 @@ use crate::waiter::word::{Ticket, Word};
 
 /// A piece of stealable work: the address of a frame and the generation it had when it was queued.
 ///
-/// Opaque here. A *sole* entry is the only way to its frame: a queue gives it out once, so whoever takes it out has the frame. A
-/// *contested* one is not, since the frame may also be started by its ticket (the second half of a `join`, by its joiner); those of tasks
-/// are treated alike, because their start keeps the arm that they were woken with. Frames are type-stable and the generation tells a
-/// stale entry from a live one, so such an entry may outlive what it names: whoever takes it out claims the pair with one
-/// compare-exchange on the frame's word and drops it if that fails.
+/// Opaque here. A *sole* entry is the only way to its frame: a queue gives it out once, so its consumer has the frame. A
+/// *contested* entry is not, since the frame may also be started by its ticket (the second half of a `join`, by its joiner); entries of
+/// tasks are treated alike, because their start keeps the arm that they were woken with. Frames are type-stable and the generation tells a
+/// stale entry from a live one, so a contested entry may outlive what it names: its consumer claims the pair with one
+/// compare-exchange on the frame's word and drops the entry if that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub(crate) frame: usize,
@@ -77,7 +77,7 @@ impl Entry {
         self.ticket & Self::CONTESTED == 0
     }
 
-    /// RUNNABLE → RUNNING of the unstarted frame that this entry names, by the one who took it out of a queue; `word` is that frame's.
+    /// RUNNABLE → RUNNING of the unstarted frame that this entry names. The caller took the entry out of a queue; `word` is that frame's.
     /// False: the entry is contested, and stale.
     #[inline(always)]
     pub(crate) fn start(self, word: &Word) -> bool {

@@ -1,4 +1,4 @@
-//! Workers that come and go.
+//! Adding workers to a runtime while it runs, and ending them.
 //!
 //! In reading order:
 //!

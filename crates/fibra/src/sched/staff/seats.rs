@@ -1,31 +1,33 @@
-//! Seats: the places for workers of a runtime, more of them than there are workers. A worker comes when others are stuck (or when it is
-//! asked for), and leaves when it is idle, without dropping work. The protocols alone, the same lines for the product and for models.
+//! Seats: the places for workers of a runtime, more of them than there are workers. A worker is added when others are stuck (or when the
+//! program asks for one), and leaves when it is idle, without dropping work. This file holds the protocols only, so that the product and
+//! the models run the same lines.
 //!
-//! Above: `elastic.rs`, which decides who comes and who leaves, and `launch.rs`. Below: `idle.rs` (the word of each seat), `reach.rs`
-//! (mail).
+//! Above: `elastic.rs`, which decides when a worker is added and when one leaves, and `launch.rs`. Below: `idle.rs` (the word of each
+//! seat), `reach.rs` (mail).
 //!
 //! # Leaving against being sent something
 //!
 //! ```text
-//!  the worker that leaves                             one who sends it a new fiber (`spread`, machines)
+//!  the worker that leaves                             a sender of a new fiber for it (`spread`, machines)
 //!  word: DRAINING          (read-modify-write)        coming + 1                (read-modify-write)
 //!  coming and inbox, are they empty?                  is the word DRAINING or DEAD?  (read-modify-write)
 //!  yes: gives back what it has; word: DEAD            yes: coming - 1, choose another worker; no: push
 //! ```
 //!
 //! The two meet at the word: if the sender's look comes first, the worker sees `coming` and stays; if it comes later, the sender chooses
-//! another. Everything else that is sent to a worker by name is for fibers that have started there, and it does not leave while there are
-//! any.
+//! another worker. Everything else that is sent to a worker by name is for fibers that have started there, and a worker does not leave
+//! while it has started fibers.
 //!
-//! *Commands* go to every seat. A seat that is DEAD when they are posted has nothing to do: it has told every difference and has no fiber,
-//! and a worker that comes later sees what the poster did before. One that dies between the post and the poster's second look leaves
-//! the command behind; then either of the two answers it for the seat (`Reach::serve_vacant`). Both look once more when they have taken the
-//! commands out: if the seat has its next worker by then, they are that one's, perhaps posted to it.
+//! *Commands* go to every seat. A seat that is DEAD when they are posted has nothing to do: its worker has flushed every difference and has
+//! no fiber, and a worker that comes later sees what the poster did before. A worker that leaves between the post and the poster's second
+//! look leaves the command behind; then either the worker or the poster answers it for the seat (`Reach::serve_vacant`). Both look once
+//! more when they have taken the commands out: if the seat has its next worker by then, that worker gets them, since they may have been
+//! posted to it.
 //!
 //! # Coming against the end of the runtime
 //!
-//! Threads are started under the lock of [`Staff`], which shutdown closes before it joins them: what was started before is in the list that
-//! shutdown takes, and nothing is started after.
+//! Threads are started under the lock of [`Staff`], which shutdown closes before it joins them: a thread that was started before is in the
+//! list that shutdown takes, and none is started after.
 //!
 //! # Seeded bugs
 //!
@@ -69,7 +71,7 @@ pub(crate) struct Seats {
 }
 
 impl Seats {
-    /// For `seats`, of which the first `workers` are taken for good.
+    /// For `seats` seats, of which the first `workers` are taken for good.
     pub(crate) fn new(seats: usize, workers: usize) -> Self {
         let stay = |seat| if seat < workers { Stay::Permanent } else { Stay::Vacant };
         Self {
@@ -78,8 +80,8 @@ impl Seats {
         }
     }
 
-    /// Seats that have, or had, a worker: the first so many. It only grows, and before the worker is counted as alive (`Idle::arrive`):
-    /// a worker that has announced its sleep sees all that were there by then.
+    /// How many seats have, or had, a worker; they are the first ones. The number only grows, and it grows before the worker is counted as
+    /// alive (`Idle::arrive`): a worker that has announced its sleep sees all seats that had a worker by then.
     #[inline(always)]
     pub(crate) fn made(&self) -> usize {
         // Acquire: pairs with `take`.
@@ -87,7 +89,7 @@ impl Seats {
     }
 
     pub(crate) fn stay(&self, seat: usize) -> Stay {
-        // Relaxed: a wish; who acts on it changes it by compare-exchange.
+        // Relaxed: a wish; the thread that acts on it changes it by compare-exchange.
         match self.stays[seat].load(Ordering::Relaxed) {
             0 => Stay::Permanent,
             1 => Stay::Temporary,
@@ -96,9 +98,9 @@ impl Seats {
         }
     }
 
-    /// From one wish to another. False: it was another one by then.
+    /// Changes the wish from `from` to `to`. False: it was not `from` any more.
     pub(crate) fn change(&self, seat: usize, from: Stay, to: Stay) -> bool {
-        // AcqRel: of two that change it one wins, and sees what the other did before. Relaxed on failure: nothing follows from it.
+        // AcqRel: of two threads that change it one wins, and sees what the other did before. Relaxed on failure: nothing follows from it.
         self.stays[seat].compare_exchange(from as u32, to as u32, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -107,7 +109,7 @@ impl Seats {
         debug_assert_eq!(idle.phase(seat), Phase::Dead, "a seat is taken once");
         // Relaxed: ordered by the word, which `arrive` changes, and by the start of the thread.
         self.stays[seat].store(stay as u32, Ordering::Relaxed);
-        // Release: pairs with `made`. Only those who hold the lock change it.
+        // Release: pairs with `made`. Only the holder of the staff's lock changes it.
         self.made.fetch_max(seat + 1, Ordering::Release);
         idle.arrive(seat);
     }
@@ -134,7 +136,7 @@ pub(crate) fn reserve<R: Reach>(runtime: &R, worker: usize) -> bool {
     false
 }
 
-/// By a worker that is DRAINING and has no fiber: is nothing on its way to it?
+/// Asked by a worker that is DRAINING and has no fiber: is nothing on its way to it?
 pub(crate) fn may_leave<R: Reach>(runtime: &R, worker: usize) -> bool {
     if seeded_bug("seat_leaves_blindly") {
         return true;
@@ -143,7 +145,7 @@ pub(crate) fn may_leave<R: Reach>(runtime: &R, worker: usize) -> bool {
     runtime.coming(worker).fetch_add(0, Ordering::SeqCst) == 0 && runtime.mail(worker).inbox.is_empty_handshake()
 }
 
-/// The threads of a runtime's workers, of those that have left too. See the header.
+/// The threads of a runtime's workers, also of workers that have left. See the header.
 #[derive(Debug)]
 pub(crate) struct Staff<H>(Mutex<Open<H>>);
 
@@ -174,7 +176,7 @@ impl<H> Staff<H> {
         Some(start(&mut staff.threads))
     }
 
-    /// Nothing is started from now on. The caller joins these, or lets them go.
+    /// No thread is started from now on. The caller joins the returned threads, or detaches them.
     pub(crate) fn close(&self) -> Vec<H> {
         let mut staff = self.0.lock();
         staff.closed = true;

@@ -13,7 +13,7 @@ use crate::prim::atomic::Ordering;
 use crate::prim::sync::Mutex;
 use crate::prim::thread::{self, JoinHandle};
 
-/// No thread to be had: the driver comes back.
+/// The system gave no thread: returns the driver to the caller.
 #[derive(Debug)]
 pub(crate) struct NotStarted {
     pub(crate) error: io::Error,
@@ -29,7 +29,7 @@ pub(crate) fn start_worker(
     threads: &mut Vec<JoinHandle<()>>,
     arrive: impl FnOnce(),
 ) -> Result<(), NotStarted> {
-    // Those that have left need not be waited for.
+    // Threads of workers that have left need not be joined.
     threads.retain(|thread| !thread.is_finished());
     let name = format!("{}-worker-{index}", shared.config.name);
     // Locked until the seat is the worker's: the thread waits for that.
@@ -69,8 +69,8 @@ pub(crate) fn run_worker(worker: &Worker, over: impl Fn() -> bool) {
     std::mem::forget(unwinds);
 }
 
-/// A worker's loop must not unwind: past it are the borrows of the fibers it runs, and whoever waits for one of them would wait for
-/// ever. It does not panic; if it does all the same (the hook has said where), the program cannot go on.
+/// Ends the process if a worker's loop unwinds: beyond the loop end the borrows of the fibers it runs, and a waiter for one of them would
+/// wait for ever. The loop does not panic; if it does all the same (the panic hook has said where), the program cannot go on.
 struct NoWayOn;
 
 impl Drop for NoWayOn {

@@ -5,11 +5,12 @@
 //!
 //! Invariants
 //! * A waker is called once or dropped once, outside the lock: both are user code.
-//! * A number is never given twice, so a timer that fires late, or was moved to another seat, finds nothing in place of what it was for.
+//! * A number is never given twice, so a timer that fires late, or was moved to another seat, cannot ring a later alarm in the same place.
 //! * When a runtime begins to shut down every alarm rings, early, and none is set after that: a future that wakes looks at the time, and
-//!   sets another one elsewhere. They ring, too, when the thread of a current-thread runtime goes: until it is back no thread looks at its
-//!   deadlines.
-//! * An alarm is kept by the runtime on which its future was polled last: another one may do without the first, and even hold it up.
+//!   sets another alarm on another runtime. All alarms ring, too, when the thread of a current-thread runtime leaves `run`: until a thread
+//!   is back, none looks at the runtime's deadlines.
+//! * An alarm is kept by the runtime on which its future was polled last. That runtime may outlive the one that polled before, or may be
+//!   what holds it up.
 
 use std::mem;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ impl Alarms {
         Some(AlarmId { place, number })
     }
 
-    /// False: it has rung, or is about to.
+    /// Exchanges the waker of an alarm. False: the alarm has rung, or is about to.
     fn replace(&self, id: AlarmId, waker: &Waker) -> bool {
         let mut new = waker.clone();
         let mut table = self.0.lock();
@@ -78,7 +79,7 @@ impl Alarms {
         found
     }
 
-    /// Takes the waker out: to call it, or to drop it.
+    /// Takes the waker out; the caller calls or drops it.
     pub(in crate::sched) fn take(&self, id: AlarmId) -> Option<Waker> {
         let mut table = self.0.lock();
         let place = table.places.get_mut(id.place as usize)?;
@@ -90,14 +91,14 @@ impl Alarms {
         Some(waker)
     }
 
-    /// No more alarms: gives the wakers of those that are set.
+    /// Refuses alarms from now on, and returns the wakers of those that are set.
     pub(in crate::sched) fn close(&self) -> Vec<Waker> {
         let mut table = self.0.lock();
         table.is_closed = true;
         table.take_all()
     }
 
-    /// Gives the wakers of those that are set.
+    /// Returns the wakers of all alarms that are set.
     fn take_all(&self) -> Vec<Waker> {
         self.0.lock().take_all()
     }
@@ -110,7 +111,7 @@ impl Table {
     }
 }
 
-/// An alarm that a runtime keeps. Dropping it calls it off.
+/// An alarm that a runtime keeps. Dropping this cancels the alarm.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     shared: Arc<Shared>,
@@ -120,24 +121,25 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Has `waker` called at `due` by the runtime whose worker the caller runs on. `None`: there is none, or it is shutting down.
+    /// The runtime whose worker the caller runs on will call `waker` at `due`. `None`: the caller runs on no worker, or the runtime is
+    /// shutting down.
     pub(crate) fn set(due: u64, waker: &Waker) -> Option<Self> {
         let waker = waker.clone();
         let worker = current::worker()?;
         let id = worker.shared.alarms.add(waker)?;
         let timer = worker.set_wheel_timer(WheelDue::Alarm(id), due);
-        // A single worker that gets stuck now would keep it for itself.
+        // If a single worker got stuck now without sysmon, nothing would fire the alarm.
         worker.shared.sysmon.start_if_late(&worker.shared);
         Some(Self { shared: worker.shared.clone(), id, seat: worker.index, timer })
     }
 
-    /// Another one is to be called. False: it has rung, or is about to, or is not for this runtime to keep any more.
+    /// Exchanges the waker. False: the alarm has rung, or is about to, or this runtime is not the one to keep it any more.
     pub(crate) fn rename(&self, waker: &Waker) -> bool {
         let is_here = || current::worker().is_some_and(|worker| Arc::ptr_eq(&worker.shared, &self.shared));
         self.is_of_this_process() && is_here() && self.shared.alarms.replace(self.id, waker)
     }
 
-    /// In the child of a fork its locks may be held for ever.
+    /// False in the child of a fork, where the alarm's locks may be held for ever.
     fn is_of_this_process(&self) -> bool {
         self.shared.fork_epoch == epoch()
     }
@@ -149,8 +151,8 @@ impl Drop for Alarm {
             return;
         }
         let waker = self.shared.alarms.take(self.id);
-        // Also if it has rung: that may have been before its time. If that seat's worker has left, the timer lies elsewhere by now; it
-        // finds nothing then.
+        // Removed also if the alarm has rung: that may have been before its time. If that seat's worker has left, the timer lies in another
+        // seat by now; when it fires, it finds no alarm.
         self.shared.remotes[self.seat].wheel.remove(self.timer);
         drop(waker);
     }
@@ -164,7 +166,8 @@ impl Shared {
         }
     }
 
-    /// The only worker's thread goes. Those who are called look at the time, and wait elsewhere or when it is back.
+    /// Rings every alarm: the thread of the only worker leaves. Each future that is woken looks at the time, and waits on another runtime
+    /// or when the thread is back.
     pub(crate) fn ring_all(&self) {
         call_where_fit(self.alarms.take_all());
     }

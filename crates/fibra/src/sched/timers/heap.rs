@@ -1,8 +1,8 @@
-//! The timers of one worker: who wants to be woken when, earliest first.
+//! The timers of one worker, a heap with the earliest deadline first.
 //!
-//! Above: the worker's loop, which asks for the next deadline before it sleeps and takes out what has expired when it wakes;
-//! and the waits, which keep a [`Timer`] to take their timer back with. Below: nothing. Only the owning worker touches any of
-//! this, so there is no atomic in it.
+//! Above: the worker's loop, which asks for the next deadline before it sleeps and takes out expired timers when it wakes;
+//! and the waits, which keep a [`Timer`] to take their timer back with. Below: nothing. Only the owning worker touches the
+//! heap, so there is no atomic in it.
 //!
 //! ```text
 //!   entries (16 bytes each: deadline, order, slot), a heap with four children per parent
@@ -23,14 +23,14 @@
 //!   run must be repeatable.
 //!
 //! Invariants:
-//! * no entry is before its parent; the root's timer is set (never dead), so that nobody wakes for a removed one;
+//! * no entry is before its parent; the root's timer is set (never dead), so that the worker does not wake for a removed timer;
 //! * every entry has a slot of its own, which is `Set` or `Dead`; all other slots are `Free` and in the list;
-//! * `dead` slots are `Dead`; at most half of the entries are, or there are fewer than `COMPACT_FROM`: memory is bounded by the
-//!   live timers;
+//! * the number of `Dead` slots is `dead`; at most half of the entries are dead, or there are fewer than `COMPACT_FROM`: memory is bounded
+//!   by the live timers;
 //! * of 2^32 timers set one after the other no two have the same generation.
 //!
-//! Warm, nothing is allocated: memory is kept, and given back only when large and mostly unused. Entries can move for that;
-//! slots cannot, since the waiters know their numbers: their table is cut behind the last one in use.
+//! A warm heap allocates nothing: memory is kept, and given back only when it is large and mostly unused. Entries can move for
+//! that; slots cannot, since the waiters know their numbers: the table of slots is cut behind the last one in use.
 
 use crate::prim::prefetch;
 

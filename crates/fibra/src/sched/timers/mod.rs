@@ -1,9 +1,9 @@
-//! What happens at a moment.
+//! Timers, deadlines and alarms.
 //!
 //! In reading order:
 //!
 //! ```text
-//! heap.rs    timers of one owner, earliest first        timing.rs  those of a worker, and when it looks at them
+//! heap.rs    timers of one owner, earliest first        timing.rs  the timers of a worker, and when it looks at them
 //! wheel.rs   deadlines that fire although a worker is stuck
 //! alarms.rs  wakers that are called at a moment
 //! ```

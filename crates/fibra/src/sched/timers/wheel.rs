@@ -1,17 +1,17 @@
 //! Deadlines that must be kept although the worker they were set on is stuck: those of scopes (deadline, drain, grace), and the alarms of
-//! futures that wait for time. Each seat has such a store beside the owner-only timers of its worker. It has a lock, so that sysmon can
-//! fire what a stuck worker cannot.
+//! futures that wait for time. Each seat has such a store beside the owner-only timers of its worker. The store has a lock, so that sysmon
+//! can fire the timers of a stuck worker.
 //!
-//! Above: `timing.rs` (a worker fires what is due in its own store), `sysmon.rs` (what is overdue anywhere), scopes, which set and remove.
-//! Below: `sched::timers::heap`, the heap.
+//! Above: `timing.rs` (a worker fires what is due in its own store), `sysmon.rs` (fires what is overdue in any store), and scopes, which
+//! set and remove timers. Below: `sched::timers::heap`, the heap.
 //!
 //! Invariants
 //! * A timer ends once: it is fired, or its removal says that it was there. Both happen under the lock.
-//! * `next` is the earliest deadline in the store, written under the lock. A look without the lock is a hint: who sets a timer from another
-//!   thread wakes the worker afterwards (`Shared::set_scope_timer`), and sysmon looks again.
+//! * `next` is the earliest deadline in the store, written under the lock. A look without the lock is a hint: a thread that sets a timer
+//!   for another worker wakes that worker afterwards (`Shared::set_scope_timer`), and sysmon looks again.
 //!
 //! Rejected: one store for the whole runtime, which is what the design asks for. Every `timeout` would take a lock that all workers share,
-//! and one sleeper would have to be chosen who wakes for it. A store per seat has a lock that no other worker wants, each worker sleeps
+//! and one sleeper would have to be chosen to wake for it. A store per seat has a lock that no other worker wants, each worker sleeps
 //! until its own deadlines as before, and sysmon, which watches whenever a worker is awake, sees all of them (decision 54).
 
 use crate::prim::atomic::{AtomicU64, Ordering};

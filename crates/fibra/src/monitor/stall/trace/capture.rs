@@ -1,15 +1,17 @@
-//! Takes a snapshot of another thread of this process.
+//! Takes a snapshot of another thread of this process: its registers and a piece of its stack.
 //!
 //! *A thread that computes* is sent SIGURG, whose default is to be ignored. The handler runs on the thread's alternate stack, copies
 //! the interrupted registers and up to 64 KiB of stack into one static buffer, and wakes the asking thread. It takes no lock, allocates
-//! nothing, keeps `errno`, and may have interrupted anything: `malloc`, a switch of fibers, a thread at its end. Which thread may touch
-//! the buffer when is `claim.rs`'s business. If the program has a handler of its own for SIGURG, there is no signal and no snapshot.
+//! nothing, keeps `errno`, and may have interrupted anything: `malloc`, a switch of fibers, a thread at its end. `claim.rs` decides
+//! which thread may touch the buffer. If the program has a handler of its own for SIGURG, there is no signal and no snapshot.
 //!
 //! *A thread blocked in a system call* is left alone: a signal could end its call with EINTR. `/proc` says where its stack and its next
 //! instruction are; the other registers are not known.
 //!
-//! Stacks are read by the kernel (`prim::peek`): memory that is not there (a guard, a stack unmapped meanwhile) is no fault. Pieces are
-//! clamped to the fiber's slot, so that no neighbour's stack is copied.
+//! Stacks are read through the kernel (`prim::peek`): memory that is not mapped (a guard, a stack unmapped meanwhile) causes no fault.
+//! Copies are clamped to the fiber's slot, so that no neighbour's stack is copied.
+//!
+//! Above: `stall.rs`, on sysmon's thread. Below: `claim.rs`, signals, `/proc`.
 //!
 //! Invariant: the buffer is accessed only by the thread that the claim word names.
 
@@ -26,7 +28,7 @@ use crate::prim::peek::peek;
 use crate::prim::thread;
 
 const SIGNAL: libc::c_int = libc::SIGURG;
-/// The asking thread waits so often for the handler, so long each time: a thread that computes answers as soon as it has a processor.
+/// How often the asking thread waits for the handler, and how long each time: a thread that computes answers as soon as it has a processor.
 const WAITS: u32 = 40;
 const WAIT_NANOS: i64 = 5_000_000;
 
@@ -60,7 +62,7 @@ static BUFFER: Buffer = Buffer {
     }),
 };
 
-/// A snapshot of a thread that computes, made by itself.
+/// A snapshot of a thread that computes, made by that thread in its signal handler.
 pub(crate) fn computing(asked: u32) -> Result<Snapshot, NoTrace> {
     if !BUFFER.claim.ask(asked) {
         return Err("another thread is being looked at");
@@ -77,8 +79,8 @@ pub(crate) fn computing(asked: u32) -> Result<Snapshot, NoTrace> {
         return withdrawn("the thread has ended");
     }
     for _ in 0..WAITS {
-        // Relaxed: compared by the kernel; the answer is ordered by the claim. Each time anew: the handler of the request before this one
-        // may ring so late that it is in this one's time.
+        // Relaxed: compared by the kernel; the answer is ordered by the claim. Read anew before each wait: the handler of the previous
+        // request may ring so late that it rings during this one.
         let before = BUFFER.bell.load(Ordering::Relaxed);
         if BUFFER.claim.is_answered() {
             return Ok(take_answer());
@@ -88,12 +90,12 @@ pub(crate) fn computing(asked: u32) -> Result<Snapshot, NoTrace> {
     withdrawn("the thread did not answer a signal")
 }
 
-/// In the child of a fork, by its only thread: whoever asked or answered does not exist there, and signals that are pending do not either.
+/// Called in the child of a fork, by its only thread: the asking and the answering thread do not exist there, nor do pending signals.
 pub(crate) fn forget() {
     BUFFER.claim.forget();
 }
 
-/// The asking thread's, once it is answered.
+/// Reads the answer; called by the asking thread once the request is answered.
 fn take_answer() -> Snapshot {
     let snapshot = BUFFER.answer.with(|answer| {
         // SAFETY: answered, so the buffer is this thread's until it is released. `len` bytes of the stack were written.
@@ -121,7 +123,7 @@ fn wait_for_bell(before: u32) {
     }
 }
 
-/// Installs the handler if nothing else handles the signal. The caller has the claim: one at a time.
+/// Installs the handler if nothing else handles the signal. The caller has the claim, so only one thread does this at a time.
 fn is_handler_ours() -> bool {
     // SAFETY: a zeroed sigaction is a valid one, and the first call only reads the present one. `handler` has the signature that SA_SIGINFO
     // asks for.
@@ -157,7 +159,7 @@ extern "C" fn handler(_signal: libc::c_int, _info: *mut libc::siginfo_t, context
         BUFFER.claim.publish(own);
         // Relaxed: the kernel compares it; the answer is ordered by the claim.
         BUFFER.bell.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: wakes those who wait for a static word.
+        // SAFETY: wakes the threads that wait for a static word.
         unsafe {
             libc::syscall(libc::SYS_futex, BUFFER.bell.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
         }
@@ -217,7 +219,7 @@ pub(crate) fn blocked(asked: u32) -> Result<Snapshot, NoTrace> {
     Ok(Snapshot { registers: only(sp, pc), pc, sp, stack })
 }
 
-/// A snapshot of a fiber that is suspended, of which this is known.
+/// A snapshot of a suspended fiber, from what the switch saved.
 pub(crate) fn suspended(at: Suspended) -> Result<Snapshot, NoTrace> {
     let (sp, pc) = (at.sp as u64, at.pc as u64);
     let mut stack = vec![MaybeUninit::uninit(); PIECE];
@@ -255,10 +257,11 @@ fn only(sp: u64, pc: u64) -> Registers {
     registers
 }
 
-/// Copies the stack from `sp` upwards, as much as there is of it and there is room for. Safe in a signal handler.
+/// Copies the stack from `sp` upwards, as much as is mapped and fits into `to`. Safe in a signal handler.
 fn read_stack(sp: u64, to: &mut [MaybeUninit<u8>]) -> usize {
     let Ok(from) = usize::try_from(sp) else { return 0 };
-    // Not into the stack of another fiber. A thread's own stack ends where memory does, or in what lies above it, which is only read.
+    // The copy does not reach into the stack of another fiber. A thread's own stack ends where mapped memory ends, or the copy includes
+    // what lies above it, which is only read.
     let end = stack::find(from).map_or(usize::MAX, |found| found.slot.saturating_add(found.size.bytes()));
     let len = to.len().min(end.saturating_sub(from));
     peek(from, &mut to[..len])

@@ -1,9 +1,10 @@
-//! Where a thread is: its registers and a piece of its stack, taken by this thread or by a signal handler, unwound and named afterwards.
+//! Backtraces of other threads: a snapshot of a thread's registers and of a piece of its stack, taken from outside or by a signal handler,
+//! and unwound and named afterwards.
 //!
 //! ```text
 //! capture.rs  takes a `Snapshot` of a thread that computes (a signal) or is blocked (from outside)
-//! unwind.rs   from a snapshot to return addresses, by the unwind tables of the loaded modules
-//! symbols.rs  from addresses to functions and lines, and what of them is worth showing
+//! unwind.rs   finds the return addresses of a snapshot, by the unwind tables of the loaded modules
+//! symbols.rs  names addresses: functions and lines
 //! ```
 //!
 //! Above: `stall.rs` takes the snapshot on sysmon's thread; `report.rs` has it named on the reporter's. Below: `claim.rs`, signals, gimli
@@ -28,13 +29,13 @@ pub(super) fn blocked(thread: u32) -> Result<Snapshot, NoTrace> {
     capture::blocked(thread)
 }
 
-/// A snapshot of a fiber that is suspended, of which this is known.
+/// A snapshot of a suspended fiber, from what the switch saved.
 pub(super) fn suspended(at: crate::fiber::context::Suspended) -> Result<Snapshot, NoTrace> {
     symbols::can_be_named()?;
     capture::suspended(at)
 }
 
-/// In the child of a fork, which has one thread.
+/// Called in the child of a fork, which has one thread.
 pub(super) fn forget() {
     capture::forget();
     symbols::forget();
@@ -58,7 +59,7 @@ const PIECE: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
     registers: Registers,
-    /// The next instruction; after the system call, for one that is blocked in it.
+    /// The next instruction; for a thread that is blocked in a system call, the one after the call.
     pc: u64,
     /// Where the copy begins: its stack pointer.
     sp: u64,

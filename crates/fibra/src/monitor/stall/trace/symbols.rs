@@ -1,13 +1,16 @@
-//! From addresses to functions and lines, by the debug information of the program, or its symbol table if there is none.
+//! Names addresses: finds their functions and lines, by the debug information of the program, or by its symbol table if there is none.
+//!
+//! Above: `report.rs`, on the reporter's thread. Below: `unwind.rs` and the `backtrace` crate, whose locks do not survive a fork: a child
+//! that was forked while a thread was naming never names anything (`can_be_named`).
 
 use super::unwind;
 use super::{NoTrace, Snapshot};
 use crate::monitor::stall::frames::Frame;
 use crate::prim::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Threads that are just naming, with locks of the loader and of the `backtrace` crate, which do not come through a fork.
+/// How many threads are naming now, with locks of the loader and of the `backtrace` crate, which do not survive a fork.
 static NAMING: AtomicUsize = AtomicUsize::new(0);
-/// There were some when this process was forked: their locks may be held for ever.
+/// Threads were naming when this process was forked: their locks may be held for ever.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
 struct Naming;
@@ -26,7 +29,7 @@ impl Drop for Naming {
     }
 }
 
-/// Does naming come to an end in this process?
+/// Can addresses be named in this process, without a wait for locks of threads that do not exist?
 pub(crate) fn can_be_named() -> Result<(), NoTrace> {
     // Relaxed: set before this process has a second thread.
     if IS_LOST.load(Ordering::Relaxed) {
@@ -35,7 +38,7 @@ pub(crate) fn can_be_named() -> Result<(), NoTrace> {
     Ok(())
 }
 
-/// In the child of a fork, by its only thread.
+/// Called in the child of a fork, by its only thread.
 pub(crate) fn forget() {
     // Relaxed, both: the child has one thread.
     if NAMING.swap(0, Ordering::Relaxed) != 0 {
@@ -43,7 +46,7 @@ pub(crate) fn forget() {
     }
 }
 
-/// Where the functions of a snapshot begin, innermost first: the same for two snapshots of the same place, and cheap to know.
+/// Where the functions of a snapshot begin, innermost first: the same for two snapshots of the same place, and cheap to compute.
 pub(crate) fn functions(snapshot: &Snapshot) -> Vec<u64> {
     let _naming = Naming::begin();
     unwind::frames(snapshot).into_iter().map(|address| unwind::start_of_function(address).unwrap_or(address)).collect()

@@ -1,4 +1,4 @@
-//! From a snapshot to the addresses of its frames: the call stack, by the unwind tables of the loaded modules.
+//! Unwinds a snapshot: finds the addresses of the functions on the copied stack, by the unwind tables of the loaded modules.
 //!
 //! Above: `symbols.rs` names the addresses. Below: `dl_iterate_phdr`, and gimli, which reads `.eh_frame_hdr` and `.eh_frame`.
 //!
@@ -6,10 +6,10 @@
 //! It is evaluated over the copy and nothing else: an address outside it ends the walk, as does code without a table, a rule that is
 //! a DWARF program (signal frames, lazy binding), and the entry of a fiber, whose return address is marked as undefined.
 //!
-//! *Registers that are not known.* Of a thread that is blocked, only the stack pointer is. Most frames need no more; a function
-//! that keeps a frame pointer (std is compiled so) needs that. Then the size of the frame is read from the function's first instructions;
-//! or the frame is looked for: the lowest pair of a plausible frame pointer and an address right behind a call instruction, at best a
-//! call of just this function. A wrong guess shows wrong frames, and reads nothing outside the copy.
+//! *Registers that are not known.* Of a blocked thread, only the stack pointer is known. Most frames need no more; a function
+//! that keeps a frame pointer (std is compiled so) needs that. Then the unwinder reads the size of the frame from the function's first
+//! instructions; or it searches for the frame: the lowest pair of a plausible frame pointer and an address right behind a call
+//! instruction, at best a call of this very function. A wrong guess shows wrong frames, and reads nothing outside the copy.
 //!
 //! Modules are read inside `dl_iterate_phdr`'s callback, while the loader holds its lock: none is unloaded meanwhile.
 
@@ -108,7 +108,7 @@ fn step(snapshot: &Snapshot, registers: &Registers, row: &Row) -> Option<(u64, R
 /// The frame pointer of the function that begins at `start`, which is not known. `from`: its stack pointer.
 fn look_for_frame(snapshot: &Snapshot, from: u64, start: u64) -> Option<u64> {
     let returns_at = |frame: u64| snapshot.word(frame.checked_add(8)?).and_then(called_from);
-    // As its first instructions say; unless it has moved the stack pointer since.
+    // Where the first instructions of the function put the frame, unless it has moved the stack pointer since.
     let said = frame_size(start).and_then(|size| from.checked_add(size)).filter(|frame| returns_at(*frame).is_some());
     if said.is_some() {
         return said;
@@ -162,7 +162,7 @@ fn frame_size(_start: u64) -> Option<u64> {
     None
 }
 
-/// Is this the address behind a call? If so, of what, if the instruction says so.
+/// Is this the address behind a call? If so, returns the called function, if the instruction names it.
 fn called_from(back: u64) -> Option<Option<u64>> {
     with_module(back, |module| {
         #[cfg(target_arch = "x86_64")]
@@ -208,7 +208,7 @@ enum Rule {
     In(usize),
 }
 
-/// What the tables say of one instruction.
+/// The row of the tables for one instruction.
 #[derive(Debug)]
 struct Row {
     /// Where its function begins.
@@ -264,7 +264,7 @@ impl<'a> Module<'a> {
         let bases = BaseAddresses::default().set_eh_frame_hdr(at);
         let index = EhFrameHdr::new(self.bytes(at, header.p_memsz)?, NativeEndian).parse(&bases, 8).ok()?;
         let Pointer::Direct(at) = index.eh_frame_ptr() else { return None };
-        // How long it is, is not said: at most to the end of its segment. The index leads to the right entry.
+        // The length of the table is not recorded: it ends at the end of its segment at the latest. The index leads to the right entry.
         let (start, len) = self.segment(at)?;
         let frames = EhFrame::new(self.bytes(at, len - (at - start))?, NativeEndian);
         let bases = bases.set_eh_frame(at);

@@ -1,5 +1,6 @@
 //! Models of root scopes: workers that count with differences of their own, an owner that drains, spawns from outside that come too late.
-//! The owner waits with a thread's record; a worker's mail is a lock and a bell. A lost wake or a lost difference is a deadlock.
+//! The owner waits with a thread's record; a worker's mail is a mutex and a condition variable. A lost wake or a lost difference shows
+//! as a deadlock.
 
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
@@ -21,7 +22,7 @@ struct Mail {
     stop: bool,
 }
 
-/// A root, fibers of it that wait to be run by anybody, and one worker's mail.
+/// A root, fibers of it that any thread of the model may run, and one worker's mail.
 struct World {
     root: R,
     queue: Mutex<usize>,
@@ -127,7 +128,7 @@ fn model_drain_against_ends() {
         world.close();
         world.post(|mail| mail.stop = true);
         other.join().unwrap();
-        assert!(!world.root.try_add(), "a closed root takes nobody");
+        assert!(!world.root.try_add(), "a closed root takes no fiber");
     });
 }
 
@@ -148,7 +149,7 @@ fn model_publish_against_the_last_end() {
 }
 
 // A spawn from outside while the root is drained and closed: either it is refused, or it is run and waited for. The
-// worker that runs it may keep a difference only if somebody will ask for it.
+// worker that runs it may keep a difference only if the owner will ask for it.
 #[test]
 fn model_spawn_from_outside_against_close() {
     check(3, || {
@@ -181,8 +182,8 @@ fn model_spawn_from_outside_against_close() {
     });
 }
 
-// A root's next life: a worker that brought the number to 0 in the first one is still looking for the waiter. It wakes the next owner in
-// vain, or nobody; the next life is counted and waited for all the same.
+// A root's next life: a worker that brought the number to 0 in the first life is still looking for the waiter. It wakes the next owner in
+// vain, or wakes no owner; the next life is counted and waited for all the same.
 #[test]
 fn model_late_ender_of_the_life_before() {
     check(2, || {

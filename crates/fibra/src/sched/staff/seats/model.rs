@@ -1,5 +1,5 @@
 //! Models of workers that leave and come, over the code that ships: `reserve`, `may_leave`, `post`, `serve_vacant`, the words of the seats,
-//! the staff's lock. What is played is a runtime of two seats, whose fibers are a link and whose commands are numbers.
+//! the staff's lock. The models' runtime has two seats; its fibers are only a link and its commands are numbers.
 
 use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use crate::prim::linked::Linked;

@@ -59,7 +59,7 @@ fn children_share_a_cache_line_and_know_their_parent() {
 fn against_reference(seed: u64, steps: usize, span: usize, population: usize, pops: usize) {
     let mut rng = Rng::from_seed(seed);
     let mut timers = Timers::<usize>::new();
-    // Among other things, the renumbering is met on the way.
+    // The order starts near its end, so that the renumbering happens on the way, too.
     timers.next_order = u32::MAX - steps as u32 / 8;
     let mut reference: BTreeMap<(u64, u64), usize> = BTreeMap::new();
     let mut keys: Vec<Option<(u64, u64)>> = vec![None; population];
@@ -279,8 +279,8 @@ fn figures() {
     }
 }
 
-// S1-107: what expires costs what it costs with few timers, whatever else is set: with a million of them a look at all would take
-// ten thousand times as long as with a hundred. The best of many batches, so that it does not matter what else the machine does.
+// S1-107: an expiry costs as much with many timers set as with few: a look at all timers would take ten thousand times as long with a
+// million of them as with a hundred. The best of many batches counts, so that other load on the machine does not matter.
 #[test]
 fn expiry_does_not_look_at_those_that_stay() {
     let best_of = |far: u64| {

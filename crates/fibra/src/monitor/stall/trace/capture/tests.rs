@@ -1,4 +1,4 @@
-//! Captures of threads that compute or are blocked, and handlers that come too late.
+//! Tests of captures: of threads that compute or are blocked, and with handlers that run too late.
 
 use super::{Snapshot, blocked, computing, stack_and_pc};
 use crate::fiber::testing::passes_in_child;
@@ -256,7 +256,7 @@ fn in_a_fork(f: impl FnOnce()) {
     }
 }
 
-// The stalled fiber forks while it is being asked, or another one does.
+// The stalled fiber, or another one, forks while the stalled one is being asked.
 #[test]
 fn a_forked_child_does_not_wait_for_who_was_asked_in_the_parent() {
     const TEST: &str =
@@ -270,7 +270,7 @@ fn a_forked_child_does_not_wait_for_who_was_asked_in_the_parent() {
     });
 }
 
-/// Says that it is over, also after a panic.
+/// Sets the flag when it is dropped, also after a panic.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {

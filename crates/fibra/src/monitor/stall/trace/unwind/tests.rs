@@ -1,4 +1,4 @@
-//! The unwinder over copies whose frames are known: this thread's own stack.
+//! Tests of the unwinder over copies whose frames are known: this thread's own stack.
 
 use super::super::capture;
 use crate::monitor::stall::trace::unwind::*;
