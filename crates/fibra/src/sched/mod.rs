@@ -5,6 +5,7 @@
 //! mail.rs       what a worker gets from other threads                ending.rs  the end of a fiber      timing.rs  its timers
 //! offer.rs      the second half of a `join`: offered, and taken back if nobody came      newest.rs  taking back what one has spawned
 //! sleep.rs      a worker without work: the steps to sleep and back   search.rs  how it steals, spins, blocks   rest.rs  what it gives back
+//! patience.rs   how long a thief leaves an owner alone               surplus.rs  when an owner wakes a thief
 //! queue/        fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! idle.rs       who sleeps, who searches, who is woken
 //! seats.rs      places for workers that come and go                  elastic.rs  who comes and who leaves
@@ -76,6 +77,8 @@ pub(crate) mod open_scopes;
 #[cfg(not(any(loom, shuttle)))]
 mod outside_io;
 #[cfg(not(any(loom, shuttle)))]
+mod patience;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod per_process;
 pub(crate) mod phase;
 pub(crate) mod queue;
@@ -112,6 +115,7 @@ pub(crate) mod stats;
 pub(crate) mod strays;
 #[cfg(not(any(loom, shuttle)))]
 mod succession;
+pub(crate) mod surplus;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;
 #[cfg(not(any(loom, shuttle)))]

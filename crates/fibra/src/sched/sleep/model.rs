@@ -7,6 +7,7 @@ use super::super::phase::Phase;
 use super::super::queue::Entry;
 use super::super::queue::injector::Injector;
 use super::super::reach::{self, Mail, Sent};
+use super::super::surplus::Surplus;
 use super::super::visitors::Visitors;
 use super::*;
 use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -137,6 +138,7 @@ struct Player {
     index: usize,
     /// Its loop ends when it is asked to leave, or to stay.
     awaits: Option<bool>,
+    surplus: Surplus,
 }
 
 impl Idler for Player {
@@ -159,7 +161,7 @@ impl Idler for Player {
         reach::wake_one(&*self.world);
     }
     fn begin_search(&self, _: bool) -> Round {
-        Round { looks: 0, now: 0, until: 0 }
+        Round { looks: 0, began: 0, now: 0, until: 0 }
     }
     fn steal(&self, _: &Round) -> bool {
         let others = (0..self.world.workers()).filter(|other| *other != self.index);
@@ -202,7 +204,7 @@ impl Idler for Player {
 
 impl Player {
     fn new(world: &Arc<World>, index: usize) -> Self {
-        Self { world: world.clone(), index, awaits: None }
+        Self { world: world.clone(), index, awaits: None, surplus: Surplus::new() }
     }
 
     fn fresh(&self) -> &Fresh {
@@ -214,7 +216,7 @@ impl Player {
         loop {
             // SAFETY: this thread is the owner of its deque.
             if let Some(entry) = unsafe { self.fresh().pop_newest() } {
-                if has_taker(self.fresh(), &self.world.idle) {
+                if self.surplus.calls_one(entry, false, self.fresh(), &self.world.idle) {
                     self.wake_for_surplus();
                 }
                 return entry.ticket;
