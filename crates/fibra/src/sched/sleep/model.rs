@@ -318,21 +318,27 @@ fn model_two_items_wake_two_workers() {
     });
 }
 
-// the spawner's side with plain pushes: three items, one popped for itself, and the look at the gate is a load.
+// the spawner's side with plain pushes: three items, one popped for itself, and the look at the gate is a load. Once for fibers, for
+// which surplus counts when it appears, and once for halves of `join`, for which every look counts.
 #[test]
 fn model_surplus_wake_is_not_lost() {
-    check(3, || {
-        let world = World::new(2);
-        let thief = {
-            let player = Player::new(&world, 0);
-            thread::spawn(move || player.take_one())
-        };
-        let owner = Player::new(&world, 1);
-        // SAFETY: this thread is the owner of the deque. Three, so that there is surplus whatever the thief takes meanwhile.
-        (1..=3).for_each(|ticket| unsafe { owner.fresh().push(Entry { frame: 1, ticket }) });
-        let kept = owner.take_one();
-        assert_ne!(thief.join().unwrap(), kept);
-    });
+    for contested in [0, 1] {
+        check(3, move || {
+            let world = World::new(2);
+            let thief = {
+                let player = Player::new(&world, 0);
+                thread::spawn(move || player.take_one())
+            };
+            let owner = Player::new(&world, 1);
+            // Three, so that there is surplus whatever the thief takes meanwhile.
+            for ticket in [2, 4, 6] {
+                // SAFETY: this thread is the owner of the deque.
+                unsafe { owner.fresh().push(Entry { frame: 1, ticket: ticket | contested }) };
+            }
+            let kept = owner.take_one();
+            assert_ne!(thief.join().unwrap(), kept);
+        });
+    }
 }
 
 // S0-72: stop is a push like any other: flag first, then a directed wake for everybody.
