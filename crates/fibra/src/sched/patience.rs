@@ -6,7 +6,7 @@
 //! | the owner | the thief takes what it saw |
 //! |---|---|
 //! | stands still: neither pushes nor switches, and has the processor | after 20 µs |
-//! | gets on, or has no processor | after 500 µs of the owner's own processor time |
+//! | makes progress, or has no processor | after 500 µs of the owner's own processor time |
 //! | whatever it does | after 2 ms |
 //!
 //! The owner's time is what its processor clock says, because one that has lost its processor to another thread stands still as well, and
@@ -21,7 +21,7 @@
 const AGE_NANOS: u64 = 20_000;
 /// An owner that used less of that time did not have the processor.
 const RUNNING_NANOS: u64 = AGE_NANOS / 4 * 3;
-/// So long, of its own time, an owner that gets on is left alone.
+/// So long, of its own time, an owner that makes progress is left alone.
 const PATIENCE_NANOS: u64 = 500_000;
 /// And so long at most, whatever it does.
 const LONGEST_NANOS: u64 = 2_000_000;
@@ -121,15 +121,15 @@ mod tests {
             .expect("it is taken at some time")
     }
 
-    // an owner that stands still is taken from after 20 µs of standing, one that gets on after 500.
+    // an owner that stands still is taken from after 20 µs of standing, one that makes progress after 500.
     #[test]
-    fn a_thief_has_patience_with_an_owner_that_gets_on() {
+    fn a_thief_has_patience_with_an_owner_that_makes_progress() {
         assert_eq!(first_taken(SIGHT, |now| (1, now)), (AGE_NANOS + 5_000, 50), "it computes: the older half");
         assert_eq!(first_taken(SIGHT, |now| (now, now)), (PATIENCE_NANOS + 5_000, 50), "it switches");
         let single = Sight { len: 1, ..SIGHT };
         assert_eq!(first_taken(single, |now| (1, now)), (AGE_NANOS + 5_000, 1), "a single one too");
         let (taken_at, _) = first_taken(SIGHT, |now| (now.min(100_000), now));
-        assert!((100_000 + AGE_NANOS..150_000).contains(&taken_at), "it stops getting on after 100 µs: {taken_at}");
+        assert!((100_000 + AGE_NANOS..150_000).contains(&taken_at), "it stops after 100 µs: {taken_at}");
     }
 
     // What an owner without a processor has is not taken at once, but at last.

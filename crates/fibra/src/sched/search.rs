@@ -8,7 +8,7 @@
 //! One worker searches at a time, for a bounded time, and less after searches that found nothing. After a few microseconds it gives its
 //! processor away between two rounds: the owner that it watches, or the thread that brings it work, may need that very one. What a
 //! searcher that gives up may have overlooked (it was too young) is its owner's: that worker is awake, and judges its surplus
-//! (`surplus.rs`). If it computes on without switching, the searcher, who saw the surplus before it slept, comes back after a
+//! (`surplus.rs`). If it computes on without switching, the searcher, which saw the surplus before it slept, comes back after a
 //! millisecond; and for surplus that came later sysmon wakes one.
 
 use std::cell::{Cell, RefCell};

@@ -1,12 +1,12 @@
 //! When a worker that has more than it can run wakes one that sleeps.
 //!
-//! It judges after it took its own next item from its deque: is there more, and a sleeper who should come for it? Waking one costs as much
+//! It judges after it took its own next item from its deque: is there more, and does a worker sleep that should come for it? Waking one costs as much
 //! as thousands of switches, and most surplus is gone before the sleeper is up. So it is done
 //!
 //! * when surplus *appears* (the deque was empty at the last look): what was taken may compute for long, with no other look meanwhile;
 //! * while it *lasts*, at every sixteenth turn, when the oldest is taken;
 //! * and in either case not again before a million cycles have passed (0.2 to 1 ms). A sleeper that came and did not take, because the
-//!   owner gets on (`patience.rs`), would not take then either.
+//!   owner makes progress (`patience.rs`), would not take then either.
 //!
 //! For what does not stay where it is started (halves of `join`, tasks) every look counts, as often as it comes.
 //!

@@ -264,7 +264,7 @@ fn futures_that_wake_themselves_let_others_run() {
     });
 }
 
-/// A fiber that keeps its worker's deque long and goes on switching, until `stop`: an owner that gets on.
+/// A fiber that keeps its worker's deque long and goes on switching, until `stop`: an owner that makes progress.
 fn busy_owner(stop: &Arc<AtomicBool>) -> fibra::JoinHandle<()> {
     let stop = stop.clone();
     fibra::spawn(move || {
@@ -279,9 +279,9 @@ fn busy_owner(stop: &Arc<AtomicBool>) -> fibra::JoinHandle<()> {
     })
 }
 
-// a thief leaves an owner alone that gets on, but not for ever: what such an owner does not get to is taken at last.
+// a thief leaves an owner alone that makes progress, but not for ever: what such an owner does not get to is taken at last.
 #[test]
-fn an_owner_that_gets_on_is_taken_from_at_last() {
+fn an_owner_that_makes_progress_is_taken_from_at_last() {
     let _watchdog = watchdog(120);
     let rt = runtime(2);
     rt.run(|| {
@@ -311,7 +311,7 @@ fn fibers_behind_a_thread_that_blocks_run_elsewhere() {
     });
 }
 
-// the oldest of a deque whose owner takes the newest: beside an owner that gets on, and spawns for ever, each of a hundred runs.
+// the oldest of a deque whose owner takes the newest: beside an owner that makes progress, and spawns for ever, each of a hundred runs.
 #[test]
 fn the_oldest_runs_beside_an_owner_that_spawns_for_ever() {
     let _watchdog = watchdog(120);
