@@ -1,7 +1,7 @@
 //! When a worker that has more than it can run wakes one that sleeps.
 //!
-//! It judges after it took its own next item from its deque: is there more, and does a worker sleep that should come for it? Waking one costs as much
-//! as thousands of switches, and most surplus is gone before the sleeper is up. So it is done
+//! It judges after it took its own next item from its deque: is there more, and does a worker sleep that should come for it? Waking one
+//! costs as much as thousands of switches, and most surplus is gone before the sleeper is up. So it is done
 //!
 //! * when surplus *appears* (the deque was empty at the last look): what was taken may compute for long, with no other look meanwhile;
 //! * while it *lasts*, at every sixteenth turn, when the oldest is taken;

@@ -311,7 +311,7 @@ fn fibers_behind_a_thread_that_blocks_run_elsewhere() {
     });
 }
 
-// the oldest of a deque whose owner takes the newest: beside an owner that makes progress, and spawns for ever, each of a hundred runs.
+// the oldest of a deque whose owner takes the newest: beside an owner that spawns for ever each of a hundred runs.
 #[test]
 fn the_oldest_runs_beside_an_owner_that_spawns_for_ever() {
     let _watchdog = watchdog(120);
