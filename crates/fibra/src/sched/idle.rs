@@ -93,6 +93,7 @@
 //! |---|---|---|
 //! | `idle_wake_load` | `wake_directed` looks with a plain load | `sched::idle::model::model_directed_wake_is_not_lost` |
 //! | `idle_gate_load` | `has_gate_open` is a relaxed load | `sched::sleep::model::model_surplus_wake_is_not_lost` |
+//! | `surplus_appears_unseen` | `Surplus` waits when surplus appears | `sched::sleep::model::model_surplus_wake_is_not_lost` |
 //! | `idle_wake_uncounted` | the woken one does not count as searching | `sched::idle::model::model_exactly_one_is_woken` |
 //! | `idle_woke_blindly` | one that wakes by itself does not look who woke it | `sched::idle::model::model_own_wake_against_wake_one` |
 //! | `idle_no_second_look` | the worker sleeps without a second look | `sched::sleep::model::model_undirected_wake_is_not_lost` |

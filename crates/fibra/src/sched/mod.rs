@@ -8,6 +8,7 @@
 //! life/           the life of a fiber on its worker: its stack, its end, taking back what was spawned
 //! search.rs       a worker without work: how it steals, spins, blocks      rest.rs  what it gives back
 //! sleep.rs        the steps to sleep and back                             idle.rs  who sleeps, who searches, who is woken
+//! patience.rs     how long a thief leaves an owner alone                 surplus.rs  when an owner wakes a thief
 //! phase.rs        what a worker is doing                                  stats.rs what it counts
 //! timers/         what happens at a moment
 //! completions.rs  the driver of a worker: when it is looked at, and whom its reports go to
@@ -42,6 +43,8 @@ mod mail;
 pub(crate) mod members;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod monitoring;
+#[cfg(not(any(loom, shuttle)))]
+mod patience;
 pub(crate) mod phase;
 pub(crate) mod queue;
 pub(crate) mod reach;
@@ -57,6 +60,7 @@ mod sleep;
 pub(crate) mod staff;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
+pub(crate) mod surplus;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;
 pub(crate) mod timers;

@@ -1,29 +1,31 @@
 //! What a worker does when its own queues are empty: whom it steals from, how long it looks around, what it sleeps in. The steps
 //! themselves, in their order, are in `sleep.rs`.
 //!
-//! Stealing is gated by age, on the thief's side: a thief takes an unstarted fiber only if it has seen it in that queue 20 µs ago. Pairs
-//! that talk to one another are spawned together and start within that time on their spawner's worker (a pair split over two cores costs
-//! 20 times as much per message, for ever), while real surplus waits longer. The price of a spawn stays a push: nothing is stamped.
+//! Stealing is gated by age and by what the owner does, on the thief's side (`patience.rs`). Fibers that talk to one another are spawned
+//! together and start soon on their spawner's worker (a pair split over two cores costs 20 times as much per message, for ever), while real
+//! surplus waits longer.
 //!
-//! One worker searches at a time, for a bounded time, and less after searches that found nothing. What a searcher that gives up may have
-//! overlooked (it was too young) is its owner's: that worker is awake, and judges its surplus at each switch. If it computes on without
-//! switching, the searcher, who saw the surplus before it slept, comes back after a millisecond; and for surplus that came later sysmon
-//! wakes one.
+//! One worker searches at a time, for a bounded time, and less after searches that found nothing. After a few microseconds it gives its
+//! processor away between two rounds: the owner that it watches, or the thread that brings it work, may need that very one. What a
+//! searcher that gives up may have overlooked (it was too young) is its owner's: that worker is awake, and judges its surplus
+//! (`surplus.rs`). If it computes on without switching, the searcher, which saw the surplus before it slept, comes back after a
+//! millisecond; and for surplus that came later sysmon wakes one.
 
 use std::cell::{Cell, RefCell};
 
-use super::shared::Shared;
+use super::patience::{Sight, Watched};
+use super::shared::{Remote, Shared};
 use super::sleep::{self, Idler, Round, SearchEnd, Staying};
 use super::worker::{POLL_CYCLES, Worker};
 use crate::driver::Timeout;
 use crate::fiber::frame::FrameRef;
-use crate::prim::policy;
+use crate::prim::atomic::Ordering;
+use crate::prim::{policy, thread};
 
-/// How long an unstarted fiber belongs to its spawner's worker alone.
-const STEAL_AGE_NANOS: u64 = 20_000;
 /// How long a searcher looks around before it sleeps; at most this, halved after each search in vain.
 const SEARCH_NANOS: u64 = 80_000;
-/// The least it looks around when it was woken to search: longer than the age gate, so that what it was woken for ripens.
+/// The least it looks around when it was woken to search: long enough to see that an owner stands still, so that what it was woken for
+/// ripens.
 const MIN_SEARCH_NANOS: u64 = 25_000;
 /// How long a worker sleeps that saw unstarted fibers of others before it did: long enough for their owner to switch.
 const SURPLUS_NAP_NANOS: u64 = 1_000_000;
@@ -31,40 +33,15 @@ const SURPLUS_NAP_NANOS: u64 = 1_000_000;
 const STEAL_MOST: usize = 32;
 /// Cycles after which a searcher looks at its driver (4 to 20 µs): a system call, where it would otherwise spin.
 const SEARCH_POLL_CYCLES: u64 = POLL_CYCLES / 5;
+/// So long a searcher spins without giving its processor to others in between.
+const SPIN_ALONE_NANOS: u64 = 5_000;
 /// Looks at the queues between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 16;
-
-/// What a thief remembers of a queue: which entries it saw there, by their positions, and when. Only the older half: the owner takes the
-/// newest, and puts new ones where they were, so that only their positions are old.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    from: u64,
-    until: u64,
-    at: u64,
-}
-
-impl Seen {
-    /// How many entries of a queue whose oldest is `oldest`, of `len`, are old enough to be taken. If none is remembered, these are from
-    /// now on. A queue that is longer than a thief can carry away at once stays old until he has had what he saw: he need not wait again
-    /// each time.
-    fn old_enough(seen: &mut Option<Seen>, oldest: u64, len: usize, now: u64) -> usize {
-        match seen {
-            Some(before) if (before.from..before.until).contains(&oldest) => {
-                let ripe = now.saturating_sub(before.at) >= STEAL_AGE_NANOS;
-                if ripe { (before.until - oldest) as usize } else { 0 }
-            }
-            _ => {
-                *seen = Some(Seen { from: oldest, until: oldest + len.div_ceil(2) as u64, at: now });
-                0
-            }
-        }
-    }
-}
 
 /// A worker's memory of its searches.
 #[derive(Debug)]
 pub(crate) struct SearchState {
-    seen: RefCell<Vec<Option<Seen>>>,
+    watched: RefCell<Vec<Option<Watched>>>,
     budget: Cell<u64>,
     /// Tries in a row to get a stack for somebody while nothing else in the runtime ran.
     pub(super) starved_tries: Cell<u32>,
@@ -72,7 +49,11 @@ pub(crate) struct SearchState {
 
 impl SearchState {
     pub(crate) fn new(workers: usize) -> Self {
-        Self { seen: RefCell::new(vec![None; workers]), budget: Cell::new(SEARCH_NANOS), starved_tries: Cell::new(0) }
+        Self {
+            watched: RefCell::new(vec![None; workers]),
+            budget: Cell::new(SEARCH_NANOS),
+            starved_tries: Cell::new(0),
+        }
     }
 }
 
@@ -95,6 +76,26 @@ impl Worker {
             }
         }
         None
+    }
+}
+
+impl Remote {
+    /// What a thief sees of its unstarted fibers, if there are any.
+    fn sight(&self) -> Option<Sight> {
+        let (oldest, stays) = self.fresh.oldest()?;
+        let len = self.fresh.len();
+        // Two counters that grow, but for what is popped: pushes and switches in the same moment do not cancel out.
+        let progress = (oldest + len as u64).wrapping_add(self.stats.switches.get() << 32);
+        Some(Sight { oldest, len, stays, progress })
+    }
+
+    /// The processor time that its thread has used, if it is known.
+    fn cpu_nanos(&self) -> Option<u64> {
+        // Relaxed: a number; a thread that has left has no clock.
+        match self.thread.load(Ordering::Relaxed) {
+            0 => None,
+            thread => policy::cpu_nanos(thread),
+        }
     }
 }
 
@@ -137,29 +138,31 @@ impl Idler for Worker {
         self.stats().searches.add(1);
         let now = policy::now();
         let least = if woken { MIN_SEARCH_NANOS } else { 0 };
-        Round { looks: 0, now, until: now + self.search.budget.get().max(least) }
+        Round { looks: 0, began: now, now, until: now + self.search.budget.get().max(least) }
     }
 
     /// From a random one on; never waits for a contended one. Young ones are only noted.
     fn steal(&self, round: &Round) -> bool {
         let remotes = &self.shared.remotes[..self.shared.seats.made()];
-        let mut seen = self.search.seen.borrow_mut();
+        let mut watched = self.search.watched.borrow_mut();
         let first = self.policy.with(|policy| policy.first_victim(remotes.len()));
         for offset in 0..remotes.len() {
             let victim = (first + offset) % remotes.len();
             if victim == self.index {
                 continue;
             }
-            let fresh = &remotes[victim].fresh;
-            let Some(oldest) = fresh.oldest() else {
-                seen[victim] = None;
+            let Some(sight) = remotes[victim].sight() else {
+                watched[victim] = None;
                 continue;
             };
             let limit = if self.is_temporary() { 1 } else { STEAL_MOST };
-            let most = Seen::old_enough(&mut seen[victim], oldest, fresh.len(), round.now).min(limit);
+            // One whose clock cannot be read always has the processor, as far as we know.
+            let time = || remotes[victim].cpu_nanos().unwrap_or(round.now);
+            let most = Watched::look(&mut watched[victim], sight, round.now, time).min(limit);
             if most == 0 {
                 continue;
             }
+            let fresh = &remotes[victim].fresh;
             // SAFETY: this thread is the owner of its worker's deque.
             if let Some(stolen) = unsafe { sleep::steal_from(fresh, &self.remote().fresh, most) } {
                 self.stats().stolen.add(stolen as u64);
@@ -185,6 +188,9 @@ impl Idler for Worker {
             }
             if round.now >= round.until {
                 return Some(SearchEnd::InVain);
+            }
+            if round.now.saturating_sub(round.began) > SPIN_ALONE_NANOS {
+                thread::yield_now();
             }
         }
         std::hint::spin_loop();
@@ -231,26 +237,5 @@ impl Idler for Worker {
         if unwatched {
             self.shared.sysmon.call(&self.shared);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{STEAL_AGE_NANOS, Seen};
-
-    // young fibers stay with their spawner; of a long queue a thief takes what he saw an age ago, without waiting anew each time.
-    #[test]
-    fn a_thief_takes_what_it_has_seen_an_age_ago() {
-        const LATER: u64 = 5 + STEAL_AGE_NANOS;
-        let mut seen = None;
-        assert_eq!(Seen::old_enough(&mut seen, 10, 100, 5), 0, "seen for the first time");
-        assert_eq!(Seen::old_enough(&mut seen, 10, 100, LATER - 1), 0, "too young");
-        assert_eq!(Seen::old_enough(&mut seen, 10, 100, LATER), 50, "the older half");
-        assert_eq!(Seen::old_enough(&mut seen, 42, 1000, LATER), 18, "32 were taken, more were put there");
-        assert_eq!(Seen::old_enough(&mut seen, 60, 1000, LATER), 0, "those were not there then");
-        assert_eq!(Seen::old_enough(&mut seen, 60, 1000, LATER + STEAL_AGE_NANOS), 500);
-        let mut seen = None;
-        assert_eq!(Seen::old_enough(&mut seen, 7, 1, 5), 0);
-        assert_eq!(Seen::old_enough(&mut seen, 7, 1, LATER), 1, "a single one too");
     }
 }

@@ -34,6 +34,7 @@ pub(super) enum SearchEnd {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
     pub(super) looks: u32,
+    pub(super) began: u64,
     pub(super) now: u64,
     pub(super) until: u64,
 }

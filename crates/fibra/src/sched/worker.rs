@@ -27,10 +27,10 @@ use super::members::scope::ScopeCache;
 use super::queue::Entry;
 use super::rules::MachineIo;
 use super::shared::{Remote, RootRef, Shared};
-use super::sleep::has_taker;
 use super::staff::elastic::Sitting;
 use super::staff::seats::Stay;
 use super::stats::WorkerStats;
+use super::surplus::Surplus;
 use super::timers::timing::Due;
 use crate::driver::{Driver, Registrar};
 use crate::fiber::context::{self, Home};
@@ -141,6 +141,7 @@ pub(crate) struct Worker {
     pub(super) search: super::search::SearchState,
     pub(super) rest: super::rest::Rest,
     pub(super) offers: Offers,
+    surplus: Surplus,
     pub(super) sitting: Sitting,
 }
 
@@ -190,6 +191,7 @@ impl Worker {
             search: super::search::SearchState::new(seats),
             rest: super::rest::Rest::new(),
             offers: Offers::new(),
+            surplus: Surplus::new(),
             sitting,
         }
     }
@@ -368,9 +370,12 @@ impl Worker {
         let fresh = &self.remote().fresh;
         loop {
             // SAFETY: this thread is the owner of its worker's deque.
-            let entry = unsafe { if oldest { fresh.pop_oldest() } else { fresh.pop_newest() } }?;
+            let Some(entry) = (unsafe { if oldest { fresh.pop_oldest() } else { fresh.pop_newest() } }) else {
+                self.surplus.ends();
+                return None;
+            };
             if let Some(frame) = self.start_entry(entry) {
-                self.judge_surplus();
+                self.judge_surplus(entry, oldest);
                 return Some(frame);
             }
         }
@@ -378,8 +383,8 @@ impl Worker {
 
     /// Surplus is judged after we took our own: the pop was the first half of the handshake with sleepers.
     #[inline(always)]
-    pub(super) fn judge_surplus(&self) {
-        if !self.alone && has_taker(&self.remote().fresh, &self.shared.idle) {
+    pub(super) fn judge_surplus(&self, taken: Entry, oldest: bool) {
+        if !self.alone && self.surplus.calls_one(taken, oldest, &self.remote().fresh, &self.shared.idle) {
             self.wake_for_surplus();
         }
     }

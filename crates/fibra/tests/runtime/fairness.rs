@@ -263,3 +263,71 @@ fn futures_that_wake_themselves_let_others_run() {
         blocked.join().unwrap();
     });
 }
+
+/// A fiber that keeps its worker's deque long and goes on switching, until `stop`: an owner that makes progress.
+fn busy_owner(stop: &Arc<AtomicBool>) -> fibra::JoinHandle<()> {
+    let stop = stop.clone();
+    fibra::spawn(move || {
+        while !stop.load(SeqCst) {
+            for _ in 0..64 {
+                drop(fibra::spawn(|| ()));
+            }
+            for _ in 0..32 {
+                fibra::yield_now();
+            }
+        }
+    })
+}
+
+// a thief leaves an owner alone that makes progress, but not for ever: what such an owner does not get to is taken at last.
+#[test]
+fn an_owner_that_makes_progress_is_taken_from_at_last() {
+    let _watchdog = watchdog(120);
+    let rt = runtime(2);
+    rt.run(|| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let owner = busy_owner(&stop);
+        while fibra::Handle::current().metrics().stolen == 0 {
+            fibra::yield_now();
+        }
+        stop.store(true, SeqCst);
+        owner.join().unwrap();
+    });
+}
+
+// a fiber that blocks its thread in a system call uses no processor time; what was spawned there runs elsewhere all the same.
+#[test]
+fn fibers_behind_a_thread_that_blocks_run_elsewhere() {
+    let _watchdog = watchdog(120);
+    runtime(2).run(|| {
+        let ran = Arc::new(AtomicUsize::new(0));
+        for _ in 0..50 {
+            let ran = ran.clone();
+            drop(fibra::spawn(move || ran.fetch_add(1, SeqCst)));
+        }
+        while ran.load(SeqCst) < 50 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+}
+
+// the oldest of a deque whose owner takes the newest: beside an owner that spawns for ever each of a hundred runs.
+#[test]
+fn the_oldest_runs_beside_an_owner_that_spawns_for_ever() {
+    let _watchdog = watchdog(120);
+    for workers in [1, 2, 4] {
+        runtime(workers).run(|| {
+            let ran = Arc::new(AtomicUsize::new(0));
+            let stop = Arc::new(AtomicBool::new(false));
+            for _ in 0..100 {
+                let (ran, stop) = (ran.clone(), stop.clone());
+                drop(fibra::spawn(move || {
+                    if ran.fetch_add(1, SeqCst) + 1 == 100 {
+                        stop.store(true, SeqCst);
+                    }
+                }));
+            }
+            busy_owner(&stop).join().unwrap();
+        });
+    }
+}

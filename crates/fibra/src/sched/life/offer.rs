@@ -81,7 +81,7 @@ impl Worker {
     #[inline(never)]
     fn look_at_surplus(&self) {
         self.offers.until_look.set(LOOK_PERIOD);
-        let oldest = self.remote().fresh.oldest();
+        let oldest = self.remote().fresh.oldest().map(|(position, _)| position);
         let has_aged = oldest.is_some() && self.offers.oldest.replace(oldest) == oldest;
         // A hint, unlike the look after a pop: if it comes too early for a worker that is going to sleep, the next one comes soon.
         if has_aged && !self.alone && self.shared.idle.has_gate_open() {

@@ -71,7 +71,7 @@ impl Worker {
         let started = newest.entry.start(&next.waiter.word);
         debug_assert!(started, "a sole entry is never stale");
         self.turn.set(turn);
-        self.judge_surplus();
+        self.judge_surplus(newest.entry, false);
         self.move_in(frame, next, stack);
         self.end_here(frame);
         true

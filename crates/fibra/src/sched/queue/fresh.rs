@@ -346,15 +346,21 @@ impl Fresh {
         self.owner.bottom.load(Ordering::SeqCst) <= top
     }
 
-    /// The position of the oldest item, if there is one.
+    /// The position of the oldest item, if there is one, and whether it is a sole entry.
     ///
     /// No two items that are oldest in turn have the same position: whoever takes the oldest, be it the last, moves `top`. So a thief that
     /// sees the same position twice knows that the item has been there for all the time between, and `push` need not read a clock.
     #[inline]
-    pub(crate) fn oldest(&self) -> Option<u64> {
+    pub(crate) fn oldest(&self) -> Option<(u64, bool)> {
         // Relaxed: a hint for the thief, which looks again when it steals.
         let top = self.top.load(Ordering::Relaxed);
-        (self.owner.bottom.load(Ordering::Relaxed) > top).then_some(top)
+        if self.owner.bottom.load(Ordering::Relaxed) <= top {
+            return None;
+        }
+        // Acquire: pairs with `grow`, which has made the slots of the buffer before.
+        // SAFETY: buffers live as long as the deque.
+        let buffer = unsafe { &*self.owner.buffer.load(Ordering::Acquire) };
+        Some((top, buffer.read(top).is_sole()))
     }
 }
 
@@ -452,7 +458,7 @@ mod tests {
         assert_eq!(deque.len() as u64, count);
         for step in 0..count / 2 {
             assert_eq!(unsafe { deque.pop_newest() }, Some(entry(count - 1 - step)));
-            assert_eq!(deque.oldest(), Some(step));
+            assert_eq!(deque.oldest(), Some((step, entry(step).is_sole())));
             assert_eq!(unsafe { deque.pop_oldest() }, Some(entry(step)));
         }
         assert!(deque.is_empty() && deque.is_empty_handshake() && deque.oldest().is_none());
@@ -471,7 +477,7 @@ mod tests {
         let mut last = None;
         for round in 0..100 {
             unsafe { deque.push(entry(round)) };
-            let position = deque.oldest();
+            let position = deque.oldest().map(|(position, _)| position);
             assert!(position > last, "{position:?} after {last:?}");
             last = position;
             let popped = unsafe { if round % 3 == 0 { deque.pop_oldest() } else { deque.pop_newest() } };

@@ -7,6 +7,7 @@ use super::super::phase::Phase;
 use super::super::queue::Entry;
 use super::super::queue::injector::Injector;
 use super::super::reach::{self, Mail, Sent};
+use super::super::surplus::Surplus;
 use super::super::visitors::Visitors;
 use super::*;
 use crate::prim::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -137,6 +138,7 @@ struct Player {
     index: usize,
     /// Its loop ends when it is asked to leave, or to stay.
     awaits: Option<bool>,
+    surplus: Surplus,
 }
 
 impl Idler for Player {
@@ -159,7 +161,7 @@ impl Idler for Player {
         reach::wake_one(&*self.world);
     }
     fn begin_search(&self, _: bool) -> Round {
-        Round { looks: 0, now: 0, until: 0 }
+        Round { looks: 0, began: 0, now: 0, until: 0 }
     }
     fn steal(&self, _: &Round) -> bool {
         let others = (0..self.world.workers()).filter(|other| *other != self.index);
@@ -202,7 +204,7 @@ impl Idler for Player {
 
 impl Player {
     fn new(world: &Arc<World>, index: usize) -> Self {
-        Self { world: world.clone(), index, awaits: None }
+        Self { world: world.clone(), index, awaits: None, surplus: Surplus::new() }
     }
 
     fn fresh(&self) -> &Fresh {
@@ -214,7 +216,7 @@ impl Player {
         loop {
             // SAFETY: this thread is the owner of its deque.
             if let Some(entry) = unsafe { self.fresh().pop_newest() } {
-                if has_taker(self.fresh(), &self.world.idle) {
+                if self.surplus.calls_one(entry, false, self.fresh(), &self.world.idle) {
                     self.wake_for_surplus();
                 }
                 return entry.ticket;
@@ -316,21 +318,27 @@ fn model_two_items_wake_two_workers() {
     });
 }
 
-// the spawner's side with plain pushes: three items, one popped for itself, and the look at the gate is a load.
+// the spawner's side with plain pushes: three items, one popped for itself, and the look at the gate is a load. Once for fibers, for
+// which surplus counts when it appears, and once for halves of `join`, for which every look counts.
 #[test]
 fn model_surplus_wake_is_not_lost() {
-    check(3, || {
-        let world = World::new(2);
-        let thief = {
-            let player = Player::new(&world, 0);
-            thread::spawn(move || player.take_one())
-        };
-        let owner = Player::new(&world, 1);
-        // SAFETY: this thread is the owner of the deque. Three, so that there is surplus whatever the thief takes meanwhile.
-        (1..=3).for_each(|ticket| unsafe { owner.fresh().push(Entry { frame: 1, ticket }) });
-        let kept = owner.take_one();
-        assert_ne!(thief.join().unwrap(), kept);
-    });
+    for contested in [0, 1] {
+        check(3, move || {
+            let world = World::new(2);
+            let thief = {
+                let player = Player::new(&world, 0);
+                thread::spawn(move || player.take_one())
+            };
+            let owner = Player::new(&world, 1);
+            // Three, so that there is surplus whatever the thief takes meanwhile.
+            for ticket in [2, 4, 6] {
+                // SAFETY: this thread is the owner of the deque.
+                unsafe { owner.fresh().push(Entry { frame: 1, ticket: ticket | contested }) };
+            }
+            let kept = owner.take_one();
+            assert_ne!(thief.join().unwrap(), kept);
+        });
+    }
 }
 
 // S0-72: stop is a push like any other: flag first, then a directed wake for everybody.
