@@ -51,7 +51,7 @@
 //! | build pipelines | [`stream`]: stages that are fibers between channels |
 //! | have actors | [`actor`]: mailboxes, calls, supervisors, locks that hand over |
 //! | do without fibers | [`machine`]: event loops of machines that allocate nothing |
-//! | see what happens | [`inspect`]: every fiber and what it waits for, deadlocks; [`dump`], [`Metrics`], [`OnDeadlock`] |
+//! | see what happens | [`inspect`]: every fiber and what it waits for, deadlocks; [`dump`], [`Metrics`], [`OnDeadlock`]; [`trace`]: a recording for Perfetto |
 //!
 //! # Rules that hold everywhere
 //!
@@ -82,7 +82,7 @@
 //! channel  select    what one waits on: values, and several things at once;
 //! sync               locks and their kin;
 //! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals;
-//! inspect            what every fiber waits for, and who waits for each other
+//! inspect  trace     what every fiber waits for, and who waits for each other; a recording of what they did
 //! cancel             who is to stop, and how: levels of scopes, shields, delivery
 //! ───── wait ─────   the waist: every wait and every wake goes through here
 //! sched              workers, queues, who sleeps and who is woken, the blocking pool, shutdown
@@ -133,6 +133,8 @@ pub mod signal;
 pub mod stream;
 pub mod sync;
 pub mod time;
+#[cfg(not(any(loom, shuttle)))]
+pub mod trace;
 mod wait;
 
 #[cfg(not(any(loom, shuttle)))]

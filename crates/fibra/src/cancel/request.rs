@@ -5,6 +5,7 @@ use super::telling::Told;
 use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::sched::enqueue::{Place, enqueue};
+use crate::sched::flight;
 use crate::sched::scope::Order;
 use crate::sched::shared::{Command, RootRef, Shared};
 use crate::sched::worker::Worker;
@@ -70,7 +71,11 @@ fn is_meant(frame: &Frame, root: Option<RootRef>, daemons_only: bool) -> bool {
 /// Requests cancellation of a fiber for `reason`. False if it was requested before: the first reason stays. Scopes that are open
 /// on it are the caller's to see to: [`cancel_fiber`].
 pub(super) fn request(frame: FrameRef, reason: ReasonKind) -> bool {
-    revoke::request(frame.waiter_ref(), reason, enqueue_woken)
+    let first = revoke::request(frame.waiter_ref(), reason, enqueue_woken);
+    if first && flight::is_on() {
+        flight::note_cancel(frame);
+    }
+    first
 }
 
 /// The second half: ends the wait of a waiter whose flag is set, if that is revocable.

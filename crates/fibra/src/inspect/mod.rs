@@ -35,12 +35,12 @@
 // On the floor of `scope`, since a runtime that hangs says so itself. Above: users. Below: `sched` (objects, open_scopes, stall),
 // `sync::seen`, `select::sheet`.
 
-mod collect;
+pub(crate) mod collect;
 mod deadlock;
 pub(crate) mod endpoint;
 mod graph;
 mod holders;
-mod json;
+pub(crate) mod json;
 pub(crate) mod list;
 mod snapshot;
 mod text;

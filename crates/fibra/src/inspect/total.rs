@@ -33,6 +33,7 @@ use crate::prim::{say, thread};
 use crate::sched::quiet::OnDeadlock;
 use crate::sched::shared::Shared;
 use crate::sched::{objects, signals};
+use crate::trace::{self, When};
 use crate::wait::reason::WaitReason;
 use crate::wait::word::State;
 
@@ -69,6 +70,7 @@ pub(crate) fn look(shared: &Arc<Shared>, quiet: Duration, said: &mut u64) -> Opt
     let action = if certain { shared.config.on_deadlock } else { OnDeadlock::Report };
     let text = report(shared, &snapshot, &deadlocks, quiet, outside, action);
     say(format_args!("{text}"));
+    trace::write_at(When::Deadlock);
     match action {
         OnDeadlock::Exit => std::process::exit(EXIT_CODE),
         OnDeadlock::Panic => {

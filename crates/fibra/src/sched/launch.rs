@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::shared::{Config, Remote, Shared};
 use super::sysmon::Sysmon;
 use super::worker::Worker;
-use super::{fork, hook, objects};
+use super::{flight, fork, hook, objects};
 use crate::driver::Driver;
 use crate::fiber::overflow::{self, AltStack};
 use crate::fiber::stack::guard_kind;
@@ -70,6 +70,7 @@ pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
     match start_threads(&mut launched, drivers, keep_first) {
         Ok(()) => {
             objects::add_runtime(&launched.shared);
+            flight::add_runtime(&launched.shared);
             Ok(launched)
         }
         Err(error) => {
@@ -182,6 +183,9 @@ impl Threads {
     fn print_stats(&self) {
         if let Some(print) = self.shared.config.print_stats {
             print(&self.shared);
+        }
+        if let Some(call) = self.shared.config.at_end {
+            call();
         }
     }
 

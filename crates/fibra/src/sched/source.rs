@@ -131,6 +131,7 @@ impl Worker {
     /// Brings what the last wait has fetched to those who wait for it. Bounded by what one wait fetches.
     pub(super) fn deliver_completions(&self) {
         let mut owed = Vec::new();
+        self.note_io(true);
         while let Some(completion) = self.driver.with(|driver| driver.next_completion()) {
             if !Reactor::is_for_machines(&completion) {
                 deliver(completion, &mut owed);
@@ -139,6 +140,7 @@ impl Worker {
                 reactor.deliver(completion);
             }
         }
+        self.note_io(false);
         self.call_wakers(owed);
     }
 

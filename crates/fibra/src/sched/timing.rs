@@ -94,6 +94,7 @@ impl Worker {
                         self.stats().wakes_timer.add(1);
                         self.stats().parked.sub(1);
                         prefetch_stack(frame);
+                        self.note_wake(frame);
                         self.push_ready(frame);
                     }
                     // The fiber that set the timer is off its stack whenever this worker fires timers.

@@ -1,6 +1,7 @@
 //! The builder of a runtime: options, their defaults, the environment, and what is refused.
 
 use std::io;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::sched::migrate::Migration;
 use crate::sched::quiet::{OnDeadlock, QuietLook};
 use crate::sched::shared::{Config, Shared};
 use crate::sched::stall::{STALL_MILLIS, StallConfig};
+use crate::trace::{self, Wish};
 use crate::wait::word::enable_spec_assert;
 
 /// Most workers a runtime may have.
@@ -74,6 +76,7 @@ pub struct RuntimeBuilder {
     cancellation: Cancellation,
     current_thread: bool,
     keep_mxcsr: bool,
+    trace_last: Option<PathBuf>,
     on_deadlock: Option<OnDeadlock>,
     /// If neither the option nor the variable says anything.
     default_on_deadlock: Option<OnDeadlock>,
@@ -185,6 +188,24 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Records what workers and fibers do, all the time, and keeps the end of it (the last 32,768 entries of each worker, 2 MiB): written to
+    /// this file when the function given to `run` panics, when a deadlock is reported, at the dump signal, and by
+    /// [`trace::dump_last`](crate::trace::dump_last). The recorder is one for the process, so that this holds for all of its runtimes once one
+    /// was built with it. See [`trace`](crate::trace).
+    ///
+    /// ```
+    /// let file = std::env::temp_dir().join("last-seconds.json");
+    /// let rt = fibra::Runtime::builder().workers(2).trace_last(&file).build()?;
+    /// rt.run(|| fibra::spawn(|| ()).join().unwrap());
+    /// fibra::trace::dump_last(&file)?;
+    /// # std::fs::remove_file(&file)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn trace_last(mut self, file: impl Into<PathBuf>) -> Self {
+        self.trace_last = Some(file.into());
+        self
+    }
+
     /// What [`on_deadlock`](Self::on_deadlock) is if nothing says otherwise.
     pub(super) fn default_on_deadlock(mut self, what: OnDeadlock) -> Self {
         self.default_on_deadlock = Some(what);
@@ -249,12 +270,20 @@ impl RuntimeBuilder {
         let signal = signal_from_env("FIBRA_STATS_SIGNAL")?;
         let dump_signal = signal_from_env("FIBRA_DUMP_SIGNAL")?;
         let inspect_place = inspect_from_env()?;
+        let wishes_for_traces = (trace_from_env()?, self.trace_last.clone());
         let mut config = self.settle()?;
+        config.at_end = Some(trace::write_at_end);
         config.callers_thread = keep_first;
         config.print_stats = format.map(|format| match format {
             StatsFormat::Text => stats::print_text as fn(&Shared),
             StatsFormat::Json => stats::print_json,
         });
+        if let Some(wish) = wishes_for_traces.0 {
+            trace::keep(wish)?;
+        }
+        if let Some(file) = wishes_for_traces.1 {
+            trace::keep(Wish::Last(file))?;
+        }
         let launched = launch(config, keep_first)?;
         if let Some(signal) = signal {
             let print = launched.shared.config.print_stats.unwrap_or(stats::print_text);
@@ -360,6 +389,7 @@ impl RuntimeBuilder {
             sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
             elastic,
             print_stats: None,
+            at_end: None,
             stall,
             quiet,
             on_deadlock,
@@ -401,6 +431,13 @@ fn inspect_from_env() -> io::Result<Option<Place>> {
     let open = flag_from_env("FIBRA_INSPECT_OPEN")?.unwrap_or(false);
     let place = Place::parse(value.to_str().unwrap_or("?"), open);
     place.map_err(|why| invalid(format!("FIBRA_INSPECT={}: {why}", value.display())))
+}
+
+/// `FIBRA_TRACE`: what is recorded all the time, and where it is written.
+fn trace_from_env() -> io::Result<Option<Wish>> {
+    let Some(value) = std::env::var_os("FIBRA_TRACE") else { return Ok(None) };
+    let wish = Wish::parse(&value);
+    wish.map(Some).map_err(|why| invalid(format!("FIBRA_TRACE={}: {why}", value.display())))
 }
 
 /// `FIBRA_DEADLOCK`: what happens when nothing can happen any more.

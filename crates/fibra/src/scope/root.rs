@@ -6,12 +6,13 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::cancel::cancel_started;
 use crate::cancel::reason::ReasonKind;
+use crate::cancel::{cancel_started, is_cancellation};
 use crate::inspect::list;
 use crate::sched::root::Root;
 use crate::sched::shared::{Command, RootRef, Shared};
 use crate::time::Instant;
+use crate::trace::{self, When};
 use crate::wait::node::Node;
 use crate::wait::park::{Outcome, Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
@@ -49,6 +50,9 @@ pub(crate) fn run_root<T>(
         Ok(value) => failed(value),
         Err(_) => true,
     };
+    if result.as_ref().is_err_and(|payload| !is_cancellation(&**payload)) {
+        trace::write_at(When::Panic);
+    }
     if failed {
         cancel_root(shared, root, ReasonKind::RootFailed);
     }

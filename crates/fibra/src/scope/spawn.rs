@@ -21,6 +21,7 @@ use crate::fiber::slab;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::discard_payload;
 use crate::sched::current;
+use crate::sched::flight;
 use crate::sched::scope::{NotStarted, PanicSlot, ScopeRecord, ScopeRef};
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::{Worker, take_ids};
@@ -250,7 +251,7 @@ pub(super) unsafe fn fill<F>(
     flags: FlagSet,
 ) {
     // Relaxed, all: the frame is ours until it is published.
-    frame.waiter.flags.start_with(flags | shared.base_flags);
+    frame.waiter.flags.start_with(flags | shared.base_flags.look());
     frame.id.store(id, Ordering::Relaxed);
     frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
     frame.root.set(root.as_ptr());
@@ -436,6 +437,9 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
             // Relaxed: a number for people.
             shared.spawned_outside.fetch_add(1, Ordering::Relaxed);
         }
+    }
+    if flight::is_on() {
+        flight::note_spawn(worker, frame, site);
     }
     let ticket = frame.waiter.word.publish_spawned();
     if let Some(scope) = scope
