@@ -494,7 +494,7 @@ impl Worker {
         self.flight.by.set(0);
     }
 
-    /// The worker had nothing to run, and has again: the next turn begins now.
+    /// The worker had nothing to run, or looked after timers and descriptors: the next turn begins now.
     pub(super) fn note_idle_end(&self) {
         // Relaxed: as in `Track::copy`.
         self.flight.note(|track| track.since.store(policy::cycles(), Ordering::Relaxed));

@@ -70,6 +70,7 @@ impl Worker {
         }
         self.fire_timers(self.clock.get());
         self.polled_at.set(policy::cycles());
+        self.note_idle_end();
     }
 
     /// Wakes whoever's time has come.

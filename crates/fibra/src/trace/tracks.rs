@@ -264,6 +264,15 @@ impl Life {
         for turn in &mut self.turns {
             after = place(&mut turn.start, &mut turn.end, after);
         }
+        for number in 0..self.turns.len() {
+            let from = number.checked_sub(1).map_or(0, |before| self.turns[before].end);
+            let Turn { start, end, .. } = self.turns[number];
+            // A turn is noted as beginning where the one before it on its worker ended: that may be a moment before the wake.
+            let next = self.wakes.partition_point(|wake| wake.0 <= from);
+            if let Some((at, ..)) = self.wakes.get(next).filter(|wake| wake.0 > start && wake.0 < end) {
+                self.turns[number].start = *at;
+            }
+        }
     }
 
     /// The wake that ended the wait between these two moments: the last one there. Also one that came a little too early, by a clock that
@@ -333,7 +342,7 @@ impl Life {
             let begun = waker.turns.partition_point(|turn| turn.start <= at);
             let Some(from) = begun.checked_sub(1).and_then(|last| waker.turns.get(last)) else { return };
             // Inside the turn: what a fiber's end does comes a moment after it.
-            let at = at.min(from.end - 1);
+            let at = at.min(from.end - 1).max(from.start);
             arrows.push(Arrow { what, from: (by, at), to: (fiber, to.start.max(at)) });
         };
         if let Some((at, by)) = self.spawn.filter(|spawn| spawn.1 != 0) {
