@@ -138,6 +138,9 @@ pub mod trace;
 mod wait;
 
 #[cfg(not(any(loom, shuttle)))]
+pub use wait::hooks;
+
+#[cfg(not(any(loom, shuttle)))]
 mod public {
     pub use crate::cancel::is_cancellation;
     pub use crate::cancel::reason::CancelReason;

@@ -8,8 +8,8 @@ use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::sched::here::Here;
 use crate::sched::scope::NEVER;
-use crate::sched::worker::{Worker, signal};
-use crate::wait::fiber::leave;
+use crate::sched::worker::Worker;
+use crate::wait::fiber::step_aside;
 
 /// The payload of a quiet unwinding.
 struct Cancelled;
@@ -101,7 +101,7 @@ fn repeated(worker: &Worker, frame: FrameRef) {
     }
     if !frame.has(flag::NO_SUSPEND) {
         // SAFETY: on the current fiber, whose word is RUNNING.
-        unsafe { leave(worker, frame, signal::YIELD) };
+        unsafe { step_aside(worker, frame) };
     }
 }
 

@@ -72,6 +72,8 @@ pub(crate) struct FiberTop {
     pub(crate) cancel: CancelState,
     /// Who wants to know of its waits; `wait::watch` knows the type. Null if there is none.
     pub(crate) watch: Cell<*const ()>,
+    /// The innermost of the values that it carries along; `wait::hooks` knows the type. Null if there is none.
+    pub(crate) carried: Cell<*const ()>,
     /// Futures that it is polling, one inside the other; see `wait::notify`.
     pub(crate) polls: Cell<u32>,
     /// Something here has to be cleared before the next fiber moves in.
@@ -107,6 +109,7 @@ impl FiberTop {
                 && self.cancel.cleanups.get() == 0
                 && self.polls.get() == 0
                 && self.watch.get().is_null()
+                && self.carried.get().is_null()
         );
         !self.dirty.get()
     }

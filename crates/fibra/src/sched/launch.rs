@@ -16,6 +16,7 @@ use super::sysmon::Sysmon;
 use super::worker::Worker;
 use super::{flight, fork, hook, objects};
 use crate::driver::Driver;
+use crate::fiber::frame::flag;
 use crate::fiber::overflow::{self, AltStack};
 use crate::fiber::stack::guard_kind;
 use crate::prim::atomic::Ordering;
@@ -71,6 +72,10 @@ pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
         Ok(()) => {
             objects::add_runtime(&launched.shared);
             flight::add_runtime(&launched.shared);
+            // (Hooks that are installed from now on find the runtime.)
+            if launched.shared.config.hooks.is_some_and(|hooks| (hooks.are_installed)()) {
+                launched.shared.base_flags.raise(flag::HOOKED);
+            }
             Ok(launched)
         }
         Err(error) => {

@@ -18,7 +18,7 @@
 //! cancel.rs     asking a fiber to end                                wakers.rs  calling async wakers
 //! blocking.rs   the pool of threads for blocking work               sysmon.rs  the thread that looks after workers
 //! binding.rs    how a fiber comes by its stack                       succession.rs  a stack goes from a fiber to the next
-//! started.rs    the lists of started fibers
+//! started.rs    the lists of started fibers                        starting.rs  a start with something to consider
 //! readiness.rs  who waits for a socket, and where it is registered    source.rs  all of them      outside_io.rs  for plain threads
 //! strays.rs     threads for calls that nobody waits for at the end    per_process.rs  what a forked child makes anew
 //! flight.rs     what a worker notes of its turns while the recorder is on
@@ -109,6 +109,8 @@ mod stackless;
 pub(crate) mod stall;
 #[cfg(not(any(loom, shuttle)))]
 mod started;
+#[cfg(not(any(loom, shuttle)))]
+mod starting;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stats;
 #[cfg(not(any(loom, shuttle)))]

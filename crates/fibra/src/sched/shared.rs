@@ -58,6 +58,8 @@ pub(crate) struct Config {
     pub(crate) elastic: ElasticConfig,
     /// Prints its statistics when it ends, if that is wanted.
     pub(crate) print_stats: Option<fn(&Shared)>,
+    /// Who is told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
+    pub(crate) hooks: Option<FiberHooks>,
     /// Called when its threads have ended.
     pub(crate) at_end: Option<fn()>,
     /// Who is told of workers that stand still; none: nobody looks.
@@ -75,6 +77,15 @@ pub(crate) struct Config {
     pub(crate) seed: Option<u64>,
     #[cfg(feature = "unstable-migration")]
     pub(crate) migration: super::migrate::Migration,
+}
+
+/// See [`Config::hooks`]. Called on the fiber.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FiberHooks {
+    pub(crate) started: fn(),
+    pub(crate) ended: fn(FrameRef),
+    /// Does a fiber that is spawned now have hooks?
+    pub(crate) are_installed: fn() -> bool,
 }
 
 /// What a worker is asked to do by others, between two fibers.

@@ -629,22 +629,6 @@ impl Worker {
         }
     }
 
-    /// Is the current fiber, which is about to start, to be run although there may be a reason against it? Marks it as cancelled if not.
-    #[cold]
-    #[inline(never)]
-    fn is_wanted(&self, frame: FrameRef, root: RootRef) -> bool {
-        let mut reason = root.cancelled();
-        if reason.is_none() && frame.has(flag::DAEMON) {
-            // Daemons outlive their run for a moment, and never the runtime.
-            reason = root.daemons_cancelled().or_else(|| self.shared.daemons.daemons_cancelled());
-        }
-        if let Some(reason) = reason.filter(|_| !frame.has(flag::ROOT)) {
-            // It runs, so there is no wait to be ended.
-            frame.waiter.flags.request_cancel(reason);
-        }
-        frame.flags().among(flag::CANCEL | flag::ROOT | flag::HALF) != flag::CANCEL
-    }
-
     /// Runs `f(data)` on the scheduler's stack while the current fiber waits for it: for what needs more stack than a fiber has.
     ///
     /// # Safety
@@ -673,15 +657,13 @@ pub(super) unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         // SAFETY: the root outlives its fibers.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
         // A fiber that was cancelled before it started never starts: its closure is dropped, here and not on the scheduler's stack.
-        let is_wanted =
-            !root.is_cancelled() && !frame.has(flag::CANCEL | flag::DAEMON) || worker.is_wanted(frame, root);
-        let result = if is_wanted {
+        let is_plain = !root.is_cancelled() && !frame.has(flag::CANCEL | flag::DAEMON | flag::HOOKED);
+        let result = if is_plain {
             // SAFETY: RUNNING for the first time (or a task between polls): the closure is in the storage.
             unsafe { (thunk.run)(frame) }
         } else {
             // SAFETY: as above.
-            unsafe { (thunk.discard)(frame) };
-            RunResult::Ended(FiberEnd::Cancelled)
+            unsafe { worker.run_closely(frame, root, thunk) }
         };
         // It may have ended on another worker than it began on.
         #[cfg(feature = "unstable-migration")]

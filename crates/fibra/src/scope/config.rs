@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::fiber::end_with_hooks;
 use super::options::check_name;
 use super::runtime::Runtime;
 use crate::cancel::Rules;
@@ -19,9 +20,10 @@ use crate::sched::launch::{Launched, launch, prepare_process};
 #[cfg(feature = "unstable-migration")]
 use crate::sched::migrate::Migration;
 use crate::sched::quiet::{OnDeadlock, QuietLook};
-use crate::sched::shared::{Config, Shared};
+use crate::sched::shared::{Config, FiberHooks, Shared};
 use crate::sched::stall::{STALL_MILLIS, StallConfig};
 use crate::trace::{self, Wish};
+use crate::wait::hooks;
 use crate::wait::word::enable_spec_assert;
 
 /// Most workers a runtime may have.
@@ -389,6 +391,11 @@ impl RuntimeBuilder {
             sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
             elastic,
             print_stats: None,
+            hooks: Some(FiberHooks {
+                started: hooks::started,
+                ended: end_with_hooks,
+                are_installed: hooks::are_installed,
+            }),
             at_end: None,
             stall,
             quiet,

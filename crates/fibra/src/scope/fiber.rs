@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::spawn::end_of_user_code;
 use crate::cancel::reason::CancelReason;
 use crate::cancel::{self, Shield};
 use crate::fiber::frame::{FrameRef, flag};
@@ -9,7 +10,7 @@ use crate::fiber::id::FiberId;
 use crate::fiber::top::FiberTop;
 use crate::sched::current as running;
 use crate::sched::here::Here;
-use crate::wait::park;
+use crate::wait::{hooks, park};
 
 /// The fiber that called [`current`].
 #[derive(Debug, Clone)]
@@ -162,4 +163,10 @@ pub fn no_suspend<T>(f: impl FnOnce() -> T) -> T {
         Outermost(frame)
     });
     f()
+}
+
+/// The last moment of a fiber with hooks, in which those may have used fiber-locals once more.
+pub(super) fn end_with_hooks(frame: FrameRef) {
+    hooks::ended();
+    end_of_user_code(frame);
 }

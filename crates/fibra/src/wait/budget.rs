@@ -7,13 +7,13 @@
 
 use std::task::Context;
 
-use super::fiber::leave;
+use super::fiber::step_aside;
 use super::word::State;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::panics;
 use crate::sched::current;
 use crate::sched::here::Here;
-use crate::sched::worker::{CALLS_PER_TURN, Worker, signal};
+use crate::sched::worker::{CALLS_PER_TURN, Worker};
 
 /// What a call takes from the budget (see the header).
 pub(crate) mod cost {
@@ -166,6 +166,6 @@ fn let_others_run(worker: &Worker, frame: FrameRef) {
         debug_assert!(frame.waiter.word.snapshot().is(State::Running), "no user code runs while PARKING");
         worker.calls_left.set(CALLS_PER_TURN);
         // SAFETY: on the current fiber, whose word is RUNNING: no user code, and so no call that counts, runs while it is PARKING.
-        unsafe { leave(worker, frame, signal::YIELD) };
+        unsafe { step_aside(worker, frame) };
     }
 }

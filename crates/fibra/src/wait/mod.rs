@@ -11,6 +11,7 @@
 //! fiber.rs    how a fiber leaves and comes back
 //! thread.rs   how a thread does
 //! here.rs     who waits here (here_model.rs: in a model)
+//! hooks.rs    what libraries want done around the suspensions of fibers
 //! budget.rs   calls that need not wait let others run all the same
 //! wake.rs     setting a claimed waiter going
 //! task.rs     the wait of a future
@@ -29,6 +30,8 @@ mod here;
 #[cfg(any(loom, shuttle))]
 #[path = "here_model.rs"]
 mod here;
+#[cfg(not(any(loom, shuttle)))]
+pub mod hooks;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod io;
 pub(crate) mod node;
