@@ -82,7 +82,7 @@ pub(crate) struct Config {
 /// See [`Config::hooks`]. Called on the fiber.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FiberHooks {
-    pub(crate) started: fn(),
+    pub(crate) started: fn(FrameRef),
     pub(crate) ended: fn(FrameRef),
     /// Does a fiber that is spawned now have hooks?
     pub(crate) are_installed: fn() -> bool,

@@ -23,7 +23,7 @@ impl Worker {
         // (Between two polls a task suspends by returning: there is nothing for hooks to put aside.)
         let hooks = self.shared.config.hooks.filter(|_| frame.flags().among(flag::HOOKED | flag::TASK) == flag::HOOKED);
         if let Some(hooks) = hooks {
-            (hooks.started)();
+            (hooks.started)(frame);
         }
         // SAFETY: the caller's promise.
         let result = unsafe { (thunk.run)(frame) };

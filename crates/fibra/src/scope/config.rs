@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::fiber::end_with_hooks;
+use super::fiber::{end_with_hooks, start_with_hooks};
 use super::options::check_name;
 use super::runtime::Runtime;
 use crate::cancel::Rules;
@@ -392,7 +392,7 @@ impl RuntimeBuilder {
             elastic,
             print_stats: None,
             hooks: Some(FiberHooks {
-                started: hooks::started,
+                started: start_with_hooks,
                 ended: end_with_hooks,
                 are_installed: hooks::are_installed,
             }),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::spawn::end_of_user_code;
+use super::spawn::{end_of_user_code, start_of_user_code};
 use crate::cancel::reason::CancelReason;
 use crate::cancel::{self, Shield};
 use crate::fiber::frame::{FrameRef, flag};
@@ -163,6 +163,12 @@ pub fn no_suspend<T>(f: impl FnOnce() -> T) -> T {
         Outermost(frame)
     });
     f()
+}
+
+/// The first moment of a fiber with hooks, which may use fiber-locals: what its parent left for it comes first.
+pub(super) fn start_with_hooks(frame: FrameRef) {
+    start_of_user_code(frame);
+    hooks::started();
 }
 
 /// The last moment of a fiber with hooks, in which those may have used fiber-locals once more.
