@@ -236,6 +236,7 @@ pub(crate) fn is_on() -> bool {
     generation() % 2 == 1
 }
 
+#[inline(always)]
 fn generation() -> u64 {
     // Relaxed: a number; a worker that sees it later notes later.
     GENERATION.load(Ordering::Relaxed)
@@ -252,6 +253,8 @@ pub(crate) fn want() {
     drop(registry);
     if let Some(worker) = super::current::worker() {
         worker.settle_flight();
+        // (It is in the other loop still.)
+        worker.flight.is_loop_settled.set(false);
         worker.look_around();
     }
 }
@@ -367,6 +370,8 @@ pub(crate) struct Flight {
     track: OwnerCell<Option<Arc<Track>>>,
     /// What of the process's generations it has seen.
     generation: Cell<u64>,
+    /// Has its loop been asked since, whether it is the right one?
+    is_loop_settled: Cell<bool>,
     /// The fiber that runs, or whose turn is being concluded; 0: none.
     by: Cell<u64>,
     /// What the worker does on its own stack.
@@ -380,6 +385,7 @@ impl Flight {
         Self {
             track: OwnerCell::new(None),
             generation: Cell::new(0),
+            is_loop_settled: Cell::new(true),
             by: Cell::new(0),
             doing: Cell::new(Cause::Scheduler),
             mark: Cell::new(shared),
@@ -396,6 +402,12 @@ impl Flight {
         self.mark.get().is_null()
     }
 
+    /// Has the recorder been switched on or off since this worker looked?
+    #[inline(always)]
+    pub(super) fn is_stale(&self) -> bool {
+        self.generation.get() != generation() || !self.is_loop_settled.get()
+    }
+
     #[inline(always)]
     fn note(&self, write: impl FnOnce(&Track)) {
         self.track.with(|track| {
@@ -410,6 +422,7 @@ impl Worker {
     /// Switches this worker's recorder on or off, as the process wants it.
     pub(super) fn settle_flight(&self) {
         let generation = generation();
+        self.flight.is_loop_settled.set(true);
         if self.flight.generation.replace(generation) == generation {
             return;
         }

@@ -328,7 +328,7 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn fair_point(&self, attentive: bool) -> Option<Option<FrameRef>> {
-        if self.is_to_change(attentive) {
+        if self.flight.is_stale() && self.is_to_change(attentive) {
             self.look_around();
             return Some(None);
         }
