@@ -1,9 +1,9 @@
 //! Spans of [`tracing`] follow [`fibra`]'s fibers.
 //!
-//! A subscriber keeps the spans that are entered in a thread-local, and the fibers of a worker share their thread: without help, an event of
-//! one fiber appears inside the span that another one has entered and waits in. After [`install`] the spans of a fiber are exited when it
-//! leaves its worker and entered again when it runs, as `Instrument` does for a future; and every event of a fiber carries its id and its
-//! name, in a span called `fiber`.
+//! A subscriber keeps the spans that are entered in a thread-local, and the fibers of a worker share their thread: without help, an event
+//! of one fiber appears inside the span that another one has entered and waits in. After [`install`] the spans of a fiber are exited when
+//! it leaves its worker and entered again when it runs, as `Instrument` does for a future; and every event of a fiber carries its id and
+//! its name, in a span called `fiber`.
 //!
 //! ```
 //! tracing_subscriber::fmt().with_writer(std::io::sink).init();
@@ -25,8 +25,8 @@
 //! What it does not do:
 //!
 //! * A child does not begin in the span of its parent, as a thread does not: move a `Span` into it and enter that.
-//! * A subscriber that is set for a scope of code (`with_default`, `set_default`) inside a fiber is the thread's as long as it is set. Do not
-//!   suspend inside, or set it for the process.
+//! * A subscriber that is set for a scope of code (`with_default`, `set_default`) inside a fiber is the thread's as long as it is set. Do
+//!   not suspend inside, or set it for the process.
 //! * A subscriber has to know what span is current (`Subscriber::current_span`), as `tracing_subscriber`'s `Registry` and all that is built
 //!   on it do. For one that does not, nothing is changed.
 //! * Layers are told of every exit and entry, so that the busy time of a span is the time that its fiber ran; a formatter that prints these

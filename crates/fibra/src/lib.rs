@@ -51,7 +51,9 @@
 //! | build pipelines | [`stream`]: stages that are fibers between channels |
 //! | have actors | [`actor`]: mailboxes, calls, supervisors, locks that hand over |
 //! | do without fibers | [`machine`]: event loops of machines that allocate nothing |
-//! | see what happens | [`inspect`]: every fiber and what it waits for, deadlocks; [`dump`], [`Metrics`], [`OnDeadlock`]; [`trace`]: a recording for Perfetto |
+//! | see what happens | [`inspect`]: every fiber and what it waits for, deadlocks; [`dump`], [`Metrics`], [`OnDeadlock`] |
+//! | see what happened | [`trace`]: a recording of workers and fibers, for Perfetto |
+//! | use what keeps context in thread-locals | [`hooks`]: around every suspension; the crate `fibra-tracing` for spans |
 //!
 //! # Rules that hold everywhere
 //!

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! * An entry below `h` is complete: R1 has read W2, or a later one.
-//! * Entry `n` is written over by entry `n + LEN` only, whose first word is written after W2 has stored `n + LEN`. If R2 reads a word of it,
-//!   the release of that word makes R3 see `n + LEN` or more, and `n` is thrown away. So what is kept is whole, and one entry less than
-//!   there is room for is kept when the tape is full.
+//! * Entry `n` is written over by entry `n + LEN` only, whose first word is written after W2 has stored `n + LEN`. If R2 reads a word of
+//!   it, the release of that word makes R3 see `n + LEN` or more, and `n` is thrown away. So what is kept is whole, and one entry less
+//!   than there is room for is kept when the tape is full.
 //!
 //! All of it is atomics: a second writer would spoil entries, and nothing worse.
 

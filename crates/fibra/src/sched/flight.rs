@@ -15,8 +15,8 @@
 //! * A tape is written by its worker alone; the one of threads from outside under its lock.
 //! * One generation of the recorder: even while it is off. A worker whose own differs from the process's settles that before it sleeps
 //!   again, and at its fair points. What it does before is not noted.
-//! * A turn is noted when it ends, with both its times. The end of one is the beginning of the next, unless the worker had nothing to run in
-//!   between: one look at the cycle counter per turn.
+//! * A turn is noted when it ends, with both its times. The end of one is the beginning of the next, unless the worker had nothing to run
+//!   in between: one look at the cycle counter per turn.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -38,6 +38,7 @@ use crate::wait::word::{ARM_CANCEL, ARM_TIMEOUT, is_spec_asserted};
 
 /// What an entry is about: the lowest byte of its first word.
 mod kind {
+    // Numbers that tell entries apart; 0 is none, so that memory that was never written is no entry.
     pub(super) const TURN: u64 = 1;
     pub(super) const WAKE: u64 = 2;
     pub(super) const SPAWN: u64 = 3;
@@ -53,7 +54,11 @@ const KEPT: usize = 32;
 
 /// Counts changes of the recorder between off (even) and on (odd).
 static GENERATION: AtomicU64 = AtomicU64::new(0);
-static REGISTRY: PerProcess<Mutex<Registry>> = PerProcess::new(|| Mutex::new(Registry::default()));
+static REGISTRY: PerProcess<Shelf> = PerProcess::new(Shelf::default);
+
+/// Made anew in a forked child.
+#[derive(Debug, Default)]
+struct Shelf(Mutex<Registry>);
 
 /// The tapes of the process, and how many want them.
 #[derive(Debug, Default)]
@@ -223,8 +228,8 @@ impl Event {
 /// The place that a word of an entry names.
 fn site(word: u64) -> Option<&'static Location<'static>> {
     let place: *const Location<'static> = ptr::with_exposed_provenance(word as usize);
-    // SAFETY: what is copied from a tape is as it was written (`prim::tape`), and only addresses of `&'static Location`s, and 0, are written
-    // as places: by `note_turn`, from the wait record, and by `note_spawn`.
+    // SAFETY: what is copied from a tape is as it was written (`prim::tape`), and only addresses of `&'static Location`s, and 0, are
+    // written as places: by `note_turn`, from the wait record, and by `note_spawn`.
     unsafe { place.as_ref() }
 }
 
@@ -244,7 +249,7 @@ fn generation() -> u64 {
 
 /// One more wants the recorder on. Every worker notes what it does from its next fair point on; the calling one from now on.
 pub(crate) fn want() {
-    let mut registry = REGISTRY.get().lock();
+    let mut registry = REGISTRY.get().0.lock();
     registry.wanted += 1;
     if registry.wanted == 1 {
         registry.outside = Some(Track::new(String::new(), None));
@@ -261,7 +266,7 @@ pub(crate) fn want() {
 
 /// One that wanted it does not any more. With the last one the tapes are given up.
 pub(crate) fn unwant() {
-    let mut registry = REGISTRY.get().lock();
+    let mut registry = REGISTRY.get().0.lock();
     registry.wanted = registry.wanted.saturating_sub(1);
     if registry.wanted == 0 {
         turn(false);
@@ -290,18 +295,18 @@ fn lead(runtime: &Shared, on: bool) {
 
 /// A runtime has been built.
 pub(super) fn add_runtime(runtime: &Shared) {
-    let registry = REGISTRY.get().lock();
+    let registry = REGISTRY.get().0.lock();
     lead(runtime, registry.wanted > 0);
 }
 
 /// The tapes, of workers that have ended too.
 pub(crate) fn tracks() -> Vec<Arc<Track>> {
-    let registry = REGISTRY.get().lock();
+    let registry = REGISTRY.get().0.lock();
     registry.tracks.iter().chain(&registry.outside).cloned().collect()
 }
 
 fn add_track(track: &Arc<Track>) {
-    let mut registry = REGISTRY.get().lock();
+    let mut registry = REGISTRY.get().0.lock();
     let ended = registry.tracks.iter().filter(|track| Arc::strong_count(track) == 1).count();
     let mut surplus = ended.saturating_sub(KEPT - 1);
     registry.tracks.retain(|track| {
@@ -316,7 +321,7 @@ fn add_track(track: &Arc<Track>) {
 
 /// A thread that is no worker has woken this fiber, which is RUNNABLE and in its hands.
 pub(super) fn note_wake_outside(frame: FrameRef) {
-    let registry = REGISTRY.get().lock();
+    let registry = REGISTRY.get().0.lock();
     if let Some(track) = &registry.outside {
         // (The lock makes this thread the one writer.)
         track.tape.write([kind::WAKE | cause_of(frame, Cause::Outside), id(frame), policy::cycles(), 0]);
@@ -330,7 +335,7 @@ pub(crate) fn note_spawn(worker: Option<&Worker>, frame: FrameRef, place: &'stat
     match worker {
         Some(worker) => worker.flight.note(|track| track.tape.write(entry(worker.flight.by.get()))),
         None => {
-            let registry = REGISTRY.get().lock();
+            let registry = REGISTRY.get().0.lock();
             if let Some(track) = &registry.outside {
                 track.tape.write(entry(0));
             }

@@ -190,10 +190,10 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Records what workers and fibers do, all the time, and keeps the end of it (the last 32,768 entries of each worker, 2 MiB): written to
-    /// this file when the function given to `run` panics, when a deadlock is reported, at the dump signal, and by
-    /// [`trace::dump_last`](crate::trace::dump_last). The recorder is one for the process, so that this holds for all of its runtimes once one
-    /// was built with it. See [`trace`](crate::trace).
+    /// Records what workers and fibers do, all the time, and keeps the end of it (the last 32,768 entries of each worker, 2 MiB): written
+    /// to this file when the function given to `run` panics, when a deadlock is reported, at the dump signal, and by
+    /// [`trace::dump_last`](crate::trace::dump_last). The recorder is one for the process, so that this holds for all of its runtimes
+    /// once one was built with it. See [`trace`](crate::trace).
     ///
     /// ```
     /// let file = std::env::temp_dir().join("last-seconds.json");

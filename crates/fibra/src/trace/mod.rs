@@ -17,22 +17,24 @@
 //! ```
 //!
 //! There are two groups of tracks in the file. *Workers*: one slice per turn, named after the fiber that ran, with marks where a timer or
-//! readiness woke a fiber and where unstarted fibers were stolen. *Fibers*: running (on which worker, and why it left), waiting (named by the
-//! reason, with the object and the source line), ready (woken by whom), from the spawn to the end. Arrows lead from the turn that woke or
-//! spawned a fiber to the turn in which that one ran.
+//! readiness woke a fiber and where unstarted fibers were stolen. *Fibers*: running (on which worker, and why it left), waiting (named by
+//! the reason, with the object and the source line), ready (woken by whom), from the spawn to the end. Arrows lead from the turn that woke
+//! or spawned a fiber to the turn in which that one ran.
 //!
-//! Each worker writes into a ring of its own, of 32,768 entries (2 MiB): about one per turn, one per wake and one per spawn. When it is full the
-//! oldest are overwritten: a recording holds the end of what happened, and says how many entries were overwritten (`otherData` in the file).
+//! Each worker writes into a ring of its own, of 32,768 entries (2 MiB): about one per turn, one per wake and one per spawn. When it is
+//! full the oldest are overwritten: a recording holds the end of what happened, and says how many entries were overwritten (`otherData`
+//! in the file).
 //!
-//! | to record | do |
-//! |---|---|
-//! | a part of a program | [`record`], and [`Recording::finish`] |
-//! | a whole program | `FIBRA_TRACE=file`: written when a runtime ends, when the function given to `run` panics, and before a deadlock ends the process |
-//! | always, and to see the last seconds when something went wrong | `FIBRA_TRACE=last:file`, or [`RuntimeBuilder::trace_last`](crate::RuntimeBuilder::trace_last): written when the function given to `run` panics, when a deadlock is reported and at the dump signal (`FIBRA_DUMP_SIGNAL`); [`dump_last`] writes it when asked |
+//! * *A part of a program*: [`record`], and [`Recording::finish`].
+//! * *A whole program*: `FIBRA_TRACE=file`, which is written when a runtime ends, when the function given to `run` panics, when a
+//!   deadlock is reported and at the dump signal.
+//! * *Always, to see the last seconds when something went wrong*: `FIBRA_TRACE=last:file`, or
+//!   [`RuntimeBuilder::trace_last`](crate::RuntimeBuilder::trace_last), written when the function given to `run` panics, when a deadlock
+//!   is reported and at the dump signal (`FIBRA_DUMP_SIGNAL`); [`dump_last`] writes it when asked.
 //!
-//! The recorder is one for the process: it sees all runtimes. Off, it costs nothing; what it costs when it is on is in the guide. A fiber that
-//! is woken in the moment in which it parks has no arrow, since the waker is not known to the worker that puts it back; nor has a wake by a
-//! thread that is no worker.
+//! The recorder is one for the process: it sees all runtimes. Off, it costs nothing; what it costs when it is on is in the guide. A fiber
+//! that is woken in the moment in which it parks has no arrow, since the waker is not known to the worker that puts it back; nor has a
+//! wake by a thread that is no worker.
 
 // ```text
 // mod.rs     recordings, and what is kept of the last seconds
@@ -54,11 +56,11 @@ use crate::sched::flight;
 use crate::sched::per_process::PerProcess;
 use tracks::Moment;
 
-/// Records what all workers and fibers of the process do from now on, until [`finish`](Recording::finish) or the drop of what is returned; then
-/// it is written to this file, which is created at once.
+/// Records what all workers and fibers of the process do from now on, until [`finish`](Recording::finish) or the drop of what is returned;
+/// then it is written to this file, which is created at once.
 ///
-/// Other workers than the calling one begin at their next fair point (after at most 61 turns) or when they next wake. Several recordings may
-/// be made at the same time.
+/// Other workers than the calling one begin at their next fair point (after at most 61 turns) or when they next wake. Several recordings
+/// may be made at the same time.
 ///
 /// # Errors
 /// If the file cannot be created; the error names it.
@@ -87,7 +89,7 @@ struct Open {
 }
 
 impl Recording {
-    /// Ends it and writes the file. Blocks the thread for as long as that takes: some hundred thousand entries a second.
+    /// Ends it and writes the file. Blocks the thread for as long as that takes.
     ///
     /// Dropping it does the same; an error is then only said on standard error.
     ///
@@ -130,7 +132,11 @@ struct Kept {
     whole: Option<PathBuf>,
 }
 
-static KEPT: PerProcess<Mutex<Kept>> = PerProcess::new(|| Mutex::new(Kept::default()));
+static KEPT: PerProcess<Place> = PerProcess::new(Place::default);
+
+/// Made anew in a forked child, which records nothing.
+#[derive(Debug, Default)]
+struct Place(Mutex<Kept>);
 
 /// What `FIBRA_TRACE` asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,7 +169,7 @@ pub(crate) fn keep(wish: Wish) -> io::Result<()> {
     {
         return Err(about(path, &io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    let mut kept = KEPT.get().lock();
+    let mut kept = KEPT.get().0.lock();
     match wish {
         Wish::Last(path) => kept.last = Some(path),
         Wish::Whole(path) => kept.whole = Some(path),
@@ -175,7 +181,8 @@ pub(crate) fn keep(wish: Wish) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes what was kept to this file, which need not be the one that was named when it was switched on: the last 32,768 entries of each worker.
+/// Writes what was kept to this file, which need not be the one that was named when it was switched on: the last 32,768 entries of each
+/// worker.
 ///
 /// ```
 /// // Nothing is kept, and it says how that is changed.
@@ -187,7 +194,7 @@ pub(crate) fn keep(wish: Wish) -> io::Result<()> {
 /// `NotFound` if nothing is kept: neither `FIBRA_TRACE` is set nor
 /// [`RuntimeBuilder::trace_last`](crate::RuntimeBuilder::trace_last) was called. If the file cannot be written; the error names it.
 pub fn dump_last(path: impl AsRef<Path>) -> io::Result<()> {
-    let since = KEPT.get().lock().since;
+    let since = KEPT.get().0.lock().since;
     let Some(since) = since else {
         let text = "fibra: nothing is recorded all the time, so there is no trace to write: start the program with \
                     FIBRA_TRACE=last:file, or build its runtime with RuntimeBuilder::trace_last";
@@ -216,7 +223,7 @@ pub(crate) enum When {
 /// Writes what was kept, if it was, and says so.
 pub(crate) fn write_at(when: When) {
     let (since, files) = {
-        let kept = KEPT.get().lock();
+        let kept = KEPT.get().0.lock();
         let last = kept.last.clone().filter(|_| when != When::End);
         (kept.since, kept.whole.iter().cloned().chain(last).collect::<Vec<_>>())
     };

@@ -7,8 +7,8 @@
 //!
 //! * times are nanoseconds since the recording began, and none lies before that;
 //! * the slices of a track ascend and do not overlap, and each lasts a nanosecond at least;
-//! * an arrow goes from a turn that is there to the beginning of a turn that is there, and never back in time. If one end is lost, because a
-//!   tape has gone round, there is no arrow.
+//! * an arrow goes from a turn that is there to the beginning of a turn that is there, and never back in time. If one end is lost, because
+//!   a tape has gone round, there is no arrow.
 
 use std::collections::BTreeMap;
 use std::panic::Location;

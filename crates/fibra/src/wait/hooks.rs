@@ -42,18 +42,18 @@
 //! block: a blocking call inside panics, as in [`no_suspend`](crate::no_suspend). A panic of a hook is reported like every panic, and ends
 //! there: the fiber goes on, and what was put aside may be lost. A program without hooks pays nothing.
 //!
-//! The futures of [`spawn_future`](crate::spawn_future) suspend by returning, not by leaving a stack: hooks are not called between two polls.
-//! Their libraries have means of their own for that (`Instrument`, `WithContext`).
+//! The futures of [`spawn_future`](crate::spawn_future) suspend by returning, not by leaving a stack: hooks are not called between two
+//! polls. Their libraries have means of their own for that (`Instrument`, `WithContext`).
 
 // Above: users, and `sched::worker`, which tells of the first and the last moment of a fiber. Below: `fiber::top`, where a fiber's carried
 // values are found.
 //
 // Invariants
 // * No user code runs while a word is PARKING: hooks run around the whole wait, with the word RUNNING before and after.
-// * `FiberTop::carried` is the innermost of the values that are carried on that fiber: each lies in the frame of its `carry`, which takes it
-//   off when it returns or unwinds.
+// * `FiberTop::carried` is the innermost of the values that are carried on that fiber: each lies in the frame of its `carry`, which takes
+//   it off when it returns or unwinds.
 // * Installed hooks are never removed and never freed: a fiber may be suspended inside one for ever.
-// * The flag HOOKED of a fiber is up if hooks are installed (it was spawned since, or was the one that installed the first) or if it carries
+// * The flag HOOKED of a fiber is up if hooks are installed (it was spawned since, or is the one that installed them) or if it carries
 //   something. It is one more bit of tests that are made anyway.
 
 use std::cell::{Cell, RefCell};
@@ -218,7 +218,7 @@ pub(super) fn around<R>(frame: FrameRef, rest: impl FnOnce() -> R) -> R {
         }
     }
     let carried = frame.top().map_or(ptr::null(), |top| top.carried.get()).cast::<Link<'_>>();
-    // SAFETY, both blocks: the running fiber's own list, which does not change before it runs again; see the header.
+    // SAFETY: the running fiber's own list, which does not change before it runs again; see the header.
     unsafe { each(carried, false) };
     let (mut rest, mut result) = (Some(rest), None);
     layers(last(), &mut || result = rest.take().map(|rest| rest()));
@@ -273,8 +273,8 @@ impl Link<'_> {
     }
 }
 
-/// Calls `f` with `carried` entered, which is left around every suspension of this fiber inside `f`, and at the end, also if `f` unwinds. On a
-/// plain thread it is entered before `f` and left after it.
+/// Calls `f` with `carried` entered, which is left around every suspension of this fiber inside `f`, and at the end, also if `f` unwinds.
+/// On a plain thread it is entered before `f` and left after it.
 ///
 /// ```
 /// use fibra::hooks::Carried;

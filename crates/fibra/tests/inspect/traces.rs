@@ -1,5 +1,5 @@
-//! The flight recorder: what is in its files, and when they are written. The files are read back by a parser of JSON of our own, and checked
-//! by what a viewer relies on: slices that do not overlap and ascend, arrows with two ends that lie in slices, threads with names.
+//! The flight recorder: what is in its files, and when they are written. The files are read back by a parser of JSON of our own, and
+//! checked by what a viewer relies on: slices that do not overlap and ascend, arrows with two ends that lie in slices, threads with names.
 
 use std::collections::BTreeMap;
 use std::fs;

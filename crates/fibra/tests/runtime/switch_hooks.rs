@@ -1,5 +1,5 @@
-//! Hooks around suspensions: what a library keeps in thread-locals follows its fiber and never shows in a neighbour. Installed hooks are the
-//! process's for good, so that these tests run in processes of their own.
+//! Hooks around suspensions: what a library keeps in thread-locals follows its fiber and never shows in a neighbour. Installed hooks are
+//! the process's for good, so that these tests run in processes of their own.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

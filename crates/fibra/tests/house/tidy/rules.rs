@@ -52,7 +52,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["sched"],
     &["wait"],
     &["cancel"],
-    &["channel", "select", "sync", "time", "scope", "inspect"],
+    &["channel", "select", "sync", "time", "scope", "inspect", "trace"],
     &["actor", "stream", "net", "fs", "process", "signal", "io"],
     &["observe", "sim"],
 ];
