@@ -23,8 +23,6 @@ use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;
 
-use super::objects;
-use super::per_process::PerProcess;
 use super::shared::Shared;
 use super::worker::{Worker, signal};
 use crate::fiber::frame::{FrameRef, flag};
@@ -32,9 +30,9 @@ use crate::fiber::outcome::FiberEnd;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::cell::OwnerCell;
 use crate::prim::policy;
-use crate::prim::sync::Mutex;
+use crate::prim::sync::{Mutex, MutexGuard};
 use crate::prim::tape::{Copied, Entry, Tape, WORDS};
-use crate::wait::word::{ARM_CANCEL, ARM_TIMEOUT, is_spec_asserted};
+use crate::waiter::word::{ARM_CANCEL, ARM_TIMEOUT, is_spec_asserted};
 
 /// What an entry is about: the lowest byte of its first word.
 mod kind {
@@ -54,19 +52,37 @@ const KEPT: usize = 32;
 
 /// Counts changes of the recorder between off (even) and on (odd).
 static GENERATION: AtomicU64 = AtomicU64::new(0);
-static REGISTRY: PerProcess<Shelf> = PerProcess::new(Shelf::default);
-
-/// Made anew in a forked child.
-#[derive(Debug, Default)]
-struct Shelf(Mutex<Registry>);
+static TAPES: Mutex<Registry> = Mutex::new(Registry { wanted: 0, tracks: Vec::new() });
+/// The tape of threads that are no workers, which write under this lock. Taken inside of others, and nothing is locked under it.
+static OUTSIDE_TAPE: Mutex<Option<Arc<Track>>> = Mutex::new(None);
 
 /// The tapes of the process, and how many want them.
 #[derive(Debug, Default)]
 struct Registry {
     wanted: usize,
     tracks: Vec<Arc<Track>>,
-    /// For threads that are no workers.
-    outside: Option<Arc<Track>>,
+}
+
+/// The lock of the registry, over a fork.
+pub(crate) struct TapesLock {
+    _tapes: MutexGuard<'static, Registry>,
+}
+
+/// The other lock, over a fork.
+pub(crate) struct OutsideTapeLock {
+    _tape: MutexGuard<'static, Option<Arc<Track>>>,
+}
+
+impl TapesLock {
+    pub(crate) fn take() -> Self {
+        Self { _tapes: TAPES.lock() }
+    }
+}
+
+impl OutsideTapeLock {
+    pub(crate) fn take() -> Self {
+        Self { _tape: OUTSIDE_TAPE.lock() }
+    }
 }
 
 /// A tape and whose it is.
@@ -248,12 +264,13 @@ fn generation() -> u64 {
 }
 
 /// One more wants the recorder on. Every worker notes what it does from its next fair point on; the calling one from now on.
-pub(crate) fn want() {
-    let mut registry = REGISTRY.get().0.lock();
+/// `runtimes`: those of the process.
+pub(crate) fn want(runtimes: fn() -> Vec<Arc<Shared>>) {
+    let mut registry = TAPES.lock();
     registry.wanted += 1;
     if registry.wanted == 1 {
-        registry.outside = Some(Track::new(String::new(), None));
-        turn(true);
+        *OUTSIDE_TAPE.lock() = Some(Track::new(String::new(), None));
+        turn(true, runtimes);
     }
     drop(registry);
     if let Some(worker) = super::current::worker() {
@@ -265,23 +282,23 @@ pub(crate) fn want() {
 }
 
 /// One that wanted it does not any more. With the last one the tapes are given up.
-pub(crate) fn unwant() {
-    let mut registry = REGISTRY.get().0.lock();
+pub(crate) fn unwant(runtimes: fn() -> Vec<Arc<Shared>>) {
+    let mut registry = TAPES.lock();
     registry.wanted = registry.wanted.saturating_sub(1);
     if registry.wanted == 0 {
-        turn(false);
-        let gone = (std::mem::take(&mut registry.tracks), registry.outside.take());
+        turn(false, runtimes);
+        let gone = (std::mem::take(&mut registry.tracks), OUTSIDE_TAPE.lock().take());
         drop(registry);
         drop(gone);
     }
 }
 
 /// Under the lock of the registry.
-fn turn(on: bool) {
+fn turn(on: bool, runtimes: fn() -> Vec<Arc<Shared>>) {
     if is_on() != on {
         GENERATION.fetch_add(1, Ordering::Relaxed); // Relaxed: see `generation`.
     }
-    objects::runtimes().iter().for_each(|runtime| lead(runtime, on));
+    runtimes().iter().for_each(|runtime| lead(runtime, on));
 }
 
 /// Leads the spawns of a runtime the slow way, or back; see the header.
@@ -294,19 +311,19 @@ fn lead(runtime: &Shared, on: bool) {
 }
 
 /// A runtime has been built.
-pub(super) fn add_runtime(runtime: &Shared) {
-    let registry = REGISTRY.get().0.lock();
+pub(crate) fn add_runtime(runtime: &Shared) {
+    let registry = TAPES.lock();
     lead(runtime, registry.wanted > 0);
 }
 
 /// The tapes, of workers that have ended too.
 pub(crate) fn tracks() -> Vec<Arc<Track>> {
-    let registry = REGISTRY.get().0.lock();
-    registry.tracks.iter().chain(&registry.outside).cloned().collect()
+    let registry = TAPES.lock();
+    registry.tracks.iter().chain(&*OUTSIDE_TAPE.lock()).cloned().collect()
 }
 
 fn add_track(track: &Arc<Track>) {
-    let mut registry = REGISTRY.get().0.lock();
+    let mut registry = TAPES.lock();
     let ended = registry.tracks.iter().filter(|track| Arc::strong_count(track) == 1).count();
     let mut surplus = ended.saturating_sub(KEPT - 1);
     registry.tracks.retain(|track| {
@@ -321,8 +338,7 @@ fn add_track(track: &Arc<Track>) {
 
 /// A thread that is no worker has woken this fiber, which is RUNNABLE and in its hands.
 pub(super) fn note_wake_outside(frame: FrameRef) {
-    let registry = REGISTRY.get().0.lock();
-    if let Some(track) = &registry.outside {
+    if let Some(track) = &*OUTSIDE_TAPE.lock() {
         // (The lock makes this thread the one writer.)
         track.tape.write([kind::WAKE | cause_of(frame, Cause::Outside), id(frame), policy::cycles(), 0]);
     }
@@ -335,8 +351,7 @@ pub(crate) fn note_spawn(worker: Option<&Worker>, frame: FrameRef, place: &'stat
     match worker {
         Some(worker) => worker.flight.note(|track| track.tape.write(entry(worker.flight.by.get()))),
         None => {
-            let registry = REGISTRY.get().0.lock();
-            if let Some(track) = &registry.outside {
+            if let Some(track) = &*OUTSIDE_TAPE.lock() {
                 track.tape.write(entry(0));
             }
         }

@@ -40,7 +40,7 @@
 // mod.rs     recordings, and what is kept of the last seconds
 // tracks.rs  entries of all tapes become tracks              chrome.rs  tracks become a file
 // ```
-// On the floor of `scope` and `inspect`, since runtimes switch it on and write it when they end. Below: `sched::flight`.
+// On the floor of `runtime` and `inspect`, since runtimes switch it on and write it when they end. Below: `sched::flight`.
 
 mod chrome;
 mod tracks;
@@ -50,10 +50,11 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
+use crate::monitor::objects;
+use crate::monitor::per_process::PerProcess;
 use crate::prim::say;
 use crate::prim::sync::Mutex;
 use crate::sched::flight;
-use crate::sched::per_process::PerProcess;
 use tracks::Moment;
 
 /// Records what all workers and fibers of the process do from now on, until [`finish`](Recording::finish) or the drop of what is returned;
@@ -69,7 +70,7 @@ pub fn record(path: impl AsRef<Path>) -> io::Result<Recording> {
     let file = File::create(&path).map_err(|error| about(&path, &error))?;
     // (Before the beginning: what is noted from now on is part of it.)
     let start = Moment::now();
-    flight::want();
+    flight::want(objects::runtimes);
     Ok(Recording { open: Some(Open { file, path, start }) })
 }
 
@@ -111,7 +112,7 @@ impl Drop for Recording {
 impl Open {
     fn write(self) -> io::Result<()> {
         let picture = tracks::picture(&flight::tracks(), self.start);
-        flight::unwant();
+        flight::unwant(objects::runtimes);
         chrome::write(&picture, BufWriter::new(self.file)).map_err(|error| about(&self.path, &error))
     }
 }
@@ -176,7 +177,7 @@ pub(crate) fn keep(wish: Wish) -> io::Result<()> {
     }
     if kept.since.is_none() {
         kept.since = Some(Moment::now());
-        flight::want();
+        flight::want(objects::runtimes);
     }
     Ok(())
 }

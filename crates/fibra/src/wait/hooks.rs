@@ -61,9 +61,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use crate::fiber::frame::{FrameRef, flag};
+use crate::monitor::objects;
 use crate::prim::atomic::{AtomicPtr, Ordering};
 use crate::prim::discard_payload;
-use crate::sched::{current, objects};
+use crate::sched::current;
 
 /// What a library wants done around the suspensions of every fiber; see [`install`] and the [module](self).
 pub trait SwitchHook: Send + Sync + 'static {

@@ -5,7 +5,10 @@
 use std::path::{Path, PathBuf};
 
 /// The layers that the table covers, and the file above them that takes part in their protocols.
-const COVERED: [&str; 9] = ["prim", "wait", "cancel", "fiber", "machine", "sched", "scope", "channel", "select"];
+const COVERED: [&str; 15] = [
+    "prim", "waiter", "fiber", "sched", "reactor", "blocking", "monitor", "wait", "cancel", "scope", "task", "channel",
+    "select", "runtime", "machine",
+];
 const STRONG: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 
 fn repository() -> PathBuf {
