@@ -26,7 +26,8 @@ pub(super) fn write(picture: &Picture, out: impl Write) -> io::Result<()> {
     file.out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
     file.process(WORKERS, "workers")?;
     file.process(FIBERS, "fibers")?;
-    for (number, line) in (0..).zip(&picture.workers) {
+    // From 1 on: 0 is the idle thread of a kernel to some readers.
+    for (number, line) in (1..).zip(&picture.workers) {
         file.line(WORKERS, number, line)?;
     }
     for (fiber, line) in &picture.fibers {

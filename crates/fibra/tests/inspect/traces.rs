@@ -164,7 +164,7 @@ fn a_recording_shows_turns_waits_and_who_woke_whom() {
     });
     let trace = Trace::read(&file.0);
     assert_eq!(trace.overwritten, 0);
-    assert_eq!(trace.names[&(WORKERS, 0)], "traced-worker-0");
+    assert_eq!(trace.names[&(WORKERS, 1)], "traced-worker-0");
     assert_eq!((trace.fiber("reader"), trace.fiber("sleeper"), trace.fiber("stuck")), (reader, sleeper, ended));
     assert!(trace.has_arrow("spawn", root, reader), "{:?}", trace.arrows);
     assert!(trace.has_arrow("wake", root, reader), "{:?}", trace.arrows);
@@ -185,9 +185,9 @@ fn a_recording_shows_turns_waits_and_who_woke_whom() {
     assert!(stuck.iter().any(|slice| slice.args.get("woken_by").is_some_and(|by| *by == format!("#{root}"))));
     assert_eq!(stuck.last().unwrap().args["then"], "ended cancelled");
     assert!(trace.marks.contains(&((FIBERS, ended), format!("cancelled by #{root}"))), "{:?}", trace.marks);
-    assert!(trace.marks.contains(&((WORKERS, 0), format!("a timer wakes #{sleeper}"))), "{:?}", trace.marks);
+    assert!(trace.marks.contains(&((WORKERS, 1), format!("a timer wakes #{sleeper}"))), "{:?}", trace.marks);
     // Each turn is on both tracks.
-    let on_worker = trace.slices[&(WORKERS, 0)].iter().filter(|slice| slice.name.ends_with(" reader")).count();
+    let on_worker = trace.slices[&(WORKERS, 1)].iter().filter(|slice| slice.name.ends_with(" reader")).count();
     assert_eq!(on_worker, trace.of(reader).iter().filter(|slice| slice.name == "running").count());
 }
 
