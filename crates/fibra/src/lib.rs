@@ -52,6 +52,8 @@
 //! | run actors | [`actor`]: mailboxes, calls, supervisors, locks that hand over |
 //! | do without fibers | [`machine`]: event loops of machines that allocate nothing |
 //! | see what happens | [`inspect`]: every fiber and what it waits for, deadlocks; [`dump`], [`Metrics`], [`OnDeadlock`] |
+//! | see what happened | [`trace`]: a recording of workers and fibers, for Perfetto |
+//! | use what keeps context in thread-locals | [`hooks`]: around every suspension; the crate `fibra-tracing` for spans |
 //!
 //! # Rules that hold everywhere
 //!
@@ -128,8 +130,13 @@ pub mod sync;
 #[cfg(not(any(loom, shuttle)))]
 mod task;
 pub mod time;
+#[cfg(not(any(loom, shuttle)))]
+pub mod trace;
 mod wait;
 mod waiter;
+
+#[cfg(not(any(loom, shuttle)))]
+pub use wait::hooks;
 
 #[cfg(not(any(loom, shuttle)))]
 mod public {

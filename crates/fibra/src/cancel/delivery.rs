@@ -10,8 +10,8 @@ use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::sched::here::Here;
 use crate::sched::members::scope::NEVER;
-use crate::sched::worker::{Worker, signal};
-use crate::wait::fiber::leave;
+use crate::sched::worker::Worker;
+use crate::wait::fiber::step_aside;
 
 /// The payload of the unwinding that a cancellation starts.
 struct Cancelled;
@@ -103,7 +103,7 @@ fn repeated(worker: &Worker, frame: FrameRef) {
     }
     if !frame.has(flag::NO_SUSPEND) {
         // SAFETY: on the current fiber, whose word is RUNNING.
-        unsafe { leave(worker, frame, signal::YIELD) };
+        unsafe { step_aside(worker, frame) };
     }
 }
 

@@ -6,6 +6,7 @@
 use super::telling::Told;
 use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::sched::enqueue::{Place, enqueue};
+use crate::sched::flight;
 use crate::sched::members::scope::Order;
 use crate::sched::shared::{Command, RootRef, Shared};
 use crate::sched::worker::Worker;
@@ -75,7 +76,11 @@ fn is_meant(frame: &Frame, root: Option<RootRef>, daemons_only: bool) -> bool {
 /// Requests cancellation of a fiber for `reason`. False if it was requested before: the first reason stays. The caller
 /// also has to cancel the scopes that are open on the fiber: [`cancel_fiber`] does both.
 pub(super) fn request(frame: FrameRef, reason: ReasonKind) -> bool {
-    revoke::request(frame.waiter_ref(), reason, enqueue_woken)
+    let first = revoke::request(frame.waiter_ref(), reason, enqueue_woken);
+    if first && flight::is_on() {
+        flight::note_cancel(frame);
+    }
+    first
 }
 
 /// The second half: ends the wait of a waiter whose flag is set, if that wait is revocable.

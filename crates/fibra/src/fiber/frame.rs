@@ -292,8 +292,13 @@ impl Frame {
     /// Are start and end of this fiber the usual ones: a stack of the default size, counted in the root of its run and nowhere else?
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        const ODD: FlagSet =
-            flag::EXTRAS.and(flag::HALF).and(flag::TASK).and(flag::SCOPED).and(flag::DAEMON).and(flag::ROOT);
+        const ODD: FlagSet = flag::EXTRAS
+            .and(flag::HALF)
+            .and(flag::TASK)
+            .and(flag::SCOPED)
+            .and(flag::DAEMON)
+            .and(flag::ROOT)
+            .and(flag::HOOKED);
         self.flags().among(ODD | flag::UNCAPPED) == flag::UNCAPPED
     }
 

@@ -73,6 +73,8 @@ pub(crate) struct FiberTop {
     pub(crate) cancel: CancelState,
     /// The observer of its waits; `wait::watch` knows the type. Null if there is none.
     pub(crate) watch: Cell<*const ()>,
+    /// The innermost of the values that it carries along; `wait::hooks` knows the type. Null if there is none.
+    pub(crate) carried: Cell<*const ()>,
     /// Futures that it is polling, one inside the other; see `wait::notify`.
     pub(crate) polls: Cell<u32>,
     /// Something here has to be cleared before the next fiber uses the stack.
@@ -119,6 +121,7 @@ impl FiberTop {
                 && self.cancel.cleanups.get() == 0
                 && self.polls.get() == 0
                 && self.watch.get().is_null()
+                && self.carried.get().is_null()
         );
         !self.dirty.get()
     }
@@ -175,6 +178,15 @@ impl FiberTop {
         // SAFETY: only addresses of `&'static Location`s are ever stored there.
         let site = unsafe { &*site };
         Some((reason, self.object.load(Ordering::Relaxed), site, self.since.load(Ordering::Relaxed)))
+    }
+
+    /// Reason, object and place of the wait as numbers, for the recorder: of a fiber that has just left its stack.
+    #[inline(always)]
+    pub(crate) fn wait_words(&self) -> (u8, u64, u64) {
+        // Relaxed, all: the worker's own fiber, on the worker's thread.
+        let reason = self.reason.load(Ordering::Relaxed) & !TIMED;
+        let site = self.site.load(Ordering::Relaxed);
+        (reason, self.object.load(Ordering::Relaxed), site.expose_provenance() as u64)
     }
 
     /// Sets the status text, cut at 31 bytes (at a character boundary).

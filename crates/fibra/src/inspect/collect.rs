@@ -154,7 +154,7 @@ fn fiber(frame: Counted<'_>, now: u64) -> Option<FiberInfo> {
 }
 
 /// What the word in a wait record stands for.
-fn named(reason: WaitReason, object: u64) -> Object {
+pub(crate) fn named(reason: WaitReason, object: u64) -> Object {
     use WaitReason as R;
     match reason {
         R::Join | R::JoinHalf => Object::Fiber(FiberId::from_u64(object)),

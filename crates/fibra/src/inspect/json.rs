@@ -9,17 +9,17 @@ use crate::fiber::id::FiberId;
 use crate::monitor::stats::quoted;
 
 /// An object that is being written: `{"a":1,..}`.
-pub(super) struct Fields {
+pub(crate) struct Fields {
     text: String,
 }
 
 impl Fields {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { text: String::from("{") }
     }
 
     /// A number, `true`, `null`, or what is JSON already.
-    pub(super) fn raw(mut self, name: &str, value: impl Display) -> Self {
+    pub(crate) fn raw(mut self, name: &str, value: impl Display) -> Self {
         if self.text.len() > 1 {
             self.text.push(',');
         }
@@ -28,12 +28,12 @@ impl Fields {
         self
     }
 
-    pub(super) fn text(self, name: &str, value: &str) -> Self {
+    pub(crate) fn text(self, name: &str, value: &str) -> Self {
         self.raw(name, quoted(value))
     }
 
     /// Left out if there is none.
-    pub(super) fn text_if(self, name: &str, value: Option<impl AsRef<str>>) -> Self {
+    pub(crate) fn text_if(self, name: &str, value: Option<impl AsRef<str>>) -> Self {
         match value {
             Some(value) => self.text(name, value.as_ref()),
             None => self,
@@ -64,7 +64,7 @@ impl Fields {
         self.raw(name, list(fibers.iter().map(|id| id.as_u64().to_string())))
     }
 
-    pub(super) fn end(mut self) -> String {
+    pub(crate) fn end(mut self) -> String {
         self.text.push('}');
         self.text
     }

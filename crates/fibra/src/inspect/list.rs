@@ -9,6 +9,7 @@ use super::snapshot::{FiberState, Snapshot};
 use crate::prim::say;
 use crate::sched::monitoring::OnWorker;
 use crate::sched::shared::Shared;
+use crate::trace::{self, When};
 
 /// Longest list that is printed.
 const MOST: usize = 50;
@@ -69,6 +70,7 @@ pub(crate) fn say_whom_we_wait_for(shared: &Shared, waited: Duration) {
 /// The snapshot of a runtime on standard error, with its deadlocks.
 pub(crate) fn print(shared: &Shared) {
     say_all(&format!("runtime \"{}\"", shared.config.name), Some(shared));
+    trace::write_at(When::Signal);
 }
 
 /// The snapshot of the process, with its deadlocks.

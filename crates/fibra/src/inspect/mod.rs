@@ -36,13 +36,13 @@
 // On the floor of `runtime`, since a runtime that hangs says so itself, and above `sync`, whose locks it reads. Above: users. Below:
 // `sched` (objects, open_scopes, stall), `sync::seen`, `select::sheet`.
 
-mod collect;
+pub(crate) mod collect;
 mod deadlock;
 mod debugger;
 pub(crate) mod endpoint;
 mod graph;
 mod holders;
-mod json;
+pub(crate) mod json;
 pub(crate) mod list;
 mod snapshot;
 mod text;

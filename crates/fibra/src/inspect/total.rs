@@ -33,6 +33,7 @@ use crate::prim::{say, thread};
 use crate::reactor::signals;
 use crate::sched::monitoring::OnDeadlock;
 use crate::sched::shared::Shared;
+use crate::trace::{self, When};
 use crate::wait::reason::WaitReason;
 use crate::waiter::cancel_reason::ReasonKind;
 use crate::waiter::word::State;
@@ -71,6 +72,7 @@ pub(crate) fn look(shared: &Arc<Shared>, quiet: Duration, said: &mut u64) -> Opt
     let action = if certain { shared.config.on_deadlock } else { OnDeadlock::Report };
     let text = report(shared, &snapshot, &deadlocks, quiet, outside, action);
     say(format_args!("{text}"));
+    trace::write_at(When::Deadlock);
     match action {
         OnDeadlock::Exit => std::process::exit(EXIT_CODE),
         OnDeadlock::Panic => {

@@ -9,6 +9,7 @@
 //! what they guard is whole. In this order, which is also the order of whoever takes two of them:
 //!
 //! ```text
+//! TAPES     sched::flight
 //! NAMES     names: held for a look, and nothing is locked under it
 //! RUNTIMES, OBJECTS          monitor::objects
 //! SETUP     below: one-time preparations, so that no `Once` is half done
@@ -17,7 +18,7 @@
 //! ARENAS    stack::arena     WARM, COLD, OWN    stack::cache
 //! THREADS, TASKS             waiter::record
 //! OUTSIDE   outside_io       SOURCES  source, and the lock of each source
-//! ONE_AT_A_TIME  prim::thread
+//! ONE_AT_A_TIME  prim::thread                 OUTSIDE_TAPE   sched::flight
 //! ```
 //!
 //! The tidy test holds that every process-wide lock is named in this file. Locks of one runtime are not among them: it is dead in the
@@ -32,6 +33,7 @@ pub(crate) use crate::prim::epoch::epoch;
 use crate::prim::slab::Free;
 use crate::prim::sync::{Mutex, MutexGuard};
 use crate::prim::thread::StartsLock;
+use crate::sched::flight;
 use crate::sched::members::root::Root;
 use crate::sched::members::scope::ScopeRecord;
 use crate::waiter::record;
@@ -40,6 +42,7 @@ static SETUP: Mutex<()> = Mutex::new(());
 
 /// Every lock of the process.
 struct Locks {
+    _tapes: flight::TapesLock,
     _names: super::names::NamesLock,
     _objects: super::objects::Locks,
     _setup: MutexGuard<'static, ()>,
@@ -50,12 +53,14 @@ struct Locks {
     _outside: crate::reactor::outside_io::OutsideLock,
     sources: crate::reactor::source::SlabLock,
     starts: StartsLock,
+    _outside_tape: flight::OutsideTapeLock,
 }
 
 impl Locks {
     fn take() -> Self {
         // Fields are evaluated in the order written here: the order of the header.
         Self {
+            _tapes: flight::TapesLock::take(),
             _names: super::names::NamesLock::take(),
             _objects: super::objects::Locks::take(),
             _setup: SETUP.lock(),
@@ -66,6 +71,7 @@ impl Locks {
             _outside: crate::reactor::outside_io::OutsideLock::take(),
             sources: crate::reactor::source::SlabLock::take(),
             starts: StartsLock::take(),
+            _outside_tape: flight::OutsideTapeLock::take(),
         }
     }
 }

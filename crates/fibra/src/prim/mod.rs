@@ -27,6 +27,7 @@ pub(crate) mod policy;
 pub(crate) mod slab;
 pub(crate) mod spin;
 pub(crate) mod sync;
+pub(crate) mod tape;
 pub(crate) mod thread;
 
 /// Asks the processor to bring a cache line closer. Any address will do.

@@ -2,6 +2,7 @@
 //! Below: `launch.rs`, which gets the checked options.
 
 use std::io;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,9 +21,12 @@ use crate::runtime::launch::{Launched, launch, prepare_process};
 use crate::sched::life::migrate::Migration;
 use crate::sched::monitoring::{OnDeadlock, QuietLook};
 use crate::sched::monitoring::{STALL_MILLIS, StallConfig};
-use crate::sched::shared::{Config, Shared};
+use crate::sched::shared::{Config, FiberHooks, Shared};
 use crate::sched::staff::elastic::{ElasticConfig, SCALE_INTERVAL, STALL_AFTER, TEMP_IDLE_TIMEOUT};
 use crate::task::builder::check_name;
+use crate::task::fiber::{end_with_hooks, start_with_hooks};
+use crate::trace::{self, Wish};
+use crate::wait::hooks;
 use crate::waiter::word::enable_spec_assert;
 
 /// Most workers a runtime may have.
@@ -77,6 +81,7 @@ pub struct RuntimeBuilder {
     cancellation: Cancellation,
     current_thread: bool,
     keep_mxcsr: bool,
+    trace_last: Option<PathBuf>,
     on_deadlock: Option<OnDeadlock>,
     /// Applies if neither the option nor the variable is set.
     default_on_deadlock: Option<OnDeadlock>,
@@ -188,6 +193,24 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Records what workers and fibers do, all the time, and keeps the end of it (the last 32,768 entries of each worker, 2 MiB): written
+    /// to this file when the function given to `run` panics, when a deadlock is reported, at the dump signal, and by
+    /// [`trace::dump_last`](crate::trace::dump_last). The recorder is one for the process, so that this holds for all of its runtimes
+    /// once one was built with it. See [`trace`](crate::trace).
+    ///
+    /// ```
+    /// let file = std::env::temp_dir().join("last-seconds.json");
+    /// let rt = fibra::Runtime::builder().workers(2).trace_last(&file).build()?;
+    /// rt.run(|| fibra::spawn(|| ()).join().unwrap());
+    /// fibra::trace::dump_last(&file)?;
+    /// # std::fs::remove_file(&file)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn trace_last(mut self, file: impl Into<PathBuf>) -> Self {
+        self.trace_last = Some(file.into());
+        self
+    }
+
     /// The default of [`on_deadlock`](Self::on_deadlock).
     pub(crate) fn default_on_deadlock(mut self, what: OnDeadlock) -> Self {
         self.default_on_deadlock = Some(what);
@@ -252,12 +275,20 @@ impl RuntimeBuilder {
         let signal = signal_from_env("FIBRA_STATS_SIGNAL")?;
         let dump_signal = signal_from_env("FIBRA_DUMP_SIGNAL")?;
         let inspect_place = inspect_from_env()?;
+        let wishes_for_traces = (trace_from_env()?, self.trace_last.clone());
         let mut config = self.settle()?;
+        config.at_end = Some(trace::write_at_end);
         config.callers_thread = keep_first;
         config.print_stats = format.map(|format| match format {
             StatsFormat::Text => stats::print_text as fn(&Shared),
             StatsFormat::Json => stats::print_json,
         });
+        if let Some(wish) = wishes_for_traces.0 {
+            trace::keep(wish)?;
+        }
+        if let Some(file) = wishes_for_traces.1 {
+            trace::keep(Wish::Last(file))?;
+        }
         let launched = launch(config, keep_first)?;
         if let Some(signal) = signal {
             let print = launched.shared.config.print_stats.unwrap_or(stats::print_text);
@@ -363,6 +394,12 @@ impl RuntimeBuilder {
             sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
             elastic,
             print_stats: None,
+            hooks: Some(FiberHooks {
+                started: start_with_hooks,
+                ended: end_with_hooks,
+                are_installed: hooks::are_installed,
+            }),
+            at_end: None,
             stall,
             quiet,
             on_deadlock,
@@ -406,6 +443,13 @@ fn inspect_from_env() -> io::Result<Option<Place>> {
     let open = flag_from_env("FIBRA_INSPECT_OPEN")?.unwrap_or(false);
     let place = Place::parse(value.to_str().unwrap_or("?"), open);
     place.map_err(|why| invalid(format!("FIBRA_INSPECT={}: {why}", value.display())))
+}
+
+/// `FIBRA_TRACE`: what is recorded all the time, and where it is written.
+fn trace_from_env() -> io::Result<Option<Wish>> {
+    let Some(value) = std::env::var_os("FIBRA_TRACE") else { return Ok(None) };
+    let wish = Wish::parse(&value);
+    wish.map(Some).map_err(|why| invalid(format!("FIBRA_TRACE={}: {why}", value.display())))
 }
 
 /// `FIBRA_DEADLOCK`: the reaction to a deadlock.

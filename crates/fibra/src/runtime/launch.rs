@@ -12,10 +12,12 @@ use std::io;
 use std::sync::Arc;
 
 use crate::driver::Driver;
+use crate::fiber::frame::flag;
 use crate::fiber::overflow;
 use crate::fiber::stack::guard_kind;
 use crate::monitor::{fork, hook, objects};
 use crate::prim::{panics, policy};
+use crate::sched::flight;
 use crate::sched::shared::{Config, Remote, Shared};
 use crate::sched::staff::threads::start_worker;
 use crate::sched::sysmon::Sysmon;
@@ -67,6 +69,11 @@ pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
     match start_threads(&mut launched, drivers, keep_first) {
         Ok(()) => {
             objects::add_runtime(&launched.shared);
+            flight::add_runtime(&launched.shared);
+            // (Hooks that are installed from now on find the runtime.)
+            if launched.shared.config.hooks.is_some_and(|hooks| (hooks.are_installed)()) {
+                launched.shared.base_flags.raise(flag::HOOKED);
+            }
             Ok(launched)
         }
         Err(error) => {
@@ -112,6 +119,9 @@ impl Threads {
     fn print_stats(&self) {
         if let Some(print) = self.shared.config.print_stats {
             print(&self.shared);
+        }
+        if let Some(call) = self.shared.config.at_end {
+            call();
         }
     }
 

@@ -6,11 +6,12 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::time::Duration;
 
-use crate::cancel::cancel_started;
+use crate::cancel::{cancel_started, is_cancellation};
 use crate::inspect::list;
 use crate::sched::shared::{Command, RootRef, Shared};
 use crate::scope::Empty;
 use crate::time::Instant;
+use crate::trace::{self, When};
 use crate::wait::park::{Outcome, Wait, wait};
 use crate::wait::reason::WaitReason;
 use crate::waiter::cancel_reason::ReasonKind;
@@ -33,6 +34,9 @@ pub(crate) fn run_root<T>(
         Ok(value) => failed(value),
         Err(_) => true,
     };
+    if result.as_ref().is_err_and(|payload| !is_cancellation(&**payload)) {
+        trace::write_at(When::Panic);
+    }
     if failed {
         cancel_root(shared, root, ReasonKind::RootFailed);
     }

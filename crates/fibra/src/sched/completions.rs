@@ -41,6 +41,7 @@ impl Worker {
     /// Brings what the last wait has fetched to those who wait for it. Bounded by what one wait fetches.
     pub(super) fn deliver_completions(&self) {
         let mut owed = Vec::new();
+        self.note_io(true);
         while let Some(completion) = self.driver.with(|driver| driver.next_completion()) {
             if !completion.key.is_of_machine() {
                 self.shared.config.io.deliver(completion, &mut owed);
@@ -49,6 +50,7 @@ impl Worker {
                 machines.deliver(completion);
             }
         }
+        self.note_io(false);
         self.call_wakers(owed);
     }
 

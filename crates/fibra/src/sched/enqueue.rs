@@ -2,7 +2,7 @@
 
 use super::shared::Shared;
 use super::worker::Worker;
-use super::{current, reach};
+use super::{current, flight, reach};
 use crate::fiber::frame::{FrameRef, NO_HOME, flag};
 use crate::prim::atomic::Ordering;
 
@@ -22,14 +22,25 @@ pub(crate) enum Place {
 pub(crate) fn enqueue(frame: FrameRef, place: Place) {
     match current::worker() {
         Some(worker) if worker.is_home_of(frame) => worker.wake_here(frame, place),
-        _ => enqueue_elsewhere(frame),
+        _ => enqueue_elsewhere(frame, place),
     }
 }
 
-/// [`enqueue`] of a fiber that does not live on this worker, or on a thread that is none.
+/// [`enqueue`] of a fiber that does not live on this worker, or on a thread that is none; or on a worker that records what it does
+/// (`flight.rs`).
 #[cold]
 #[inline(never)]
-fn enqueue_elsewhere(frame: FrameRef) {
+fn enqueue_elsewhere(frame: FrameRef, place: Place) {
+    match current::worker() {
+        Some(worker) if worker.flight.is_on() => {
+            worker.note_wake(frame);
+            if worker.is_home_as(frame, worker.shared_at) {
+                return worker.wake_here(frame, place);
+            }
+        }
+        None if flight::is_on() => flight::note_wake_outside(frame),
+        _ => {}
+    }
     // Relaxed: compared only; written before the fiber was published.
     let runtime = frame.runtime.load(Ordering::Relaxed);
     match current::worker().filter(|worker| !frame.is_adrift() && std::ptr::eq(runtime.cast(), worker.shared_at)) {
@@ -51,15 +62,21 @@ impl Worker {
     /// [`enqueue`] on this worker's thread, of a fiber of whichever runtime.
     #[inline(always)]
     pub(super) fn enqueue(&self, frame: FrameRef, place: Place) {
-        if self.is_home_of(frame) { self.wake_here(frame, place) } else { enqueue_elsewhere(frame) }
+        if self.is_home_of(frame) { self.wake_here(frame, place) } else { enqueue_elsewhere(frame, place) }
     }
 
-    /// Does this fiber, which waits or has waited, live here?
+    /// Does this fiber, which waits or has waited, live here? A worker that records what it does says no.
     #[inline(always)]
     fn is_home_of(&self, frame: FrameRef) -> bool {
+        self.is_home_as(frame, self.flight.mark())
+    }
+
+    /// The same for the worker of the runtime at this address.
+    #[inline(always)]
+    fn is_home_as(&self, frame: FrameRef, runtime: *const Shared) -> bool {
         // Relaxed, both: compared only; written before the fiber was published, and before the commit that its claim has seen.
         !frame.is_adrift()
-            && std::ptr::eq(frame.runtime.load(Ordering::Relaxed).cast(), self.shared_at)
+            && std::ptr::eq(frame.runtime.load(Ordering::Relaxed).cast(), runtime)
             && frame.home.load(Ordering::Relaxed) == self.index as u32
     }
 

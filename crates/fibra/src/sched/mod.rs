@@ -9,6 +9,7 @@
 //! search.rs       a worker without work: how it steals, spins, blocks      rest.rs  what it gives back
 //! sleep.rs        the steps to sleep and back                             idle.rs  who sleeps, who searches, who is woken
 //! patience.rs     how long a thief leaves an owner alone                 surplus.rs  when an owner wakes a thief
+//! flight.rs       what a worker notes of its turns while the recorder is on
 //! phase.rs        what a worker is doing                                  stats.rs what it counts
 //! timers/         what happens at a moment
 //! completions.rs  the driver of a worker: when it is looked at, and whom its reports go to
@@ -32,6 +33,8 @@ mod completions;
 pub(crate) mod current;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod enqueue;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod flight;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod here;
 pub(crate) mod idle;

@@ -166,6 +166,7 @@ impl Idler for Worker {
             // SAFETY: this thread is the owner of its worker's deque.
             if let Some(stolen) = unsafe { sleep::steal_from(fresh, &self.remote().fresh, most) } {
                 self.stats().stolen.add(stolen as u64);
+                self.note_steal(stolen, victim);
                 return true;
             }
         }

@@ -28,7 +28,7 @@ use super::visitors::Visitors;
 use super::wake;
 use super::wakers::call_where_fit;
 use crate::driver::{Driver, Kicker};
-use crate::fiber::frame::{FlagSet, Frame, FrameRef, NO_HOME, flag};
+use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::fiber::stack::StackSize;
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -38,6 +38,7 @@ use crate::prim::sync::Mutex;
 use crate::prim::thread::JoinHandle;
 use crate::sched::timers::heap::Timer;
 use crate::waiter::cancel_reason::ReasonKind;
+use crate::waiter::flags::Flags;
 use crate::waiter::record::call_all;
 use crate::waiter::word::{ARM_FIRST, Ticket, is_spec_asserted};
 
@@ -56,6 +57,10 @@ pub(crate) struct Config {
     pub(crate) elastic: ElasticConfig,
     /// Prints its statistics when it ends, if that is wanted.
     pub(crate) print_stats: Option<fn(&Shared)>,
+    /// Who is told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
+    pub(crate) hooks: Option<FiberHooks>,
+    /// Called when its threads have ended.
+    pub(crate) at_end: Option<fn()>,
     /// Who is told of workers that stand still; none: nobody looks.
     pub(crate) stall: Option<StallConfig>,
     /// Asked when nothing runs any more; see `quiet.rs`.
@@ -75,6 +80,15 @@ pub(crate) struct Config {
     pub(crate) seed: Option<u64>,
     #[cfg(feature = "unstable-migration")]
     pub(crate) migration: super::life::migrate::Migration,
+}
+
+/// See [`Config::hooks`]. Called on the fiber.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FiberHooks {
+    pub(crate) started: fn(FrameRef),
+    pub(crate) ended: fn(FrameRef),
+    /// Does a fiber that is spawned now have hooks?
+    pub(crate) are_installed: fn() -> bool,
 }
 
 /// What a worker is asked to do by others, between two fibers.
@@ -207,7 +221,9 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// Flags every fiber starts with: HOLD_OFF if cancellation is cooperative, UNCAPPED if there is no cap of fibers (and transitions are
     /// not asserted: what is not UNCAPPED comes back to the worker's loop when it ends, where they are).
-    pub(crate) base_flags: FlagSet,
+    ///
+    /// While the recorder is on, UNCAPPED is not among them: see `flight.rs`.
+    pub(crate) base_flags: Flags,
     /// A seat each: more than there are workers, usually.
     pub(crate) remotes: Box<[Remote]>,
     pub(crate) seats: Seats,
@@ -253,19 +269,26 @@ pub(crate) struct Shared {
     pub(crate) machines: Kept,
 }
 
+/// Are transitions asserted by the worker's loop? (Debug builds look at every edge where it is taken.)
+fn asserts_slowly() -> bool {
+    !cfg!(debug_assertions) && is_spec_asserted()
+}
+
 impl Shared {
     pub(crate) fn new(config: Config, remotes: Vec<Remote>) -> Arc<Self> {
         let mut roots = RootPool::default();
         let root = roots.take();
         let daemons = roots.take();
         let (seats, workers) = (remotes.len(), config.workers);
-        // (Debug builds look at every edge where it is taken.)
-        let asserts = !cfg!(debug_assertions) && is_spec_asserted();
+        let base_flags = Flags::new();
+        base_flags.start_with(
+            flag::HOLD_OFF.only_if(config.cooperative)
+                | flag::UNCAPPED.only_if(config.max_fibers.is_none() && !asserts_slowly()),
+        );
         Arc::new(Self {
             sysmon: Sysmon::new(&config),
             blocking: Kept::default(),
-            base_flags: flag::HOLD_OFF.only_if(config.cooperative)
-                | flag::UNCAPPED.only_if(config.max_fibers.is_none() && !asserts),
+            base_flags,
             config,
             remotes: remotes.into_boxed_slice(),
             seats: Seats::new(seats, workers),
@@ -346,6 +369,11 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn is_capped(&self) -> bool {
         !self.base_flags.has(flag::UNCAPPED)
+    }
+
+    /// Is there neither a cap nor an assertion for which fibers come back to the worker's loop when they end?
+    pub(super) fn has_plain_ends(&self) -> bool {
+        self.config.max_fibers.is_none() && !asserts_slowly()
     }
 
     /// A fiber that was admitted has ended.

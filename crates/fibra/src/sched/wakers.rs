@@ -51,7 +51,7 @@ impl Worker {
         }
         let frame = self.take_frame();
         self.shared.root.add_user();
-        let flags = flag::PINNED | flag::DAEMON | flag::UNCAPPED | flag::CALLS_WAKERS | self.shared.base_flags;
+        let flags = flag::PINNED | flag::DAEMON | flag::UNCAPPED | flag::CALLS_WAKERS | self.shared.base_flags.look();
         // Relaxed, all: the frame is ours until it is queued here.
         frame.waiter.flags.start_with(flags);
         frame.home.store(self.index as u32, Ordering::Relaxed);

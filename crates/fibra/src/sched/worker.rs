@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::current;
 use super::enqueue::Place;
+use super::flight::Flight;
 use super::here::Here;
 use super::life::newest;
 use super::life::offer::Offers;
@@ -48,7 +49,7 @@ use crate::prim::policy::{self, INJECTOR_PERIOD, Pick, Policy};
 use crate::prim::{panics, prefetch};
 use crate::sched::timers::heap::Timers;
 use crate::waiter::revoke;
-use crate::waiter::word::{Commit, State, Ticket, WaitKind, is_spec_asserted};
+use crate::waiter::word::{Commit, State, Ticket, WaitKind};
 
 /// Why a fiber came back to the scheduler's stack; the word it suspends with.
 pub(crate) mod signal {
@@ -143,6 +144,9 @@ pub(crate) struct Worker {
     pub(super) offers: Offers,
     surplus: Surplus,
     pub(super) sitting: Sitting,
+    pub(super) flight: Flight,
+    /// May a stack be handed on: does nobody wait for one, and is nothing recorded? See `succession.rs`.
+    pub(super) hands_on: Cell<bool>,
 }
 
 impl Worker {
@@ -152,6 +156,7 @@ impl Worker {
         let policy = Policy::new(seed);
         let seats = shared.remotes.len();
         let is_temporary = shared.seats.stay(index) != Stay::Permanent;
+        let flight = Flight::new(Arc::as_ptr(&shared));
         let sitting = Sitting::new(&shared.remotes[index]);
         Self {
             current: Cell::new(None),
@@ -193,6 +198,8 @@ impl Worker {
             offers: Offers::new(),
             surplus: Surplus::new(),
             sitting,
+            flight,
+            hands_on: Cell::new(true),
         }
     }
 
@@ -227,40 +234,50 @@ impl Worker {
         suspended.set(before + below);
         // SAFETY: nothing runs from this loop yet.
         let words = self.home.with_mut(|home| unsafe { (*home).enter() });
-        // Two loops, so that the one without checks does not ask each time.
-        if is_spec_asserted() {
-            self.turns::<true>(over)
-        } else {
-            self.turns::<false>(over)
-        }
+        // Two loops, so that the one that neither checks nor records does not ask each time.
+        self.settle_flight();
+        while !if self.is_attentive() { self.turns::<true>(&over) } else { self.turns::<false>(&over) } {}
         Home::leave(words);
         suspended.set(suspended.get() - below);
         self.leave_memory();
         current::set_worker(ptr::null());
     }
 
-    /// Turn after turn, until it is `over`, or this worker has left. `CHECKED`: see
-    /// [`Word::check_is`](crate::waiter::word::Word::check_is).
+    /// Turn after turn, until it is `over`, or this worker has left: true. False: it is to go on in the other loop. `ATTENTIVE`: states are
+    /// asserted (see [`Word::check_is`](crate::waiter::word::Word::check_is)), and turns are noted if the recorder is on.
     #[inline(always)]
-    fn turns<const CHECKED: bool>(&self, over: impl Fn() -> bool) {
+    fn turns<const ATTENTIVE: bool>(&self, over: &impl Fn() -> bool) -> bool {
         loop {
-            match self.take_next() {
+            match self.take_next::<ATTENTIVE>() {
                 Some(frame) => {
-                    if CHECKED {
+                    if ATTENTIVE {
                         frame.waiter.word.check_is(State::Running);
                     }
-                    if self.dispatch(frame) && over() {
-                        break;
+                    let ended = self.dispatch::<ATTENTIVE>(frame);
+                    if ATTENTIVE {
+                        self.conclude_turn();
+                    }
+                    if ended && over() {
+                        return true;
                     }
                 }
                 None => {
                     if over() {
-                        break;
+                        return true;
+                    }
+                    if self.is_to_change(ATTENTIVE) {
+                        return false;
                     }
                     self.find_work();
                     // Before it looks at timers and sockets again: what these set going would be this worker's to run.
                     if self.has_left() {
-                        break;
+                        return true;
+                    }
+                    if self.is_to_change(ATTENTIVE) {
+                        return false;
+                    }
+                    if ATTENTIVE {
+                        self.note_idle_end();
                     }
                 }
             }
@@ -269,13 +286,13 @@ impl Worker {
 
     /// The next fiber to run, already RUNNING, from what this worker has.
     #[inline(always)]
-    fn take_next(&self) -> Option<FrameRef> {
+    fn take_next<const ATTENTIVE: bool>(&self) -> Option<FrameRef> {
         let turn = self.turn.get().wrapping_sub(1);
         self.turn.set(turn);
         if turn == 0
-            && let Some(frame) = self.fair_point()
+            && let Some(taken) = self.fair_point(ATTENTIVE)
         {
-            return Some(frame);
+            return taken;
         }
         if !self.remote().mail.inbox.is_empty() {
             self.read_mail();
@@ -308,10 +325,15 @@ impl Worker {
         self.take_fresh(false)
     }
 
-    /// Once in a while: the injector before anything else, and what can wait that long.
+    /// Once in a while: the injector before anything else, and what can wait that long. `Some(None)`: the loop is to be left for the other
+    /// one.
     #[cold]
     #[inline(never)]
-    fn fair_point(&self) -> Option<FrameRef> {
+    fn fair_point(&self, attentive: bool) -> Option<Option<FrameRef>> {
+        if self.flight.is_stale() && self.is_to_change(attentive) {
+            self.look_around();
+            return Some(None);
+        }
         self.turn.set(if self.is_temporary() { 1 } else { INJECTOR_PERIOD });
         self.follow_wish(self.is_leaving());
         let rounds = self.rounds.get().wrapping_add(1);
@@ -333,7 +355,12 @@ impl Worker {
             self.hand_fresh_on();
             return None;
         }
-        self.take_injected_one()
+        self.take_injected_one().map(Some)
+    }
+
+    /// The next turn begins with the fair point.
+    pub(super) fn look_around(&self) {
+        self.turn.set(1);
     }
 
     #[inline(always)]
@@ -411,8 +438,11 @@ impl Worker {
 
     /// Switches into a RUNNING fiber and does what has to be done when it comes back. True if it ended.
     #[inline(always)]
-    fn dispatch(&self, frame: FrameRef) -> bool {
+    fn dispatch<const ATTENTIVE: bool>(&self, frame: FrameRef) -> bool {
         self.current.set(Some(frame));
+        if ATTENTIVE {
+            self.begin_turn(frame);
+        }
         self.stats().switches.add(1);
         let word = ptr::from_ref(self).expose_provenance();
         // SAFETY: the frame is RUNNING, which makes its context ours; `home` is this worker's, and this is its scheduler's stack.
@@ -420,6 +450,9 @@ impl Worker {
             frame.context.with_mut(|fiber| self.home.with_mut(|home| unsafe { context::resume(fiber, home, word) }));
         // SAFETY: the fiber that suspended is the current one: this one, or the last of those that its stack went to (`succession.rs`).
         let frame = unsafe { self.current.take().unwrap_unchecked() };
+        if ATTENTIVE {
+            self.note_turn(frame, said);
+        }
         #[cfg(feature = "unstable-migration")]
         if self.let_go(frame, said) {
             return false;
@@ -429,7 +462,12 @@ impl Worker {
             debug_assert!(!frame.is_stood_on(), "a park is committed on the stack that is being left");
             match revoke::commit(&frame.waiter, |kind| self.may_end(frame, kind)) {
                 Commit::Parked => self.stats().parked.add(1),
-                Commit::Requeue => self.push_ready(frame),
+                Commit::Requeue => {
+                    if ATTENTIVE {
+                        self.note_early_wake(frame);
+                    }
+                    self.push_ready(frame);
+                }
             }
             return false;
         }
@@ -596,22 +634,6 @@ impl Worker {
         }
     }
 
-    /// Is the current fiber, which is about to start, to be run although there may be a reason against it? Marks it as cancelled if not.
-    #[cold]
-    #[inline(never)]
-    fn is_wanted(&self, frame: FrameRef, root: RootRef) -> bool {
-        let mut reason = root.cancelled();
-        if reason.is_none() && frame.has(flag::DAEMON) {
-            // Daemons outlive their run for a moment, and never the runtime.
-            reason = root.daemons_cancelled().or_else(|| self.shared.daemons.daemons_cancelled());
-        }
-        if let Some(reason) = reason.filter(|_| !frame.has(flag::ROOT)) {
-            // It runs, so there is no wait to be ended.
-            frame.waiter.flags.request_cancel(reason);
-        }
-        frame.flags().among(flag::CANCEL | flag::ROOT | flag::HALF) != flag::CANCEL
-    }
-
     /// Runs `f(data)` on the scheduler's stack while the current fiber waits for it: for what needs more stack than a fiber has.
     ///
     /// # Safety
@@ -640,15 +662,13 @@ pub(super) unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         // SAFETY: the root outlives its fibers.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
         // A fiber that was cancelled before it started never starts: its closure is dropped, here and not on the scheduler's stack.
-        let is_wanted =
-            !root.is_cancelled() && !frame.has(flag::CANCEL | flag::DAEMON) || worker.is_wanted(frame, root);
-        let result = if is_wanted {
+        let is_plain = !root.is_cancelled() && !frame.has(flag::CANCEL | flag::DAEMON | flag::HOOKED);
+        let result = if is_plain {
             // SAFETY: RUNNING for the first time (or a task between polls): the closure is in the storage.
             unsafe { (thunk.run)(frame) }
         } else {
             // SAFETY: as above.
-            unsafe { (thunk.discard)(frame) };
-            RunResult::Ended(FiberEnd::Cancelled)
+            unsafe { worker.run_closely(frame, root, thunk) }
         };
         // It may have ended on another worker than it began on.
         #[cfg(feature = "unstable-migration")]

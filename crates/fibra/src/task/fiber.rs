@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use super::spawn::{end_of_user_code, start_of_user_code};
 use crate::cancel::{self, Shield};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::top::FiberTop;
 use crate::sched::current as running;
 use crate::sched::here::Here;
-use crate::wait::park;
+use crate::wait::{hooks, park};
 use crate::waiter::cancel_reason::CancelReason;
 
 /// The fiber that called [`current`].
@@ -162,4 +163,16 @@ pub fn no_suspend<T>(f: impl FnOnce() -> T) -> T {
         Outermost(frame)
     });
     f()
+}
+
+/// The first moment of a fiber with hooks, which may use fiber-locals: what its parent left for it comes first.
+pub(crate) fn start_with_hooks(frame: FrameRef) {
+    start_of_user_code(frame);
+    hooks::started();
+}
+
+/// The last moment of a fiber with hooks, in which those may have used fiber-locals once more.
+pub(crate) fn end_with_hooks(frame: FrameRef) {
+    hooks::ended();
+    end_of_user_code(frame);
 }

@@ -120,7 +120,7 @@ where
     // The half counts in the scope that its joiner is a child of, and is cancelled with it.
     let scoped = joiner_flags.among(flag::SCOPED);
     let shielded = flag::HOLD_OFF.only_if(is_shielded);
-    let flags = flag::HALF | flag::UNCAPPED | scoped | shielded | worker.shared.base_flags;
+    let flags = flag::HALF | flag::UNCAPPED | scoped | shielded | worker.shared.base_flags.look();
     // Relaxed, all: the frame is ours until it is published.
     frame.waiter.flags.start_with(flags);
     frame.id.store(worker.take_id(), Ordering::Relaxed);

@@ -19,10 +19,10 @@ use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::discard_payload;
-use crate::sched::current;
 use crate::sched::members::scope::{NotStarted, PanicSlot, ScopeRecord, ScopeRef};
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::{Worker, take_ids};
+use crate::sched::{current, flight};
 use crate::waiter::cancel_reason::ReasonKind;
 
 /// Starts a fiber. It belongs to the root scope: `run` returns only after it has ended, whether or not it is joined.
@@ -127,13 +127,14 @@ unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Lo
     let root = root_of(worker);
     // SAFETY: the running fiber.
     let inherits = worker.current.get().is_some_and(|frame| unsafe { locals::has_locals(frame) });
-    if inherits || shared.is_closing() || shared.is_capped() || !worker.count_spawn(root) {
+    let base = shared.base_flags.look();
+    if inherits || shared.is_closing() || !base.has(flag::UNCAPPED) || !worker.count_spawn(root) {
         // SAFETY: passed on.
         return unsafe { spawn_with(shared, root, f, site, flag::NONE, None) };
     }
     let frame = worker.take_frame();
     // SAFETY: a fresh frame.
-    unsafe { fill(frame, shared, root, worker.take_id(), f, Closure::<F, T>::THUNK, site, flag::NONE) };
+    unsafe { fill(frame, shared, root, worker.take_id(), f, Closure::<F, T>::THUNK, site, base) };
     worker.stats().spawned.add(1);
     let ticket = frame.waiter.word.publish_spawned();
     worker.push_spawned(frame, ticket);
@@ -210,19 +211,20 @@ unsafe fn spawn_child_thunk<F, T>(
         drop(f);
         return refused(shared, site, reason);
     }
+    let base = shared.base_flags.look();
     if let Some(worker) = current::worker()
         && flags.is_empty()
         && ptr::eq(&*worker.shared, shared)
         // SAFETY: the running fiber.
         && !worker.current.get().is_some_and(|frame| unsafe { locals::has_locals(frame) })
-        && !shared.is_capped()
+        && base.has(flag::UNCAPPED)
         && !scope.is_limited()
     {
         scope.count_spawn(Some(worker));
         let frame = worker.take_frame();
         // SAFETY: a fresh frame.
         unsafe {
-            fill(frame, shared, scope.root_ref(), worker.take_id(), f, thunk, site, flag::SCOPED);
+            fill(frame, shared, scope.root_ref(), worker.take_id(), f, thunk, site, base | flag::SCOPED);
         }
         worker.stats().spawned.add(1);
         let ticket = frame.waiter.word.publish_spawned();
@@ -233,7 +235,7 @@ unsafe fn spawn_child_thunk<F, T>(
     unsafe { spawn_thunk_with(shared, scope.root_ref(), f, thunk, site, flags | flag::SCOPED, None) }
 }
 
-/// Writes everything a new fiber needs into its frame.
+/// Writes everything a new fiber needs into its frame; `flags` are all of them, the runtime's base flags included.
 ///
 /// # Safety
 /// `frame` is fresh from the pool.
@@ -250,7 +252,7 @@ pub(crate) unsafe fn fill<F>(
     flags: FlagSet,
 ) {
     // Relaxed, all: the frame is ours until it is published.
-    frame.waiter.flags.start_with(flags | shared.base_flags);
+    frame.waiter.flags.start_with(flags);
     frame.id.store(id, Ordering::Relaxed);
     frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
     frame.root.set(root.as_ptr());
@@ -420,7 +422,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         flags |= flag::PINNED;
     }
     // SAFETY: a fresh frame.
-    unsafe { fill(frame, shared, root, id, f, thunk, site, flags) };
+    unsafe { fill(frame, shared, root, id, f, thunk, site, flags | shared.base_flags.look()) };
     if let Some(extras) = extras {
         frame.set_extras(extras);
     }
@@ -436,6 +438,9 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
             // Relaxed: a number for people.
             shared.spawned_outside.fetch_add(1, Ordering::Relaxed);
         }
+    }
+    if flight::is_on() {
+        flight::note_spawn(worker, frame, site);
     }
     let ticket = frame.waiter.word.publish_spawned();
     if let Some(scope) = scope

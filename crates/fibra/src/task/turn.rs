@@ -22,10 +22,11 @@ pub(crate) fn launch<F: FnOnce() + Send + 'static>(
     behind: bool,
 ) -> Result<(), F> {
     let here = current::worker().filter(|worker| Arc::ptr_eq(&worker.shared, shared));
+    let base = shared.base_flags.look();
     if let Some(worker) = here
         && !behind
         && !shared.is_closing()
-        && !shared.is_capped()
+        && base.has(flag::UNCAPPED)
     {
         let root = root_of(worker);
         if !worker.count_spawn(root) {
@@ -34,7 +35,7 @@ pub(crate) fn launch<F: FnOnce() + Send + 'static>(
         let frame = worker.take_frame();
         // SAFETY: a fresh frame; `f` is `Send` and `'static`.
         unsafe {
-            fill(frame, shared, root, worker.take_id(), f, Closure::<F, ()>::THUNK, site, flag::WATCHED);
+            fill(frame, shared, root, worker.take_id(), f, Closure::<F, ()>::THUNK, site, base | flag::WATCHED);
         }
         worker.stats().spawned.add(1);
         let ticket = frame.waiter.word.publish_spawned();

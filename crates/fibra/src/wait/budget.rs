@@ -8,12 +8,12 @@
 
 use std::task::Context;
 
-use super::fiber::leave;
+use super::fiber::step_aside;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::panics;
 use crate::sched::current;
 use crate::sched::here::Here;
-use crate::sched::worker::{CALLS_PER_TURN, Worker, signal};
+use crate::sched::worker::{CALLS_PER_TURN, Worker};
 use crate::waiter::word::State;
 
 /// The cost of a call, taken from the budget (see the header).
@@ -167,6 +167,6 @@ fn let_others_run(worker: &Worker, frame: FrameRef) {
         debug_assert!(frame.waiter.word.snapshot().is(State::Running), "no user code runs while PARKING");
         worker.calls_left.set(CALLS_PER_TURN);
         // SAFETY: on the current fiber, whose word is RUNNING: no user code, and so no call that counts, runs while it is PARKING.
-        unsafe { leave(worker, frame, signal::YIELD) };
+        unsafe { step_aside(worker, frame) };
     }
 }

@@ -7,7 +7,7 @@
 use super::park::Parker;
 use super::reason::WaitReason;
 use super::waitable::Wait;
-use super::watch;
+use super::{hooks, watch};
 use crate::fiber::frame::{FlagSet, FrameRef, flag};
 use crate::prim::policy;
 use crate::sched::here::Here;
@@ -30,7 +30,8 @@ impl Parker for FiberParker<'_> {
 
     #[inline(always)]
     fn is_plain(self) -> bool {
-        const ODD: FlagSet = flag::ANY_CANCEL.and(flag::HOLD_OFF).and(flag::NO_SUSPEND).and(flag::WATCHED);
+        const ODD: FlagSet =
+            flag::ANY_CANCEL.and(flag::HOLD_OFF).and(flag::NO_SUSPEND).and(flag::WATCHED).and(flag::HOOKED);
         !self.frame.has(ODD) && !std::thread::panicking()
     }
 
@@ -88,6 +89,10 @@ impl Parker for FiberParker<'_> {
         }
     }
 
+    fn around<R>(self, wait: impl FnOnce() -> R) -> R {
+        if self.frame.has(flag::HOOKED) { hooks::around(self.frame, wait) } else { wait() }
+    }
+
     #[cold]
     fn await_owner(self) {
         // SAFETY: on the current fiber, whose word is PARKING and claimed.
@@ -143,17 +148,27 @@ unsafe fn leave_unwinding(worker: &Worker, frame: FrameRef, signal: usize) {
     rules.is_back(here, share);
 }
 
+/// Lets others run first, off the usual path. The current fiber, whose word is RUNNING.
+///
+/// # Safety
+/// As [`leave`].
+pub(crate) unsafe fn step_aside(worker: &Worker, frame: FrameRef) {
+    // SAFETY: passed on.
+    let leave = || unsafe { leave(worker, frame, signal::YIELD) };
+    if frame.has(flag::HOOKED) { hooks::around(frame, leave) } else { leave() }
+}
+
 /// Lets others run first.
 #[inline(always)]
 pub(super) fn yield_fiber(worker: &Worker, frame: FrameRef) {
-    if frame.has(flag::ANY_CANCEL | flag::NO_SUSPEND | flag::HOLD_OFF) || std::thread::panicking() {
+    if frame.has(flag::ANY_CANCEL | flag::NO_SUSPEND | flag::HOLD_OFF | flag::HOOKED) || std::thread::panicking() {
         return yield_oddly(worker, frame);
     }
     // SAFETY: on the current fiber, whose word is RUNNING.
     unsafe { worker.suspend(frame, signal::YIELD) };
 }
 
-/// The yield of a fiber that is cancelled, unwinds, may not suspend or holds cancellation off.
+/// The yield of a fiber that is cancelled, unwinds, may not suspend, holds cancellation off or has hooks.
 #[cold]
 #[inline(never)]
 fn yield_oddly(worker: &Worker, frame: FrameRef) {
@@ -162,7 +177,7 @@ fn yield_oddly(worker: &Worker, frame: FrameRef) {
         worker.rules().checkpoint(Here::on(worker, frame), &|| false);
     }
     // SAFETY: on the current fiber, whose word is RUNNING.
-    unsafe { leave(worker, frame, signal::YIELD) };
+    unsafe { step_aside(worker, frame) };
 }
 
 #[cold]

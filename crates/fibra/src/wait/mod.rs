@@ -10,6 +10,7 @@
 //! thread.rs   how a thread does
 //! here.rs     the waiter: the current fiber or thread (here_model.rs: in a model)
 //! budget.rs   calls that need not wait let other fibers run all the same
+//! hooks.rs    functions of libraries that are called around the suspensions of fibers
 //! watch.rs    the owner of a fiber learns that it waits
 //! wake.rs     setting a claimed waiter going
 //! task.rs     the wait of a future
@@ -28,6 +29,8 @@ mod here;
 #[cfg(any(loom, shuttle))]
 #[path = "here_model.rs"]
 mod here;
+#[cfg(not(any(loom, shuttle)))]
+pub mod hooks;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod io;
 pub(crate) mod notify;

@@ -57,6 +57,11 @@ pub(crate) trait Parker: Copy {
     /// The wait of which [`is_about_to_wait`](Self::is_about_to_wait) told is over.
     fn has_waited(self) {}
 
+    /// Makes the wait, if it was not plain: what is to be done before it leaves and after it came back is done around it.
+    fn around<R>(self, wait: impl FnOnce() -> R) -> R {
+        wait()
+    }
+
     /// The same in a wait that is not published but claimed: until its owner lets the waiter go on.
     fn await_owner(self);
 }
@@ -167,7 +172,7 @@ fn wait_closely<P: Parker, W: Waitable>(parker: P, waitable: &W, how: &Wait, man
     let ended = if is_cancelled_before(parker, kind, waitable) {
         (Outcome::Cancelled, None)
     } else {
-        park(parker, waitable, *how, kind, false)
+        parker.around(|| park(parker, waitable, *how, kind, false))
     };
     parker.has_waited();
     ended

@@ -18,7 +18,7 @@
 //! | `BARRIER`, `CLEANUP` | the owner of a scope that is opened | announced | cancellers, after their look at the word |
 //! | `OPEN_SCOPES` | the same | announced | cancellers of a fiber, after their flag |
 //! | `NOTIFIED`, `NOTIFIED_INSIDE` | calls of wakers; lowered before a poll | announced | the polling waiter, before and after it parks |
-//! | `WATCHED` | the spawner, or the running fiber | given, or its own | the running fiber |
+//! | `WATCHED`, `HOOKED` | the spawner, or the running fiber | given, or its own | the running fiber |
 //! | `HOLD_OFF`, `NO_SUSPEND` | the running fiber | its own | the running fiber, and the joiner of one that has ended |
 //! | `CANCEL_ON_DROP` | the one handle | its own | the handle |
 //! | `EXTRAS` | the spawner, before the fiber is published | its own | all that have the frame |
@@ -94,6 +94,8 @@ pub(crate) mod flag {
     pub(crate) const WATCHED: FlagSet = FlagSet(1 << 18);
     /// Its first run comes after everything else that its spawner's worker has to do: the next turn of an actor that has had its share.
     pub(crate) const BEHIND: FlagSet = FlagSet(1 << 19);
+    /// Hooks are called around its suspensions: see `wait::hooks`.
+    pub(crate) const HOOKED: FlagSet = FlagSet(1 << 20);
     /// It calls wakers for its worker; see `sched::wakers`.
     pub(crate) const CALLS_WAKERS: FlagSet = FlagSet(1 << 17);
 }

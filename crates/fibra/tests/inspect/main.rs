@@ -4,6 +4,9 @@
 mod deadlocks;
 mod from_debugger;
 mod from_outside;
+#[path = "../support/json.rs"]
+mod json;
 mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
+mod traces;

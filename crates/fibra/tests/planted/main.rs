@@ -186,7 +186,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let planted = PROGRAMS.iter().filter(|(name, _)| *name != "no_deadlock_at_all").map(|(name, _)| check(name));
-    let problems: Vec<String> = planted.chain([check_none(), check_panic()]).filter_map(Result::err).collect();
+    let problems: Vec<String> =
+        planted.chain([check_none(), check_panic(), check_trace()]).filter_map(Result::err).collect();
     problems.iter().for_each(|problem| eprintln!("{problem}"));
     println!("{} planted programs, {} not as they should be", PROGRAMS.len(), problems.len());
     if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -217,6 +218,17 @@ fn check_panic() -> Result<(), String> {
     let said = run("dining_philosophers", 101, &[("FIBRA_DEADLOCK", "panic")])?;
     let is_told = said.contains("The run is cancelled and panics.") && said.contains("CERTAIN deadlock: 5 fibers");
     if is_told { Ok(()) } else { Err(format!("a report and a panic were expected, but:\n{said}")) }
+}
+
+/// The last seconds before a deadlock are in a file, if that is wanted: every philosopher with the wait that it is in.
+fn check_trace() -> Result<(), String> {
+    let file = format!("{}/deadlock-{}.json", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let said = run("dining_philosophers", 102, &[("FIBRA_TRACE", &format!("last:{file}"))])?;
+    let trace = std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}\n{said}"))?;
+    let _ = std::fs::remove_file(&file);
+    let is_told = said.contains("the trace up to this deadlock is in") && trace.contains(" Hypatia\"");
+    let waits = trace.matches("\"name\":\"waiting for a mutex\"").count();
+    if is_told && waits >= 5 { Ok(()) } else { Err(format!("{waits} waits in a trace of the deadlock, and:\n{said}")) }
 }
 
 fn check(name: &str) -> Result<(), String> {

@@ -54,6 +54,7 @@ mod stall_trace;
 mod start_stop;
 #[path = "../support/mod.rs"]
 mod support;
+mod switch_hooks;
 mod tasks;
 #[path = "../support/tools.rs"]
 mod tools;

@@ -6,6 +6,7 @@
 //! newest.rs      taking back what one has spawned          offer.rs       the second half of a `join`: offered, and taken back
 //! binding.rs     how a fiber comes by its stack            stackless.rs   when there is none to be had
 //! succession.rs  a stack goes from a fiber to the next     ending.rs      the end of a fiber
+//! starting.rs    a start with something to consider: cancelled, a daemon, hooks
 //! migrate.rs     started fibers that move (`unstable-migration`)
 //! ```
 //!
@@ -24,5 +25,7 @@ pub(super) mod newest;
 pub(crate) mod offer;
 #[cfg(not(any(loom, shuttle)))]
 mod stackless;
+#[cfg(not(any(loom, shuttle)))]
+mod starting;
 #[cfg(not(any(loom, shuttle)))]
 mod succession;

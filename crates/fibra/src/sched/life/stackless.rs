@@ -30,6 +30,12 @@ impl Worker {
             crate::prim::say(format_args!("fibra: no stack for a new fiber, it waits until another one ends: {error}"));
         }
         self.stackless.with(|waiting| waiting.push_back(frame));
+        self.settle_hand_on();
+    }
+
+    /// Whether a stack may be handed on; see `succession.rs`.
+    pub(in crate::sched) fn settle_hand_on(&self) {
+        self.hands_on.set(self.stackless.with(|waiting| waiting.is_empty()) && !self.flight.is_on());
     }
 
     /// Tries to start the fibers that wait for a stack; gives the oldest up if nothing else can progress.
@@ -51,6 +57,7 @@ impl Worker {
             });
             break;
         }
+        self.settle_hand_on();
         if self.stackless.with(|waiting| waiting.is_empty()) {
             return;
         }
@@ -61,6 +68,7 @@ impl Worker {
         if tries > TRIES
             && let Some(frame) = self.stackless.with(|waiting| waiting.pop_front())
         {
+            self.settle_hand_on();
             self.give_up(frame);
         }
     }

@@ -45,7 +45,7 @@ impl Worker {
         if !FiberTop::of(stack).is_clean() {
             return false;
         }
-        if self.is_called() || !self.stackless.with(|waiting| waiting.is_empty()) {
+        if self.is_called() || !self.hands_on.get() {
             return false;
         }
         let turn = self.turn.get() - 1;

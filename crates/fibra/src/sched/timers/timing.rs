@@ -70,6 +70,7 @@ impl Worker {
         }
         self.fire_timers(self.clock.get());
         self.polled_at.set(policy::cycles());
+        self.note_idle_end();
     }
 
     /// Wakes whoever's time has come.
@@ -94,6 +95,7 @@ impl Worker {
                         self.stats().wakes_timer.add(1);
                         self.stats().parked.sub(1);
                         prefetch_stack(frame);
+                        self.note_wake(frame);
                         self.push_ready(frame);
                     }
                     // The fiber that set the timer is off its stack whenever this worker fires timers.

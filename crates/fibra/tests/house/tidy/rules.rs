@@ -53,7 +53,7 @@ pub(crate) const FLOORS: &[&[&str]] = &[
     &["cancel"],
     &["scope", "task"],
     &["channel", "select", "sync", "time"],
-    &["runtime", "machine", "inspect"],
+    &["runtime", "machine", "inspect", "trace"],
     &["actor", "stream", "net", "fs", "process", "signal", "io"],
 ];
 
