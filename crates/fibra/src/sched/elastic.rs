@@ -39,6 +39,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::errands;
 use super::launch::start_worker;
 use super::phase::Phase;
 use super::reach::{self, Reach};
@@ -137,6 +138,7 @@ impl Shared {
     /// A worker for work that computes for long: one that sleeps and has no fibers; else a new temporary one, if there is a seat; else
     /// one that sleeps and has the fewest. None: every worker is busy, and no other is to be had.
     pub(crate) fn worker_to_compute_on(self: &Arc<Self>) -> Option<usize> {
+        // One that was sent work is no sleeper any more, although it has not woken yet: two who ask at once get two.
         let started = |worker: usize| self.remotes[worker].stats.started.get();
         let sleeper = self.idle.least_loaded_sleeper(started);
         if sleeper.is_some_and(|worker| started(worker) == 0) {
@@ -432,7 +434,7 @@ impl Gate {
             Err(error) => {
                 self.added_at = Some(self.time);
                 if stats.not_started.get() == 0 {
-                    crate::prim::say(format_args!(
+                    errands::say_soon(format!(
                         "fibra: workers of \"{}\" are stuck while work waits, and no other can be started: {error}",
                         shared.config.name
                     ));

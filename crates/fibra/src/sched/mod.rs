@@ -21,6 +21,7 @@
 //! started.rs    the lists of started fibers
 //! readiness.rs  who waits for a socket, and where it is registered    source.rs  all of them      outside_io.rs  for plain threads
 //! strays.rs     threads for calls that nobody waits for at the end    per_process.rs  what a forked child makes anew
+//! errands.rs    what sysmon has other threads do: printing, calling wakers
 //! signals.rs    who listens to which signal of the system
 //! visitors.rs   threads from outside that touch a runtime            stall.rs   reports a worker that stands still
 //! claim.rs      which thread may touch the buffer through which sysmon looks at a thread that computes
@@ -47,6 +48,8 @@ pub(crate) mod elastic;
 mod ending;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod enqueue;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod errands;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod fork;
 #[cfg(not(any(loom, shuttle)))]

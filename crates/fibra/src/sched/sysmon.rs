@@ -12,6 +12,8 @@
 //! The thread of `fibra::run` with one worker, where there is nothing to rescue, starts when something could be held up: with the first
 //! fiber beside its own, or the first sleep. Starting and joining a thread costs more than a short run does otherwise.
 //!
+//! It waits for nothing that may take long: others print for it and call wakers (`errands.rs`), others name the functions in a report.
+//!
 //! When there is nothing to look at it sleeps without a time-out (law 9). It is advisory: with `FIBRA_SYSMON=0` nothing is lost but rescue
 //! and reports. (Memory that is idle is given back by another, `fiber::trim`.)
 
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::elastic::{Gate, PoolStats};
+use super::errands;
 use super::quiet::Quiet;
 use super::shared::{Config, Shared};
 use super::stall::{StallConfig, StallWatch};
@@ -33,6 +36,10 @@ const LOOKS_PER_STALL: u32 = 4;
 const PERIOD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
 /// A deadline that is so late is not going to be kept by its own worker: sysmon fires it.
 const LATE_NANOS: u64 = 5_000_000;
+/// Deadlines of a seat that are fired at one look: looks stay short, however many fall due at once.
+pub(crate) const MOST_DEADLINES: u64 = 64;
+/// At the end of a runtime what is to be said gets so much time.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 /// Looks without any surplus before it disarms: spawners that come and go do not have to wake it each time.
 const IDLE_TICKS: u32 = 20;
 
@@ -175,7 +182,8 @@ impl Sysmon {
     /// Waits for the end of the thread, after `stop`.
     pub(crate) fn join(&self) {
         let thread = self.state.lock().thread.take();
-        // It may be the caller: it calls wakers, and one of them may drop the runtime. Then it ends by itself, a little later.
+        // It may be the caller: it calls wakers if no other thread can be had, and one of them may drop the runtime. Then it ends by
+        // itself, a little later.
         let is_other = |thread: &thread::JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         // If it panicked, the hook has said so.
         let _ = thread.filter(is_other).map(thread::JoinHandle::join);
@@ -187,11 +195,14 @@ impl Sysmon {
     }
 
     fn run(&self, shared: &Arc<Shared>) {
+        errands::this_is_the_monitor();
         let mut watch = self.stall.map(|stall| StallWatch::new(stall, shared.remotes.len()));
         self.look_until_stopped(shared, &mut watch);
         let late = watch.as_mut().map_or(0, StallWatch::finish);
         // Relaxed: as in `stalls`.
         self.stalls.fetch_add(late, Ordering::Relaxed);
+        // What is still unsaid after that stays with a thread that the end of the runtime does not wait for.
+        let _ = errands::said_within(LAST_WAIT);
     }
 
     fn look_until_stopped(&self, shared: &Arc<Shared>, watch: &mut Option<StallWatch>) {
@@ -271,10 +282,11 @@ impl Sysmon {
     }
 
     /// Fires the deadlines that a worker should have fired by now.
-    fn rescue_deadlines(&self, shared: &Shared) {
+    pub(crate) fn rescue_deadlines(&self, shared: &Shared) {
         let due = policy::now().saturating_sub(LATE_NANOS);
         for seat in 0..shared.seats.made() {
-            self.pool.rescued_deadlines.add(shared.fire_deadlines(seat, due));
+            // Those that are left are due at the next look, a tick later.
+            self.pool.rescued_deadlines.add(shared.fire_deadlines(seat, due, MOST_DEADLINES));
         }
     }
 

@@ -3,8 +3,8 @@
 
 use std::task::Waker;
 
-use super::current;
 use super::worker::Worker;
+use super::{current, errands};
 use crate::fiber::frame::{Frame, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::FiberEnd;
@@ -72,7 +72,7 @@ impl Worker {
 }
 
 /// Calls wakers, which are user code: here, if that may run here. Not on a worker's own stack, and not on a fiber that is PARKING: then
-/// they are called soon, on a fiber of their own.
+/// they are called soon, on a fiber of their own. And not on sysmon's thread: a waker may block.
 pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
     if let Some(worker) = current::worker() {
         let is_fit = worker.current.get().is_some_and(|frame| frame.waiter.word.snapshot().is(State::Running));
@@ -80,5 +80,5 @@ pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
             return worker.call_wakers(wakers);
         }
     }
-    call_all(wakers);
+    errands::call_here_or_elsewhere(wakers);
 }

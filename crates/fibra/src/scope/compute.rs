@@ -4,6 +4,10 @@
 //! of its own, or to a temporary one; the caller waits for it, so that it may borrow. If there is none the caller does it itself, after
 //! the others of its worker had a turn and before they have the next: to give it to a worker that is busy would only hold up the fibers
 //! of that one.
+//!
+//! The child is bound to the worker that was chosen. Were it stealable, the caller's own worker would take it: that one looks for work the
+//! moment the caller waits, some 30 us before the sleeper is awake, and its fibers are those that must not be held up. Two calls at once
+//! choose two workers: one that was sent work does not count as asleep. What the work itself spawns is stealable as ever (decision 60).
 
 use std::panic::resume_unwind;
 

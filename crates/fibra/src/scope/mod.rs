@@ -6,6 +6,8 @@ mod arena;
 mod asserted;
 mod blocking;
 mod body;
+#[cfg(test)]
+mod bounded_looks;
 mod builder;
 mod combine;
 mod compute;
