@@ -33,6 +33,17 @@ fn rows(race: &Race, size: Size) -> impl Iterator<Item = Row<'_>> {
     heats.iter().flat_map(move |heat| heat.case.metrics.iter().map(move |metric| judge(heats, heat, metric, size)))
 }
 
+/// Workload, case and ratio of every row that compares fibra with a rival.
+pub(crate) fn ratios(races: &[Race], size: Size) -> Vec<(&'static str, String, f64)> {
+    let all = races.iter().flat_map(|race| rows(race, size).map(move |row| (race.workload.name, row)));
+    let compared = all.filter(|(_, row)| !matches!(row.metric.goal, Goal::Own { .. }));
+    compared
+        .filter_map(|(name, row)| {
+            Some((name, format!("{}, {}", row.heat.case.params.text(), row.metric.label), row.ratio?))
+        })
+        .collect()
+}
+
 fn judge<'a>(heats: &'a [Heat], heat: &'a Heat, metric: &'a Metric, size: Size) -> Row<'a> {
     let ours = figure(heat, Peer::Fibra, metric.key);
     let other = match metric.goal {

@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules};
-use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 /// A sender is queued.
 const WAITING: u64 = 1;

@@ -1,16 +1,27 @@
 //! Wakers of async tasks are user code: they must not run on the scheduler's stack. A worker that has some to call spawns a
 //! fiber for it.
 
+use std::cell::Cell;
 use std::task::Waker;
 
+use super::current;
 use super::worker::Worker;
-use super::{current, errands};
 use crate::fiber::frame::{Frame, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::FiberEnd;
 use crate::prim::atomic::Ordering;
-use crate::wait::waker::call_all;
-use crate::wait::word::State;
+use crate::waiter::record::call_all;
+use crate::waiter::word::State;
+
+thread_local! {
+    /// How this thread, if it is no worker's, calls wakers: itself, unless it must not wait for them.
+    static CALLED_BY: Cell<fn(Vec<Waker>)> = const { Cell::new(call_all) };
+}
+
+/// From now on the calling thread has wakers called in this way: for the monitor's.
+pub(crate) fn call_by(call: fn(Vec<Waker>)) {
+    CALLED_BY.set(call);
+}
 
 static CALL_WAKERS: Thunk = Thunk { run: call, discard: call_anyway };
 
@@ -80,5 +91,5 @@ pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
             return worker.call_wakers(wakers);
         }
     }
-    errands::call_here_or_elsewhere(wakers);
+    CALLED_BY.get()(wakers);
 }

@@ -13,8 +13,9 @@ pub use super::join::JoinArm;
 pub use super::receives::Receives;
 pub use super::scope::{CancelledArm, DrainingArm};
 use crate::channel::Sender;
-use crate::scope::{CancelToken, Cancelled, JoinHandle};
+use crate::scope::{CancelToken, Cancelled};
 use crate::sync::{LockArm, Mutex};
+use crate::task::JoinHandle;
 use crate::time::Instant;
 use crate::wait::park;
 

@@ -36,6 +36,17 @@ pub(crate) fn absence() -> Option<&'static str> {
     PROGRAM.get().and_then(|answer| answer.as_ref().err()).map(String::as_str)
 }
 
+/// The version of the Go that built the program, which says so in its own bytes.
+pub(crate) fn version() -> Option<String> {
+    const BEFORE: &[u8] = b"\xff Go buildinf:";
+    let program = std::fs::read(PROGRAM.get()?.as_ref().ok()?).ok()?;
+    let start = program.windows(BEFORE.len()).position(|bytes| bytes == BEFORE)?;
+    let rest = &program[start..];
+    let start = rest.windows(4).position(|bytes| bytes == b"go1.")?;
+    let version = rest[start..].iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'.');
+    Some(version.map(|byte| char::from(*byte)).collect::<String>().replacen("go", "Go ", 1))
+}
+
 /// Stands in the list of a workload's sides: that Go takes part. The measurement itself is `become_it`.
 pub(crate) fn side(_params: &Params) -> Sample {
     panic!("Go's side is a program of its own")

@@ -1,5 +1,6 @@
-//! The runtimes that are compared, each in its own file (`go` is another program: its file finds a Go and builds it). Above: `workloads/`, which are written once against `Blocking` and once
-//! for peers that await; those that need channels once against `Channels` and once against `AsyncChannels`.
+//! The runtimes that are compared, each in its own file (`go` is another program: its file finds a Go and builds it). Above:
+//! `workloads/`, which are written once against `Blocking` and once for peers that await; those that need channels once against `Channels`
+//! and once against `AsyncChannels`.
 //!
 //! Invariants: `run` gives the body a task of the peer to run on (not the main thread), on a runtime with exactly the workers asked
 //! for; a channel of capacity 0 is a rendezvous where the peer has one, and otherwise the nearest it has (its file says which).
