@@ -19,6 +19,8 @@ use crate::prim::bug::seeded_bug;
 
 /// Values in a batch, at most.
 const MOST: usize = 32;
+/// A batch has at most this part of the places. (A model has two places, and a batch of one value holds none: all of them there.)
+const PART: usize = if cfg!(any(loom, shuttle)) { 1 } else { 2 };
 
 /// Values that were taken together.
 #[derive(Debug)]
@@ -36,7 +38,7 @@ impl<T> Batch<T> {
         let mut locked = chan.lock();
         let state = locked.state();
         let most =
-            if state.overflow == Overflow::Block && !chan.is_timed() { (state.capacity / 2).min(MOST) } else { 0 };
+            if state.overflow == Overflow::Block && !chan.is_timed() { (state.capacity / PART).min(MOST) } else { 0 };
         locked.unlock();
         // All the memory at once: nothing is allocated under the lock.
         (most > 0).then(|| Self { values: VecDeque::with_capacity(most), most, places: 0 })
