@@ -4,9 +4,10 @@
 //! cargo run --release -p fibra --example pgz -- [file] > file.gz       without a file: standard input
 //! ```
 //!
-//! What it shows: `channel::ordered` (a few blocks at a time for each core, memory bounded however large the file is), `compute` (without it the
-//! reader would wait behind the blocks on its own worker, and the other one would have nothing to do), back-pressure from a slow output to the
-//! input, progress on a terminal. Each block is a gzip member of its own, as the format allows. `crates/rivals/pgz` compares it with pigz.
+//! What it shows: `channel::ordered` (a few blocks at a time for each core, memory bounded however large the file is), `compute` (without
+//! it the reader would wait behind the blocks on its own worker, and the other one would have nothing to do), back-pressure from a slow
+//! output to the input, progress on a terminal. Each block is a gzip member of its own, as the format allows. `crates/rivals/pgz`
+//! compares it with pigz.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;

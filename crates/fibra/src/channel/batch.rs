@@ -1,11 +1,12 @@
 //! Several values of a buffered channel under one lock, for a loop that is the channel's only receiver: the stages of streams.
 //!
-//! Above: `stream::chain`. Below: `state`. The values leave the buffer together, in order, but their places stay *reserved*, as by permits, until
-//! the loop has handed on all of them and comes for the next ones. So a sender is never further ahead than without batches: what lies in the
-//! loop's hands counts as if it lay in the buffer.
+//! Above: `stream::chain`. Below: `state`. The values leave the buffer together, in order, but their places stay *reserved*, as by
+//! permits, until the loop has handed on all of them and comes for the next ones. So a sender is never further ahead than without
+//! batches: what lies in the loop's hands counts as if it lay in the buffer.
 //!
 //! Invariants
-//! * Only the last receiver takes batches: values in its hands are no other receiver's. Not from a channel that drops values when it is full.
+//! * Only the last receiver takes batches: values in its hands are no other receiver's. Not from a channel that drops values when it is
+//!   full.
 //! * At most half of the places are in a batch: the sender can go on while the loop is busy.
 //! * A batch that is dropped with its receiver gives nothing back: then the channel is closed for its senders.
 

@@ -41,8 +41,8 @@ fn model_bounded_one() {
     });
 }
 
-// A loop that takes batches: all values, in order; the sender that waits for places of a batch is let go when they are given back, and in the
-// end all places are there again.
+// A loop that takes batches: all values, in order; the sender that waits for places of a batch is let go when they are given back, and in
+// the end all places are there again.
 #[test]
 fn model_batches() {
     check(2, || {

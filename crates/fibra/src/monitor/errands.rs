@@ -1,14 +1,14 @@
-//! What sysmon has other threads do: printing, and calling wakers. A pipe that nothing reads holds up a thread that writes to it, and a waker is
-//! user code, which may block; sysmon rescues fibers and must wait for neither.
+//! What sysmon has other threads do: printing, and calling wakers. A pipe that nothing reads holds up a thread that writes to it, and a
+//! waker is user code, which may block; sysmon rescues fibers and must wait for neither.
 //!
-//! Above: sysmon and what runs on its thread (`elastic.rs`, `stall.rs`, `inspect::total`). Beside: `blocking::strays`, whose threads no shutdown
-//! waits for. Below: `sched::wakers`, which is told how wakers are called on this thread.
+//! Above: sysmon and what runs on its thread (`elastic.rs`, `stall.rs`, `inspect::total`). Beside: `blocking::strays`, whose threads no
+//! shutdown waits for. Below: `sched::wakers`, which is told how wakers are called on this thread.
 //!
 //! Invariants
 //! * One thread at a time prints, so texts come out whole and in order. At most [`MOST_TEXTS`] wait for it; those that find no room are
 //!   counted, and the number is printed when there is room again.
-//! * A waker is never left out: each batch is called on a thread of its own, since a waker that blocks must not hold up the next one. Where no
-//!   thread can be had they are called by sysmon after all: a wake must not be lost.
+//! * A waker is never left out: each batch is called on a thread of its own, since a waker that blocks must not hold up the next one.
+//!   Where no thread can be had they are called by sysmon after all: a wake must not be lost.
 
 use std::collections::VecDeque;
 use std::mem;

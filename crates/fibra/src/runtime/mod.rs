@@ -13,14 +13,14 @@
 //! Above: the libraries. Beside: `inspect`, since a runtime that hangs says so itself, and `machine`, which it attaches. Below: `task`,
 //! `scope`, `cancel`, `monitor`, `sched`. (What a fork does to a runtime is in `monitor::fork`.)
 
-#[cfg(test)]
-mod bounded_looks;
 pub(crate) mod builder;
 pub(crate) mod launch;
 pub(crate) mod private;
 pub(crate) mod roots;
 #[allow(clippy::module_inception)] // That is what it is about.
 pub(crate) mod runtime;
+#[cfg(test)]
+mod tests;
 
 pub use builder::{Cancellation, RuntimeBuilder};
 pub use runtime::{EnterGuard, Handle, Runtime, ShutdownError, run};

@@ -1,7 +1,7 @@
 //! What `recv(..)` of `select!` takes: the receiving end of any channel, or a pointer that leads to one.
 //!
-//! Above: `private::recv`, which the macro calls. Below: the channels and their arms. Beside [`Receiver`] these are the receivers of the special
-//! channels whose receive gives a value. A pointer is whatever dereferences to one of them, at any depth.
+//! Above: `private::recv`, which the macro calls. Below: the channels and their arms. Beside [`Receiver`] these are the receivers of the
+//! special channels whose receive gives a value. A pointer is whatever dereferences to one of them, at any depth.
 
 use std::ops::Deref;
 
@@ -13,8 +13,8 @@ use crate::channel::{BroadcastReceiver, OneshotReceiver, OrderedReceiver, Receiv
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no receiver: `recv(..)` of `select!` cannot receive from it",
     label = "expected a receiver of a channel, found `{Self}`",
-    note = "`recv(rx)` takes a `Receiver`, `OrderedReceiver`, `BroadcastReceiver` or `OneshotReceiver`, or a pointer to one; \
-            a `Pipe` has `into_receiver()`; other operations are arms by `on(..)`, like `on(watch.changing())`"
+    note = "`recv(rx)` takes a `Receiver`, `OrderedReceiver`, `BroadcastReceiver` or `OneshotReceiver`, or a \
+            pointer to one; a `Pipe` has `into_receiver()`; other operations are arms by `on(..)`, like `on(watch.changing())`"
 )]
 pub trait Receives<'a> {
     /// Receiving, as an arm.

@@ -151,9 +151,9 @@ pub(super) fn run_core<A, B>(core: impl Core<A, B>, input: Receiver<A>, output: 
 ///
 /// If the pipeline did not end in order (a stage panicked, its source was closed [with an error](Sender::close_with), a
 /// [`timeout`](Self::timeout) was over, a stage was cancelled), the iterator panics where its items break off, and so do
-/// [`collect`](Self::collect) and the like: what is missing is not taken for the end. [`into_receiver`](Self::into_receiver) gives the channel,
-/// whose [`finish`](Receiver::finish) tells the reason instead. Errors that are items (`Result`) are not concerned: for them there are
-/// [`try_collect`](Self::try_collect) and its like.
+/// [`collect`](Self::collect) and the like: what is missing is not taken for the end. [`into_receiver`](Self::into_receiver) gives the
+/// channel, whose [`finish`](Receiver::finish) tells the reason instead. Errors that are items (`Result`) are not concerned: for them
+/// there are [`try_collect`](Self::try_collect) and its like.
 ///
 /// A stage that fails gives up its ends of channels and closes nothing. Usually these were the last, and the reason arrives at both ends
 /// of the pipeline. If a pipeline was made of a clone (`rx.clone().pipe()`, `tx.clone().pipe_in()`), the channel goes on for the other

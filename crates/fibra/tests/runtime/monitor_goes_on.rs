@@ -49,8 +49,8 @@ fn limit_descriptors(to: u64) -> u64 {
     }
 }
 
-// S1-108, X-08: sysmon has something to say (it cannot start a worker: there is no descriptor for its driver), and standard error is full. It
-// tries again all the same, and when there is a descriptor the fibers behind the stuck worker run on a new one.
+// S1-108, X-08: sysmon has something to say (it cannot start a worker: there is no descriptor for its driver), and standard error is
+// full. It tries again all the same, and when there is a descriptor the fibers behind the stuck worker run on a new one.
 #[test]
 fn a_full_pipe_does_not_hold_up_rescue() {
     const TEST: &str = "a_full_pipe_does_not_hold_up_rescue";
@@ -121,7 +121,8 @@ impl Wake for Tells {
     }
 }
 
-// Two futures wait for time on a worker that gets stuck, so that sysmon must call their wakers. The first waker blocks; the second is called.
+// Two futures wait for time on a worker that gets stuck, so that sysmon must call their wakers. The first waker blocks; the second is
+// called.
 #[test]
 fn a_waker_that_blocks_does_not_hold_up_the_next() {
     let _watchdog = watchdog(120);
