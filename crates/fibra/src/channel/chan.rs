@@ -413,6 +413,12 @@ impl<T> Chan<T> {
         }
     }
 
+    /// Asked by a receiver that is not cloned meanwhile: is it the only one?
+    pub(super) fn is_only_receiver(&self) -> bool {
+        // Relaxed: if others were there and are gone, their last act was to count down; nothing of theirs is read.
+        self.receivers.load(Ordering::Relaxed) == 1
+    }
+
     /// One more handle of that side.
     pub(super) fn add_handle(&self, side: Side) {
         // Relaxed: the caller has a handle, which keeps the count above zero; nothing is published by it.

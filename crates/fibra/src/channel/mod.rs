@@ -65,6 +65,7 @@
 //! ```
 
 pub(crate) mod any;
+pub(crate) mod batch;
 mod broadcast;
 pub(crate) mod chan;
 mod error;

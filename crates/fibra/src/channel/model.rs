@@ -41,6 +41,29 @@ fn model_bounded_one() {
     });
 }
 
+// A loop that takes batches: all values, in order; the sender that waits for places of a batch is let go when they are given back, and in
+// the end all places are there again.
+#[test]
+fn model_batches() {
+    check(2, || {
+        let (tx, rx) = bounded::<u32>(2);
+        let other = tx.clone();
+        let sender = thread::spawn(move || (0..4).for_each(|number| tx.send(number).unwrap()));
+        let mut batch = batch::Batch::of(&rx).unwrap();
+        for number in 0..4 {
+            let value = match batch.next() {
+                Some(value) => value,
+                None if rx.refill(&mut batch) => batch.next().unwrap(),
+                None => rx.recv().unwrap(),
+            };
+            assert_eq!(value, number);
+        }
+        sender.join().unwrap();
+        assert!(!rx.refill(&mut batch));
+        assert!(other.try_send(4).is_ok() && other.try_send(5).is_ok(), "both places are free");
+    });
+}
+
 // S0-36: two receivers, two values: each gets one.
 #[test]
 fn model_two_receivers() {

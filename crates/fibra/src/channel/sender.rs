@@ -308,10 +308,16 @@ macro_rules! common {
                 self.chan().close($side, &CloseReason::Error(Arc::from(error.into())), false)
             }
 
-            /// Like [`close_now`](Self::close_now), for a reason that came from elsewhere: stages of a pipeline pass them on.
+            /// Drops the handle for a reason that came from elsewhere: stages of a pipeline pass them on. It counts if this was the last
+            /// handle of its side; a channel that has others goes on, as it does when a panic drops one of several.
             #[cfg(not(any(loom, shuttle)))]
-            pub(crate) fn close_because(&self, reason: &CloseReason) {
-                self.chan().close($side, reason, true);
+            pub(crate) fn leave_because(self, reason: &CloseReason) {
+                #[allow(unused_mut, reason = "it changes with the feature `futures` only")]
+                let mut handle = std::mem::ManuallyDrop::new(self);
+                #[cfg(feature = "futures")]
+                handle.leave();
+                // SAFETY: as in `drop`, which does not run for this handle.
+                unsafe { Chan::drop_handle(handle.chan, $side, || reason.clone()) };
             }
 
             /// Is it closed, by whomever, or has one side gone? What was sent before may still be there.

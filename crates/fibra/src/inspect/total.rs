@@ -27,9 +27,9 @@ use super::graph::inside;
 use super::snapshot::Snapshot;
 use crate::cancel::cancel_started;
 use crate::fiber::frame::{self, flag};
-use crate::monitor::objects;
+use crate::monitor::{errands, objects};
 use crate::prim::atomic::Ordering;
-use crate::prim::{say, thread};
+use crate::prim::thread;
 use crate::reactor::signals;
 use crate::sched::monitoring::OnDeadlock;
 use crate::sched::shared::Shared;
@@ -42,6 +42,8 @@ use crate::waiter::word::State;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Until the next look, at first, if a thread is there that is not ours: one that is about to end, perhaps.
 const SOON: Duration = Duration::from_millis(100);
+/// The report of a deadlock that ends the process gets so much time.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 /// The exit code of a program that ended in a deadlock.
 const EXIT_CODE: i32 = 102;
 
@@ -71,10 +73,14 @@ pub(crate) fn look(shared: &Arc<Shared>, quiet: Duration, said: &mut u64) -> Opt
     let certain = outside == 0;
     let action = if certain { shared.config.on_deadlock } else { OnDeadlock::Report };
     let text = report(shared, &snapshot, &deadlocks, quiet, outside, action);
-    say(format_args!("{text}"));
+    errands::say_soon(text.clone());
     trace::write_at(When::Deadlock);
     match action {
-        OnDeadlock::Exit => std::process::exit(EXIT_CODE),
+        OnDeadlock::Exit => {
+            // Without a reader it ends all the same.
+            let _ = errands::said_within(LAST_WAIT);
+            std::process::exit(EXIT_CODE)
+        }
         OnDeadlock::Panic => {
             *shared.deadlock.lock() = Some(text);
             cancel_started(shared, None, false, ReasonKind::RootFailed);

@@ -25,6 +25,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::errands;
 use super::stall::is_slow;
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
@@ -117,7 +118,7 @@ impl Gate {
             Err(error) => {
                 self.added_at = Some(self.time);
                 if stats.not_started.get() == 0 {
-                    crate::prim::say(format_args!(
+                    errands::say_soon(format!(
                         "fibra: workers of \"{}\" are stuck while work waits, and no other can be started: {error}",
                         shared.config.name
                     ));

@@ -6,6 +6,7 @@
 //! sysmon.rs      the thread: rescue, growth, deadlines, stalls, deadlocks
 //! elastic.rs     when a worker is added
 //! stall.rs       reports a worker that stands still, with a backtrace (claim.rs: which thread may touch the buffer it is taken through)
+//! errands.rs     what the thread has others do: printing, calling wakers
 //! quiet.rs       asks the inspector when nothing runs any more
 //! hook.rs        the panic hook of fibers          describe.rs    names the fiber whose stack overflowed
 //! metrics.rs     what a runtime counts             stats.rs       the same, printed
@@ -23,6 +24,8 @@ pub(crate) mod claim;
 pub(crate) mod describe;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod elastic;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod errands;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod fork;
 #[cfg(not(any(loom, shuttle)))]

@@ -44,6 +44,7 @@ use std::time::Duration;
 
 use self::doing::Doing;
 use self::report::{Case, Desk};
+use super::errands;
 use crate::fiber::context;
 use crate::fiber::frame::Watch;
 use crate::prim::atomic::Ordering;
@@ -284,7 +285,7 @@ fn say_descheduled(shared: &Shared, worker: usize, thread: u32, stood: Duration,
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    crate::prim::say(format_args!(
+    errands::say_soon(format!(
         "fibra: worker {worker} of \"{}\" (thread {thread}, {}) is descheduled: it was given {used:.1?} of \
          processor time in {stood:.1?}. The machine's load is {load}, with {processors} processors for this process. \
          This is said once.",

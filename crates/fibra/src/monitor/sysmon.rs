@@ -12,6 +12,8 @@
 //! The thread of `fibra::run` with one worker, where there is nothing to rescue, starts when something could be held up: with the first
 //! fiber beside its own, or the first sleep. Starting and joining a thread costs more than a short run does otherwise.
 //!
+//! It waits for nothing that may take long: others print for it and call wakers (`errands.rs`), others name the functions in a report.
+//!
 //! When there is nothing to look at it sleeps without a time-out (law 9). It is advisory: with `FIBRA_SYSMON=0` nothing is lost but rescue
 //! and reports. (Memory that is idle is given back by another, `fiber::trim`.)
 
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::elastic::Gate;
+use super::errands;
 use super::quiet::Quiet;
 use super::stall::StallWatch;
 use crate::prim::atomic::Ordering;
@@ -30,6 +33,10 @@ use crate::sched::sysmon::Sysmon;
 const TICK: Duration = Duration::from_millis(1);
 /// A deadline that is so late is not going to be kept by its own worker: sysmon fires it.
 const LATE_NANOS: u64 = 5_000_000;
+/// Deadlines of a seat that are fired at one look: looks stay short, however many fall due at once.
+pub(crate) const MOST_DEADLINES: u64 = 64;
+/// At the end of a runtime what is to be said gets so much time.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 /// Looks without any surplus before it disarms: spawners that come and go do not have to wake it each time.
 const IDLE_TICKS: u32 = 20;
 
@@ -40,11 +47,14 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 
 impl Sysmon {
     fn run(&self, shared: &Arc<Shared>) {
+        errands::this_is_the_monitor();
         let mut watch = self.stall.map(|stall| StallWatch::new(stall, shared.remotes.len()));
         self.look_until_stopped(shared, &mut watch);
         let late = watch.as_mut().map_or(0, StallWatch::finish);
         // Relaxed: as in `stalls`.
         self.stalls.fetch_add(late, Ordering::Relaxed);
+        // What is still unsaid after that stays with a thread that the end of the runtime does not wait for.
+        let _ = errands::said_within(LAST_WAIT);
     }
 
     fn look_until_stopped(&self, shared: &Arc<Shared>, watch: &mut Option<StallWatch>) {
@@ -124,10 +134,11 @@ impl Sysmon {
     }
 
     /// Fires the deadlines that a worker should have fired by now.
-    fn rescue_deadlines(&self, shared: &Shared) {
+    pub(crate) fn rescue_deadlines(&self, shared: &Shared) {
         let due = policy::now().saturating_sub(LATE_NANOS);
         for seat in 0..shared.seats.made() {
-            self.pool.rescued_deadlines.add(shared.fire_deadlines(seat, due));
+            // Those that are left are due at the next look, a tick later.
+            self.pool.rescued_deadlines.add(shared.fire_deadlines(seat, due, MOST_DEADLINES));
         }
     }
 

@@ -19,6 +19,8 @@ pub(crate) mod private;
 pub(crate) mod roots;
 #[allow(clippy::module_inception)] // That is what it is about.
 pub(crate) mod runtime;
+#[cfg(test)]
+mod tests;
 
 pub use builder::{Cancellation, RuntimeBuilder};
 pub use runtime::{EnterGuard, Handle, Runtime, ShutdownError, run};

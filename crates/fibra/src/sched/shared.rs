@@ -448,10 +448,12 @@ impl Shared {
         timer
     }
 
-    /// Fires what is due on this seat: by its worker, or by sysmon for one that is stuck. Says how many there were.
-    pub(crate) fn fire_deadlines(&self, worker: usize, now: u64) -> u64 {
+    /// Fires what is due on this seat, at most so many: by its worker, or by sysmon for one that is stuck. Says how many there were.
+    pub(crate) fn fire_deadlines(&self, worker: usize, now: u64, most: u64) -> u64 {
         let mut fired = 0;
-        while let Some(due) = self.remotes[worker].wheel.pop_expired(now) {
+        while fired < most
+            && let Some(due) = self.remotes[worker].wheel.pop_expired(now)
+        {
             fired += 1;
             match due {
                 WheelDue::Scope(due) => self.config.rules.fire(due.what, due.scope, due.life),

@@ -157,7 +157,8 @@ impl Sysmon {
     /// Waits for the end of the thread, after `stop`.
     pub(crate) fn join(&self) {
         let thread = self.state.lock().thread.take();
-        // It may be the caller: it calls wakers, and one of them may drop the runtime. Then it ends by itself, a little later.
+        // It may be the caller: it calls wakers if no other thread can be had, and one of them may drop the runtime. Then it ends by
+        // itself, a little later.
         let is_other = |thread: &thread::JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         // If it panicked, the hook has said so.
         let _ = thread.filter(is_other).map(thread::JoinHandle::join);

@@ -1,6 +1,7 @@
 //! Wakers of async tasks are user code: they must not run on the scheduler's stack. A worker that has some to call spawns a
 //! fiber for it.
 
+use std::cell::Cell;
 use std::task::Waker;
 
 use super::current;
@@ -11,6 +12,16 @@ use crate::fiber::outcome::FiberEnd;
 use crate::prim::atomic::Ordering;
 use crate::waiter::record::call_all;
 use crate::waiter::word::State;
+
+thread_local! {
+    /// How this thread, if it is no worker's, calls wakers: itself, unless it must not wait for them.
+    static CALLED_BY: Cell<fn(Vec<Waker>)> = const { Cell::new(call_all) };
+}
+
+/// From now on the calling thread has wakers called in this way: for the monitor's.
+pub(crate) fn call_by(call: fn(Vec<Waker>)) {
+    CALLED_BY.set(call);
+}
 
 static CALL_WAKERS: Thunk = Thunk { run: call, discard: call_anyway };
 
@@ -72,7 +83,7 @@ impl Worker {
 }
 
 /// Calls wakers, which are user code: here, if that may run here. Not on a worker's own stack, and not on a fiber that is PARKING: then
-/// they are called soon, on a fiber of their own.
+/// they are called soon, on a fiber of their own. And not on sysmon's thread: a waker may block.
 pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
     if let Some(worker) = current::worker() {
         let is_fit = worker.current.get().is_some_and(|frame| frame.waiter.word.snapshot().is(State::Running));
@@ -80,5 +91,5 @@ pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
             return worker.call_wakers(wakers);
         }
     }
-    call_all(wakers);
+    CALLED_BY.get()(wakers);
 }

@@ -4,7 +4,7 @@
 //! arm.rs      the arms of `select!`, with their types     dynamic.rs   `Select`, a set known at run time
 //! join.rs     the end of a fiber, as an arm               private.rs   the functions that the macro's expansion calls
 //! scope.rs    cancellation and draining, as arms
-//! macros.rs   `select!`, `select_biased!`
+//! macros.rs   `select!`, `select_biased!`                 receives.rs  what `recv(..)` takes
 //! engine.rs   the two passes
 //! case.rs     an arm as the engine sees it                sheet.rs     what a parked select waits for, for reports
 //! ```
@@ -23,6 +23,8 @@ pub(crate) mod model;
 #[cfg(not(any(loom, shuttle)))]
 #[doc(hidden)]
 pub mod private;
+#[cfg(not(any(loom, shuttle)))]
+mod receives;
 #[cfg(not(any(loom, shuttle)))]
 mod scope;
 pub(crate) mod sheet;

@@ -5,14 +5,18 @@
 //!
 //! Invariants: a stage that ends tells both sides why. The reason for which its input ended, if it is not orderly (an error, a panic, a
 //! cancellation), becomes the reason of its output, and the other way round; a stage that panics itself drops both ends while it unwinds,
-//! which says the same. So the reason arrives at both ends of a pipeline, however long it is.
+//! which says the same. So the reason arrives at both ends of a pipeline, however long it is. In all of these cases the stage gives up its
+//! handles and closes nothing: a channel of which others hold handles too (a cloned end) goes on for them, at whatever distance the
+//! failure was.
 
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
+use crate::channel::batch::Batch;
 use crate::channel::{CloseReason, ClosedArm, Receiver, RecvArm, Sender};
 use crate::select::sealed::Sealed;
 use crate::select::{Arm, private};
+use crate::wait::park;
 
 /// Go on, or stop: the output is gone, or has had enough.
 pub(super) type Flow = ControlFlow<()>;
@@ -45,6 +49,8 @@ pub enum Ended {
     Over(Option<CloseReason>),
     /// The output is gone, or what is behind had enough.
     Stopped,
+    /// The stage itself failed: both sides are told why.
+    Failed(CloseReason),
 }
 
 /// A part of a pipeline: an input, and steps that are done on one fiber.
@@ -94,6 +100,25 @@ pub(super) fn next<T>(input: &Receiver<T>, death: &mut dyn Death) -> Next<T> {
     }
 }
 
+/// The same, through a batch if the channel has a buffer: several items are taken under one lock, and handed on one by one.
+#[inline]
+fn next_of<T>(input: &Receiver<T>, batch: &mut Option<Batch<T>>, death: &mut dyn Death) -> Next<T> {
+    let Some(batch) = batch else { return next(input, death) };
+    // What is in hand is received by this call like any other: the output first, and a turn for others now and then.
+    if !park::passes() {
+        park::entry();
+    }
+    let arm = death.arm();
+    if arm.may_be_ready() && arm.complete() {
+        return Next::Gone;
+    }
+    match batch.next() {
+        Some(item) => Next::Item(item),
+        None if input.refill(batch) => Next::Item(batch.next().expect("just filled")),
+        None => next(input, death),
+    }
+}
+
 /// The innermost part of a chain: what comes out of a channel.
 #[derive(Debug)]
 pub(super) struct Link<T>(pub(super) Receiver<T>);
@@ -101,17 +126,18 @@ pub(super) struct Link<T>(pub(super) Receiver<T>);
 impl<T> Chain<T> for Link<T> {
     fn run(self: Box<Self>, out: &mut dyn Push<T>, death: &mut dyn Death) -> Ended {
         let input = self.0;
+        let mut batch = Batch::of(&input);
         loop {
-            match next(&input, death) {
+            match next_of(&input, &mut batch, death) {
                 Next::Item(item) => {
                     if out.push(item).is_break() {
-                        pass_up(&input, death.why());
+                        pass_up(input, death.why());
                         return Ended::Stopped;
                     }
                 }
                 Next::Over => return over(&input),
                 Next::Gone => {
-                    pass_up(&input, death.why());
+                    pass_up(input, death.why());
                     return Ended::Stopped;
                 }
             }
@@ -187,10 +213,10 @@ pub(super) fn over<T>(input: &Receiver<T>) -> Ended {
     Ended::Over(input.close_reason().filter(|why| !why.is_orderly()))
 }
 
-/// Says why, unless it is an orderly end (which dropping the handle says by itself).
-pub(super) fn pass_up<T>(input: &Receiver<T>, why: Option<CloseReason>) {
+/// Gives the input up and says why, unless it is an orderly end (which dropping the handle says by itself).
+pub(super) fn pass_up<T>(input: Receiver<T>, why: Option<CloseReason>) {
     if let Some(why) = why.filter(|why| !why.is_orderly()) {
-        input.close_because(&why);
+        input.leave_because(&why);
     }
 }
 
@@ -236,9 +262,9 @@ impl Death for Here {
 }
 
 /// Runs a chain into a channel, and tells that why it ended.
-pub(super) fn run_into<T>(chain: Box<impl Chain<T> + ?Sized>, output: &Sender<T>) {
+pub(super) fn run_into<T>(chain: Box<impl Chain<T> + ?Sized>, output: Sender<T>) {
     let mut push = |item| if output.send(item).is_ok() { Flow::Continue(()) } else { Flow::Break(()) };
-    if let Ended::Over(Some(why)) = chain.run(&mut push, &mut Watch::new(output)) {
-        output.close_because(&why);
+    if let Ended::Over(Some(why)) | Ended::Failed(why) = chain.run(&mut push, &mut Watch::new(&output)) {
+        output.leave_because(&why);
     }
 }

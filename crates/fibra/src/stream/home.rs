@@ -69,7 +69,7 @@ impl Home<'static> for Root {
 
     #[track_caller]
     fn start_chain<T: Send + 'static>(&self, name: String, chain: Box<Self::Chain<T>>, output: Waiting<Sender<T>>) {
-        self.start(name, move || run_into(chain, &output.begin()));
+        self.start(name, move || run_into(chain, output.begin()));
     }
 
     fn fuse<T, S>(before: Box<Self::Chain<T>>, step: S) -> Box<Self::Chain<S::Out>>
@@ -110,7 +110,7 @@ impl<'scope> Home<'scope> for InScope<'scope, '_> {
 
     #[track_caller]
     fn start_chain<T: Send + 'scope>(&self, name: String, chain: Box<Self::Chain<T>>, output: Waiting<Sender<T>>) {
-        self.start(name, move || run_into(chain, &output.begin()));
+        self.start(name, move || run_into(chain, output.begin()));
     }
 
     fn fuse<T, S>(before: Box<Self::Chain<T>>, step: S) -> Box<Self::Chain<S::Out>>

@@ -150,16 +150,16 @@ type Three<A, B, C> = Waiting<((Receiver<A>, Receiver<B>), Sender<C>)>;
 fn run<A, B, C>(ends: Three<A, B, C>, core: impl FnOnce(&Receiver<A>, &Receiver<B>, &Sender<C>) -> Ended) {
     let ((a, b), output) = ends.begin();
     match core(&a, &b, &output) {
-        Ended::Over(Some(why)) => {
-            output.close_because(&why);
-            pass_up(&a, Some(why.clone()));
-            pass_up(&b, Some(why));
+        Ended::Over(Some(why)) | Ended::Failed(why) => {
+            output.leave_because(&why);
+            pass_up(a, Some(why.clone()));
+            pass_up(b, Some(why));
         }
         Ended::Over(None) => {}
         Ended::Stopped => {
             let why = output.close_reason();
-            pass_up(&a, why.clone());
-            pass_up(&b, why);
+            pass_up(a, why.clone());
+            pass_up(b, why);
         }
     }
 }

@@ -68,32 +68,32 @@ impl<H> Plan<H> {
 
 /// The ends of channels that a stage holds.
 pub trait Ends {
-    /// Closes them all.
-    fn close_because(&self, why: &CloseReason);
+    /// Gives them all up.
+    fn leave_because(self, why: &CloseReason);
 }
 
 impl<T> Ends for Receiver<T> {
-    fn close_because(&self, why: &CloseReason) {
-        self.close_because(why);
+    fn leave_because(self, why: &CloseReason) {
+        self.leave_because(why);
     }
 }
 
 impl<T> Ends for Sender<T> {
-    fn close_because(&self, why: &CloseReason) {
-        self.close_because(why);
+    fn leave_because(self, why: &CloseReason) {
+        self.leave_because(why);
     }
 }
 
 impl<A: Ends, B: Ends> Ends for (A, B) {
-    fn close_because(&self, why: &CloseReason) {
-        self.0.close_because(why);
-        self.1.close_because(why);
+    fn leave_because(self, why: &CloseReason) {
+        self.0.leave_because(why);
+        self.1.leave_because(why);
     }
 }
 
 impl<A: Ends> Ends for Vec<A> {
-    fn close_because(&self, why: &CloseReason) {
-        self.iter().for_each(|end| end.close_because(why));
+    fn leave_because(self, why: &CloseReason) {
+        self.into_iter().for_each(|end| end.leave_because(why));
     }
 }
 
@@ -117,7 +117,7 @@ impl<E: Ends> Drop for Waiting<E> {
         if let Some(ends) = self.0.take() {
             let text =
                 "a stage of the pipeline was not started: its scope was cancelled, or the runtime is full or ending";
-            ends.close_because(&CloseReason::Error(Arc::from(Box::from(text))));
+            ends.leave_because(&CloseReason::Error(Arc::from(Box::from(text))));
         }
     }
 }
@@ -135,19 +135,29 @@ impl<A, B, F: FnOnce(&Receiver<A>, &Sender<B>) -> Ended> Core<A, B> for F {
 }
 
 /// Runs a stage with a loop of its own, and tells both sides why it ended.
-pub(super) fn run_core<A, B>(core: impl Core<A, B>, input: &Receiver<A>, output: &Sender<B>) {
-    match core.run(input, output) {
-        Ended::Over(Some(why)) => output.close_because(&why),
+pub(super) fn run_core<A, B>(core: impl Core<A, B>, input: Receiver<A>, output: Sender<B>) {
+    match core.run(&input, &output) {
+        Ended::Over(Some(why)) => output.leave_because(&why),
         Ended::Over(None) => {}
         Ended::Stopped => pass_up(input, output.close_reason()),
+        Ended::Failed(why) => (input, output).leave_because(&why),
     }
 }
 
 /// The downstream end of a pipeline: items come out here. Each method adds a stage, and gives the new end.
 ///
 /// It is an iterator too: `for item in pipe`. Its own methods go before those of [`Iterator`]; those that it has not (`sum`, `max`) come
-/// from there. If a stage panicked, the iterator panics where its items break off, and so do [`collect`](Self::collect) and the like;
-/// [`into_receiver`](Self::into_receiver) gives the channel, whose [`finish`](Receiver::finish) tells the reason instead.
+/// from there.
+///
+/// If the pipeline did not end in order (a stage panicked, its source was closed [with an error](Sender::close_with), a
+/// [`timeout`](Self::timeout) was over, a stage was cancelled), the iterator panics where its items break off, and so do
+/// [`collect`](Self::collect) and the like: what is missing is not taken for the end. [`into_receiver`](Self::into_receiver) gives the
+/// channel, whose [`finish`](Receiver::finish) tells the reason instead. Errors that are items (`Result`) are not concerned: for them
+/// there are [`try_collect`](Self::try_collect) and its like.
+///
+/// A stage that fails gives up its ends of channels and closes nothing. Usually these were the last, and the reason arrives at both ends
+/// of the pipeline. If a pipeline was made of a clone (`rx.clone().pipe()`, `tx.clone().pipe_in()`), the channel goes on for the other
+/// handles, whichever stage has failed.
 ///
 /// ```
 /// use fibra::stream;
@@ -316,7 +326,7 @@ impl<T, H: Place> Pipe<T, H> {
         let ends = Waiting::new((input, output));
         self.plan.start(name, move || {
             let (input, output) = ends.begin();
-            run_core(core, &input, &output);
+            run_core(core, input, output);
         });
         Pipe::new(receiver, self.plan)
     }
@@ -361,24 +371,31 @@ impl<T, H: Place> Pipe<T, H> {
             Feed::Fused(chain) => chain.run(&mut out, death),
             Feed::Moved => unreachable!("replaced at once"),
         };
-        if let Ended::Over(Some(why)) = ended {
+        if let Ended::Over(Some(why)) | Ended::Failed(why) = ended {
             complain(&why);
         }
     }
 }
 
-/// A panic in a stage goes on where its items are taken: what is missing must not be taken for the end.
+/// A pipeline that broke off panics where its items are taken: what is missing must not be taken for the end.
 #[track_caller]
 fn complain(why: &CloseReason) {
-    if let CloseReason::Panicked { .. } = why {
-        panic!("fibra: a stage of the pipeline panicked, and its items break off: {why}");
+    match why {
+        CloseReason::Dropped | CloseReason::Explicit => {}
+        CloseReason::Panicked { .. } => {
+            panic!("fibra: a stage of the pipeline panicked, and its items break off: {why}")
+        }
+        why => panic!(
+            "fibra: the pipeline has ended early, and its items break off: {why}. To have those that came and the \
+             reason, take them from into_receiver() and ask its finish()"
+        ),
     }
 }
 
 /// Runs a stage of one step.
 pub(super) fn run_step<A, S: Step<A>>(step: S, ends: Waiting<(Receiver<A>, Sender<S::Out>)>) {
     let (input, output) = ends.begin();
-    run_into(Box::new(Fused::new(Box::new(Link(input)), step)), &output);
+    run_into(Box::new(Fused::new(Box::new(Link(input)), step)), output);
 }
 
 impl<'a, T, H> Iterator for Pipe<T, H>
@@ -482,7 +499,7 @@ impl<T, H: Place> PipeIn<T, H> {
         let ends = Waiting::new((input, self.sender));
         self.plan.start(name, move || {
             let (input, output) = ends.begin();
-            run_core(core, &input, &output);
+            run_core(core, input, output);
         });
         PipeIn::new(sender, self.plan)
     }

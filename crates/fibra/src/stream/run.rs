@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::chain::{Ended, Next, Watch, next, over};
-use crate::channel::{self, Receiver, Sender, at, select_biased, tick, unbounded};
+use crate::channel::{self, CloseReason, Receiver, Sender, at, select_biased, tick, unbounded};
 use crate::scope::{Scope, scope};
 use crate::select::private;
 use crate::task::JoinHandle;
@@ -100,8 +101,8 @@ pub(super) fn timeout<T>(input: &Receiver<T>, output: &Sender<T>, patience: Dura
                 Err(_) => return over(input),
             },
             after(patience) => {
-                output.close_with(format!("no item has come for {patience:?}"));
-                return Ended::Stopped;
+                let text = format!("no item has come for {patience:?}");
+                return Ended::Failed(CloseReason::Error(Arc::from(Box::from(text))));
             }
         }
     }
@@ -198,8 +199,7 @@ pub(super) fn sink<T>(input: &Receiver<T>, output: &Sender<()>, into: &Sender<T>
         };
         if !sent {
             // To both sides, as if it were the output.
-            into.close_reason().filter(|why| !why.is_orderly()).iter().for_each(|why| output.close_because(why));
-            return Ended::Stopped;
+            return into.close_reason().filter(|why| !why.is_orderly()).map_or(Ended::Stopped, Ended::Failed);
         }
     }
 }

@@ -108,9 +108,11 @@ fn run<T>(ends: Waiting<(Receiver<T>, Vec<Sender<T>>)>, mut deliver: impl FnMut(
         }
     };
     match ended {
-        Ended::Over(Some(why)) => outputs.there.iter().flatten().for_each(|output| output.close_because(&why)),
+        Ended::Over(Some(why)) | Ended::Failed(why) => {
+            outputs.there.into_iter().flatten().for_each(|output| output.leave_because(&why));
+        }
         Ended::Over(None) => {}
-        Ended::Stopped => pass_up(&input, outputs.why),
+        Ended::Stopped => pass_up(input, outputs.why),
     }
 }
 

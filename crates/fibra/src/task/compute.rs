@@ -4,6 +4,10 @@
 //! of its own, or to a temporary worker; the caller waits for it, so that it may borrow. If there is no such worker, the caller does the
 //! work itself, after the other fibers of its worker had a turn and before they have the next: a busy worker that was given the work would
 //! only hold up its own fibers.
+//!
+//! The child is bound to the worker that was chosen. Were it stealable, the caller's own worker would take it: that one looks for work the
+//! moment the caller waits, some 30 us before the sleeper is awake, and its fibers are those that must not be held up. Two calls at once
+//! choose two workers: one that was sent work does not count as asleep. What the work itself spawns is stealable as ever (decision 60).
 
 use std::panic::resume_unwind;
 

@@ -76,6 +76,43 @@ fn compute_runs_here_if_nobody_is_idle() {
     rt.run(|| assert_eq!(fibra::compute(|| 5), 5));
 }
 
+// Two that compute at once get a worker each, although the first has not woken yet when the second is chosen. What the work spawns is
+// stealable like any other fiber.
+#[test]
+#[cfg_attr(fibra_context = "thread", ignore = "a fiber's OS thread is its stack there, not its worker")]
+fn two_computations_at_once_have_a_worker_each() {
+    let _watchdog = watchdog(120);
+    let rt = Runtime::builder().workers(3).max_workers(3).build().unwrap();
+    for _ in 0..20 {
+        eventually(|| states(&rt).iter().all(|state| *state == WorkerState::Sleep), || format!("{:?}", states(&rt)));
+        rt.run(|| {
+            let here = thread_id();
+            // Each blocks its thread until the other has come.
+            let met = Arc::new(std::sync::Barrier::new(2));
+            let callers: Vec<_> = (0..2)
+                .map(|_| {
+                    let met = met.clone();
+                    fibra::spawn_local(move || {
+                        fibra::compute(|| {
+                            met.wait();
+                            thread_id()
+                        })
+                    })
+                })
+                .collect();
+            let homes: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
+            assert!(homes[0] != homes[1] && !homes.contains(&here), "{homes:?}, called on {here:?}");
+        });
+    }
+    rt.run(|| {
+        fibra::compute(|| {
+            let (tell, told) = mpsc::channel();
+            fibra::spawn(move || tell.send(()).unwrap());
+            told.recv().unwrap(); // blocks this worker: another one must have run the fiber
+        });
+    });
+}
+
 // A panic comes out of it, and so does cancellation, when it is over.
 #[test]
 fn compute_panics_and_is_cancelled_like_a_call() {

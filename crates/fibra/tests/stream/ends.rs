@@ -173,3 +173,108 @@ fn the_loser_is_torn_down() {
         assert_eq!(out.next(), Some(1));
     });
 }
+
+/// Fails at the second item if its number is `at`.
+fn fails_at(number: u32, at: u32) -> impl Fn(u32) -> u32 + Send + 'static {
+    move |n| {
+        assert!(number != at || n < 1, "on purpose");
+        n
+    }
+}
+
+// One rule at every distance: a pipeline that fails gives up its handle, and a channel that has others goes on for them. (A run ends after
+// its fibers: then every stage has given up what it had.)
+#[test]
+fn a_failing_pipeline_on_a_cloned_receiver_leaves_the_channel_to_the_others() {
+    let _watchdog = support::watchdog(60);
+    for (fused, place) in [(false, 1), (false, 2), (false, 3), (true, 1), (true, 3)] {
+        let (tx, rx) = channel::rendezvous::<u32>();
+        let cloned = rx.clone();
+        fibra::run(|| {
+            let pipe = cloned.pipe();
+            let pipe = if fused { pipe.fused() } else { pipe };
+            let stages = |n| fails_at(n, place);
+            let out = pipe.map(stages(1)).map(stages(2)).map(stages(3)).into_receiver();
+            tx.send(0).unwrap();
+            assert_eq!(out.recv(), Ok(0));
+            tx.send(1).unwrap();
+            assert!(out.recv().is_err());
+            assert!(matches!(out.finish(), Err(CloseReason::Panicked { .. })), "{place}");
+        });
+        assert_eq!(tx.close_reason().map(|why| why.to_string()), None, "{fused} {place}");
+        let other = std::thread::spawn(move || rx.recv());
+        tx.send(7).unwrap();
+        assert_eq!(other.join().unwrap(), Ok(7));
+    }
+}
+
+#[test]
+fn a_failing_pipeline_on_a_cloned_sender_leaves_the_channel_to_the_others() {
+    let _watchdog = support::watchdog(60);
+    let goes_on = |fail: &dyn Fn(channel::Sender<u32>, &channel::Receiver<u32>)| {
+        let (tx, rx) = channel::bounded::<u32>(4);
+        let cloned = tx.clone();
+        fibra::run(|| fail(cloned, &rx));
+        assert_eq!(rx.close_reason().map(|why| why.to_string()), None);
+        tx.send(7).unwrap();
+        assert_eq!(rx.recv(), Ok(7));
+    };
+    for place in 1..=3 {
+        goes_on(&|cloned, rx| {
+            let stages = |n| fails_at(n, place);
+            let into = cloned.pipe_in().map(stages(1)).map(stages(2)).map(stages(3)).into_sender();
+            into.send(0).unwrap();
+            assert_eq!(rx.recv(), Ok(0));
+            into.send(1).unwrap();
+            assert!(matches!(into.closed(), CloseReason::Panicked { .. }), "{place}");
+        });
+    }
+    // An error that comes from the source, and a stage that fails without a panic, are no different.
+    goes_on(&|cloned, _| {
+        cloned.pipe_in().map(|n: u32| n).into_sender().close_with("the line went dead");
+    });
+    goes_on(&|cloned, _| {
+        let late = cloned.pipe_in().timeout(std::time::Duration::from_millis(1)).into_sender();
+        assert!(late.closed().to_string().contains("no item has come"));
+    });
+}
+
+// What is missing is not taken for the end, whatever ended the pipeline; the reason is in the panic, and in `finish`.
+#[test]
+fn what_takes_items_panics_where_they_break_off() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let broken_off = || {
+            let (tx, rx) = channel::bounded::<u32>(4);
+            tx.send(1).unwrap();
+            tx.close_with("the line went dead");
+            rx.pipe().map(|n| n)
+        };
+        let text = |take: &dyn Fn()| {
+            let payload = catch_unwind(AssertUnwindSafe(take)).unwrap_err();
+            payload.downcast_ref::<String>().expect("a text").clone()
+        };
+        let takers: [&dyn Fn(); 5] = [
+            &|| drop(broken_off().collect::<Vec<_>>()),
+            &|| drop(broken_off().fused().map(|n| n).collect::<Vec<_>>()),
+            &|| assert_eq!(broken_off().fold(0, |sum, n| sum + n), 1),
+            &|| broken_off().for_each(|n| assert_eq!(n, 1)),
+            &|| {
+                for n in broken_off() {
+                    assert_eq!(n, 1);
+                }
+            },
+        ];
+        for take in takers {
+            let text = text(take);
+            assert!(text.contains("the line went dead") && text.contains("finish()"), "{text}");
+        }
+        // The way to have both: what came, and why no more did.
+        let out = broken_off().into_receiver();
+        assert_eq!(out.iter().collect::<Vec<_>>(), [1]);
+        assert_eq!(out.finish().unwrap_err().to_string(), "the line went dead");
+        // Errors that are items are the items' affair.
+        let numbers = stream::from_iter(["1", "x", "3"]).map(str::parse::<u32>);
+        assert!(numbers.try_collect::<Vec<_>>().is_err());
+    });
+}

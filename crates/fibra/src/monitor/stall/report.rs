@@ -18,6 +18,7 @@ use super::advice::advice;
 use super::doing::Doing;
 use super::frames::{self, Frame};
 use super::trace::{self, NoTrace, Snapshot};
+use crate::monitor::errands;
 use crate::prim::sync::{Condvar, Mutex};
 use crate::prim::{policy, thread};
 use crate::sched::monitoring::OnWorker;
@@ -128,16 +129,32 @@ impl Desk {
     pub(super) fn hand_in(self: &Arc<Self>, case: Case) {
         self.state.lock().busy = true;
         let name = format!("{}-report", case.runtime);
-        // Kept by both: if there is no thread to be had, it is done here.
-        let case = Arc::new(case);
+        // Kept by both: what was to run on a thread is dropped if there is none.
+        let case = Arc::new(Mutex::new(Some(case)));
         let (desk, copy) = (self.clone(), case.clone());
-        if thread::start_quiet(name, move || desk.process(&copy)).is_err() {
-            self.process(&case);
+        let process = move || {
+            let _free = Free(&desk);
+            let case = copy.lock().take();
+            case.iter().for_each(|case| desk.process(case));
+        };
+        if thread::start_quiet(name, process).is_err() {
+            let _free = Free(self);
+            let case = case.lock().take();
+            case.into_iter().for_each(|case| self.process_unnamed(case));
+        }
+    }
+
+    /// There is no thread for it, and sysmon must wait neither for the names of functions nor for standard error.
+    fn process_unnamed(&self, mut case: Case) {
+        case.snapshot = Err("there is no thread to find the names of its functions");
+        let mut state = self.state.lock();
+        if state.sites.len() < MOST_SITES && state.sites.insert(case.site(&[])) {
+            drop(state);
+            errands::say_soon(case.text(Vec::new()));
         }
     }
 
     fn process(&self, case: &Case) {
-        let _free = Free(self);
         let functions = case.snapshot.as_ref().map(trace::functions).unwrap_or_default();
         let cheap = (case.site(&[]), functions);
         if self.state.lock().seen.contains(&cheap) {

@@ -113,6 +113,7 @@ impl Shared {
     /// A worker for work that computes for long: one that sleeps and has no fibers; else a new temporary one, if there is a seat; else
     /// one that sleeps and has the fewest. None: every worker is busy, and no other is to be had.
     pub(crate) fn worker_to_compute_on(self: &Arc<Self>) -> Option<usize> {
+        // One that was sent work is no sleeper any more, although it has not woken yet: two who ask at once get two.
         let started = |worker: usize| self.remotes[worker].stats.started.get();
         let sleeper = self.idle.least_loaded_sleeper(started);
         if sleeper.is_some_and(|worker| started(worker) == 0) {

@@ -103,7 +103,7 @@ impl Worker {
                 }
             }
         }
-        self.shared.fire_deadlines(self.index, now);
+        self.shared.fire_deadlines(self.index, now, u64::MAX);
         let timers = self.next_deadline().is_some() || self.remote().wheel.next_deadline().is_some();
         self.armed.set(timers || self.registrar.is_in_use());
     }

@@ -5,4 +5,5 @@ mod cancelled_anywhere;
 mod oneshot;
 mod ordered;
 mod pool;
+mod selected;
 mod watch;

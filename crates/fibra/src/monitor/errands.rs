@@ -1,0 +1,161 @@
+//! What sysmon has other threads do: printing, and calling wakers. A pipe that nothing reads holds up a thread that writes to it, and a
+//! waker is user code, which may block; sysmon rescues fibers and must wait for neither.
+//!
+//! Above: sysmon and what runs on its thread (`elastic.rs`, `stall.rs`, `inspect::total`). Beside: `blocking::strays`, whose threads no
+//! shutdown waits for. Below: `sched::wakers`, which is told how wakers are called on this thread.
+//!
+//! Invariants
+//! * One thread at a time prints, so texts come out whole and in order. At most [`MOST_TEXTS`] wait for it; those that find no room are
+//!   counted, and the number is printed when there is room again.
+//! * A waker is never left out: each batch is called on a thread of its own, since a waker that blocks must not hold up the next one.
+//!   Where no thread can be had they are called by sysmon after all: a wake must not be lost.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use super::per_process::PerProcess;
+use crate::blocking::strays;
+use crate::prim::policy;
+use crate::prim::sync::{Condvar, Mutex};
+use crate::sched::wakers;
+use crate::waiter::record::call_all;
+
+/// Texts that wait for the thread that prints.
+const MOST_TEXTS: usize = 64;
+
+static PRINTER: PerProcess<Printer> = PerProcess::new(Printer::default);
+
+/// From now on the calling thread is sysmon's.
+pub(super) fn this_is_the_monitor() {
+    wakers::call_by(call_elsewhere);
+}
+
+/// Calls wakers on another thread.
+fn call_elsewhere(wakers: Vec<Waker>) {
+    if wakers.is_empty() {
+        return;
+    }
+    // Kept by both: a call that finds no thread is dropped.
+    let wakers = Arc::new(Mutex::new(wakers));
+    let taken = wakers.clone();
+    let call = move || call_all(mem::take(&mut *taken.lock()));
+    if strays::start(call).is_err() {
+        let left = mem::take(&mut *wakers.lock());
+        call_all(left);
+    }
+}
+
+/// Says something to people, on standard error, soon: for sysmon.
+pub(crate) fn say_soon(text: String) {
+    PRINTER.get().post(text);
+}
+
+/// Waits until what was to be said is said, but not longer than this. False: that was not long enough.
+pub(crate) fn said_within(most: Duration) -> bool {
+    PRINTER.get().is_done_within(most)
+}
+
+#[derive(Default)]
+struct Printer {
+    state: Mutex<Texts>,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct Texts {
+    waiting: VecDeque<String>,
+    left_out: u64,
+    /// A thread prints, or has been asked to.
+    is_printing: bool,
+}
+
+impl Texts {
+    fn next(&mut self) -> Option<String> {
+        match mem::take(&mut self.left_out) {
+            0 => self.waiting.pop_front(),
+            n => Some(format!("fibra: {n} reports were left out: standard error took none for a while")),
+        }
+    }
+}
+
+impl Printer {
+    fn post(&'static self, text: String) {
+        let mut state = self.state.lock();
+        if state.waiting.len() < MOST_TEXTS {
+            state.waiting.push_back(text);
+        } else {
+            state.left_out += 1;
+        }
+        drop(state);
+        self.start();
+    }
+
+    /// Sees to it that a thread prints, if there is something to print. Without a thread the next text tries again.
+    fn start(&'static self) {
+        let mut state = self.state.lock();
+        if state.is_printing || state.waiting.is_empty() {
+            return;
+        }
+        state.is_printing = true;
+        drop(state);
+        if strays::start(|| self.print()).is_err() {
+            self.state.lock().is_printing = false;
+        }
+    }
+
+    fn print(&self) {
+        while let Some(text) = self.next_or_done() {
+            crate::prim::say(format_args!("{text}"));
+        }
+    }
+
+    /// The next text, outside the lock; or the end of this thread's work, decided under it.
+    fn next_or_done(&self) -> Option<String> {
+        let mut state = self.state.lock();
+        let text = state.next();
+        if text.is_none() {
+            state.is_printing = false;
+            self.done.notify_all();
+        }
+        text
+    }
+
+    fn is_done_within(&'static self, most: Duration) -> bool {
+        self.start();
+        let until = policy::now().saturating_add(most.as_nanos() as u64);
+        let mut state = self.state.lock();
+        while state.is_printing {
+            let left = until.saturating_sub(policy::now());
+            if left == 0 {
+                return false;
+            }
+            state = self.done.wait_timeout(state, Duration::from_nanos(left));
+        }
+        state.waiting.is_empty()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_find_no_room_are_counted_and_the_number_is_said_first() {
+        let printer = Printer::default();
+        let mut state = printer.state.lock();
+        // A thread is stuck with a text.
+        state.is_printing = true;
+        drop(state);
+        // Never freed, like the one of the process.
+        let printer: &'static Printer = Box::leak(Box::new(printer));
+        (0..MOST_TEXTS + 3).for_each(|number| printer.post(number.to_string()));
+        let told: Vec<String> = std::iter::from_fn(|| printer.next_or_done()).collect();
+        assert_eq!(told.len(), MOST_TEXTS + 1);
+        assert!(told[0].contains("3 reports were left out"), "{}", told[0]);
+        assert_eq!((told[1].as_str(), told[MOST_TEXTS].as_str()), ("0", "63"));
+        assert!(printer.is_done_within(Duration::ZERO));
+    }
+}
