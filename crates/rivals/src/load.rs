@@ -219,7 +219,7 @@ impl Epoll {
         // SAFETY: the call takes no pointers.
         let descriptor = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         assert!(descriptor >= 0, "an epoll instance can be had");
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and owned by this function alone.
         Self(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
