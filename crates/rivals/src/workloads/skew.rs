@@ -2,8 +2,8 @@
 //! CPU-heavy. What counts is the latency of the 56 others from then on. A runtime that moves started tasks spreads the 8 out; fibra
 //! must not (law 1), so every task that lives on their worker waits behind them.
 //!
-//! `load` is the CPU the eight want together, in percent of one core. `spread=1` spawns the tasks as fibra's documentation tells
-//! for long-lived ones (on the worker with the fewest), `spread=0` with plain `spawn`; other peers have one way only. With `compute=1` the
+//! `load` is the CPU the eight want together, in percent of one core. `spread=1` spawns the tasks as fibra's documentation recommends for
+//! long-lived ones (on the worker with the fewest), `spread=0` with plain `spawn`; other peers have one way only. With `compute=1` the
 //! eight do their work in `fibra::compute`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
