@@ -1,7 +1,7 @@
-//! `docs/benchmarks.md`, written by one command from one run: when and on what it was measured, with which versions, how often fibra
-//! won, and every table, losses included. Below: `report`.
+//! Writes `docs/benchmarks.md` from one run: when and on which machine it was measured, with which versions, how often fibra
+//! won, and every table, losses included. Above: `main`. Below: `report`.
 //!
-//! Invariant: nothing in the document comes from another run, or from hand.
+//! Invariant: nothing in the document comes from another run, and nothing is written by hand.
 
 use std::fmt::Write as _;
 use std::process::Command;

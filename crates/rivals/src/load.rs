@@ -6,7 +6,7 @@
 //! * At a *rate*: requests are due at fixed moments, whether or not the server keeps up; one that finds no free connection waits, and its
 //!   latency counts from the moment it was due. So a server that stalls is not spared the requests of that time.
 //!
-//! The CPU that is reported is the server's: that of the process without that of this thread.
+//! The reported CPU time is the server's: that of the process minus that of this thread.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -19,7 +19,7 @@ use crate::measure::{Meter, Sample, percentile, thread_cpu_seconds};
 use crate::plan::Params;
 
 const EVENTS: usize = 256;
-/// Every so manieth latency is kept.
+/// One in this many latencies is kept.
 const KEPT: u64 = 7;
 
 /// What the client sends, and how it knows the end of an answer.
@@ -30,8 +30,8 @@ pub(crate) struct Exchange {
     pub(crate) answer: fn(&[u8]) -> Option<usize>,
 }
 
-/// Runs the server on this thread, beside the client on its own. `c` connections, `n` requests, `rate` requests per second (0: as fast as
-/// possible).
+/// Runs the server on this thread, and the client on a thread of its own. `c` connections, `n` requests, `rate` requests per second (0: as
+/// fast as possible).
 pub(crate) fn with_client(params: &Params, exchange: Exchange, serve: impl FnOnce(TcpListener)) -> Sample {
     with_client_until(params, exchange, |listener, _| serve(listener))
 }
@@ -153,7 +153,7 @@ impl Clients {
                 (&connection.stream).write_all(self.exchange.request).expect("the server reads");
                 sent += 1;
             }
-            // Until the next one is due, unless nothing can be sent then.
+            // Wait until the next request is due, unless nothing can be sent then.
             let pause = (rate != 0 && sent < requests && !free.is_empty())
                 .then(|| due(sent).saturating_duration_since(Instant::now()));
             let Self { epoll, connections, answer, latencies, .. } = self;
@@ -219,7 +219,7 @@ impl Epoll {
         // SAFETY: the call takes no pointers.
         let descriptor = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         assert!(descriptor >= 0, "an epoll instance can be had");
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and owned by this function alone.
         Self(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
@@ -290,7 +290,7 @@ impl Epoll {
     }
 }
 
-/// To what is allowed: a thousand connections have two thousand descriptors.
+/// Raises the limit of descriptors as far as allowed: a thousand connections have two thousand descriptors.
 pub(crate) fn raise_descriptor_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit lives through both calls.

@@ -27,13 +27,13 @@ impl Sample {
     pub(crate) fn print(&self) {
         let mut out = std::io::stdout().lock();
         for (key, value) in self.iter() {
-            // Nobody can be told of a closed pipe here; the parent reports a sample without figures.
+            // A closed pipe cannot be reported from here; the parent reports a sample without figures.
             let _ = writeln!(out, "{key} {value}");
         }
         let _ = out.flush();
     }
 
-    /// For workloads whose tasks are still asleep for an hour: no peer needs to take them down.
+    /// For workloads whose tasks are still asleep for an hour: no peer needs to end them.
     pub(crate) fn print_and_exit(&self) -> ! {
         self.print();
         // SAFETY: `_exit` ends the process without running anything of ours; stdout was flushed above.
@@ -147,7 +147,7 @@ fn clock_seconds(clock: libc::clockid_t) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// What the rest of the machine does while a child runs: the CPU, in cores, that neither it nor we used.
+/// The load of the rest of the machine while a child runs: the CPU, in cores, that neither the child nor this process used.
 pub(crate) struct Noise {
     start: Instant,
     busy: f64,

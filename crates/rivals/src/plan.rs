@@ -20,7 +20,7 @@ pub(crate) struct Workload {
     pub(crate) sides: &'static [(Peer, Side)],
 }
 
-/// Whether the figures are meant.
+/// Whether the figures are to be used, or the run only tests the workloads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
     Full,
@@ -84,7 +84,7 @@ impl Params {
     }
 }
 
-/// One line of comparison: sizes, who takes part, what is compared.
+/// One line of comparison: sizes, the peers that take part, the metrics that are compared.
 pub(crate) struct Case {
     pub(crate) params: Params,
     pub(crate) entrants: Vec<Entrant>,
@@ -119,7 +119,7 @@ impl Case {
         self
     }
 
-    /// Adds a peer for the eye only: no ratio is formed with it.
+    /// Adds a peer that is only shown: no ratio is formed with it.
     pub(crate) fn beside(mut self, peer: Peer) -> Case {
         self.entrants.push(Entrant { peer, params: self.params.clone(), is_rival: false });
         self

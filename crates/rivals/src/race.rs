@@ -34,8 +34,8 @@ pub(crate) struct Lane {
 }
 
 impl Race {
-    /// A child failed, or a timer of ours fired early. A rival that hung until its alarm is reported, but not ours to mend: may does, now
-    /// and then, where many share a channel of its own that is bounded by its semaphore.
+    /// A child failed, or a timer of fibra fired early. A rival that hung until its alarm is reported, but is no failure of fibra: may
+    /// hangs now and then where many tasks share one of its channels, bounded by its semaphore.
     pub(crate) fn has_failed(&self) -> bool {
         let early = |lane: &Lane| lane.samples.iter().any(|sample| sample.get("early").unwrap_or(0.0) > 0.0);
         let ours = |lane: &Lane, why: &str| lane.peer == Peer::Fibra || !why.contains("SIGALRM");
@@ -46,7 +46,8 @@ impl Race {
 }
 
 impl Lane {
-    /// The median of a figure over the rounds, leaving out rounds in which others used half a core or more, if three quiet ones remain.
+    /// The median of a figure over the rounds, without the rounds in which other processes used half a core or more, if three quiet ones
+    /// remain.
     pub(crate) fn median(&self, key: &str) -> Option<f64> {
         const QUIET: f64 = 0.5;
         const ENOUGH: usize = 3;
@@ -97,7 +98,7 @@ fn run_case(workload: &Workload, case: Case, rounds: usize, has_go: bool) -> Hea
     Heat { case, lanes }
 }
 
-/// Runs the measurement in a child. A child that says nothing of use has failed.
+/// Runs the measurement in a child. A child that prints no figures has failed.
 fn measure(workload: &Workload, peer: Peer, params: &Params) -> Result<Sample, String> {
     let program = std::env::current_exe().map_err(|error| format!("where is this program: {error}"))?;
     let mut command = Command::new(program);

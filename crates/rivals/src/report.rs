@@ -1,4 +1,5 @@
-//! From samples to what people read: medians, the ratio of fibra to the best rival, the goal and whether it is met. Below: `race`.
+//! Turns samples into tables: medians, the ratio of fibra to the best rival, the goal and whether it is met. Above: `main`, `document`.
+//! Below: `race`.
 //!
 //! Invariant: a ratio is only ever formed from two medians of the same case of the same run; what was not measured is `-`,
 //! and a quick run judges no ratio.
@@ -177,7 +178,7 @@ fn number(value: f64) -> String {
     text
 }
 
-/// Who ran with other sizes, and who failed and why.
+/// The peers that ran with other sizes, and the peers that failed and why.
 fn notes(race: &Race) -> Vec<String> {
     let lanes = || race.heats.iter().flat_map(|heat| heat.lanes.iter().map(move |lane| (heat, lane)));
     // The cases in which a peer ran with the same other sizes.

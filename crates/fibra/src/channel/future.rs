@@ -156,7 +156,7 @@ unsafe impl<T: Send> Sync for SendFuture<'_, T> {}
 impl<T> Unpin for SendFuture<'_, T> {}
 
 impl<T> Holding<T> {
-    /// Moves the value into a box, where a receiver can take it.
+    /// Moves the value into a box, where a receiver can take it, and returns its address.
     fn boxed(&mut self) -> *mut T {
         if let Holding::Boxed(boxed) = self {
             return boxed.as_ptr().cast();

@@ -1,8 +1,8 @@
-//! What can be asked of a channel, said once for all who ask: blocking calls, futures, arms of a select.
+//! The operations of a channel, defined once for blocking calls, futures, and arms of a select.
 //!
-//! Above: `waits`, which brings the waits. Beside: `state`, which does it. Each operation has three steps,
-//! all under the lock: it is tried ([`State::attempt`]); if nothing came of it, a node is linked for it ([`State::link`]); and taken out
-//! of its list again when its wait is over ([`Op::list`]).
+//! Above: `waits`, which brings the waits. Beside: `state`, which does the work. Each operation has three steps,
+//! all under the lock: it is tried ([`State::attempt`]); if the try failed, a node is linked for it ([`State::link`]); and the node is
+//! taken out of its list again when the wait is over ([`Op::list`]).
 
 use super::reason::Side;
 use super::spot::Spot;
@@ -19,13 +19,13 @@ pub(crate) enum Op {
     Send,
     /// Reserve a place, to send later.
     Reserve,
-    /// The same as one who was invited; see [`State::reserve_invited`].
+    /// The same for a sender that was invited; see [`State::reserve_invited`].
     ReserveInvited,
-    /// Know that receiving is worth a try.
+    /// Find out that a receive is worth a try.
     ReadyRecv,
-    /// Know that sending is worth a try.
+    /// Find out that a send is worth a try.
     ReadySend,
-    /// Know that this side is gone.
+    /// Find out that this side is gone.
     Gone(Side),
 }
 
@@ -40,7 +40,7 @@ impl Op {
         }
     }
 
-    /// The operation that only asks whether this one is worth a try.
+    /// The operation that only finds out whether this one is worth a try.
     pub(crate) fn asked(self) -> Op {
         match self {
             Op::Recv => Op::ReadyRecv,
@@ -79,7 +79,7 @@ impl Op {
 }
 
 impl<T> State<T> {
-    /// Tries it, as `me`. `Retry` is the answer of one who only asks: try it, it may work.
+    /// Tries the operation, as `me`. `Retry` is the answer to an operation that only finds out: the real one may succeed.
     ///
     /// # Safety
     /// `slot` is what the operation needs: room for a `T`, or a `T`, which is the channel's if DONE; anything for those that need none.
@@ -104,7 +104,7 @@ impl<T> State<T> {
         }
     }
 
-    /// The last try of one who does not wait: those of the other side who wait, and could not be met, learn of it.
+    /// The last try of a caller that does not wait: waiters of the other side that it could not serve learn of it.
     ///
     /// # Safety
     /// As [`attempt`](Self::attempt).
@@ -123,7 +123,7 @@ impl<T> State<T> {
         tried
     }
 
-    /// Links a prepared node for an operation that came to nothing.
+    /// Links a prepared node for an operation whose try failed.
     ///
     /// # Safety
     /// The node is linked nowhere and stays where it is until it is unlinked.

@@ -1,7 +1,9 @@
 //! The order in which locks are taken: channels by id, ascending, and several at once only in a select (S0-48, S0-86). Debug builds
-//! check it: a channel is locked only while none with the same or a higher id is held by this thread, and no spin lock around a value,
+//! check it: a thread locks a channel only while it holds neither a channel with the same or a higher id nor a spin lock around a value,
 //! which is what the locks of the floors below are. Below channels come the locks of join lists, of waiter records, of gates and of the
 //! scheduler, none of which is held while a channel is locked.
+//!
+//! Above: `chan`, which calls this when it locks and unlocks. Below: `prim`.
 
 /// A new channel's place in the order: its id, which is never given again.
 #[cfg(not(any(loom, shuttle)))]
@@ -12,7 +14,7 @@ pub(super) fn next_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Models have no statics of their own; what orders their channels is std's.
+/// Models have no statics of their own; the ids of their channels come from an atomic of std.
 #[cfg(any(loom, shuttle))]
 #[allow(clippy::disallowed_types)]
 pub(super) fn next_id() -> u64 {
@@ -32,7 +34,7 @@ mod checked {
     }
 
     pub(crate) fn enter(id: u64) {
-        // Not while the thread is being torn down.
+        // Not checked while the thread is being torn down.
         let _ = HELD.try_with(|held| {
             let (highest, count) = held.get();
             assert!(

@@ -10,8 +10,8 @@
 //!
 //! Invariants: the permits of `ready` are as many as there are full slots before the first empty one; so a receiver that has one finds the
 //! oldest slot full. A slot is out of the queue before its place is free. `ready` is closed when the channel is closed and the
-//! queue is empty. Nothing is orphaned: a task whose slot is gone, because the last receiver is, has been cancelled, and its result is
-//! dropped; a task that found no place because the channel is closed is joined, and its result given back.
+//! queue is empty. No task is orphaned: a task whose slot is gone, because the last receiver was dropped, has been cancelled, and its
+//! result is dropped; a task that found no place because the channel is closed is joined, and its result given back.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -71,7 +71,7 @@ struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// No further task is admitted. What was is delivered.
+    /// Admits no further task. The results of admitted tasks are delivered.
     fn close(&self) {
         let drained = self.queue.with(|queue| {
             queue.closed = true;
@@ -198,7 +198,7 @@ struct ReceiverSide<T>(Arc<Shared<T>>);
 impl<T> Drop for ReceiverSide<T> {
     fn drop(&mut self) {
         self.0.close();
-        // Those that run are cancelled, by their handles. Dropped without the lock: results are the user's.
+        // Tasks that run are cancelled, by the drop of their handles. The slots are dropped without the lock: results are the user's.
         let slots = self.0.queue.with(|queue| {
             queue.first += queue.slots.len() as u64;
             queue.full = 0;
@@ -304,7 +304,7 @@ impl<T: Send + 'static> OrderedSender<T> {
         }
     }
 
-    /// Starts it in the place that the caller has.
+    /// Starts the task in the place that the caller has taken.
     #[track_caller]
     fn start<F>(&self, f: F) -> Result<(), Refused<T>>
     where
@@ -333,7 +333,7 @@ impl<T: Send + 'static> OrderedSender<T> {
                 slot.task = task.take();
             }
         });
-        // It has ended already, or the receivers are gone and it is cancelled.
+        // The task has ended already, or the receivers are gone and it is cancelled.
         drop(task);
         Ok(())
     }
@@ -543,13 +543,13 @@ impl<T> Arm for OrderedArm<'_, T> {
     }
 }
 
-/// A task that was not admitted, because the channel is closed. It was run and joined; here is what came of it.
+/// A task that was not admitted, because the channel is closed. It was run and joined; this holds its result.
 pub struct Refused<T> {
     result: Result<T, JoinError>,
 }
 
 impl<T> Refused<T> {
-    /// What came of the task. Does not wait: it was joined before.
+    /// The result of the task. Does not wait: it was joined before.
     ///
     /// # Errors
     /// If it panicked or was cancelled.

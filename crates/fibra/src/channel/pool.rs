@@ -1,4 +1,4 @@
-//! [`pool`]: items that are lent and come back: connections, buffers, parsers. Created when they are wanted, up to a number.
+//! [`pool`]: items that are lent and come back: connections, buffers, parsers. They are created on demand, up to a number.
 //!
 //! Above: users. Below: a semaphore, which counts the items that may be out and does all the waiting. Invariant: every item that is out
 //! has a permit; the idle ones and those that are out are at most `capacity` together. `create`, `reset` and the destructors of items are
@@ -22,7 +22,7 @@ use crate::wait::reason::WaitReason;
 type Create<T, E> = dyn Fn() -> Result<T, E> + Send + Sync;
 type Reset<T> = dyn Fn(&mut T) -> bool + Send + Sync;
 
-/// What an item that is out knows of its pool: all but how items are created.
+/// The part of a pool that a lent item refers to: everything except the function that creates items.
 struct Home<T> {
     permits: Semaphore,
     idle: SpinLock<Idle<T>>,
@@ -31,7 +31,7 @@ struct Home<T> {
 }
 
 struct Idle<T> {
-    /// The one that came back last is lent first: it is warm, and the others may grow old.
+    /// The item that came back last is lent first: it is warm, and the others may grow old.
     items: Vec<T>,
     closed: bool,
 }
@@ -54,7 +54,7 @@ impl<T> Drop for Held<'_, T> {
 impl<T> Home<T> {
     /// An item came back.
     fn take_back(&self, item: T) {
-        // Also if `reset`, or the destructor of an item that is discarded, panics; and not before that destructor is through.
+        // The permit is given back also if `reset`, or the destructor of a discarded item, panics; and not before that destructor ends.
         let _permit = Held(self);
         let mut item = item;
         if self.idle.with(|idle| idle.closed) || !(self.reset)(&mut item) {
@@ -268,7 +268,7 @@ impl<T, E> Pool<T, E> {
     pub fn len(&self) -> usize {
         let Home { permits, capacity, .. } = &*self.home;
         let out = capacity.saturating_sub(permits.available());
-        // One that comes back at this moment may be counted twice.
+        // An item that comes back at this moment may be counted twice.
         (out + self.idle()).min(*capacity)
     }
 

@@ -1,4 +1,6 @@
-//! [`Receiver`]: the end of a channel that values come out of; and its iterators.
+//! [`Receiver`]: the receiving end of a channel; and its iterators.
+//!
+//! Above: users and `select`. Below: `hot`, `waits` and `future`, which do the receiving. Invariant: each handle is counted in the channel.
 
 use std::error::Error;
 use std::fmt;
@@ -34,7 +36,7 @@ use crate::waiter::node::Outcome;
 /// ```
 pub struct Receiver<T> {
     chan: NonNull<Chan<T>>,
-    /// What it waits for as a `Stream`; a clone waits for nothing.
+    /// The wait of this receiver as a `Stream`; a clone begins without one.
     #[cfg(feature = "futures")]
     pub(super) polled: super::traits::AsStream,
 }
@@ -60,7 +62,7 @@ impl<T> Receiver<T> {
 
     #[inline(always)]
     pub(crate) fn chan(&self) -> &Chan<T> {
-        // SAFETY: this handle is counted, so the channel is there.
+        // SAFETY: this handle is counted, so the channel is alive.
         unsafe { self.chan.as_ref() }
     }
 
@@ -174,7 +176,7 @@ impl<T> Receiver<T> {
         ClosedFuture::new(self.chan(), Side::Senders)
     }
 
-    /// Did the channel end in order? Asked when receiving has ended: a loop over the values cannot tell a writer that was through from one
+    /// Did the channel end in order? Asked when receiving has ended: a loop over the values cannot tell a writer that was done from one
     /// that failed. Waits until the channel is closed or its senders are gone; takes nothing out of it.
     ///
     /// ```

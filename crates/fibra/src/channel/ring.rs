@@ -1,10 +1,11 @@
 //! The buffer of a channel: a ring in one allocation, whose size is a power of two, so that a place is found by a mask.
 //!
-//! Above: `state`, under whose lock it is used. It is std's `VecDeque` without what a channel does not need, because the hot paths of
-//! sending and receiving are to be a handful of instructions: they have looked at the length already, and call the `_unchecked` forms.
+//! Above: `state`, under whose lock it is used. Below: the allocator. The ring does only what a channel needs of std's `VecDeque`, because
+//! the hot paths of sending and receiving must be a handful of instructions: they have checked the length already, and call the
+//! `_unchecked` forms.
 //!
-//! Invariants: `len <= capacity`; `head < capacity`, or both are 0; the `len` places from `head` on, round the end, hold values that are
-//! the ring's, and the others hold nothing.
+//! Invariants: `len <= capacity`; `head < capacity`, or both are 0; the `len` places from `head` on, wrapping at the end, hold values that
+//! belong to the ring, and the other places hold nothing.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -73,7 +74,8 @@ impl<T> Ring<T> {
     #[inline(always)]
     pub(super) unsafe fn push_back_unchecked(&mut self, value: T) {
         debug_assert!(self.len < self.capacity, "there is room");
-        // SAFETY: a place of the ring's memory, which holds nothing: not all do (contract), and this is the one behind the last that does.
+        // SAFETY: a place of the ring's memory that holds nothing: not all places are in use (contract), and this is the one behind the
+        // last that is.
         unsafe { self.memory.add(self.index(self.len)).write(value) };
         self.len += 1;
     }
@@ -88,7 +90,7 @@ impl<T> Ring<T> {
         let at = self.head;
         self.head = self.index(1);
         self.len -= 1;
-        // SAFETY: `head` holds a value (contract), and is none of the ring's places any more.
+        // SAFETY: `head` holds a value (contract), and does not count as one of the ring's values any more.
         unsafe { self.memory.add(at).read() }
     }
 
@@ -194,7 +196,7 @@ mod tests {
     use super::Ring;
     use crate::prim::policy::Rng;
 
-    // The same as std's, step by step, for steps by chance: with growth at every state of the ring, and from both sides.
+    // Random steps give the same as std's `VecDeque`, step by step: with growth at every state of the ring, and from both sides.
     #[test]
     fn a_ring_is_a_queue() {
         let mut chance = Rng::from_seed(11);

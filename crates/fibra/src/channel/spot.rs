@@ -1,4 +1,6 @@
 //! Where in the queue of a channel a node is linked: first come, first served, with two exceptions.
+//!
+//! Above: `waits` and `select`, which choose. Below: `waiter::node`, the list.
 
 use crate::waiter::node::{Node, WaitList};
 
@@ -6,9 +8,9 @@ use crate::waiter::node::{Node, WaitList};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spot {
     Back,
-    /// It was called, came and found nothing.
+    /// At the head: the waiter was notified, tried again and found nothing.
     Front,
-    /// One of several arms on this channel, perhaps: at the back, with the same chance as those; see [`WaitList::push_shuffled`].
+    /// At the back, for a select that may have several arms on this channel: each gets the same chance; see [`WaitList::push_shuffled`].
     Shuffled(fn(usize) -> usize),
 }
 

@@ -496,7 +496,7 @@ impl<T> State<T> {
         (Outcome::Done, None)
     }
 
-    /// Makes the buffer larger under the lock: for a select, which has locked several channels and cannot let one of them go.
+    /// Makes the buffer larger under the lock: for a caller that cannot let the lock go, such as a select that has locked several channels.
     pub(crate) fn make_room(&mut self) {
         self.buffer.reserve_one();
     }

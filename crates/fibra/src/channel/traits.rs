@@ -1,8 +1,8 @@
 //! [`Receiver`] as a `Stream` and [`Sender`] as a `Sink`, for code that is written for the traits of the `futures` crates. With the feature
 //! `futures` only.
 //!
-//! Above: users. Below: `future`. Between two polls a handle keeps the wait of the last one, as the futures do that are made for one
-//! operation; it is given up when the handle is dropped. A sink that is ready has reserved a place, as by [`Sender::reserve`].
+//! Above: users. Below: `future`. Between two polls a handle keeps the wait of the last poll, as the futures of single operations
+//! do; dropping the handle gives the wait up. A sink that is ready has reserved a place, as by [`Sender::reserve`].
 
 use std::mem;
 use std::pin::Pin;

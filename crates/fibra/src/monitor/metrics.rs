@@ -47,7 +47,7 @@ pub struct Metrics {
     /// run there. Each was reported on standard error, unless the same worker had been reported a moment before. Not counted without the
     /// system monitor (`FIBRA_SYSMON=0`) nor by a current-thread runtime, which has none.
     pub stalls: u64,
-    /// Fibers that panicked after their handle was dropped, so that no joiner could learn of it.
+    /// Fibers that panicked, and whose panic no joiner took and no scope passed on.
     pub detached_panics: u64,
     /// Stacks taken warm from a pool.
     pub stacks_reused: u64,

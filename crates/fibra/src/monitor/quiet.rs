@@ -1,11 +1,10 @@
-//! Calls the inspector when nothing runs any more; the inspector finds out whether that is a deadlock.
+//! When nothing runs any more: sysmon calls the inspector, which finds out whether that is a deadlock.
 //!
-//! Workers pay nothing for it. Sysmon sees anyway that all workers have slept from one of its looks to the next. Then it calls the
-//! inspector ([`QuietLook`], which lies above: `inspect::total`). If that is not sure yet, sysmon calls it again after the time that the
-//! inspector asks for, as long as no worker wakes. Sysmon calls it at most once in [`PAUSE`], and never so often that looking takes more
-//! than a hundredth of the time.
+//! Workers pay nothing for it. Sysmon sees anyway that all of them have slept from one of its looks to the next: then it has the look taken
+//! ([`QuietLook`], which lies above: `inspect::total`), and if that is not sure yet, again after the time it asks for, as long as nothing
+//! wakes. How often: not more than once in [`PAUSE`], and never so often that looking takes more than a hundredth of the time.
 //!
-//! Above: `sysmon.rs`. The look itself, and what follows from it, is `inspect`'s.
+//! Above: `sysmon.rs`. The look itself, and what comes of it, is `inspect`'s.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +13,20 @@ use crate::prim::policy;
 use crate::sched::monitoring::QuietLook;
 use crate::sched::shared::Shared;
 
-/// The least time between the beginnings of two looks, in nanoseconds.
+/// Between the beginnings of two looks, at least.
 const PAUSE: u64 = 50_000_000;
-/// The next look comes at least this many times the duration of the last look later.
+/// A look that took some time is not taken again before so many times that time.
 const COST: u64 = 100;
 
-/// Sysmon's state between two looks.
+/// Sysmon's memory of it.
 #[derive(Debug)]
 pub(crate) struct Quiet {
     ask: Option<QuietLook>,
-    /// Since when all workers sleep, as far as sysmon knows.
+    /// Since when all sleep, as far as it knows.
     since: u64,
     /// When the next look is due, if one is.
     due: Option<u64>,
-    /// The inspector is not called before this time.
+    /// No look before.
     not_before: u64,
     memory: u64,
 }
@@ -43,7 +42,7 @@ impl Quiet {
         self.due = self.ask.map(|_| self.since.max(self.not_before));
     }
 
-    /// A worker has woken.
+    /// Somebody has woken.
     pub(crate) fn end(&mut self) {
         self.due = None;
     }
@@ -53,7 +52,7 @@ impl Quiet {
         self.due.map(|due| Duration::from_nanos(due.saturating_sub(policy::now())))
     }
 
-    /// Calls the inspector.
+    /// The look.
     pub(crate) fn look(&mut self, shared: &Arc<Shared>) {
         let Some(ask) = self.ask else { return };
         let before = policy::now();

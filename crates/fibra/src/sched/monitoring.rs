@@ -1,4 +1,4 @@
-//! A runtime's settings for the monitor, which lies above, and functions that the monitor calls.
+//! What a runtime is told about the monitor, which lies above: settings, and functions that the monitor calls.
 //!
 //! Above: `runtime::builder`, which settles it, and `monitor` (`stall.rs`, `quiet.rs`), which acts on it. The scheduler only keeps it.
 
@@ -9,7 +9,7 @@ use super::shared::Shared;
 
 /// How long a worker may stand still before it is reported, unless `FIBRA_STALL_MS` says otherwise.
 pub(crate) const STALL_MILLIS: u64 = 1000;
-/// Which stalls a runtime wants reported, and the function that lists its fibers for the report.
+/// What a runtime wants reported, and by whom.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StallConfig {
     pub(crate) after: Duration,
@@ -43,10 +43,10 @@ pub enum OnDeadlock {
     Exit,
     /// It is reported, the run is cancelled, and `run` panics with the report.
     Panic,
-    /// The monitor does not look for deadlocks.
+    /// Nobody looks.
     Off,
 }
 
-/// The monitor calls it when all workers have slept for the given time; it returns when it wants to be called again, if they still sleep
-/// then. The last argument is its own memory between two calls.
+/// Asked when all workers have slept for this long; answers when it wants to be asked again, if they still do then. The last argument is
+/// its memory, for whatever it likes.
 pub(crate) type QuietLook = fn(&Arc<Shared>, Duration, &mut u64) -> Option<Duration>;

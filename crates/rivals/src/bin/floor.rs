@@ -1,13 +1,13 @@
-//! What a transfer between two fibers cannot be cheaper than on this machine, beside what it costs and what the fastest rival's costs: one
-//! thread, nothing contended, the least of many short batches (a shared machine only ever adds).
+//! Prints the lower bound of a transfer between two fibers on this machine, beside what fibra's transfer costs and what the fastest
+//! rival's costs: one thread, nothing contended, the least of many short batches (other load on the machine only ever adds).
 //!
 //! ```text
 //! cargo run --release -p rivals --bin floor
 //! ```
 //!
 //! A rendezvous of stackful fibers that are each other's only work parks one and resumes the other: two switches of a stack, by way of the
-//! scheduler's, and four locked instructions (the lock of the channel and the commit of the one who waits, the lock and the claim of the
-//! one who comes second). Tasks of an async runtime switch no stack: a poll returns and another is called.
+//! scheduler's, and four locked instructions (the lock of the channel and the commit by the fiber that waits, the lock and the claim by
+//! the fiber that comes second). Tasks of an async runtime switch no stack: a poll returns and another is called.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -70,7 +70,7 @@ fn fibra_yield() -> f64 {
             fibra::yield_now();
         }
     });
-    // Each of ours lets the other one do one too.
+    // Each yield of this fiber lets the other fiber yield once too.
     let pair = least(|| (0..BATCH).for_each(|_| fibra::yield_now()));
     other.cancel();
     let _ = other.join();

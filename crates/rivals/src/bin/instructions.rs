@@ -1,13 +1,13 @@
-//! How many instructions fibra's cheapest operations take. `.ci/instructions` runs this under valgrind, once with N and once with
-//! 2N operations: the difference divided by N is the cost of one, and what the runtime does to start and stop cancels out.
+//! Counts the instructions of fibra's cheapest operations. `.ci/instructions` runs this under valgrind, once with N and once with
+//! 2N operations: the difference divided by N is the cost of one, and the start and stop of the runtime cancel out.
 //!
 //! ```text
 //! instructions <operation> <N>
 //! instructions                    lists the operations
 //! ```
 //!
-//! One worker and no elastic second one: the count must not depend on who was faster. Counts see what times on a shared machine
-//! cannot (a few instructions more on a hot path) and do not see what times do (mispredictions, cache misses): keep both.
+//! One worker and no elastic second one: the count must not depend on which worker was faster. Counts show what times on a shared machine
+//! cannot (a few instructions more on a hot path) and do not show what times do (mispredictions, cache misses): keep both.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -38,7 +38,7 @@ const OPERATIONS: [(&str, Operation); 14] = [
     ("machine_calls", machine_calls),
 ];
 
-/// Runs on the main thread, beside no runtime: an event loop of its own.
+/// Operations that run on the main thread without a runtime: on an event loop of their own.
 const ON_A_THREAD: [&str; 1] = ["machine_op"];
 
 fn main() -> ExitCode {
@@ -75,7 +75,7 @@ fn yield_now(number: usize) {
     }
 }
 
-/// Whose turn it is of two fibers, and the waker of the one that waits.
+/// Which of two fibers has its turn, and the waker of the other one, which waits.
 #[derive(Default)]
 struct Baton {
     turn: Cell<usize>,
@@ -141,7 +141,7 @@ fn spawn_await(number: usize) {
     }
 }
 
-/// A recursion of joins that nobody steals from: one operation is one `join` and its share of the leaves.
+/// A recursion of joins without a thief: one operation is one `join` and its share of the leaves.
 fn fork_join(number: usize) {
     fn divide(number: usize) -> usize {
         if number < 2 {
@@ -196,7 +196,7 @@ fn oneshot(number: usize) {
 /// Above what `.ci/instructions` asks for, so that no operation below waits.
 const BUFFERED: usize = 1 << 16;
 
-/// A channel that has been full once: what its buffer needs it has, and what that took is the same for every number.
+/// A channel that has been full once: its buffer has all its memory, and that costs the same for every number of operations.
 fn full() -> (Sender<usize>, Receiver<usize>) {
     let (sender, receiver) = channel::bounded(BUFFERED);
     for value in 0..BUFFERED {
@@ -254,7 +254,7 @@ fn select_8_ready(number: usize) {
     std::mem::forget(ends);
 }
 
-/// Answers what it is asked.
+/// The platform: answers each question with its double.
 struct Doubles;
 
 impl Machine for Doubles {

@@ -56,7 +56,7 @@ impl Channels for Fibra {
 
     #[inline(always)]
     fn send<T: Send + 'static>(sender: &channel::Sender<T>, value: T) {
-        assert!(sender.send(value).is_ok(), "somebody reads");
+        assert!(sender.send(value).is_ok(), "a receiver reads");
     }
 
     #[inline(always)]

@@ -15,7 +15,7 @@ impl AsyncChannels for Flume {
     }
 
     async fn send<T: Send + 'static>(sender: &Sender<T>, value: T) {
-        assert!(sender.send_async(value).await.is_ok(), "somebody reads");
+        assert!(sender.send_async(value).await.is_ok(), "a receiver reads");
     }
 
     async fn receive<T: Send + 'static>(receiver: &mut Receiver<T>) -> Option<T> {

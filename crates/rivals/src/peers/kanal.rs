@@ -1,4 +1,4 @@
-//! kanal: channels for async code, here between tasks of tokio. Of all rivals the quickest at most of what channels do.
+//! kanal: channels for async code, here between tasks of tokio. The fastest rival in most channel workloads.
 
 use kanal::{AsyncReceiver, AsyncSender};
 
@@ -15,7 +15,7 @@ impl AsyncChannels for Kanal {
     }
 
     async fn send<T: Send + 'static>(sender: &AsyncSender<T>, value: T) {
-        assert!(sender.send(value).await.is_ok(), "somebody reads");
+        assert!(sender.send(value).await.is_ok(), "a receiver reads");
     }
 
     async fn receive<T: Send + 'static>(receiver: &mut AsyncReceiver<T>) -> Option<T> {

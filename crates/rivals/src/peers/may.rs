@@ -102,7 +102,7 @@ impl Channels for Unbounded {
 
     #[inline(always)]
     fn send<T: Send + 'static>(sender: &mpmc::Sender<T>, value: T) {
-        assert!(sender.send(value).is_ok(), "somebody reads");
+        assert!(sender.send(value).is_ok(), "a receiver reads");
     }
 
     #[inline(always)]

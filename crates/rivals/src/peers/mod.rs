@@ -16,7 +16,7 @@ pub(crate) mod tokio;
 
 use std::time::Duration;
 
-/// Who takes part.
+/// The runtimes that take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Fibra,
@@ -108,7 +108,7 @@ pub(crate) trait Blocking: 'static {
     }
 }
 
-/// The channels of a peer whose tasks block. No workload sends into a channel that nobody will read.
+/// The channels of a peer whose tasks block. No workload sends into a channel without a receiver.
 pub(crate) trait Channels: 'static {
     type Tasks: Blocking;
     type Sender<T: Send + 'static>: Clone + Send + 'static;

@@ -1,4 +1,4 @@
-//! Threads of the operating system: what one pays without a runtime; their channels are crossbeam's. The number of workers
+//! Threads of the operating system: the cost of a program without a runtime; their channels are crossbeam's. The number of workers
 //! only decides the pinning.
 
 use std::thread;
@@ -48,7 +48,7 @@ impl Channels for Threads {
 
     #[inline(always)]
     fn send<T: Send + 'static>(sender: &Sender<T>, value: T) {
-        assert!(sender.send(value).is_ok(), "somebody reads");
+        assert!(sender.send(value).is_ok(), "a receiver reads");
     }
 
     #[inline(always)]

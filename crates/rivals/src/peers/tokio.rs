@@ -1,4 +1,4 @@
-//! tokio's multi-thread runtime. Its tasks await, so each workload has a body of its own for it; this is how such a body is run.
+//! tokio's multi-thread runtime. Its tasks await, so each workload has a body of its own for tokio; this file runs such a body.
 //! Its channel has one receiver and no rendezvous: capacity 0 is 1.
 
 use tokio::sync::mpsc;
@@ -30,7 +30,7 @@ impl AsyncChannels for Mpsc {
     }
 
     async fn send<T: Send + 'static>(sender: &mpsc::Sender<T>, value: T) {
-        assert!(sender.send(value).await.is_ok(), "somebody reads");
+        assert!(sender.send(value).await.is_ok(), "a receiver reads");
     }
 
     async fn receive<T: Send + 'static>(receiver: &mut mpsc::Receiver<T>) -> Option<T> {

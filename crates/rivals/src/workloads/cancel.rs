@@ -70,7 +70,7 @@ fn tokio(params: &Params) -> Sample {
         let mut best = Sample::default();
         for _ in 0..2 {
             let handles: Vec<_> = (0..n).map(|_| tokio::spawn(tokio::time::sleep(LONG))).collect();
-            // tokio does not say who is parked; it takes less than this.
+            // tokio does not say which tasks are parked; it takes less than this until all are.
             tokio::time::sleep(Duration::from_millis(500)).await;
             let meter = Meter::start();
             handles.iter().for_each(|handle| handle.abort());

@@ -149,7 +149,7 @@ async fn answer_async(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     }
 }
 
-/// Starts the process of the clients, and tells it whom to trust. It ends when the server is gone, which is this process.
+/// Starts the process of the clients, and tells it which certificate to trust. It ends when the server is gone, which is this process.
 #[allow(clippy::zombie_processes, reason = "this process ends first")]
 pub(super) fn start_clients(address: SocketAddr, n: usize, tls: bool, trust: &Trust) {
     let program = std::env::current_exe().expect("a program knows itself");
@@ -167,7 +167,7 @@ pub(crate) fn clients(arguments: &[String]) -> ExitCode {
     let [address, n, kind] = arguments else { return ExitCode::from(2) };
     let (Ok(address), Ok(n)) = (address.parse::<SocketAddr>(), n.parse::<usize>()) else { return ExitCode::from(2) };
     let mut certificate = Vec::new();
-    std::io::stdin().read_to_end(&mut certificate).expect("the parent tells whom to trust");
+    std::io::stdin().read_to_end(&mut certificate).expect("the parent sends the certificate to trust");
     let trusting = interop::tls::client_that_trusts(certificate);
     let connect = || std::net::TcpStream::connect(address).expect("the server listens");
     let mut kept: Vec<Box<dyn Read>> = Vec::with_capacity(n);

@@ -1,6 +1,6 @@
 //! `fork_join`: the nth Fibonacci number by the definition, dividing wherever n is at least 2: with `join(a, b)` (how=0) in fibra and
 //! rayon, where the second half is offered and usually taken back, or (how=1) with a task that is spawned and joined for the second half.
-//! One operation is one fork and its join. A leaf is nothing, so this is what dividing costs, and how soon others help.
+//! One operation is one fork and its join. A leaf does nothing, so this measures what dividing costs, and how soon other workers help.
 
 use crate::measure::{Passes, Sample};
 use crate::peers::fibra::Fibra;

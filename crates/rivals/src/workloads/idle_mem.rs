@@ -1,6 +1,6 @@
 //! `idle_mem`: tasks that only wait. Each one sleeps for an hour; when all are asleep, the growth of resident memory and of page
 //! tables is divided by their number. Handles are kept, as a program that means to join would keep them. The process then ends without
-//! waking anyone.
+//! waking a task.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! operation to the platform of the same loop and back, or with `w` = 2 to that of another thread's loop); otherwise so many fibers ask a
 //! machine that is attached to their runtime.
 //!
-//! What comes nearest elsewhere is a task that answers what comes over an mpsc channel by a oneshot channel: that is tokio's side.
+//! tokio's side is the nearest equivalent: a task that answers, by a oneshot channel, the questions that come over an mpsc channel.
 
 use fibra::machine::{Caller, EventLoop, Machine, MachineRef, OpPool, Ports, Seat, Timestamp};
 use tokio::sync::{mpsc, oneshot};
@@ -68,7 +68,7 @@ impl Machine for Asks {
             passes.end(self.n);
             if !passes.begin() {
                 let passes = self.passes.take().expect("until the end");
-                self.sample.send(passes.sample()).expect("somebody waits");
+                self.sample.send(passes.sample()).expect("the measurement waits");
                 return ports.stop_all();
             }
         }

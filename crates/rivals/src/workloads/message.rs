@@ -1,5 +1,5 @@
-//! What the channel workloads send: 8 bytes, 64 bytes or 1 KiB, by value. `bytes` on the command line decides; every size is
-//! compiled of its own, as in a program that sends one type. A message is written and read whole by nobody but the channel.
+//! The messages of the channel workloads: 8 bytes, 64 bytes or 1 KiB, by value. `bytes` on the command line decides; every size is
+//! compiled on its own, as in a program that sends one type. Only the channel writes and reads a whole message.
 
 /// The sizes, in the order of the tables.
 pub(crate) const BYTES: [u64; 3] = [8, 64, 1024];

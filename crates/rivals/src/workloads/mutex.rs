@@ -68,10 +68,10 @@ impl Counter for may::sync::Mutex<u64> {
     }
     #[inline(always)]
     fn count(&self) {
-        *self.lock().expect("nobody panics") += 1;
+        *self.lock().expect("no task panics") += 1;
     }
     fn total(&self) -> u64 {
-        *self.lock().expect("nobody panics")
+        *self.lock().expect("no task panics")
     }
 }
 
@@ -82,10 +82,10 @@ impl Counter for std::sync::Mutex<u64> {
     }
     #[inline(always)]
     fn count(&self) {
-        *self.lock().expect("nobody panics") += 1;
+        *self.lock().expect("no task panics") += 1;
     }
     fn total(&self) -> u64 {
-        *self.lock().expect("nobody panics")
+        *self.lock().expect("no task panics")
     }
 }
 

@@ -1,9 +1,9 @@
 //! `noisy`: one task that computes for 50 ms at a time, without a blocking call, beside 1,000 tasks with small periodic requests.
 //! Of the runtimes here only Go preempts (after 10 ms), so a task that cannot be moved off the hog's worker waits; the tail of the
-//! others' latency is the price.
+//! latency of these tasks is the price.
 //!
-//! `spread` is as in `skew`. With `compute=1` the hog does its work in `fibra::compute`, as its documentation tells. The hog is spawned
-//! like the others, in the middle of them.
+//! `spread` is as in `skew`. With `compute=1` the hog does its work in `fibra::compute`, as fibra's documentation recommends. The hog is
+//! spawned like the other tasks, in the middle of them.
 
 use std::time::{Duration, Instant};
 

@@ -61,7 +61,7 @@ impl Machine for Source {
             passes.end(self.n);
             if !passes.begin() {
                 let passes = self.passes.take().expect("until the end");
-                self.sample.send(passes.sample()).expect("somebody waits");
+                self.sample.send(passes.sample()).expect("the measurement waits");
                 return ports.stop_all();
             }
         }

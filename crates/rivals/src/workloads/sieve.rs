@@ -41,7 +41,7 @@ fn setup(params: &Params) -> Setup {
     Setup { workers: params.workers(), kept_stacks: 2 * params.size("primes") }
 }
 
-/// What the sieve will do, found without it.
+/// The expected results of the sieve, computed without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     primes: u64,

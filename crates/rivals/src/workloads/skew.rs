@@ -1,9 +1,9 @@
 //! `skew`: the price of pinning. 64 long-lived tasks serve small periodic requests; then 8 of them, all on one worker, turn
 //! CPU-heavy. What counts is the latency of the 56 others from then on. A runtime that moves started tasks spreads the 8 out; fibra
-//! must not (law 1), so whoever lives on their worker waits behind them.
+//! must not (law 1), so every task that lives on their worker waits behind them.
 //!
-//! `load` is the CPU the eight want together, in percent of one core. `spread=1` spawns the tasks as fibra's documentation tells
-//! for long-lived ones (on the worker with the fewest), `spread=0` with plain `spawn`; other peers have one way only. With `compute=1` the
+//! `load` is the CPU the eight want together, in percent of one core. `spread=1` spawns the tasks as fibra's documentation recommends for
+//! long-lived ones (on the worker with the fewest), `spread=0` with plain `spawn`; other peers have one way only. With `compute=1` the
 //! eight do their work in `fibra::compute`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,7 +49,7 @@ fn cases(size: Size) -> Vec<Case> {
     vec![case(80, 1, 0), case(150, 1, 0), case(80, 0, 0), case(80, 1, 1), case(150, 1, 1)]
 }
 
-/// What the tasks tell the body (where they run) and the body the tasks (who turns heavy).
+/// What the tasks tell the body (where they run) and what the body tells the tasks (which of them turn heavy).
 struct Roles {
     thread: [AtomicU64; TASKS],
     heavy: [AtomicBool; TASKS],

@@ -1,6 +1,5 @@
 //! `special`: the special channels beside tokio's. kind=0, `oneshot`: a task asks another for an answer, each time over a new channel.
-//! kind=1,
-//! `watch`: two tasks tell each other of a change in turn. kind=2, `broadcast`: one task sends batches of 32 to four others, and
+//! kind=1, `watch`: two tasks tell each other of a change in turn. kind=2, `broadcast`: one task sends batches of 32 to four others, and
 //! waits until all have had each batch. One operation is one answer, one change and its echo, one message to all four.
 
 use crate::measure::{Passes, Sample};

@@ -91,7 +91,7 @@ fn with_may(params: &Params) -> Sample {
     })
 }
 
-/// Blocking code, for those who can.
+/// The server's side of one connection, for peers whose tasks block.
 fn echo(mut stream: impl Read + Write) {
     let mut buffer = [0; 4096];
     while let Ok(len @ 1..) = stream.read(&mut buffer) {

@@ -3,7 +3,7 @@
 //!
 //! Two passes in one process. In the first every stack is cold (the first touch of a stack page alone is 2.2 us here), in the
 //! second the peer has its stacks, task slots and timer memory from the first. Both are reported; the goal is for the warm one.
-//! Each task also says how late it woke. Waking early is a bug, of whatever peer, and fails the run if it is ours.
+//! Each task also reports how late it woke. Waking early is a bug of the peer, and fails the run if the peer is fibra.
 
 use std::time::{Duration, Instant};
 

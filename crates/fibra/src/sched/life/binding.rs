@@ -1,8 +1,8 @@
-//! How a fiber that was taken out of a queue becomes RUNNING, how it comes by a stack when it first runs, and how it gives it back.
+//! Makes a fiber that was taken out of a queue RUNNING, gives it a stack when it first runs, and takes the stack back.
 //!
-//! A stack is bound to a fiber from its first run to its end (a task: for one poll), and comes from the worker's own pool, which gives
-//! the one that was given back last. What is suspended on a pooled stack is the loop of `fiber_main`, whose context lies in the stack's
-//! record. The way from one fiber to the next without the pool is in `succession.rs`.
+//! A stack is bound to a fiber from its first run to its end (a task: for one poll). It comes from the worker's own pool, which gives
+//! the stack that was given back last. The loop of `fiber_main` is suspended on a pooled stack, and its context lies in the stack's
+//! record. `succession.rs` goes from one fiber to the next without the pool.
 //!
 //! Above: `worker.rs`, `ending.rs`. Below: `fiber::stack`, `fiber::context`, and `stackless.rs` for a fiber that gets none.
 

@@ -293,7 +293,7 @@ impl<P: Copy> Timers<P> {
         self.end -= 1;
         if self.end > ROOT {
             self.sift_down(ROOT, self.entry(self.end));
-            // One of the root's children comes next: by then its slot is here.
+            // One of the root's children is the next to be dropped: its slot is in the cache by then.
             for place in first_child(ROOT)..self.end.min(first_child(ROOT) + ARITY) {
                 prefetch(self.slots.as_ptr().wrapping_add(self.entry(place).slot() as usize).cast());
             }

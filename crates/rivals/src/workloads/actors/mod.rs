@@ -1,4 +1,4 @@
-//! `actor_*`: actors against actors. Each workload is written once for fibra, whose handlers and clients block, and once for those that
+//! `actor_*`: actors against actors. Each workload is written once for fibra, whose handlers and clients block, and once for peers that
 //! await (`bodies!`): tokio with a task, a channel of 64 and a oneshot each, written by hand; actix on one arbiter (it has no other form);
 //! ractor; kameo.
 //!
@@ -97,9 +97,9 @@ fn idle_cases(size: Size) -> Vec<Case> {
     vec![Case::new(&params, &ALL).metric("bytes", "bytes each", goal).metric("ns", "ns to spawn", Goal::Shown)]
 }
 
-/// What a node is told. `R` is its peer's address.
+/// A message to a node. `R` is the type of an actor's address.
 pub(super) enum Msg<R> {
-    /// To whom it passes things on.
+    /// The nodes to which it passes messages on.
     Peers(Arc<Vec<R>>),
     /// Pass it on, so many times in all.
     Hop(u64),
@@ -107,7 +107,7 @@ pub(super) enum Msg<R> {
     Add,
 }
 
-/// When all is done, and who is told.
+/// Counts down to the end of a pass, and tells the client.
 #[derive(Clone)]
 pub(super) struct Left {
     left: Arc<AtomicU64>,
@@ -120,12 +120,12 @@ impl Left {
 
     /// One less. True: that was the last one.
     pub(super) fn one_less(&self) -> bool {
-        // Relaxed: a count; the one that is told is told by a channel.
+        // Relaxed: a count; the client is told through a channel.
         self.left.fetch_sub(1, Ordering::Relaxed) == 1
     }
 }
 
-/// What an actor is, in every rival.
+/// The state of an actor, the same for every peer.
 pub(super) struct Node<R> {
     peers: Option<Arc<Vec<R>>>,
     /// Counted by this node alone.
