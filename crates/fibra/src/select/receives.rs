@@ -14,7 +14,8 @@ use crate::channel::{BroadcastReceiver, OneshotReceiver, OrderedReceiver, Receiv
     message = "`{Self}` is no receiver: `recv(..)` of `select!` cannot receive from it",
     label = "expected a receiver of a channel, found `{Self}`",
     note = "`recv(rx)` takes a `Receiver`, `OrderedReceiver`, `BroadcastReceiver` or `OneshotReceiver`, or a \
-            pointer to one; a `Pipe` has `into_receiver()`; other operations are arms by `on(..)`, like `on(watch.changing())`"
+            pointer to one; a `Pipe` has `into_receiver()`; other operations are arms by `on(..)`, like \
+            `on(watch.changing())`"
 )]
 pub trait Receives<'a> {
     /// Receiving, as an arm.
