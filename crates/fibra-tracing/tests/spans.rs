@@ -135,7 +135,8 @@ fn spans_that_a_fiber_leaves_behind_end_with_it() {
     rt.run(|| {
         fibra::spawn(|| std::mem::forget(info_span!("forgotten").entered())).join().unwrap();
         fibra::spawn(|| info!("after the forgetful one")).join().unwrap();
-        let waits = fibra::spawn(|| {
+        // A local one has begun when `yield_now` returns.
+        let waits = fibra::spawn_local(|| {
             let _span = info_span!("cancelled").entered();
             fibra::sleep(Duration::from_secs(3600));
         });
