@@ -1,6 +1,8 @@
 //! Spans of fibers that share a worker, under a real subscriber: every line that it prints names the spans of the fiber that spoke, and
 //! none of a neighbour's. One program and one subscriber for the process, as it is in a program; lines are told apart by their fibers.
 
+#![allow(clippy::disallowed_types)] // Code outside the runtime.
+
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;

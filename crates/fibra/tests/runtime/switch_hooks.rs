@@ -71,7 +71,7 @@ fn suspends_in_every_way(number: u32) {
     assert_eq!(rx.recv(), Ok(1));
     here(&[number, number + 1000]);
     child.join().unwrap();
-    assert_eq!(fibra::blocking(|| context()), [], "another thread");
+    assert_eq!(fibra::blocking(context), [], "another thread");
     here(&[number, number + 1000]);
     drop(inner);
     fibra::scope(|s| {
@@ -153,21 +153,21 @@ fn hooks_installed_by_a_fiber_hold_for_it_and_for_its_children() {
 #[test]
 fn hooks_are_layers() {
     in_child("hooks_are_layers", || {
-        static LOG: std::sync::Mutex<Vec<&str>> = std::sync::Mutex::new(Vec::new());
+        static LOG: fibra::sync::Mutex<Vec<&str>> = fibra::sync::Mutex::new(Vec::new());
         struct Notes(&'static str, &'static str);
         impl SwitchHook for Notes {
             type Saved = ();
             fn suspend(&self) {
-                LOG.lock().unwrap().push(self.0);
+                LOG.try_lock().unwrap().push(self.0);
             }
             fn resume(&self, (): ()) {
-                LOG.lock().unwrap().push(self.1);
+                LOG.try_lock().unwrap().push(self.1);
             }
         }
         install(Notes("first leaves", "first is back"));
         install(Notes("second leaves", "second is back"));
         fibra::run(fibra::yield_now);
-        let log = LOG.lock().unwrap();
+        let log = LOG.try_lock().unwrap();
         assert_eq!(log[..4], ["second leaves", "first leaves", "first is back", "second is back"]);
     });
 }
