@@ -1,6 +1,8 @@
 //! Spans of fibers that share a worker, under a real subscriber: every line that it prints names the spans of the fiber that spoke, and
 //! none of a neighbour's. One program and one subscriber for the process, as it is in a program; lines are told apart by their fibers.
 
+#![allow(clippy::disallowed_types)] // Code outside the runtime.
+
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
@@ -135,7 +137,8 @@ fn spans_that_a_fiber_leaves_behind_end_with_it() {
     rt.run(|| {
         fibra::spawn(|| std::mem::forget(info_span!("forgotten").entered())).join().unwrap();
         fibra::spawn(|| info!("after the forgetful one")).join().unwrap();
-        let waits = fibra::spawn(|| {
+        // A local one has begun when `yield_now` returns.
+        let waits = fibra::spawn_local(|| {
             let _span = info_span!("cancelled").entered();
             fibra::sleep(Duration::from_secs(3600));
         });

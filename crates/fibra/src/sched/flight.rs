@@ -303,7 +303,7 @@ fn turn(on: bool, runtimes: fn() -> Vec<Arc<Shared>>) {
 
 /// Leads the spawns of a runtime the slow way, or back; see the header.
 fn lead(runtime: &Shared, on: bool) {
-    if runtime.has_plain_ends() && !on {
+    if runtime.has_plain_ends() && !on && !runtime.is_closing() {
         runtime.base_flags.raise(flag::UNCAPPED)
     } else {
         runtime.base_flags.lower(flag::UNCAPPED)

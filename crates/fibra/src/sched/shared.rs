@@ -222,7 +222,7 @@ pub(crate) struct Shared {
     /// Flags every fiber starts with: HOLD_OFF if cancellation is cooperative, UNCAPPED if there is no cap of fibers (and transitions are
     /// not asserted: what is not UNCAPPED comes back to the worker's loop when it ends, where they are).
     ///
-    /// While the recorder is on, UNCAPPED is not among them: see `flight.rs`.
+    /// While the recorder is on (see `flight.rs`), and after `refuse`, UNCAPPED is not among them: every spawn goes its slow way then.
     pub(crate) base_flags: Flags,
     /// A seat each: more than there are workers, usually.
     pub(crate) remotes: Box<[Remote]>,
@@ -476,6 +476,8 @@ impl Shared {
     pub(crate) fn refuse(&self) {
         // AcqRel: pairs with `is_closing`.
         self.closing.swap(true, Ordering::AcqRel);
+        // Spawns go their slow way from now on, where they are refused.
+        self.base_flags.lower(flag::UNCAPPED);
         call_where_fit(self.alarms.close());
     }
 

@@ -128,7 +128,7 @@ unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Lo
     // SAFETY: the running fiber.
     let inherits = worker.current.get().is_some_and(|frame| unsafe { locals::has_locals(frame) });
     let base = shared.base_flags.look();
-    if inherits || shared.is_closing() || !base.has(flag::UNCAPPED) || !worker.count_spawn(root) {
+    if inherits || !base.has(flag::UNCAPPED) || !worker.count_spawn(root) {
         // SAFETY: passed on.
         return unsafe { spawn_with(shared, root, f, site, flag::NONE, None) };
     }

@@ -25,7 +25,7 @@ pub(crate) fn launch<F: FnOnce() + Send + 'static>(
     let base = shared.base_flags.look();
     if let Some(worker) = here
         && !behind
-        && !shared.is_closing()
+        // (Not up if the runtime is being shut down.)
         && base.has(flag::UNCAPPED)
     {
         let root = root_of(worker);

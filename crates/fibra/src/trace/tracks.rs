@@ -279,7 +279,8 @@ impl Life {
     /// differs.
     fn wake_between(&self, from: u64, to: u64) -> Option<(u64, u64, Cause)> {
         let until = self.wakes.partition_point(|wake| wake.0 <= to);
-        let before = self.turns.iter().rev().find(|turn| turn.end <= from).map_or(0, |turn| turn.start);
+        let ended = self.turns.partition_point(|turn| turn.end <= from);
+        let before = ended.checked_sub(1).map_or(0, |last| self.turns[last].start);
         self.wakes[..until].last().filter(|wake| wake.0 >= before).copied()
     }
 

@@ -71,7 +71,7 @@ fn suspends_in_every_way(number: u32) {
     assert_eq!(rx.recv(), Ok(1));
     here(&[number, number + 1000]);
     child.join().unwrap();
-    assert_eq!(fibra::blocking(|| context()), [], "another thread");
+    assert_eq!(fibra::blocking(context), [], "another thread");
     here(&[number, number + 1000]);
     drop(inner);
     fibra::scope(|s| {
@@ -102,7 +102,8 @@ fn a_context_follows_its_fiber_and_no_neighbour_sees_it() {
             fibra::spawn(|| std::mem::forget(attach(7))).join().unwrap();
             fibra::spawn(|| assert_eq!(context(), [])).join().unwrap();
             // Nor does one that is cancelled in the middle.
-            let waits = fibra::spawn(|| {
+            // A local one has begun when `yield_now` returns.
+            let waits = fibra::spawn_local(|| {
                 let _attached = attach(8);
                 fibra::sleep(Duration::from_secs(3600));
             });
@@ -138,7 +139,8 @@ fn hooks_installed_by_a_fiber_hold_for_it_and_for_its_children() {
             fibra::spawn(|| assert_eq!(context(), [])).join().unwrap();
             assert_eq!(context(), [1]);
             assert_eq!((STARTED.load(Ordering::Relaxed), ENDED.load(Ordering::Relaxed)), (1, 1));
-            let cancelled = fibra::spawn(|| fibra::sleep(Duration::from_secs(60)));
+            // A local one has begun when `yield_now` returns.
+            let cancelled = fibra::spawn_local(|| fibra::sleep(Duration::from_secs(60)));
             fibra::yield_now();
             cancelled.cancel();
             let panics = fibra::spawn(|| panic!("on purpose"));
@@ -151,21 +153,21 @@ fn hooks_installed_by_a_fiber_hold_for_it_and_for_its_children() {
 #[test]
 fn hooks_are_layers() {
     in_child("hooks_are_layers", || {
-        static LOG: std::sync::Mutex<Vec<&str>> = std::sync::Mutex::new(Vec::new());
+        static LOG: fibra::sync::Mutex<Vec<&str>> = fibra::sync::Mutex::new(Vec::new());
         struct Notes(&'static str, &'static str);
         impl SwitchHook for Notes {
             type Saved = ();
             fn suspend(&self) {
-                LOG.lock().unwrap().push(self.0);
+                LOG.try_lock().unwrap().push(self.0);
             }
             fn resume(&self, (): ()) {
-                LOG.lock().unwrap().push(self.1);
+                LOG.try_lock().unwrap().push(self.1);
             }
         }
         install(Notes("first leaves", "first is back"));
         install(Notes("second leaves", "second is back"));
         fibra::run(fibra::yield_now);
-        let log = LOG.lock().unwrap();
+        let log = LOG.try_lock().unwrap();
         assert_eq!(log[..4], ["second leaves", "first leaves", "first is back", "second is back"]);
     });
 }
@@ -204,7 +206,8 @@ fn a_hook_that_panics_or_blocks_does_no_harm() {
         tx.send(5).unwrap();
         assert_eq!(child.join().unwrap(), 5);
         // Cancellation still works: what a hook did is not taken for an unwinding of the fiber's.
-        let waits = fibra::spawn(|| fibra::sleep(Duration::from_secs(3600)));
+        // A local one has begun when `yield_now` returns.
+        let waits = fibra::spawn_local(|| fibra::sleep(Duration::from_secs(3600)));
         fibra::yield_now();
         waits.cancel();
         assert!(waits.join().unwrap_err().is_cancelled());
@@ -259,7 +262,8 @@ fn what_is_carried_is_left_around_every_suspension() {
         assert!(panics.join().unwrap_err().is_panic());
         assert_eq!(left.load(Ordering::Relaxed), 1);
         let counted = left.clone();
-        let waits = fibra::spawn(move || {
+        // A local one has begun when `yield_now` returns.
+        let waits = fibra::spawn_local(move || {
             carry(Enters(2, None, Some(counted)), || fibra::sleep(Duration::from_secs(3600)));
         });
         fibra::yield_now();
