@@ -10,6 +10,7 @@ use crate::cancel::Rules;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
 use crate::inspect::endpoint::{self, Place};
+use crate::inspect::token::Token;
 use crate::inspect::{list, total};
 use crate::monitor::stats::{self, StatsFormat};
 use crate::monitor::sysmon;
@@ -58,7 +59,8 @@ pub enum Cancellation {
 /// `FIBRA_STATS=1` prints the [metrics](crate::Metrics) of a runtime on standard error when it ends, `FIBRA_STATS=json` as a line of
 /// JSON, and with `FIBRA_STATS_SIGNAL=USR1` (or `USR2`, `HUP`, `QUIT`) whenever that signal comes;
 /// `FIBRA_DUMP_SIGNAL=QUIT` (or one of the others) prints a [snapshot](crate::inspect) of the runtime on standard error when that signal
-/// comes; `FIBRA_INSPECT=127.0.0.1:6680` (or `unix`, `unix:/path`) serves snapshots, metrics and a page about the whole process there;
+/// comes; `FIBRA_INSPECT=127.0.0.1:6680` (or `unix`, `unix:/path`) serves snapshots, metrics and a page about the whole process there,
+/// and with `FIBRA_INSPECT_TOKEN` (16 characters or more) it cancels a fiber for a request that names that token;
 /// `FIBRA_SPEC_ASSERT=1` checks state transitions of fibers, tasks and workers in release builds too (a wrong spawn, yield or reuse of a
 /// frame is found when the fiber is run next). The environment is read when a runtime is built, and not again.
 #[derive(Debug, Clone, Default)]
@@ -250,7 +252,7 @@ impl RuntimeBuilder {
         let format = stats_from_env()?;
         let signal = signal_from_env("FIBRA_STATS_SIGNAL")?;
         let dump_signal = signal_from_env("FIBRA_DUMP_SIGNAL")?;
-        let inspect_place = inspect_from_env()?;
+        let (inspect_place, token) = (inspect_from_env()?, token_from_env()?);
         let mut config = self.settle()?;
         config.callers_thread = keep_first;
         config.print_stats = format.map(|format| match format {
@@ -263,7 +265,7 @@ impl RuntimeBuilder {
             stats::print_on(signal, &launched.shared, print)?;
         }
         if let Some(place) = inspect_place {
-            endpoint::serve(place)?;
+            endpoint::serve(place, token)?;
         }
         if let Some(signal) = dump_signal {
             stats::print_on(signal, &launched.shared, list::print)?;
@@ -405,6 +407,13 @@ fn inspect_from_env() -> io::Result<Option<Place>> {
     let open = flag_from_env("FIBRA_INSPECT_OPEN")?.unwrap_or(false);
     let place = Place::parse(value.to_str().unwrap_or("?"), open);
     place.map_err(|why| invalid(format!("FIBRA_INSPECT={}: {why}", value.display())))
+}
+
+/// `FIBRA_INSPECT_TOKEN`: what a request must name that acts. Its value is in no message.
+fn token_from_env() -> io::Result<Option<Token>> {
+    let Some(value) = std::env::var_os("FIBRA_INSPECT_TOKEN") else { return Ok(None) };
+    let token = value.to_str().map_or_else(|| Err("is not UTF-8".to_owned()), Token::parse);
+    token.map_err(|why| invalid(format!("FIBRA_INSPECT_TOKEN {why}")))
 }
 
 /// `FIBRA_DEADLOCK`: what happens when nothing can happen any more.

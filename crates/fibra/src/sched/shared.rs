@@ -84,6 +84,8 @@ pub(crate) enum Command {
     Flush(RootRef),
     /// Cancel the started fibers of this root in this life (of all roots, if none is given); only daemons, if so said.
     Cancel { root: Option<(RootRef, u32)>, daemons_only: bool, reason: ReasonKind },
+    /// Cancel the started fiber with this number, if it is yours.
+    CancelFiber(u64),
     /// Tell this to the started children of this scope in this life, and to the scopes that they have opened.
     Scope { scope: ScopeRef, life: u32, order: Order<ReasonKind> },
 }
@@ -513,7 +515,7 @@ impl Reach for Shared {
                 }
             }
             // No fiber has started there.
-            Command::Cancel { .. } | Command::Scope { .. } => {}
+            Command::Cancel { .. } | Command::CancelFiber(_) | Command::Scope { .. } => {}
         }
     }
 

@@ -4,6 +4,7 @@
 mod deadlocks;
 mod from_debugger;
 mod from_outside;
+mod in_a_browser;
 mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
