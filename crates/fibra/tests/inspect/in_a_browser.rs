@@ -31,8 +31,8 @@ impl Browser {
         let folder = std::env::temp_dir().join(format!("fibra-chromium-{}", std::process::id()));
         // Chromium reads what it is asked from descriptor 3 and answers at 4.
         let start = "exec chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
-            --disable-dev-shm-usage --disable-background-networking --disable-component-update --disable-sync --remote-debugging-pipe \
-            --user-data-dir=\"$0\" about:blank 3<&0 4>&1 </dev/null >/dev/null 2>&1";
+            --disable-dev-shm-usage --disable-background-networking --disable-component-update --disable-sync \
+            --remote-debugging-pipe --user-data-dir=\"$0\" about:blank 3<&0 4>&1 </dev/null >/dev/null 2>&1";
         let mut command = Command::new("sh");
         command.args(["-c", start]).arg(&folder).stdin(Stdio::piped()).stdout(Stdio::piped());
         // The inspector is this process's.
