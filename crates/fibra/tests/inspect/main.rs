@@ -8,3 +8,4 @@ mod in_a_browser;
 mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
+mod unread;
