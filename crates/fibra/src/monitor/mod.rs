@@ -6,7 +6,6 @@
 //! sysmon.rs      the thread: rescue, growth, deadlines, stalls, deadlocks
 //! elastic.rs     when a worker is added
 //! stall.rs       reports a worker that stands still, with a backtrace (claim.rs: which thread may touch the buffer it is taken through)
-//! quiet.rs       asks the inspector when nothing runs any more
 //! hook.rs        the panic hook of fibers          describe.rs    names the fiber whose stack overflowed
 //! metrics.rs     what a runtime counts             stats.rs       the same, printed
 //! objects.rs     every runtime, every channel      open_scopes.rs every scope       names.rs  actors by name, locks by number
@@ -37,8 +36,6 @@ pub(crate) mod objects;
 pub(crate) mod open_scopes;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod per_process;
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) mod quiet;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stall;
 #[cfg(not(any(loom, shuttle)))]

@@ -176,8 +176,8 @@ impl RuntimeBuilder {
     /// What happens when every fiber of a run waits for another one and nothing else could wake them: no timer, no I/O, no blocking call,
     /// no thread outside the runtime. Reported in any case: who waits for whom, at which line. Where a thread outside could still wake a
     /// fiber, it is reported after ten seconds, and nothing else happens. The default is [`OnDeadlock::Exit`] in
-    /// [`#[fibra::main]`](macro@crate::main), and [`OnDeadlock::Report`] elsewhere. A current-thread runtime, and one without the system
-    /// monitor (`FIBRA_SYSMON=0`), does not notice.
+    /// [`#[fibra::main]`](macro@crate::main), and [`OnDeadlock::Report`] elsewhere. In a current-thread runtime, and in one without the
+    /// system monitor (`FIBRA_SYSMON=0`), the worker that sleeps last looks itself.
     ///
     /// ```
     /// let rt = fibra::Runtime::builder().workers(2).on_deadlock(fibra::OnDeadlock::Off).build()?;
@@ -351,8 +351,7 @@ impl RuntimeBuilder {
             Some(set) => set,
             None => deadlock_from_env()?.or(self.default_on_deadlock).unwrap_or(OnDeadlock::Report),
         };
-        // A current-thread runtime has no other thread: see above.
-        let quiet = (on_deadlock != OnDeadlock::Off && !self.current_thread).then_some(total::look as QuietLook);
+        let quiet = (on_deadlock != OnDeadlock::Off).then_some(total::look as QuietLook);
         Ok(Config {
             name: self.name.unwrap_or_else(|| "fibra".to_owned()),
             workers,

@@ -9,6 +9,7 @@
 //! search.rs       a worker without work: how it steals, spins, blocks      rest.rs  what it gives back
 //! sleep.rs        the steps to sleep and back                             idle.rs  who sleeps, who searches, who is woken
 //! phase.rs        what a worker is doing                                  stats.rs what it counts
+//! quiet.rs        asks the inspector when nothing runs any more
 //! timers/         what happens at a moment
 //! completions.rs  the driver of a worker: when it is looked at, and whom its reports go to
 //! shared.rs       what all threads of a runtime share                     reach.rs  how its workers are reached from other threads
@@ -44,6 +45,8 @@ pub(crate) mod members;
 pub(crate) mod monitoring;
 pub(crate) mod phase;
 pub(crate) mod queue;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod quiet;
 pub(crate) mod reach;
 #[cfg(not(any(loom, shuttle)))]
 mod rest;

@@ -15,6 +15,7 @@ use super::monitoring::{OnDeadlock, QuietLook};
 use super::queue::Entry;
 use super::queue::fresh::Fresh;
 use super::queue::injector::Injector;
+use super::quiet::OwnLook;
 use super::reach::{self, Mail, Reach, Sent};
 use super::rules::{CancelRules, IoRules};
 use super::staff::elastic::ElasticConfig;
@@ -249,6 +250,8 @@ pub(crate) struct Shared {
     pub(crate) visitors: Visitors,
     /// The fork generation it was made in; see `monitor::fork`.
     pub(crate) fork_epoch: u64,
+    /// If no sysmon looks for deadlocks; see `quiet.rs`.
+    pub(in crate::sched) own_look: Option<OwnLook>,
     /// The report of a deadlock that ends a run with a panic.
     pub(crate) deadlock: Mutex<Option<String>>,
     /// The loops of machines, one per worker, once there is a machine.
@@ -265,6 +268,7 @@ impl Shared {
         let asserts = !cfg!(debug_assertions) && is_spec_asserted();
         Arc::new(Self {
             sysmon: Sysmon::new(&config),
+            own_look: config.quiet.filter(|_| !Sysmon::is_wanted(&config)).map(OwnLook::new),
             blocking: Kept::default(),
             base_flags: flag::HOLD_OFF.only_if(config.cooperative)
                 | flag::UNCAPPED.only_if(config.max_fibers.is_none() && !asserts),
