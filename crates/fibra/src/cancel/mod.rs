@@ -87,7 +87,7 @@ pub use self::delivery::is_cancellation;
 pub(crate) use self::{
     delivery::{checkpoint, deliver, pass_on, payload, unwind_quietly},
     levels::reason_of,
-    request::{cancel_daemons, cancel_fiber, cancel_started, cancel_waiting, end_shields_of},
+    request::{cancel_daemons, cancel_fiber, cancel_numbered, cancel_started, cancel_waiting, end_shields_of},
     rules::Rules,
     scopes::cancel_all,
     shield::Shield,

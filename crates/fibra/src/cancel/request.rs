@@ -5,6 +5,7 @@
 
 use super::telling::Told;
 use crate::fiber::frame::{Frame, FrameRef, flag};
+use crate::prim::atomic::Ordering;
 use crate::sched::enqueue::{Place, enqueue};
 use crate::sched::flight;
 use crate::sched::members::scope::Order;
@@ -57,12 +58,35 @@ pub(crate) fn cancel_started(shared: &Shared, root: Option<RootRef>, daemons_onl
 
 /// The part of [`cancel_started`] that each worker does for itself.
 pub(super) fn cancel_started_here(worker: &Worker, root: Option<RootRef>, daemons_only: bool, reason: ReasonKind) {
+    cancel_here(worker, reason, |frame| is_meant(frame, root, daemons_only));
+}
+
+/// Cancels the fiber with this number, if it has started; see [`JoinHandle::cancel`](crate::JoinHandle::cancel). For a caller that has no
+/// handle, and so nothing that keeps the frame: the worker on which the fiber lives looks for it, between two fibers.
+pub(crate) fn cancel_numbered(shared: &Shared, id: u64) {
+    shared.post_all(Command::CancelFiber(id));
+    // As in `cancel_started`.
+    let mut told = Told::default();
+    if let Some(task) = shared.tasks.lock().get(&id) {
+        told.fiber(task, &CancelReason::Handle);
+    }
+    told.tell();
+}
+
+/// The part of [`cancel_numbered`] that each worker does for itself.
+pub(super) fn cancel_numbered_here(worker: &Worker, id: u64) {
+    // Relaxed: the number of a started fiber of this worker changes on this worker only.
+    cancel_here(worker, ReasonKind::Handle, |frame| frame.id.load(Ordering::Relaxed) == id);
+}
+
+/// Cancels those of the worker's started fibers that are meant.
+fn cancel_here(worker: &Worker, reason: ReasonKind, is_meant: impl Fn(&Frame) -> bool) {
     let (mut told, order) = (Told::default(), Order::Cancel(reason.without_words()));
     let mut at = worker.started.get();
     // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
     while let Some(frame) = unsafe { at.as_ref() } {
         at = frame.next_started.get();
-        if is_meant(frame, root, daemons_only) {
+        if is_meant(frame) {
             told.fiber_here(frame, &order);
         }
     }

@@ -52,6 +52,10 @@ impl CancelRules for Rules {
         request::cancel_started_here(worker, root, daemons_only, reason);
     }
 
+    fn cancel_numbered(&self, worker: &Worker, id: u64) {
+        request::cancel_numbered_here(worker, id);
+    }
+
     fn tell_children(&self, worker: &Worker, scope: ScopeRef, life: u32, order: Order<ReasonKind>) {
         telling::tell_children_here(worker, scope, life, order);
     }

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! `/` is a page (`page.html`, which needs nothing from elsewhere), `/snapshot.json`, `/snapshot`, `/graph.json`, `/deadlocks`, `/metrics`
-//! (Prometheus) and `/stack?fiber=7` are what it and others read. Nothing here changes the program, so there is no token; what acts would
-//! need one. A browser on this machine may be lured to any address: so a request must name the host as an address or `localhost`.
+//! (Prometheus) and `/stack?fiber=7` are what it and others read. `POST /cancel?fiber=7` changes the program, and needs the token of
+//! `FIBRA_INSPECT_TOKEN` (`token.rs`). A browser on this machine may be lured to any address: so a request must name the host as an address
+//! or `localhost`.
 //!
 //! One plain thread serves one connection after another, each for a short time only: it must work when every worker is stuck. It belongs to
 //! the process, not to a runtime, and is started by the first that is built. A child of a fork has none until it builds a runtime.
@@ -25,7 +26,10 @@ use std::time::Duration;
 
 use super::collect::collect;
 use super::json::{Fields, list};
+use super::snapshot::FiberState;
+use super::token::Token;
 use super::{deadlock, graph, snapshot, stack_of};
+use crate::cancel::cancel_numbered;
 use crate::fiber::id::FiberId;
 use crate::monitor::metrics::Metrics;
 use crate::monitor::objects;
@@ -74,8 +78,8 @@ struct Served {
 
 static SERVED: PerProcess<Served> = PerProcess::new(Served::default);
 
-/// Starts the server of this process, if there is none yet.
-pub(crate) fn serve(place: Place) -> io::Result<()> {
+/// Starts the server of this process, if there is none yet. `token`: what a request must name that acts; without one none may.
+pub(crate) fn serve(place: Place, token: Option<Token>) -> io::Result<()> {
     let mut served = SERVED.get().place.lock();
     if served.is_some() {
         return Ok(());
@@ -89,7 +93,7 @@ pub(crate) fn serve(place: Place) -> io::Result<()> {
             thread::start_quiet(name, move || {
                 for client in listener.incoming().flatten() {
                     let _ = client.set_read_timeout(Some(TIME)).and(client.set_write_timeout(Some(TIME)));
-                    let _ = answer(client, open);
+                    let _ = answer(client, open, token.as_ref());
                 }
             })?;
         }
@@ -102,7 +106,7 @@ pub(crate) fn serve(place: Place) -> io::Result<()> {
             thread::start_quiet(name, move || {
                 for client in listener.incoming().flatten() {
                     let _ = client.set_read_timeout(Some(TIME)).and(client.set_write_timeout(Some(TIME)));
-                    let _ = answer(client, true);
+                    let _ = answer(client, true, token.as_ref());
                 }
             })?;
         }
@@ -128,7 +132,7 @@ fn own_path() -> io::Result<PathBuf> {
 }
 
 /// Reads one request and answers it. `open`: whatever host is named.
-fn answer(mut client: impl Read + Write, open: bool) -> io::Result<()> {
+fn answer(mut client: impl Read + Write, open: bool, token: Option<&Token>) -> io::Result<()> {
     let mut request = Vec::new();
     let mut piece = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -142,14 +146,22 @@ fn answer(mut client: impl Read + Write, open: bool) -> io::Result<()> {
     let mut lines = request.lines();
     let mut words = lines.next().unwrap_or("").split(' ');
     let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-    let host = lines.find_map(|line| line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("host")));
-    let (status, kind, body) = if method != "GET" {
-        ("405 Method Not Allowed", "text/plain", "only GET is answered\n".to_owned())
-    } else if !open && !host.is_none_or(|(_, host)| is_this_machine(host.trim())) {
+    let headers: Vec<_> = lines.filter_map(|line| line.split_once(':')).collect();
+    let header =
+        |wanted: &str| headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, text)| *text);
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let (status, kind, body) = if !open && !header("host").is_none_or(|host| is_this_machine(host.trim())) {
         ("403 Forbidden", "text/plain", "the request must name this host as an address or as localhost\n".to_owned())
     } else {
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        page(path, query)
+        match (method, path) {
+            ("GET", "/cancel") => ("405 Method Not Allowed", "text/plain", "cancelling is a POST\n".to_owned()),
+            ("GET", _) => page(path, query),
+            ("POST", "/cancel") => match may_act(token, header("authorization")) {
+                Ok(()) => cancel(query),
+                Err(why) => ("403 Forbidden", "text/plain", format!("{why}\n")),
+            },
+            _ => ("405 Method Not Allowed", "text/plain", "only GET is answered, and POST /cancel\n".to_owned()),
+        }
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\
@@ -167,6 +179,40 @@ fn is_this_machine(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
+/// Does the request name the token?
+fn may_act(token: Option<&Token>, header: Option<&str>) -> Result<(), &'static str> {
+    match (token, header) {
+        (None, _) => Err("this process lets nothing act on it: it was started without FIBRA_INSPECT_TOKEN"),
+        (_, None) => Err("the token is missing: send the header Authorization: Bearer <FIBRA_INSPECT_TOKEN>"),
+        (Some(token), Some(given)) if token.is_named_by(given) => Ok(()),
+        _ => Err("that is not the token of this process (FIBRA_INSPECT_TOKEN)"),
+    }
+}
+
+/// Asks a fiber to end, as `JoinHandle::cancel` does.
+fn cancel(query: &str) -> (&'static str, &'static str, String) {
+    let Some(id) = fiber_of(query) else {
+        return ("400 Bad Request", "text/plain", "expected /cancel?fiber=7\n".to_owned());
+    };
+    let (status, text) = match snapshot().fiber(id) {
+        None => ("404 Not Found", format!("there is no fiber {id}\n")),
+        Some(fiber) if fiber.state == FiberState::NotStarted => {
+            ("409 Conflict", format!("fiber {id} has not started yet; cancel it when it has\n"))
+        }
+        Some(_) => {
+            // The fiber has a runtime among these, or has ended since.
+            objects::runtimes().iter().for_each(|runtime| cancel_numbered(runtime, id.as_u64()));
+            ("202 Accepted", format!("fiber {id} is asked to end: it unwinds from its wait, or at its next one\n"))
+        }
+    };
+    (status, "text/plain", text)
+}
+
+/// The number in `fiber=7`.
+fn fiber_of(query: &str) -> Option<FiberId> {
+    query.strip_prefix("fiber=").and_then(|number| number.parse().ok()).map(FiberId::from_u64)
+}
+
 /// What is at a path: status, type and content.
 fn page(path: &str, query: &str) -> (&'static str, &'static str, String) {
     const FOUND: &str = "200 OK";
@@ -180,8 +226,8 @@ fn page(path: &str, query: &str) -> (&'static str, &'static str, String) {
             (FOUND, "text/plain", if all.is_empty() { "no deadlock\n".to_owned() } else { all.concat() })
         }
         "/metrics" => (FOUND, "text/plain", prometheus()),
-        "/stack" => match query.strip_prefix("fiber=").and_then(|number| number.parse().ok()) {
-            Some(number) => match stack_of(FiberId::from_u64(number)) {
+        "/stack" => match fiber_of(query) {
+            Some(fiber) => match stack_of(fiber) {
                 Ok(stack) => (FOUND, "text/plain", stack),
                 Err(why) => ("404 Not Found", "text/plain", format!("{why}\n")),
             },
@@ -291,7 +337,8 @@ mod tests {
 
     fn ask(request: &str) -> String {
         let mut client = Client(io::Cursor::new(request.as_bytes().to_vec()), Vec::new());
-        answer(&mut client, false).unwrap();
+        let token = Token::parse("abcdefghijklmnop").unwrap();
+        answer(&mut client, false, token.as_ref()).unwrap();
         String::from_utf8(client.1).unwrap()
     }
 
@@ -305,6 +352,18 @@ mod tests {
         assert!(get("/nothing", "localhost").starts_with("HTTP/1.1 404"));
         assert!(get("/", "evil.example").starts_with("HTTP/1.1 403"));
         assert!(ask("POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+        assert!(get("/cancel?fiber=1", "localhost").starts_with("HTTP/1.1 405"));
+        assert!(ask("OPTIONS /cancel HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"), "no page of another site may");
+        let act = |host: &str, header: &str, query: &str| {
+            ask(&format!("POST /cancel?{query} HTTP/1.1\r\nHost: {host}\r\n{header}\r\n"))
+        };
+        let good = "Authorization: Bearer abcdefghijklmnop\r\n";
+        assert!(act("localhost", "", "fiber=1").contains("the token is missing"));
+        let wrong = act("localhost", "Authorization: Bearer abcdefghijklmnox\r\n", "fiber=1");
+        assert!(wrong.starts_with("HTTP/1.1 403") && wrong.contains("that is not the token"), "{wrong}");
+        assert!(act("evil.example", good, "fiber=1").starts_with("HTTP/1.1 403"));
+        assert!(act("localhost", good, "fiber=x").starts_with("HTTP/1.1 400"));
+        assert!(act("localhost", good, "fiber=18446744073709551615").starts_with("HTTP/1.1 404"));
         assert_eq!(ask("GET / HTTP/1.1\r\n"), "", "it went away");
         assert_eq!(ask(&"x".repeat(LONGEST * 2)), "", "too long");
     }

@@ -13,7 +13,7 @@
 //! something that may be a deadlock, and nothing else is done; but a deadlock that is certain is certain whatever other threads do.
 //! Anything else is silence: a report that is wrong is worse than none.
 //!
-//! Above: `runtime::builder`, which has sysmon ask ([`look`]). Below: `deadlock.rs`, `monitor::quiet`.
+//! Above: `runtime::builder`, which has sysmon or the last worker ask ([`look`]). Below: `deadlock.rs`, `sched::quiet`.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -47,7 +47,7 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 /// The exit code of a program that ended in a deadlock.
 const EXIT_CODE: i32 = 102;
 
-/// Asked by sysmon when all workers have slept for `quiet`; see [`QuietLook`](crate::sched::monitoring::QuietLook). `said` remembers what
+/// Asked by sysmon, or by a worker where there is none, when all workers have slept for `quiet`; see [`QuietLook`](crate::sched::monitoring::QuietLook). `said` remembers what
 /// was reported, so that it is said once.
 pub(crate) fn look(shared: &Arc<Shared>, quiet: Duration, said: &mut u64) -> Option<Duration> {
     super::debugger::keep();

@@ -7,7 +7,6 @@
 //! elastic.rs     when a worker is added
 //! stall.rs       reports a worker that stands still, with a backtrace (claim.rs: which thread may touch the buffer it is taken through)
 //! errands.rs     what the thread has others do: printing, calling wakers
-//! quiet.rs       asks the inspector when nothing runs any more
 //! hook.rs        the panic hook of fibers          describe.rs    names the fiber whose stack overflowed
 //! metrics.rs     what a runtime counts             stats.rs       the same, printed
 //! objects.rs     every runtime, every channel      open_scopes.rs every scope       names.rs  actors by name, locks by number
@@ -40,8 +39,6 @@ pub(crate) mod objects;
 pub(crate) mod open_scopes;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod per_process;
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) mod quiet;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stall;
 #[cfg(not(any(loom, shuttle)))]

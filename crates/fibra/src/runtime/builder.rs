@@ -12,6 +12,7 @@ use crate::cancel::Rules;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
 use crate::inspect::endpoint::{self, Place};
+use crate::inspect::token::Token;
 use crate::inspect::{list, total};
 use crate::monitor::stats::{self, StatsFormat};
 use crate::monitor::sysmon;
@@ -63,7 +64,8 @@ pub enum Cancellation {
 /// `FIBRA_STATS=1` prints the [metrics](crate::Metrics) of a runtime on standard error when it ends, `FIBRA_STATS=json` as a line of
 /// JSON, and with `FIBRA_STATS_SIGNAL=USR1` (or `USR2`, `HUP`, `QUIT`) whenever that signal comes;
 /// `FIBRA_DUMP_SIGNAL=QUIT` (or one of the others) prints a [snapshot](crate::inspect) of the runtime on standard error when that signal
-/// comes; `FIBRA_INSPECT=127.0.0.1:6680` (or `unix`, `unix:/path`) serves snapshots, metrics and a page about the whole process there;
+/// comes; `FIBRA_INSPECT=127.0.0.1:6680` (or `unix`, `unix:/path`) serves snapshots, metrics and a page about the whole process there,
+/// and with `FIBRA_INSPECT_TOKEN` (16 characters or more) it cancels a fiber for a request that names that token;
 /// `FIBRA_SPEC_ASSERT=1` checks state transitions of fibers, tasks and workers in release builds too (a wrong spawn, yield or reuse of a
 /// frame is found when the fiber is run next). The environment is read when a runtime is built, and not again.
 #[derive(Debug, Clone, Default)]
@@ -178,10 +180,10 @@ impl RuntimeBuilder {
     }
 
     /// What happens when every fiber of a run waits for another one and nothing else could wake them: no timer, no I/O, no blocking call,
-    /// no thread outside the runtime. Reported in any case: which fiber waits for which, at which line. Where a thread outside could still
-    /// wake a fiber, it is reported after ten seconds, and nothing else happens. The default is [`OnDeadlock::Exit`] in
-    /// [`#[fibra::main]`](macro@crate::main), and [`OnDeadlock::Report`] elsewhere. A current-thread runtime, and one without the system
-    /// monitor (`FIBRA_SYSMON=0`), does not notice.
+    /// no thread outside the runtime. Reported in any case: who waits for whom, at which line. Where a thread outside could still wake a
+    /// fiber, it is reported after ten seconds, and nothing else happens. The default is [`OnDeadlock::Exit`] in
+    /// [`#[fibra::main]`](macro@crate::main), and [`OnDeadlock::Report`] elsewhere. In a current-thread runtime, and in one without the
+    /// system monitor (`FIBRA_SYSMON=0`), the worker that sleeps last looks itself.
     ///
     /// ```
     /// let rt = fibra::Runtime::builder().workers(2).on_deadlock(fibra::OnDeadlock::Off).build()?;
@@ -274,8 +276,8 @@ impl RuntimeBuilder {
         let format = stats_from_env()?;
         let signal = signal_from_env("FIBRA_STATS_SIGNAL")?;
         let dump_signal = signal_from_env("FIBRA_DUMP_SIGNAL")?;
-        let inspect_place = inspect_from_env()?;
         let wishes_for_traces = (trace_from_env()?, self.trace_last.clone());
+        let (inspect_place, token) = (inspect_from_env()?, token_from_env()?);
         let mut config = self.settle()?;
         config.at_end = Some(trace::write_at_end);
         config.callers_thread = keep_first;
@@ -295,7 +297,7 @@ impl RuntimeBuilder {
             stats::print_on(signal, &launched.shared, print)?;
         }
         if let Some(place) = inspect_place {
-            endpoint::serve(place)?;
+            endpoint::serve(place, token)?;
         }
         if let Some(signal) = dump_signal {
             stats::print_on(signal, &launched.shared, list::print)?;
@@ -381,8 +383,7 @@ impl RuntimeBuilder {
             Some(set) => set,
             None => deadlock_from_env()?.or(self.default_on_deadlock).unwrap_or(OnDeadlock::Report),
         };
-        // A current-thread runtime has no other thread: see above.
-        let quiet = (on_deadlock != OnDeadlock::Off && !self.current_thread).then_some(total::look as QuietLook);
+        let quiet = (on_deadlock != OnDeadlock::Off).then_some(total::look as QuietLook);
         Ok(Config {
             name: self.name.unwrap_or_else(|| "fibra".to_owned()),
             workers,
@@ -443,6 +444,13 @@ fn inspect_from_env() -> io::Result<Option<Place>> {
     let open = flag_from_env("FIBRA_INSPECT_OPEN")?.unwrap_or(false);
     let place = Place::parse(value.to_str().unwrap_or("?"), open);
     place.map_err(|why| invalid(format!("FIBRA_INSPECT={}: {why}", value.display())))
+}
+
+/// `FIBRA_INSPECT_TOKEN`: what a request must name that acts. Its value is in no message.
+fn token_from_env() -> io::Result<Option<Token>> {
+    let Some(value) = std::env::var_os("FIBRA_INSPECT_TOKEN") else { return Ok(None) };
+    let token = value.to_str().map_or_else(|| Err("is not UTF-8".to_owned()), Token::parse);
+    token.map_err(|why| invalid(format!("FIBRA_INSPECT_TOKEN {why}")))
 }
 
 /// `FIBRA_TRACE`: what is recorded all the time, and where it is written.

@@ -41,6 +41,7 @@ impl Worker {
             Command::Cancel { root, daemons_only, reason } => {
                 self.rules().cancel_started(self, root.map(|(root, _)| root), daemons_only, reason);
             }
+            Command::CancelFiber(id) => self.rules().cancel_numbered(self, id),
             Command::Scope { scope, life, order } => self.rules().tell_children(self, scope, life, order),
         }
     }

@@ -11,6 +11,7 @@
 //! patience.rs     how long a thief leaves an owner alone                 surplus.rs  when an owner wakes a thief
 //! flight.rs       what a worker notes of its turns while the recorder is on
 //! phase.rs        what a worker is doing                                  stats.rs what it counts
+//! quiet.rs        asks the inspector when nothing runs any more
 //! timers/         what happens at a moment
 //! completions.rs  the driver of a worker: when it is looked at, and whom its reports go to
 //! shared.rs       what all threads of a runtime share                     reach.rs  how its workers are reached from other threads
@@ -50,6 +51,8 @@ pub(crate) mod monitoring;
 mod patience;
 pub(crate) mod phase;
 pub(crate) mod queue;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod quiet;
 pub(crate) mod reach;
 #[cfg(not(any(loom, shuttle)))]
 mod rest;

@@ -1,6 +1,6 @@
 //! What a runtime is told about the monitor, which lies above: settings, and functions that the monitor calls.
 //!
-//! Above: `runtime::builder`, which settles it, and `monitor` (`stall.rs`, `quiet.rs`), which acts on it. The scheduler only keeps it.
+//! Above: `runtime::builder`, which settles it, and `monitor::stall` and `quiet.rs`, which act on it. The scheduler only keeps it.
 
 use std::sync::Arc;
 use std::time::Duration;

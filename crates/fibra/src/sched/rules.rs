@@ -51,6 +51,9 @@ pub(crate) trait CancelRules: std::fmt::Debug + Sync {
     /// On a worker: cancels what it has started of this root (of all, if none is given); only daemons, if so said.
     fn cancel_started(&self, worker: &Worker, root: Option<RootRef>, daemons_only: bool, reason: ReasonKind);
 
+    /// On a worker: cancels the started fiber with this number, if it is this worker's.
+    fn cancel_numbered(&self, worker: &Worker, id: u64);
+
     /// On a worker: tells this to the children of a scope in this life that it has started, and to the scopes that they have opened.
     fn tell_children(&self, worker: &Worker, scope: ScopeRef, life: u32, order: Order<ReasonKind>);
 

@@ -218,10 +218,11 @@ impl Idler for Worker {
             .into_iter()
             .flatten()
             .min();
-        if until.is_none() {
-            // Nothing but others can wake it: somebody should look whether there are any.
+        // Nothing but others can wake it: it should be looked at whether there are any.
+        let until = until.or_else(|| {
             self.shared.sysmon.start_if_late(&self.shared);
-        }
+            self.shared.own_look.as_ref().and_then(|own| own.before_sleep(&self.shared))
+        });
         self.platform_wait(until.map_or(Timeout::Forever, Timeout::Until));
     }
 

@@ -15,6 +15,7 @@ use super::monitoring::{OnDeadlock, QuietLook};
 use super::queue::Entry;
 use super::queue::fresh::Fresh;
 use super::queue::injector::Injector;
+use super::quiet::OwnLook;
 use super::reach::{self, Mail, Reach, Sent};
 use super::rules::{CancelRules, IoRules};
 use super::staff::elastic::ElasticConfig;
@@ -98,6 +99,8 @@ pub(crate) enum Command {
     Flush(RootRef),
     /// Cancel the started fibers of this root in this life (of all roots, if none is given); only daemons, if so said.
     Cancel { root: Option<(RootRef, u32)>, daemons_only: bool, reason: ReasonKind },
+    /// Cancel the started fiber with this number, if it is yours.
+    CancelFiber(u64),
     /// Tell this to the started children of this scope in this life, and to the scopes that they have opened.
     Scope { scope: ScopeRef, life: u32, order: Order<ReasonKind> },
 }
@@ -263,6 +266,8 @@ pub(crate) struct Shared {
     pub(crate) visitors: Visitors,
     /// The fork generation it was made in; see `monitor::fork`.
     pub(crate) fork_epoch: u64,
+    /// If no sysmon looks for deadlocks; see `quiet.rs`.
+    pub(in crate::sched) own_look: Option<OwnLook>,
     /// The report of a deadlock that ends a run with a panic.
     pub(crate) deadlock: Mutex<Option<String>>,
     /// The loops of machines, one per worker, once there is a machine.
@@ -287,6 +292,7 @@ impl Shared {
         );
         Arc::new(Self {
             sysmon: Sysmon::new(&config),
+            own_look: config.quiet.filter(|_| !Sysmon::is_wanted(&config)).map(OwnLook::new),
             blocking: Kept::default(),
             base_flags,
             config,
@@ -545,7 +551,7 @@ impl Reach for Shared {
                 }
             }
             // No fiber has started there.
-            Command::Cancel { .. } | Command::Scope { .. } => {}
+            Command::Cancel { .. } | Command::CancelFiber(_) | Command::Scope { .. } => {}
         }
     }
 

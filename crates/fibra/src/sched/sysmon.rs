@@ -59,7 +59,7 @@ impl Sysmon {
             rescues,
             stall: config.stall.filter(|_| config.sysmon),
             grows,
-            looks_for_deadlocks: config.sysmon && config.quiet.is_some(),
+            looks_for_deadlocks: Self::is_wanted(config) && config.quiet.is_some(),
             period,
             pool,
             // No rescue: armed for good, so that nobody tries to arm it.
@@ -68,6 +68,11 @@ impl Sysmon {
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
         }
+    }
+
+    /// May there be such a thread? A current-thread runtime has none.
+    pub(super) fn is_wanted(config: &Config) -> bool {
+        config.sysmon && !config.current_thread
     }
 
     /// Does it look for workers that stand still?

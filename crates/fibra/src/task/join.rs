@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use super::blocking::{LOOK, is_pool_stuck, would_rather_wait};
 use super::spawn::Panic;
+use super::unread;
 use crate::cancel::cancel_fiber;
 use crate::cancel::{is_cancellation, pass_on, reason_of};
 use crate::fiber::frame::{Errand, Frame, FrameRef, flag};
@@ -431,12 +432,13 @@ impl<T> Drop for JoinHandle<T> {
                 Detach::Recycle => return recycle(self.frame),
                 Detach::TakeResult(outcome) => {
                     match outcome {
-                        FiberEnd::Value if Frame::must_be_taken::<T>() => {
+                        FiberEnd::Value if Frame::must_be_taken::<T>() || unread::may_matter::<T>() => {
                             // SAFETY: READY: the value is in the frame and the handle's to drop; `detach` says so once.
                             let value = unsafe { self.frame.take::<T>() };
                             // The frame must not be lost if the value's destructor panics: that panic goes on to the caller after the frame
                             // is recycled.
                             let _again = DetachOnDrop(self.frame);
+                            unread::look_at(self.frame, &value);
                             drop(value);
                             return;
                         }

@@ -10,7 +10,7 @@
 //! futures.rs      futures as fibers without a stack, and futures awaited by fibers
 //! locals.rs       fiber-locals
 //! compute.rs      fibers that compute for long           blocking.rs   calls that block, on other threads
-//! turn.rs         the turn of an actor
+//! turn.rs         the turn of an actor                   unread.rs     results that are dropped unread
 //! ```
 //!
 //! Above: `select`, which joins as an arm, `runtime`, and all that starts fibers. Beside: `scope`. Below: `cancel`, `wait`, `blocking`,
@@ -31,6 +31,7 @@ pub(crate) mod spawn;
 #[cfg(test)]
 mod tests;
 pub(crate) mod turn;
+mod unread;
 
 pub use crate::fiber::id::FiberId;
 pub(crate) use blocking::blocking_as;

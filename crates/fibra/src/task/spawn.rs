@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::fiber::shield;
 use super::join::JoinHandle;
-use super::locals;
+use super::{locals, unread};
 use crate::cancel::is_cancellation;
 use crate::fiber::frame::{Extras, FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
@@ -626,9 +626,11 @@ pub(crate) fn drop_quietly<V>(value: V) {
 pub(crate) unsafe fn publish_value<T>(frame: &Frame, value: T) -> RunResult {
     // SAFETY: the caller's promise.
     unsafe { frame.put(value) };
-    if Frame::must_be_taken::<T>() && !frame.join.publish_result(FiberEnd::Value) {
+    if (Frame::must_be_taken::<T>() || unread::may_matter::<T>()) && !frame.join.publish_result(FiberEnd::Value) {
         // SAFETY: just put there, and the handle is gone.
-        drop_quietly(unsafe { frame.take::<T>() });
+        let value = unsafe { frame.take::<T>() };
+        unread::look_at(frame, &value);
+        drop_quietly(value);
         // Its destructor may have used fiber-locals once more.
         end_of_user_code(frame);
     }

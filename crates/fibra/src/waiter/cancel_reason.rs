@@ -10,7 +10,8 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum CancelReason {
-    /// [`JoinHandle::cancel`](crate::JoinHandle::cancel), or its handle was dropped after `cancel_on_drop`.
+    /// [`JoinHandle::cancel`](crate::JoinHandle::cancel), its handle was dropped after `cancel_on_drop`, or the inspector was
+    /// asked to cancel it.
     Handle,
     /// The runtime is shutting down.
     Shutdown,

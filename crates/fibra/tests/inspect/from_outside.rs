@@ -113,3 +113,70 @@ fn the_inspector_answers() {
         waiting.join().unwrap();
     });
 }
+
+#[test]
+fn a_fiber_is_cancelled_only_with_the_token() {
+    const TEST: &str = "a_fiber_is_cancelled_only_with_the_token";
+    const TOKEN: &str = "0123456789abcdef";
+    if !is_child(TEST) {
+        for (number, token) in [TOKEN, "", "too-short"].into_iter().enumerate() {
+            let path = format!("{}/fibra-test-{}-{number}.sock", std::env::temp_dir().display(), std::process::id());
+            let ended = rerun_self(TEST, &[("FIBRA_INSPECT", &format!("unix:{path}")), ("FIBRA_INSPECT_TOKEN", token)]);
+            assert!(ended.status.success(), "{token:?}: {ended:?}");
+            assert!(!ended.stderr.contains(TOKEN), "the token is printed nowhere: {ended:?}");
+            let _ = std::fs::remove_file(path);
+        }
+        return;
+    }
+    let _watchdog = watchdog(60);
+    let given = std::env::var("FIBRA_INSPECT_TOKEN").unwrap();
+    let rt = match fibra::Runtime::builder().workers(2).build() {
+        Err(error) => {
+            assert_eq!(given, "too-short", "{error}");
+            let text = error.to_string();
+            return assert!(text.contains("FIBRA_INSPECT_TOKEN has 9 characters") && !text.contains(&given), "{text}");
+        }
+        Ok(rt) => rt,
+    };
+    let place = std::env::var("FIBRA_INSPECT").unwrap();
+    let cancel = |fiber: u64, header: &str| {
+        let mut stream = UnixStream::connect(place.strip_prefix("unix:").unwrap()).unwrap();
+        let request = format!("POST /cancel?fiber={fiber} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let good = format!("Authorization: Bearer {TOKEN}\r\n");
+    let (tx, waiting) = rt.run(|| {
+        let (tx, waiting) = waiting_fiber();
+        let id = waiting.id().as_u64();
+        let refused = cancel(id, "");
+        assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+        let refused = cancel(id, "Authorization: Bearer 0123456789abcdeg\r\n");
+        assert!(refused.starts_with("HTTP/1.1 403") && !waiting.is_finished(), "{refused}");
+        if given.is_empty() {
+            let refused = cancel(id, &good);
+            assert!(refused.contains("started without FIBRA_INSPECT_TOKEN"), "{refused}");
+            waiting.cancel();
+        } else {
+            let done = cancel(id, &good);
+            assert!(done.starts_with("HTTP/1.1 202"), "{done}");
+        }
+        (tx, waiting)
+    });
+    assert!(waiting.join().unwrap_err().is_cancelled());
+    // A task is found too: it lives on no worker.
+    let task = rt.run(|| {
+        let task = fibra::spawn_future(std::future::pending::<()>());
+        if given.is_empty() {
+            task.cancel();
+        } else {
+            assert!(cancel(task.id().as_u64(), &good).starts_with("HTTP/1.1 202"));
+        }
+        task
+    });
+    assert!(task.join().unwrap_err().is_cancelled());
+    assert!(!given.is_empty() || cancel(1, &good).starts_with("HTTP/1.1 403"));
+    drop(tx);
+}

@@ -4,9 +4,11 @@
 mod deadlocks;
 mod from_debugger;
 mod from_outside;
+mod in_a_browser;
 #[path = "../support/json.rs"]
 mod json;
 mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
 mod traces;
+mod unread;

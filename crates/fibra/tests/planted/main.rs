@@ -1,9 +1,9 @@
-//! Five programs that end in a deadlock, each of which is named in full: the report is compared with a file in `expected/`.
+//! Programs that end in a deadlock, each of which is named in full: the report is compared with a file in `expected/`.
 //!
 //! A program of its own, without the usual harness, whose threads could be the ones that wake a fiber. It starts itself once for each
 //! of them, as a user's program that is the function of `#[fibra::main]`; each must end with exit code 102. Numbers of fibers and channels,
 //! addresses and times are left out of the comparison; names, lines and everything else are in it. `FIBRA_BLESS=1` writes the files anew.
-//! A sixth program waits for everything that is not a deadlock, and must end in silence.
+//! Another waits for everything that is not a deadlock, and must end in silence. All of it once more without the system monitor.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::process::{Command, ExitCode, Stdio};
@@ -99,9 +99,35 @@ fn the_only_fiber_waits() {
     let _ = rx.recv();
 }
 
+// One thread in the whole process: it looks itself before it sleeps for ever.
+#[fibra::main(current_thread)]
+fn crossed_on_one_thread() {
+    let (here, there) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
+    let met = Arc::new(Barrier::new(2));
+    let [left, right] = [("left", &here, &there), ("right", &there, &here)].map(|(name, has, wants)| {
+        let (has, wants, met) = (has.clone(), wants.clone(), met.clone());
+        spawn(name, move || {
+            let _has = has.lock();
+            met.wait();
+            drop(wants.lock());
+        })
+    });
+    left.join().unwrap();
+    right.join().unwrap();
+}
+
+#[fibra::main(current_thread)]
+fn no_deadlock_on_one_thread() {
+    wait_for_the_world();
+}
+
 // everything here waits for something that is not a fiber of the runtime, longer than it takes to look: none of it is a deadlock.
 #[fibra::main(workers = 2)]
 fn no_deadlock_at_all() {
+    wait_for_the_world();
+}
+
+fn wait_for_the_world() {
     const WHILE: Duration = Duration::from_millis(700);
     // Time.
     fibra::sleep(WHILE);
@@ -156,14 +182,19 @@ fn no_deadlock_at_all() {
 /// Names, in a child, the program to be run.
 const CHILD: &str = "FIBRA_PLANTED";
 
-const PROGRAMS: [(&str, fn()); 7] = [
+/// Those that end well.
+const NONE: [&str; 2] = ["no_deadlock_at_all", "no_deadlock_on_one_thread"];
+
+const PROGRAMS: [(&str, fn()); 9] = [
     ("dining_philosophers", dining_philosophers),
     ("send_and_receive_crossed", send_and_receive_crossed),
     ("joined_in_a_circle", joined_in_a_circle),
     ("a_scope_that_waits_for_itself", a_scope_that_waits_for_itself),
     ("the_last_sender_is_borrowed_by_the_scope", the_last_sender_is_borrowed_by_the_scope),
     ("the_only_fiber_waits", the_only_fiber_waits),
-    ("no_deadlock_at_all", no_deadlock_at_all),
+    ("crossed_on_one_thread", crossed_on_one_thread),
+    (NONE[0], no_deadlock_at_all),
+    (NONE[1], no_deadlock_on_one_thread),
 ];
 
 fn main() -> ExitCode {
@@ -185,13 +216,25 @@ fn main() -> ExitCode {
         println!("planted: skipped, stacks cannot be searched in this build");
         return ExitCode::SUCCESS;
     }
-    let planted = PROGRAMS.iter().filter(|(name, _)| *name != "no_deadlock_at_all").map(|(name, _)| check(name));
-    let problems: Vec<String> =
-        planted.chain([check_none(), check_panic(), check_trace()]).filter_map(Result::err).collect();
+    let names: Vec<_> = PROGRAMS.iter().map(|(name, _)| *name).filter(|name| !NONE.contains(name)).collect();
+    // Where no thread looks, the last worker does. Side by side: they mostly wait.
+    let problems: Vec<String> = std::thread::scope(|s| {
+        let mut checks = Vec::new();
+        for variables in [&[], ALONE] {
+            checks.extend(names.iter().map(|name| s.spawn(move || check(name, variables))));
+            checks.extend(NONE.iter().map(|name| s.spawn(move || check_none(name, variables))));
+            checks.push(s.spawn(move || check_panic(variables)));
+        }
+        checks.push(s.spawn(check_trace));
+        checks.into_iter().filter_map(|check| check.join().expect("a check returns what is wrong").err()).collect()
+    });
     problems.iter().for_each(|problem| eprintln!("{problem}"));
     println!("{} planted programs, {} not as they should be", PROGRAMS.len(), problems.len());
     if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
+
+/// Without the system monitor.
+const ALONE: &[(&str, &str)] = &[("FIBRA_SYSMON", "0")];
 
 /// Runs one of them: how it must end, and what it says.
 fn run(name: &str, code: i32, variables: &[(&str, &str)]) -> Result<String, String> {
@@ -208,14 +251,14 @@ fn run(name: &str, code: i32, variables: &[(&str, &str)]) -> Result<String, Stri
 }
 
 /// What waits for the outside is not reported.
-fn check_none() -> Result<(), String> {
-    let said = run("no_deadlock_at_all", 0, &[])?;
+fn check_none(name: &str, variables: &[(&str, &str)]) -> Result<(), String> {
+    let said = run(name, 0, variables)?;
     if said.is_empty() { Ok(()) } else { Err(format!("nothing was to be said, but:\n{said}")) }
 }
 
 /// The run ends with a panic, if that is wanted.
-fn check_panic() -> Result<(), String> {
-    let said = run("dining_philosophers", 101, &[("FIBRA_DEADLOCK", "panic")])?;
+fn check_panic(variables: &[(&str, &str)]) -> Result<(), String> {
+    let said = run("dining_philosophers", 101, &[&[("FIBRA_DEADLOCK", "panic")], variables].concat())?;
     let is_told = said.contains("The run is cancelled and panics.") && said.contains("CERTAIN deadlock: 5 fibers");
     if is_told { Ok(()) } else { Err(format!("a report and a panic were expected, but:\n{said}")) }
 }
@@ -231,8 +274,8 @@ fn check_trace() -> Result<(), String> {
     if is_told && waits >= 5 { Ok(()) } else { Err(format!("{waits} waits in a trace of the deadlock, and:\n{said}")) }
 }
 
-fn check(name: &str) -> Result<(), String> {
-    let stderr = run(name, 102, &[])?;
+fn check(name: &str, variables: &[(&str, &str)]) -> Result<(), String> {
+    let stderr = run(name, 102, variables)?;
     let report = without_numbers(stderr.find("fibra: deadlock").map_or("", |at| &stderr[at..]));
     let path = format!("{}/tests/planted/expected/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("FIBRA_BLESS").is_some() {

@@ -59,7 +59,7 @@ pub(crate) fn run_worker(worker: &Worker, over: impl Fn() -> bool) {
     let _alt_stack = AltStack::install_for_thread().ok();
     let unwinds = NoWayOn;
     let remote = worker.remote();
-    if worker.shared.config.sysmon {
+    if worker.shared.config.sysmon || worker.shared.own_look.is_some() {
         // Relaxed, here and below: a number for reports, nothing else is read on the strength of it.
         remote.thread.store(thread::os_id(), Ordering::Relaxed);
     }

@@ -1,17 +1,22 @@
-//! When nothing runs any more: sysmon calls the inspector, which finds out whether that is a deadlock.
+//! When nothing runs any more: sysmon calls the inspector, which finds out whether that is a deadlock. Where there is no sysmon
+//! (a current-thread runtime, `FIBRA_SYSMON=0`), a worker does it that is about to sleep with nothing of its own to wake it ([`OwnLook`]).
 //!
 //! Workers pay nothing for it. Sysmon sees anyway that all of them have slept from one of its looks to the next: then it has the look taken
 //! ([`QuietLook`], which lies above: `inspect::total`), and if that is not sure yet, again after the time it asks for, as long as nothing
 //! wakes. How often: not more than once in [`PAUSE`], and never so often that looking takes more than a hundredth of the time.
 //!
-//! Above: `sysmon.rs`. The look itself, and what comes of it, is `inspect`'s.
+//! A worker that looks itself first sleeps for [`PAUSE`], so that a runtime which only waits for the next request never looks: it pays for a
+//! sleep with a time-out instead of one without, and for one wake when it has become idle.
+//!
+//! Above: `monitor::sysmon`, `search.rs`. The look itself, and what comes of it, is `inspect`'s.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::monitoring::QuietLook;
+use super::shared::Shared;
 use crate::prim::policy;
-use crate::sched::monitoring::QuietLook;
-use crate::sched::shared::Shared;
+use crate::prim::sync::Mutex;
 
 /// Between the beginnings of two looks, at least.
 const PAUSE: u64 = 50_000_000;
@@ -61,5 +66,38 @@ impl Quiet {
         let took = after.saturating_sub(before);
         self.not_before = (before + PAUSE).max(after.saturating_add(took.saturating_mul(COST)));
         self.due = again.map(|again| after.saturating_add(again.as_nanos() as u64).max(self.not_before));
+    }
+}
+
+/// The look of a runtime that has no sysmon for it.
+#[derive(Debug)]
+pub(crate) struct OwnLook(Mutex<Own>);
+
+#[derive(Debug)]
+struct Own {
+    quiet: Quiet,
+    /// The switches of all workers when this quiet began.
+    switches: Option<u64>,
+}
+
+impl OwnLook {
+    pub(super) fn new(ask: QuietLook) -> Self {
+        Self(Mutex::new(Own { quiet: Quiet::new(Some(ask)), switches: None }))
+    }
+
+    /// By a worker that has announced its sleep and has nothing to wake it: looks, if that is due, and says when it has to be back.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn before_sleep(&self, shared: &Arc<Shared>) -> Option<u64> {
+        let own = &mut *self.0.lock();
+        let switches = shared.remotes.iter().map(|remote| remote.stats.switches.get()).sum();
+        if own.switches.replace(switches) != Some(switches) {
+            own.quiet.begin();
+            own.quiet.due = own.quiet.due.map(|due| due.max(own.quiet.since + PAUSE));
+        }
+        if own.quiet.left() == Some(Duration::ZERO) {
+            own.quiet.look(shared);
+        }
+        own.quiet.due
     }
 }
