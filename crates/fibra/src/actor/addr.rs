@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use super::Actor;
 use super::call::{Call, Reply};
+use super::cell::Body;
 use super::cell::Cell;
 use super::core::{AnyCell, Detail, current_id, note};
-use super::desk::{Lane, Letter, Make};
 use super::error::{ActorId, CallError, SendError, SendTimeoutError, StopReason, TrySendError};
-use super::places::{NoPlace, PlaceRules, Places};
+use super::mail::{Lane, Letter, Make, NoPlace};
+use super::places::{Places, Room};
 use super::state::ActorState;
 use crate::channel::Overflow;
 use crate::prim::atomic::Ordering;
@@ -63,32 +64,50 @@ impl<A: Actor> Addr<A> {
     // ---- sending ------------------------------------------------------------------------------------------------------------
 
     #[inline]
-    fn append(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), Letter<A::Message>> {
+    fn append(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), (NoPlace, Letter<A::Message>)> {
         let next = self.cell.desk.post(letter, lane)?;
         self.cell.then(next);
         Ok(())
     }
 
+    /// The same for a message that has its place, or needs none; Err: the mailbox is closed.
+    fn append_for_sure(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), Letter<A::Message>> {
+        self.append(letter, lane).map_err(|(_, letter)| letter)
+    }
+
     /// Appends without waiting; Err: there is no place, and the policy is to wait for one.
+    #[inline]
     fn append_now(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
+        match self.append(letter, Lane::Ordinary) {
+            Err((NoPlace::Full, letter)) => self.append_to_full(letter),
+            done => done,
+        }
+    }
+
+    /// There is no place for a newcomer.
+    #[cold]
+    fn append_to_full(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
         let desk = &self.cell.desk;
-        match desk.places.try_take() {
-            Ok(()) => self.append(letter, Lane::Ordinary).map_err(|letter| (NoPlace::Closed, letter)),
-            Err(NoPlace::Full) if self.cell.core.overflow == Overflow::DropNewest => {
+        if desk.places.take_now() {
+            return self.append(letter, Lane::Reserved);
+        }
+        match self.cell.core.overflow {
+            Overflow::DropNewest => {
                 desk.count_dropped();
                 drop(letter);
                 Ok(())
             }
-            Err(NoPlace::Full) if self.cell.core.overflow == Overflow::DropOldest => {
+            Overflow::DropOldest => {
                 let (oldest, next) = desk.replace_oldest(letter).map_err(|letter| (NoPlace::Closed, letter))?;
-                drop(oldest);
                 self.cell.then(next);
+                drop(oldest);
                 Ok(())
             }
-            Err(no_place) => Err((no_place, letter)),
+            _ => Err((NoPlace::Full, letter)),
         }
     }
 
+    #[inline]
     fn append_until(
         &self,
         letter: Letter<A::Message>,
@@ -96,17 +115,27 @@ impl<A: Actor> Addr<A> {
         site: &'static Location<'static>,
     ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
         park::entry();
-        let letter = match self.append_now(letter) {
-            Ok(()) => return Ok(()),
-            Err((NoPlace::Full, letter)) => letter,
-            Err((_, letter)) => return Err(SendTimeoutError::Stopped(letter)),
-        };
+        match self.append_now(letter) {
+            Ok(()) => Ok(()),
+            Err((NoPlace::Full, letter)) => self.append_later(letter, deadline, site),
+            Err((_, letter)) => Err(SendTimeoutError::Stopped(letter)),
+        }
+    }
+
+    /// Waits for a place.
+    #[cold]
+    fn append_later(
+        &self,
+        letter: Letter<A::Message>,
+        deadline: Option<u64>,
+        site: &'static Location<'static>,
+    ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
         if self.is_own() {
             return Err(SendTimeoutError::WouldDeadlock(letter));
         }
         let _noted = note(|| Detail::Actor(self.cell.clone()));
         match self.cell.desk.places.take(deadline, site) {
-            Ok(()) => self.append(letter, Lane::Ordinary).map_err(SendTimeoutError::Stopped),
+            Ok(()) => self.append_for_sure(letter, Lane::Reserved).map_err(SendTimeoutError::Stopped),
             Err(NoPlace::TimedOut) => Err(SendTimeoutError::Timeout(letter)),
             Err(_) => Err(SendTimeoutError::Stopped(letter)),
         }
@@ -173,7 +202,7 @@ impl<A: Actor> Addr<A> {
             Ok(()) => Ok(()),
             Err((NoPlace::Full, letter)) => {
                 if self.cell.desk.places.take_async().await {
-                    self.append(letter, Lane::Ordinary)
+                    self.append_for_sure(letter, Lane::Reserved)
                 } else {
                     Err(letter)
                 }
@@ -189,7 +218,8 @@ impl<A: Actor> Addr<A> {
     /// With the message: the actor has ended or was asked to stop.
     pub fn send_urgent(&self, message: A::Message) -> Result<(), SendError<A::Message>> {
         park::count_call();
-        self.append(Letter::Message(message), Lane::Urgent).map_err(|letter| SendError::Stopped(opened(letter)))
+        self.append_for_sure(Letter::Message(message), Lane::Urgent)
+            .map_err(|letter| SendError::Stopped(opened(letter)))
     }
 
     /// Something that becomes a message on the actor's own turn, before all ordinary ones.
@@ -600,17 +630,17 @@ impl<M> fmt::Debug for Recipient<M> {
 pub struct SendArm<'a, A: Actor> {
     addr: &'a Addr<A>,
     letter: Option<Letter<A::Message>>,
-    wants: Wants<'a>,
+    wants: Wants<'a, A>,
     told: StdCell<Outcome>,
 }
 
 /// What the engine sees of it: the gate's, but for one that is refused at once.
-struct Wants<'a> {
-    places: &'a Places,
-    wait: GateWait<'a, PlaceRules>,
+struct Wants<'a, A: Actor> {
+    places: &'a Places<A::Message, Body<A>>,
+    wait: GateWait<'a, Room<A::Message, Body<A>>>,
 }
 
-impl Waitable for Wants<'_> {
+impl<A: Actor> Waitable for Wants<'_, A> {
     fn try_now(&self) -> Outcome {
         if self.places.is_closed() { Outcome::Closed } else { self.wait.try_now() }
     }
@@ -628,7 +658,7 @@ impl<A: Actor> SendArm<'_, A> {
     /// Gives back a place that was won and not used.
     fn clear(&self) {
         if self.told.replace(Outcome::Pending) == Outcome::Done {
-            self.wants.places.give();
+            self.wants.places.give_back();
         }
     }
 }
@@ -653,7 +683,7 @@ impl<A: Actor> Arm for SendArm<'_, A> {
         let letter = self.letter.take().expect("an arm yields its result once");
         // It has a place, or was refused.
         let has_place = self.told.replace(Outcome::Pending) == Outcome::Done;
-        let sent = if has_place { self.addr.append(letter, Lane::Ordinary) } else { Err(letter) };
+        let sent = if has_place { self.addr.append_for_sure(letter, Lane::Reserved) } else { Err(letter) };
         sent.map_err(|letter| SendError::Stopped(opened(letter)))
     }
 }

@@ -7,6 +7,7 @@
 //! * `ended` is set once, when the actor is GONE for good, after the reason was written.
 //! * Whatever is taken out of [`Extra`] is used and dropped without its lock: it may be user code.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::Location;
@@ -20,6 +21,7 @@ use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::prim::spin::SpinLock;
 use crate::scope::{Handle, JoinHandle};
 use crate::sync::Event;
+use crate::wait::waitable::Wait;
 use crate::wait::watch::{self, Interrupt};
 
 /// The next id.
@@ -239,6 +241,49 @@ impl Marks {
                 call.refuse(why.clone());
             }
         }
+    }
+}
+
+/// Runs `f`, which drops what an actor had: calls that lose their replies in there are answered according to `mode`, also if another
+/// actor's turn does it, such as that of a supervisor. (On a plain thread they are told that the reply was dropped.)
+pub(super) fn refusing(id: ActorId, mode: Mode, f: impl FnOnce()) {
+    let mut f = Some(f);
+    let outer = watch::with_current::<Marks, _>(|marks, _| marks.mode.replace(mode));
+    let mut run = || {
+        if let Some(f) = f.take() {
+            f();
+        }
+    };
+    match outer {
+        Some(before) => {
+            run();
+            watch::with_current::<Marks, _>(|marks, _| marks.mode.set(before));
+        }
+        None => {
+            let marks = Marks::new(id);
+            marks.mode.set(mode);
+            watch::watched(&Refusing { marks, interrupt: Interrupt::new() }, run);
+        }
+    }
+}
+
+/// A fiber that drops what an actor had, and is no turn itself.
+struct Refusing {
+    marks: Marks,
+    interrupt: Interrupt,
+}
+
+impl watch::Watch for Refusing {
+    fn parks(&self, _: &Wait) {}
+    fn is_back(&self) {}
+    fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+    fn data(&self) -> &dyn Any {
+        &self.marks
+    }
+    fn owner(&self) -> Box<dyn Any> {
+        Box::new(())
     }
 }
 

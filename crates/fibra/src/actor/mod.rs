@@ -39,11 +39,12 @@
 //!
 //! ```text
 //! state.rs    the state word and its table            desk.rs      mailbox and state: the protocol of senders and turns
-//! places.rs   the bound of a mailbox                  cell.rs      an actor with its value: turns, lives, the end
+//! mail.rs     what lies in a mailbox                  cell.rs      an actor with its value: turns, lives, the end
+//! places.rs   senders that wait for a place           baton.rs     the lock without its value
 //! core.rs     what all actors have                    addr.rs      Addr, WeakAddr, Recipient, arms
 //! call.rs     Reply, calls, circles of calls          context.rs   Context: timers, attached receivers, monitors, links
-//! baton.rs    the lock without its value              lock.rs      Lock, lock_by_id
-//! registry.rs names and groups                        model.rs     models of the protocol
+//! registry.rs names and groups                        lock.rs      Lock, lock_by_id
+//! model.rs    models of the protocol
 //! supervisor/ supervisors                             quiescence.rs run_until_quiescent
 //! error.rs    errors and reasons                      builder.rs   Builder
 //! ```
@@ -66,6 +67,7 @@ mod desk;
 mod error;
 #[cfg(not(any(loom, shuttle)))]
 mod lock;
+mod mail;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
 mod places;

@@ -80,6 +80,13 @@ impl FirstPanic {
         self.catch(|| drop(values));
     }
 
+    /// Forgets the first panic, whatever the destructor of what it carries does: for a caller that has no one to tell.
+    pub(crate) fn discard(self) {
+        if let Some(payload) = self.0 {
+            discard_payload(payload);
+        }
+    }
+
     /// Lets the first panic go on, if there was one; not if whatever runs here unwinds already, for a panic of which it will be told. (That
     /// is the caller's to say: `thread::panicking()` is true for every fiber of a worker as soon as one of them waits in a destructor.)
     pub(crate) fn go_on(self, is_unwinding: impl FnOnce() -> bool) {
