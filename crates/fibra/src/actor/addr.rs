@@ -354,7 +354,7 @@ impl<A: Actor> Addr<A> {
     /// Waits until it has ended for good, and says why. (A supervised actor has not while it may be restarted.)
     #[track_caller]
     pub fn stopped(&self) -> StopReason {
-        self.cell.core.ended.wait_as(WaitReason::ActorStopped, None, Location::caller());
+        self.cell.core.ended.event().wait_as(WaitReason::ActorStopped, None, Location::caller());
         self.cell.core.reason()
     }
 
@@ -362,19 +362,19 @@ impl<A: Actor> Addr<A> {
     #[track_caller]
     pub fn stopped_timeout(&self, timeout: Duration) -> Option<StopReason> {
         let deadline = Some(Instant::after(timeout).as_nanos());
-        let ended = self.cell.core.ended.wait_as(WaitReason::ActorStopped, deadline, Location::caller());
+        let ended = self.cell.core.ended.event().wait_as(WaitReason::ActorStopped, deadline, Location::caller());
         ended.then(|| self.cell.core.reason())
     }
 
     /// Like [`stopped`](Self::stopped), as a future.
     pub async fn stopped_async(&self) -> StopReason {
-        self.cell.core.ended.wait_async().await;
+        self.cell.core.ended.event().wait_async().await;
         self.cell.core.reason()
     }
 
     /// Waiting for its end, as an arm of [`select!`](crate::select): `on(account.stopped_arm()) -> why => ..`.
     pub fn stopped_arm(&self) -> StoppedArm<'_, A> {
-        StoppedArm { addr: self, wait: self.cell.core.ended.waiting() }
+        StoppedArm { addr: self, wait: self.cell.core.ended.event().waiting() }
     }
 
     /// Has it not ended?

@@ -445,6 +445,14 @@ impl<A: Actor> Watch for Running<'_, A> {
         &self.marks
     }
 
+    fn label(&self) -> Option<String> {
+        let core = &self.cell.core;
+        Some(match core.name() {
+            Some(name) => format!("{} \"{name}\"", core.id),
+            None => core.id.to_string(),
+        })
+    }
+
     fn owner(&self) -> Box<dyn Any> {
         let cell: Arc<dyn AnyCell> = self.cell.clone();
         Box::new(cell)

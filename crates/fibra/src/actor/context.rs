@@ -17,7 +17,7 @@ use super::error::{ActorId, Down};
 use super::mail::{Letter, Make};
 use crate::channel::{Receiver, after, tick};
 use crate::prim::atomic::{AtomicBool, Ordering};
-use crate::scope::{JoinHandle, spawn_daemon_future};
+use crate::scope::{Handle, JoinHandle, spawn_daemon_future};
 use crate::stream::{Pipe, Root};
 use crate::sync::Mutex;
 
@@ -118,6 +118,11 @@ impl<A: Actor> Context<A> {
     /// Stops after what is in the mailbox now; see [`Addr::stop`].
     pub fn stop(&self) {
         self.cell.stop();
+    }
+
+    /// Its runtime.
+    pub(super) fn home(&self) -> &Handle {
+        &self.cell.core.home
     }
 
     /// Ends after the message at hand.

@@ -11,7 +11,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::error::{ActorId, CallError, Down, StopReason};
 use super::quiescence::{Domain, WaitingFor};
@@ -85,13 +85,49 @@ pub(super) struct Choices {
     pub(super) keeper: Option<Arc<dyn Keeper>>,
 }
 
+/// The end of an actor, which few wait for: the event is made for the first one who does.
+///
+/// Whether it is over changes under a lock, and one who waits looks at it under that lock when the event is there: so either it sees that
+/// it is over, or the end finds the event.
+pub(super) struct End {
+    is_over: SpinLock<bool>,
+    event: OnceLock<Box<Event>>,
+}
+
+impl End {
+    fn new() -> Self {
+        Self { is_over: SpinLock::new(false), event: OnceLock::new() }
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.is_over.with(|is_over| *is_over)
+    }
+
+    /// It is over; those that wait go on.
+    pub(super) fn set(&self) {
+        self.is_over.with(|is_over| *is_over = true);
+        if let Some(event) = self.event.get() {
+            event.set();
+        }
+    }
+
+    /// To wait for.
+    pub(super) fn event(&self) -> &Event {
+        let event = self.event.get_or_init(Box::default);
+        if self.is_set() {
+            event.set();
+        }
+        event
+    }
+}
+
 /// See the header.
 pub(super) struct Core {
     pub(super) id: ActorId,
     pub(super) home: Handle,
     pub(super) site: &'static Location<'static>,
     pub(super) addresses: AtomicU32,
-    pub(super) ended: Event,
+    pub(super) ended: End,
     pub(super) interrupt: Interrupt,
     pub(super) budget: u32,
     pub(super) overflow: Overflow,
@@ -114,7 +150,7 @@ impl Core {
             home,
             site,
             addresses: AtomicU32::new(1),
-            ended: Event::new(),
+            ended: End::new(),
             interrupt: Interrupt::new(),
             budget: choices.budget,
             overflow: choices.overflow,

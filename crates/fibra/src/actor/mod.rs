@@ -86,7 +86,7 @@ mod public {
     pub use super::call::Reply;
     pub use super::context::{Context, IntoReceiver, Plug};
     pub use super::error::{ActorId, CallError, Down, Failure, SendError, SendTimeoutError, StopReason, TrySendError};
-    pub use super::lock::{Lock, LockError, LockGuard, lock_both, lock_by_id};
+    pub use super::lock::{AsyncLockGuard, Lock, LockError, LockGuard, lock_both, lock_by_id};
     pub use super::quiescence::{Deadlocked, StuckActor, run_until_quiescent};
     pub use super::registry::Group;
     pub use super::state::ActorState;

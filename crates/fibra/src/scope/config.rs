@@ -14,12 +14,14 @@ use crate::inspect::{list, total};
 use crate::observe::stats::{self, StatsFormat};
 use crate::sched::blocking::MAX_THREADS;
 use crate::sched::elastic::{ElasticConfig, SCALE_INTERVAL, STALL_AFTER, TEMP_IDLE_TIMEOUT};
+use crate::sched::hook;
 use crate::sched::launch::{Launched, launch, prepare_process};
 #[cfg(feature = "unstable-migration")]
 use crate::sched::migrate::Migration;
 use crate::sched::quiet::{OnDeadlock, QuietLook};
 use crate::sched::shared::{Config, Shared};
 use crate::sched::stall::{STALL_MILLIS, StallConfig};
+use crate::wait::watch;
 use crate::wait::word::enable_spec_assert;
 
 /// Most workers a runtime may have.
@@ -245,6 +247,7 @@ impl RuntimeBuilder {
 
     pub(crate) fn launch(self, keep_first: bool) -> io::Result<Launched> {
         prepare_process();
+        hook::set_namer(watch::label_of);
         let format = stats_from_env()?;
         let signal = signal_from_env("FIBRA_STATS_SIGNAL")?;
         let dump_signal = signal_from_env("FIBRA_DUMP_SIGNAL")?;

@@ -46,7 +46,7 @@ pub use options::Builder;
 pub use runtime::{EnterGuard, Handle, Runtime, ShutdownError, run};
 pub(crate) use spawn::no_runtime;
 pub use spawn::{spawn, spawn_local};
-pub(crate) use task::spawn_daemon_future;
 pub use task::{block_on, spawn_future};
+pub(crate) use task::{spawn_daemon_future, spawn_keeping_future};
 pub use token::{CancelToken, Cancelled};
 pub(crate) use turn::launch;
