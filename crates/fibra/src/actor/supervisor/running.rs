@@ -12,6 +12,7 @@ use super::super::Actor;
 use super::super::call::Reply;
 use super::super::context::Context;
 use super::super::error::{Failure, StopReason};
+use super::super::quiescence::uncounted;
 use super::child::{Child, Children};
 use super::{Restart, Settings, Strategy, SupervisorError};
 use crate::prim::policy;
@@ -99,7 +100,7 @@ impl SupervisorActor {
     fn stay(ctx: &Context<Self>) {
         let me = ctx.address();
         let stays = async move { drop(me.stopped_async().await) };
-        drop(spawn_keeping_future(ctx.home(), stays, Location::caller()));
+        uncounted(|| drop(spawn_keeping_future(ctx.home(), stays, Location::caller())));
     }
 
     /// Where the child with this number is, if it was not removed.
