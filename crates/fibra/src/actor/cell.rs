@@ -23,9 +23,9 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::core::{AnyCell, Choices, Core, Marks, Mode, refusing};
-use super::desk::{Begun, Desk, Next, Pause, Take};
+use super::desk::{Desk, Next, Pause};
 use super::error::{CallError, Failure, StopReason};
-use super::mail::Again;
+use super::mail::{Again, Take};
 use super::state::{ActorState, KILL, NEW_HELD, NEW_RUNNABLE, NOW};
 use super::{Actor, quiescence, registry};
 use crate::cancel::reason::CancelReason;
@@ -164,21 +164,28 @@ impl<A: Actor> Cell<A> {
     /// Plays one turn. True: the next one is to be launched, behind others.
     fn play(self: &Arc<Self>, marks: &Marks) -> bool {
         let mut ctx = Context::new(self.clone());
-        let (mut body, mut first) = match self.desk.begin(|body| matches!(body, Body::Here(_))) {
-            Begun::Goes(body, first) => (Some(body), Some(first)),
-            Begun::Starts(body) => match self.enter(body, &mut ctx, marks) {
-                Ok(actor) => (Some(Body::Here(actor)), None),
-                Err((actor, reason)) => {
-                    self.finish(actor, reason, None, marks);
-                    return false;
+        let mut body = None;
+        let mut first = self.desk.begin(&mut body, |body| matches!(body, Body::Here(_)));
+        match first {
+            Take::Starts => {
+                first = Take::Nothing;
+                match body.take().map(|body| self.enter(body, &mut ctx, marks)) {
+                    Some(Ok(actor)) => body = Some(Body::Here(actor)),
+                    Some(Err((actor, reason))) => {
+                        self.finish(actor, reason, None, marks);
+                        return false;
+                    }
+                    None => {}
                 }
-            },
+            }
             // S2-04, checked where an actor leaves the queue; S2-56.
-            Begun::Not => panic!("fibra: a turn of an actor that is not runnable (a bug in fibra, please report it)"),
-        };
+            Take::Not => panic!("fibra: a turn of an actor that is not runnable (a bug in fibra, please report it)"),
+            _ => {}
+        }
         loop {
             let mut kept = None;
-            let messages = || self.messages(&mut body, &mut first, &mut ctx, marks, &mut kept);
+            let first = std::mem::replace(&mut first, Take::Nothing);
+            let messages = || self.messages(&mut body, first, &mut ctx, marks, &mut kept);
             let (reason, kept) = match catch_unwind(AssertUnwindSafe(messages)) {
                 Ok(Ok(Turned::Idle)) => return false,
                 Ok(Ok(Turned::Spent)) => match self.desk.pause(&mut body, || self.has_address()) {
@@ -239,23 +246,22 @@ impl<A: Actor> Cell<A> {
         }
     }
 
-    /// Handles messages, up to the budget; `first` is what the turn found when it began.
-    #[inline]
+    /// Handles messages, up to the budget; `take` is what the turn found when it began.
+    #[inline(always)]
     fn messages(
         &self,
         body: &mut Option<Body<A>>,
-        first: &mut Option<Take<A::Message>>,
+        mut take: Take<A::Message>,
         ctx: &mut Context<A>,
         marks: &Marks,
         kept: &mut Option<Again<A::Message>>,
     ) -> Result<Turned, Failure> {
         for _ in 0..self.core.budget {
-            let take = match first.take() {
-                Some(take) => take,
-                None => self.desk.next(body, || self.has_address()),
-            };
+            if let Take::Nothing = take {
+                take = self.desk.next(body, || self.has_address());
+            }
             let Some(Body::Here(actor)) = body else { return Ok(Turned::Idle) };
-            let (message, crashes) = match take {
+            let (message, crashes) = match std::mem::replace(&mut take, Take::Nothing) {
                 Take::Letter(letter) => (letter.open(), 0),
                 Take::Again(again) if again.crashes > 1 => {
                     actor.on_poison(again.message, ctx);
@@ -263,7 +269,7 @@ impl<A: Actor> Cell<A> {
                     continue;
                 }
                 Take::Again(again) => (again.message, again.crashes),
-                Take::Rested => return Ok(Turned::Idle),
+                Take::Rested | Take::Nothing | Take::Starts | Take::Not => return Ok(Turned::Idle),
                 Take::Stop => return Ok(Turned::End(StopReason::Stopped)),
                 Take::Now => return Ok(Turned::End(StopReason::Shutdown)),
                 Take::Kill => return Ok(Turned::End(self.kill_reason())),

@@ -260,22 +260,42 @@ pub(super) enum Detail {
 pub(super) struct Marks {
     pub(super) id: ActorId,
     pub(super) mode: Cell<Mode>,
-    pub(super) unanswered: RefCell<Vec<Box<dyn Refuse>>>,
+    unanswered: RefCell<Vec<Box<dyn Refuse>>>,
+    has_unanswered: Cell<bool>,
     pub(super) detail: RefCell<Option<Detail>>,
 }
 
 impl Marks {
     pub(super) fn new(id: ActorId) -> Self {
-        Self { id, mode: Cell::new(Mode::Handling), unanswered: RefCell::default(), detail: RefCell::default() }
+        Self {
+            id,
+            mode: Cell::new(Mode::Handling),
+            unanswered: RefCell::default(),
+            has_unanswered: Cell::new(false),
+            detail: RefCell::default(),
+        }
+    }
+
+    /// The handler has dropped the reply of a call.
+    pub(super) fn note_unanswered(&self, call: Box<dyn Refuse>) {
+        self.unanswered.borrow_mut().push(call);
+        self.has_unanswered.set(true);
     }
 
     /// Answers the calls whose replies the handler has dropped.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answer(&self, why: CallError) {
-        if !self.unanswered.borrow().is_empty() {
-            for call in self.unanswered.take() {
-                call.refuse(why.clone());
-            }
+        if self.has_unanswered.get() {
+            self.answer_all(&why);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn answer_all(&self, why: &CallError) {
+        self.has_unanswered.set(false);
+        for call in self.unanswered.take() {
+            call.refuse(why.clone());
         }
     }
 }

@@ -18,9 +18,9 @@
 
 use std::fmt;
 
-use super::mail::{Again, Found, Lane, Left, Letter, Mail, NoPlace};
+use super::mail::{Again, Lane, Left, Letter, Mail, NoPlace, Take};
 use super::places::Places;
-use super::state::{KILL, NOW, Seen, Word};
+use super::state::{KILL, Seen, Word};
 use crate::prim::bug::seeded_bug;
 
 /// What became of a message that was appended.
@@ -38,32 +38,6 @@ impl Next {
     fn launch_if(won: bool) -> Self {
         if won { Self::Launch } else { Self::Nothing }
     }
-}
-
-/// What a turn finds.
-pub(super) enum Take<M> {
-    Letter(Letter<M>),
-    Again(Again<M>),
-    /// Asked to stop, and everything that was there then is handled.
-    Stop,
-    /// Asked to stop after the message at hand.
-    Now,
-    /// Asked to end now.
-    Kill,
-    /// There was nothing to do: it is EMPTY, and the turn is over.
-    Rested,
-    /// There is nothing to do, and no address is left: it is still RUNNING.
-    Unreachable,
-}
-
-/// How a turn begins.
-pub(super) enum Begun<M, V> {
-    /// With its value, and with what is to be done first.
-    Goes(V, Take<M>),
-    /// With a value that is not ready for messages.
-    Starts(V),
-    /// It is not RUNNABLE, or has no value: a bug.
-    Not,
 }
 
 /// How a turn ends whose budget is spent.
@@ -102,7 +76,7 @@ impl<M, V> Desk<M, V> {
     // ---- senders ------------------------------------------------------------------------------------------------------------
 
     /// Appends a message.
-    #[inline]
+    #[inline(always)]
     pub(super) fn post(&self, letter: Letter<M>, lane: Lane) -> Result<Next, (NoPlace, Letter<M>)> {
         self.with(|mut word, mail| {
             mail.append(letter, lane)?;
@@ -153,31 +127,28 @@ impl<M, V> Desk<M, V> {
 
     // ---- turns --------------------------------------------------------------------------------------------------------------
 
-    /// The turn begins. `is_ready`: the value takes messages.
-    #[inline]
-    pub(super) fn begin(&self, is_ready: impl FnOnce(&V) -> bool) -> Begun<M, V> {
-        let (begun, settles) = self.with(|mut word, mail| {
+    /// The turn begins: gives the value, and what is to be done first. `is_ready`: the value takes messages.
+    #[inline(always)]
+    pub(super) fn begin(&self, value: &mut Option<V>, is_ready: impl FnOnce(&V) -> bool) -> Take<M> {
+        let mut settles = false;
+        let taken = self.with(|mut word, mail| {
             if !word.begin() {
-                return (Begun::Not, false);
+                return Take::Not;
             }
-            let Some(value) = mail.value.take() else { return (Begun::Not, false) };
-            if !is_ready(&value) {
-                return (Begun::Starts(value), false);
-            }
-            match take(&word, mail) {
+            *value = mail.value.take();
+            match value {
+                None => Take::Not,
+                Some(value) if !is_ready(value) => Take::Starts,
                 // (A turn that was launched for nothing ends by `next`.)
-                (None, settles) => (Begun::Starts(value), settles),
-                (Some(take), settles) => (Begun::Goes(value, take), settles),
+                Some(_) => take(&word, mail, &mut settles),
             }
         });
-        if settles {
-            self.places.settle();
-        }
-        begun
+        self.settle_if(settles);
+        taken
     }
 
     /// What is to be done next. If there is nothing, and if `may_rest`, the value is put back and the actor is EMPTY.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next(&self, value: &mut Option<V>, may_rest: impl FnOnce() -> bool) -> Take<M> {
         if seeded_bug("actor_looks_before_empty") && self.with(|_, mail| !mail.has_work()) {
             // Looks, and goes EMPTY in another step.
@@ -187,21 +158,29 @@ impl<M, V> Desk<M, V> {
                 Take::Rested
             });
         }
-        let (taken, settles, unused) = self.with(|mut word, mail| match take(&word, mail) {
-            (Some(take), settles) => (take, settles, None),
-            (None, settles) if !may_rest() => (Take::Unreachable, settles, None),
-            (None, settles) => {
+        let (mut settles, mut unused) = (false, None);
+        let taken = self.with(|mut word, mail| match take(&word, mail, &mut settles) {
+            Take::Nothing if !may_rest() => Take::Unreachable,
+            Take::Nothing => {
                 let rested = word.rest();
                 debug_assert!(rested || cfg!(any(loom, shuttle)), "what was asked is to be done first");
                 mail.value = value.take();
-                (Take::Rested, settles, mail.unused())
+                unused = mail.unused();
+                Take::Rested
             }
+            taken => taken,
         });
+        self.settle_if(settles);
+        drop(unused);
+        taken
+    }
+
+    /// Places have become free that senders wait for.
+    #[inline(always)]
+    fn settle_if(&self, settles: bool) {
         if settles && !seeded_bug("actor_room_untold") {
             self.places.settle();
         }
-        drop(unused);
-        taken
     }
 
     /// The budget is spent: RUNNABLE again if there is work, EMPTY if not. The value is put back.
@@ -286,20 +265,16 @@ impl<M, V> Desk<M, V> {
     }
 }
 
-/// What is to be done, if anything is; and whether places have become free that senders wait for.
-#[inline]
-fn take<M, V>(word: &Word<'_>, mail: &mut Mail<M, V>) -> (Option<Take<M>>, bool) {
+/// What is to be done; and whether places have become free that senders wait for.
+#[inline(always)]
+fn take<M, V>(word: &Word<'_>, mail: &mut Mail<M, V>, settles: &mut bool) -> Take<M> {
     let requests = word.seen().requests();
-    if requests & (KILL | NOW) != 0 && !(seeded_bug("actor_rests_over_requests") && !mail.has_work()) {
-        return (Some(if requests & KILL != 0 { Take::Kill } else { Take::Now }), false);
+    if requests != 0 && !(seeded_bug("actor_rests_over_requests") && !mail.has_work()) {
+        return if requests & KILL != 0 { Take::Kill } else { Take::Now };
     }
-    let taken = match mail.next() {
-        Found::Letter(letter) => Take::Letter(letter),
-        Found::Again(again) => Take::Again(again),
-        Found::Stop => Take::Stop,
-        Found::Nothing => return (None, false),
-    };
-    (Some(taken), mail.is_awaited && mail.lets_waiters_go())
+    let taken = mail.next();
+    *settles = mail.is_awaited && mail.lets_waiters_go();
+    taken
 }
 
 impl<M, V> fmt::Debug for Desk<M, V> {

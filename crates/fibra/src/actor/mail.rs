@@ -72,13 +72,26 @@ pub(super) enum NoPlace {
     TimedOut,
 }
 
-/// What a turn finds in the mailbox.
-pub(super) enum Found<M> {
+/// What a turn finds.
+pub(super) enum Take<M> {
     Letter(Letter<M>),
     Again(Again<M>),
     /// Asked to stop, and everything that was there then is handled.
     Stop,
+    /// Asked to stop after the message at hand.
+    Now,
+    /// Asked to end now.
+    Kill,
+    /// There is nothing to do.
     Nothing,
+    /// There was nothing to do: it is EMPTY, and the turn is over.
+    Rested,
+    /// There is nothing to do, and no address is left: it is still RUNNING.
+    Unreachable,
+    /// The value is not ready for messages.
+    Starts,
+    /// It is not RUNNABLE, or has no value: a bug.
+    Not,
 }
 
 /// What few mailboxes have, and those for a moment.
@@ -143,7 +156,7 @@ impl<M, V> Mail<M, V> {
     }
 
     /// Ordinary messages.
-    #[inline]
+    #[inline(always)]
     pub(super) fn len(&self) -> usize {
         usize::from(self.first.is_some()) + self.queue.as_ref().map_or(0, |queue| queue.len())
     }
@@ -160,7 +173,7 @@ impl<M, V> Mail<M, V> {
 
     // ---- places -------------------------------------------------------------------------------------------------------------
 
-    #[inline]
+    #[inline(always)]
     fn free(&self) -> usize {
         (self.capacity as usize).saturating_sub(self.len() + self.reserved as usize)
     }
@@ -198,7 +211,7 @@ impl<M, V> Mail<M, V> {
 
     // ---- messages -----------------------------------------------------------------------------------------------------------
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn append(&mut self, letter: Letter<M>, lane: Lane) -> Result<(), (NoPlace, Letter<M>)> {
         if lane == Lane::Reserved {
             self.reserved -= 1;
@@ -207,15 +220,21 @@ impl<M, V> Mail<M, V> {
             return Err((NoPlace::Closed, letter));
         }
         match lane {
-            Lane::Urgent => self.rare().urgent.push_back(letter),
+            Lane::Urgent => self.append_urgent(letter),
             Lane::Ordinary if self.free() <= usize::from(self.is_called) => return Err((NoPlace::Full, letter)),
             Lane::Ordinary | Lane::Reserved => self.push(letter),
         }
         Ok(())
     }
 
-    /// Appends an ordinary message, for which there is no place, in that of the oldest one, which is returned; or the message itself, if all
-    /// places are reserved. Err: closed.
+    #[cold]
+    #[inline(never)]
+    fn append_urgent(&mut self, letter: Letter<M>) {
+        self.rare().urgent.push_back(letter);
+    }
+
+    /// Appends an ordinary message, for which there is no place, in that of the oldest one, which is returned; or the message itself, if
+    /// all places are reserved. Err: closed.
     pub(super) fn replace_oldest(&mut self, letter: Letter<M>) -> Result<Letter<M>, Letter<M>> {
         if self.closed {
             return Err(letter);
@@ -241,7 +260,7 @@ impl<M, V> Mail<M, V> {
         (self.len() + urgent, dropped)
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, letter: Letter<M>) {
         if self.first.is_none() {
             self.first = Some(letter);
@@ -250,7 +269,7 @@ impl<M, V> Mail<M, V> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop(&mut self) -> Option<Letter<M>> {
         let oldest = self.first.take()?;
         if let Some(queue) = &mut self.queue {
@@ -260,30 +279,31 @@ impl<M, V> Mail<M, V> {
     }
 
     /// What is to be done next.
-    #[inline]
-    pub(super) fn next(&mut self) -> Found<M> {
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> Take<M> {
         if self.rare.is_some() {
             return self.next_rare();
         }
-        self.pop().map_or(Found::Nothing, Found::Letter)
+        self.pop().map_or(Take::Nothing, Take::Letter)
     }
 
     #[cold]
-    fn next_rare(&mut self) -> Found<M> {
+    #[inline(never)]
+    fn next_rare(&mut self) -> Take<M> {
         let rare = self.rare();
         if let Some(again) = rare.again.take() {
-            return Found::Again(again);
+            return Take::Again(again);
         }
         if let Some(letter) = rare.urgent.pop_front() {
-            return Found::Letter(letter);
+            return Take::Letter(letter);
         }
         match rare.until_stop {
-            0 => Found::Stop,
-            NO_STOP => self.pop().map_or(Found::Nothing, Found::Letter),
+            0 => Take::Stop,
+            NO_STOP => self.pop().map_or(Take::Nothing, Take::Letter),
             _ => {
                 rare.until_stop -= 1;
                 // (Messages may have gone away otherwise: the overflow policy.)
-                self.pop().map_or(Found::Stop, Found::Letter)
+                self.pop().map_or(Take::Stop, Take::Letter)
             }
         }
     }

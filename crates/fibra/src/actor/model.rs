@@ -4,8 +4,8 @@
 use std::panic::Location;
 
 use super::baton::Baton;
-use super::desk::{Begun, Desk, Next, Pause, Take};
-use super::mail::{Lane, Letter};
+use super::desk::{Desk, Next, Pause};
+use super::mail::{Lane, Letter, Take};
 use super::state::{ActorState, KILL, NEW_EMPTY, NEW_RUNNABLE};
 use crate::channel::{RecvTimeoutError, oneshot};
 use crate::prim::atomic::{AtomicUsize, Ordering};
@@ -53,24 +53,21 @@ impl World {
 
     /// One turn. True: it has to launch the next one.
     fn one_turn(&self, budget: usize) -> bool {
-        let mut value = Some(());
-        let mut first = match self.desk.begin(|()| true) {
-            Begun::Goes((), take) => Some(take),
-            Begun::Starts(()) => None,
-            Begun::Not => panic!("a turn of an actor that is not runnable, or two turns at once"),
-        };
+        let mut value = None;
+        let mut take = self.desk.begin(&mut value, |()| true);
+        assert!(!matches!(take, Take::Not), "a turn of an actor that is not runnable, or two turns at once");
         // Relaxed: the assertion is about a count that must never be 2, whatever else is seen.
         assert_eq!(self.running.fetch_add(1, Ordering::Relaxed), 0, "two turns at once");
         loop {
             for _ in 0..budget {
-                let take = first.take().unwrap_or_else(|| {
-                    self.desk.next(&mut value, || {
+                if let Take::Nothing = take {
+                    take = self.desk.next(&mut value, || {
                         // Relaxed: as above; before it rests, since another turn may begin right after.
                         self.running.fetch_sub(1, Ordering::Relaxed);
                         true
-                    })
-                });
-                match take {
+                    });
+                }
+                match std::mem::replace(&mut take, Take::Nothing) {
                     Take::Letter(letter) => {
                         // Relaxed: as above.
                         self.handled.fetch_add(letter.open(), Ordering::Relaxed);
@@ -79,8 +76,8 @@ impl World {
                         self.end();
                         return false;
                     }
-                    Take::Again(_) | Take::Unreachable => unreachable!("nothing has failed, and it may rest"),
                     Take::Rested => return false,
+                    _ => unreachable!("nothing has failed, and it may rest"),
                 }
             }
             // Relaxed: as above.
@@ -247,7 +244,7 @@ fn model_restart_against_send() {
     check(3, || {
         let world = World::new(NEW_RUNNABLE);
         let sender = spawn(&world, |world| world.send(1));
-        assert!(!matches!(world.desk.begin(|()| false), Begun::Not));
+        assert!(matches!(world.desk.begin(&mut None, |()| false), Take::Starts));
         // It fails at once; the supervisor starts it anew.
         world.desk.hold();
         assert!(world.desk.start(()).is_ok());
