@@ -41,15 +41,15 @@
 //! | hear of Ctrl-C | [`signal`]: [`ctrl_c`](signal::ctrl_c), [`listen`](signal::listen) |
 //! | read lines, and copy streams | [`io`]: [`stdin`](io::stdin), [`copy`](io::copy()), [`copy_bidirectional`](io::copy_bidirectional) |
 //! | let time pass | [`sleep`], [`sleep_until`], [`yield_now`], [`time::Instant`] |
-//! | not too fast, and once more | [`time::RateLimiter`], [`retry`] |
+//! | limit rates, try again | [`time::RateLimiter`], [`retry`] |
 //! | pass values | [`channel`]: rendezvous, bounded, unbounded; permits, closing with a reason, async forms |
 //! | wait for several things | [`select!`], [`select_biased!`], [`channel::Select`]; [`channel::after`], [`channel::tick`] |
 //! | stop them | [`JoinHandle::cancel`], [`checkpoint`], [`is_cancelled`], [`shield`], [`is_cancellation`] |
-//! | leave the worker alone | [`blocking`], for whatever blocks an OS thread; [`compute`], for what computes for long |
+//! | keep the worker free | [`blocking`], for calls that block an OS thread; [`compute`], for long computations |
 //! | use async code | [`block_on`], [`spawn_future`] |
-//! | know who is running | [`current`], [`fiber_local!`], [`no_suspend`] |
+//! | ask for the running fiber | [`current`], [`fiber_local!`], [`no_suspend`] |
 //! | build pipelines | [`stream`]: stages that are fibers between channels |
-//! | have actors | [`actor`]: mailboxes, calls, supervisors, locks that hand over |
+//! | run actors | [`actor`]: mailboxes, calls, supervisors, locks that hand over |
 //! | do without fibers | [`machine`]: event loops of machines that allocate nothing |
 //! | see what happens | [`inspect`]: every fiber and what it waits for, deadlocks; [`dump`], [`Metrics`], [`OnDeadlock`] |
 //!
@@ -64,44 +64,35 @@
 //! * [`run`] returns when its function has returned *and* every fiber that was started in it has ended.
 //! * Misuse is an error or a panic that says what to do.
 //!
-//! Three things to know before the first long program: do not hold a `std` lock, nor a borrow of a thread-local `RefCell`, across a
-//! blocking call of fibra (another fiber of the same worker that wants it would wait for ever, and you with it: after a second that is
-//! reported, with both fibers); do not compute for
-//! long without [`yield_now`] (the other fibers of that worker wait meanwhile), or do it in [`blocking`]; and a stack has an end:
-//! 256 KiB by default, 8 MiB for the function given to [`run`].
+//! Three things to know before the first long program:
 //!
-//! # The house
-//!
-//! The modules are private; this is the map for readers of the source. A floor uses only what lies below it.
-//!
-//! ```text
-//! observe            counters, statistics
-//! net  fs  process   sockets, files, child processes;
-//! signal  io         signals, standard input;
-//! stream  actor      pipelines of channels and fibers; values with a mailbox, and supervisors
-//! channel  select    what one waits on: values, and several things at once;
-//! sync               locks and their kin;
-//! time   scope       sleeping; running, spawning, joining, blocking work, futures, fiber-locals;
-//! inspect            what every fiber waits for, and who waits for each other
-//! cancel             who is to stop, and how: levels of scopes, shields, delivery
-//! ───── wait ─────   the waist: every wait and every wake goes through here
-//! sched              workers, queues, who sleeps and who is woken, the blocking pool, shutdown
-//! machine  driver    timers, event loops of machines; the one place where a worker blocks in the kernel
-//! fiber              the record of a fiber, its stack, the switch between stacks
-//! prim               atomics, cells, locks, threads, clock, chance: std, loom or shuttle behind one name
-//! ```
+//! * Do not hold a `std` lock, nor a borrow of a thread-local `RefCell`, across a blocking call of fibra. Another fiber of the same worker
+//!   that wants the lock would block the worker for ever, and with it the fiber that holds the lock. After a second this is reported, with
+//!   both fibers.
+//! * Do not compute for long without [`yield_now`], because the other started fibers of that worker wait meanwhile. [`compute`] and
+//!   [`blocking`] move such work away.
+//! * A stack has an end: 256 KiB by default, 8 MiB for the function given to [`run`].
 //!
 //! # Where to read on
 //!
-//! In the repository: `docs/guide.md` (the user's guide, every section with a program), `docs/internals.md` (how a fiber is spawned,
-//! parks, is woken and ends; the walk of a message; the memory orderings), `docs/decisions/` (what could have been otherwise), and
+//! The [`guide`] goes through every part of fibra, each with a program that runs. The repository has the rest: `docs/laws.md` (the ten
+//! rules that the design follows), `docs/internals.md` (how a fiber is spawned, parks, is woken and ends; the memory orderings),
+//! `docs/decisions/` (what could have been done otherwise, with measurements), `docs/benchmarks.md` (every workload beside its rivals), and
 //! the `fibra` command, whose tour starts a million fibers.
 #![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!(
+    "fibra runs on 64-bit Linux only: its driver is epoll, and its stacks are mapped and \
+     guarded by calls of the Linux kernel. Build for a target such as x86_64-unknown-linux-gnu."
+);
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod actor;
 #[cfg(any(loom, shuttle))]
 mod actor;
+#[cfg(not(any(loom, shuttle)))]
+mod blocking;
 mod cancel;
 pub mod channel;
 mod driver;
@@ -116,13 +107,15 @@ pub mod io;
 pub mod machine;
 #[cfg(any(loom, shuttle))]
 mod machine;
+mod monitor;
 #[cfg(not(any(loom, shuttle)))]
 pub mod net;
-#[cfg(not(any(loom, shuttle)))]
-mod observe;
 mod prim;
 #[cfg(not(any(loom, shuttle)))]
 pub mod process;
+mod reactor;
+#[cfg(not(any(loom, shuttle)))]
+mod runtime;
 mod sched;
 #[cfg(not(any(loom, shuttle)))]
 mod scope;
@@ -132,26 +125,32 @@ pub mod signal;
 #[cfg(not(any(loom, shuttle)))]
 pub mod stream;
 pub mod sync;
+#[cfg(not(any(loom, shuttle)))]
+mod task;
 pub mod time;
 mod wait;
+mod waiter;
 
 #[cfg(not(any(loom, shuttle)))]
 mod public {
     pub use crate::cancel::is_cancellation;
-    pub use crate::cancel::reason::CancelReason;
     pub use crate::inspect::dump;
-    pub use crate::observe::metrics::{Metrics, PoolBlocked, PoolMetrics, WorkerMetrics};
+    pub use crate::monitor::metrics::{Metrics, PoolBlocked, PoolMetrics, WorkerMetrics};
+    pub use crate::runtime::{Cancellation, EnterGuard, Handle, Runtime, RuntimeBuilder, ShutdownError, run};
+    pub use crate::sched::monitoring::OnDeadlock;
     pub use crate::sched::phase::WorkerState;
-    pub use crate::sched::quiet::OnDeadlock;
     pub use crate::scope::{
-        Builder, CancelToken, Cancellation, Cancelled, EnterGuard, Fiber, FiberId, FiberLocal, Handle, JoinError,
-        JoinFuture, JoinHandle, JoinNext, JoinSet, Runtime, RuntimeBuilder, Scope, ScopeBuilder, ScopeError,
-        ShutdownError, TimedOut, TryScope, TryScopeError, any, block_on, blocking, cancel_reason, checkpoint, compute,
-        current, deadline, is_cancelled, join, join_all, no_suspend, par_map, race, remaining, run, scope, shield,
-        spawn, spawn_blocking, spawn_future, spawn_local, timeout, try_join_all, try_scope, yield_now,
+        CancelToken, Cancelled, Scope, ScopeBuilder, ScopeError, TimedOut, TryScope, TryScopeError, deadline,
+        remaining, scope, timeout, try_scope,
+    };
+    pub use crate::task::{
+        Builder, Fiber, FiberId, FiberLocal, JoinError, JoinFuture, JoinHandle, JoinNext, JoinSet, any, block_on,
+        blocking, cancel_reason, checkpoint, compute, current, is_cancelled, join, join_all, no_suspend, par_map, race,
+        shield, spawn, spawn_blocking, spawn_future, spawn_local, try_join_all, yield_now,
     };
     pub use crate::time::{RetryPolicy, retry, retry_async, retry_with, sleep, sleep_until};
     pub use crate::wait::reason::WaitReason;
+    pub use crate::waiter::cancel_reason::CancelReason;
 
     /// The entry of a program that runs on a fiber.
     ///
@@ -196,16 +195,18 @@ pub use public::*;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::net::addr::look_up_with;
-    pub use crate::scope::private::*;
+    pub use crate::runtime::private::*;
     pub use crate::select::private as select;
     pub use fibra_macros::{select as select_arms, select_biased as select_arms_biased};
 }
 
-/// The programs in the prose are tests too.
+/// The guide: every part of fibra with a program that runs. Links to decisions and sources lead into the repository.
+///
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../guide.md")]
+pub mod guide {}
+
+/// The programs of README.md are tests too.
 #[cfg(doctest)]
-mod prose {
-    #[doc = include_str!("../../../README.md")]
-    mod readme {}
-    #[doc = include_str!("../../../docs/guide.md")]
-    mod guide {}
-}
+#[doc = include_str!("../../../README.md")]
+mod readme {}

@@ -4,9 +4,11 @@
 //! main.rs        arguments; the parent's and the child's way through the program
 //! race.rs        the parent: which child processes run, in which order; collects their samples
 //! report.rs      medians, ratios, goals; text, markdown and JSON
+//! document.rs    `docs/benchmarks.md`: date, machine, versions, a summary and every table
 //! plan.rs        what a workload is made of: cases, parameters, metrics, goals
 //! workloads/     one file per workload, with its semantics, its sizes and one body per kind of peer
 //! peers/         one file per peer: how to start it, spawn, join, yield, sleep
+//! ../go/         Go's sides of the workloads: a program of its own, built where there is a Go (`peers/go.rs`)
 //! measure.rs     clocks, CPU time, noise, memory, pinning
 //! ```
 //!
@@ -19,6 +21,7 @@
     reason = "a program beside the runtime: its peers' threads are not fibra's to model"
 )]
 
+mod document;
 mod load;
 mod measure;
 mod peers;
@@ -33,14 +36,18 @@ use crate::plan::{Params, Size};
 use crate::workloads::ALL;
 
 const USAGE: &str = "\
-usage: rivals [workloads...] [--quick] [--rounds N] [--json FILE] [--markdown]
+usage: rivals [workloads...] [--quick] [--rounds N] [--json FILE] [--markdown] [--document FILE]
        rivals --one <workload> peer=<peer> [key=value...]    one measurement in this process (what the parent starts)
        rivals --serve http peer=<peer> w=<n> port=<n>        only the server, until it is killed (see crates/rivals/wrk)
 
   --quick      tiny sizes, one round: shows that everything works, says nothing of speed
   --rounds N   rounds per case, interleaved between the peers (default 5)
   --json FILE  also write every sample and every row to FILE
-  --markdown   print the tables as markdown";
+  --markdown   print the tables as markdown
+  --document FILE  also write FILE: date, machine, versions, a summary and every table (docs/benchmarks.md)
+
+Go takes part where there is one: on the PATH, named by RIVALS_GO, or from PyPI (not in a quick run).
+RIVALS_GO=0 leaves it out.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -75,14 +82,21 @@ struct Options {
     size: Size,
     rounds: usize,
     json: Option<String>,
+    document: Option<String>,
     style: report::Style,
 }
 
 impl Options {
     /// `Ok(None)`: help was asked for.
     fn parse(arguments: &[String]) -> Result<Option<Options>, String> {
-        let mut options =
-            Options { workloads: Vec::new(), size: Size::Full, rounds: 5, json: None, style: report::Style::Text };
+        let mut options = Options {
+            workloads: Vec::new(),
+            size: Size::Full,
+            rounds: 5,
+            json: None,
+            document: None,
+            style: report::Style::Text,
+        };
         let mut rounds = None;
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
@@ -90,6 +104,7 @@ impl Options {
                 "--quick" => options.size = Size::Quick,
                 "--markdown" => options.style = report::Style::Markdown,
                 "--json" => options.json = Some(rest.next().ok_or("--json needs a file name")?.clone()),
+                "--document" => options.document = Some(rest.next().ok_or("--document needs a file name")?.clone()),
                 "--rounds" => {
                     let text = rest.next().ok_or("--rounds needs a number")?;
                     let number: usize = text.parse().map_err(|_| format!("--rounds {text}: not a number"))?;
@@ -122,6 +137,14 @@ fn run(options: &Options) -> ExitCode {
         eprintln!("rivals: cannot write {path}: {error}");
         return ExitCode::FAILURE;
     }
+    if let Some(path) = &options.document {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let document = document::render(&races, options.size, options.rounds, &arguments);
+        if let Err(error) = std::fs::write(path, document) {
+            eprintln!("rivals: cannot write {path}: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
     if races.iter().any(race::Race::has_failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
@@ -138,6 +161,10 @@ fn one(arguments: &[String]) -> ExitCode {
     measure::die_after_seconds(race::CHILD_LIMIT_SECONDS);
     if params.get("w") == 1 {
         measure::pin_to_one_core();
+    }
+    if peer == peers::Peer::Go {
+        eprintln!("rivals: {}", peers::go::become_it(workload.name, &params));
+        return ExitCode::FAILURE;
     }
     side(&params).print();
     ExitCode::SUCCESS

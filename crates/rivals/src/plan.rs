@@ -151,6 +151,8 @@ pub(crate) enum Goal {
     Shown,
     /// At most this many times the best rival of the same run.
     Ratio(f64),
+    /// At most this many times what one rival reached in the same case, whatever the others reach.
+    To { most: f64, rival: Peer },
     /// At most this, whatever the rivals reach.
     AtMost(f64),
     /// At most this many times what fibra itself reached in the case that differs only in this parameter.

@@ -6,7 +6,7 @@
 use std::process::Command;
 
 use crate::measure::{Noise, Sample};
-use crate::peers::Peer;
+use crate::peers::{Peer, go};
 use crate::plan::{Case, Params, Size, Workload};
 
 /// A child that is still running after this ends itself; the longest measurement takes a few tens of seconds.
@@ -60,12 +60,14 @@ impl Lane {
 }
 
 pub(crate) fn run(workload: &'static Workload, size: Size, rounds: usize) -> Race {
-    let heats = (workload.cases)(size).into_iter().map(|case| run_case(workload, case, rounds)).collect();
+    let has_go = workload.sides.iter().any(|(peer, _)| *peer == Peer::Go) && go::prepare(size).is_ok();
+    let run_case = |case| run_case(workload, case, rounds, has_go);
+    let heats = (workload.cases)(size).into_iter().map(run_case).collect();
     Race { workload, heats }
 }
 
-fn run_case(workload: &Workload, case: Case, rounds: usize) -> Heat {
-    let is_built = |peer| workload.sides.iter().any(|(side, _)| *side == peer);
+fn run_case(workload: &Workload, case: Case, rounds: usize, has_go: bool) -> Heat {
+    let is_built = |peer| workload.sides.iter().any(|(side, _)| *side == peer) && (peer != Peer::Go || has_go);
     let mut lanes: Vec<Lane> = case
         .entrants
         .iter()

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::peers::Peer;
+use crate::peers::{Peer, go};
 use crate::plan::{Goal, Metric, Size};
 use crate::race::{Heat, Race};
 
@@ -22,7 +22,7 @@ struct Row<'a> {
     metric: &'a Metric,
     /// The case that this one is measured by, if the goal names one.
     other: Option<&'a Heat>,
-    /// Of fibra to the best rival, or to itself in another case if the goal is about that.
+    /// Of fibra to the best rival, to one rival, or to itself in another case: as the goal says.
     ratio: Option<f64>,
     met: Option<bool>,
     noise: Option<f64>,
@@ -31,6 +31,17 @@ struct Row<'a> {
 fn rows(race: &Race, size: Size) -> impl Iterator<Item = Row<'_>> {
     let heats = &race.heats;
     heats.iter().flat_map(move |heat| heat.case.metrics.iter().map(move |metric| judge(heats, heat, metric, size)))
+}
+
+/// Workload, case and ratio of every row that compares fibra with a rival.
+pub(crate) fn ratios(races: &[Race], size: Size) -> Vec<(&'static str, String, f64)> {
+    let all = races.iter().flat_map(|race| rows(race, size).map(move |row| (race.workload.name, row)));
+    let compared = all.filter(|(_, row)| !matches!(row.metric.goal, Goal::Own { .. }));
+    compared
+        .filter_map(|(name, row)| {
+            Some((name, format!("{}, {}", row.heat.case.params.text(), row.metric.label), row.ratio?))
+        })
+        .collect()
 }
 
 fn judge<'a>(heats: &'a [Heat], heat: &'a Heat, metric: &'a Metric, size: Size) -> Row<'a> {
@@ -42,12 +53,15 @@ fn judge<'a>(heats: &'a [Heat], heat: &'a Heat, metric: &'a Metric, size: Size) 
     let rivals = heat.lanes.iter().filter(|lane| lane.peer != Peer::Fibra && lane.is_rival);
     let best = match metric.goal {
         Goal::Own { .. } => other.and_then(|other| figure(other, Peer::Fibra, metric.key)),
+        Goal::To { rival, .. } => figure(heat, rival, metric.key),
         _ => rivals.filter_map(|lane| lane.median(metric.key)).min_by(f64::total_cmp),
     };
     let ratio = quotient(ours, best);
     let met = match metric.goal {
         Goal::Shown => None,
-        Goal::Ratio(most) | Goal::Own { most, .. } => ratio.filter(|_| size == Size::Full).map(|ratio| ratio <= most),
+        Goal::Ratio(most) | Goal::Own { most, .. } | Goal::To { most, .. } => {
+            ratio.filter(|_| size == Size::Full).map(|ratio| ratio <= most)
+        }
         Goal::AtMost(most) => ours.map(|ours| ours <= most),
     };
     let samples = heat.lanes.iter().flat_map(|lane| &lane.samples);
@@ -95,6 +109,9 @@ pub(crate) fn render(races: &[Race], style: Style, size: Size) -> String {
         "\nMedians over the rounds; less is better; ratio is fibra to the best rival here; noise is the most \
          CPU, in cores, that others used during a measurement."
     );
+    if let Some(why) = go::absence() {
+        let _ = writeln!(text, "Go took no part: {why}.");
+    }
     if size == Size::Quick {
         let _ = writeln!(text, "This was a quick run: it shows that everything works and says nothing of speed.");
     }
@@ -117,6 +134,7 @@ fn table(race: &Race, size: Size) -> Vec<Vec<String>> {
             Goal::Ratio(most) => format!("{most:.2} x"),
             Goal::AtMost(most) => format!("<= {}", number(most)),
             Goal::Own { most, key, value } => format!("{most:.2} x {key}={value}"),
+            Goal::To { most, rival } => format!("{most:.2} x {}", rival.name()),
         });
         cells.push(row.met.map_or("-", |met| if met { "yes" } else { "NO" }).to_owned());
         cells.push(row.noise.map_or("-".into(), |noise| format!("{noise:.2}")));
@@ -240,6 +258,7 @@ pub(crate) fn json(races: &[Race], size: Size) -> String {
                 Goal::Ratio(most) => ("ratio", Some(most)),
                 Goal::AtMost(most) => ("at_most", Some(most)),
                 Goal::Own { most, .. } => ("own", Some(most)),
+                Goal::To { most, .. } => ("to", Some(most)),
             };
             judged.push(format!(
                 "{{\"workload\":{},\"case\":{},\"figure\":{},\"ratio\":{},\"goal\":{},\"limit\":{},\
@@ -342,6 +361,17 @@ mod tests {
         assert_eq!(judged(&heats, 1), (Some(1.5), Some(true)));
         assert_eq!(judged(&heats, 2), (Some(1.55), Some(false)));
         assert_eq!(judged(&heats[1..], 2), (None, None), "the case it names was not measured");
+    }
+
+    #[test]
+    fn goal_to_one_rival_leaves_the_others_out() {
+        let lanes =
+            vec![lane(Peer::Fibra, true, &[9.0]), lane(Peer::Tokio, true, &[1.0]), lane(Peer::Go, true, &[30.0])];
+        let present = heat(Goal::To { most: 0.3, rival: Peer::Go }, lanes);
+        let row = judge(&[], &present, &present.case.metrics[0], Size::Full);
+        assert_eq!((row.ratio, row.met), (Some(0.3), Some(true)));
+        let absent = heat(Goal::To { most: 0.3, rival: Peer::Go }, vec![lane(Peer::Fibra, true, &[9.0])]);
+        assert_eq!(judge(&[], &absent, &absent.case.metrics[0], Size::Full).met, None, "there was no Go");
     }
 
     #[test]

@@ -26,10 +26,10 @@ use crate::select::{Arm, sealed};
 use crate::sync::TurnArm;
 use crate::sync::gate::GateWait;
 use crate::time::Instant;
-use crate::wait::node::{Node, Outcome};
 use crate::wait::park::{self, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::waitable::Published;
+use crate::waiter::node::{Node, Outcome};
 
 /// The address of an actor: what one sends to, calls, and stops it by. Fibers, threads and async code may share it.
 ///

@@ -13,8 +13,8 @@ use std::task::{Context, Poll};
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::sync::gate::{Ask, Gate, GateTask, Rules};
-use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 /// A waiter is queued: the fiber that unlocks hands the lock over.
 const WAITING: u64 = 1;

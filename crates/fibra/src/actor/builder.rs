@@ -10,7 +10,8 @@ use super::cell::Cell;
 use super::core::Choices;
 use super::places::MOST;
 use crate::channel::Overflow;
-use crate::scope::{Handle, no_runtime};
+use crate::runtime::Handle;
+use crate::task::no_runtime;
 
 /// Messages that a mailbox holds by default.
 pub(super) const MAILBOX: usize = 64;

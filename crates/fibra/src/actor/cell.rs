@@ -28,13 +28,14 @@ use super::error::{CallError, Failure, StopReason};
 use super::mail::{Again, Take};
 use super::state::{ActorState, KILL, NEW_HELD, NEW_RUNNABLE, NOW};
 use super::{Actor, quiescence, registry};
-use crate::cancel::reason::CancelReason;
 use crate::cancel::{cancel_waiting, is_cancellation};
 use crate::prim::atomic::Ordering;
 use crate::prim::{FirstPanic, discard_payload};
-use crate::scope::{Handle, launch, shield};
+use crate::runtime::Handle;
+use crate::task::{launch, shield};
 use crate::wait::waitable::Wait;
 use crate::wait::watch::{Interrupt, Watch, watched};
+use crate::waiter::cancel_reason::CancelReason;
 
 /// Makes the value of a life.
 pub(super) type Factory<A> = Arc<dyn Fn() -> Result<A, Failure> + Send + Sync>;
@@ -90,7 +91,7 @@ impl<A: Actor> Cell<A> {
         }
         let turn = Turn(Some(self.clone()));
         // Refused: it is dropped, which ends the actor.
-        drop(launch(&self.core.home, move || turn.run(), self.core.site, behind));
+        drop(launch(self.core.home.shared(), move || turn.run(), self.core.site, behind));
     }
 
     pub(super) fn then(self: &Arc<Self>, next: Next) {

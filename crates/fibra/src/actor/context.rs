@@ -1,6 +1,6 @@
 //! [`Context`]: what a handler has at hand. Its own address, messages for later, receivers that feed its mailbox, monitors and links.
 //!
-//! Above: users' handlers. Below: `cell`, `addr`, `scope::spawn_daemon_future`. Timers and attached receivers are tasks without a stack;
+//! Above: users' handlers. Below: `cell`, `addr`, `task::spawn_daemon_future`. Timers and attached receivers are tasks without a stack;
 //! they belong to the life in which they were made, end with it, and do not hold up `run`.
 
 use std::any::Any;
@@ -17,9 +17,10 @@ use super::error::{ActorId, Down};
 use super::mail::{Letter, Make};
 use crate::channel::{Receiver, after, tick};
 use crate::prim::atomic::{AtomicBool, Ordering};
-use crate::scope::{Handle, JoinHandle, spawn_daemon_future};
+use crate::runtime::Handle;
 use crate::stream::{Pipe, Root};
 use crate::sync::Mutex;
+use crate::task::{JoinHandle, spawn_daemon_future};
 
 /// What an actor has at hand in its handlers and hooks.
 pub struct Context<A: Actor> {
@@ -152,7 +153,7 @@ impl<A: Actor> Context<A> {
             let _share = share;
             task.await;
         };
-        self.keep(spawn_daemon_future(&self.cell.core.home, task, site));
+        self.keep(spawn_daemon_future(self.cell.core.home.shared(), task, site));
         plug
     }
 

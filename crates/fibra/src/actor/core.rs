@@ -19,8 +19,9 @@ use super::state::ActorState;
 use crate::channel::Overflow;
 use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::prim::spin::SpinLock;
-use crate::scope::{Handle, JoinHandle};
+use crate::runtime::Handle;
 use crate::sync::Event;
+use crate::task::JoinHandle;
 use crate::wait::waitable::Wait;
 use crate::wait::watch::{self, Interrupt};
 

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use super::baton::Baton;
 use super::core::{Detail, current_id, note};
+use crate::monitor::names::{self, Name};
 use crate::prim::atomic::{AtomicU64, Ordering};
-use crate::sched::names::{self, Name};
-use crate::scope::current;
 use crate::sync::{AsyncMutexGuard, Mutex, MutexGuard};
+use crate::task::current;
 use crate::time::Instant;
 use crate::wait::park;
 

@@ -19,8 +19,8 @@ use std::task::{Context, Poll};
 use super::mail::{Mail, NoPlace};
 use crate::prim::spin::WordLock;
 use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules, Who};
-use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 /// The largest mailbox.
 pub(super) const MOST: usize = u32::MAX as usize / 2;

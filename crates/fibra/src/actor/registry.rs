@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::Actor;
 use super::addr::{Addr, WeakAddr};
 use super::error::ActorId;
+use crate::monitor::names::{self, Name, Names};
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::sync::Mutex;
-use crate::sched::names::{self, Name, Names};
 
 struct Entry {
     id: ActorId,

@@ -25,7 +25,7 @@
 use std::fmt;
 
 use crate::prim::bug::seeded_bug;
-use crate::wait::word::is_spec_asserted;
+use crate::waiter::word::is_spec_asserted;
 
 /// What an actor is doing; see [`Addr::state`](super::Addr::state).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::sched::here::Here;
-use crate::sched::scope::NEVER;
+use crate::sched::members::scope::NEVER;
 use crate::sched::worker::{Worker, signal};
 use crate::wait::fiber::leave;
 

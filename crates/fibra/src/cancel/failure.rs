@@ -1,12 +1,12 @@
 //! A child's failure (a panic, or that it could not be started) cancels its scope, unless somebody joins the child and so takes it.
 
 use super::telling::Told;
-use crate::cancel::reason::CancelReason;
 use crate::fiber::frame::flag;
 use crate::sched::current;
-use crate::sched::scope::{NotStarted, PanicSlot, Reach, ScopeRecord};
-use crate::wait::node::Kind;
-use crate::wait::word;
+use crate::sched::members::scope::{NotStarted, PanicSlot, Reach, ScopeRecord};
+use crate::waiter::cancel_reason::CancelReason;
+use crate::waiter::node::Kind;
+use crate::waiter::word;
 
 /// How often one looks at an owner that is about to wait, before that counts as waiting, if the owner may be below on this very stack: a
 /// plain thread may call a waker meanwhile, which may be what is looking.

@@ -6,7 +6,7 @@ use super::telling::Told;
 use crate::fiber::frame::flag;
 use crate::prim::spin::Locked;
 use crate::sched::here::Here;
-use crate::sched::scope::{Order, ScopeRecord, State};
+use crate::sched::members::scope::{Order, ScopeRecord, State};
 
 impl ScopeRecord {
     /// The time that a cancelled scope gives to shields is over: they hold nothing off any more, for the body, the children and what is

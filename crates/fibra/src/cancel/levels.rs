@@ -3,12 +3,12 @@
 //! Each open scope remembers how much was held off when it was opened (`hold`: open shields, and what unwinds), and is concerned if no more
 //! than that is held off now; the fiber itself, if nothing is. The header of the room says why.
 
-use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::policy;
 use crate::sched::here::Here;
-use crate::sched::scope::{NEVER, Reach, ScopeRecord};
-use crate::wait::word::WaitKind;
+use crate::sched::members::scope::{NEVER, Reach, ScopeRecord};
+use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
+use crate::waiter::word::WaitKind;
 
 /// How much an unwinding holds off: more than all the shields that could be open, which count 1 each and may end before it.
 const UNWINDS: u32 = 1 << 20;

@@ -1,22 +1,22 @@
 //! Cancellation: who is to stop, and how.
 //!
 //! **Who asks.** A handle asks for one fiber; a token, a deadline, a failure or [`Scope::cancel`](crate::Scope::cancel) for a scope and all
-//! that is inside it; the end of a run or of the runtime for a root. Each gives a [`CancelReason`](reason::CancelReason), and the first
-//! stays.
+//! that is inside it; the end of a run or of the runtime for a root. Each gives a
+//! [`CancelReason`](crate::waiter::cancel_reason::CancelReason), and the first stays.
 //!
 //! **What is flagged.** Two bits of a waiter say that it is cancelled: `CANCEL` that the fiber is, for good; `CANCEL_BODY` that a scope is
 //! whose body it runs, until that scope is closed. Children that have not started see the mark of their root or scope when they start,
-//! and end. `wait::flags` has the table of all bits.
+//! and end. `waiter::flags` has the table of all bits.
 //!
 //! **How a parked waiter is claimed.** The canceller raises the flag and then looks at the waiter's word; the waiter commits its park and
 //! then looks at its flags. So one of the two sees the other, and completes the wait with the arm `ARM_CANCEL`, like any completion owner:
 //! a match or a time-out that was faster wins, and the cancellation comes at the next wait. Both sides of this handshake are in
-//! `wait::revoke`, which models run as it is.
+//! `waiter::revoke`, which models run as it is.
 //!
 //! **What is inside.** Scopes that a body opens are linked from the outside in, and a fiber keeps the outermost scope that it has opened.
 //! Whoever cancels a scope goes inwards under locks that are taken hand over hand, notes whose children have to be told, and tells them
 //! when no lock is held: fibers that have started are in lists of their workers, each worker walks its own. That scopes drain, and that a
-//! grace is over, is told on the same way: [`Order`](crate::sched::scope::Order).
+//! grace is over, is told on the same way: [`Order`](crate::sched::members::scope::Order).
 //!
 //! **Levels.** A fiber stands in several scopes at once: the one it is a child of, and those whose bodies it runs. A shield holds off what
 //! comes from outside of it, not the time-out of a scope that is opened inside. So each open scope remembers how much was held off when it
@@ -39,7 +39,6 @@
 //! In reading order:
 //!
 //! ```text
-//! reason.rs     why something is cancelled (lowest floor: flags and scopes keep it)
 //! request.rs    cancelling one fiber, or all of a root: the canceller's side
 //! scopes.rs     cancelling a scope and what is open inside it; draining
 //! telling.rs    the scopes' children, on whichever worker, and the listeners
@@ -52,11 +51,9 @@
 //! rules.rs      what the scheduler and the waist ask
 //! ```
 //!
-//! Below: `fiber::top::CancelState`, what a fiber or thread keeps for this; `sched::here`, which finds it; `sched::scope`, the record of a
-//! scope; `wait::flags` and `wait::revoke`. The scheduler and the waist call this room by `sched::rules`, which is given to each runtime.
-//! Above: `scope`, whose handles, scopes and tokens are what programs see of it.
-
-pub(crate) mod reason;
+//! Below: `fiber::top::CancelState`, what a fiber or thread keeps for this; `sched::here`, which finds it; `sched::members::scope`, the
+//! record of a scope; `waiter::flags` and `waiter::revoke`. The scheduler and the waist call this room by `sched::rules`, which is given to
+//! each runtime. Above: `scope`, whose handles, scopes and tokens are what programs see of it.
 
 #[cfg(not(any(loom, shuttle)))]
 mod delivery;

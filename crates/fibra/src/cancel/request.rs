@@ -1,16 +1,16 @@
-//! Requests: cancelling one fiber, or all of a root. The canceller's side of the handshake of `wait::revoke`, with a way into the run
+//! Requests: cancelling one fiber, or all of a root. The canceller's side of the handshake of `waiter::revoke`, with a way into the run
 //! queues. Which scopes are cancelled together is said in `scopes.rs`, and how the waiter then unwinds in `delivery.rs`.
 
 use super::telling::Told;
-use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::frame::{Frame, FrameRef, flag};
 use crate::sched::enqueue::{Place, enqueue};
-use crate::sched::scope::Order;
+use crate::sched::members::scope::Order;
 use crate::sched::shared::{Command, RootRef, Shared};
 use crate::sched::worker::Worker;
-use crate::wait::node::WaiterRef;
-use crate::wait::revoke;
 use crate::wait::watch::Interrupt;
+use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
+use crate::waiter::node::WaiterRef;
+use crate::waiter::revoke;
 
 /// Cancels a fiber and the scopes that are open on it. The caller keeps the frame from being recycled, and holds no lock.
 pub(crate) fn cancel_fiber(frame: FrameRef, reason: &CancelReason) {

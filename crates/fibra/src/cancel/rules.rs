@@ -1,14 +1,14 @@
 //! The answers to what the scheduler and the waist ask (`sched::rules`): each is one call into this room.
 
 use super::{delivery, request, telling};
-use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::sched::here::Here;
+use crate::sched::members::scope::{Order, Reach, ScopeRef};
 use crate::sched::rules::CancelRules;
-use crate::sched::scope::{Order, Reach, ScopeRef};
 use crate::sched::shared::RootRef;
-use crate::sched::timing::ScopeTimer;
+use crate::sched::timers::timing::ScopeTimer;
 use crate::sched::worker::Worker;
-use crate::wait::word::WaitKind;
+use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
+use crate::waiter::word::WaitKind;
 
 /// What every runtime is given.
 #[derive(Debug)]

@@ -1,20 +1,20 @@
 //! Cancelling a scope and what is open inside it; asking it to drain. Two requests that go the same way, like the end of a grace
 //! (`grace.rs`): to the body, to the scopes open inside it, and to the children that have started, on whichever worker (`telling.rs`).
 //!
-//! Locks are taken from the outside in, hand over hand, as the header of `sched::scope` says.
+//! Locks are taken from the outside in, hand over hand, as the header of `sched::members::scope` says.
 
 use std::sync::Arc;
 
 use super::request;
 use super::telling::Told;
-use crate::cancel::reason::CancelReason;
 use crate::fiber::frame::flag;
 use crate::prim::spin::Locked;
 use crate::sched::enqueue::Place;
-use crate::sched::scope::{InLife, Listener, Order, Reach, ScopeRecord, ScopeRef, State};
+use crate::sched::members::scope::{InLife, Listener, Order, Reach, ScopeRecord, ScopeRef, State};
 use crate::sched::wake;
-use crate::wait::node::{Node, WaitList, WaiterRef};
-use crate::wait::word::{Arm, Ticket};
+use crate::waiter::cancel_reason::CancelReason;
+use crate::waiter::node::{Node, WaitList, WaiterRef};
+use crate::waiter::word::{Arm, Ticket};
 
 /// Cancels these scopes, each if it is still in this life.
 pub(crate) fn cancel_all(scopes: &[InLife], reason: &CancelReason) {

@@ -5,17 +5,17 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::request;
-use crate::cancel::reason::{CancelReason, ReasonKind};
 use crate::fiber::CENSUS;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::top::CancelState;
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::sched::current;
-use crate::sched::scope::{Listener, NEVER, Order, Reach, ScopeRecord, ScopeRef, State};
+use crate::sched::members::scope::{Listener, NEVER, Order, Reach, ScopeRecord, ScopeRef, State};
 use crate::sched::shared::{Command, Shared};
-use crate::sched::timing::ScopeTimer;
+use crate::sched::timers::timing::ScopeTimer;
 use crate::sched::worker::Worker;
+use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
 
 impl Order {
     /// The same for a command to a worker, which has no place for words.

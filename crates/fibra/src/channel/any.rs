@@ -10,7 +10,7 @@ use super::chan::{Chan, Locked};
 use super::op::Op;
 use super::spot::Spot;
 use super::state::Try;
-use crate::wait::node::{Node, Outcome, WaiterRef};
+use crate::waiter::node::{Node, Outcome, WaiterRef};
 
 /// See the header. All methods with `held` in their name are called by whoever holds the lock.
 pub(crate) trait AnyChan {

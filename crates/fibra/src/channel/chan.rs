@@ -15,15 +15,15 @@ use super::ring::Ring;
 use super::state::{Aftermath, Closing, Overflow, Peer, State, hint};
 use super::timed::Timed;
 use crate::cancel::is_unwinding;
+#[cfg(not(any(loom, shuttle)))]
+use crate::monitor::objects::{self, ChannelFacts, Link};
 use crate::prim::atomic::{AtomicU8, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::spin::RawSpin;
 use crate::prim::{FirstPanic, discard_payload};
-#[cfg(not(any(loom, shuttle)))]
-use crate::sched::objects::{self, ChannelFacts, Link};
-use crate::wait::node::{Node, Outcome, WaitList};
 use crate::wait::wake;
+use crate::waiter::node::{Node, Outcome, WaitList};
 
 /// Buffers up to this many bytes are allocated with the channel; larger ones grow as they fill.
 const EAGER_BYTES: usize = 4096;

@@ -23,9 +23,9 @@ use super::timed::Alarm;
 use super::waits::{Asks, Called, ChanOp};
 use crate::prim::bug::seeded_bug;
 use crate::prim::policy;
-use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::task::TaskWait;
+use crate::waiter::node::Outcome;
 
 /// An operation that needs no slot. (To take a wait back that had one, that is one too which only asks: its nodes are in the same list.)
 fn without_slot<T, A: Asks>(chan: &Chan<T>, asks: A) -> ChanOp<'_, Chan<T>, A> {

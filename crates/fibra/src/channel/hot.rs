@@ -26,8 +26,8 @@ use super::state::{ParkedPeer, hint};
 use super::waits;
 use crate::prim::atomic::Ordering;
 use crate::prim::bug::seeded_bug;
-use crate::wait::node::{Node, Outcome, Role};
 use crate::wait::park;
+use crate::waiter::node::{Node, Outcome, Role};
 
 /// Where a blocking call was made.
 type Site = &'static Location<'static>;

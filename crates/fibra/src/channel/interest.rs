@@ -4,7 +4,7 @@
 
 use super::state::{Overflow, State};
 use crate::prim::bug::seeded_bug;
-use crate::wait::node::{Node, Role, WaiterRef};
+use crate::waiter::node::{Node, Role, WaiterRef};
 
 // SAFETY (all blocks of this impl): as in `state`: `&State` is only had under the channel's lock, and nodes in its lists are alive until
 // they are unlinked under it.

@@ -17,8 +17,8 @@ use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::select::case::Case;
 use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules};
-use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 /// A waiter is queued: changes have to settle.
 const WAITING: u64 = 1;

@@ -8,7 +8,7 @@ use super::reason::Side;
 use super::spot::Spot;
 use super::state::{State, Try, hint};
 use crate::prim::atomic::{AtomicU8, Ordering};
-use crate::wait::node::{Node, Outcome, Role, WaitList, WaiterRef};
+use crate::waiter::node::{Node, Outcome, Role, WaitList, WaiterRef};
 
 /// See the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -18,8 +18,8 @@ use super::timed;
 use super::waits::{self, take_now, take_or_invite};
 use crate::select::{ClosedArm, RecvArm};
 use crate::time::Instant;
-use crate::wait::node::Outcome;
 use crate::wait::park;
+use crate::waiter::node::Outcome;
 
 /// The receiving end of a channel. Clone it to receive in several places: each value goes to one of them. When the last one is dropped,
 /// what was not received is dropped too, and sending fails from then on.

@@ -18,8 +18,8 @@ use super::timed;
 use super::waits::{self, offer_now, offer_or_leave};
 use crate::select::{ClosedArm, SendArm};
 use crate::time::Instant;
-use crate::wait::node::Outcome;
 use crate::wait::park;
+use crate::waiter::node::Outcome;
 
 /// The sending end of a channel. Clone it to send from several places; the last one dropped closes the channel for sending.
 ///

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::reason::{CloseReason, Side};
 use super::state::{Aftermath, Peer, State, Try, hint};
 use crate::prim::bug::seeded_bug;
-use crate::wait::node::{Node, Outcome, Role, WaitList, WaiterRef};
+use crate::waiter::node::{Node, Outcome, Role, WaitList, WaiterRef};
 
 // SAFETY (all blocks of this impl): as in `state`: `&mut State` is only had under the channel's lock, nodes in its lists are alive until
 // they are unlinked under it, and one that was just unlinked until its claimed wait is set going; slots are written or read once, by

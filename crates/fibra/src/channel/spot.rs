@@ -1,6 +1,6 @@
 //! Where in the queue of a channel a node is linked: first come, first served, with two exceptions.
 
-use crate::wait::node::{Node, WaitList};
+use crate::waiter::node::{Node, WaitList};
 
 /// Where in its queue a node is linked.
 #[derive(Clone, Copy, Debug)]

@@ -33,9 +33,9 @@ use super::ring::Ring;
 use super::spot::Spot;
 use super::timed::Timed;
 use crate::prim::bug::seeded_bug;
-use crate::wait::node::{Node, Outcome, Role, WaitList, WaiterRef};
 use crate::wait::wake::{self, Place};
-use crate::wait::waker::Claimed;
+use crate::waiter::node::{Node, Outcome, Role, WaitList, WaiterRef};
+use crate::waiter::record::Claimed;
 
 /// What may be possible without waiting. Written under the lock; read without it to decide whether a try is worth the lock. A blocking
 /// operation that trusts a "no" looks again under the lock before it parks; a `try_` operation never answers from a hint alone.

@@ -16,7 +16,7 @@ use crate::prim::sync::Mutex;
 #[cfg(not(any(loom, shuttle)))]
 use crate::prim::thread;
 #[cfg(not(any(loom, shuttle)))]
-use crate::sched::alarms;
+use crate::sched::timers::alarms;
 use crate::time::Instant;
 use crate::wait::wake;
 
@@ -204,7 +204,7 @@ fn start(alarm: impl FnOnce() + Send + 'static) {
 
 #[cfg(not(any(loom, shuttle)))]
 fn process() -> u64 {
-    alarms::process()
+    crate::monitor::fork::process()
 }
 
 #[cfg(any(loom, shuttle))]

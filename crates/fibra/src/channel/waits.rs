@@ -15,11 +15,11 @@ use super::op::Op;
 use super::reason::Side;
 use super::spot::Spot;
 use super::state::{Peer, Try, hint};
-use crate::wait::node::{Node, Outcome, Role, WaiterRef};
 use crate::wait::park::{Wait, Waitable, wait};
 use crate::wait::reason::WaitReason;
 use crate::wait::waitable::Published;
 use crate::wait::wake;
+use crate::waiter::node::{Node, Outcome, Role, WaiterRef};
 
 /// Which operation is waited for, and how: a type of its own for each blocking call, so that each has its own short code; a value for a
 /// select, and for a future.

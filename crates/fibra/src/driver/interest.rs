@@ -1,6 +1,6 @@
 //! The words in which a driver and those above it speak of descriptors: what is waited for, for whom, and what has come of it.
 //!
-//! Above: `sched::readiness`, whose protocol is model checked with a driver of its own. Nothing here knows the kernel.
+//! Above: `reactor::readiness`, whose protocol is model checked with a driver of its own. Nothing here knows the kernel.
 
 use std::ops::BitOr;
 
@@ -34,7 +34,16 @@ pub(crate) struct Key {
     pub(crate) generation: u32,
 }
 
+/// The bit of a key's index that says that it belongs to a machine's descriptor; the other bits are the descriptor. Fibers' sockets have
+/// indices below it.
+pub(crate) const OF_MACHINE: u32 = 1 << 31;
+
 impl Key {
+    /// Does it belong to a machine's descriptor?
+    #[inline(always)]
+    pub(crate) fn is_of_machine(self) -> bool {
+        self.index & OF_MACHINE != 0
+    }
     pub(super) fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }

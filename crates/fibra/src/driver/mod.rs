@@ -31,7 +31,7 @@ pub(crate) mod transfer;
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use epoll::{Registrar, WeakRegistrar};
-pub(crate) use interest::{Completion, Interest, Key};
+pub(crate) use interest::{Completion, Interest, Key, OF_MACHINE};
 
 use crate::prim::sync::Arc;
 use std::io;

@@ -1,6 +1,6 @@
 //! Signals of the system: a handler that notes which came and rings a bell, and the one who waits for the bell.
 //!
-//! Above: `sched::signals`, whose thread waits. Below: the kernel.
+//! Above: `reactor::signals`, whose thread waits. Below: the kernel.
 //!
 //! * The handler does what a handler may: it sets a flag, writes to an eventfd, and calls the one that was there before it. It keeps
 //!   `errno`.

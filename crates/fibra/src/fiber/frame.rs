@@ -36,9 +36,9 @@ use crate::prim::cell::UnsafeCell;
 use crate::prim::peek::peek_words;
 use crate::prim::prefetch;
 use crate::prim::sync::Mutex;
-pub(crate) use crate::wait::flags::{FlagSet, flag};
-use crate::wait::node::{Kind, WaitList, Waiter, WaiterRef};
-use crate::wait::word::{State, Ticket};
+pub(crate) use crate::waiter::flags::{FlagSet, flag};
+use crate::waiter::node::{Kind, WaitList, Waiter, WaiterRef};
+use crate::waiter::word::{State, Ticket};
 
 /// Bytes of closure or result that fit without a box.
 pub(crate) const INLINE_BYTES: usize = 64;
@@ -75,7 +75,7 @@ pub(crate) struct Extras {
     pub(crate) errand: Option<Weak<dyn Errand>>,
 }
 
-/// What a fiber was started for, as long as it has not been begun: see `scope::blocking`.
+/// What a fiber was started for, as long as it has not been begun: see `task::blocking`.
 pub(crate) trait Errand: Debug + Send + Sync {
     /// Was it not begun, so that it may yet be done by another?
     fn is_open(&self) -> bool;
@@ -181,6 +181,10 @@ impl RootPlace {
 }
 
 impl Frame {
+    /// Where id, spawn site and extras lie in a frame: for a debugger.
+    pub(super) const PARTS: [usize; 3] =
+        [mem::offset_of!(Frame, id), mem::offset_of!(Frame, site), mem::offset_of!(Frame, extras)];
+
     /// Does the code that asks run on this fiber's stack? For assertions.
     pub(crate) fn is_stood_on(&self) -> bool {
         // Relaxed: its own worker asks, which has bound the stack.
@@ -265,14 +269,14 @@ impl Frame {
         }
     }
 
-    /// Started fibers are on no worker only with `unstable-migration`: see `sched::migrate`, which then says so.
+    /// Started fibers are on no worker only with `unstable-migration`: see `sched::life::migrate`, which then says so.
     #[cfg(not(feature = "unstable-migration"))]
     #[inline(always)]
     pub(crate) const fn is_adrift(&self) -> bool {
         false
     }
 
-    /// Its flags, at a look; see [`Flags::look`](crate::wait::flags::Flags::look).
+    /// Its flags, at a look; see [`Flags::look`](crate::waiter::flags::Flags::look).
     #[inline(always)]
     pub(crate) fn flags(&self) -> FlagSet {
         self.waiter.flags.look()

@@ -2,7 +2,7 @@
 //!
 //! The key is the address of the `static` that declares the local. Values are boxed, so a reference to one survives the map
 //! growing. The map of a fiber hangs off the top of its stack and is dropped at its end, on its own stack; that of a thread hangs off a
-//! thread-local (`scope::local`) and is dropped with the thread's other ones.
+//! thread-local (`task::locals`) and is dropped with the thread's other ones.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -116,7 +116,7 @@ fn drop_all_slow(frame: &Frame, top: &FiberTop) {
 /// others through `locals` as before, and may set new ones.
 pub(crate) fn drop_values(locals: &Cell<*mut ()>) {
     for _ in 0..MOST_DROPS {
-        // SAFETY: a map of this fiber's or thread's own, made by `scope::local`; borrowed for `pop`, which calls no user code.
+        // SAFETY: a map of this fiber's or thread's own, made by `task::locals`; borrowed for `pop`, which calls no user code.
         let Some(value) = unsafe { locals.get().cast::<LocalMap>().as_mut() }.and_then(LocalMap::pop) else {
             break;
         };

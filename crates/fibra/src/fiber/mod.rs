@@ -6,11 +6,14 @@
 //! top.rs       what a started fiber keeps at the top of its stack         local.rs    fiber-locals
 //! stack/       arenas, guards, pools                                      overflow.rs the report when a guard is touched
 //! context/     the switch: ours on x86_64, corosensei, or a thread per fiber
+//! debugger.rs  where a debugger finds all of that
 //! ```
 //!
 //! Uses `prim`, and of `wait` the word, the node and the records. Above it stand `sched` and `wait`.
 
 pub(crate) mod context;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod debugger;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod frame;
 pub(crate) mod id;
@@ -33,7 +36,7 @@ pub(crate) mod trim;
 #[cfg(not(loom))]
 pub(crate) static CENSUS: crate::prim::sync::Mutex<()> = crate::prim::sync::Mutex::new(());
 
-/// Every lock of this floor that the whole process shares, held over a fork: see `sched::fork`.
+/// Every lock of this floor that the whole process shares, held over a fork: see `monitor::fork`.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) struct Locks {
     _census: crate::prim::sync::MutexGuard<'static, ()>,
@@ -43,7 +46,7 @@ pub(crate) struct Locks {
 
 #[cfg(not(any(loom, shuttle)))]
 impl Locks {
-    /// In the order that `sched::fork` gives.
+    /// In the order that `monitor::fork` gives.
     pub(crate) fn take() -> Self {
         Self { _census: CENSUS.lock(), _slab: slab::lock_slab(), _stacks: stack::Locks::take() }
     }

@@ -15,7 +15,7 @@
 //!   wants PARKING or PARKED and its ticket, or a start, which wants RUNNABLE and its ticket: INIT is neither. (A read-modify-write that
 //!   changes nothing, which a late claim does, brings back a page of zeros: memory, but no harm.)
 //! * Before the memory goes, the highest ticket of the block is noted outside it; before a frame of the block is handed out again, each
-//!   gets that ticket ([`Word::renew`](crate::wait::word::Word::renew)), and its next wait a higher one. So a stale pair meets a word
+//!   gets that ticket ([`Word::renew`](crate::waiter::word::Word::renew)), and its next wait a higher one. So a stale pair meets a word
 //!   that has its ticket neither before (ended), nor meanwhile (0 is never given out), nor after.
 //! * A waker has no ticket (`wait::notify`): a call that comes late raises NOTIFIED in a frame that is free, and finds INIT. Nobody asks a
 //!   free frame for that flag, and each life begins with flags of its own, whatever was there.
@@ -32,7 +32,7 @@ use super::stack::{discard, page_size};
 use super::trim;
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::slab::{CHUNKS, Cache, Free, Record, Slab};
-use crate::wait::word::Ticket;
+use crate::waiter::word::Ticket;
 
 /// Frames made at once when the slab is empty; more where a block is larger.
 const CHUNK: usize = 512;
@@ -109,6 +109,11 @@ impl Record for Frame {
     fn prefetch(&'static self) {
         Frame::prefetch(self);
     }
+}
+
+/// Where the frames are, for a debugger.
+pub(super) const fn frames() -> &'static Slab<Frame> {
+    &FRAMES
 }
 
 pub(super) type FreeFrames = Free<Frame>;

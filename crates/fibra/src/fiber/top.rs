@@ -22,7 +22,7 @@ const TIMED: u8 = 0x80;
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct CancelState {
-    /// The innermost scope whose body runs here, and the outermost; `sched::scope` knows the type. Null if there is none.
+    /// The innermost scope whose body runs here, and the outermost; `sched::members::scope` knows the type. Null if there is none.
     pub(crate) open: Cell<*const ()>,
     pub(crate) outermost: AtomicPtr<()>,
     /// How many `shield` calls are open.
@@ -81,6 +81,16 @@ pub(crate) struct FiberTop {
 const _: () = assert!(mem::size_of::<FiberTop>() <= USER_AREA);
 
 impl FiberTop {
+    /// Where a debugger finds the parts of the wait record (`fiber::debugger`): reason, object, site, since, status and its length.
+    pub(super) const PARTS: [usize; 6] = [
+        mem::offset_of!(FiberTop, reason),
+        mem::offset_of!(FiberTop, object),
+        mem::offset_of!(FiberTop, site),
+        mem::offset_of!(FiberTop, since),
+        mem::offset_of!(FiberTop, status),
+        mem::offset_of!(FiberTop, status_len),
+    ];
+
     /// The record of the fiber whose stack this is.
     #[inline(always)]
     pub(crate) fn of(stack: &StackTop) -> &FiberTop {

@@ -44,7 +44,7 @@ pub use file::File;
 pub use options::OpenOptions;
 pub use std::fs::{FileTimes, FileType, Metadata, Permissions};
 
-use crate::scope::blocking_as;
+use crate::task::blocking_as;
 use crate::wait::reason::WaitReason;
 
 /// Makes a call that may wait for a device.

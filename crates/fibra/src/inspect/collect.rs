@@ -5,7 +5,8 @@
 //!   them (`prim::peek`), and what was read counts only if a fiber is still in that wait afterwards ([`Watch`]).
 //! * Each address is read once, however many fibers wait for it.
 //!
-//! Above: `mod.rs`, `graph.rs`. Below: `fiber::frame` (the census), `sched::objects`, `sched::open_scopes`, `sync::seen`, `select::sheet`.
+//! Above: `mod.rs`, `graph.rs`. Below: `fiber::frame` (the census), `monitor::objects`, `monitor::open_scopes`, `sync::seen`,
+//! `select::sheet`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,16 +18,16 @@ use super::snapshot::{
 };
 use crate::fiber::frame::{self, Counted, NO_HOME, Watch, flag};
 use crate::fiber::id::FiberId;
-use crate::observe::metrics::Metrics;
+use crate::monitor::metrics::Metrics;
+use crate::monitor::objects::{self, ChannelFacts};
+use crate::monitor::open_scopes::{self, ScopeFacts};
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
-use crate::sched::objects::{self, ChannelFacts};
-use crate::sched::open_scopes::{self, ScopeFacts};
 use crate::sched::shared::Shared;
 use crate::select::sheet;
 use crate::sync::seen::{self, Holder};
 use crate::wait::reason::WaitReason;
-use crate::wait::word::State;
+use crate::waiter::word::State;
 
 /// How often a frame is read that changes meanwhile.
 const READS: u32 = 3;

@@ -13,7 +13,7 @@
 //! One plain thread serves one connection after another, each for a short time only: it must work when every worker is stuck. It belongs to
 //! the process, not to a runtime, and is started by the first that is built. A child of a fork has none until it builds a runtime.
 //!
-//! Above: `scope::config`. Below: `collect.rs`, `json.rs`, `deadlock.rs`, `observe::metrics`.
+//! Above: `runtime::builder`. Below: `collect.rs`, `json.rs`, `deadlock.rs`, `monitor::metrics`.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -27,12 +27,12 @@ use super::collect::collect;
 use super::json::{Fields, list};
 use super::{deadlock, graph, snapshot, stack_of};
 use crate::fiber::id::FiberId;
-use crate::observe::metrics::Metrics;
-use crate::observe::stats::quoted;
+use crate::monitor::metrics::Metrics;
+use crate::monitor::objects;
+use crate::monitor::per_process::PerProcess;
+use crate::monitor::stats::quoted;
 use crate::prim::sync::Mutex;
 use crate::prim::{say, thread};
-use crate::sched::objects;
-use crate::sched::per_process::PerProcess;
 
 /// A client gets so much time to ask, and to read.
 const TIME: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! A snapshot as JSON, for tools. Strings are quoted by `observe::stats`, the one writer of JSON.
+//! A snapshot as JSON, for tools. Strings are quoted by `monitor::stats`, the one writer of JSON.
 
 use std::fmt::{Display, Write as _};
 use std::panic::Location;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::snapshot::{FiberInfo, LockHolder, LockKind, Object, Snapshot, WaitInfo};
 use crate::fiber::id::FiberId;
-use crate::observe::stats::quoted;
+use crate::monitor::stats::quoted;
 
 /// An object that is being written: `{"a":1,..}`.
 pub(super) struct Fields {

@@ -7,8 +7,8 @@ use super::collect::collect;
 use super::deadlock;
 use super::snapshot::{FiberState, Snapshot};
 use crate::prim::say;
+use crate::sched::monitoring::OnWorker;
 use crate::sched::shared::Shared;
-use crate::sched::stall::OnWorker;
 
 /// Longest list that is printed.
 const MOST: usize = 50;

@@ -30,13 +30,15 @@
 // text.rs       for people                           json.rs      for tools
 // graph.rs      who waits for whom, and who is stuck holders.rs   who has an end of a channel: a search through stacks
 // deadlock.rs   a deadlock in words                  total.rs     a run in which nothing can happen any more
+// debugger.rs   what gdb/fibra.py reads
 // list.rs       lists of fibers in other reports     endpoint.rs  the inspector: an HTTP server; page.html is what a browser shows
 // ```
-// On the floor of `scope`, since a runtime that hangs says so itself. Above: users. Below: `sched` (objects, open_scopes, stall),
-// `sync::seen`, `select::sheet`.
+// On the floor of `runtime`, since a runtime that hangs says so itself, and above `sync`, whose locks it reads. Above: users. Below:
+// `sched` (objects, open_scopes, stall), `sync::seen`, `select::sheet`.
 
 mod collect;
 mod deadlock;
+mod debugger;
 pub(crate) mod endpoint;
 mod graph;
 mod holders;
@@ -53,7 +55,7 @@ pub use snapshot::{
 };
 
 use crate::fiber::id::FiberId;
-use crate::scope::Handle;
+use crate::runtime::Handle;
 
 /// A picture of the whole process: every runtime, every fiber. 100,000 fibers take some 30 ms.
 ///
@@ -128,7 +130,7 @@ pub fn deadlocks() -> Vec<Deadlock> {
 /// ```
 pub fn stack_of(fiber: FiberId) -> Result<String, &'static str> {
     let watch = collect::find(fiber).ok_or("there is no such fiber, or it does not wait")?;
-    crate::sched::stall::stack_of_parked(watch)
+    crate::monitor::stall::stack_of_parked(watch)
 }
 
 /// Prints the [`snapshot`] of the process on standard error, and its [`deadlocks`]. With `FIBRA_DUMP_SIGNAL=QUIT` (or `USR1`, `USR2`,

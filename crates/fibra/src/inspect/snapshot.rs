@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fiber::id::FiberId;
-use crate::observe::metrics::WorkerMetrics;
+use crate::monitor::metrics::WorkerMetrics;
 use crate::wait::reason::WaitReason;
 
 /// A picture of a running program: see [`inspect`](crate::inspect). `Display` is for people, [`to_json`](Self::to_json) for tools.

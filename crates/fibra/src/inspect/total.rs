@@ -13,7 +13,7 @@
 //! something that may be a deadlock, and nothing else is done; but a deadlock that is certain is certain whatever other threads do.
 //! Anything else is silence: a report that is wrong is worse than none.
 //!
-//! Above: `scope::config`, which has sysmon ask ([`look`]). Below: `deadlock.rs`, `sched::quiet`.
+//! Above: `runtime::builder`, which has sysmon ask ([`look`]). Below: `deadlock.rs`, `monitor::quiet`.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,15 +26,16 @@ use super::deadlock;
 use super::graph::inside;
 use super::snapshot::Snapshot;
 use crate::cancel::cancel_started;
-use crate::cancel::reason::ReasonKind;
 use crate::fiber::frame::{self, flag};
+use crate::monitor::objects;
 use crate::prim::atomic::Ordering;
 use crate::prim::{say, thread};
-use crate::sched::quiet::OnDeadlock;
+use crate::reactor::signals;
+use crate::sched::monitoring::OnDeadlock;
 use crate::sched::shared::Shared;
-use crate::sched::{objects, signals};
 use crate::wait::reason::WaitReason;
-use crate::wait::word::State;
+use crate::waiter::cancel_reason::ReasonKind;
+use crate::waiter::word::State;
 
 /// So long nothing has happened before a deadlock is spoken of that a thread from outside could end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,9 +44,10 @@ const SOON: Duration = Duration::from_millis(100);
 /// The exit code of a program that ended in a deadlock.
 const EXIT_CODE: i32 = 102;
 
-/// Asked by sysmon when all workers have slept for `quiet`; see [`QuietLook`](crate::sched::quiet::QuietLook). `said` remembers what was
-/// reported, so that it is said once.
+/// Asked by sysmon when all workers have slept for `quiet`; see [`QuietLook`](crate::sched::monitoring::QuietLook). `said` remembers what
+/// was reported, so that it is said once.
 pub(crate) fn look(shared: &Arc<Shared>, quiet: Duration, said: &mut u64) -> Option<Duration> {
+    super::debugger::keep();
     if !is_still(shared) || is_awaiting(shared) || is_anybody_free(shared) {
         return None;
     }
@@ -94,8 +96,8 @@ fn is_awaiting(shared: &Shared) -> bool {
     // Relaxed: a number; whatever changes it wakes a worker.
     shared.tasks_parked.load(Ordering::Relaxed) != 0
         || shared.remotes[..shared.seats.made()].iter().any(|remote| remote.wheel.next_deadline().is_some())
-        || shared.blocking.busy() > 0
-        || shared.machines.get().is_some()
+        || shared.blocking().busy() > 0
+        || shared.machines.is_there()
         || signals::may_wake()
 }
 

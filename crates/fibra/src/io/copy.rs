@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Result, Write};
 
-use crate::scope::yield_now;
+use crate::task::yield_now;
 
 /// How much is copied at once: larger pieces take no fewer system calls in practice, and this one is held by every copy under way.
 const CHUNK: usize = 16 * 1024;

@@ -5,7 +5,8 @@ use std::net::Shutdown;
 
 use super::copy;
 use crate::net::{TcpStream, UnixStream};
-use crate::scope::{JoinHandle, try_scope};
+use crate::scope::try_scope;
+use crate::task::JoinHandle;
 
 /// A connection that two fibers can use at once, one for each direction, and whose direction out can be ended alone.
 pub trait Duplex: Sync {

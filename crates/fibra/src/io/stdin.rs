@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The system has no way to read standard input that neither blocks nor changes it for the other processes that share it. So it is read
-//! on a thread that nobody waits for (`sched::strays`), one piece at a time, when somebody wants something. A caller who gives up loses
+//! on a thread that nobody waits for (`blocking::strays`), one piece at a time, when somebody wants something. A caller who gives up loses
 //! nothing: the piece that comes later, and of a line all that has come, stays in the buffer for the next one, of whatever fiber, runtime
 //! or thread. An end or an error is left for the next one likewise, once.
 
@@ -16,9 +16,9 @@ use std::fmt;
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::panic::Location;
 
+use crate::blocking::strays;
+use crate::monitor::per_process::PerProcess;
 use crate::prim::sync::Mutex as ThreadMutex;
-use crate::sched::per_process::PerProcess;
-use crate::sched::strays;
 use crate::sync::{Event, Mutex, MutexGuard};
 use crate::wait::reason::WaitReason;
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::scope::blocking;
+use crate::task::blocking;
 
 macro_rules! output {
     ($(#[$doc:meta])+ $name:ident, $function:ident) => {

@@ -1,7 +1,7 @@
 //! Calls: somebody who is no machine submits an operation and waits for its answer; and the two operations by which machines come to a
 //! worker's loop and go.
 //!
-//! Above: `scope::machines` (fibers, threads and async code that call). Below: `mail`, `node`, `op`, `pool`.
+//! Above: `machine::attach` (fibers, threads and async code that call). Below: `mail`, `node`, `op`, `pool`.
 //!
 //! A caller has a post of its own, like a loop, but with a desk instead of mail: it is the home of its operation, so the answer comes
 //! there, and so does the operation if its target drops it or is gone. A caller that gives up asks the target to cancel and closes its

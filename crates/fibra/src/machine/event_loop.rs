@@ -1,6 +1,6 @@
 //! An event loop of one's own: an app machine and a platform machine, alone or in a mesh with loops on other threads.
 //!
-//! Above: `scope::machines`, which gives it `run`. Below: `rounds`, which does the work; `driver`, in which a plain thread sleeps.
+//! Above: `machine::attach`, which gives it `run`. Below: `rounds`, which does the work; `driver`, in which a plain thread sleeps.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -15,6 +15,7 @@ use super::rounds::{Machines, Rest};
 use super::routing::{APP, PLATFORM};
 use crate::driver::{Driver, Timeout};
 use crate::prim::policy;
+use crate::sched::rules::MachineIo;
 
 /// Cycles after which a loop that never rests looks at its driver (about 100 µs), if anything is registered there.
 const BUSY_CYCLES: u64 = 400_000;

@@ -12,7 +12,7 @@ use super::node::InFlight;
 #[cfg(not(any(loom, shuttle)))]
 use super::node::Owned;
 #[cfg(not(any(loom, shuttle)))]
-use super::timer::Timer;
+use crate::sched::timers::heap::Timer;
 
 /// Notes about one operation.
 #[derive(Debug)]

@@ -33,13 +33,15 @@
 //!
 //! See [`Machine`] for a first program, and the guide for one with a child, a ring and two threads.
 
-// For readers of the source. Above this module: `sched` (the worker's loop, which has the timers), `wait`. Below: `driver`, `prim`.
-// From the bottom up:
-// `address`, `table`, `timer`, `link`, `desk`, `mail`, `flight`, `node`, `pool`, `op`, `spsc`, `ring`, `mesh`, `port`, `registry`,
-// `routing`, `machine`, `call`, `rounds`, `platform`, `event_loop`; each says what it relies on. What needs fibers (`EventLoop::run`,
-// `Runtime::attach`, `MachineRef::call`) is in `scope::machines`.
+// For readers of the source. Above this module: `net`, whose sockets machines take. Beside: `runtime`, to which machines are attached.
+// Below: `task`, `wait`, `sched` (whose `timers::heap` a loop has one of), `driver`, `prim`. From the bottom up:
+// `address`, `table`, `link`, `desk`, `mail`, `flight`, `node`, `pool`, `op`, `spsc`, `ring`, `mesh`, `port`, `registry`, `routing`,
+// `machine`, `call`, `rounds`, `platform`, `event_loop`; each says what it relies on. What needs fibers (`EventLoop::run`,
+// `Runtime::attach`, `MachineRef::call`) is in `attach`.
 
 mod address;
+#[cfg(not(any(loom, shuttle)))]
+mod attach;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod call;
 mod desk;
@@ -73,7 +75,6 @@ mod routing;
 mod spsc;
 #[cfg(not(any(loom, shuttle)))]
 mod table;
-pub(crate) mod timer;
 
 #[cfg(not(any(loom, shuttle)))]
 pub use self::{

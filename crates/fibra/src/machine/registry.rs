@@ -1,6 +1,6 @@
 //! The table of one event loop: its machines, what came for them and what they have in flight, and who has something to do.
 //!
-//! Above: `routing`, which guards it. Below: `flight`, `table`, `timer`, `port`.
+//! Above: `routing`, which guards it. Below: `flight`, `table`, `port`, `sched::timers::heap`.
 //!
 //! A machine is found by its number: the place in `slots` and a comparison. What a machine has in flight is a list through the operations
 //! themselves; only who cancels by a number needs a look-up, and pays for it (`by_id`). What comes for a machine waits in its slot, in its
@@ -21,7 +21,7 @@ use super::op::Cancel;
 use super::port::{Port, Queue, Queued};
 use super::routing::Outbox;
 use super::table::Table;
-use super::timer::Timers;
+use crate::sched::timers::heap::Timers;
 
 /// The parent of a root, and the number of an empty slot. No machine has it.
 pub(super) const NOBODY: u32 = u32::MAX;

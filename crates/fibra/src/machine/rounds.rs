@@ -1,7 +1,7 @@
 //! The rounds of an event loop: what is done between two sleeps, whoever sleeps how.
 //!
-//! Above: `event_loop`, which sleeps in a driver; `scope::machines`, where a fiber of each worker runs the machines of its runtime and
-//! sleeps as fibers do. Below: `routing`, `port`, `timer`, `mail`.
+//! Above: `event_loop`, which sleeps in a driver; `machine::attach`, where a fiber of each worker runs the machines of its runtime and
+//! sleeps as fibers do. Below: `routing`, `port`, `mail`, `sched::timers::heap`.
 //!
 //! A round, in this order:
 //!

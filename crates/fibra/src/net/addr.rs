@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use std::panic::Location;
 use std::{iter, option, slice, vec};
 
+use crate::net::abandon::abandonable;
 use crate::sched::current;
-use crate::scope::abandonable;
 use crate::wait::io::may_be_cancelled;
 use crate::wait::reason::WaitReason;
 
@@ -152,7 +152,8 @@ pub(super) fn first_of<A: ToSocketAddrs, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scope::{Runtime, timeout};
+    use crate::runtime::Runtime;
+    use crate::scope::timeout;
     use std::sync::mpsc;
     use std::time::Duration;
 

@@ -12,8 +12,8 @@ use std::task::Waker;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
 use crate::wait::io::{Direction, Io, Readiness};
-use crate::wait::node::{Node, Outcome};
 use crate::wait::waitable::{Published, Waitable};
+use crate::waiter::node::{Node, Outcome};
 
 /// Waiting until a socket can be read or written, as an arm; see [`TcpStream::readable`](super::TcpStream::readable). It yields an
 /// `io::Result<()>`: an error if the wait could not be arranged, which is rare (the system is out of memory).

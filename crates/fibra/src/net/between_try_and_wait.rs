@@ -9,10 +9,11 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::prim::thread;
-use crate::scope::{Runtime, block_on};
+use crate::runtime::Runtime;
+use crate::task::block_on;
 use crate::wait::io::{Ask, Direction, Io, Limit};
-use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 /// An attempt that, the first time, is in vain, and lets what it waits for come and be reported before it says so.
 fn overtaken<'a>(io: &'a Io<UnixStream>, mut there: &'a UnixStream) -> impl FnMut(&UnixStream) -> io::Result<u8> {

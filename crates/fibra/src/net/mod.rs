@@ -52,11 +52,12 @@
 // ```text
 // socket.rs    what all of them are made of; the macros for what all have
 // arm.rs       readiness and accepting as arms of a select
-// addr.rs      ToSocketAddrs, lookup_host
+// addr.rs      ToSocketAddrs, lookup_host    abandon.rs  calls on other threads that may be given up
 // listener.rs  TcpListener           stream.rs  TcpStream          split.rs  its halves
 // udp.rs       UdpSocket             unix.rs    UnixListener, UnixStream     unix_datagram.rs  UnixDatagram
 // ```
 
+mod abandon;
 pub(crate) mod addr;
 mod arm;
 #[cfg(test)]

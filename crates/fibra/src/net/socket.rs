@@ -689,7 +689,7 @@ mod tests {
                 assert_eq!((done.unwrap_err().raw_os_error(), tried.get()), (Some(libc::EPERM), 1));
             }
         };
-        let runtime = crate::scope::Runtime::builder().workers(1).build().unwrap();
+        let runtime = crate::runtime::Runtime::builder().workers(1).build().unwrap();
         runtime.run(attempt);
         let _entered = runtime.handle().enter();
         crate::scope::scope(|_| attempt());

@@ -6,7 +6,7 @@
 //! some state. Whether what was read means anything is for the caller to find out afterwards: it looks whether the fiber is still
 //! in the same wait (the ticket of its word), during which the stack and the lock stay as they are.
 //!
-//! Above: the backtraces of `sched::stall`, and `inspect`. Safe in a signal handler: no lock, no allocation.
+//! Above: the backtraces of `monitor::stall`, and `inspect`. Safe in a signal handler: no lock, no allocation.
 
 use std::mem::MaybeUninit;
 

@@ -1,9 +1,9 @@
 //! The one slab of records that are recycled and never freed: *type-stable* memory. A holder of the address or the number of such a
 //! record, however old, finds a record of that type there, in this life or another; tickets, lives and generations tell which.
 //!
-//! Above: frames (`fiber/slab.rs`, which also gives the pages of free ones back), the records of threads and async waits (`wait/waker.rs`),
-//! roots and scopes (`sched`), sources of readiness (`sched/source.rs`). Each has one slab for the whole process. Below: the allocator, a
-//! lock.
+//! Above: frames (`fiber/slab.rs`, which also gives the pages of free ones back), the records of threads and async waits
+//! (`waiter/record.rs`), roots and scopes (`sched`), sources of readiness (`reactor/source.rs`). Each has one slab for the whole process.
+//! Below: the allocator, a lock.
 //!
 //! Addresses come in chunks, each twice as large as the one before, so that a number leads to its record without a lock
 //! ([`Slab::find`]). A chunk is address space: its records are made a *step* at a time, when the free ones are used up, so what is not made
@@ -104,6 +104,9 @@ impl<T: Record> std::ops::DerefMut for Free<T> {
 }
 
 impl<T: Record> Slab<T> {
+    /// Where the array of chunks lies in a slab, and the number of records that are made: for a debugger.
+    pub(crate) const PARTS: [usize; 2] = [std::mem::offset_of!(Slab<T>, chunks), std::mem::offset_of!(Slab<T>, made)];
+
     pub(crate) const fn new() -> Self {
         Self {
             chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],

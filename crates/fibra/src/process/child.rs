@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::exit::{Exit, ExitArm};
 use super::pipe::Pipe;
 use super::{ChildStderr, ChildStdin, ChildStdout};
-use crate::sched::strays;
+use crate::blocking::strays;
 use crate::select::private::{case, select_cases};
 use crate::time::Instant;
 use crate::wait::park;
@@ -155,7 +155,7 @@ fn read_both<'a>(
         read |= drain(&mut two, into_two, &mut buffer)?;
         match (one, two) {
             (None, None) => return Ok(()),
-            _ if read => crate::scope::yield_now(),
+            _ if read => crate::task::yield_now(),
             (Some(one), Some(two)) => {
                 let (mut first, mut second) = (one.readable(), two.readable());
                 select_cases(&mut [case(&mut first), case(&mut second)]);

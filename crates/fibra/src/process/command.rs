@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};
 
 use super::Child;
-use crate::scope::blocking;
+use crate::task::blocking;
 
 /// A program to be started: [`std::process::Command`] for fibers, with what `CommandExt` has for Unix.
 ///

@@ -12,15 +12,15 @@ use std::panic::Location;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use crate::blocking::strays;
 use crate::driver::file::{await_exit, open_process};
 use crate::prim::sync::Mutex;
-use crate::sched::strays;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
 use crate::wait::io::{Ask, Direction, Io, Limit, Readiness};
-use crate::wait::node::{Node, Outcome};
 use crate::wait::reason::WaitReason;
 use crate::wait::waitable::{Published, Waitable};
+use crate::waiter::node::{Node, Outcome};
 use std::sync::OnceLock;
 use std::task::Waker;
 
@@ -205,7 +205,8 @@ impl fmt::Debug for ExitArm<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scope::{run, spawn};
+    use crate::runtime::run;
+    use crate::task::spawn;
     use std::io::Write;
     use std::process::{Command, Stdio};
 

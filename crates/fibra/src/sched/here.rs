@@ -4,14 +4,14 @@
 //! [`rules`](Here::rules).
 
 use super::current;
+use super::members::scope::{NEVER, ScopeRecord, ScopeRef};
 use super::rules::CancelRules;
-use super::scope::{NEVER, ScopeRecord, ScopeRef};
 use super::shared::Shared;
 use super::worker::Worker;
 use crate::fiber::frame::{FlagSet, FrameRef, flag};
 use crate::fiber::top::CancelState;
-use crate::wait::node::WaiterRef;
-use crate::wait::waker::ThreadRecord;
+use crate::waiter::node::WaiterRef;
+use crate::waiter::record::ThreadRecord;
 
 /// A fiber, or a plain thread.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! The phases of a worker: what the word of its seat may say, and which phase may follow which. One table, asserted on every edge in
 //! debug builds and with `FIBRA_SPEC_ASSERT=1`, like that of the fibers' word.
 //!
-//! Above: `idle.rs`, which changes the words, and `observe::metrics`, which shows them as [`WorkerState`]. Below: nothing.
+//! Above: `idle.rs`, which changes the words, and `monitor::metrics`, which shows them as [`WorkerState`]. Below: nothing.
 //!
 //! ```text
 //!           arrive            search              no work anywhere
@@ -13,7 +13,7 @@
 //!       no fiber left
 //! ```
 
-use crate::wait::word::is_spec_asserted;
+use crate::waiter::word::is_spec_asserted;
 
 /// What a worker is doing, as [`WorkerMetrics`](crate::WorkerMetrics) shows it.
 ///
@@ -163,7 +163,7 @@ mod tests {
     // name is refused.
     #[test]
     fn the_table_is_connected_and_closed() {
-        crate::wait::word::enable_spec_assert();
+        crate::waiter::word::enable_spec_assert();
         let mut reached = vec![Phase::Dead];
         let mut back = vec![Phase::Dead];
         for _ in Phase::ALL {

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use super::scope::ScopeCache;
+use super::members::scope::ScopeCache;
 use super::worker::Worker;
 use crate::fiber::slab::FrameCache;
 use crate::fiber::stack::StackCache;

@@ -1,14 +1,20 @@
-//! What the scheduler and the waist ask of cancellation, which lies above them. Each runtime is given who answers, in its `Config`.
+//! What the scheduler asks of floors that lie above it: of cancellation (as the waist does), of the reactor, of machines. Each runtime is
+//! given who answers, in its `Config`; machines come when there are some.
 //!
-//! All of this is asked off the usual path: a flag is up, something is held off or unwinds, a scope's timer fires, a child has failed.
+//! All that is asked of cancellation is asked off the usual path: a flag is up, something is held off or unwinds, a scope's timer fires, a
+//! child has failed.
+
+use std::any::Any;
+use std::task::Waker;
 
 use super::here::Here;
-use super::scope::{Order, ScopeRef};
+use super::members::scope::{Order, ScopeRef};
 use super::shared::RootRef;
-use super::timing::ScopeTimer;
+use super::timers::timing::ScopeTimer;
 use super::worker::Worker;
-use crate::cancel::reason::ReasonKind;
-use crate::wait::word::WaitKind;
+use crate::driver::{Completion, Registrar};
+use crate::waiter::cancel_reason::ReasonKind;
+use crate::waiter::word::WaitKind;
 
 /// See the header; `cancel::Rules` answers.
 pub(crate) trait CancelRules: std::fmt::Debug + Sync {
@@ -53,6 +59,21 @@ pub(crate) trait CancelRules: std::fmt::Debug + Sync {
 
     /// A child of a scope in this life has panicked, or could not be started (`not_started`), and nobody was joining it.
     fn child_failed(&self, scope: ScopeRef, life: u32, not_started: bool);
+}
+
+/// What a worker brings to the reactor; `reactor::source::Rules` takes it.
+pub(crate) trait IoRules: std::fmt::Debug + Sync {
+    /// What a driver has to report, to those who wait for it. Wakers of async waits come back, to be called where user code may run.
+    fn deliver(&self, completion: Completion, owed: &mut Vec<Waker>);
+
+    /// A driver goes: sets going whoever is registered with it.
+    fn abandon(&self, registrar: &Registrar);
+}
+
+/// What a worker brings to its machines.
+pub(crate) trait MachineIo: Any + std::fmt::Debug {
+    /// What the driver has to report, to the machines whose operations wait for it.
+    fn deliver(&self, completion: Completion);
 }
 
 impl Worker {

@@ -5,42 +5,41 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use super::alarms::Alarms;
-use super::blocking::BlockingPool;
-use super::elastic::ElasticConfig;
 use super::enqueue::Place;
 use super::idle::Idle;
+use super::kept::Kept;
+use super::members::root::Root;
+use super::members::scope::{Order, ScopeRef};
+use super::monitoring::StallConfig;
+use super::monitoring::{OnDeadlock, QuietLook};
 use super::queue::Entry;
 use super::queue::fresh::Fresh;
 use super::queue::injector::Injector;
-use super::quiet::{OnDeadlock, QuietLook};
 use super::reach::{self, Mail, Reach, Sent};
-use super::root::Root;
-use super::rules::CancelRules;
-use super::scope::{Order, ScopeRef};
-use super::seats::{self, Seats, Staff};
-use super::stall::StallConfig;
+use super::rules::{CancelRules, IoRules};
+use super::staff::elastic::ElasticConfig;
+use super::staff::seats::{self, Seats, Staff};
 use super::stats::WorkerStats;
 use super::sysmon::Sysmon;
-use super::timing::WheelDue;
+use super::timers::alarms::Alarms;
+use super::timers::timing::WheelDue;
+use super::timers::wheel::Wheel;
 use super::visitors::Visitors;
 use super::wake;
 use super::wakers::call_where_fit;
-use super::wheel::Wheel;
-use crate::cancel::reason::ReasonKind;
 use crate::driver::{Driver, Kicker};
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, NO_HOME, flag};
 use crate::fiber::stack::StackSize;
-use crate::machine::mesh::Mesh;
-use crate::machine::timer::Timer;
 use crate::prim::CacheLine;
 use crate::prim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::prim::linked::Linked;
 use crate::prim::slab::{Free, Never, Record, Slab};
 use crate::prim::sync::Mutex;
 use crate::prim::thread::JoinHandle;
-use crate::wait::waker::call_all;
-use crate::wait::word::{ARM_FIRST, Ticket, is_spec_asserted};
+use crate::sched::timers::heap::Timer;
+use crate::waiter::cancel_reason::ReasonKind;
+use crate::waiter::record::call_all;
+use crate::waiter::word::{ARM_FIRST, Ticket, is_spec_asserted};
 
 /// What the builder settled.
 #[derive(Debug, Clone)]
@@ -69,9 +68,13 @@ pub(crate) struct Config {
     pub(crate) cooperative: bool,
     /// Who answers for cancellation, which is on a higher floor.
     pub(crate) rules: &'static dyn CancelRules,
+    /// Who gets the reports of the drivers, on a higher floor too.
+    pub(crate) io: &'static dyn IoRules,
+    /// The monitor's thread.
+    pub(crate) monitor: fn(&Arc<Shared>),
     pub(crate) seed: Option<u64>,
     #[cfg(feature = "unstable-migration")]
-    pub(crate) migration: super::migrate::Migration,
+    pub(crate) migration: super::life::migrate::Migration,
 }
 
 /// What a worker is asked to do by others, between two fibers.
@@ -144,7 +147,7 @@ impl Record for Root {
 }
 
 /// For a fork: no other thread is inside a registry meanwhile.
-pub(super) fn lock_roots() -> Free<Root> {
+pub(crate) fn lock_roots() -> Free<Root> {
     ROOTS.lock()
 }
 
@@ -216,7 +219,8 @@ pub(crate) struct Shared {
     pub(crate) injector: CacheLine<Injector>,
     pub(crate) idle: CacheLine<Idle>,
     pub(crate) sysmon: Sysmon,
-    pub(crate) blocking: BlockingPool,
+    /// The pool for calls that block: `blocking`.
+    pub(crate) blocking: Kept,
     /// Step 1 of shutdown: no new roots.
     pub(crate) closing: AtomicBool,
     /// Step 4 of shutdown: workers end.
@@ -241,26 +245,12 @@ pub(crate) struct Shared {
     pub(crate) alarms: Alarms,
     /// Threads that are no workers and touch this for a moment.
     pub(crate) visitors: Visitors,
-    /// The fork generation it was made in; see `sched::fork`.
+    /// The fork generation it was made in; see `monitor::fork`.
     pub(crate) fork_epoch: u64,
     /// The report of a deadlock that ends a run with a panic.
     pub(crate) deadlock: Mutex<Option<String>>,
     /// The loops of machines, one per worker, once there is a machine.
-    pub(crate) machines: std::sync::OnceLock<MachineLoops>,
-}
-
-/// See `scope::machines`.
-#[derive(Debug)]
-pub(crate) struct MachineLoops {
-    pub(crate) mesh: Arc<Mesh>,
-    /// For each worker: how many machines were attached there. More than none: there is a loop, or was.
-    pub(crate) attached: Box<[AtomicU32]>,
-}
-
-impl MachineLoops {
-    pub(crate) fn new(workers: usize) -> Self {
-        Self { mesh: Mesh::of_workers(workers), attached: (0..workers).map(|_| AtomicU32::new(0)).collect() }
-    }
+    pub(crate) machines: Kept,
 }
 
 impl Shared {
@@ -273,7 +263,7 @@ impl Shared {
         let asserts = !cfg!(debug_assertions) && is_spec_asserted();
         Arc::new(Self {
             sysmon: Sysmon::new(&config),
-            blocking: BlockingPool::new(&config.name, config.max_blocking),
+            blocking: Kept::default(),
             base_flags: flag::HOLD_OFF.only_if(config.cooperative)
                 | flag::UNCAPPED.only_if(config.max_fibers.is_none() && !asserts),
             config,
@@ -297,9 +287,9 @@ impl Shared {
             outside_scopes: Mutex::new(Vec::new()),
             alarms: Alarms::default(),
             visitors: Visitors::new(),
-            fork_epoch: super::fork::epoch(),
+            fork_epoch: crate::prim::epoch::epoch(),
             deadlock: Mutex::new(None),
-            machines: std::sync::OnceLock::new(),
+            machines: Kept::default(),
         })
     }
 
@@ -447,7 +437,7 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn migrates(&self) -> bool {
         #[cfg(feature = "unstable-migration")]
-        return self.config.migration != super::migrate::Migration::Off;
+        return self.config.migration != super::life::migrate::Migration::Off;
         #[cfg(not(feature = "unstable-migration"))]
         false
     }

@@ -9,8 +9,8 @@ use crate::fiber::frame::{Frame, RunResult, Thunk, flag};
 use crate::fiber::local::drop_all;
 use crate::fiber::outcome::FiberEnd;
 use crate::prim::atomic::Ordering;
-use crate::wait::waker::call_all;
-use crate::wait::word::State;
+use crate::waiter::record::call_all;
+use crate::waiter::word::State;
 
 static CALL_WAKERS: Thunk = Thunk { run: call, discard: call_anyway };
 

@@ -18,19 +18,20 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::current;
-use super::elastic::Sitting;
 use super::enqueue::Place;
 use super::here::Here;
-use super::newest;
-use super::offer::Offers;
+use super::life::newest;
+use super::life::offer::Offers;
+use super::members::root::Tally;
+use super::members::scope::ScopeCache;
 use super::queue::Entry;
-use super::root::Tally;
-use super::scope::ScopeCache;
-use super::seats::Stay;
+use super::rules::MachineIo;
 use super::shared::{Remote, RootRef, Shared};
 use super::sleep::has_taker;
+use super::staff::elastic::Sitting;
+use super::staff::seats::Stay;
 use super::stats::WorkerStats;
-use super::timing::Due;
+use super::timers::timing::Due;
 use crate::driver::{Driver, Registrar};
 use crate::fiber::context::{self, Home};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, RunResult, flag};
@@ -38,8 +39,6 @@ use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab::FrameCache;
 use crate::fiber::stack::{StackCache, StackSize};
 use crate::fiber::trim;
-use crate::machine::platform::Reactor;
-use crate::machine::timer::Timers;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::{OwnerCell, UnsafeCell};
@@ -47,8 +46,9 @@ use crate::prim::fifo::Fifo;
 use crate::prim::linked::is_linked;
 use crate::prim::policy::{self, INJECTOR_PERIOD, Pick, Policy};
 use crate::prim::{panics, prefetch};
-use crate::wait::revoke;
-use crate::wait::word::{Commit, State, Ticket, WaitKind, is_spec_asserted};
+use crate::sched::timers::heap::Timers;
+use crate::waiter::revoke;
+use crate::waiter::word::{Commit, State, Ticket, WaitKind, is_spec_asserted};
 
 /// Why a fiber came back to the scheduler's stack; the word it suspends with.
 pub(crate) mod signal {
@@ -118,7 +118,7 @@ pub(crate) struct Worker {
     pub(super) driver: OwnerCell<Driver>,
     pub(super) registrar: Registrar,
     /// What its machines know of their descriptors, if there are machines.
-    pub(super) reactor: std::cell::OnceCell<std::rc::Rc<Reactor>>,
+    pub(super) machine_io: std::cell::OnceCell<std::rc::Rc<dyn MachineIo>>,
     /// When it last looked at its timers.
     pub(super) fired_at: Cell<u64>,
     /// Started fibers that live here, but for those in the lists of scopes.
@@ -175,7 +175,7 @@ impl Worker {
             stacks: OwnerCell::new(StackCache::new()),
             timers: OwnerCell::new(Timers::new()),
             registrar: driver.registrar(),
-            reactor: Default::default(),
+            machine_io: Default::default(),
             driver: OwnerCell::new(driver),
             fired_at: Cell::new(0),
             started: Cell::new(ptr::null()),
@@ -237,7 +237,8 @@ impl Worker {
         current::set_worker(ptr::null());
     }
 
-    /// Turn after turn, until it is `over`, or this worker has left. `CHECKED`: see [`Word::check_is`](crate::wait::word::Word::check_is).
+    /// Turn after turn, until it is `over`, or this worker has left. `CHECKED`: see
+    /// [`Word::check_is`](crate::waiter::word::Word::check_is).
     #[inline(always)]
     fn turns<const CHECKED: bool>(&self, over: impl Fn() -> bool) {
         loop {

@@ -1,7 +1,7 @@
 //! Memory for the closures of a scope's children that do not fit into a frame (S4-11): taken in chunks, released with the scope.
 //!
 //! A block goes back when its child starts, and serves the next one of its size, so a scope that lives long and starts many children
-//! does not grow with their number. Above: `nursery.rs`. Below: nothing but the allocator.
+//! does not grow with their number. Above: `scope.rs`. Below: nothing but the allocator.
 
 use std::alloc::Layout;
 use std::mem::{self, MaybeUninit};

@@ -4,31 +4,31 @@
 //! caught, and not cancellation, which the last wait does not take part in; should anything else unwind out of there, the process is
 //! aborted, because the children may borrow from this very stack.
 //!
-//! Above: `nursery.rs`, which decides what comes of it. Below: `sched::scope`, the record; `cancel`, which says where we stand.
+//! Above: `scope.rs`, which decides what comes of it. Below: `sched::members::scope`, the record; `cancel`, which says where we stand.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
-use super::root::Empty;
-use super::spawn::{drop_quietly, no_runtime, root_of};
+use super::empty::Empty;
 use super::token::CancelToken;
-use crate::cancel::reason::CancelReason;
 use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{FlagSet, flag};
-use crate::machine::timer::Timer;
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::sched::current;
 use crate::sched::enqueue::Place;
 use crate::sched::here::Here;
-use crate::sched::scope::{Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef, Unstarted};
+use crate::sched::members::scope::{Closed, NEVER, Opening, PanicSlot, Reach, ScopeRecord, ScopeRef, Unstarted};
 use crate::sched::shared::{OutsideScope, RootRef, Shared};
-use crate::sched::timing::{ScopeDue, ScopeTimer, WheelDue};
+use crate::sched::timers::heap::Timer;
+use crate::sched::timers::timing::{ScopeDue, ScopeTimer, WheelDue};
 use crate::sched::wake;
+use crate::task::spawn::{drop_quietly, no_runtime, root_of};
 use crate::wait::park::{Wait, wait};
 use crate::wait::reason::WaitReason;
-use crate::wait::word::{ARM_FIRST, State};
+use crate::waiter::cancel_reason::CancelReason;
+use crate::waiter::word::{ARM_FIRST, State};
 
 /// What a scope can be given.
 #[derive(Debug, Clone, Default)]
@@ -111,7 +111,7 @@ pub(crate) fn run<T>(
             let Some(entered) = current::runtime() else { no_runtime(what) };
             runtime = entered;
             let shared = &runtime;
-            let counted = shared.fork_epoch == crate::sched::fork::epoch() && shared.root.try_add();
+            let counted = shared.fork_epoch == crate::monitor::fork::epoch() && shared.root.try_add();
             let open = Open::new(here, shared, shared.root, options, counted, site);
             if counted {
                 let (scope, life, shielded) = (open.scope, open.scope.life(), open.shielded);
@@ -259,7 +259,7 @@ impl<'a, 'b> Open<'a, 'b> {
             if let Some(parent) = self.here.scope() {
                 self.scope.inherit_draining(parent);
             }
-            // Release: pairs with the acquire in `sched::scope`, from which a canceller comes to the scope.
+            // Release: pairs with the acquire in `sched::members::scope`, from which a canceller comes to the scope.
             state.outermost.store(self.scope.as_ptr().cast_mut(), Ordering::Release);
         }
         state.open.set(self.scope.as_ptr());
@@ -315,7 +315,7 @@ impl<'a, 'b> Open<'a, 'b> {
         }
         // In the child of a fork nobody keeps it any more, and its lock may be held by a thread that does not exist there.
         if let Some((seat, timer)) = self.timer
-            && self.shared.fork_epoch == crate::sched::fork::epoch()
+            && self.shared.fork_epoch == crate::monitor::fork::epoch()
         {
             // If it is not there any more it was fired, which does nothing to a scope that is closed: see `life`.
             self.shared.remotes[seat].wheel.remove(timer);

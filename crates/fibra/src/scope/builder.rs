@@ -6,12 +6,12 @@ use std::panic::Location;
 use std::time::Duration;
 
 use super::body::Options;
-use super::nursery::{self, NoValue, Scope, TryEnded, TryScope};
+use super::scope::{self, NoValue, Scope, TryEnded, TryScope};
 use super::token::CancelToken;
-use crate::cancel::reason::CancelReason;
+use crate::prim::instant::Instant;
 use crate::sched::here::Here;
-use crate::sched::scope::NEVER;
-use crate::time::Instant;
+use crate::sched::members::scope::NEVER;
+use crate::waiter::cancel_reason::CancelReason;
 
 /// A scope with choices; see [`Scope::builder`].
 ///
@@ -108,8 +108,7 @@ impl ScopeBuilder {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
-        nursery::run(&self.options, "Scope::builder().run", Location::caller(), f)
-            .map_err(|cause| ScopeError::of(&cause))
+        scope::run(&self.options, "Scope::builder().run", Location::caller(), f).map_err(|cause| ScopeError::of(&cause))
     }
 
     /// Runs `f` in a scope whose children may fail.
@@ -126,16 +125,14 @@ impl ScopeBuilder {
         F: for<'scope> FnOnce(&'scope TryScope<'scope, 'env, E>) -> Result<T, E>,
         E: Send + 'static,
     {
-        nursery::try_run(&self.options, "Scope::builder().try_run", Location::caller(), f).map_err(
-            |ended| match ended {
-                TryEnded::Failed(first, others) => TryScopeError::Failed { first, others },
-                TryEnded::NoValue(why) => match ScopeError::of(&why) {
-                    ScopeError::TimedOut => TryScopeError::TimedOut,
-                    ScopeError::Cancelled => TryScopeError::Cancelled,
-                    ScopeError::NotStarted => TryScopeError::NotStarted,
-                },
+        scope::try_run(&self.options, "Scope::builder().try_run", Location::caller(), f).map_err(|ended| match ended {
+            TryEnded::Failed(first, others) => TryScopeError::Failed { first, others },
+            TryEnded::NoValue(why) => match ScopeError::of(&why) {
+                ScopeError::TimedOut => TryScopeError::TimedOut,
+                ScopeError::Cancelled => TryScopeError::Cancelled,
+                ScopeError::NotStarted => TryScopeError::NotStarted,
             },
-        )
+        })
     }
 }
 
@@ -157,7 +154,7 @@ impl ScopeError {
     fn of(why: &NoValue) -> Self {
         match why {
             NoValue::Cancelled(CancelReason::TimedOut) => Self::TimedOut,
-            NoValue::Cancelled(CancelReason::Panicked) => nursery::panic_was_taken(),
+            NoValue::Cancelled(CancelReason::Panicked) => scope::panic_was_taken(),
             NoValue::Cancelled(CancelReason::NotStarted) | NoValue::NotStarted(_) => Self::NotStarted,
             NoValue::Cancelled(_) => Self::Cancelled,
         }
@@ -297,10 +294,10 @@ where
     F: FnOnce() -> T,
 {
     let builder = ScopeBuilder::new().deadline(deadline);
-    match nursery::run(&builder.options, "timeout", Location::caller(), |_| f()) {
+    match scope::run(&builder.options, "timeout", Location::caller(), |_| f()) {
         Ok(value) => Ok(value),
         Err(NoValue::Cancelled(CancelReason::TimedOut)) => Err(TimedOut(())),
-        Err(why) => nursery::unwind_for(&why),
+        Err(why) => scope::unwind_for(&why),
     }
 }
 

@@ -1,52 +1,28 @@
-//! Running and spawning: runtimes, root scopes, fibers, joining, sets and combinators, blocking work, futures, fiber-locals.
+//! Scopes: fibers that may borrow, since they end before what they borrow from does.
+//!
+//! In reading order:
+//!
+//! ```text
+//! scope.rs    `Scope` and `TryScope`: starting children
+//! body.rs     how a scope is opened, runs its body, waits for its children and is closed
+//! builder.rs  deadlines, graces, tokens; what a scope that was cancelled gives
+//! token.rs    `CancelToken`
+//! arena.rs    memory for the closures of children
+//! empty.rs    the wait for a root or scope to become empty
+//! ```
+//!
+//! The record of a scope, in which the scheduler counts fibers and `cancel` finds them, is `sched::members::scope`. Above: `select` (arms
+//! for tokens and draining), `runtime`. Beside: `task`. Below: `cancel`, `wait`, `sched`.
 
-mod abandon;
-mod arena;
-#[cfg(test)]
-mod asserted;
-mod blocking;
-mod body;
-mod builder;
-mod combine;
-mod compute;
-mod config;
-mod fiber;
-mod fork_join;
-mod gather;
-mod join;
-mod join_set;
-mod local;
-mod machines;
-mod nursery;
-mod options;
-pub(crate) mod private;
-mod root;
-mod runtime;
-mod spawn;
-mod task;
-mod token;
-mod turn;
+pub(crate) mod arena;
+pub(crate) mod body;
+pub(crate) mod builder;
+pub(crate) mod empty;
+#[allow(clippy::module_inception)] // That is what it is about.
+pub(crate) mod scope;
+pub(crate) mod token;
 
-pub use crate::fiber::id::FiberId;
-pub(crate) use abandon::abandonable;
-pub(crate) use blocking::blocking_as;
-pub use blocking::{blocking, spawn_blocking};
 pub use builder::{ScopeBuilder, ScopeError, TimedOut, TryScopeError, deadline, remaining, timeout};
-pub use combine::{any, join_all, par_map, race, try_join_all};
-pub use compute::compute;
-pub use config::{Cancellation, RuntimeBuilder};
-pub use fiber::{Fiber, cancel_reason, checkpoint, current, is_cancelled, no_suspend, shield, yield_now};
-pub use fork_join::join;
-pub(crate) use join::JoinWait;
-pub use join::{JoinError, JoinFuture, JoinHandle};
-pub use join_set::{JoinNext, JoinSet};
-pub use local::FiberLocal;
-pub use nursery::{Scope, TryScope, scope, try_scope};
-pub use options::Builder;
-pub use runtime::{EnterGuard, Handle, Runtime, ShutdownError, run};
-pub(crate) use spawn::no_runtime;
-pub use spawn::{spawn, spawn_local};
-pub use task::{block_on, spawn_future};
-pub(crate) use task::{spawn_daemon_future, spawn_keeping_future};
+pub(crate) use empty::Empty;
+pub use scope::{Scope, TryScope, scope, try_scope};
 pub use token::{CancelToken, Cancelled};
-pub(crate) use turn::launch;

@@ -19,19 +19,17 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::cancel::cancel_all;
-use crate::cancel::reason::CancelReason;
+use crate::prim::instant::Instant;
 use crate::prim::spin::SpinLock;
-use crate::sched::scope::{InLife, Listener, Reach, ScopeRef};
-use crate::select::arm::{Arm, sealed};
-use crate::select::case::Case;
-use crate::time::Instant;
-use crate::wait::node::{Node, Outcome, WaitList};
+use crate::sched::members::scope::{InLife, Listener, Reach, ScopeRef};
 use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::task::TaskWait;
 use crate::wait::waitable::{Published, linked_or};
 use crate::wait::wake::{self, Place};
-use crate::wait::waker::Claimed;
+use crate::waiter::cancel_reason::CancelReason;
+use crate::waiter::node::{Node, Outcome, WaitList};
+use crate::waiter::record::Claimed;
 
 /// Says that something should end: cancelled once, seen by everybody who has a clone.
 ///
@@ -56,7 +54,7 @@ use crate::wait::waker::Claimed;
 #[derive(Clone)]
 pub struct CancelToken(Arc<Token>);
 
-struct Token {
+pub(crate) struct Token {
     state: SpinLock<State>,
 }
 
@@ -324,31 +322,18 @@ impl Waitable for Token {
 /// The cancellation of a token, as an arm of [`select!`](crate::select) and as a future; see [`CancelToken::cancelled`].
 #[must_use = "it does nothing unless it is selected or awaited"]
 pub struct Cancelled<'a> {
-    token: &'a Arc<Token>,
-    told: std::cell::Cell<Outcome>,
+    pub(crate) token: &'a Arc<Token>,
+    pub(crate) told: std::cell::Cell<Outcome>,
     wait: TaskWait,
 }
 
 impl Cancelled<'_> {
-    fn reason(&self) -> Option<CancelReason> {
+    pub(crate) fn reason(&self) -> Option<CancelReason> {
         CancelToken(self.token.clone()).reason()
     }
 
     fn withdraw(&mut self) {
         let _ended = self.wait.withdraw(&**self.token);
-    }
-}
-
-impl sealed::Sealed for Cancelled<'_> {
-    fn case(&mut self) -> Case<'_> {
-        Case::object(&**self.token, &self.told)
-    }
-}
-
-impl Arm for Cancelled<'_> {
-    type Output = CancelReason;
-    fn finish(&mut self) -> CancelReason {
-        self.reason().expect("an arm that won")
     }
 }
 

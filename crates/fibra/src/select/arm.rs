@@ -13,7 +13,7 @@ use crate::channel::chan::Chan;
 use crate::channel::op::Op;
 use crate::channel::reason::Side;
 use crate::channel::{CloseReason, Receiver, RecvError, SendError, Sender};
-use crate::wait::node::Outcome;
+use crate::waiter::node::Outcome;
 
 pub(crate) mod sealed {
     /// Only fibra's own operations can be arms: an arm takes part in the waiting protocol.

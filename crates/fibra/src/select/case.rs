@@ -7,9 +7,9 @@ use crate::channel::any::AnyChan;
 use crate::channel::op::Op;
 use crate::channel::waits::ChanOp;
 use crate::prim::atomic::AtomicU8;
-use crate::wait::node::{Node, Outcome};
 use crate::wait::park::{self, Waitable};
 use crate::wait::wake;
+use crate::waiter::node::{Node, Outcome};
 
 /// See the header. Built by the arms of this crate only.
 pub struct Case<'a> {

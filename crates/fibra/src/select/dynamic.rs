@@ -24,8 +24,8 @@ use crate::channel::{
 };
 use crate::prim::atomic::AtomicU8;
 use crate::time::Instant;
-use crate::wait::node::Outcome;
 use crate::wait::park;
+use crate::waiter::node::Outcome;
 
 /// Operations up to this many are held without allocating.
 const FEW: usize = 8;

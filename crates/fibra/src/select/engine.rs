@@ -24,12 +24,12 @@ use crate::channel::spot::Spot;
 use crate::channel::state::{Peer, Try};
 use crate::prim::bug::seeded_bug;
 use crate::prim::policy;
-use crate::wait::node::{Node, Outcome, WaiterRef};
 use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::waitable::Published;
 use crate::wait::wake;
-use crate::wait::word::{Arm, Ticket};
+use crate::waiter::node::{Node, Outcome, WaiterRef};
+use crate::waiter::word::{Arm, Ticket};
 
 /// Channels up to this many are locked without allocating.
 const FEW: usize = 8;

@@ -9,7 +9,7 @@ use super::case::Case;
 use super::engine::{self, Patience};
 use crate::channel::op::Op;
 use crate::channel::{Receiver, RecvError, Sender};
-use crate::wait::node::Outcome;
+use crate::waiter::node::Outcome;
 
 /// The arms, receives before sends.
 #[derive(Default)]

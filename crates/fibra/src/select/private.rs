@@ -12,8 +12,9 @@ use super::engine::{self, Candidates, Patience};
 pub use super::join::JoinArm;
 pub use super::scope::{CancelledArm, DrainingArm};
 use crate::channel::{Receiver, Sender};
-use crate::scope::{CancelToken, Cancelled, JoinHandle};
+use crate::scope::{CancelToken, Cancelled};
 use crate::sync::{LockArm, Mutex};
+use crate::task::JoinHandle;
 use crate::time::Instant;
 use crate::wait::park;
 

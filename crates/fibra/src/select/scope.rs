@@ -1,15 +1,16 @@
-//! Cancellation and draining of whatever runs here, as arms.
+//! Cancellation and draining of whatever runs here, and the cancellation of a token, as arms.
 
 use std::cell::Cell;
 use std::task::Waker;
 
 use super::arm::{Arm, sealed};
 use super::case::Case;
-use crate::cancel::reason::CancelReason;
 use crate::sched::here::Here;
-use crate::sched::scope::ScopeRef;
-use crate::wait::node::{Node, Outcome};
+use crate::sched::members::scope::ScopeRef;
+use crate::scope::Cancelled;
 use crate::wait::waitable::{Published, Waitable, linked_or};
+use crate::waiter::cancel_reason::CancelReason;
+use crate::waiter::node::{Node, Outcome};
 
 /// Taken when this fiber, or a scope around, is cancelled; instead of unwinding.
 #[derive(Debug)]
@@ -85,4 +86,17 @@ impl sealed::Sealed for DrainingArm {
 impl Arm for DrainingArm {
     type Output = ();
     fn finish(&mut self) {}
+}
+
+impl sealed::Sealed for Cancelled<'_> {
+    fn case(&mut self) -> Case<'_> {
+        Case::object(&**self.token, &self.told)
+    }
+}
+
+impl Arm for Cancelled<'_> {
+    type Output = CancelReason;
+    fn finish(&mut self) -> CancelReason {
+        self.reason().expect("an arm that won")
+    }
 }

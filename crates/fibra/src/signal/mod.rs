@@ -34,7 +34,7 @@ use std::fmt;
 use std::io;
 
 use crate::channel::{Receiver, Sender, bounded};
-use crate::sched::signals::{self, Listener};
+use crate::reactor::signals::{self, Listener};
 
 /// A signal, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,7 +8,8 @@ use std::fmt;
 use super::chain::{Chain, Fused, Step, run_into};
 use super::pipe::Waiting;
 use crate::channel::Sender;
-use crate::scope::{Builder, Scope};
+use crate::scope::Scope;
+use crate::task::Builder;
 
 mod sealed {
     pub trait Sealed {}

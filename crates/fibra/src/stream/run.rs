@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::chain::{Ended, Next, Watch, next, over};
 use crate::channel::{self, Receiver, Sender, at, select_biased, tick, unbounded};
-use crate::scope::{JoinHandle, Scope, scope};
+use crate::scope::{Scope, scope};
 use crate::select::private;
+use crate::task::JoinHandle;
 use crate::time::{Instant, RetryError, RetryIf, RetryPolicy, retry_with};
 
 /// Sends, and says whether the stage goes on.

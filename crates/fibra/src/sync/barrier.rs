@@ -10,9 +10,9 @@ use super::gate;
 use super::turns::{MOST, State, TurnTask, Turns};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
-use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 /// Lets a number of fibers, threads and futures go on together, time and again.
 ///

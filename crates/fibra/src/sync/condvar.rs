@@ -16,8 +16,8 @@ use super::owner;
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
-use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 /// Locks it again, whatever happens. (It cannot fail where a wait has just been possible.)
 #[cold]

@@ -29,13 +29,13 @@ use std::task::{Context, Poll, Waker};
 
 use crate::prim::bug::seeded_bug;
 use crate::prim::spin::SpinLock;
-use crate::wait::node::{Node, Outcome, Role, WaitList};
 use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::task::TaskWait;
 use crate::wait::waitable::Published;
 use crate::wait::wake::{self, Place};
-use crate::wait::waker::Claimed;
+use crate::waiter::node::{Node, Outcome, Role, WaitList};
+use crate::waiter::record::Claimed;
 
 /// How many are set going between two looks at the queue. (In models few wait, and all of this is to be seen.)
 const ROUND: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };

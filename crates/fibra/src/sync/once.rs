@@ -16,9 +16,9 @@ use super::turns::{State, TurnFuture, Turns, in_time};
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
-use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 const INCOMPLETE: usize = 0; // Nobody has begun.
 const RUNNING: usize = 1;

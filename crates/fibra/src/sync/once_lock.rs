@@ -241,7 +241,7 @@ mod lazy {
     use std::ops::Deref;
 
     use super::OnceLock;
-    use crate::scope::shield;
+    use crate::task::shield;
 
     /// A value that is made when it is first looked at. Like [`std::sync::LazyLock`], but waiting for whoever makes it parks the fiber, and
     /// making it may wait too.

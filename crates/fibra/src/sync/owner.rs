@@ -43,7 +43,7 @@ mod real {
     use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
     use crate::sched::current;
     use crate::wait::park;
-    use crate::wait::word::State;
+    use crate::waiter::word::State;
 
     #[repr(align(32))]
     struct Mark(Cell<u8>);

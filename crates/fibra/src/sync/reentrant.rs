@@ -13,9 +13,9 @@ use super::mutex::cancelled;
 use super::mutex::raw::{RawMutex, Why};
 use super::owner;
 use crate::prim::atomic::{AtomicU64, Ordering};
-use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 /// A lock that the fiber or thread that holds it may take again, as often as it likes. Because of that it gives shared access only:
 /// put a `Cell` or a `RefCell` in it to change what it guards.

@@ -16,9 +16,9 @@ use super::gate::{Ask, Gate, Rules};
 use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
-use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 mod error;
 mod future;

@@ -15,8 +15,8 @@ use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
-use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 const WAITING: u64 = 1;
 const OPEN: u64 = 2; // It is set: nobody waits.

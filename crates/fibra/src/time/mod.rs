@@ -3,7 +3,6 @@
 //! [`Instant`] is a moment on fibra's clock, which is monotonic and the same for every timer, deadline and time-out. Wherever
 //! a deadline is asked for, a [`std::time::Instant`] will do as well.
 
-mod instant;
 #[cfg(not(any(loom, shuttle)))]
 mod rate;
 #[cfg(not(any(loom, shuttle)))]
@@ -13,7 +12,7 @@ mod sleep;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub use instant::Instant;
+pub use crate::prim::instant::Instant;
 #[cfg(not(any(loom, shuttle)))]
 pub use rate::{RateError, RateLimiter};
 #[cfg(not(any(loom, shuttle)))]

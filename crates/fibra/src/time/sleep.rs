@@ -5,10 +5,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::Instant;
-use crate::wait::node::Node;
 use crate::wait::park::{self, Outcome, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::waitable::Published;
+use crate::waiter::node::Node;
 
 /// Nothing to publish: the timer is the only owner, besides cancellation.
 struct Nothing;

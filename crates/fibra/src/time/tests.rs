@@ -8,7 +8,7 @@ use crate::channel::{Select, bounded, unbounded};
 use crate::fiber::testing::passes_in_child;
 use crate::prim::policy::owned::own;
 use crate::prim::policy::{self, Policy};
-use crate::scope::Runtime;
+use crate::runtime::Runtime;
 use crate::sync::Event;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -8,12 +8,12 @@
 use std::task::Context;
 
 use super::fiber::leave;
-use super::word::State;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::panics;
 use crate::sched::current;
 use crate::sched::here::Here;
 use crate::sched::worker::{CALLS_PER_TURN, Worker, signal};
+use crate::waiter::word::State;
 
 /// What a call takes from the budget (see the header).
 pub(crate) mod cost {

@@ -4,16 +4,16 @@
 //! meanwhile.
 //! A deadline is a timer of that worker, which claims the wait like any owner.
 
-use super::node::WaiterRef;
 use super::park::Parker;
 use super::reason::WaitReason;
 use super::waitable::Wait;
 use super::watch;
-use super::word::{ARM_TIMEOUT, Ticket, WaitKind};
 use crate::fiber::frame::{FlagSet, FrameRef, flag};
 use crate::prim::policy;
 use crate::sched::here::Here;
 use crate::sched::worker::{Worker, signal};
+use crate::waiter::node::WaiterRef;
+use crate::waiter::word::{ARM_TIMEOUT, Ticket, WaitKind};
 
 /// The fiber that runs, and its worker.
 #[derive(Clone, Copy)]

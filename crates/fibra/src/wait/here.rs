@@ -4,16 +4,16 @@
 
 pub(crate) use super::budget::*;
 use super::fiber::{FiberParker, yield_fiber};
-use super::node::Outcome;
 use super::park::{Manner, wait_as};
 use super::waitable::{Wait, Waitable};
-use super::waker::ThreadRecord;
-use super::word::{Arm, WaitKind};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::policy;
 use crate::sched::current;
 use crate::sched::here::Here;
 use crate::sched::worker::Worker;
+use crate::waiter::node::Outcome;
+use crate::waiter::record::ThreadRecord;
+use crate::waiter::word::{Arm, WaitKind};
 
 /// Unwinds what runs here, which is cancelled and may be unwound.
 #[cold]

@@ -5,15 +5,15 @@
 use std::panic::Location;
 use std::task::Waker;
 
-use super::flags::flag;
-use super::node::{Node, Outcome, WaiterRef};
 use super::park::{Manner, wait_as};
 use super::reason::WaitReason;
-use super::revoke;
 use super::waitable::{Published, Wait, Waitable, linked_or};
-use super::waker::ThreadRecord;
-use super::word::{Arm, State, WaitKind};
-use crate::cancel::reason::ReasonKind;
+use crate::waiter::cancel_reason::ReasonKind;
+use crate::waiter::flags::flag;
+use crate::waiter::node::{Node, Outcome, WaiterRef};
+use crate::waiter::record::ThreadRecord;
+use crate::waiter::revoke;
+use crate::waiter::word::{Arm, State, WaitKind};
 
 #[cfg(loom)]
 loom::thread_local! {

@@ -3,12 +3,12 @@
 //! ```text
 //!  try ── done, or an error ─────────────────────────────────────────────▶ return
 //!   │ EAGAIN                                                   ▲
-//!   ├── on a fiber ─────▶ link, registered with this worker's driver (sched::source) ── park ── completed ──▶ try again
+//!   ├── on a fiber ─────▶ link, registered with this worker's driver (reactor::source) ── park ── completed ──▶ try again
 //!   └── on a thread ────▶ poll(2), until the deadline ─────────────────────────────────────────▶ try again
 //! ```
 //!
-//! Above: `net`, in safe code. Below: `park`, and `sched::readiness`, whose header says why no edge is lost: before each try one notes what
-//! has been reported.
+//! Above: `net`, in safe code. Below: `park`, and `reactor::readiness`, whose header says why no edge is lost: before each try one notes
+//! what has been reported.
 //!
 //! * The socket is in non-blocking mode; whoever sees [`Io`] never sees `WouldBlock` or `Interrupted`.
 //! * Cancellation and time end the wait and nothing else: nothing was read or written, the registration stays, and the next operation
@@ -17,7 +17,7 @@
 //! * Who is timed out tries once more: what came in time is not hidden by a worker that was busy when both came.
 //! * A short read of a TCP stream was the last one; the next begins with waiting ([`Io::operate_stream`]).
 //! * A thread that waits in `poll` hears of cancellation on entry; if it is in a scope, where somebody could cancel it, it waits like a
-//!   fiber instead, and the driver of `sched::outside_io` completes its wait.
+//!   fiber instead, and the driver of `reactor::outside_io` completes its wait.
 //! * An operation that need not wait would let its fiber run on for ever, if its peer is fast enough: each takes more from the budget of
 //!   `park` than other calls, since it is a system call.
 
@@ -30,17 +30,17 @@ use std::panic::Location;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::node::{Node, Outcome};
 use super::park::{self, Wait, Waitable};
 use super::reason::WaitReason;
 use super::waitable::Published;
 use crate::driver::{Timeout, socket};
 use crate::prim::bug::seeded_bug;
 use crate::prim::policy;
+use crate::reactor::source::Source;
+pub(crate) use crate::reactor::source::{Direction, Seen};
 use crate::sched::current;
 use crate::sched::here::Here;
-use crate::sched::source::Source;
-pub(crate) use crate::sched::source::{Direction, Seen};
+use crate::waiter::node::{Node, Outcome};
 
 /// How an operation waits, if it has to.
 #[derive(Clone, Copy, Debug)]

@@ -14,11 +14,11 @@
 use std::cell::Cell;
 use std::task::Waker;
 
-use super::node::{Node, Outcome, WaiterRef};
-use super::revoke::flag_of;
 use super::waitable::{Published, Waitable, linked_or};
-use super::word::Notice;
 use crate::prim::bug::seeded_bug;
+use crate::waiter::node::{Node, Outcome, WaiterRef};
+use crate::waiter::revoke::flag_of;
+use crate::waiter::word::Notice;
 
 /// Is a polling that begins now inside another one, of which so many are open?
 #[inline(always)]
@@ -112,9 +112,9 @@ mod glue {
     use super::Notify;
     use crate::fiber::frame::{Frame, FrameRef};
     use crate::sched::enqueue::{Place, enqueue};
-    use crate::wait::node::{Waiter, WaiterRef};
-    use crate::wait::revoke;
-    use crate::wait::word::Notice;
+    use crate::waiter::node::{Waiter, WaiterRef};
+    use crate::waiter::revoke;
+    use crate::waiter::word::Notice;
 
     /// The futures that a fiber is polling.
     #[inline(always)]

@@ -13,15 +13,15 @@
 
 use std::task::Waker;
 
-use super::flags::flag;
 pub(crate) use super::here::*;
-pub(crate) use super::node::Outcome;
-use super::node::{Node, WaiterRef};
 use super::reason::WaitReason;
 pub(crate) use super::waitable::{Wait, Waitable};
-use super::waker::{call, call_all};
-use super::word::{ARM_CANCEL, ARM_TIMEOUT, Arm, Ticket, WaitKind};
 use crate::prim::bug::seeded_bug;
+use crate::waiter::flags::flag;
+pub(crate) use crate::waiter::node::Outcome;
+use crate::waiter::node::{Node, WaiterRef};
+use crate::waiter::record::{call, call_all};
+use crate::waiter::word::{ARM_CANCEL, ARM_TIMEOUT, Arm, Ticket, WaitKind};
 
 /// One who waits.
 pub(crate) trait Parker: Copy {

@@ -194,11 +194,10 @@ impl WaitReason {
     pub(crate) fn from_bits(bits: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| *reason as u8 == bits)
     }
-}
 
-impl fmt::Display for WaitReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    /// The words of reports: what a fiber does that waits for this reason.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
             WaitReason::Sleep => "sleeping",
             WaitReason::Join => "joining a fiber",
             WaitReason::BlockingQueued => "queued for the blocking pool",
@@ -253,6 +252,12 @@ impl fmt::Display for WaitReason {
             WaitReason::ActorStopped => "waiting for an actor to end",
             WaitReason::ActorLock => "waiting for a lock of actors",
             WaitReason::ActorsQuiescent => "waiting until no actor has work",
-        })
+        }
+    }
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
     }
 }

@@ -2,16 +2,16 @@
 //! when it is polled again or dropped; it is *notified, never filled*, so that a future that nobody polls any more holds up nothing
 //! it owns.
 //!
-//! Above: `scope::join`, `channel`. Below: the records of `waker`. The node lies in the record, which is recycled and never freed: a future
-//! may be forgotten at any time.
+//! Above: `task::join`, `channel`. Below: the records of `waiter::record`. The node lies in the record, which is recycled and never freed:
+//! a future may be forgotten at any time.
 
 use std::task::Waker;
 
-use super::node::Outcome;
 use super::waitable::Waitable;
-use super::waker::{TaskRecord, call, call_all};
-use super::word::{Commit, State};
 use crate::prim::bug::seeded_bug;
+use crate::waiter::node::Outcome;
+use crate::waiter::record::{TaskRecord, call, call_all};
+use crate::waiter::word::{Commit, State};
 
 /// The wait of a future, if one is published.
 #[derive(Debug, Default)]

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use super::here;
-use super::node::WaiterRef;
 use super::park::Parker;
 use super::reason::WaitReason;
 use super::waitable::Wait;
-use super::waker::ThreadRecord;
-use super::word::{Ticket, WaitKind};
+use crate::waiter::node::WaiterRef;
+use crate::waiter::record::ThreadRecord;
+use crate::waiter::word::{Ticket, WaitKind};
 
 impl Parker for &'static ThreadRecord {
     fn waiter(self) -> WaiterRef {

@@ -7,9 +7,9 @@
 use std::panic::Location;
 use std::task::Waker;
 
-use super::node::{Node, Outcome};
 use super::reason::WaitReason;
-use super::word::{Notice, WaitKind};
+use crate::waiter::node::{Node, Outcome};
+use crate::waiter::word::{Notice, WaitKind};
 
 /// What a [`publish`](Waitable::publish) came to, and the waker of a peer whose wait it completed: user code, to be called by the waiter
 /// when PARKING is over.

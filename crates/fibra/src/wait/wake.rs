@@ -2,8 +2,6 @@
 
 use std::task::Waker;
 
-use super::waker::Claimed;
-pub(crate) use super::waker::{call, call_all};
 #[cfg(not(any(loom, shuttle)))]
 use crate::fiber::frame::Frame;
 #[cfg(not(any(loom, shuttle)))]
@@ -14,6 +12,8 @@ pub(crate) use crate::sched::enqueue::Place;
 use crate::sched::enqueue::enqueue;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use crate::sched::wakers::call_where_fit;
+use crate::waiter::record::Claimed;
+pub(crate) use crate::waiter::record::{call, call_all};
 
 /// Lets a claimed waiter go on, its slot being filled. May be called under a lock of the object: no user code runs here. An async
 /// waiter's waker is returned instead, to be called when no lock is held.

@@ -12,10 +12,10 @@
 use std::any::Any;
 
 use super::waitable::Wait;
-use super::word::State;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::spin::SpinLock;
 use crate::sched::current;
+use crate::waiter::word::State;
 
 /// One that wants to know of the waits of a fiber.
 pub(crate) trait Watch {

@@ -1,5 +1,6 @@
 //! The lists of contents in the documentation are complete and lead somewhere: every heading of a file is in its list, in order, and
-//! every link within a file has its heading. The list of decisions names every decision.
+//! every link within a file has its heading. The list of decisions has every decision, by its title and in order, and every decision has
+//! its four parts.
 #![cfg(not(any(fibra_asan, fibra_tsan)))] // Reads files: once is enough.
 
 use std::fs;
@@ -122,16 +123,29 @@ fn every_decision_is_in_the_list_of_decisions() {
     let documents = documents();
     let list = &documents.iter().find(|(name, _)| name == "docs/decisions/README.md").expect("it is there").1;
     let mut problems = Vec::new();
+    let mut rows = Vec::new();
     for (name, text) in &documents {
         let Some(file) = name.strip_prefix("docs/decisions/").filter(|file| *file != "README.md") else { continue };
         let number: u32 = file[..4].parse().expect("a decision's file begins with its number");
         let title = heading(text.lines().next().unwrap_or_default()).map_or("", |(_, words)| words);
-        if !list.contains(&format!("| [{number}]({file}) |")) {
-            problems.push(format!("{name} is not in the list: | [{number}]({file}) | .. |"));
-        }
-        if !title.starts_with(&format!("{number}. ")) {
+        let Some(decided) = title.strip_prefix(&format!("{number}. ")) else {
             problems.push(format!("{name}: begins with `# {number}. ` and the decision, not with {title:?}"));
+            continue;
+        };
+        rows.push(format!("| [{number}]({file}) | {decided} |"));
+        for part in ["Context", "Decision", "Measured", "Consequences"] {
+            if !prose(text).any(|(_, line)| heading(line) == Some((2, part))) {
+                problems.push(format!("{name}: has no part \"## {part}\""));
+            }
         }
+    }
+    let listed: Vec<&str> = prose(list).map(|(_, line)| line).filter(|line| line.starts_with("| [")).collect();
+    for row in rows.iter().filter(|row| !listed.contains(&row.as_str())) {
+        problems.push(format!("not in docs/decisions/README.md, or with another title: {row}"));
+    }
+    if problems.is_empty() && rows != listed {
+        problems
+            .push(format!("docs/decisions/README.md has another order, or more, than the files:\n{}", rows.join("\n")));
     }
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }

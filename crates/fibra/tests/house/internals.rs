@@ -1,11 +1,15 @@
 //! The table of memory orderings in `docs/internals.md` names every function that uses an ordering stronger than Relaxed, with that
-//! ordering: an ordering that changes, or a new one, must be written down there together with what it pairs with.
+//! ordering: an ordering that changes, or a new one, must be written down there together with what it pairs with. The glossary is in order,
+//! has each word once, and names files that exist; so does the list of names with more than one meaning.
 #![cfg(not(any(fibra_asan, fibra_tsan)))] // Reads files: once is enough.
 
 use std::path::{Path, PathBuf};
 
 /// The layers that the table covers, and the file above them that takes part in their protocols.
-const COVERED: [&str; 9] = ["prim", "wait", "cancel", "fiber", "machine", "sched", "scope", "channel", "select"];
+const COVERED: [&str; 15] = [
+    "prim", "waiter", "fiber", "sched", "reactor", "blocking", "monitor", "wait", "cancel", "scope", "task", "channel",
+    "select", "runtime", "machine",
+];
 const STRONG: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 
 fn repository() -> PathBuf {
@@ -146,4 +150,36 @@ fn the_walks_are_in_the_code() {
             assert!(is_there, "{file} has no `{function}`");
         }
     }
+}
+
+/// The rows of the table under `### heading` (or `## heading`), each as its cells.
+fn table_under<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let section = page.split(&format!("# {heading}\n")).nth(1).unwrap_or_default();
+    let section = section.split("\n#").next().unwrap_or_default();
+    let rows = section.lines().filter(|line| line.starts_with('|')).skip(2); // Heads and their rule.
+    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+}
+
+/// The files of the library, or of its macros, that a cell names.
+fn files_in(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').filter(|word| word.ends_with(".rs"))
+}
+
+#[test]
+fn the_glossary_is_in_order_and_names_files_that_exist() {
+    let page = std::fs::read_to_string(repository().join("docs/internals.md")).unwrap();
+    let words = table_under(&page, "Glossary");
+    let names = table_under(&page, "Names with more than one meaning");
+    assert!(words.len() > 50 && names.len() > 20, "{} words, {} names", words.len(), names.len());
+    let key = |row: &Vec<&str>| row[0].trim_start_matches("the ").to_lowercase();
+    let mut problems: Vec<String> =
+        words.windows(2).filter(|pair| key(&pair[0]) >= key(&pair[1])).map(|pair| format!("order: {pair:?}")).collect();
+    let cells = words.iter().filter_map(|row| row.get(2)).chain(names.iter().filter_map(|row| row.get(1)));
+    for file in cells.flat_map(|cell| files_in(cell)) {
+        let crates = repository().join("crates");
+        if !crates.join("fibra/src").join(file).is_file() && !crates.join(file).is_file() {
+            problems.push(format!("there is no {file}"));
+        }
+    }
+    assert!(problems.is_empty(), "docs/internals.md, glossary:\n{}", problems.join("\n"));
 }

@@ -2,6 +2,7 @@
 #![cfg(not(any(loom, shuttle)))]
 
 mod deadlocks;
+mod from_debugger;
 mod from_outside;
 mod snapshots;
 #[path = "../support/mod.rs"]

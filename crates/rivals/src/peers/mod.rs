@@ -1,11 +1,13 @@
-//! The runtimes that are compared, each in its own file. Above: `workloads/`, which are written once against `Blocking` and once
-//! for peers that await; those that need channels once against `Channels` and once against `AsyncChannels`.
+//! The runtimes that are compared, each in its own file (`go` is another program: its file finds a Go and builds it). Above:
+//! `workloads/`, which are written once against `Blocking` and once for peers that await; those that need channels once against `Channels`
+//! and once against `AsyncChannels`.
 //!
 //! Invariants: `run` gives the body a task of the peer to run on (not the main thread), on a runtime with exactly the workers asked
 //! for; a channel of capacity 0 is a rendezvous where the peer has one, and otherwise the nearest it has (its file says which).
 
 pub(crate) mod fibra;
 pub(crate) mod flume;
+pub(crate) mod go;
 pub(crate) mod kanal;
 pub(crate) mod may;
 pub(crate) mod rayon;
@@ -33,11 +35,13 @@ pub(crate) enum Peer {
     Kameo,
     /// A loop around epoll, without tasks: the limit.
     Epoll,
+    /// Goroutines and Go's channels: a program of its own (`crates/rivals/go`), where there is a Go.
+    Go,
 }
 
 impl Peer {
     /// In the order of the table's columns.
-    pub(crate) const ALL: [Peer; 12] = [
+    pub(crate) const ALL: [Peer; 13] = [
         Peer::Fibra,
         Peer::Tokio,
         Peer::Kanal,
@@ -50,6 +54,7 @@ impl Peer {
         Peer::Ractor,
         Peer::Kameo,
         Peer::Epoll,
+        Peer::Go,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -66,6 +71,7 @@ impl Peer {
             Peer::Ractor => "ractor",
             Peer::Kameo => "kameo",
             Peer::Epoll => "epoll",
+            Peer::Go => "go",
         }
     }
 

@@ -11,7 +11,7 @@ use crate::peers::kanal::Kanal;
 use crate::peers::may::May;
 use crate::peers::threads::Threads;
 use crate::peers::tokio::Mpsc;
-use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
@@ -25,6 +25,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         (Peer::Flume, awaiting::<Flume>),
         (Peer::May, blocking::<May>),
         (Peer::Crossbeam, blocking::<Threads>),
+        (Peer::Go, go::side),
     ],
 };
 
@@ -53,8 +54,10 @@ fn case(size: Size, (p, c): (u64, u64), bytes: u64, w: u64, goals: [f64; 2]) -> 
     let n = size.pick(if bytes == 8 && w <= 2 { 10_000_000 } else { 2_000_000 }, 1_000);
     let params = [("p", p), ("c", c), ("cap", CAPACITY), ("bytes", bytes), ("n", n), ("w", w)];
     let less = [("n", size.pick(1_000_000, 500))];
-    let mut case =
-        Case::new(&params, &[Peer::Fibra, Peer::Kanal]).with(Peer::Flume, &less).with(Peer::May, &less).time(goal);
+    let mut case = Case::new(&params, &[Peer::Fibra, Peer::Kanal, Peer::Go])
+        .with(Peer::Flume, &less)
+        .with(Peer::May, &less)
+        .time(goal);
     if c == 1 {
         case = case.with(Peer::Tokio, &less);
     }

@@ -1,5 +1,6 @@
 //! `noisy`: one task that computes for 50 ms at a time, without a blocking call, beside 1,000 tasks with small periodic requests.
-//! No runtime here preempts, so whoever cannot be moved off the hog's worker waits; the tail of the others' latency is the price.
+//! Of the runtimes here only Go preempts (after 10 ms), so a task that cannot be moved off the hog's worker waits; the tail of the
+//! others' latency is the price.
 //!
 //! `spread` is as in `skew`. With `compute=1` the hog does its work in `fibra::compute`, as its documentation tells. The hog is spawned
 //! like the others, in the middle of them.
@@ -10,7 +11,7 @@ use super::requests::{self, Requests};
 use crate::measure::{Sample, Work};
 use crate::peers::fibra::Fibra;
 use crate::peers::threads::Threads;
-use crate::peers::{Blocking, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{Blocking, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
@@ -18,7 +19,12 @@ pub(crate) const WORKLOAD: Workload = Workload {
     operation: "a request every 20 ms of each of 1,000 tasks, beside one that computes 50 ms in every 100: \
         latency of the requests",
     cases,
-    sides: &[(Peer::Fibra, blocking::<Fibra>), (Peer::Tokio, tokio), (Peer::Threads, blocking::<Threads>)],
+    sides: &[
+        (Peer::Fibra, blocking::<Fibra>),
+        (Peer::Tokio, tokio),
+        (Peer::Threads, blocking::<Threads>),
+        (Peer::Go, go::side),
+    ],
 };
 
 const PERIOD: Duration = Duration::from_millis(20);
@@ -34,8 +40,8 @@ fn cases(size: Size) -> Vec<Case> {
             ("ms", size.pick(2_000, 200)),
             ("w", 2),
         ];
-        Case::new(&params, &[Peer::Fibra, Peer::Tokio])
-            // The kernel preempts, which no runtime here does: the ratio is to tokio.
+        Case::new(&params, &[Peer::Fibra, Peer::Tokio, Peer::Go])
+            // The kernel, which preempts at once and has a thread for each task, is there to be seen.
             .beside(Peer::Threads)
             .metric("p99_us", "p99 us", Goal::Shown)
             .metric("p50_us", "p50 us", Goal::Shown)

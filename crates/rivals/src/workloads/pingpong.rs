@@ -9,7 +9,7 @@ use crate::peers::kanal::Kanal;
 use crate::peers::may::May;
 use crate::peers::threads::Threads;
 use crate::peers::tokio::Mpsc;
-use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
@@ -23,6 +23,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         (Peer::Flume, awaiting::<Flume>),
         (Peer::May, blocking::<May>),
         (Peer::Crossbeam, blocking::<Threads>),
+        (Peer::Go, go::side),
     ],
 };
 
@@ -39,7 +40,7 @@ fn cases(size: Size) -> Vec<Case> {
                 (8, 2) => Goal::Ratio(0.25),
                 _ => Goal::Shown,
             };
-            let rivals = [Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume];
+            let rivals = [Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume, Peer::Go];
             let mut case = Case::new(&[("bytes", bytes), ("n", n), ("w", w)], &rivals)
                 // Between two workers its tasks change cores again and again.
                 .with(Peer::May, &[("n", size.pick(300_000, 200))])

@@ -9,7 +9,7 @@ use crate::peers::kanal::Kanal;
 use crate::peers::may::May;
 use crate::peers::threads::Threads;
 use crate::peers::tokio::Mpsc;
-use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
@@ -23,13 +23,14 @@ pub(crate) const WORKLOAD: Workload = Workload {
         (Peer::Flume, awaiting::<Flume>),
         (Peer::May, blocking::<May>),
         (Peer::Crossbeam, blocking::<Threads>),
+        (Peer::Go, go::side),
     ],
 };
 
 fn cases(size: Size) -> Vec<Case> {
     let case = |w, goal| {
         let params = [("tasks", size.pick(1_000, 50)), ("laps", size.pick(1_000, 5)), ("w", w)];
-        Case::new(&params, &[Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume])
+        Case::new(&params, &[Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume, Peer::Go])
             .with(Peer::May, &[("laps", size.pick(100, 5))])
             .time(goal)
     };
@@ -38,7 +39,7 @@ fn cases(size: Size) -> Vec<Case> {
     // The curve: what a hop costs when the tasks no longer fit into a cache.
     for (tasks, laps) in [(size.pick(10_000, 100), size.pick(100, 3)), (size.pick(100_000, 200), size.pick(10, 2))] {
         let params = [("tasks", tasks), ("laps", laps), ("w", 1)];
-        let case = Case::new(&params, &[Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume]);
+        let case = Case::new(&params, &[Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume, Peer::Go]);
         cases.push(case.time(Goal::Shown));
     }
     cases

@@ -19,7 +19,7 @@ use crate::peers::kanal::Kanal;
 use crate::peers::may::Unbounded;
 use crate::peers::threads::Threads;
 use crate::peers::tokio::Mpsc;
-use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
@@ -33,6 +33,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         (Peer::Flume, flume),
         (Peer::May, may),
         (Peer::Crossbeam, crossbeam),
+        (Peer::Go, go::side),
     ],
 };
 
@@ -45,7 +46,7 @@ fn cases(size: Size) -> Vec<Case> {
         for w in [1, 2, 8] {
             let params = [("ways", ways), ("macro", by_macro), ("n", size.pick(1_000_000, 640)), ("w", w)];
             let goal = if w <= 2 { Goal::Ratio(0.30) } else { Goal::Shown };
-            let mut case = Case::new(&params, &[Peer::Fibra, Peer::Tokio]).time(goal);
+            let mut case = Case::new(&params, &[Peer::Fibra, Peer::Tokio, Peer::Go]).time(goal);
             if by_macro == 0 {
                 case = case.with(Peer::Flume, &[]).beside(Peer::Kanal).beside(Peer::May);
                 // A thread has no workers: what it does at eight it does at two.

@@ -9,7 +9,7 @@ use crate::peers::kanal::Kanal;
 use crate::peers::may::May;
 use crate::peers::threads::Threads;
 use crate::peers::tokio::Mpsc;
-use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
@@ -23,13 +23,14 @@ pub(crate) const WORKLOAD: Workload = Workload {
         (Peer::Flume, awaiting::<Flume>),
         (Peer::May, blocking::<May>),
         (Peer::Crossbeam, blocking::<Threads>),
+        (Peer::Go, go::side),
     ],
 };
 
 fn cases(size: Size) -> Vec<Case> {
     let case = |w, goal| {
         let params = [("primes", size.pick(2_000, 30)), ("w", w)];
-        let all = [Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume];
+        let all = [Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume, Peer::Go];
         Case::new(&params, &all).with(Peer::May, &[("primes", size.pick(500, 30))]).time(goal)
     };
     let threads = |case: Case| case.with(Peer::Crossbeam, &[("primes", size.pick(100, 10))]);

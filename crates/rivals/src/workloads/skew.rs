@@ -13,7 +13,7 @@ use super::requests::{self, Requests};
 use crate::measure::{Sample, Work, thread_id};
 use crate::peers::fibra::Fibra;
 use crate::peers::threads::Threads;
-use crate::peers::{Blocking, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{Blocking, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
@@ -21,7 +21,12 @@ pub(crate) const WORKLOAD: Workload = Workload {
     operation: "a request every 5 ms of each of 64 tasks, of which 8 on one worker turn CPU-heavy: latency of \
         the others",
     cases,
-    sides: &[(Peer::Fibra, blocking::<Fibra>), (Peer::Tokio, tokio), (Peer::Threads, blocking::<Threads>)],
+    sides: &[
+        (Peer::Fibra, blocking::<Fibra>),
+        (Peer::Tokio, tokio),
+        (Peer::Threads, blocking::<Threads>),
+        (Peer::Go, go::side),
+    ],
 };
 
 const TASKS: usize = 64;
@@ -33,8 +38,8 @@ fn cases(size: Size) -> Vec<Case> {
     let case = |load, spread, compute| {
         let params =
             [("load", load), ("spread", spread), ("compute", compute), ("ms", size.pick(2_000, 100)), ("w", 2)];
-        Case::new(&params, &[Peer::Fibra, Peer::Tokio])
-            // The kernel preempts, which no runtime here does: the ratio is to tokio.
+        Case::new(&params, &[Peer::Fibra, Peer::Tokio, Peer::Go])
+            // The kernel, which preempts at once and has a thread for each task, is there to be seen.
             .beside(Peer::Threads)
             .metric("p99_us", "p99 us", Goal::Shown)
             .metric("p50_us", "p50 us", Goal::Shown)

@@ -10,7 +10,7 @@ use crate::peers::kanal::Kanal;
 use crate::peers::may::Unbounded;
 use crate::peers::threads::Threads;
 use crate::peers::tokio::Mpsc;
-use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{AsyncChannels, Blocking, Channels, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
@@ -24,6 +24,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         (Peer::Flume, awaiting::<Flume>),
         (Peer::May, blocking::<Unbounded>),
         (Peer::Crossbeam, blocking::<Threads>),
+        (Peer::Go, go::side),
     ],
 };
 
@@ -32,7 +33,7 @@ const CHILDREN: u64 = 10;
 fn cases(size: Size) -> Vec<Case> {
     let case = |w, goal| {
         let leaves = size.pick(1_000_000, 1_000);
-        Case::new(&[("leaves", leaves), ("w", w)], &[Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume])
+        Case::new(&[("leaves", leaves), ("w", w)], &[Peer::Fibra, Peer::Tokio, Peer::Kanal, Peer::Flume, Peer::Go])
             .with(Peer::May, &[("leaves", size.pick(10_000, 100))])
             .time(goal)
     };

@@ -4,7 +4,7 @@ use crate::measure::{Passes, Sample};
 use crate::peers::fibra::Fibra;
 use crate::peers::may::May;
 use crate::peers::threads::Threads;
-use crate::peers::{Blocking, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{Blocking, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
@@ -16,13 +16,14 @@ pub(crate) const WORKLOAD: Workload = Workload {
         (Peer::Tokio, tokio),
         (Peer::May, blocking::<May>),
         (Peer::Threads, blocking::<Threads>),
+        (Peer::Go, go::side),
     ],
 };
 
 fn cases(size: Size) -> Vec<Case> {
     let n = size.pick(300_000, 1_000);
     let case = |w, goal| {
-        Case::new(&[("n", n), ("w", w)], &[Peer::Fibra, Peer::Tokio])
+        Case::new(&[("n", n), ("w", w)], &[Peer::Fibra, Peer::Tokio, Peer::Go])
             // With two workers each join of may crosses cores: 30 us.
             .with(Peer::May, &[("n", size.pick(50_000, 200))])
             .with(Peer::Threads, &[("n", size.pick(10_000, 100))])

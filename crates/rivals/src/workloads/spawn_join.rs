@@ -4,7 +4,7 @@ use crate::measure::{Passes, Sample};
 use crate::peers::fibra::Fibra;
 use crate::peers::may::May;
 use crate::peers::threads::Threads;
-use crate::peers::{Blocking, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{Blocking, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
@@ -16,13 +16,14 @@ pub(crate) const WORKLOAD: Workload = Workload {
         (Peer::Tokio, tokio),
         (Peer::May, blocking::<May>),
         (Peer::Threads, blocking::<Threads>),
+        (Peer::Go, go::side),
     ],
 };
 
 fn cases(size: Size) -> Vec<Case> {
     let (n, batch) = (size.pick(1_000_000, 2_000), size.pick(10_000, 500));
     let case = |w, goal| {
-        Case::new(&[("n", n), ("batch", batch), ("w", w)], &[Peer::Fibra, Peer::Tokio, Peer::May])
+        Case::new(&[("n", n), ("batch", batch), ("w", w)], &[Peer::Fibra, Peer::Tokio, Peer::May, Peer::Go])
             .with(Peer::Threads, &[("n", size.pick(20_000, 200)), ("batch", size.pick(1_000, 100))])
             .time(goal)
     };

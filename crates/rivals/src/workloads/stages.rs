@@ -1,17 +1,17 @@
 //! `stages`: numbers through ten stages that add one, as a stream: each a fiber (fused=0) with a channel of `cap` places behind it, or all
-//! of them on one (fused=1). tokio has ten tasks with channels between; its smallest has one place. One operation is one number through
-//! all ten.
+//! of them on one (fused=1). tokio and Go have ten tasks with channels between, also where fibra's stages are fused; tokio's smallest
+//! channel has one place. One operation is one number through all ten.
 
 use crate::measure::{Passes, Sample};
 use crate::peers::fibra::Fibra;
-use crate::peers::{Blocking, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{Blocking, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "stages",
     operation: "one number through ten stages of a stream, each a task, or fused",
     cases,
-    sides: &[(Peer::Fibra, fibra), (Peer::Tokio, tokio)],
+    sides: &[(Peer::Fibra, fibra), (Peer::Tokio, tokio), (Peer::Go, go::side)],
 };
 
 const STAGES: u64 = 10;
@@ -19,8 +19,10 @@ const STAGES: u64 = 10;
 fn cases(size: Size) -> Vec<Case> {
     let case = |fused, cap, w| {
         let sizes = [("fused", fused), ("cap", cap), ("n", size.pick(100_000, 100)), ("w", w)];
-        // The goals are set against Go, which is not here: tokio is there to be seen.
-        Case::new(&sizes, &[Peer::Fibra, Peer::Tokio]).time(Goal::Shown)
+        // The goals are for the pipeline as it is drawn (no places between the stages) and set against Go, fused or not.
+        let most = if fused == 1 { 0.05 } else { 0.5 };
+        let goal = if cap == 0 { Goal::To { most, rival: Peer::Go } } else { Goal::Shown };
+        Case::new(&sizes, &[Peer::Fibra, Peer::Tokio, Peer::Go]).time(goal)
     };
     vec![case(0, 0, 1), case(0, 0, 2), case(0, 64, 1), case(0, 64, 2), case(1, 0, 1), case(1, 0, 2)]
 }

@@ -10,14 +10,19 @@ use std::time::{Duration, Instant};
 use crate::measure::{Meter, Random, Sample, Span, percentile};
 use crate::peers::fibra::Fibra;
 use crate::peers::may::May;
-use crate::peers::{Blocking, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{Blocking, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "timers",
     operation: "one task that sleeps once, for a random time below a second; spawn and join included",
     cases,
-    sides: &[(Peer::Fibra, blocking::<Fibra>), (Peer::Tokio, tokio), (Peer::May, blocking::<May>)],
+    sides: &[
+        (Peer::Fibra, blocking::<Fibra>),
+        (Peer::Tokio, tokio),
+        (Peer::May, blocking::<May>),
+        (Peer::Go, go::side),
+    ],
 };
 
 fn cases(size: Size) -> Vec<Case> {
@@ -29,9 +34,9 @@ fn cases(size: Size) -> Vec<Case> {
             .metric("late_p99_us", "late p99 us", late)
             .metric("early", "woken early", Goal::AtMost(0.0))
     };
-    let two = [Peer::Fibra, Peer::Tokio];
+    let two = [Peer::Fibra, Peer::Tokio, Peer::Go];
     // may's stacks cost two mappings each, and the kernel's default is 65,530 mappings.
-    let three = [Peer::Fibra, Peer::Tokio, Peer::May];
+    let three = [Peer::Fibra, Peer::Tokio, Peer::May, Peer::Go];
     match size {
         Size::Full => vec![
             case(25_000, &three, Goal::Shown),

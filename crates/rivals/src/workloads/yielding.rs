@@ -13,7 +13,7 @@ use crate::measure::{Passes, Sample};
 use crate::peers::fibra::Fibra;
 use crate::peers::may::May;
 use crate::peers::threads::Threads;
-use crate::peers::{Blocking, Peer, Setup, tokio as tokio_peer};
+use crate::peers::{Blocking, Peer, Setup, go, tokio as tokio_peer};
 use crate::plan::{Case, Goal, Params, Size, Workload};
 
 pub(crate) const WORKLOAD: Workload = Workload {
@@ -25,13 +25,15 @@ pub(crate) const WORKLOAD: Workload = Workload {
         (Peer::Tokio, tokio),
         (Peer::May, flat::<May>),
         (Peer::Threads, flat::<Threads>),
+        (Peer::Go, go::side),
     ],
 };
 
 fn cases(size: Size) -> Vec<Case> {
     let n = size.pick(5_000_000, 20_000);
     let case = |tasks, depth, w, goal| {
-        Case::new(&[("tasks", tasks), ("depth", depth), ("n", n), ("w", w)], &[Peer::Fibra, Peer::Tokio]).time(goal)
+        Case::new(&[("tasks", tasks), ("depth", depth), ("n", n), ("w", w)], &[Peer::Fibra, Peer::Tokio, Peer::Go])
+            .time(goal)
     };
     let may = |case: Case| case.with(Peer::May, &[]);
     let threads = |case: Case| case.with(Peer::Threads, &[("n", size.pick(200_000, 2_000))]);

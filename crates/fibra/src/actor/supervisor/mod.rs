@@ -39,7 +39,7 @@ use super::builder::{self, Builder};
 use super::cell::{Cell, Factory};
 use super::error::{Failure, StopReason};
 use super::{Actor, Choices};
-use crate::scope::Handle;
+use crate::runtime::Handle;
 
 mod child;
 mod dynamic;

@@ -16,7 +16,7 @@ use super::super::quiescence::uncounted;
 use super::child::{Child, Children};
 use super::{Restart, Settings, Strategy, SupervisorError};
 use crate::prim::policy;
-use crate::scope::spawn_keeping_future;
+use crate::task::spawn_keeping_future;
 use crate::time::Instant;
 
 /// What a supervisor is sent.
@@ -100,7 +100,7 @@ impl SupervisorActor {
     fn stay(ctx: &Context<Self>) {
         let me = ctx.address();
         let stays = async move { drop(me.stopped_async().await) };
-        uncounted(|| drop(spawn_keeping_future(ctx.home(), stays, Location::caller())));
+        uncounted(|| drop(spawn_keeping_future(ctx.home().shared(), stays, Location::caller())));
     }
 
     /// Where the child with this number is, if it was not removed.

@@ -1,5 +1,5 @@
-//! Models of the join state: a fiber that ends, as `scope::spawn` and `sched::worker` do it, against a handle that joins,
-//! waits for a while or goes, as `scope::join` does it. Result, joiner list and the frame as a whole are plain memory, so that loom
+//! Models of the join state: a fiber that ends, as `task::spawn` and `sched::worker` do it, against a handle that joins,
+//! waits for a while or goes, as `task::join` does it. Result, joiner list and the frame as a whole are plain memory, so that loom
 //! reports whoever touches them at the wrong time; whoever recycles the frame touches all of it.
 
 use super::*;

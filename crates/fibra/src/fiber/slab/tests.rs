@@ -3,7 +3,7 @@
 use super::*;
 use crate::fiber::testing::passes_in_child;
 use crate::prim::atomic::AtomicBool;
-use crate::wait::word::{Claim, Commit, State, WaitKind};
+use crate::waiter::word::{Claim, Commit, State, WaitKind};
 
 /// A life of a frame up to a wait, which is over at the end: what a stale waker of it holds.
 fn live(frame: FrameRef, waits: u64) -> Ticket {

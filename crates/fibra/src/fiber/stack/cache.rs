@@ -89,7 +89,7 @@ pub(super) static COLD: [Depot<Cold>; POOLED] = [const { Depot::new() }; POOLED]
 /// Stacks with own mappings that wait for their next use, per size; a batch is one stack.
 pub(super) static OWN: [Depot<Stack>; CLASSES - POOLED] = [const { Depot::new() }; CLASSES - POOLED];
 
-/// Every lock of this folder, held over a fork: see `sched::fork`.
+/// Every lock of this folder, held over a fork: see `monitor::fork`.
 pub(crate) struct Locks {
     _arenas: MutexGuard<'static, arena::Arenas>,
     _warm: [MutexGuard<'static, depot::Shelf<Warm>>; POOLED],

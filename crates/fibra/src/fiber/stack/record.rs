@@ -56,6 +56,9 @@ struct UserArea(UnsafeCell<[MaybeUninit<u8>; USER_AREA]>);
 const _: () = assert!(size_of::<StackTop>() == 256, "four cache lines: what mod.rs says");
 
 impl StackTop {
+    /// Where the upper layer's bytes lie in the record: for a debugger.
+    pub(crate) const USER_OFFSET: usize = std::mem::offset_of!(StackTop, user);
+
     /// Does the code that asks run on this stack? For assertions: law 3 wants certain steps taken elsewhere.
     pub(crate) fn is_stood_on(&self) -> bool {
         let here = 0u8;

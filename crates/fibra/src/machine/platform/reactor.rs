@@ -1,7 +1,7 @@
 //! What one driver's machines know of their descriptors: who works on which, what is registered, and what may be possible.
 //!
 //! Above: `machine` (platform machines, each with a desk here), and whoever waits in the driver: `event_loop` on a thread of its own, a
-//! worker's loop for the machines of a runtime. They bring completions ([`Reactor::deliver`]). Below: `driver`, `socket`.
+//! worker's loop for the machines of a runtime. They bring completions ([`MachineIo::deliver`]). Below: `driver`, `socket`.
 //!
 //! Everything here is on one thread. The table is indexed by the descriptor's number, so that finding an entry is no search; the socket's
 //! id in it tells a descriptor from its predecessors of the same number.
@@ -22,9 +22,10 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 
 use super::super::routing::Routing;
-use super::socket::{OF_MACHINE, Shared, Socket};
-use crate::driver::{Completion, Interest, Registrar};
+use super::socket::{Shared, Socket};
+use crate::driver::{Completion, Interest, OF_MACHINE, Registrar};
 use crate::prim::bug::seeded_bug;
+use crate::sched::rules::MachineIo;
 
 /// No operation, no desk.
 pub(super) const NONE: u32 = u32::MAX;
@@ -231,33 +232,6 @@ impl Reactor {
         Rc::new(Self { registrar, table: RefCell::new(table) })
     }
 
-    /// Whether a completion is for a machine.
-    #[inline(always)]
-    pub(crate) fn is_for_machines(completion: &Completion) -> bool {
-        completion.key.index & OF_MACHINE != 0
-    }
-
-    /// What the driver has to report, to the machines whose operations wait for it.
-    pub(crate) fn deliver(&self, completion: Completion) {
-        let table = &mut *self.table.borrow_mut();
-        let number = completion.key.index & !OF_MACHINE;
-        // Otherwise it is of the past: that socket was closed meanwhile.
-        let Some(entry) = table.find(number).filter(|entry| entry.used && entry.id == completion.key.generation) else {
-            return;
-        };
-        entry.ends |= completion.ends;
-        let mut is_awaited = false;
-        for side in Side::BOTH {
-            if completion.ready.contains(side.interest()) {
-                entry.hopeful[side as usize] = !seeded_bug("platform_ignores_reports");
-                is_awaited |= entry.waiting[side as usize].first != NONE;
-            }
-        }
-        if is_awaited {
-            table.call(number);
-        }
-    }
-
     pub(super) fn registrar(&self) -> &Registrar {
         &self.registrar
     }
@@ -294,6 +268,28 @@ impl Reactor {
             }
         }
         table.desks[desk as usize] = None;
+    }
+}
+
+impl MachineIo for Reactor {
+    fn deliver(&self, completion: Completion) {
+        let table = &mut *self.table.borrow_mut();
+        let number = completion.key.index & !OF_MACHINE;
+        // Otherwise it is of the past: that socket was closed meanwhile.
+        let Some(entry) = table.find(number).filter(|entry| entry.used && entry.id == completion.key.generation) else {
+            return;
+        };
+        entry.ends |= completion.ends;
+        let mut is_awaited = false;
+        for side in Side::BOTH {
+            if completion.ready.contains(side.interest()) {
+                entry.hopeful[side as usize] = !seeded_bug("platform_ignores_reports");
+                is_awaited |= entry.waiting[side as usize].first != NONE;
+            }
+        }
+        if is_awaited {
+            table.call(number);
+        }
     }
 }
 

@@ -17,15 +17,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::driver::transfer::{self, Address};
-use crate::driver::{Interest, Key, Registrar, WeakRegistrar, socket};
+use crate::driver::{Interest, Key, OF_MACHINE, Registrar, WeakRegistrar, socket};
 use crate::prim::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::spin::SpinLock;
 use crate::prim::sync::Arc;
-
-/// The bit of a key's index that says that it belongs to a machine's descriptor; the other bits are the descriptor. Fibers' sockets have
-/// indices below it.
-pub(crate) const OF_MACHINE: u32 = 1 << 31;
 
 /// What kind of thing a descriptor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -29,7 +29,7 @@
 //! | `fresh_raced_unclaimed` | the owner takes a raced item unasked | `sched::queue::fresh::model::model_owner_pop_against_steal` |
 //! | `fresh_grow_forgets` | growth does not copy the oldest item | `sched::queue::fresh::model::model_growth_against_steal` |
 //! | `fresh_take_back_unclaimed` | a joiner takes back without competing | `sched::queue::fresh::model::model_take_back_against_steal` |
-//! | `offer_not_contested` | an offer is queued as if it had no rival | `sched::model::model_offer_taken_back_against_thief` |
+//! | `offer_not_contested` | an offer is queued as if it had no rival | `sched::life::model::model_offer_taken_back_against_thief` |
 //! | `injector_slot_relaxed` | a slot is filled without release | `sched::queue::injector::model::model_push_publishes` |
 //! | `injector_ring_first` | pushes pass by the list | `sched::queue::injector::model::model_producer_against_refill` |
 //! | `injector_early_count` | the list looks empty too soon | `sched::queue::injector::model::model_producer_against_refill` |
@@ -39,7 +39,7 @@ pub(crate) mod fresh;
 pub(crate) mod injector;
 
 use crate::prim::bug::seeded_bug;
-use crate::wait::word::{Ticket, Word};
+use crate::waiter::word::{Ticket, Word};
 
 /// A piece of stealable work: the address of a frame and the generation it had when it was queued.
 ///

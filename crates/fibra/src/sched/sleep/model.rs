@@ -14,7 +14,7 @@ use crate::prim::cell::UnsafeCell;
 use crate::prim::linked::Linked;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
-use crate::wait::word::{Claim, Commit, Release, WaitKind, Word};
+use crate::waiter::word::{Claim, Commit, Release, WaitKind, Word};
 
 /// A started fiber of worker 0.
 struct Fiber {

@@ -1,7 +1,8 @@
 //! What a long-lived token keeps of descendants and scopes that are gone: nothing.
 
 use super::CancelToken;
-use crate::scope::{Scope, run};
+use crate::runtime::run;
+use crate::scope::Scope;
 
 fn children(token: &CancelToken) -> usize {
     token.0.state.with(|state| state.children.len())

@@ -10,7 +10,7 @@ use crate::select::case::Case;
 use crate::select::{Arm, sealed};
 use crate::sync::gate::GateWait;
 use crate::sync::owner;
-use crate::wait::node::Outcome;
+use crate::waiter::node::Outcome;
 
 /// Locking, as an arm; see [`Mutex::locking`]. If it wins and nobody asks for the guard, the mutex is unlocked again.
 pub struct LockArm<'a, T: ?Sized> {

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use super::owner;
 use crate::time::Instant;
-use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 #[cfg(not(any(loom, shuttle)))]
 mod arm;

@@ -24,10 +24,10 @@ use crate::prim::bug::seeded_bug;
 use crate::prim::policy;
 use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules, Who};
 use crate::sync::owner::{self, FREE_BITS, SOMEBODY};
-use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 use crate::wait::wake;
+use crate::waiter::node::Outcome;
 use std::task::{Context, Poll};
 
 const WAITING: usize = 1;

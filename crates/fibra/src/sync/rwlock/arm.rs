@@ -10,7 +10,7 @@ use crate::select::case::Case;
 use crate::select::{Arm, sealed};
 use crate::sync::gate::GateWait;
 use crate::sync::owner;
-use crate::wait::node::Outcome;
+use crate::waiter::node::Outcome;
 
 macro_rules! arm {
     ($(#[$doc:meta])* $arm:ident, $guard:ident, $want:expr, $end:ident, $noted:expr) => {

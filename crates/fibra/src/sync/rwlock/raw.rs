@@ -21,8 +21,8 @@ use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::sync::gate::{Ask, Gate, GateTask, Rules};
 use crate::sync::owner;
-use crate::wait::node::Outcome;
 use crate::wait::reason::WaitReason;
+use crate::waiter::node::Outcome;
 
 const WAITING: usize = 1;
 const WRITER: usize = 2; // Somebody writes.

@@ -9,8 +9,8 @@ use super::{AcquireError, Permit, Permits, Semaphore};
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
 use crate::sync::gate::{GateTask, GateWait};
-use crate::wait::node::{Node, Outcome};
 use crate::wait::waitable::{Published, Waitable};
+use crate::waiter::node::{Node, Outcome};
 
 /// The future of [`Semaphore::acquire_async`].
 #[must_use = "futures do nothing unless polled"]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
 use crate::sync::{Barrier, Event, WaitGroup};
-use crate::wait::node::Outcome;
 use crate::wait::park::{self, Waitable};
+use crate::waiter::node::Outcome;
 
 // Setting against two that wait: both go.
 #[test]

@@ -4,9 +4,10 @@
 //! is how it is cancelled. A report sets everybody going, so a future that was notified and is dropped has nothing to pass on.
 //!
 //! On a worker it is registered with that worker's driver, and moves with its task; elsewhere (a foreign executor, a plain thread) with
-//! that of `sched::outside_io`. One that is forgotten leaves a record in the source's list until the next report, or the end of the socket.
+//! that of `reactor::outside_io`. One that is forgotten leaves a record in the source's list until the next report, or the end of the
+//! socket.
 //!
-//! Above: `net`. Below: `task`, `sched::source`.
+//! Above: `net`. Below: `task`, `reactor::source`.
 
 use std::future::Future;
 use std::io;
@@ -15,9 +16,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::{Direction, Io, Seen, noting_short};
-use crate::wait::node::Outcome;
 use crate::wait::park;
 use crate::wait::task::TaskWait;
+use crate::waiter::node::Outcome;
 
 /// See the header.
 #[must_use = "futures do nothing unless polled"]

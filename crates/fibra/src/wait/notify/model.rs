@@ -1,17 +1,17 @@
-//! Models of waits without a node: a thread that polls, as `scope::task::block_on` does it, and wakers that are called at any time.
+//! Models of waits without a node: a thread that polls, as `task::futures::block_on` does it, and wakers that are called at any time.
 
 use std::panic::Location;
 
 use super::super::park::{Manner, Wait, wait_as};
 use super::super::reason::WaitReason;
-use super::super::revoke;
-use super::super::waker::ThreadRecord;
-use super::super::waker::model::thread_record;
-use super::super::word::State;
 use super::*;
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::model::{check, thread};
 use crate::prim::sync::Arc;
+use crate::waiter::record::ThreadRecord;
+use crate::waiter::record::model::thread_record;
+use crate::waiter::revoke;
+use crate::waiter::word::State;
 
 /// A future that is ready once `parts` have arrived, and its waker.
 struct World {

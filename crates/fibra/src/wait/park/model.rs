@@ -10,15 +10,15 @@ use std::panic::Location;
 use std::ptr::NonNull;
 
 use super::*;
-use crate::cancel::reason::ReasonKind;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
-use crate::wait::node::{Kind, Waiter};
-use crate::wait::revoke;
 use crate::wait::waitable::{Published, linked_or};
-use crate::wait::waker::Claimed;
-use crate::wait::word::{ARM_FIRST, Commit, Notice, State, Word};
+use crate::waiter::cancel_reason::ReasonKind;
+use crate::waiter::node::{Kind, Waiter};
+use crate::waiter::record::Claimed;
+use crate::waiter::revoke;
+use crate::waiter::word::{ARM_FIRST, Commit, Notice, State, Word};
 
 /// One fiber, its worker's queue, and one object that it waits on.
 struct World {

@@ -7,10 +7,10 @@ use super::*;
 use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Mutex};
-use crate::wait::node::{Node, WaiterRef};
 use crate::wait::waitable::{Published, linked_or};
-use crate::wait::waker::Claimed;
-use crate::wait::word::{ARM_FIRST, State, Ticket};
+use crate::waiter::node::{Node, WaiterRef};
+use crate::waiter::record::Claimed;
+use crate::waiter::word::{ARM_FIRST, State, Ticket};
 
 /// A waker that counts its calls.
 #[derive(Default)]

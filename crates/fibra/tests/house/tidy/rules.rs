@@ -45,64 +45,27 @@ pub(crate) const RULES: &[fn(&Source) -> Vec<Problem>] = &[
 
 /// The house, from the bottom. A module uses its own floor and those below.
 pub(crate) const FLOORS: &[&[&str]] = &[
-    &["prim"],
-    &["fiber"],
-    &["driver"],
-    &["machine"],
+    &["prim", "waiter"],
+    &["driver", "fiber"],
     &["sched"],
+    &["reactor", "blocking", "monitor"],
     &["wait"],
     &["cancel"],
-    &["channel", "select", "sync", "time", "scope", "inspect"],
+    &["scope", "task"],
+    &["channel", "select", "sync", "time"],
+    &["runtime", "machine", "inspect"],
     &["actor", "stream", "net", "fs", "process", "signal", "io"],
-    &["observe", "sim"],
-];
-
-/// Files that lie in an upper floor's folder because that is where one looks for them, but belong to the lowest one: they use
-/// nothing but `prim` and each other. With each: who above `prim` may name it although its folder is higher up, and why.
-pub(crate) const LOWEST: &[(&str, &[&str], &str)] = &[
-    (
-        "wait::word",
-        &["fiber", "sched"],
-        "the state word is part of every frame, and the worker commits and resumes by it",
-    ),
-    ("wait::flags", &["fiber", "sched"], "the flags are part of every frame"),
-    ("wait::node", &["fiber", "sched"], "frames begin with a waiter, and enqueueing a woken fiber starts from one"),
-    ("wait::revoke", &["sched"], "the worker commits a park, and cancellers are on every floor"),
-    (
-        "wait::waker",
-        &["sched"],
-        "completing a wait must be able to set any kind of waiter going: fibers, threads and tasks",
-    ),
-    (
-        "cancel::reason",
-        &["sched", "wait"],
-        "a reason is an enumeration: flags keep its kind, and the records of scopes and roots why they are cancelled",
-    ),
-    (
-        "time::instant",
-        &["fiber", "driver", "machine", "sched", "wait"],
-        "a point in time is a number, not a thing one waits on",
-    ),
-];
-
-/// Files that lie in an upper floor's folder but stand on a lower one: they use nothing above it, and whoever is above it may use
-/// them. With each: that floor, and why.
-pub(crate) const LOWERED: &[(&str, &str, &str)] = &[
-    ("observe::metrics", "wait", "a runtime hands out its counters, which are the scheduler's"),
-    ("observe::stats", "wait", "a runtime that ends prints its counters, if that is wanted"),
 ];
 
 /// The scheduler's own: what one waits on goes through the waist and never sees a run queue.
-pub(crate) const SCHEDULERS_OWN: &str = "sched::queue";
+pub(crate) const SCHEDULERS_OWN: [&str; 2] = ["sched", "queue"];
+
+fn is_schedulers_own(path: &[String]) -> bool {
+    path.iter().take(SCHEDULERS_OWN.len()).eq(SCHEDULERS_OWN)
+}
 
 fn floor(module: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&module))
-}
-
-/// The floor of a file, given by the first two parts of its path: its folder's, unless it is one of [`LOWERED`].
-fn floor_of_file(folder: &str, long_name: &str) -> Option<usize> {
-    let lowered = LOWERED.iter().find(|(module, ..)| *module == long_name);
-    floor(lowered.map_or(folder, |(_, floor, _)| floor))
 }
 
 /// The path of a library file as a module: `sched/queue/fresh.rs` is `sched::queue::fresh`, `wait/mod.rs` is `wait`.
@@ -110,55 +73,40 @@ fn module_path(file: &str) -> Vec<&str> {
     file.trim_end_matches(".rs").trim_end_matches("/mod").split('/').collect()
 }
 
-/// A module uses only its own floor and lower ones, and names things by their module.
+/// A module uses only its own floor and lower ones, and names things by their module. What ships does: tests and models drive it
+/// through the floors above, as users do.
 pub(crate) fn layers(source: &Source) -> Vec<Problem> {
     const RULE: &str = "layers";
     let Some(file) = source.in_library().filter(|file| *file != "lib.rs") else { return Vec::new() };
     let own_path = module_path(file);
     let own = own_path[0];
-    let Some(own_floor) = floor_of_file(own, &own_path[..own_path.len().min(2)].join("::")) else {
+    let Some(own_floor) = floor(own) else {
         let advice = format!("`{own}` is on no floor of the house: move the file into a layer or add it to FLOORS");
         return vec![problem(source, 0, RULE, advice)];
     };
-    let joined = own_path.join("::");
-    let lowest = LOWEST.iter().any(|(module, ..)| *module == joined);
     let mut problems = Vec::new();
     for (token, path) in source.paths() {
         let Some(named) = from_root(source, token, &path, own_path.len()) else { continue };
         let Some(target) = named.first() else { continue };
         let line = source.tokens[token].line;
         // `$crate::..` in a macro, and macros, which always live at the root.
-        if token > 0 && source.text(token - 1) == "$" || source.text(token + 2 * path.len() - 1) == "!" {
+        let is_macro = token > 0 && source.text(token - 1) == "$" || source.text(token + 2 * path.len() - 1) == "!";
+        if is_macro || source.lines[line].unshipped {
             continue;
         }
-        let long_name = named.iter().take(2).cloned().collect::<Vec<_>>().join("::");
-        let Some(target_floor) = floor_of_file(target, &long_name) else {
-            let advice = format!("`crate::{target}` is not a layer: name the thing by the module it lives in");
-            problems.push(problem(source, line, RULE, advice));
-            continue;
+        let advice = match floor(target) {
+            None => format!("`crate::{target}` is not a layer: name the thing by the module it lives in"),
+            Some(_) if is_schedulers_own(&named) && own_floor > floor("wait").unwrap_or(0) => {
+                "run queues belong to the scheduler: park and wake through `wait`".to_owned()
+            }
+            Some(target_floor) if target_floor <= own_floor => continue,
+            Some(_) => format!(
+                "`{own}` may not use `{}`, which lies above it: turn the call round (a callback, a value handed \
+                 down) or move the thing down",
+                named.join("::")
+            ),
         };
-        if long_name == SCHEDULERS_OWN && own_floor > floor("wait").unwrap_or(0) {
-            let advice = "run queues belong to the scheduler: park and wake through `wait`";
-            problems.push(problem(source, line, RULE, advice));
-            continue;
-        }
-        let target_is_lowest = LOWEST.iter().find(|(module, ..)| *module == long_name);
-        let allowed = match target_is_lowest {
-            Some((_, by, _)) => lowest || target_floor <= own_floor || by.contains(&own),
-            None if lowest => target_floor == 0,
-            None => target_floor <= own_floor,
-        };
-        if !allowed {
-            let advice = if lowest {
-                format!("`{joined}` belongs to the lowest floor and may use `prim` only, not `{long_name}`")
-            } else {
-                format!(
-                    "`{own}` may not use `{long_name}`, which lies above it: turn the call round (a callback, \
-                     a value handed down) or move the thing down"
-                )
-            };
-            problems.push(problem(source, line, RULE, advice));
-        }
+        problems.push(problem(source, line, RULE, advice));
     }
     problems
 }
@@ -279,7 +227,6 @@ const FACADE_MODULES: &[&str] = &["std::sync", "std::thread", "std::time"];
 
 /// Who may name one of the above outside `prim`, and why.
 pub(crate) const FACADE_EXCEPTIONS: &[(&str, &str, &str)] = &[
-    ("time/instant.rs", "std::time::Instant", "it converts from and to std's type, which is what users hold"),
     (
         "fiber/context/x86_64.rs",
         "std::sync::atomic",
@@ -371,8 +318,10 @@ pub(crate) fn time_and_chance(source: &Source) -> Vec<Problem> {
 // ---- Unsafe -------------------------------------------------------------------------------------------------------------
 
 /// The layers that may be unsafe.
-pub(crate) const UNSAFE_FLOORS: &[&str] =
-    &["prim", "fiber", "wait", "cancel", "sched", "machine", "driver", "channel", "select", "scope", "sync"];
+pub(crate) const UNSAFE_FLOORS: &[&str] = &[
+    "prim", "waiter", "driver", "fiber", "sched", "reactor", "blocking", "monitor", "wait", "cancel", "scope", "task",
+    "channel", "select", "sync", "runtime", "machine",
+];
 
 /// The upper half of the house is safe code only, and so is the crate's root.
 pub(crate) fn unsafe_floors(source: &Source) -> Vec<Problem> {
@@ -560,10 +509,10 @@ pub(crate) fn seeded_bugs(sources: &[Source], list: &str) -> Vec<Problem> {
 
 // ---- Locks and fork -----------------------------------------------------------------------------------------------------
 
-/// A lock that the whole process shares is taken over a fork: `sched/fork.rs` names it. Looks at all files at once.
+/// A lock that the whole process shares is taken over a fork: `monitor/fork.rs` names it. Looks at all files at once.
 pub(crate) fn process_wide_locks(sources: &[Source]) -> Vec<Problem> {
     const LOCKS: &[&str] = &["Mutex<", "RwLock<", "SpinLock<", "RawSpin", "Depot<", "Slab<"];
-    let fork = sources.iter().find(|source| source.in_library() == Some("sched/fork.rs"));
+    let fork = sources.iter().find(|source| source.in_library() == Some("monitor/fork.rs"));
     let named = |name: &str| {
         let words = |text: &str| text.split(|c: char| !is_name(&c.to_string())).any(|word| word == name);
         fork.is_some_and(|fork| fork.lines.iter().any(|line| words(&line.comment) || words(&line.code)))
@@ -575,7 +524,7 @@ pub(crate) fn process_wide_locks(sources: &[Source]) -> Vec<Problem> {
             let Some((name, kind)) = rest.split_once(':') else { continue };
             let declares = before.trim().is_empty() || before.trim().starts_with("pub");
             if declares && LOCKS.iter().any(|lock| kind.contains(lock)) && !named(name) {
-                let advice = format!("let sched/fork.rs take `{name}` over a fork, in its order, and name it there");
+                let advice = format!("let monitor/fork.rs take `{name}` over a fork, in its order, and name it there");
                 problems.push(problem(source, number, "locks and fork", advice));
             }
         }

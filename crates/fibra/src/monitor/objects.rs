@@ -1,0 +1,146 @@
+//! The registries of runtimes and of channels: every runtime of the process, and every channel that can be sent to, so that a report can
+//! list them.
+//!
+//! A channel has a [`Link`] in it, and is linked from when it was made to when it is freed, in one of a few lists, each under its own lock.
+//! That costs a lock at both ends of a channel's life, and nothing in between: what a report wants to know it asks of the channel when it
+//! wants to know it. While a list is locked, no channel in it is freed.
+//!
+//! Above: `channel::chan` links and describes itself; `inspect` asks. Below: `prim`. Order of locks: a list, then the channel.
+//! `fork.rs` holds all of the lists over a fork.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::ptr;
+use std::sync::{Arc, Weak};
+
+use crate::prim::sync::{Mutex, MutexGuard};
+use crate::sched::shared::Shared;
+
+/// Lists, so that workers that make channels seldom meet.
+const LISTS: usize = 16;
+
+/// What a channel says of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct ChannelFacts {
+    pub(crate) id: u64,
+    /// Where it lies: what is found on the stack of a fiber that has an end of it.
+    pub(crate) address: usize,
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) site: &'static Location<'static>,
+    /// `None`: no bound.
+    pub(crate) capacity: Option<usize>,
+    pub(crate) len: usize,
+    pub(crate) senders: usize,
+    pub(crate) receivers: usize,
+    pub(crate) closed: bool,
+}
+
+/// What a channel has in it to be found by.
+#[derive(Debug)]
+pub(crate) struct Link {
+    list: usize,
+    prev: Cell<*const Link>,
+    next: Cell<*const Link>,
+    describe: unsafe fn(*const Link) -> ChannelFacts,
+}
+
+// SAFETY: the cells are touched only under the lock of the list.
+unsafe impl Send for Link {}
+// SAFETY: as above.
+unsafe impl Sync for Link {}
+
+impl Link {
+    /// Of the channel with this number. `describe` is called with the address of the link, while it is linked.
+    pub(crate) fn new(id: u64, describe: unsafe fn(*const Link) -> ChannelFacts) -> Self {
+        let list = (id % LISTS as u64) as usize;
+        Self { list, prev: Cell::new(ptr::null()), next: Cell::new(ptr::null()), describe }
+    }
+}
+
+/// The first of a list.
+#[derive(Debug)]
+struct First(Cell<*const Link>);
+
+// SAFETY: touched only under its lock, and so is what it points to.
+unsafe impl Send for First {}
+
+static OBJECTS: [Mutex<First>; LISTS] = [const { Mutex::new(First(Cell::new(ptr::null()))) }; LISTS];
+
+/// Links a channel.
+///
+/// # Safety
+/// The link is linked nowhere, and stays where it is until [`remove`] was called.
+pub(crate) unsafe fn add(link: *const Link) {
+    // SAFETY: the caller's promise.
+    let new = unsafe { &*link };
+    let first = OBJECTS[new.list].lock();
+    let next = first.0.replace(link);
+    new.next.set(next);
+    // SAFETY: what is linked is there, and the list is locked.
+    if let Some(next) = unsafe { next.as_ref() } {
+        next.prev.set(link);
+    }
+}
+
+/// Unlinks a channel that [`add`] has linked, once: from now on nothing here refers to it.
+///
+/// # Safety
+/// It is linked.
+pub(crate) unsafe fn remove(link: &Link) {
+    let first = OBJECTS[link.list].lock();
+    let (prev, next) = (link.prev.get(), link.next.get());
+    // SAFETY: neighbours of what is linked are linked, and so they are there; the list is locked.
+    match unsafe { prev.as_ref() } {
+        Some(prev) => prev.next.set(next),
+        None => first.0.set(next),
+    }
+    // SAFETY: as above.
+    if let Some(next) = unsafe { next.as_ref() } {
+        next.prev.set(prev);
+    }
+}
+
+/// Every channel of the process, as it says it is: list by list, so that one that is made or freed meanwhile waits for a short time.
+pub(crate) fn channels() -> Vec<ChannelFacts> {
+    let mut facts = Vec::new();
+    for list in &OBJECTS {
+        let first = list.lock();
+        let mut at = first.0.get();
+        // SAFETY: what is linked is there as long as the list is locked.
+        while let Some(link) = unsafe { at.as_ref() } {
+            // SAFETY: it is linked, and so it may be asked.
+            facts.push(unsafe { (link.describe)(at) });
+            at = link.next.get();
+        }
+    }
+    facts.sort_by_key(|channel| channel.id);
+    facts
+}
+
+static RUNTIMES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+/// A runtime has been built.
+pub(crate) fn add_runtime(shared: &Arc<Shared>) {
+    let mut runtimes = RUNTIMES.lock();
+    runtimes.retain(|runtime| runtime.strong_count() > 0);
+    runtimes.push(Arc::downgrade(shared));
+}
+
+/// The runtimes of this process, the oldest first. (Not those of the process that it was forked from.)
+pub(crate) fn runtimes() -> Vec<Arc<Shared>> {
+    let epoch = super::fork::epoch();
+    let runtimes = RUNTIMES.lock();
+    runtimes.iter().filter_map(Weak::upgrade).filter(|runtime| runtime.fork_epoch == epoch).collect()
+}
+
+/// For a fork: no other thread is inside a registry meanwhile.
+pub(crate) struct Locks {
+    _runtimes: MutexGuard<'static, Vec<Weak<Shared>>>,
+    _lists: [MutexGuard<'static, First>; LISTS],
+}
+
+impl Locks {
+    pub(crate) fn take() -> Self {
+        Self { _runtimes: RUNTIMES.lock(), _lists: OBJECTS.each_ref().map(Mutex::lock) }
+    }
+}

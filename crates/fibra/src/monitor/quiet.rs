@@ -1,0 +1,65 @@
+//! When nothing runs any more: sysmon calls the inspector, which finds out whether that is a deadlock.
+//!
+//! Workers pay nothing for it. Sysmon sees anyway that all of them have slept from one of its looks to the next: then it has the look taken
+//! ([`QuietLook`], which lies above: `inspect::total`), and if that is not sure yet, again after the time it asks for, as long as nothing
+//! wakes. How often: not more than once in [`PAUSE`], and never so often that looking takes more than a hundredth of the time.
+//!
+//! Above: `sysmon.rs`. The look itself, and what comes of it, is `inspect`'s.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::prim::policy;
+use crate::sched::monitoring::QuietLook;
+use crate::sched::shared::Shared;
+
+/// Between the beginnings of two looks, at least.
+const PAUSE: u64 = 50_000_000;
+/// A look that took some time is not taken again before so many times that time.
+const COST: u64 = 100;
+
+/// Sysmon's memory of it.
+#[derive(Debug)]
+pub(crate) struct Quiet {
+    ask: Option<QuietLook>,
+    /// Since when all sleep, as far as it knows.
+    since: u64,
+    /// When the next look is due, if one is.
+    due: Option<u64>,
+    /// No look before.
+    not_before: u64,
+    memory: u64,
+}
+
+impl Quiet {
+    pub(crate) fn new(ask: Option<QuietLook>) -> Self {
+        Self { ask, since: 0, due: None, not_before: 0, memory: 0 }
+    }
+
+    /// All workers sleep now.
+    pub(crate) fn begin(&mut self) {
+        self.since = policy::now();
+        self.due = self.ask.map(|_| self.since.max(self.not_before));
+    }
+
+    /// Somebody has woken.
+    pub(crate) fn end(&mut self) {
+        self.due = None;
+    }
+
+    /// How long until the next look, if there is to be one.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.due.map(|due| Duration::from_nanos(due.saturating_sub(policy::now())))
+    }
+
+    /// The look.
+    pub(crate) fn look(&mut self, shared: &Arc<Shared>) {
+        let Some(ask) = self.ask else { return };
+        let before = policy::now();
+        let again = ask(shared, Duration::from_nanos(before.saturating_sub(self.since)), &mut self.memory);
+        let after = policy::now();
+        let took = after.saturating_sub(before);
+        self.not_before = (before + PAUSE).max(after.saturating_add(took.saturating_mul(COST)));
+        self.due = again.map(|again| after.saturating_add(again.as_nanos() as u64).max(self.not_before));
+    }
+}

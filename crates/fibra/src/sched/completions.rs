@@ -1,0 +1,67 @@
+//! The driver of a worker: when it is looked at, and whom its reports go to.
+//!
+//! Above: the worker's loop; `reactor` and `machine`, which register with the driver. Below: `driver`.
+//!
+//! Those who wait for a socket are found by `reactor`, which lies above and is called by [`IoRules`](super::rules::IoRules); the machines
+//! of this worker are called by [`MachineIo`]. One call per report, after a system call that fetched it.
+
+use std::rc::Rc;
+
+use super::rules::MachineIo;
+use super::worker::Worker;
+use crate::driver::{Registrar, Timeout};
+use crate::prim::policy;
+
+impl Worker {
+    /// The driver of this worker, to register with. Who has registered something new calls [`arm_driver`](Self::arm_driver).
+    pub(crate) fn registrar(&self) -> &Registrar {
+        &self.registrar
+    }
+
+    /// Something is registered here from now on: a busy worker looks at its driver now and then.
+    pub(crate) fn arm_driver(&self) {
+        if !self.armed.replace(true) {
+            let now = policy::cycles();
+            self.polled_at.set(now);
+            self.looked_at.set(now);
+        }
+    }
+
+    /// Is anything registered with the driver, and has nobody looked for so long?
+    pub(super) fn is_driver_due(&self, cycles: u64) -> bool {
+        self.registrar.is_in_use() && policy::cycles().wrapping_sub(self.looked_at.get()) > cycles
+    }
+
+    /// Fetches what has happened, without waiting. Also reads the clock.
+    pub(super) fn look_at_driver(&self) {
+        self.platform_wait(Timeout::Until(0));
+        self.deliver_completions();
+    }
+
+    /// Brings what the last wait has fetched to those who wait for it. Bounded by what one wait fetches.
+    pub(super) fn deliver_completions(&self) {
+        let mut owed = Vec::new();
+        while let Some(completion) = self.driver.with(|driver| driver.next_completion()) {
+            if !completion.key.is_of_machine() {
+                self.shared.config.io.deliver(completion, &mut owed);
+            } else if let Some(machines) = self.machine_io.get() {
+                // Without user code: who runs the machines is set going.
+                machines.deliver(completion);
+            }
+        }
+        self.call_wakers(owed);
+    }
+
+    /// What the machines on this worker know of their descriptors, which are registered with its driver. Made at the first question.
+    pub(crate) fn machine_io<T: MachineIo>(&self, make: impl FnOnce(Registrar) -> Rc<T>) -> Rc<dyn MachineIo> {
+        self.arm_driver();
+        self.machine_io.get_or_init(|| make(self.registrar.clone())).clone()
+    }
+
+    /// At its end: whoever is registered here would wait for ever.
+    pub(super) fn abandon_sources(&self) {
+        if self.registrar.is_in_use() {
+            self.shared.config.io.abandon(&self.registrar);
+        }
+    }
+}

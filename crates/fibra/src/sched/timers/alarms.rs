@@ -1,0 +1,209 @@
+//! Wakers that a runtime calls at a given moment: for futures that wait for time (`after(..).recv_async()`), which have no timer of their
+//! own. The moment lies in the [`Wheel`](super::wheel::Wheel) of a seat, so that it is kept although the worker of that seat is stuck.
+//!
+//! Above: `channel::timed`, which sets and drops alarms. Below: `wheel.rs`, which fires them by number.
+//!
+//! Invariants
+//! * A waker is called once or dropped once, outside the lock: both are user code.
+//! * A number is never given twice, so a timer that fires late, or was moved to another seat, finds nothing in place of what it was for.
+//! * When a runtime begins to shut down every alarm rings, early, and none is set after that: a future that wakes looks at the time, and
+//!   sets another one elsewhere. They ring, too, when the thread of a current-thread runtime goes: until it is back no thread looks at its
+//!   deadlines.
+//! * An alarm is kept by the runtime on which its future was polled last: another one may do without the first, and even hold it up.
+
+use std::mem;
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::timing::WheelDue;
+use crate::prim::epoch::epoch;
+use crate::prim::sync::Mutex;
+use crate::sched::current;
+use crate::sched::shared::Shared;
+use crate::sched::timers::heap::Timer;
+use crate::sched::wakers::call_where_fit;
+
+/// With more free places than this and no alarm, their memory is given back.
+const KEPT_PLACES: usize = 64;
+
+/// The alarms of a runtime.
+#[derive(Debug, Default)]
+pub(crate) struct Alarms(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    places: Vec<Option<(u64, Waker)>>,
+    free: Vec<u32>,
+    given: u64,
+    is_closed: bool,
+}
+
+/// Names an alarm of a runtime.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AlarmId {
+    place: u32,
+    number: u64,
+}
+
+impl Alarms {
+    /// `None`: the runtime is shutting down.
+    fn add(&self, waker: Waker) -> Option<AlarmId> {
+        let mut table = self.0.lock();
+        if table.is_closed {
+            drop(table);
+            drop(waker);
+            return None;
+        }
+        table.given += 1;
+        let number = table.given;
+        let place = table.free.pop().unwrap_or_else(|| {
+            table.places.push(None);
+            u32::try_from(table.places.len() - 1).expect("fewer alarms than memory for them")
+        });
+        table.places[place as usize] = Some((number, waker));
+        Some(AlarmId { place, number })
+    }
+
+    /// False: it has rung, or is about to.
+    fn replace(&self, id: AlarmId, waker: &Waker) -> bool {
+        let mut new = waker.clone();
+        let mut table = self.0.lock();
+        let Some(Some((number, old))) = table.places.get_mut(id.place as usize) else { return false };
+        let found = *number == id.number;
+        if found {
+            mem::swap(old, &mut new);
+        }
+        drop(table);
+        drop(new);
+        found
+    }
+
+    /// Takes the waker out: to call it, or to drop it.
+    pub(in crate::sched) fn take(&self, id: AlarmId) -> Option<Waker> {
+        let mut table = self.0.lock();
+        let place = table.places.get_mut(id.place as usize)?;
+        let (_, waker) = place.take_if(|(number, _)| *number == id.number)?;
+        table.free.push(id.place);
+        if table.free.len() == table.places.len() && table.places.len() > KEPT_PLACES {
+            (table.places, table.free) = (Vec::new(), Vec::new());
+        }
+        Some(waker)
+    }
+
+    /// No more alarms: gives the wakers of those that are set.
+    pub(in crate::sched) fn close(&self) -> Vec<Waker> {
+        let mut table = self.0.lock();
+        table.is_closed = true;
+        table.take_all()
+    }
+
+    /// Gives the wakers of those that are set.
+    fn take_all(&self) -> Vec<Waker> {
+        self.0.lock().take_all()
+    }
+}
+
+impl Table {
+    fn take_all(&mut self) -> Vec<Waker> {
+        self.free = Vec::new();
+        mem::take(&mut self.places).into_iter().flatten().map(|(_, waker)| waker).collect()
+    }
+}
+
+/// An alarm that a runtime keeps. Dropping it calls it off.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    shared: Arc<Shared>,
+    id: AlarmId,
+    seat: usize,
+    timer: Timer,
+}
+
+impl Alarm {
+    /// Has `waker` called at `due` by the runtime whose worker the caller runs on. `None`: there is none, or it is shutting down.
+    pub(crate) fn set(due: u64, waker: &Waker) -> Option<Self> {
+        let waker = waker.clone();
+        let worker = current::worker()?;
+        let id = worker.shared.alarms.add(waker)?;
+        let timer = worker.set_wheel_timer(WheelDue::Alarm(id), due);
+        // A single worker that gets stuck now would keep it for itself.
+        worker.shared.sysmon.start_if_late(&worker.shared);
+        Some(Self { shared: worker.shared.clone(), id, seat: worker.index, timer })
+    }
+
+    /// Another one is to be called. False: it has rung, or is about to, or is not for this runtime to keep any more.
+    pub(crate) fn rename(&self, waker: &Waker) -> bool {
+        let is_here = || current::worker().is_some_and(|worker| Arc::ptr_eq(&worker.shared, &self.shared));
+        self.is_of_this_process() && is_here() && self.shared.alarms.replace(self.id, waker)
+    }
+
+    /// In the child of a fork its locks may be held for ever.
+    fn is_of_this_process(&self) -> bool {
+        self.shared.fork_epoch == epoch()
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if !self.is_of_this_process() {
+            return;
+        }
+        let waker = self.shared.alarms.take(self.id);
+        // Also if it has rung: that may have been before its time. If that seat's worker has left, the timer lies elsewhere by now; it
+        // finds nothing then.
+        self.shared.remotes[self.seat].wheel.remove(self.timer);
+        drop(waker);
+    }
+}
+
+impl Shared {
+    /// The moment of this alarm has come.
+    pub(in crate::sched) fn ring(&self, id: AlarmId) {
+        if let Some(waker) = self.alarms.take(id) {
+            call_where_fit(vec![waker]);
+        }
+    }
+
+    /// The only worker's thread goes. Those who are called look at the time, and wait elsewhere or when it is back.
+    pub(crate) fn ring_all(&self) {
+        call_where_fit(self.alarms.take_all());
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    struct Counts(AtomicUsize);
+    impl std::task::Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn an_alarm_is_taken_once_and_its_number_is_never_another_ones() {
+        let (alarms, counts) = (Alarms::default(), Arc::new(Counts(AtomicUsize::new(0))));
+        let waker = || Waker::from(counts.clone());
+        let first = alarms.add(waker()).unwrap();
+        assert!(alarms.replace(first, &waker()));
+        alarms.take(first).unwrap().wake();
+        assert!(alarms.take(first).is_none() && !alarms.replace(first, &waker()));
+        let second = alarms.add(waker()).unwrap();
+        assert_eq!(first.place, second.place);
+        assert!(alarms.take(first).is_none(), "an old number finds nothing in a place that is used again");
+        alarms.close().into_iter().for_each(Waker::wake);
+        assert!(alarms.add(waker()).is_none() && alarms.take(second).is_none());
+        assert_eq!(counts.0.load(Ordering::SeqCst), 2);
+        assert_eq!(Arc::strong_count(&counts), 1, "every waker is gone");
+    }
+
+    #[test]
+    fn memory_of_many_alarms_is_given_back() {
+        let alarms = Alarms::default();
+        let ids: Vec<_> = (0..1_000).map(|_| alarms.add(Waker::noop().clone()).unwrap()).collect();
+        ids.into_iter().for_each(|id| drop(alarms.take(id).unwrap()));
+        assert_eq!(alarms.0.lock().places.capacity(), 0);
+    }
+}

@@ -1,0 +1,188 @@
+//! A worker's timers and its one blocking point.
+//!
+//! Timers are the worker's own: set by its fibers, fired by its loop. Above: `worker.rs` (a busy worker looks now and then),
+//! `search.rs` (a worker without work sleeps until the first is due) and `wait`, which sets them. Below: `sched::timers::heap`, `driver`.
+
+use std::ptr;
+
+use super::alarms::AlarmId;
+use crate::driver::Timeout;
+use crate::fiber::frame::FrameRef;
+use crate::fiber::stack::StackTop;
+use crate::prim::atomic::Ordering;
+use crate::prim::{policy, prefetch};
+use crate::sched::members::scope::ScopeRef;
+use crate::sched::timers::heap::Timer;
+use crate::sched::worker::{DRIVER_CYCLES, Worker};
+use crate::waiter::word::{ARM_TIMEOUT, Claim, Ticket};
+
+/// With so many timers or more, wake-ups for them keep a distance.
+const MANY_TIMERS: usize = 256;
+/// That distance. A timer is at most this much later for it.
+const TIMER_PAUSE_NANOS: u64 = 500_000;
+/// With so many or more, that distance is twice as long: what the wake-ups cost is a good part of it all then.
+const VERY_MANY_TIMERS: usize = 16_384;
+
+/// Timers that are fired together: their frames are fetched before the first is claimed.
+const BATCH: usize = 16;
+/// Most cache lines of a stack that are fetched ahead. A fiber in `sleep` has about twelve, its record at the top included.
+const STACK_LINES: usize = 16;
+const LINE_BYTES: usize = 64;
+
+/// What a timer of a worker is for: the wait of this fiber that has this ticket is over, its time is up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due(FrameRef, Ticket);
+
+/// What a timer in a seat's [`Wheel`](super::wheel::Wheel) is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WheelDue {
+    Scope(ScopeDue),
+    Alarm(AlarmId),
+}
+
+/// Something about a scope, in this life of its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScopeDue {
+    pub(crate) scope: ScopeRef,
+    pub(crate) life: u32,
+    pub(crate) what: ScopeTimer,
+}
+
+/// What a timer does to a scope.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ScopeTimer {
+    /// Its deadline has come.
+    Deadline,
+    /// It was asked to drain, and has had its time.
+    Drained,
+    /// It was cancelled, and shields have had their time.
+    Grace,
+}
+
+impl Worker {
+    /// What a busy worker does after a bounded time: timers, and now and then the driver; also reads the clock.
+    #[inline(never)]
+    pub(in crate::sched) fn poll(&self) {
+        if self.is_driver_due(DRIVER_CYCLES) {
+            self.look_at_driver();
+        } else {
+            self.clock.set(policy::now());
+        }
+        self.fire_timers(self.clock.get());
+        self.polled_at.set(policy::cycles());
+    }
+
+    /// Wakes whoever's time has come.
+    ///
+    /// In batches, because a sleeper's frame and stack have long left the caches, and with many sleepers most of firing and resuming is
+    /// waiting for memory: the frames of a batch are fetched together, then the tops of their stacks, long before each is run.
+    pub(in crate::sched) fn fire_timers(&self, now: u64) {
+        self.fired_at.set(now);
+        while self.next_deadline().is_some_and(|deadline| deadline <= now) {
+            let mut batch = [None; BATCH];
+            self.timers.with(|timers| {
+                for place in &mut batch {
+                    let Some(due) = timers.pop_expired(now) else { break };
+                    due.0.prefetch();
+                    *place = Some(due);
+                }
+            });
+            for Due(frame, ticket) in batch.into_iter().flatten() {
+                match frame.waiter.word.claim(ticket, ARM_TIMEOUT, true) {
+                    Claim::Lost => {}
+                    Claim::Direct => {
+                        self.stats().wakes_timer.add(1);
+                        self.stats().parked.sub(1);
+                        prefetch_stack(frame);
+                        self.push_ready(frame);
+                    }
+                    // The fiber that set the timer is off its stack whenever this worker fires timers.
+                    Claim::Held => unreachable!("a timer fired while its fiber was parking"),
+                }
+            }
+        }
+        self.shared.fire_deadlines(self.index, now);
+        let timers = self.next_deadline().is_some() || self.remote().wheel.next_deadline().is_some();
+        self.armed.set(timers || self.registrar.is_in_use());
+    }
+
+    /// Sets a timer for a wait of the running fiber, which ends it as timed out. Whether it has fired or not, `remove_timer` may be called
+    /// for it later.
+    pub(crate) fn set_timer(&self, frame: FrameRef, ticket: Ticket, deadline: u64) -> Timer {
+        let timer = self.timers.with(|timers| timers.insert(deadline, Due(frame, ticket)));
+        self.arm_timers();
+        timer
+    }
+
+    /// Sets a timer that fires even if this worker is stuck. It may fire when what it was for is over, and does nothing then.
+    pub(crate) fn set_wheel_timer(&self, due: WheelDue, deadline: u64) -> Timer {
+        let (timer, _) = self.remote().wheel.insert(deadline, due);
+        self.arm_timers();
+        timer
+    }
+
+    /// A busy worker looks at its timers now and then from now on.
+    pub(in crate::sched) fn arm_timers(&self) {
+        if !self.armed.replace(true) {
+            self.polled_at.set(policy::cycles());
+        }
+    }
+
+    /// Takes a timer of this worker back if it has not fired.
+    pub(crate) fn remove_timer(&self, timer: Timer) {
+        self.timers.with(|timers| timers.remove(timer));
+    }
+
+    /// When a sleeping worker should wake for its timers. With few of them, exactly when the first is due; with many, not sooner than
+    /// a pause after the last time, so that one wake-up (which costs as much as hundreds of timers) serves all that became due meanwhile.
+    pub(in crate::sched) fn wake_for_timers_at(&self) -> Option<u64> {
+        let own = self.wake_for_own_timers_at();
+        match self.remote().wheel.next_deadline() {
+            None => own,
+            Some(deadline) => Some(own.map_or(deadline, |own| own.min(deadline))),
+        }
+    }
+
+    fn wake_for_own_timers_at(&self) -> Option<u64> {
+        let (deadline, len) = self.timers.with(|timers| (timers.next_deadline(), timers.len()));
+        let deadline = deadline?;
+        let pause = match len {
+            0..MANY_TIMERS => return Some(deadline),
+            MANY_TIMERS..VERY_MANY_TIMERS => TIMER_PAUSE_NANOS,
+            _ => 2 * TIMER_PAUSE_NANOS,
+        };
+        Some(deadline.max(self.fired_at.get() + pause))
+    }
+
+    /// The earliest deadline, if there is one.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.timers.with(|timers| timers.next_deadline())
+    }
+
+    /// The one blocking point.
+    pub(in crate::sched) fn platform_wait(&self, timeout: Timeout) {
+        let now = self.driver.with(|driver| driver.wait(timeout));
+        match now {
+            Ok(now) => {
+                self.clock.set(now);
+                self.looked_at.set(policy::cycles());
+            }
+            // The driver handles interruptions itself; what is left is a closed descriptor, and sleeping on is no answer to that.
+            Err(error) => panic!("fibra: a worker cannot wait any more: {error}"),
+        }
+    }
+}
+
+/// Fetches the part of a suspended fiber's stack that it touches when it goes on: its innermost frames, up to the record at the top.
+#[inline(always)]
+fn prefetch_stack(frame: FrameRef) {
+    // SAFETY: claimed by this worker and not queued yet, so its context does not change.
+    let innermost = frame.context.with(|context| unsafe { (*context).to_bits() });
+    // Relaxed: this worker's own.
+    let record = frame.stack.load(Ordering::Relaxed);
+    let bytes = record.addr().wrapping_add(size_of::<StackTop>()).wrapping_sub(innermost);
+    for line in 0..(bytes / LINE_BYTES).min(STACK_LINES) {
+        // Where a context is no stack pointer (see `fiber::context`) this is of no use, and does no harm.
+        prefetch(ptr::without_provenance(innermost.wrapping_add(line * LINE_BYTES)));
+    }
+}

@@ -1,0 +1,226 @@
+//! Starting fibers with choices: `Builder`.
+
+use std::io;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::join::JoinHandle;
+use super::spawn::{RefusedBecause, no_runtime, root_of, try_spawn};
+use crate::fiber::frame::{Extras, FlagSet, flag};
+use crate::fiber::stack::StackSize;
+use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::sched::current;
+use crate::sched::shared::{RootRef, Shared};
+
+/// A fiber with a name, a stack of its own size and other choices.
+///
+/// ```
+/// fibra::run(|| {
+///     let reader = fibra::Builder::new().name("reader").stack_size(64 << 10).spawn(|| {
+///         fibra::current().unwrap().name().map(str::to_owned)
+///     });
+///     assert_eq!(reader.unwrap().join().unwrap().as_deref(), Some("reader"));
+/// });
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until `spawn`"]
+pub struct Builder {
+    name: Option<Arc<str>>,
+    stack_size: Option<usize>,
+    daemon: bool,
+    spread: bool,
+    /// The worker it goes to, instead.
+    worker: Option<usize>,
+}
+
+impl Builder {
+    /// A fiber like those of [`spawn`](crate::spawn).
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Its name, in reports, panics and [`current`](crate::current). `spawn` fails for one with a zero byte.
+    pub fn name(mut self, name: impl AsRef<str>) -> Self {
+        self.name = Some(name.as_ref().into());
+        self
+    }
+
+    /// The size of its stack, rounded up to 32 KiB, 64 KiB, 256 KiB, 1 MiB or a power of two up to 1 GiB. `spawn` fails for anything else.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// A daemon does not hold up `run`; it is cancelled when the run it was started in is over.
+    pub fn daemon(mut self, daemon: bool) -> Self {
+        self.daemon = daemon;
+        self
+    }
+
+    /// Puts it on the worker with the fewest fibers (started, or spread to it) instead of leaving it with its spawner: for accept loops.
+    pub fn spread(mut self) -> Self {
+        self.spread = true;
+        self
+    }
+
+    /// Puts it on this very worker (or on the first, if that one is leaving).
+    pub(crate) fn on_worker(mut self, worker: usize) -> Self {
+        self.worker = Some(worker);
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a stack size out of range or a zero byte in the name, `QuotaExceeded` at the runtime's cap of fibers, `Other` if
+    /// the runtime is shutting down.
+    ///
+    /// # Panics
+    /// Like [`spawn`](crate::spawn).
+    #[track_caller]
+    pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let site = Location::caller();
+        match current::worker() {
+            Some(worker) => self.spawn_in(&worker.shared, root_of(worker), f, site, flag::NONE),
+            None => match current::runtime() {
+                Some(shared) => self.spawn_in(&shared, shared.root, f, site, flag::NONE),
+                None => no_runtime("Builder::spawn"),
+            },
+        }
+    }
+
+    /// Starts it on this worker, so that the closure need not be `Send`. See [`spawn_local`](crate::spawn_local).
+    ///
+    /// # Errors
+    /// Like [`Builder::spawn`]; `InvalidInput` together with [`Builder::spread`].
+    ///
+    /// # Panics
+    /// Like [`spawn_local`](crate::spawn_local).
+    #[track_caller]
+    pub fn spawn_local<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        let site = Location::caller();
+        let Some(worker) = current::worker() else {
+            panic!("fibra: spawn_local on a thread that runs no fibers");
+        };
+        if self.spread {
+            let text = "a local fiber stays on its spawner's worker: spread() and spawn_local() exclude each other";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        self.spawn_in(&worker.shared, root_of(worker), f, site, flag::PINNED)
+    }
+
+    /// Starts it as a child of a scope; see [`Scope::spawn`](crate::Scope::spawn). A child of a scope is not a daemon. One that is
+    /// [spread](Self::spread) does not count for [`max_concurrency`](crate::ScopeBuilder::max_concurrency).
+    ///
+    /// # Errors
+    /// Like [`Builder::spawn`]; `InvalidInput` together with [`Builder::daemon`]. The caller knows then: a child that was refused with an
+    /// error does not fail its scope.
+    ///
+    /// ```
+    /// fibra::run(|| {
+    ///     let text = String::from("named");
+    ///     fibra::scope(|s| {
+    ///         let child = fibra::Builder::new().name("reader").spawn_scoped(s, || text.len());
+    ///         assert_eq!(child.unwrap().join().unwrap(), 5);
+    ///     });
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn spawn_scoped<'scope, F, T>(
+        self,
+        scope: &'scope crate::scope::Scope<'scope, '_>,
+        f: F,
+    ) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        if self.daemon {
+            let text = "a child of a scope is no daemon: its scope waits for it. Leave out daemon(), or use spawn()";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let shared = scope.runtime();
+        let (extras, spread_to) = self.extras(shared)?;
+        // SAFETY: as in `Scope::spawn`.
+        let spawned = unsafe { scope.start_with(f, Location::caller(), extras, spread_to) };
+        spawned.map_err(|reason| error_for(shared, reason))
+    }
+
+    /// What the fiber is given, and the worker it goes to if it is spread.
+    fn extras(self, shared: &Shared) -> io::Result<(Extras, Option<usize>)> {
+        let stack_size = self.stack()?;
+        if let Some(name) = self.name.as_deref() {
+            check_name("the name of a fiber", name)?;
+        }
+        let spread_to = self.worker.or_else(|| self.spread.then(|| least_loaded(shared)));
+        // Only if it is started is it on its way.
+        let coming = AtomicBool::new(spread_to.is_some());
+        Ok((Extras { name: self.name, stack_size, coming, ..Extras::default() }, spread_to))
+    }
+
+    /// The size of the stack, if one was given.
+    fn stack(&self) -> io::Result<Option<StackSize>> {
+        let size = self.stack_size.map(StackSize::new).transpose();
+        size.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))
+    }
+
+    pub(crate) fn spawn_in<F, T>(
+        self,
+        shared: &Shared,
+        root: RootRef,
+        f: F,
+        site: &'static Location<'static>,
+        mut flags: FlagSet,
+    ) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + 'static,
+        T: 'static,
+    {
+        if self.daemon {
+            flags |= flag::DAEMON;
+        }
+        let (extras, spread_to) = self.extras(shared)?;
+        // SAFETY: the public callers above demand `Send` unless it is PINNED to the worker this runs on; `'static` always.
+        let spawned = unsafe { try_spawn(shared, root, f, site, flags, Some(extras), spread_to) };
+        spawned.map_err(|refused| error_for(shared, refused.reason))
+    }
+}
+
+fn error_for(shared: &Shared, reason: RefusedBecause) -> io::Error {
+    match reason {
+        RefusedBecause::ShuttingDown => io::Error::other("fibra: the runtime is shutting down: nothing new is started"),
+        RefusedBecause::Full => io::Error::new(
+            io::ErrorKind::QuotaExceeded,
+            format!(
+                "fibra: {} fibers are alive, the cap set with Runtime::builder().max_fibers()",
+                shared.config.max_fibers.unwrap_or_default()
+            ),
+        ),
+    }
+}
+
+/// Names may go to the system (those of threads do), which ends them at a zero byte.
+pub(crate) fn check_name(what: &str, name: &str) -> io::Result<()> {
+    let Some(place) = name.find('\0') else { return Ok(()) };
+    let text = format!("fibra: {what}, {name:?}, has a zero byte at position {place}: leave it out");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
+/// The worker with the fewest started fibers, and such as are on their way to it: several that are started in a row do not all go to the
+/// worker that has not got round to the first of them.
+fn least_loaded(shared: &Shared) -> usize {
+    let load = |index: &usize| {
+        let remote = &shared.remotes[*index];
+        // Relaxed: a gauge.
+        remote.stats.started.get() + remote.coming.load(Ordering::Relaxed)
+    };
+    shared.accepting_workers().min_by_key(load).unwrap_or(0)
+}

@@ -1,0 +1,695 @@
+//! Starting fibers: `spawn` and its relatives.
+//!
+//! A spawn takes a frame from the worker's cache, moves the closure into it, counts it and pushes it: no allocation for a
+//! small closure, no shared line touched. The stack comes when the fiber first runs.
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::ptr;
+use std::sync::Arc;
+
+use super::fiber::shield;
+use super::join::JoinHandle;
+use super::locals;
+use crate::cancel::is_cancellation;
+use crate::fiber::frame::{Extras, FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
+use crate::fiber::local::drop_all;
+use crate::fiber::outcome::FiberEnd;
+use crate::fiber::slab;
+use crate::prim::atomic::{AtomicU64, Ordering};
+use crate::prim::discard_payload;
+use crate::sched::current;
+use crate::sched::members::scope::{NotStarted, PanicSlot, ScopeRecord, ScopeRef};
+use crate::sched::shared::{RootRef, Shared};
+use crate::sched::worker::{Worker, take_ids};
+use crate::waiter::cancel_reason::ReasonKind;
+
+/// Starts a fiber. It belongs to the root scope: `run` returns only after it has ended, whether or not it is joined.
+///
+/// The closure may be stolen by another worker until it first runs; from then on the fiber stays on its worker.
+///
+/// If the runtime is shutting down, or its cap of fibers is reached, nothing is started and the handle says so when it is joined.
+///
+/// # Panics
+/// On a thread that is neither in a runtime nor has entered one with [`Handle::enter`](crate::Handle::enter).
+///
+/// ```
+/// let sum = fibra::run(|| {
+///     let children: Vec<_> = (0..10u64).map(|i| fibra::spawn(move || i * i)).collect();
+///     children.into_iter().map(|child| child.join().unwrap()).sum::<u64>()
+/// });
+/// assert_eq!(sum, 285);
+/// ```
+#[track_caller]
+#[inline]
+pub fn spawn<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let site = Location::caller();
+    match current::worker() {
+        // SAFETY: `F` is `Send` and `'static`, so it may run on any worker at any time; `T` likewise may go to any joiner.
+        Some(worker) => unsafe { spawn_on(worker, f, site) },
+        None => match current::runtime() {
+            // SAFETY: as above.
+            Some(shared) => unsafe { spawn_with(&shared, shared.root, f, site, flag::NONE, None) },
+            None => no_runtime("spawn"),
+        },
+    }
+}
+
+/// Starts a fiber that stays on this worker, so that the closure need not be `Send`.
+///
+/// # Panics
+/// On a thread that is no worker of a runtime.
+///
+/// ```
+/// use std::{cell::Cell, rc::Rc};
+///
+/// fibra::run(|| {
+///     let seen = Rc::new(Cell::new(0));
+///     let child = {
+///         let seen = seen.clone();
+///         fibra::spawn_local(move || seen.set(7))
+///     };
+///     child.join().unwrap();
+///     assert_eq!(seen.get(), 7);
+/// });
+/// ```
+#[track_caller]
+pub fn spawn_local<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+{
+    let site = Location::caller();
+    let Some(worker) = current::worker() else {
+        panic!(
+            "fibra: spawn_local on a thread that runs no fibers: a fiber that must not move needs a worker to stay on"
+        );
+    };
+    // SAFETY: PINNED: it runs on this worker's thread and nowhere else, and so does whoever joins it with a `T` that is not `Send`, since
+    // the handle is `Send` only if `T` is.
+    unsafe { spawn_with(&worker.shared, root_of(worker), f, site, flag::PINNED, None) }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+pub(crate) fn no_runtime(what: &str) -> ! {
+    panic!(
+        "fibra: {what} on a thread without a runtime: call it inside fibra::run or Runtime::run, or make a \
+         runtime current on this thread with Handle::enter"
+    );
+}
+
+/// The root scope that a spawn on this worker counts in: that of the run the running fiber is in.
+#[inline(always)]
+pub(crate) fn root_of(worker: &Worker) -> RootRef {
+    match worker.current.get() {
+        // SAFETY: the flag is what `of` asks for.
+        Some(parent) if parent.has(flag::SCOPED) => unsafe { ScopeRecord::of(parent) }.run(),
+        // SAFETY: the running fiber counts in it.
+        Some(parent) => unsafe { RootRef::from_ptr(parent.root.get()) },
+        None => worker.shared.root,
+    }
+}
+
+/// The fast path of `spawn`.
+///
+/// # Safety
+/// `F` and `T` may be sent to any worker, and outlive the fiber.
+#[inline(always)]
+unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Location<'static>) -> JoinHandle<T> {
+    let shared = &*worker.shared;
+    let root = root_of(worker);
+    // SAFETY: the running fiber.
+    let inherits = worker.current.get().is_some_and(|frame| unsafe { locals::has_locals(frame) });
+    if inherits || shared.is_closing() || shared.is_capped() || !worker.count_spawn(root) {
+        // SAFETY: passed on.
+        return unsafe { spawn_with(shared, root, f, site, flag::NONE, None) };
+    }
+    let frame = worker.take_frame();
+    // SAFETY: a fresh frame.
+    unsafe { fill(frame, shared, root, worker.take_id(), f, Closure::<F, T>::THUNK, site, flag::NONE) };
+    worker.stats().spawned.add(1);
+    let ticket = frame.waiter.word.publish_spawned();
+    worker.push_spawned(frame, ticket);
+    JoinHandle::new(frame)
+}
+
+/// Starts a child of a scope with choices. Err: it was refused, and the caller is told, so the scope need not be.
+///
+/// # Safety
+/// As [`spawn_child`].
+pub(crate) unsafe fn try_spawn_child<F: FnOnce() -> T, T>(
+    scope: ScopeRef,
+    f: F,
+    site: &'static Location<'static>,
+    extras: Extras,
+    spread_to: Option<usize>,
+) -> Result<JoinHandle<T>, RefusedBecause> {
+    // SAFETY: the scope is open.
+    let shared = unsafe { scope.shared() };
+    if let Some(reason) = scope.root.cancelled() {
+        scope.note_cut_short();
+        drop(f);
+        return Ok(refused(shared, site, reason));
+    }
+    // SAFETY: passed on.
+    let spawned = unsafe { try_spawn(shared, scope.root_ref(), f, site, flag::SCOPED, Some(extras), spread_to) };
+    spawned.map_err(|refused| refused.reason)
+}
+
+/// Starts a child of a scope.
+///
+/// # Safety
+/// The caller keeps the scope open: it is its owner or one of its children. `F` and `T` may be sent to any worker, unless it is PINNED to
+/// the one this runs on; they outlive the scope.
+#[inline]
+pub(crate) unsafe fn spawn_child<F: FnOnce() -> T, T>(
+    scope: ScopeRef,
+    f: F,
+    site: &'static Location<'static>,
+    flags: FlagSet,
+) -> JoinHandle<T> {
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { spawn_child_thunk(scope, f, Closure::<F, T>::THUNK, site, flags) }
+}
+
+/// The same for a child that may end without a value: it counts as cancelled then. Without unwinding, which not every program can.
+///
+/// # Safety
+/// As [`spawn_child`].
+pub(crate) unsafe fn spawn_child_or_none<F: FnOnce() -> Option<T>, T>(
+    scope: ScopeRef,
+    f: F,
+    site: &'static Location<'static>,
+    flags: FlagSet,
+) -> JoinHandle<T> {
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { spawn_child_thunk(scope, f, ClosureOrNone::<F, T>::THUNK, site, flags) }
+}
+
+/// # Safety
+/// As [`spawn_child`]; `thunk` expects an `F` in the storage and leaves a `T`.
+#[inline(always)]
+unsafe fn spawn_child_thunk<F, T>(
+    scope: ScopeRef,
+    f: F,
+    thunk: &'static Thunk,
+    site: &'static Location<'static>,
+    flags: FlagSet,
+) -> JoinHandle<T> {
+    // SAFETY: the scope is open.
+    let shared = unsafe { scope.shared() };
+    if let Some(reason) = scope.root.cancelled() {
+        scope.note_cut_short();
+        drop(f);
+        return refused(shared, site, reason);
+    }
+    if let Some(worker) = current::worker()
+        && flags.is_empty()
+        && ptr::eq(&*worker.shared, shared)
+        // SAFETY: the running fiber.
+        && !worker.current.get().is_some_and(|frame| unsafe { locals::has_locals(frame) })
+        && !shared.is_capped()
+        && !scope.is_limited()
+    {
+        scope.count_spawn(Some(worker));
+        let frame = worker.take_frame();
+        // SAFETY: a fresh frame.
+        unsafe {
+            fill(frame, shared, scope.root_ref(), worker.take_id(), f, thunk, site, flag::SCOPED);
+        }
+        worker.stats().spawned.add(1);
+        let ticket = frame.waiter.word.publish_spawned();
+        worker.push_spawned(frame, ticket);
+        return JoinHandle::new(frame);
+    }
+    // SAFETY: passed on.
+    unsafe { spawn_thunk_with(shared, scope.root_ref(), f, thunk, site, flags | flag::SCOPED, None) }
+}
+
+/// Writes everything a new fiber needs into its frame.
+///
+/// # Safety
+/// `frame` is fresh from the pool.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // One place that writes all of a frame is worth a long list.
+pub(crate) unsafe fn fill<F>(
+    frame: FrameRef,
+    shared: &Shared,
+    root: RootRef,
+    id: u64,
+    f: F,
+    thunk: &'static Thunk,
+    site: &'static Location<'static>,
+    flags: FlagSet,
+) {
+    // Relaxed, all: the frame is ours until it is published.
+    frame.waiter.flags.start_with(flags | shared.base_flags);
+    frame.id.store(id, Ordering::Relaxed);
+    frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
+    frame.root.set(root.as_ptr());
+    frame.site.set(site);
+    frame.thunk.set(Some(thunk));
+    frame.join.reset(true);
+    // SAFETY: a fresh frame's storage is empty.
+    unsafe { frame.put(f) };
+}
+
+/// Every spawn but the fast path. Never fails: if it is refused, the handle says so.
+///
+/// # Safety
+/// As [`spawn_on`]; with PINNED they need not be sendable, but then this is a worker of `shared` (or `home` is set to this thread's).
+pub(crate) unsafe fn spawn_with<F: FnOnce() -> T, T>(
+    shared: &Shared,
+    root: RootRef,
+    f: F,
+    site: &'static Location<'static>,
+    flags: FlagSet,
+    extras: Option<Extras>,
+) -> JoinHandle<T> {
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { spawn_thunk_with(shared, root, f, Closure::<F, T>::THUNK, site, flags, extras) }
+}
+
+/// The same for a fiber that may end without a value; see [`spawn_child_or_none`].
+///
+/// # Safety
+/// As [`spawn_with`].
+pub(crate) unsafe fn spawn_or_none_with<F: FnOnce() -> Option<T>, T>(
+    shared: &Shared,
+    root: RootRef,
+    f: F,
+    site: &'static Location<'static>,
+    extras: Extras,
+) -> JoinHandle<T> {
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { spawn_thunk_with(shared, root, f, ClosureOrNone::<F, T>::THUNK, site, flag::NONE, Some(extras)) }
+}
+
+/// # Safety
+/// As [`spawn_with`]; `thunk` expects an `F` in the storage and leaves a `T`.
+unsafe fn spawn_thunk_with<F, T>(
+    shared: &Shared,
+    root: RootRef,
+    f: F,
+    thunk: &'static Thunk,
+    site: &'static Location<'static>,
+    flags: FlagSet,
+    extras: Option<Extras>,
+) -> JoinHandle<T> {
+    // SAFETY: passed on.
+    match unsafe { try_spawn_thunk(shared, root, f, thunk, site, flags, extras, None) } {
+        Ok(handle) => handle,
+        Err(Refused { reason, f }) => {
+            drop(f);
+            // SAFETY: with SCOPED, the root is a scope's.
+            unsafe { refused_in(shared, root, flags, site, reason) }
+        }
+    }
+}
+
+/// Why nothing was started; the closure comes back.
+pub(crate) struct Refused<F> {
+    pub(crate) reason: RefusedBecause,
+    pub(crate) f: F,
+}
+
+/// See [`Refused`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RefusedBecause {
+    /// Shutdown has begun, or the process is a fork of the one the runtime lives in.
+    ShuttingDown,
+    /// `max_fibers` are alive.
+    Full,
+}
+
+impl RefusedBecause {
+    pub(crate) fn reason(self) -> ReasonKind {
+        match self {
+            RefusedBecause::ShuttingDown => ReasonKind::Shutdown,
+            RefusedBecause::Full => ReasonKind::Full,
+        }
+    }
+}
+
+/// # Safety
+/// As [`spawn_with`].
+pub(crate) unsafe fn try_spawn<F: FnOnce() -> T, T>(
+    shared: &Shared,
+    root: RootRef,
+    f: F,
+    site: &'static Location<'static>,
+    flags: FlagSet,
+    extras: Option<Extras>,
+    spread_to: Option<usize>,
+) -> Result<JoinHandle<T>, Refused<F>> {
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { try_spawn_thunk(shared, root, f, Closure::<F, T>::THUNK, site, flags, extras, spread_to) }
+}
+
+/// # Safety
+/// As [`spawn_with`]; `thunk` expects an `F` in the storage and leaves a `T`.
+#[allow(clippy::too_many_arguments)] // The one slow path of all spawns.
+pub(crate) unsafe fn try_spawn_thunk<F, T>(
+    shared: &Shared,
+    root: RootRef,
+    f: F,
+    thunk: &'static Thunk,
+    site: &'static Location<'static>,
+    mut flags: FlagSet,
+    mut extras: Option<Extras>,
+    spread_to: Option<usize>,
+) -> Result<JoinHandle<T>, Refused<F>> {
+    let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
+    let parent = worker.and_then(|worker| worker.current.get());
+    // Whoever is in a scope goes on: shutdown cancels him, and waits until he has ended.
+    let closing = !flags.has(flag::ROOT | flag::SCOPED) && shared.is_closing();
+    if closing || !flags.has(flag::ROOT) && shared.fork_epoch != crate::monitor::fork::epoch() {
+        return Err(Refused { reason: RefusedBecause::ShuttingDown, f });
+    }
+    // Before anything is counted: cloning what the child inherits is user code, and may panic.
+    // (A turn of an actor is no child of the sender that launches it.)
+    let parent = parent.filter(|_| !flags.has(flag::WATCHED));
+    if let Some(inherited) = parent.map(locals::inherited).filter(|inherited| !inherited.is_empty()) {
+        *extras.get_or_insert_default().inherited.lock() = Some(inherited);
+    }
+    if flags.has(flag::ROOT | flag::UNCAPPED) {
+        // A full runtime can still be run, and above all be shut down.
+        flags |= flag::UNCAPPED;
+    } else if !shared.admit() {
+        return Err(Refused { reason: RefusedBecause::Full, f });
+    }
+    // SAFETY: with SCOPED, the root is a scope's.
+    let scope = unsafe { scope_of(root, flags) };
+    let counted = if flags.has(flag::ROOT) {
+        true
+    } else if let Some(scope) = scope {
+        scope.count_spawn(worker);
+        if flags.has(flag::TASK) {
+            scope.note_task();
+        }
+        true
+    } else if flags.has(flag::DAEMON) {
+        root.add_user();
+        let counted = shared.daemons.try_add();
+        if !counted {
+            shared.release_root(root);
+        }
+        counted
+    } else {
+        match worker {
+            Some(worker) => worker.count_spawn(root),
+            None => root.try_add(),
+        }
+    };
+    if !counted {
+        shared.dismiss();
+        return Err(Refused { reason: RefusedBecause::ShuttingDown, f });
+    }
+    let (frame, id) = match worker {
+        Some(worker) => (worker.take_frame(), worker.take_id()),
+        None => (slab::take_shared(), take_ids(1)),
+    };
+    if spread_to.is_some() {
+        flags |= flag::PINNED;
+    }
+    // SAFETY: a fresh frame.
+    unsafe { fill(frame, shared, root, id, f, thunk, site, flags) };
+    if let Some(extras) = extras {
+        frame.set_extras(extras);
+    }
+    let handle = JoinHandle::new(frame);
+    if flags.has(flag::TASK) {
+        shared.tasks.lock().insert(id, frame);
+        // Relaxed: a gauge; taken back by whoever starts it.
+        shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
+    }
+    match worker {
+        Some(worker) => worker.stats().spawned.add(1),
+        None => {
+            // Relaxed: a number for people.
+            shared.spawned_outside.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let ticket = frame.waiter.word.publish_spawned();
+    if let Some(scope) = scope
+        && !flags.has(flag::PINNED | flag::TASK)
+        && scope.hold_back(frame)
+    {
+        return Ok(handle);
+    }
+    match (worker, spread_to) {
+        (_, Some(target)) => {
+            let target = shared.reserve(target);
+            // Relaxed: published by the inbox.
+            frame.home.store(target as u32, Ordering::Relaxed);
+            shared.deliver(target, frame);
+        }
+        (Some(worker), None) if flags.has(flag::PINNED) => {
+            // Relaxed: this worker's own.
+            frame.home.store(worker.index as u32, Ordering::Relaxed);
+            worker.push_local(frame);
+        }
+        // A task is not to be taken by its joiner, who would run it as a fiber that has just started.
+        (Some(worker), None) if flags.has(flag::TASK) => worker.push_fresh(frame),
+        (Some(_), None) if flags.has(flag::BEHIND) => shared.inject_spawned(frame, ticket),
+        (Some(worker), None) => worker.push_spawned(frame, ticket),
+        (None, None) if flags.has(flag::TASK) => shared.inject_task(frame),
+        (None, None) => shared.inject_spawned(frame, ticket),
+    }
+    Ok(handle)
+}
+
+/// The scope of a child that is about to be started.
+///
+/// # Safety
+/// If `flags` has SCOPED, the root is that of a scope.
+unsafe fn scope_of(root: RootRef, flags: FlagSet) -> Option<ScopeRef> {
+    // SAFETY: the root of a child is the first field of its scope's record, and records live for ever.
+    (flags.has(flag::SCOPED)).then(|| unsafe { &*root.as_ptr().cast::<ScopeRecord>() })
+}
+
+/// A handle of something that was never started: it has ended already, cancelled.
+#[cold]
+pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reason: ReasonKind) -> JoinHandle<T> {
+    never_started(shared, site, reason, None)
+}
+
+/// The same for a spawn that was refused although its scope, if it has one, is not cancelled: work is lost, and the scope fails unless
+/// the handle is joined.
+///
+/// # Safety
+/// As [`scope_of`].
+#[cold]
+pub(crate) unsafe fn refused_in<T>(
+    shared: &Shared,
+    root: RootRef,
+    flags: FlagSet,
+    site: &'static Location<'static>,
+    reason: RefusedBecause,
+) -> JoinHandle<T> {
+    // SAFETY: passed on.
+    let scope = unsafe { scope_of(root, flags) };
+    let lost = scope.map(|scope| scope.not_started(Some(reason.reason())));
+    never_started(shared, site, reason.reason(), lost)
+}
+
+fn never_started<T>(
+    shared: &Shared,
+    site: &'static Location<'static>,
+    reason: ReasonKind,
+    lost: Option<NotStarted>,
+) -> JoinHandle<T> {
+    let frame = slab::take_shared();
+    // Relaxed, all: the frame is ours until the handle is given out.
+    frame.waiter.flags.start_cancelled(reason);
+    frame.id.store(take_ids(1), Ordering::Relaxed);
+    frame.runtime.store(ptr::from_ref(shared).cast_mut().cast(), Ordering::Relaxed);
+    frame.site.set(site);
+    frame.thunk.set(None);
+    frame.join.reset(true);
+    let ticket = frame.waiter.word.publish_spawned();
+    let started = frame.waiter.word.start(ticket);
+    debug_assert!(started);
+    frame.waiter.word.finish(true);
+    let outcome = if lost.is_some() { FiberEnd::NotStarted } else { FiberEnd::Cancelled };
+    if let Some(lost) = lost {
+        // SAFETY: the frame is ours, and its storage empty.
+        unsafe { frame.put(lost) };
+    }
+    let _ = frame.join.finish(outcome);
+    JoinHandle::new(frame)
+}
+
+/// The thunk of one closure type.
+pub(crate) struct Closure<F, T>(PhantomData<(F, T)>);
+
+impl<F: FnOnce() -> T, T> Closure<F, T> {
+    pub(crate) const THUNK: &'static Thunk = &Thunk { run: Self::run, discard: Self::discard };
+
+    unsafe fn run(frame: &Frame) -> RunResult {
+        // SAFETY: `fill` put an `F` there, and this is the one run of this fiber.
+        let f = unsafe { frame.take::<F>() };
+        start_of_user_code(frame);
+        let result = catch_unwind(AssertUnwindSafe(f));
+        end_of_user_code(frame);
+        match result {
+            // SAFETY: the closure is gone from the storage, which is this fiber's.
+            Ok(value) => unsafe { publish_value(frame, value) },
+            // SAFETY: as above.
+            Err(payload) => unsafe { publish_panic(frame, payload) },
+        }
+    }
+
+    unsafe fn discard(frame: &Frame) {
+        // SAFETY: `fill` put an `F` there, and it never ran.
+        let f = unsafe { frame.take::<F>() };
+        // What its parent left for it is dropped with everything else, here: it is user code.
+        start_of_user_code(frame);
+        drop_quietly(f);
+        end_of_user_code(frame);
+    }
+}
+
+/// The thunk of a closure that may have no value to return.
+struct ClosureOrNone<F, T>(PhantomData<(F, T)>);
+
+impl<F: FnOnce() -> Option<T>, T> ClosureOrNone<F, T> {
+    const THUNK: &'static Thunk = &Thunk { run: Self::run, discard: Closure::<F, Option<T>>::discard };
+
+    unsafe fn run(frame: &Frame) -> RunResult {
+        // SAFETY: `fill` put an `F` there, and this is the one run of this fiber.
+        let f = unsafe { frame.take::<F>() };
+        start_of_user_code(frame);
+        let result = catch_unwind(AssertUnwindSafe(f));
+        end_of_user_code(frame);
+        match result {
+            // SAFETY: the closure is gone from the storage, which is this fiber's.
+            Ok(Some(value)) => unsafe { publish_value(frame, value) },
+            Ok(None) => RunResult::Ended(FiberEnd::Cancelled),
+            // SAFETY: as above.
+            Err(payload) => unsafe { publish_panic(frame, payload) },
+        }
+    }
+}
+
+/// What its parent left for it comes first.
+#[inline(always)]
+pub(crate) fn start_of_user_code(frame: &Frame) {
+    // SAFETY: the running fiber's own frame.
+    if let Some(extras) = unsafe { frame.extras() } {
+        adopt_inherited(frame, extras);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn adopt_inherited(frame: &Frame, extras: &Extras) {
+    let inherited = extras.inherited.lock().take();
+    match (inherited, frame.top()) {
+        (Some(inherited), Some(top)) => locals::adopt(top, inherited),
+        // It never gets a stack.
+        (inherited, _) => drop_quietly(inherited),
+    }
+}
+
+/// What the user's code left behind on this fiber goes before its result is published.
+pub(crate) fn end_of_user_code(frame: &Frame) {
+    if let Some(top) = frame.top() {
+        top.cancel.unwinding.set(false);
+        drop_all(frame, top);
+    }
+}
+
+/// Drops something of the user's; a destructor that panics has been reported by the hook and ends here. Shielded: a destructor that
+/// blocks on a cancelled fiber finishes, as it would while unwinding.
+pub(crate) fn drop_quietly<V>(value: V) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(move || shield(move || drop(value)))) {
+        shield(move || discard_payload(payload));
+    }
+}
+
+/// # Safety
+/// On the fiber, which owns its empty storage.
+#[inline(always)]
+pub(crate) unsafe fn publish_value<T>(frame: &Frame, value: T) -> RunResult {
+    // SAFETY: the caller's promise.
+    unsafe { frame.put(value) };
+    if Frame::must_be_taken::<T>() && !frame.join.publish_result(FiberEnd::Value) {
+        // SAFETY: just put there, and the handle is gone.
+        drop_quietly(unsafe { frame.take::<T>() });
+        // Its destructor may have used fiber-locals once more.
+        end_of_user_code(frame);
+    }
+    RunResult::Ended(FiberEnd::Value)
+}
+
+/// # Safety
+/// As [`publish_value`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any + Send>) -> RunResult {
+    if is_cancellation(&*payload) {
+        return RunResult::Ended(FiberEnd::Cancelled);
+    }
+    // SAFETY: frames live for ever, and this is the running fiber's.
+    let shared = unsafe { Shared::of(&*ptr::from_ref(frame)) };
+    let panic = if frame.has(flag::SCOPED) {
+        // SAFETY: the flag is what `of` asks for.
+        Panic::Shared(unsafe { ScopeRecord::of(frame) }.keep_panic(payload))
+    } else {
+        Panic::Own { payload, untold: shared.detached_panics.clone() }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { frame.put(panic) };
+    if !frame.join.publish_result(FiberEnd::Panicked) {
+        // SAFETY: just put there, and the handle is gone.
+        unsafe { frame.take::<Panic>() }.nobody_is_told();
+        // As in `publish_value`.
+        end_of_user_code(frame);
+    }
+    RunResult::Ended(FiberEnd::Panicked)
+}
+
+/// What a fiber leaves in its frame if it panics.
+pub(crate) enum Panic {
+    Own {
+        payload: Box<dyn Any + Send>,
+        /// Where its runtime counts those of which nobody was told. Its own reference: a handle may outlive the runtime, and be dropped on
+        /// any thread.
+        untold: Arc<AtomicU64>,
+    },
+    /// The child of a scope: shared with that, which passes on what nobody takes.
+    Shared(Arc<PanicSlot>),
+}
+
+impl Panic {
+    /// For whoever joins.
+    pub(crate) fn payload(self) -> Box<dyn Any + Send> {
+        match self {
+            Self::Own { payload, .. } => payload,
+            Self::Shared(slot) => slot.take().unwrap_or_else(|| Box::new("a panic that its scope has passed on")),
+        }
+    }
+
+    /// The handle went without asking.
+    pub(crate) fn nobody_is_told(self) {
+        match self {
+            Self::Own { payload, untold } => {
+                // Relaxed: a number for people.
+                untold.fetch_add(1, Ordering::Relaxed);
+                drop_quietly(payload);
+            }
+            Self::Shared(slot) => {
+                slot.nobody_joins();
+                drop_quietly(slot);
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Flags against park: both sides of the handshake in one file, the same lines for fibers, threads and models. Two things are told to a
+//! waiter by raising a flag of its record: that it is cancelled, and that a waker of the future it polls was called (`notify.rs`).
+//!
+//! ```text
+//!  the waiter                                     the canceller, or the one who calls the waker
+//!  begin_park, publish, leave the stack           raise a flag of the waiter    (SeqCst read-modify-write)
+//!  commit_park  (SeqCst read-modify-write)        look at the word              (SeqCst read-modify-write)
+//!  read the flags  (SeqCst load)                  a wait that the flag may end: claim it
+//! ```
+//!
+//! The two meet at the word. If the canceller looks before the commit, the waiter reads the flags after it and finds the new one; if it
+//! looks later, it finds the wait. Either may then claim the wait as `ARM_CANCEL`, like any completion owner; a match that was faster
+//! simply wins. The waiter reads the flags *after* its commit and not when it begins to park: the commit is a read-modify-write anyway,
+//! and a wait pays for no second one. (Before it begins, the waiter has a look too, without any order: to be cancelled without the way
+//! through the queues.)
+//!
+//! Lowest floor, like the word: the worker commits (`sched::worker`), and cancellers are on every floor. How a woken fiber is enqueued and
+//! whether a cancellation concerns the wait (levels, shields: `cancel`) are given by the caller.
+
+use super::flags::{FlagSet, flag};
+use super::node::{Kind, Waiter, WaiterRef};
+use super::record::{Claimed, complete_with};
+use super::word::{ARM_CANCEL, ARM_FIRST, Claim, Commit, Notice, Snapshot, WaitKind};
+use crate::prim::bug::seeded_bug;
+use crate::waiter::cancel_reason::ReasonKind;
+
+/// The waiter has left its stack: its park becomes visible as PARKED. Called by a fiber's worker on its own stack, and by a thread itself.
+/// `Requeue`: it was woken meanwhile, or is cancelled, and is RUNNABLE. `is_due` is asked if a cancel flag is up: may that end this wait?
+#[inline(always)]
+pub(crate) fn commit(waiter: &Waiter, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {
+    let read_flags = || waiter.flags.look_after_commit();
+    let read_too_early = seeded_bug("park_reads_flag_first").then(read_flags);
+    let Some(seen) = waiter.word.commit_unless_woken() else { return waiter.word.commit_claimed() };
+    let flags = read_too_early.unwrap_or_else(read_flags);
+    if flags.has(flag::ANY_CANCEL | flag::ANY_NOTICE) {
+        return revoke_own(waiter, seen, flags, is_due);
+    }
+    Commit::Parked
+}
+
+/// A flag came up while this wait began. `seen` names the wait: another life may have begun since the commit, whose ticket is another one.
+#[cold]
+#[inline(never)]
+fn revoke_own(waiter: &Waiter, seen: Snapshot, flags: FlagSet, is_due: impl FnOnce(WaitKind) -> bool) -> Commit {
+    if seeded_bug("commit_ignores_flag") {
+        return Commit::Parked;
+    }
+    let is_cancelled =
+        flags.has(flag::ANY_CANCEL) && seen.kind().is_some_and(|kind| kind != WaitKind::Binding && is_due(kind));
+    let arm = if is_cancelled {
+        ARM_CANCEL
+    } else if [Notice::Outer, Notice::Inner]
+        .into_iter()
+        .any(|notice| flags.has(flag_of(notice)) && seen.is_ended_by(notice))
+    {
+        ARM_FIRST
+    } else {
+        return Commit::Parked;
+    };
+    match waiter.word.claim(seen.ticket(), arm, true) {
+        Claim::Lost => Commit::Parked,
+        Claim::Direct => Commit::Requeue,
+        Claim::Held => unreachable!("a wait that was PARKED is claimed directly"),
+    }
+}
+
+/// The flag by which a waiter is told of such a notice.
+#[inline(always)]
+pub(crate) const fn flag_of(notice: Notice) -> FlagSet {
+    match notice {
+        Notice::Outer => flag::NOTIFIED,
+        Notice::Inner => flag::NOTIFIED_INSIDE,
+    }
+}
+
+/// A waker of `waiter` is called: ends the wait that it may be in for that, and is remembered until it polls again.
+pub(crate) fn notify(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(WaiterRef)) {
+    let Waiter { flags, word, .. } = waiter.get();
+    // First half of the handshake with the waiter; what the caller wrote is seen by the poll that lowers the flag. If it was up, the call
+    // that raised it sees to the wait, or the waiter reads it.
+    if !seeded_bug("notify_unmarked") && flags.announce(flag_of(notice)).has(flag_of(notice)) {
+        return;
+    }
+    if waiter.get().kind() == Kind::Fiber && word.claim_noticed(notice, ARM_FIRST) {
+        return enqueue(waiter);
+    }
+    notify_slowly(waiter, notice, enqueue);
+}
+
+/// The rest of [`notify`] for a thread, and for a fiber that is not PARKED in such a wait, as far as a first look tells.
+#[cold]
+#[inline(never)]
+fn notify_slowly(waiter: WaiterRef, notice: Notice, enqueue: impl FnOnce(WaiterRef)) {
+    let word = &waiter.get().word;
+    let now = word.snapshot();
+    // A load may be older than the park it is meant for: this is a read-modify-write.
+    let seen = if seeded_bug("notify_looks_once") { now } else { word.look_after_flag() };
+    let claimed = seen.is_ended_by(notice).then(|| Claimed::of_any(waiter, seen.ticket(), ARM_FIRST)).flatten();
+    if let Some(claimed) = claimed {
+        let waker = claimed.go_with(enqueue);
+        debug_assert!(waker.is_none(), "a future's wait has a node");
+    }
+}
+
+/// Requests cancellation for `reason`. False if it was requested before: the first reason stays. `enqueue` is given the fiber whose
+/// wait this ends.
+pub(crate) fn request(waiter: WaiterRef, reason: ReasonKind, enqueue: impl FnOnce(WaiterRef)) -> bool {
+    let Waiter { flags, word, .. } = waiter.get();
+    let seen_too_early = seeded_bug("request_looks_first").then(|| word.look_after_flag());
+    // First half of the handshake with the waiter.
+    if !flags.request_cancel(reason) {
+        return false;
+    }
+    let seen = seen_too_early.unwrap_or_else(|| word.look_after_flag());
+    // Not if it is in a scope of its own behind a shield, unless it wants to know: it will see the flag when it comes out. The barrier is
+    // raised before the first wait behind it, so a canceller that sees such a wait sees the barrier after it.
+    let is_behind = flags.look_after_word().has(flag::BARRIER);
+    let may_end = match seen.kind() {
+        Some(WaitKind::Revocable) => !is_behind,
+        Some(WaitKind::Watching) => true,
+        Some(WaitKind::Shielded | WaitKind::Binding) | None => false,
+    };
+    if may_end {
+        end(waiter, seen, enqueue);
+    }
+    true
+}
+
+/// The second half of a request whose flag is raised: ends the wait, if that may be revoked.
+pub(crate) fn interrupt(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
+    let seen = waiter.get().word.look_after_flag();
+    if matches!(seen.kind(), Some(WaitKind::Revocable | WaitKind::Watching)) {
+        end(waiter, seen, enqueue);
+    }
+}
+
+/// The same for a waiter behind a shield: only if it wants to know.
+pub(crate) fn interrupt_watcher(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) {
+    let seen = waiter.get().word.look_after_flag();
+    if seen.kind() == Some(WaitKind::Watching) {
+        end(waiter, seen, enqueue);
+    }
+}
+
+/// A waiter that was cancelled has had the time that is given to shields: they hold nothing off any more. `reaches` is asked if it waits:
+/// is no scope open that a destructor opened during unwinding, inside of what was cancelled? Nothing out there may unwind such a one,
+/// shields or not. It learns of it if it wants to know.
+pub(crate) fn end_shields(waiter: WaiterRef, reaches: impl FnOnce() -> bool, enqueue: impl FnOnce(WaiterRef)) {
+    // First half of the handshake with the waiter.
+    waiter.get().flags.announce(flag::OVERDUE);
+    let seen = waiter.get().word.look_after_flag();
+    let may_end = match seen.kind() {
+        Some(WaitKind::Revocable | WaitKind::Shielded) => reaches(),
+        Some(WaitKind::Watching) => true,
+        Some(WaitKind::Binding) | None => false,
+    };
+    if may_end {
+        end(waiter, seen, enqueue);
+    }
+}
+
+/// Completes the wait that was seen as cancelled. Only this very wait: a later one is committed after the flag was raised, and reads it.
+fn end(waiter: WaiterRef, seen: Snapshot, enqueue: impl FnOnce(WaiterRef)) {
+    let waker = complete_with(waiter, seen.ticket(), ARM_CANCEL, enqueue);
+    debug_assert!(waker.is_none(), "futures are dropped, not cancelled");
+}
