@@ -25,7 +25,7 @@ use super::context::Context;
 use super::core::{AnyCell, Choices, Core, Marks, Mode, refusing};
 use super::desk::{Desk, Next, Pause};
 use super::error::{CallError, Failure, StopReason};
-use super::mail::{Again, Take};
+use super::mail::{Again, Hand, Take};
 use super::state::{ActorState, KILL, NEW_HELD, NEW_RUNNABLE, NOW};
 use super::{Actor, quiescence, registry};
 use crate::cancel::{cancel_waiting, is_cancellation};
@@ -165,8 +165,8 @@ impl<A: Actor> Cell<A> {
     /// Plays one turn. True: the next one is to be launched, behind others.
     fn play(self: &Arc<Self>, marks: &Marks) -> bool {
         let mut ctx = Context::new(self.clone());
-        let mut body = None;
-        let mut first = self.desk.begin(&mut body, |body| matches!(body, Body::Here(_)));
+        let (mut body, mut hand) = (None, Hand::EMPTY);
+        let mut first = self.desk.begin(&mut body, &mut hand, |body| matches!(body, Body::Here(_)));
         match first {
             Take::Starts => {
                 first = Take::Nothing;
@@ -186,7 +186,7 @@ impl<A: Actor> Cell<A> {
         loop {
             let mut kept = None;
             let first = std::mem::replace(&mut first, Take::Nothing);
-            let messages = || self.messages(&mut body, first, &mut ctx, marks, &mut kept);
+            let messages = || self.messages(&mut body, first, &mut hand, &mut ctx, marks, &mut kept);
             let (reason, kept) = match catch_unwind(AssertUnwindSafe(messages)) {
                 Ok(Ok(Turned::Idle)) => return false,
                 Ok(Ok(Turned::Spent)) => match self.desk.pause(&mut body, || self.has_address()) {
@@ -252,33 +252,44 @@ impl<A: Actor> Cell<A> {
     fn messages(
         &self,
         body: &mut Option<Body<A>>,
-        mut take: Take<A::Message>,
+        mut take: Take,
+        hand: &mut Hand<A::Message>,
         ctx: &mut Context<A>,
         marks: &Marks,
         kept: &mut Option<Again<A::Message>>,
     ) -> Result<Turned, Failure> {
         for _ in 0..self.core.budget {
-            if let Take::Nothing = take {
-                take = self.desk.next(body, || self.has_address());
+            if take == Take::Nothing {
+                take = self.desk.next(body, hand, || self.has_address());
             }
             let Some(Body::Here(actor)) = body else { return Ok(Turned::Idle) };
             let (message, crashes) = match std::mem::replace(&mut take, Take::Nothing) {
-                Take::Letter(letter) => (letter.open(), 0),
-                Take::Again(again) if again.crashes > 1 => {
-                    actor.on_poison(again.message, ctx);
-                    marks.answer(CallError::Dropped);
-                    continue;
-                }
-                Take::Again(again) => (again.message, again.crashes),
+                Take::Letter => match hand.letter.take() {
+                    Some(letter) => (letter.open(), 0),
+                    None => continue,
+                },
+                Take::Again => match hand.again.take() {
+                    Some(again) if again.crashes > 1 => {
+                        actor.on_poison(again.message, ctx);
+                        marks.answer(CallError::Dropped);
+                        continue;
+                    }
+                    Some(again) => (again.message, again.crashes),
+                    None => continue,
+                },
                 Take::Rested | Take::Nothing | Take::Starts | Take::Not => return Ok(Turned::Idle),
                 Take::Stop => return Ok(Turned::End(StopReason::Stopped)),
                 Take::Now => return Ok(Turned::End(StopReason::Shutdown)),
                 Take::Kill => return Ok(Turned::End(self.kill_reason())),
                 Take::Unreachable => return Ok(Turned::End(StopReason::Unreachable)),
             };
-            *kept = A::redeliver(&message).map(|message| Again { message, crashes: crashes + 1 });
+            if let Some(message) = A::redeliver(&message) {
+                *kept = Some(Again { message, crashes: crashes + 1 });
+            }
             actor.handle(message, ctx)?;
-            *kept = None;
+            if kept.is_some() {
+                *kept = None;
+            }
             marks.answer(CallError::Dropped);
         }
         Ok(Turned::Spent)

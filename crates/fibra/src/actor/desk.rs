@@ -18,7 +18,7 @@
 
 use std::fmt;
 
-use super::mail::{Again, Lane, Left, Letter, Mail, NoPlace, Take};
+use super::mail::{Again, Hand, Lane, Left, Letter, Mail, NoPlace, Take};
 use super::places::Places;
 use super::state::{KILL, Seen, Word};
 use crate::prim::bug::seeded_bug;
@@ -129,7 +129,7 @@ impl<M, V> Desk<M, V> {
 
     /// The turn begins: gives the value, and what is to be done first. `is_ready`: the value takes messages.
     #[inline(always)]
-    pub(super) fn begin(&self, value: &mut Option<V>, is_ready: impl FnOnce(&V) -> bool) -> Take<M> {
+    pub(super) fn begin(&self, value: &mut Option<V>, hand: &mut Hand<M>, is_ready: impl FnOnce(&V) -> bool) -> Take {
         let mut settles = false;
         let taken = self.with(|mut word, mail| {
             if !word.begin() {
@@ -140,7 +140,7 @@ impl<M, V> Desk<M, V> {
                 None => Take::Not,
                 Some(value) if !is_ready(value) => Take::Starts,
                 // (A turn that was launched for nothing ends by `next`.)
-                Some(_) => take(&word, mail, &mut settles),
+                Some(_) => take(&word, mail, hand, &mut settles),
             }
         });
         self.settle_if(settles);
@@ -149,7 +149,7 @@ impl<M, V> Desk<M, V> {
 
     /// What is to be done next. If there is nothing, and if `may_rest`, the value is put back and the actor is EMPTY.
     #[inline(always)]
-    pub(super) fn next(&self, value: &mut Option<V>, may_rest: impl FnOnce() -> bool) -> Take<M> {
+    pub(super) fn next(&self, value: &mut Option<V>, hand: &mut Hand<M>, may_rest: impl FnOnce() -> bool) -> Take {
         if seeded_bug("actor_looks_before_empty") && self.with(|_, mail| !mail.has_work()) {
             // Looks, and goes EMPTY in another step.
             return self.with(|mut word, mail| {
@@ -159,7 +159,7 @@ impl<M, V> Desk<M, V> {
             });
         }
         let (mut settles, mut unused) = (false, None);
-        let taken = self.with(|mut word, mail| match take(&word, mail, &mut settles) {
+        let taken = self.with(|mut word, mail| match take(&word, mail, hand, &mut settles) {
             Take::Nothing if !may_rest() => Take::Unreachable,
             Take::Nothing => {
                 let rested = word.rest();
@@ -267,12 +267,12 @@ impl<M, V> Desk<M, V> {
 
 /// What is to be done; and whether places have become free that senders wait for.
 #[inline(always)]
-fn take<M, V>(word: &Word<'_>, mail: &mut Mail<M, V>, settles: &mut bool) -> Take<M> {
+fn take<M, V>(word: &Word<'_>, mail: &mut Mail<M, V>, hand: &mut Hand<M>, settles: &mut bool) -> Take {
     let requests = word.seen().requests();
     if requests != 0 && !(seeded_bug("actor_rests_over_requests") && !mail.has_work()) {
         return if requests & KILL != 0 { Take::Kill } else { Take::Now };
     }
-    let taken = mail.next();
+    let taken = mail.next(hand);
     *settles = mail.is_awaited && mail.lets_waiters_go();
     taken
 }

@@ -72,10 +72,23 @@ pub(super) enum NoPlace {
     TimedOut,
 }
 
+/// What a turn has taken out of the mailbox and not handled yet. (Written in place: messages are moved once.)
+pub(super) struct Hand<M> {
+    pub(super) letter: Option<Letter<M>>,
+    pub(super) again: Option<Again<M>>,
+}
+
+impl<M> Hand<M> {
+    pub(super) const EMPTY: Self = Self { letter: None, again: None };
+}
+
 /// What a turn finds.
-pub(super) enum Take<M> {
-    Letter(Letter<M>),
-    Again(Again<M>),
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Take {
+    /// A message, which is in its hand.
+    Letter,
+    /// The same of one that has crashed its actor before.
+    Again,
     /// Asked to stop, and everything that was there then is handled.
     Stop,
     /// Asked to stop after the message at hand.
@@ -280,30 +293,40 @@ impl<M, V> Mail<M, V> {
 
     /// What is to be done next.
     #[inline(always)]
-    pub(super) fn next(&mut self) -> Take<M> {
+    pub(super) fn next(&mut self, hand: &mut Hand<M>) -> Take {
         if self.rare.is_some() {
-            return self.next_rare();
+            return self.next_rare(hand);
         }
-        self.pop().map_or(Take::Nothing, Take::Letter)
+        self.hand_out(hand, Take::Nothing)
+    }
+
+    /// The oldest ordinary message, or `otherwise`.
+    #[inline(always)]
+    fn hand_out(&mut self, hand: &mut Hand<M>, otherwise: Take) -> Take {
+        debug_assert!(hand.letter.is_none(), "a message is handled before the next one is taken");
+        hand.letter = self.pop();
+        if hand.letter.is_some() { Take::Letter } else { otherwise }
     }
 
     #[cold]
     #[inline(never)]
-    fn next_rare(&mut self) -> Take<M> {
+    fn next_rare(&mut self, hand: &mut Hand<M>) -> Take {
         let rare = self.rare();
         if let Some(again) = rare.again.take() {
-            return Take::Again(again);
+            hand.again = Some(again);
+            return Take::Again;
         }
         if let Some(letter) = rare.urgent.pop_front() {
-            return Take::Letter(letter);
+            hand.letter = Some(letter);
+            return Take::Letter;
         }
         match rare.until_stop {
             0 => Take::Stop,
-            NO_STOP => self.pop().map_or(Take::Nothing, Take::Letter),
+            NO_STOP => self.hand_out(hand, Take::Nothing),
             _ => {
                 rare.until_stop -= 1;
                 // (Messages may have gone away otherwise: the overflow policy.)
-                self.pop().map_or(Take::Stop, Take::Letter)
+                self.hand_out(hand, Take::Stop)
             }
         }
     }

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use super::baton::Baton;
 use super::desk::{Desk, Next, Pause};
-use super::mail::{Lane, Letter, Take};
+use super::mail::{Hand, Lane, Letter, Take};
 use super::state::{ActorState, KILL, NEW_EMPTY, NEW_RUNNABLE};
 use crate::channel::{RecvTimeoutError, oneshot};
 use crate::prim::atomic::{AtomicUsize, Ordering};
@@ -53,22 +53,23 @@ impl World {
 
     /// One turn. True: it has to launch the next one.
     fn one_turn(&self, budget: usize) -> bool {
-        let mut value = None;
-        let mut take = self.desk.begin(&mut value, |()| true);
+        let (mut value, mut hand) = (None, Hand::EMPTY);
+        let mut take = self.desk.begin(&mut value, &mut hand, |()| true);
         assert!(!matches!(take, Take::Not), "a turn of an actor that is not runnable, or two turns at once");
         // Relaxed: the assertion is about a count that must never be 2, whatever else is seen.
         assert_eq!(self.running.fetch_add(1, Ordering::Relaxed), 0, "two turns at once");
         loop {
             for _ in 0..budget {
-                if let Take::Nothing = take {
-                    take = self.desk.next(&mut value, || {
+                if take == Take::Nothing {
+                    take = self.desk.next(&mut value, &mut hand, || {
                         // Relaxed: as above; before it rests, since another turn may begin right after.
                         self.running.fetch_sub(1, Ordering::Relaxed);
                         true
                     });
                 }
                 match std::mem::replace(&mut take, Take::Nothing) {
-                    Take::Letter(letter) => {
+                    Take::Letter => {
+                        let letter = hand.letter.take().expect("the message is in its hand");
                         // Relaxed: as above.
                         self.handled.fetch_add(letter.open(), Ordering::Relaxed);
                     }
@@ -244,7 +245,7 @@ fn model_restart_against_send() {
     check(3, || {
         let world = World::new(NEW_RUNNABLE);
         let sender = spawn(&world, |world| world.send(1));
-        assert!(matches!(world.desk.begin(&mut None, |()| false), Take::Starts));
+        assert!(matches!(world.desk.begin(&mut None, &mut Hand::EMPTY, |()| false), Take::Starts));
         // It fails at once; the supervisor starts it anew.
         world.desk.hold();
         assert!(world.desk.start(()).is_ok());
