@@ -269,7 +269,7 @@ impl<M, V> Desk<M, V> {
 #[inline(always)]
 fn take<M, V>(word: &Word<'_>, mail: &mut Mail<M, V>, hand: &mut Hand<M>, settles: &mut bool) -> Take {
     let requests = word.seen().requests();
-    if requests != 0 && !(seeded_bug("actor_rests_over_requests") && !mail.has_work()) {
+    if requests != 0 && (mail.has_work() || !seeded_bug("actor_rests_over_requests")) {
         return if requests & KILL != 0 { Take::Kill } else { Take::Now };
     }
     let taken = mail.next(hand);

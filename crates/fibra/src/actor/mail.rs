@@ -107,6 +107,10 @@ pub(super) enum Take {
     Not,
 }
 
+/// Messages behind the first one.
+#[allow(clippy::box_collection)] // A mailbox without a second message has 8 bytes for it instead of 32.
+type Queue<M> = Box<VecDeque<Letter<M>>>;
+
 /// What few mailboxes have, and those for a moment.
 struct Rare<M> {
     urgent: VecDeque<Letter<M>>,
@@ -132,7 +136,7 @@ impl<M> Rare<M> {
 pub(super) struct Mail<M, V> {
     /// The oldest message. Most mailboxes never hold a second one, and so never have a buffer.
     first: Option<Letter<M>>,
-    queue: Option<Box<VecDeque<Letter<M>>>>,
+    queue: Option<Queue<M>>,
     rare: Option<Box<Rare<M>>>,
     pub(super) value: Option<V>,
     capacity: u32,
@@ -148,7 +152,7 @@ pub(super) struct Mail<M, V> {
 
 /// What an empty mailbox does not need: to be dropped without the lock.
 pub(super) struct Unused<M> {
-    _queue: Option<Box<VecDeque<Letter<M>>>>,
+    _queue: Option<Queue<M>>,
     _rare: Option<Box<Rare<M>>>,
 }
 
@@ -341,8 +345,7 @@ impl<M, V> Mail<M, V> {
         if self.queue.is_none() && self.rare.is_none() {
             return None;
         }
-        let is_large =
-            |queue: &mut Box<VecDeque<Letter<M>>>| queue.capacity().saturating_mul(size_of::<Letter<M>>()) > KEPT_BYTES;
+        let is_large = |queue: &mut Queue<M>| queue.capacity().saturating_mul(size_of::<Letter<M>>()) > KEPT_BYTES;
         Some(Unused { _queue: self.queue.take_if(is_large), _rare: self.rare.take_if(|rare| rare.dropped == 0) })
     }
 
@@ -388,7 +391,7 @@ impl<M, V> Mail<M, V> {
 pub(super) struct Left<M> {
     again: Option<Again<M>>,
     first: Option<Letter<M>>,
-    queue: Option<Box<VecDeque<Letter<M>>>>,
+    queue: Option<Queue<M>>,
     urgent: VecDeque<Letter<M>>,
 }
 
