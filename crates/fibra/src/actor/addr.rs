@@ -1,9 +1,8 @@
-//! Addresses: [`Addr`], which knows the type of its actor, [`WeakAddr`], which does not keep it alive, and [`Recipient`], which only knows
-//! a message that it takes.
+//! Addresses: [`Addr`], which knows the type of its actor, and [`WeakAddr`], which does not keep it alive.
 //!
-//! Above: users. Below: `cell`, `desk`, `call`. An address never touches the actor's value; it appends to the mailbox and asks.
+//! Above: users, `recipient`. Below: `cell`, `desk`, `call`. An address never touches the actor's value; it appends to the mailbox, and
+//! asks.
 
-use std::any::Any;
 use std::cell::Cell as StdCell;
 use std::fmt;
 use std::panic::Location;
@@ -13,11 +12,12 @@ use std::time::Duration;
 
 use super::Actor;
 use super::call::{Call, Reply};
+use super::cell::Body;
 use super::cell::Cell;
 use super::core::{AnyCell, Detail, current_id, note};
-use super::desk::{Lane, Letter, Make};
 use super::error::{ActorId, CallError, SendError, SendTimeoutError, StopReason, TrySendError};
-use super::places::{NoPlace, PlaceRules, Places};
+use super::mail::{Lane, Letter, Make, NoPlace};
+use super::places::{Places, Room};
 use super::state::ActorState;
 use crate::channel::Overflow;
 use crate::prim::atomic::Ordering;
@@ -63,50 +63,78 @@ impl<A: Actor> Addr<A> {
     // ---- sending ------------------------------------------------------------------------------------------------------------
 
     #[inline]
-    fn append(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), Letter<A::Message>> {
+    fn append(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), (NoPlace, Letter<A::Message>)> {
         let next = self.cell.desk.post(letter, lane)?;
         self.cell.then(next);
         Ok(())
     }
 
+    /// The same for a message that has its place, or needs none; Err: the mailbox is closed.
+    fn append_for_sure(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), Letter<A::Message>> {
+        self.append(letter, lane).map_err(|(_, letter)| letter)
+    }
+
     /// Appends without waiting; Err: there is no place, and the policy is to wait for one.
-    fn append_now(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
+    #[inline]
+    pub(super) fn append_now(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
+        match self.append(letter, Lane::Ordinary) {
+            Err((NoPlace::Full, letter)) => self.append_to_full(letter),
+            done => done,
+        }
+    }
+
+    /// There is no place for a newcomer.
+    #[cold]
+    fn append_to_full(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
         let desk = &self.cell.desk;
-        match desk.places.try_take() {
-            Ok(()) => self.append(letter, Lane::Ordinary).map_err(|letter| (NoPlace::Closed, letter)),
-            Err(NoPlace::Full) if self.cell.core.overflow == Overflow::DropNewest => {
+        if desk.places.take_now() {
+            return self.append(letter, Lane::Reserved);
+        }
+        match self.cell.core.overflow {
+            Overflow::DropNewest => {
                 desk.count_dropped();
                 drop(letter);
                 Ok(())
             }
-            Err(NoPlace::Full) if self.cell.core.overflow == Overflow::DropOldest => {
+            Overflow::DropOldest => {
                 let (oldest, next) = desk.replace_oldest(letter).map_err(|letter| (NoPlace::Closed, letter))?;
-                drop(oldest);
                 self.cell.then(next);
+                drop(oldest);
                 Ok(())
             }
-            Err(no_place) => Err((no_place, letter)),
+            _ => Err((NoPlace::Full, letter)),
         }
     }
 
-    fn append_until(
+    #[inline]
+    pub(super) fn append_until(
         &self,
         letter: Letter<A::Message>,
         deadline: Option<u64>,
         site: &'static Location<'static>,
     ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
         park::entry();
-        let letter = match self.append_now(letter) {
-            Ok(()) => return Ok(()),
-            Err((NoPlace::Full, letter)) => letter,
-            Err((_, letter)) => return Err(SendTimeoutError::Stopped(letter)),
-        };
+        match self.append_now(letter) {
+            Ok(()) => Ok(()),
+            Err((NoPlace::Full, letter)) => self.append_later(letter, deadline, site),
+            Err((_, letter)) => Err(SendTimeoutError::Stopped(letter)),
+        }
+    }
+
+    /// Waits for a place.
+    #[cold]
+    fn append_later(
+        &self,
+        letter: Letter<A::Message>,
+        deadline: Option<u64>,
+        site: &'static Location<'static>,
+    ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
         if self.is_own() {
             return Err(SendTimeoutError::WouldDeadlock(letter));
         }
         let _noted = note(|| Detail::Actor(self.cell.clone()));
         match self.cell.desk.places.take(deadline, site) {
-            Ok(()) => self.append(letter, Lane::Ordinary).map_err(SendTimeoutError::Stopped),
+            Ok(()) => self.append_for_sure(letter, Lane::Reserved).map_err(SendTimeoutError::Stopped),
             Err(NoPlace::TimedOut) => Err(SendTimeoutError::Timeout(letter)),
             Err(_) => Err(SendTimeoutError::Stopped(letter)),
         }
@@ -173,7 +201,7 @@ impl<A: Actor> Addr<A> {
             Ok(()) => Ok(()),
             Err((NoPlace::Full, letter)) => {
                 if self.cell.desk.places.take_async().await {
-                    self.append(letter, Lane::Ordinary)
+                    self.append_for_sure(letter, Lane::Reserved)
                 } else {
                     Err(letter)
                 }
@@ -189,7 +217,8 @@ impl<A: Actor> Addr<A> {
     /// With the message: the actor has ended or was asked to stop.
     pub fn send_urgent(&self, message: A::Message) -> Result<(), SendError<A::Message>> {
         park::count_call();
-        self.append(Letter::Message(message), Lane::Urgent).map_err(|letter| SendError::Stopped(opened(letter)))
+        self.append_for_sure(Letter::Message(message), Lane::Urgent)
+            .map_err(|letter| SendError::Stopped(opened(letter)))
     }
 
     /// Something that becomes a message on the actor's own turn, before all ordinary ones.
@@ -324,7 +353,7 @@ impl<A: Actor> Addr<A> {
     /// Waits until it has ended for good, and says why. (A supervised actor has not while it may be restarted.)
     #[track_caller]
     pub fn stopped(&self) -> StopReason {
-        self.cell.core.ended.wait_as(WaitReason::ActorStopped, None, Location::caller());
+        self.cell.core.ended.event().wait_as(WaitReason::ActorStopped, None, Location::caller());
         self.cell.core.reason()
     }
 
@@ -332,19 +361,19 @@ impl<A: Actor> Addr<A> {
     #[track_caller]
     pub fn stopped_timeout(&self, timeout: Duration) -> Option<StopReason> {
         let deadline = Some(Instant::after(timeout).as_nanos());
-        let ended = self.cell.core.ended.wait_as(WaitReason::ActorStopped, deadline, Location::caller());
+        let ended = self.cell.core.ended.event().wait_as(WaitReason::ActorStopped, deadline, Location::caller());
         ended.then(|| self.cell.core.reason())
     }
 
     /// Like [`stopped`](Self::stopped), as a future.
     pub async fn stopped_async(&self) -> StopReason {
-        self.cell.core.ended.wait_async().await;
+        self.cell.core.ended.event().wait_async().await;
         self.cell.core.reason()
     }
 
     /// Waiting for its end, as an arm of [`select!`](crate::select): `on(account.stopped_arm()) -> why => ..`.
     pub fn stopped_arm(&self) -> StoppedArm<'_, A> {
-        StoppedArm { addr: self, wait: self.cell.core.ended.waiting() }
+        StoppedArm { addr: self, wait: self.cell.core.ended.event().waiting() }
     }
 
     /// Has it not ended?
@@ -390,17 +419,9 @@ impl<A: Actor> Addr<A> {
     pub fn downgrade(&self) -> WeakAddr<A> {
         WeakAddr { cell: Arc::downgrade(&self.cell) }
     }
-
-    /// An address that only knows one message that the actor takes, and not its type.
-    pub fn recipient<M: Send + 'static>(&self) -> Recipient<M>
-    where
-        A::Message: From<M>,
-    {
-        Recipient { to: Arc::new(self.clone()) }
-    }
 }
 
-fn without_timeout<M>(error: SendTimeoutError<M>) -> SendError<M> {
+pub(super) fn without_timeout<M>(error: SendTimeoutError<M>) -> SendError<M> {
     match error {
         SendTimeoutError::WouldDeadlock(message) => SendError::WouldDeadlock(message),
         SendTimeoutError::Stopped(message) | SendTimeoutError::Timeout(message) => SendError::Stopped(message),
@@ -477,140 +498,23 @@ impl<A: Actor> fmt::Debug for WeakAddr<A> {
     }
 }
 
-// ---- recipients ---------------------------------------------------------------------------------------------------------------
-
-/// One that takes messages of a type, whatever else it takes.
-trait Takes<M>: Send + Sync {
-    fn send(
-        &self,
-        message: M,
-        deadline: Option<u64>,
-        site: &'static Location<'static>,
-    ) -> Result<(), SendTimeoutError<M>>;
-    fn try_send(&self, message: M) -> Result<(), TrySendError<M>>;
-    fn id(&self) -> ActorId;
-    fn is_alive(&self) -> bool;
-}
-
-/// A message that is converted on the actor's turn, so that one that is not delivered comes back as it was.
-struct Converted<M>(M);
-
-impl<M: Send + 'static, T: From<M>> Make<T> for Converted<M> {
-    fn make(self: Box<Self>) -> T {
-        self.0.into()
-    }
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
-        self
-    }
-}
-
-fn converted_back<M: Send + 'static, T>(letter: Letter<T>) -> M {
-    let Letter::Make(make) = letter else { unreachable!("a recipient sends what is converted") };
-    make.into_any().downcast::<Converted<M>>().expect("the letter that was to be sent").0
-}
-
-impl<A: Actor, M: Send + 'static> Takes<M> for Addr<A>
-where
-    A::Message: From<M>,
-{
-    fn send(
-        &self,
-        message: M,
-        deadline: Option<u64>,
-        site: &'static Location<'static>,
-    ) -> Result<(), SendTimeoutError<M>> {
-        let sent = self.append_until(Letter::Make(Box::new(Converted(message))), deadline, site);
-        sent.map_err(|error| error.map(converted_back))
-    }
-    fn try_send(&self, message: M) -> Result<(), TrySendError<M>> {
-        park::count_call();
-        let letter = Letter::Make(Box::new(Converted(message)));
-        self.append_now(letter).map_err(|(no_place, letter)| match no_place {
-            NoPlace::Full => TrySendError::Full(converted_back(letter)),
-            _ => TrySendError::Stopped(converted_back(letter)),
-        })
-    }
-    fn id(&self) -> ActorId {
-        Addr::id(self)
-    }
-    fn is_alive(&self) -> bool {
-        Addr::is_alive(self)
-    }
-}
-
-/// The address of any actor that takes messages of type `M`; see [`Addr::recipient`].
-pub struct Recipient<M> {
-    to: Arc<dyn Takes<M>>,
-}
-
-impl<M> Recipient<M> {
-    /// Sends a message; see [`Addr::send`].
-    ///
-    /// # Errors
-    /// As there.
-    #[track_caller]
-    pub fn send(&self, message: M) -> Result<(), SendError<M>> {
-        self.to.send(message, None, Location::caller()).map_err(without_timeout)
-    }
-
-    /// Sends a message if there is a place; see [`Addr::try_send`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn try_send(&self, message: M) -> Result<(), TrySendError<M>> {
-        self.to.try_send(message)
-    }
-
-    /// Sends a message within a time; see [`Addr::send_timeout`].
-    ///
-    /// # Errors
-    /// As there.
-    #[track_caller]
-    pub fn send_timeout(&self, message: M, timeout: Duration) -> Result<(), SendTimeoutError<M>> {
-        self.to.send(message, Some(Instant::after(timeout).as_nanos()), Location::caller())
-    }
-
-    /// The id of the actor.
-    pub fn id(&self) -> ActorId {
-        self.to.id()
-    }
-
-    /// Has it not ended?
-    #[must_use]
-    pub fn is_alive(&self) -> bool {
-        self.to.is_alive()
-    }
-}
-
-impl<M> Clone for Recipient<M> {
-    fn clone(&self) -> Self {
-        Self { to: self.to.clone() }
-    }
-}
-
-impl<M> fmt::Debug for Recipient<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recipient").field("id", &self.to.id().0).finish()
-    }
-}
-
 // ---- arms ---------------------------------------------------------------------------------------------------------------------
 
 /// Sending, as an arm; see [`Addr::sending`].
 pub struct SendArm<'a, A: Actor> {
     addr: &'a Addr<A>,
     letter: Option<Letter<A::Message>>,
-    wants: Wants<'a>,
+    wants: Wants<'a, A>,
     told: StdCell<Outcome>,
 }
 
 /// What the engine sees of it: the gate's, but for one that is refused at once.
-struct Wants<'a> {
-    places: &'a Places,
-    wait: GateWait<'a, PlaceRules>,
+struct Wants<'a, A: Actor> {
+    places: &'a Places<A::Message, Body<A>>,
+    wait: GateWait<'a, Room<A::Message, Body<A>>>,
 }
 
-impl Waitable for Wants<'_> {
+impl<A: Actor> Waitable for Wants<'_, A> {
     fn try_now(&self) -> Outcome {
         if self.places.is_closed() { Outcome::Closed } else { self.wait.try_now() }
     }
@@ -628,7 +532,7 @@ impl<A: Actor> SendArm<'_, A> {
     /// Gives back a place that was won and not used.
     fn clear(&self) {
         if self.told.replace(Outcome::Pending) == Outcome::Done {
-            self.wants.places.give();
+            self.wants.places.give_back();
         }
     }
 }
@@ -653,7 +557,7 @@ impl<A: Actor> Arm for SendArm<'_, A> {
         let letter = self.letter.take().expect("an arm yields its result once");
         // It has a place, or was refused.
         let has_place = self.told.replace(Outcome::Pending) == Outcome::Done;
-        let sent = if has_place { self.addr.append(letter, Lane::Ordinary) } else { Err(letter) };
+        let sent = if has_place { self.addr.append_for_sure(letter, Lane::Reserved) } else { Err(letter) };
         sent.map_err(|letter| SendError::Stopped(opened(letter)))
     }
 }

@@ -7,10 +7,12 @@
 //! waiter is queued: so there is no barging, unlike in `sync::Mutex`.
 
 use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
-use crate::sync::gate::{Ask, Gate, Rules};
+use crate::sync::gate::{Ask, Gate, GateTask, Rules};
 use crate::wait::reason::WaitReason;
 use crate::waiter::node::Outcome;
 
@@ -84,6 +86,11 @@ impl Baton {
         self.0.wait(ask) == Outcome::Done
     }
 
+    /// The same as a future.
+    pub(super) fn take_async(&self) -> BatonFuture<'_> {
+        BatonFuture { baton: self, task: GateTask::new() }
+    }
+
     pub(super) fn is_taken(&self) -> bool {
         !self.0.rules().is_grantable(1)
     }
@@ -103,5 +110,27 @@ impl Baton {
         if word & WAITING != 0 && !seeded_bug("actor_unlock_silent") {
             self.0.settle();
         }
+    }
+}
+
+/// See [`Baton::take_async`]: when it is ready, the caller has the lock.
+#[must_use = "futures do nothing unless polled"]
+pub(super) struct BatonFuture<'a> {
+    baton: &'a Baton,
+    task: GateTask,
+}
+
+impl Future for BatonFuture<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        this.task.poll(&this.baton.0, 1, cx).map(drop)
+    }
+}
+
+impl Drop for BatonFuture<'_> {
+    fn drop(&mut self) {
+        self.task.leave(&self.baton.0);
     }
 }

@@ -105,7 +105,7 @@ impl<R: Send + 'static> Drop for Reply<R> {
         watch::with_current::<Marks, _>(|marks, _| {
             let Some(inner) = inner.take() else { return };
             if marks.mode.get() == super::core::Mode::Handling && !is_unwinding() {
-                marks.unanswered.borrow_mut().push(Box::new(inner));
+                marks.note_unanswered(Box::new(inner));
             } else {
                 let why = if is_unwinding() { CallError::Crashed } else { marks.mode.get().refusal() };
                 let _ = inner.send(Err(why));

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Invariants
-//! * The value lies in `body` whenever no turn runs, and is taken out by a turn: a second turn would find it gone (S2-56).
+//! * The value lies in the desk whenever no turn runs, and is taken out by a turn: a second turn would find it gone (S2-56).
 //! * A turn has a fiber from its launch to its end, and the actor no other stack: so one without a turn owns none.
 //! * A turn that was launched but never ran (the runtime shuts down) ends the actor: see [`Turn`].
 //! * User code (handlers, hooks, destructors) runs with its panics caught.
@@ -22,14 +22,14 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
 use super::context::Context;
-use super::core::{AnyCell, Choices, Core, Marks, Mode};
-use super::desk::{Again, Desk, Next, Rest, Take};
+use super::core::{AnyCell, Choices, Core, Marks, Mode, refusing};
+use super::desk::{Desk, Next, Pause};
 use super::error::{CallError, Failure, StopReason};
-use super::state::{ActorState, KILL, LOOK, NOW, Word};
+use super::mail::{Again, Hand, Take};
+use super::state::{ActorState, KILL, NEW_HELD, NEW_RUNNABLE, NOW};
 use super::{Actor, quiescence, registry};
 use crate::cancel::{cancel_waiting, is_cancellation};
 use crate::prim::atomic::Ordering;
-use crate::prim::spin::SpinLock;
 use crate::prim::{FirstPanic, discard_payload};
 use crate::runtime::Handle;
 use crate::task::{launch, shield};
@@ -41,9 +41,7 @@ use crate::waiter::cancel_reason::CancelReason;
 pub(super) type Factory<A> = Arc<dyn Fn() -> Result<A, Failure> + Send + Sync>;
 
 /// The value, between turns.
-enum Body<A> {
-    /// A turn has it, or the actor has ended.
-    Away,
+pub(super) enum Body<A> {
     /// It was not started yet.
     New(A),
     /// The first turn of a life makes it.
@@ -54,8 +52,7 @@ enum Body<A> {
 /// See the header.
 pub(super) struct Cell<A: Actor> {
     pub(super) core: Core,
-    pub(super) desk: Desk<A::Message>,
-    body: SpinLock<Body<A>>,
+    pub(super) desk: Desk<A::Message, Body<A>>,
 }
 
 /// How the messages of a turn came to an end.
@@ -72,8 +69,7 @@ impl<A: Actor> Cell<A> {
     pub(super) fn spawn(actor: A, home: Handle, choices: &Choices, site: &'static Location<'static>) -> Arc<Self> {
         let cell = Arc::new(Self {
             core: Core::new(home, choices, site),
-            desk: Desk::new(Word::runnable(), choices.capacity),
-            body: SpinLock::new(Body::New(actor)),
+            desk: Desk::new(NEW_RUNNABLE, choices.capacity, Some(Body::New(actor))),
         });
         quiescence::add_member(&cell);
         cell.launch(false);
@@ -82,11 +78,8 @@ impl<A: Actor> Cell<A> {
 
     /// One that is held until its supervisor starts it.
     pub(super) fn held(home: Handle, choices: &Choices, site: &'static Location<'static>) -> Arc<Self> {
-        let cell = Arc::new(Self {
-            core: Core::new(home, choices, site),
-            desk: Desk::new(Word::held(), choices.capacity),
-            body: SpinLock::new(Body::Away),
-        });
+        let cell =
+            Arc::new(Self { core: Core::new(home, choices, site), desk: Desk::new(NEW_HELD, choices.capacity, None) });
         quiescence::add_member(&cell);
         cell
     }
@@ -123,7 +116,7 @@ impl<A: Actor> Cell<A> {
 
     /// The last address was dropped.
     pub(super) fn look(self: &Arc<Self>) {
-        let next = self.desk.ask(LOOK);
+        let next = self.desk.wake();
         self.then(next);
     }
 
@@ -138,8 +131,7 @@ impl<A: Actor> Cell<A> {
 
     /// The supervisor starts the next life. False: it is not held.
     pub(super) fn start_life(self: &Arc<Self>, factory: Factory<A>) -> bool {
-        self.body.with(|body| *body = Body::Make(factory));
-        let started = self.desk.word.start();
+        let started = self.desk.start(Body::Make(factory)).is_ok();
         if started {
             self.launch(false);
         }
@@ -148,96 +140,94 @@ impl<A: Actor> Cell<A> {
 
     /// The supervisor gives a held actor up.
     pub(super) fn release(self: &Arc<Self>, reason: StopReason) {
-        if self.desk.word.release() {
-            self.close(reason, None);
+        if self.desk.release() {
+            self.close(reason, true);
         }
     }
 
     // ---- a turn -----------------------------------------------------------------------------------------------------------
 
     fn turn(self: Arc<Self>) {
-        // S2-04, checked where an actor leaves the queue.
-        let is_runnable = self.desk.word.begin();
-        assert!(is_runnable, "fibra: a turn of an actor that is not runnable (a bug in fibra, please report it)");
         let running = Running { cell: &self, marks: Marks::new(self.core.id), has_left: std::cell::Cell::new(false) };
         let domain = self.core.domain();
         let rest = watched(&running, || match &domain {
             Some(domain) => domain.within(|| self.play(&running.marks)),
             None => self.play(&running.marks),
         });
-        if let Some(behind) = rest {
-            self.launch(behind);
+        if rest {
+            self.launch(true);
         }
         if let Some(domain) = domain {
             domain.leave();
         }
     }
 
-    /// Plays one turn. Some: the next one is to be launched, behind others or not.
-    fn play(self: &Arc<Self>, marks: &Marks) -> Option<bool> {
+    /// Plays one turn. True: the next one is to be launched, behind others.
+    fn play(self: &Arc<Self>, marks: &Marks) -> bool {
         let mut ctx = Context::new(self.clone());
-        let mut actor = match self.enter(&mut ctx, marks) {
-            Ok(actor) => actor,
-            Err((actor, reason)) => {
-                self.finish(actor, reason, None, marks);
-                return None;
+        let (mut body, mut hand) = (None, Hand::EMPTY);
+        let mut first = self.desk.begin(&mut body, &mut hand, |body| matches!(body, Body::Here(_)));
+        match first {
+            Take::Starts => {
+                first = Take::Nothing;
+                match body.take().map(|body| self.enter(body, &mut ctx, marks)) {
+                    Some(Ok(actor)) => body = Some(Body::Here(actor)),
+                    Some(Err((actor, reason))) => {
+                        self.finish(actor, reason, None, marks);
+                        return false;
+                    }
+                    None => {}
+                }
             }
-        };
+            // S2-04, checked where an actor leaves the queue; S2-56.
+            Take::Not => panic!("fibra: a turn of an actor that is not runnable (a bug in fibra, please report it)"),
+            _ => {}
+        }
         loop {
             let mut kept = None;
-            let turned = catch_unwind(AssertUnwindSafe(|| self.messages(&mut actor, &mut ctx, marks, &mut kept)));
-            let spent = match turned {
-                Ok(Ok(Turned::Idle)) => false,
-                Ok(Ok(Turned::Spent)) => true,
-                Ok(Ok(Turned::End(reason))) => {
-                    self.finish(Some(actor), reason, None, marks);
-                    return None;
-                }
-                Ok(Err(failure)) => {
-                    self.finish(Some(actor), StopReason::Failed(failure), kept, marks);
-                    return None;
-                }
+            let first = std::mem::replace(&mut first, Take::Nothing);
+            let messages = || self.messages(&mut body, first, &mut hand, &mut ctx, marks, &mut kept);
+            let (reason, kept) = match catch_unwind(AssertUnwindSafe(messages)) {
+                Ok(Ok(Turned::Idle)) => return false,
+                Ok(Ok(Turned::Spent)) => match self.desk.pause(&mut body, || self.has_address()) {
+                    Pause::Idle => return false,
+                    Pause::Launch => return true,
+                    Pause::GoOn => continue,
+                },
+                Ok(Ok(Turned::End(reason))) => (reason, None),
+                Ok(Err(failure)) => (StopReason::Failed(failure), kept),
                 Err(payload) => {
                     let reason = self.reason_of(payload);
                     let kept = kept.filter(|_| reason.failure().is_some());
-                    self.finish(Some(actor), reason, kept, marks);
-                    return None;
+                    (reason, kept)
                 }
             };
-            // Acquire: what the dropped addresses' owners did is seen. (None is left: none can come, but from this very turn.)
-            if !spent && self.core.addresses.load(Ordering::Acquire) == 0 && self.desk.is_idle() {
-                self.finish(Some(actor), StopReason::Unreachable, None, marks);
-                return None;
-            }
-            self.put(Body::Here(actor));
-            match self.desk.rest() {
-                Rest::Idle => return None,
-                Rest::Launch => return Some(spent),
-                Rest::Look => {}
-            }
-            let Body::Here(back) = self.body.with(|body| std::mem::replace(body, Body::Away)) else {
-                unreachable!("it was put there a moment ago, and the turn goes on")
+            let actor = match body.take() {
+                Some(Body::Here(actor)) => Some(actor),
+                _ => None,
             };
-            actor = back;
+            self.finish(actor, reason, kept, marks);
+            return false;
         }
     }
 
-    fn put(&self, body: Body<A>) {
-        let before = self.body.with(|slot| std::mem::replace(slot, body));
-        debug_assert!(matches!(before, Body::Away), "two turns at once");
+    /// Is there an address? Asked under the lock of the desk: the one who drops the last address looks at the state after that.
+    #[inline]
+    fn has_address(&self) -> bool {
+        // Acquire: what the owners of dropped addresses did is seen. (None is left: none can come, but from this very turn.)
+        self.core.addresses.load(Ordering::Acquire) != 0
     }
 
-    /// Takes the value out, making and starting it if this is the first turn of a life.
+    /// The value, made and started if this is the first turn of a life.
     #[allow(clippy::type_complexity)]
-    fn enter(&self, ctx: &mut Context<A>, marks: &Marks) -> Result<A, (Option<A>, StopReason)> {
-        let made = match self.body.with(|body| std::mem::replace(body, Body::Away)) {
+    fn enter(&self, body: Body<A>, ctx: &mut Context<A>, marks: &Marks) -> Result<A, (Option<A>, StopReason)> {
+        let made = match body {
             Body::Here(actor) => return Ok(actor),
             Body::New(actor) => Ok(actor),
             Body::Make(factory) => match catch_unwind(AssertUnwindSafe(|| factory())) {
                 Ok(made) => made,
                 Err(payload) => return Err((None, self.reason_of(payload))),
             },
-            Body::Away => unreachable!("fibra: two turns of one actor at once (a bug in fibra, please report it)"),
         };
         let mut actor = made.map_err(|failure| (None, StopReason::Failed(failure)))?;
         let started = catch_unwind(AssertUnwindSafe(|| actor.started(ctx)));
@@ -257,32 +247,49 @@ impl<A: Actor> Cell<A> {
         }
     }
 
-    /// Handles messages, up to the budget.
-    #[inline]
+    /// Handles messages, up to the budget; `take` is what the turn found when it began.
+    #[inline(always)]
     fn messages(
         &self,
-        actor: &mut A,
+        body: &mut Option<Body<A>>,
+        mut take: Take,
+        hand: &mut Hand<A::Message>,
         ctx: &mut Context<A>,
         marks: &Marks,
         kept: &mut Option<Again<A::Message>>,
     ) -> Result<Turned, Failure> {
         for _ in 0..self.core.budget {
-            let (message, crashes) = match self.desk.take() {
-                Take::Letter(letter) => (letter.open(), 0),
-                Take::Again(again) if again.crashes > 1 => {
-                    actor.on_poison(again.message, ctx);
-                    marks.answer(CallError::Dropped);
-                    continue;
-                }
-                Take::Again(again) => (again.message, again.crashes),
-                Take::Nothing => return Ok(Turned::Idle),
+            if take == Take::Nothing {
+                take = self.desk.next(body, hand, || self.has_address());
+            }
+            let Some(Body::Here(actor)) = body else { return Ok(Turned::Idle) };
+            let (message, crashes) = match std::mem::replace(&mut take, Take::Nothing) {
+                Take::Letter => match hand.letter.take() {
+                    Some(letter) => (letter.open(), 0),
+                    None => continue,
+                },
+                Take::Again => match hand.again.take() {
+                    Some(again) if again.crashes > 1 => {
+                        actor.on_poison(again.message, ctx);
+                        marks.answer(CallError::Dropped);
+                        continue;
+                    }
+                    Some(again) => (again.message, again.crashes),
+                    None => continue,
+                },
+                Take::Rested | Take::Nothing | Take::Starts | Take::Not => return Ok(Turned::Idle),
                 Take::Stop => return Ok(Turned::End(StopReason::Stopped)),
                 Take::Now => return Ok(Turned::End(StopReason::Shutdown)),
                 Take::Kill => return Ok(Turned::End(self.kill_reason())),
+                Take::Unreachable => return Ok(Turned::End(StopReason::Unreachable)),
             };
-            *kept = A::redeliver(&message).map(|message| Again { message, crashes: crashes + 1 });
+            if let Some(message) = A::redeliver(&message) {
+                *kept = Some(Again { message, crashes: crashes + 1 });
+            }
             actor.handle(message, ctx)?;
-            *kept = None;
+            if kept.is_some() {
+                *kept = None;
+            }
             marks.answer(CallError::Dropped);
         }
         Ok(Turned::Spent)
@@ -298,7 +305,7 @@ impl<A: Actor> Cell<A> {
             return StopReason::Failed(Failure::of_panic(payload));
         }
         discard_payload(payload);
-        if self.desk.word.requests() & KILL != 0 { self.kill_reason() } else { StopReason::Shutdown }
+        if self.desk.seen().requests() & KILL != 0 { self.kill_reason() } else { StopReason::Shutdown }
     }
 
     // ---- the end ------------------------------------------------------------------------------------------------------------
@@ -313,6 +320,7 @@ impl<A: Actor> Cell<A> {
             // Shielded: one that was killed cleans up all the same.
             panics.catch(|| shield(|| actor.stopping(&reason)));
             panics.catch(|| shield(|| drop(actor)));
+            panics.discard();
         }
         if is_failure && let Some(kept) = kept {
             self.desk.keep_for_later(kept);
@@ -326,8 +334,8 @@ impl<A: Actor> Cell<A> {
                 }
             }
             None => {
-                self.close(reason.clone(), Some(marks));
-                self.desk.word.end();
+                self.close(reason.clone(), false);
+                self.desk.end();
                 self.core.ended.set();
                 // Those that came meanwhile: one that comes later finds that it has ended.
                 self.core.tell_bonds(&reason);
@@ -335,19 +343,20 @@ impl<A: Actor> Cell<A> {
         }
     }
 
-    /// Refuses everything from now on. Of one that was released, which is GONE by now, it is the end.
-    fn close(&self, reason: StopReason, marks: Option<&Marks>) {
+    /// Refuses everything from now on. `is_gone`: it has no turn, and this is its end.
+    fn close(&self, reason: StopReason, is_gone: bool) {
         let names = self.core.with_extra(|extra| {
             extra.reason = Some(reason.clone());
             std::mem::take(&mut extra.registered)
         });
         registry::forget(&names, self.core.id);
         let left = self.desk.close();
-        if let Some(marks) = marks {
-            marks.mode.set(Mode::Ended);
-        }
-        FirstPanic::default().drop_each(left);
-        if marks.is_none() {
+        refusing(self.core.id, Mode::Ended, || {
+            let mut panics = FirstPanic::default();
+            panics.drop_each(left.letters());
+            panics.discard();
+        });
+        if is_gone {
             self.core.ended.set();
             // As in `finish`.
             self.core.tell_bonds(&reason);
@@ -356,11 +365,15 @@ impl<A: Actor> Cell<A> {
 
     /// A turn that was launched will never run: the runtime shuts down.
     fn abandon(self: &Arc<Self>) {
-        let body = self.body.with(|body| std::mem::replace(body, Body::Away));
-        FirstPanic::default().catch(|| drop(body));
+        let body = self.desk.take_value();
+        refusing(self.core.id, Mode::Ended, || {
+            let mut panics = FirstPanic::default();
+            panics.catch(|| drop(body));
+            panics.discard();
+        });
         self.core.tell_bonds(&StopReason::Shutdown);
-        self.desk.word.end();
-        self.close(StopReason::Shutdown, None);
+        self.desk.end();
+        self.close(StopReason::Shutdown, true);
         if let Some(keeper) = self.core.if_extra(|extra| extra.keeper.clone()) {
             // (It is gone whatever that says.)
             let _ = keeper.ended(StopReason::Shutdown);
@@ -377,11 +390,10 @@ impl<A: Actor> AnyCell for Cell<A> {
     }
 
     fn state(&self) -> ActorState {
-        match self.desk.word.state() {
+        let seen = self.desk.seen();
+        match seen.state() {
             // Woken, but not on its worker yet.
-            ActorState::Waiting if !self.desk.word.is_held() && !self.core.interrupt.is_parked() => {
-                ActorState::Runnable
-            }
+            ActorState::Waiting if !seen.is_held() && !self.core.interrupt.is_parked() => ActorState::Runnable,
             state => state,
         }
     }
@@ -427,11 +439,11 @@ struct Running<'a, A: Actor> {
 impl<A: Actor> Watch for Running<'_, A> {
     fn parks(&self, how: &Wait) {
         let cell = self.cell;
-        cell.desk.word.wait();
+        let is_killed = cell.desk.wait();
         if cell.core.is_counted {
             self.has_left.set(quiescence::parks(&cell.core, how, &self.marks));
         }
-        if cell.desk.word.requests() & KILL != 0 {
+        if is_killed {
             cancel_waiting(&cell.core.interrupt, &CancelReason::Handle);
         }
     }
@@ -440,7 +452,7 @@ impl<A: Actor> Watch for Running<'_, A> {
         if self.cell.core.is_counted {
             quiescence::is_back(&self.cell.core, self.has_left.replace(false));
         }
-        self.cell.desk.word.go_on();
+        self.cell.desk.go_on();
     }
 
     fn interrupt(&self) -> &Interrupt {
@@ -449,6 +461,14 @@ impl<A: Actor> Watch for Running<'_, A> {
 
     fn data(&self) -> &dyn Any {
         &self.marks
+    }
+
+    fn label(&self) -> Option<String> {
+        let core = &self.cell.core;
+        Some(match core.name() {
+            Some(name) => format!("{} \"{name}\"", core.id),
+            None => core.id.to_string(),
+        })
     }
 
     fn owner(&self) -> Box<dyn Any> {

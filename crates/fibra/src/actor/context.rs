@@ -13,10 +13,11 @@ use super::Actor;
 use super::addr::Addr;
 use super::cell::Cell;
 use super::core::{AnyCell, Bond};
-use super::desk::{Letter, Make};
 use super::error::{ActorId, Down};
+use super::mail::{Letter, Make};
 use crate::channel::{Receiver, after, tick};
 use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::runtime::Handle;
 use crate::stream::{Pipe, Root};
 use crate::sync::Mutex;
 use crate::task::{JoinHandle, spawn_daemon_future};
@@ -118,6 +119,11 @@ impl<A: Actor> Context<A> {
     /// Stops after what is in the mailbox now; see [`Addr::stop`].
     pub fn stop(&self) {
         self.cell.stop();
+    }
+
+    /// Its runtime.
+    pub(super) fn home(&self) -> &Handle {
+        &self.cell.core.home
     }
 
     /// Ends after the message at hand.

@@ -7,10 +7,11 @@
 //! * `ended` is set once, when the actor is GONE for good, after the reason was written.
 //! * Whatever is taken out of [`Extra`] is used and dropped without its lock: it may be user code.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::error::{ActorId, CallError, Down, StopReason};
 use super::quiescence::{Domain, WaitingFor};
@@ -21,6 +22,7 @@ use crate::prim::spin::SpinLock;
 use crate::runtime::Handle;
 use crate::sync::Event;
 use crate::task::JoinHandle;
+use crate::wait::waitable::Wait;
 use crate::wait::watch::{self, Interrupt};
 
 /// The next id.
@@ -84,13 +86,49 @@ pub(super) struct Choices {
     pub(super) keeper: Option<Arc<dyn Keeper>>,
 }
 
+/// The end of an actor, which few wait for: the event is made for the first one who does.
+///
+/// Whether it is over changes under a lock, and one who waits looks at it under that lock when the event is there: so either it sees that
+/// it is over, or the end finds the event.
+pub(super) struct End {
+    is_over: SpinLock<bool>,
+    event: OnceLock<Box<Event>>,
+}
+
+impl End {
+    fn new() -> Self {
+        Self { is_over: SpinLock::new(false), event: OnceLock::new() }
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.is_over.with(|is_over| *is_over)
+    }
+
+    /// It is over; those that wait go on.
+    pub(super) fn set(&self) {
+        self.is_over.with(|is_over| *is_over = true);
+        if let Some(event) = self.event.get() {
+            event.set();
+        }
+    }
+
+    /// To wait for.
+    pub(super) fn event(&self) -> &Event {
+        let event = self.event.get_or_init(Box::default);
+        if self.is_set() {
+            event.set();
+        }
+        event
+    }
+}
+
 /// See the header.
 pub(super) struct Core {
     pub(super) id: ActorId,
     pub(super) home: Handle,
     pub(super) site: &'static Location<'static>,
     pub(super) addresses: AtomicU32,
-    pub(super) ended: Event,
+    pub(super) ended: End,
     pub(super) interrupt: Interrupt,
     pub(super) budget: u32,
     pub(super) overflow: Overflow,
@@ -113,7 +151,7 @@ impl Core {
             home,
             site,
             addresses: AtomicU32::new(1),
-            ended: Event::new(),
+            ended: End::new(),
             interrupt: Interrupt::new(),
             budget: choices.budget,
             overflow: choices.overflow,
@@ -223,23 +261,86 @@ pub(super) enum Detail {
 pub(super) struct Marks {
     pub(super) id: ActorId,
     pub(super) mode: Cell<Mode>,
-    pub(super) unanswered: RefCell<Vec<Box<dyn Refuse>>>,
+    unanswered: RefCell<Vec<Box<dyn Refuse>>>,
+    has_unanswered: Cell<bool>,
     pub(super) detail: RefCell<Option<Detail>>,
 }
 
 impl Marks {
     pub(super) fn new(id: ActorId) -> Self {
-        Self { id, mode: Cell::new(Mode::Handling), unanswered: RefCell::default(), detail: RefCell::default() }
+        Self {
+            id,
+            mode: Cell::new(Mode::Handling),
+            unanswered: RefCell::default(),
+            has_unanswered: Cell::new(false),
+            detail: RefCell::default(),
+        }
+    }
+
+    /// The handler has dropped the reply of a call.
+    pub(super) fn note_unanswered(&self, call: Box<dyn Refuse>) {
+        self.unanswered.borrow_mut().push(call);
+        self.has_unanswered.set(true);
     }
 
     /// Answers the calls whose replies the handler has dropped.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answer(&self, why: CallError) {
-        if !self.unanswered.borrow().is_empty() {
-            for call in self.unanswered.take() {
-                call.refuse(why.clone());
-            }
+        if self.has_unanswered.get() {
+            self.answer_all(&why);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn answer_all(&self, why: &CallError) {
+        self.has_unanswered.set(false);
+        for call in self.unanswered.take() {
+            call.refuse(why.clone());
+        }
+    }
+}
+
+/// Runs `f`, which drops what an actor had: calls that lose their replies in there are answered according to `mode`, also if another
+/// actor's turn does it, such as that of a supervisor. (On a plain thread they are told that the reply was dropped.)
+pub(super) fn refusing(id: ActorId, mode: Mode, f: impl FnOnce()) {
+    let mut f = Some(f);
+    let outer = watch::with_current::<Marks, _>(|marks, _| marks.mode.replace(mode));
+    let mut run = || {
+        if let Some(f) = f.take() {
+            f();
+        }
+    };
+    match outer {
+        Some(before) => {
+            run();
+            watch::with_current::<Marks, _>(|marks, _| marks.mode.set(before));
+        }
+        None => {
+            let marks = Marks::new(id);
+            marks.mode.set(mode);
+            watch::watched(&Refusing { marks, interrupt: Interrupt::new() }, run);
+        }
+    }
+}
+
+/// A fiber that drops what an actor had, and is no turn itself.
+struct Refusing {
+    marks: Marks,
+    interrupt: Interrupt,
+}
+
+impl watch::Watch for Refusing {
+    fn parks(&self, _: &Wait) {}
+    fn is_back(&self) {}
+    fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+    fn data(&self) -> &dyn Any {
+        &self.marks
+    }
+    fn owner(&self) -> Box<dyn Any> {
+        Box::new(())
     }
 }
 

@@ -1,80 +1,27 @@
-//! The desk of an actor: its mailbox, the places in it, and its state word, with the protocol between senders and turns.
+//! The desk of an actor: its mailbox under the lock that is its state word, with the protocol between senders and turns.
 //!
-//! Above: `cell`, which launches turns when it is told to and runs them. Below: `state`, `places`. Nothing here knows of fibers, so the
-//! models run it as it ships.
+//! Above: `cell`, which launches turns when it is told to and runs them. Below: `state`, `mail`, `places`. Nothing here knows of fibers, so
+//! the models run it as it ships.
 //!
 //! ```text
-//!  sender     take a place; append under the lock; then: EMPTY to RUNNABLE, and the winner launches a turn
-//!  turn       RUNNABLE to RUNNING; take messages one by one; RUNNING to EMPTY; look at the mailbox again, under the lock:
-//!             if there is a message, EMPTY to RUNNABLE, and the winner launches the next turn
+//!  sender     lock: append; EMPTY? then RUNNABLE, and it launches a turn
+//!  turn       lock: RUNNABLE to RUNNING, take the value and the first message ── handle ──▶ lock: the next message; none? then put the
+//!             value back and go EMPTY
 //! ```
 //!
 //! Invariants
 //! * A message that was accepted is handled, kept for the next life, or given back to be refused: whether the mailbox is closed is decided
 //!   under the same lock as appending and as taking the last messages out.
-//! * No message lies in the mailbox of an EMPTY actor for longer than the two steps of its sender or turn take. If the turn's last look
-//!   came before the append, then the sender, which locks later, sees EMPTY (or what followed it); otherwise the turn sees the message.
-//! * Urgent messages come before all others; each lane is first in, first out. Only the ordinary lane is bounded.
+//! * An EMPTY actor has no message and has its value here: both change in the step that changes the state.
+//! * A place that becomes free while senders are queued is offered to them as soon as half of the mailbox is free (`places`).
 //! * No user code runs under the lock: what is dropped from the mailbox goes to the caller.
 
-use std::any::Any;
-use std::collections::VecDeque;
 use std::fmt;
 
+use super::mail::{Again, Hand, Lane, Left, Letter, Mail, NoPlace, Take};
 use super::places::Places;
-use super::state::{KILL, NOW, Word};
+use super::state::{KILL, Seen, Word};
 use crate::prim::bug::seeded_bug;
-use crate::prim::spin::SpinLock;
-
-/// Buffers above this many bytes are not kept by an actor without messages.
-const KEPT_BYTES: usize = 256;
-/// `until_stop` of a mailbox that was not asked to stop.
-const NO_STOP: usize = usize::MAX;
-
-/// A message that is made when it is handled, on the actor's own turn: making it is user code.
-pub(super) trait Make<M>: Send {
-    fn make(self: Box<Self>) -> M;
-    /// To get what it is made of back, if it was not delivered.
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
-}
-
-/// What lies in a mailbox.
-pub(super) enum Letter<M> {
-    Message(M),
-    Make(Box<dyn Make<M>>),
-}
-
-impl<M> Letter<M> {
-    /// The message.
-    #[inline]
-    pub(super) fn open(self) -> M {
-        match self {
-            Self::Message(message) => message,
-            Self::Make(make) => make.make(),
-        }
-    }
-}
-
-impl<M> fmt::Debug for Letter<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Letter")
-    }
-}
-
-/// A message that has crashed its actor and is delivered once more.
-pub(super) struct Again<M> {
-    pub(super) message: M,
-    pub(super) crashes: u32,
-}
-
-/// Which way a message goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Lane {
-    /// It has a place.
-    Ordinary,
-    /// Before all others, without a place.
-    Urgent,
-}
 
 /// What became of a message that was appended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,295 +34,251 @@ pub(super) enum Next {
 }
 
 impl Next {
+    #[inline]
     fn launch_if(won: bool) -> Self {
         if won { Self::Launch } else { Self::Nothing }
     }
 }
 
-/// What a turn finds.
-pub(super) enum Take<M> {
-    Letter(Letter<M>),
-    Again(Again<M>),
-    /// Asked to stop, and everything that was there then is handled.
-    Stop,
-    /// Asked to stop after the message at hand.
-    Now,
-    /// Asked to end now.
-    Kill,
-    Nothing,
-}
-
-/// How a turn ends.
+/// How a turn ends whose budget is spent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(super) enum Rest {
+pub(super) enum Pause {
     /// It is EMPTY.
     Idle,
     /// It is RUNNABLE, and the caller launches the next turn.
     Launch,
-    /// Something was asked meanwhile: it is still RUNNING.
-    Look,
-}
-
-struct Mail<M> {
-    /// The oldest message. Most mailboxes never hold a second one, and so never have a buffer.
-    first: Option<Letter<M>>,
-    queue: VecDeque<Letter<M>>,
-    rare: Option<Box<Rare<M>>>,
-    /// Nothing is admitted any more.
-    closed: bool,
-}
-
-/// What few mailboxes have, and those for a moment.
-struct Rare<M> {
-    urgent: VecDeque<Letter<M>>,
-    again: Option<Again<M>>,
-    /// After so many ordinary messages it stops.
-    until_stop: usize,
-    dropped: u64,
-}
-
-impl<M> Default for Rare<M> {
-    fn default() -> Self {
-        Self { urgent: VecDeque::new(), again: None, until_stop: NO_STOP, dropped: 0 }
-    }
-}
-
-impl<M> Rare<M> {
-    fn has_work(&self) -> bool {
-        !self.urgent.is_empty() || self.again.is_some() || self.until_stop != NO_STOP
-    }
-}
-
-impl<M> Mail<M> {
-    fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.queue.len()
-    }
-
-    fn has_work(&self) -> bool {
-        self.len() > 0 || self.rare.as_ref().is_some_and(|rare| rare.has_work())
-    }
-
-    #[inline]
-    fn push(&mut self, letter: Letter<M>) {
-        if self.first.is_none() && self.queue.is_empty() {
-            self.first = Some(letter);
-        } else {
-            self.queue.push_back(letter);
-        }
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<Letter<M>> {
-        self.first.take().or_else(|| self.queue.pop_front())
-    }
-
-    fn rare(&mut self) -> &mut Rare<M> {
-        self.rare.get_or_insert_default()
-    }
+    /// It is still RUNNING, since there is something else to do than messages.
+    GoOn,
 }
 
 /// See the header.
-pub(super) struct Desk<M> {
-    pub(super) word: Word,
-    pub(super) places: Places,
-    mail: SpinLock<Mail<M>>,
+pub(super) struct Desk<M, V> {
+    pub(super) places: Places<M, V>,
 }
 
-impl<M> Desk<M> {
-    pub(super) fn new(word: Word, capacity: usize) -> Self {
-        let mail = Mail { first: None, queue: VecDeque::new(), rare: None, closed: false };
-        Self { word, places: Places::new(capacity), mail: SpinLock::new(mail) }
+impl<M, V> Desk<M, V> {
+    pub(super) fn new(state: u32, capacity: usize, value: Option<V>) -> Self {
+        Self { places: Places::new(state, Mail::new(capacity, value)) }
+    }
+
+    /// The state, without the lock.
+    #[inline]
+    pub(super) fn seen(&self) -> Seen {
+        Seen(self.places.room().look())
+    }
+
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(Word<'_>, &mut Mail<M, V>) -> R) -> R {
+        self.places.room().with(|bits, mail| f(Word(bits), mail))
     }
 
     // ---- senders ------------------------------------------------------------------------------------------------------------
 
-    /// Appends a message, for which the sender has a place if it is an ordinary one. Err: the mailbox is closed.
-    #[inline]
-    pub(super) fn post(&self, letter: Letter<M>, lane: Lane) -> Result<Next, Letter<M>> {
-        let appended = self.mail.with(|mail| {
-            if mail.closed {
-                return Err(letter);
-            }
-            match lane {
-                Lane::Ordinary => mail.push(letter),
-                Lane::Urgent => mail.rare().urgent.push_back(letter),
-            }
-            Ok(())
-        });
-        match appended {
-            Ok(()) => Ok(Next::launch_if(self.word.wake())),
-            Err(letter) => {
-                if lane == Lane::Ordinary {
-                    self.places.give();
-                }
-                Err(letter)
-            }
-        }
+    /// Appends a message.
+    #[inline(always)]
+    pub(super) fn post(&self, letter: Letter<M>, lane: Lane) -> Result<Next, (NoPlace, Letter<M>)> {
+        self.with(|mut word, mail| {
+            mail.append(letter, lane)?;
+            Ok(Next::launch_if(word.wake()))
+        })
     }
 
-    /// Appends an ordinary message in the place of the oldest one, which is returned. Err: closed. (None: there was a free place after all,
-    /// or there is none at all because all belong to senders that are about to append; then the message itself is the one that goes.)
-    pub(super) fn replace_oldest(&self, letter: Letter<M>) -> Result<(Option<Letter<M>>, Next), Letter<M>> {
-        let appended = self.mail.with(|mail| {
-            if mail.closed {
-                return Err(letter);
-            }
-            mail.rare().dropped += 1;
-            match mail.pop() {
-                Some(oldest) => {
-                    mail.push(letter);
-                    Ok(Some(oldest))
-                }
-                None => Ok(Some(letter)),
-            }
-        });
-        appended.map(|oldest| (oldest, Next::launch_if(self.word.wake())))
+    /// Appends an ordinary message in the place of the oldest one, which is returned. Err: closed.
+    pub(super) fn replace_oldest(&self, letter: Letter<M>) -> Result<(Letter<M>, Next), Letter<M>> {
+        self.with(|mut word, mail| {
+            let oldest = mail.replace_oldest(letter)?;
+            Ok((oldest, Next::launch_if(word.wake())))
+        })
     }
 
     /// Counts a message that the overflow policy dropped.
     pub(super) fn count_dropped(&self) {
-        self.mail.with(|mail| mail.rare().dropped += 1);
+        self.with(|_, mail| mail.count_dropped());
     }
 
     /// How many messages wait, and how many were dropped by the overflow policy.
     pub(super) fn counts(&self) -> (usize, u64) {
-        self.mail.with(|mail| {
-            let (urgent, dropped) = mail.rare.as_ref().map_or((0, 0), |rare| (rare.urgent.len(), rare.dropped));
-            (mail.len() + urgent, dropped)
-        })
+        self.with(|_, mail| mail.counts())
     }
 
     /// Asks it to stop after what lies in the mailbox now. `closes`: nothing is admitted after that.
     pub(super) fn ask_stop(&self, closes: bool) -> Next {
-        self.mail.with(|mail| {
-            let waiting = mail.len();
-            if !mail.closed && mail.rare().until_stop == NO_STOP {
-                mail.rare().until_stop = waiting;
-            }
-            mail.closed |= closes;
-        });
         if closes {
-            self.places.close();
+            self.places.update(|mail| mail.ask_stop(true));
+        } else {
+            self.with(|_, mail| mail.ask_stop(false));
         }
-        Next::launch_if(self.word.wake())
+        self.wake()
     }
 
-    /// Asks one of KILL, NOW and LOOK.
+    /// Asks KILL or NOW.
     pub(super) fn ask(&self, request: u32) -> Next {
-        self.word.ask(request);
-        Next::launch_if(self.word.wake())
+        self.with(|mut word, _| {
+            word.ask(request);
+            Next::launch_if(word.wake())
+        })
+    }
+
+    /// There may be something to do beside messages.
+    pub(super) fn wake(&self) -> Next {
+        self.with(|mut word, _| Next::launch_if(word.wake()))
     }
 
     // ---- turns --------------------------------------------------------------------------------------------------------------
 
-    /// What is to be done next.
-    #[inline]
-    pub(super) fn take(&self) -> Take<M> {
-        let requests = self.word.requests();
-        if requests & (KILL | NOW) != 0 {
-            return if requests & KILL != 0 { Take::Kill } else { Take::Now };
-        }
-        let taken = self.mail.with(|mail| {
-            if let Some(rare) = &mut mail.rare {
-                if let Some(again) = rare.again.take() {
-                    return (Take::Again(again), false);
-                }
-                if let Some(letter) = rare.urgent.pop_front() {
-                    return (Take::Letter(letter), false);
-                }
-                if rare.until_stop == 0 {
-                    return (Take::Stop, false);
-                }
-                if rare.until_stop != NO_STOP {
-                    rare.until_stop -= 1;
-                    // (Messages may have gone away otherwise: the overflow policy.)
-                    return mail.pop().map_or((Take::Stop, false), |letter| (Take::Letter(letter), true));
-                }
+    /// The turn begins: gives the value, and what is to be done first. `is_ready`: the value takes messages.
+    #[inline(always)]
+    pub(super) fn begin(&self, value: &mut Option<V>, hand: &mut Hand<M>, is_ready: impl FnOnce(&V) -> bool) -> Take {
+        let mut settles = false;
+        let taken = self.with(|mut word, mail| {
+            if !word.begin() {
+                return Take::Not;
             }
-            mail.pop().map_or((Take::Nothing, false), |letter| (Take::Letter(letter), true))
+            *value = mail.value.take();
+            match value {
+                None => Take::Not,
+                Some(value) if !is_ready(value) => Take::Starts,
+                // (A turn that was launched for nothing ends by `next`.)
+                Some(_) => take(&word, mail, hand, &mut settles),
+            }
         });
-        if taken.1 {
-            self.places.give();
-        }
-        taken.0
+        self.settle_if(settles);
+        taken
     }
 
-    /// The turn is over: RUNNING to EMPTY, and the second look.
-    pub(super) fn rest(&self) -> Rest {
-        if seeded_bug("actor_looks_before_empty") {
-            let has_work = self.mail.with(|mail| mail.has_work());
-            return match self.word.rest() {
-                Err(_) => Rest::Look,
-                Ok(()) if has_work && self.word.wake() => Rest::Launch,
-                Ok(()) => Rest::Idle,
-            };
+    /// What is to be done next. If there is nothing, and if `may_rest`, the value is put back and the actor is EMPTY.
+    #[inline(always)]
+    pub(super) fn next(&self, value: &mut Option<V>, hand: &mut Hand<M>, may_rest: impl FnOnce() -> bool) -> Take {
+        if seeded_bug("actor_looks_before_empty") && self.with(|_, mail| !mail.has_work()) {
+            // Looks, and goes EMPTY in another step.
+            return self.with(|mut word, mail| {
+                mail.value = value.take();
+                let _ = word.rest();
+                Take::Rested
+            });
         }
-        if self.word.rest().is_err() {
-            return Rest::Look;
-        }
-        let (has_work, unused) = self.mail.with(|mail| {
-            if mail.has_work() {
-                return (true, (None, None));
+        let (mut settles, mut unused) = (false, None);
+        let taken = self.with(|mut word, mail| match take(&word, mail, hand, &mut settles) {
+            Take::Nothing if !may_rest() => Take::Unreachable,
+            Take::Nothing => {
+                let rested = word.rest();
+                debug_assert!(rested || cfg!(any(loom, shuttle)), "what was asked is to be done first");
+                mail.value = value.take();
+                unused = mail.unused();
+                Take::Rested
             }
-            let is_large = mail.queue.capacity().saturating_mul(size_of::<Letter<M>>()) > KEPT_BYTES;
-            let queue = is_large.then(|| std::mem::take(&mut mail.queue));
-            (false, (queue, mail.rare.take_if(|rare| rare.dropped == 0)))
+            taken => taken,
+        });
+        self.settle_if(settles);
+        drop(unused);
+        taken
+    }
+
+    /// Places have become free that senders wait for.
+    #[inline(always)]
+    fn settle_if(&self, settles: bool) {
+        if settles && !seeded_bug("actor_room_untold") {
+            self.places.settle();
+        }
+    }
+
+    /// The budget is spent: RUNNABLE again if there is work, EMPTY if not. The value is put back.
+    pub(super) fn pause(&self, value: &mut Option<V>, may_rest: impl FnOnce() -> bool) -> Pause {
+        let (pause, unused) = self.with(|mut word, mail| {
+            let has_work = mail.has_work();
+            if !has_work && !may_rest() || !word.rest() {
+                return (Pause::GoOn, None);
+            }
+            mail.value = value.take();
+            if has_work && word.wake() { (Pause::Launch, None) } else { (Pause::Idle, mail.unused()) }
         });
         drop(unused);
-        if has_work && self.word.wake() { Rest::Launch } else { Rest::Idle }
+        pause
     }
 
-    /// Is there nothing to do?
-    pub(super) fn is_idle(&self) -> bool {
-        self.mail.with(|mail| !mail.has_work())
+    /// The handler is about to wait. True: it was killed.
+    pub(super) fn wait(&self) -> bool {
+        self.with(|mut word, _| {
+            word.wait();
+            word.seen().requests() & KILL != 0
+        })
     }
+
+    /// The wait is over.
+    pub(super) fn go_on(&self) {
+        self.with(|mut word, _| word.go_on());
+    }
+
+    // ---- lives --------------------------------------------------------------------------------------------------------------
 
     /// A message has crashed its actor: it is the first to be handled in the next life.
     pub(super) fn keep_for_later(&self, again: Again<M>) {
-        let before = self.mail.with(|mail| mail.rare().again.replace(again));
+        let before = self.with(|_, mail| mail.keep_for_later(again));
         drop(before);
     }
 
     /// A life is over, and a supervisor decides what comes next: the mailbox stays as it is.
     pub(super) fn hold(&self) {
-        let forgotten = self.mail.with(|mail| {
-            if let Some(rare) = &mut mail.rare {
-                rare.until_stop = NO_STOP;
-            }
-            if seeded_bug("actor_hold_forgets") { mail.first.take() } else { None }
+        let forgotten = self.with(|mut word, mail| {
+            mail.forget_stop();
+            word.hold();
+            seeded_bug("actor_hold_forgets").then(|| mail.take_all())
         });
         drop(forgotten);
-        self.word.hold();
     }
 
-    /// Nothing is admitted any more; what lay in the mailbox is returned, to be refused. The caller then [ends](Word::end) it, or has.
-    pub(super) fn close(&self) -> Vec<M>
-    where
-        M: Sized,
-    {
-        let (first, queue, rare) = self.mail.with(|mail| {
+    /// The next life begins, with this value. Err: the actor is not held.
+    pub(super) fn start(&self, value: V) -> Result<(), V> {
+        self.with(|mut word, mail| {
+            if !word.start() {
+                return Err(value);
+            }
+            mail.value = Some(value);
+            Ok(())
+        })
+    }
+
+    /// The end of one that is held. False: it is not.
+    pub(super) fn release(&self) -> bool {
+        self.with(|mut word, _| word.release())
+    }
+
+    /// Takes the value out of one whose turn will not run.
+    pub(super) fn take_value(&self) -> Option<V> {
+        self.with(|_, mail| mail.value.take())
+    }
+
+    /// Nothing is admitted any more; what lay in the mailbox is returned, to be refused. The caller then [ends](Self::end) it, or has.
+    pub(super) fn close(&self) -> Left<M> {
+        self.places.update(|mail| {
             if !seeded_bug("actor_ends_open") {
-                mail.closed = true;
+                mail.close();
             }
-            let rare = mail.rare.take().map(|rare| *rare).unwrap_or_default();
-            if rare.dropped > 0 {
-                mail.rare().dropped = rare.dropped;
-            }
-            (mail.first.take(), std::mem::take(&mut mail.queue), rare)
-        });
-        self.places.close();
-        let again = rare.again.map(|again| again.message);
-        let waiting = first.into_iter().chain(queue).chain(rare.urgent);
-        // What was to be made of something is dropped unmade.
-        let messages =
-            waiting.filter_map(|letter| if let Letter::Message(message) = letter { Some(message) } else { None });
-        again.into_iter().chain(messages).collect()
+            mail.take_all()
+        })
+    }
+
+    /// GONE, for good.
+    pub(super) fn end(&self) {
+        self.with(|mut word, _| word.end());
     }
 }
 
-impl<M> fmt::Debug for Desk<M> {
+/// What is to be done; and whether places have become free that senders wait for.
+#[inline(always)]
+fn take<M, V>(word: &Word<'_>, mail: &mut Mail<M, V>, hand: &mut Hand<M>, settles: &mut bool) -> Take {
+    let requests = word.seen().requests();
+    if requests != 0 && (mail.has_work() || !seeded_bug("actor_rests_over_requests")) {
+        return if requests & KILL != 0 { Take::Kill } else { Take::Now };
+    }
+    let taken = mail.next(hand);
+    *settles = mail.is_awaited && mail.lets_waiters_go();
+    taken
+}
+
+impl<M, V> fmt::Debug for Desk<M, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("state", &self.word.state()).field("messages", &self.counts().0).finish()
+        f.debug_struct("Desk").field("state", &self.seen().state()).field("messages", &self.counts().0).finish()
     }
 }

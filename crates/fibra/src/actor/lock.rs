@@ -17,7 +17,7 @@ use super::baton::Baton;
 use super::core::{Detail, current_id, note};
 use crate::monitor::names::{self, Name};
 use crate::prim::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{AsyncMutexGuard, Mutex, MutexGuard};
 use crate::task::current;
 use crate::time::Instant;
 use crate::wait::park;
@@ -57,6 +57,9 @@ fn thread_number() -> u64 {
     }
     MINE.with(|mine| std::ptr::from_ref(mine).addr() as u64)
 }
+
+/// The owner of a lock that a task has: no actor, fiber or thread has this number, since one task may be polled by many, and many by one.
+const A_TASK: u64 = u64::MAX;
 
 /// Why a lock was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,6 +198,28 @@ impl<T> Lock<T> {
         self.lock_until(Some(deadline.into().as_nanos()), Location::caller())
     }
 
+    /// Takes the lock, waiting in order, as a future. A future that is dropped leaves the queue. (That a task has the lock already is not
+    /// found out: it would wait for itself.)
+    ///
+    /// ```
+    /// use fibra::actor::Lock;
+    ///
+    /// let cents = Lock::new(5);
+    /// fibra::block_on(async {
+    ///     *cents.lock_async().await += 1;
+    /// });
+    /// assert_eq!(*cents.lock(), 6);
+    /// ```
+    pub async fn lock_async(&self) -> AsyncLockGuard<'_, T> {
+        self.baton.take_async().await;
+        // (From here on it is released also if this future is dropped.)
+        let mut guard = AsyncLockGuard { value: None, lock: self };
+        // Relaxed: as in `guard`.
+        self.core.owner.store(A_TASK, Ordering::Relaxed);
+        guard.value = Some(self.value.lock_async().await);
+        guard
+    }
+
     /// Is it taken?
     #[must_use]
     pub fn is_locked(&self) -> bool {
@@ -244,6 +269,40 @@ impl<T> Drop for LockGuard<'_, T> {
     fn drop(&mut self) {
         drop(self.value.take());
         self.lock.unlock();
+    }
+}
+
+/// Holds a [`Lock`] that was taken by [`lock_async`](Lock::lock_async) until it is dropped. It may go to another thread.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct AsyncLockGuard<'a, T> {
+    /// Taken away before the lock is released.
+    value: Option<AsyncMutexGuard<'a, T>>,
+    lock: &'a Lock<T>,
+}
+
+impl<T> Deref for AsyncLockGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl<T> DerefMut for AsyncLockGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("there until it is dropped")
+    }
+}
+
+impl<T> Drop for AsyncLockGuard<'_, T> {
+    fn drop(&mut self) {
+        drop(self.value.take());
+        self.lock.unlock();
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for AsyncLockGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 

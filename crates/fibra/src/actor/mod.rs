@@ -39,11 +39,12 @@
 //!
 //! ```text
 //! state.rs    the state word and its table            desk.rs      mailbox and state: the protocol of senders and turns
-//! places.rs   the bound of a mailbox                  cell.rs      an actor with its value: turns, lives, the end
-//! core.rs     what all actors have                    addr.rs      Addr, WeakAddr, Recipient, arms
+//! mail.rs     what lies in a mailbox                  cell.rs      an actor with its value: turns, lives, the end
+//! places.rs   senders that wait for a place           baton.rs     the lock without its value
+//! core.rs     what all actors have                    addr.rs      Addr, WeakAddr, arms
 //! call.rs     Reply, calls, circles of calls          context.rs   Context: timers, attached receivers, monitors, links
-//! baton.rs    the lock without its value              lock.rs      Lock, lock_by_id
-//! registry.rs names and groups                        model.rs     models of the protocol
+//! registry.rs names and groups                        lock.rs      Lock, lock_by_id
+//! model.rs    models of the protocol                  recipient.rs Recipient
 //! supervisor/ supervisors                             quiescence.rs run_until_quiescent
 //! error.rs    errors and reasons                      builder.rs   Builder
 //! ```
@@ -66,11 +67,14 @@ mod desk;
 mod error;
 #[cfg(not(any(loom, shuttle)))]
 mod lock;
+mod mail;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
 mod places;
 #[cfg(not(any(loom, shuttle)))]
 mod quiescence;
+#[cfg(not(any(loom, shuttle)))]
+mod recipient;
 #[cfg(not(any(loom, shuttle)))]
 pub mod registry;
 mod state;
@@ -79,13 +83,14 @@ mod supervisor;
 
 #[cfg(not(any(loom, shuttle)))]
 mod public {
-    pub use super::addr::{Addr, Recipient, SendArm, StoppedArm, WeakAddr};
+    pub use super::addr::{Addr, SendArm, StoppedArm, WeakAddr};
     pub use super::builder::Builder;
     pub use super::call::Reply;
     pub use super::context::{Context, IntoReceiver, Plug};
     pub use super::error::{ActorId, CallError, Down, Failure, SendError, SendTimeoutError, StopReason, TrySendError};
-    pub use super::lock::{Lock, LockError, LockGuard, lock_both, lock_by_id};
+    pub use super::lock::{AsyncLockGuard, Lock, LockError, LockGuard, lock_both, lock_by_id};
     pub use super::quiescence::{Deadlocked, StuckActor, run_until_quiescent};
+    pub use super::recipient::Recipient;
     pub use super::registry::Group;
     pub use super::state::ActorState;
     pub use super::supervisor::{

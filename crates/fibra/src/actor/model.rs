@@ -4,8 +4,9 @@
 use std::panic::Location;
 
 use super::baton::Baton;
-use super::desk::{Desk, Lane, Letter, Next, Rest, Take};
-use super::state::{ActorState, KILL, Word};
+use super::desk::{Desk, Next, Pause};
+use super::mail::{Hand, Lane, Letter, Take};
+use super::state::{ActorState, KILL, NEW_EMPTY, NEW_RUNNABLE};
 use crate::channel::{RecvTimeoutError, oneshot};
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::model::{check, thread};
@@ -14,7 +15,7 @@ use crate::wait::reason::WaitReason;
 
 /// An actor whose messages are numbers, and what came of them.
 struct World {
-    desk: Desk<usize>,
+    desk: Desk<usize, ()>,
     /// The sum of what was handled, and of what was given back at the end.
     handled: AtomicUsize,
     refused: AtomicUsize,
@@ -23,72 +24,84 @@ struct World {
 }
 
 impl World {
-    fn new(word: Word) -> Arc<Self> {
+    fn new(state: u32) -> Arc<Self> {
+        Self::with_capacity(state, 4)
+    }
+
+    fn with_capacity(state: u32, capacity: usize) -> Arc<Self> {
         let zero = || AtomicUsize::new(0);
-        let desk = Desk::new(word, 4);
+        let desk = Desk::new(state, capacity, Some(()));
         Arc::new(Self { desk, handled: zero(), refused: zero(), turns: zero(), running: zero() })
+    }
+
+    fn state(&self) -> ActorState {
+        self.desk.seen().state()
     }
 
     fn then(&self, next: Next) {
         if next == Next::Launch {
             // Relaxed, here and below: sums, read when all threads have ended.
             self.turns.fetch_add(1, Ordering::Relaxed);
-            self.turn();
+            self.turn(usize::MAX);
         }
     }
 
-    /// A turn, and those that follow it.
-    fn turn(&self) {
-        loop {
-            assert!(self.desk.word.begin(), "a turn of an actor that is not runnable");
-            if !self.go_on() {
-                return;
-            }
-        }
+    /// A turn of so many messages at most, and those that follow it.
+    fn turn(&self, budget: usize) {
+        while self.one_turn(budget) {}
     }
 
-    /// The rest of a turn. True: it has to launch the next one.
-    fn go_on(&self) -> bool {
+    /// One turn. True: it has to launch the next one.
+    fn one_turn(&self, budget: usize) -> bool {
+        let (mut value, mut hand) = (None, Hand::EMPTY);
+        let mut take = self.desk.begin(&mut value, &mut hand, |()| true);
+        assert!(!matches!(take, Take::Not), "a turn of an actor that is not runnable, or two turns at once");
         // Relaxed: the assertion is about a count that must never be 2, whatever else is seen.
         assert_eq!(self.running.fetch_add(1, Ordering::Relaxed), 0, "two turns at once");
         loop {
-            match self.desk.take() {
-                Take::Letter(letter) => {
-                    // Relaxed: as above.
-                    self.handled.fetch_add(letter.open(), Ordering::Relaxed);
-                    continue;
+            for _ in 0..budget {
+                if take == Take::Nothing {
+                    take = self.desk.next(&mut value, &mut hand, || {
+                        // Relaxed: as above; before it rests, since another turn may begin right after.
+                        self.running.fetch_sub(1, Ordering::Relaxed);
+                        true
+                    });
                 }
-                Take::Stop | Take::Now | Take::Kill => {
-                    self.end();
-                    return false;
+                match std::mem::replace(&mut take, Take::Nothing) {
+                    Take::Letter => {
+                        let letter = hand.letter.take().expect("the message is in its hand");
+                        // Relaxed: as above.
+                        self.handled.fetch_add(letter.open(), Ordering::Relaxed);
+                    }
+                    Take::Stop | Take::Now | Take::Kill => {
+                        self.end();
+                        return false;
+                    }
+                    Take::Rested => return false,
+                    _ => unreachable!("nothing has failed, and it may rest"),
                 }
-                Take::Again(_) => unreachable!("nothing has failed"),
-                Take::Nothing => {}
             }
-            // Relaxed: as above; before it rests, since another turn may begin right after.
+            // Relaxed: as above.
             self.running.fetch_sub(1, Ordering::Relaxed);
-            match self.desk.rest() {
-                Rest::Idle => return false,
-                Rest::Launch => return true,
+            match self.desk.pause(&mut value, || true) {
+                Pause::Idle => return false,
+                Pause::Launch => return true,
                 // Relaxed: as above.
-                Rest::Look => assert_eq!(self.running.fetch_add(1, Ordering::Relaxed), 0),
+                Pause::GoOn => assert_eq!(self.running.fetch_add(1, Ordering::Relaxed), 0),
             }
         }
     }
 
     fn end(&self) {
-        let left: usize = self.desk.close().into_iter().sum();
+        let left: usize = self.desk.close().letters().map(Letter::open).sum();
         // Relaxed, both: as above.
         self.refused.fetch_add(left, Ordering::Relaxed);
         self.running.fetch_sub(1, Ordering::Relaxed);
-        self.desk.word.end();
+        self.desk.end();
     }
 
     /// Sends; says what was accepted.
     fn send(&self, number: usize) -> usize {
-        if self.desk.places.try_take().is_err() {
-            return 0;
-        }
         match self.desk.post(Letter::Message(number), Lane::Ordinary) {
             Ok(next) => {
                 self.then(next);
@@ -114,12 +127,12 @@ fn spawn<R: Send + 'static>(world: &Arc<World>, f: impl FnOnce(&World) -> R + Se
 #[test]
 fn model_send_against_going_empty() {
     check(3, || {
-        let world = World::new(Word::runnable());
+        let world = World::new(NEW_RUNNABLE);
         let sender = spawn(&world, |world| world.send(1));
-        world.turn();
+        world.turn(usize::MAX);
         sender.join().unwrap();
         assert_eq!(world.sums().0, 1);
-        assert_eq!(world.desk.word.state(), ActorState::Empty);
+        assert_eq!(world.state(), ActorState::Empty);
     });
 }
 
@@ -127,14 +140,53 @@ fn model_send_against_going_empty() {
 #[test]
 fn model_two_senders_to_an_empty_actor() {
     check(3, || {
-        let world = World::new(Word::empty());
+        let world = World::new(NEW_EMPTY);
         let sender = spawn(&world, |world| world.send(1));
         world.send(2);
         sender.join().unwrap();
         let (handled, _, turns) = world.sums();
         assert_eq!(handled, 3);
         assert!((1..=2).contains(&turns));
-        assert_eq!(world.desk.word.state(), ActorState::Empty);
+        assert_eq!(world.state(), ActorState::Empty);
+    });
+}
+
+// S2-51, S2-52: a message is sent while a turn has spent its budget: it is handled, by one of the turns that follow.
+#[test]
+fn model_send_against_a_spent_budget() {
+    check(3, || {
+        let world = World::new(NEW_RUNNABLE);
+        assert_eq!(world.desk.post(Letter::Message(2), Lane::Ordinary).ok(), Some(Next::Nothing));
+        let sender = spawn(&world, |world| world.send(1));
+        world.turn(1);
+        sender.join().unwrap();
+        assert_eq!(world.sums().0, 3);
+        assert_eq!(world.state(), ActorState::Empty);
+    });
+}
+
+// A sender waits for a place in a full mailbox while the turn makes room: it gets one, and its message is handled.
+#[test]
+fn model_waiting_sender_against_turn() {
+    check(2, || {
+        let world = World::with_capacity(NEW_RUNNABLE, 2);
+        for number in [4, 8] {
+            assert_eq!(world.desk.post(Letter::Message(number), Lane::Ordinary).ok(), Some(Next::Nothing));
+        }
+        let sender = spawn(&world, |world| {
+            if world.send(1) == 1 {
+                return;
+            }
+            assert_eq!(world.desk.places.take(None, Location::caller()), Ok(()));
+            match world.desk.post(Letter::Message(1), Lane::Reserved) {
+                Ok(next) => world.then(next),
+                Err((why, _)) => panic!("{why:?}"),
+            }
+        });
+        world.turn(usize::MAX);
+        sender.join().unwrap();
+        assert_eq!(world.sums().0, 13);
+        assert_eq!(world.state(), ActorState::Empty);
     });
 }
 
@@ -142,14 +194,14 @@ fn model_two_senders_to_an_empty_actor() {
 #[test]
 fn model_stop_against_send() {
     check(3, || {
-        let world = World::new(Word::empty());
+        let world = World::new(NEW_EMPTY);
         let sender = spawn(&world, |world| world.send(1));
         let next = world.desk.ask_stop(true);
         world.then(next);
         let accepted = sender.join().unwrap();
         let (handled, refused, _) = world.sums();
         assert_eq!(handled + refused, accepted);
-        assert_eq!(world.desk.word.state(), ActorState::Gone);
+        assert_eq!(world.state(), ActorState::Gone);
     });
 }
 
@@ -157,14 +209,14 @@ fn model_stop_against_send() {
 #[test]
 fn model_kill_against_send() {
     check(3, || {
-        let world = World::new(Word::empty());
+        let world = World::new(NEW_EMPTY);
         let sender = spawn(&world, |world| world.send(1));
         let next = world.desk.ask(KILL);
         world.then(next);
         let accepted = sender.join().unwrap();
         let (handled, refused, _) = world.sums();
         assert_eq!(handled + refused, accepted);
-        assert_eq!(world.desk.word.state(), ActorState::Gone);
+        assert_eq!(world.state(), ActorState::Gone);
     });
 }
 
@@ -172,18 +224,18 @@ fn model_kill_against_send() {
 #[test]
 fn model_kill_against_rest() {
     check(3, || {
-        let world = World::new(Word::runnable());
+        let world = World::new(NEW_RUNNABLE);
         let killer = spawn(&world, |world| {
             let accepted = world.send(1);
             let next = world.desk.ask(KILL);
             world.then(next);
             accepted
         });
-        world.turn();
+        world.turn(usize::MAX);
         let accepted = killer.join().unwrap();
         let (handled, refused, _) = world.sums();
         assert_eq!(handled + refused, accepted);
-        assert_eq!(world.desk.word.state(), ActorState::Gone);
+        assert_eq!(world.state(), ActorState::Gone);
     });
 }
 
@@ -191,16 +243,16 @@ fn model_kill_against_rest() {
 #[test]
 fn model_restart_against_send() {
     check(3, || {
-        let world = World::new(Word::runnable());
+        let world = World::new(NEW_RUNNABLE);
         let sender = spawn(&world, |world| world.send(1));
-        assert!(world.desk.word.begin());
+        assert!(matches!(world.desk.begin(&mut None, &mut Hand::EMPTY, |()| false), Take::Starts));
         // It fails at once; the supervisor starts it anew.
         world.desk.hold();
-        assert!(world.desk.word.start());
-        world.turn();
+        assert!(world.desk.start(()).is_ok());
+        world.turn(usize::MAX);
         sender.join().unwrap();
         assert_eq!(world.sums().0, 1);
-        assert_eq!(world.desk.word.state(), ActorState::Empty);
+        assert_eq!(world.state(), ActorState::Empty);
     });
 }
 

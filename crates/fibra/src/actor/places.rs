@@ -1,108 +1,88 @@
-//! The places of a bounded mailbox, as permits: a sender has one before it appends a message, and the turn that takes the message gives
-//! it back.
+//! The bound of a mailbox: senders that find no place wait for one, in order.
 //!
-//! Above: `desk` and the forms of `send`. Below: the gate of `sync`, so that senders wait in order, as fibers, threads, futures and arms.
+//! Above: `desk` and the forms of `send`. Below: the gate of `sync`, so that senders wait as fibers, threads, futures and arms; `mail`,
+//! which counts places, under the lock of the mailbox.
 //!
-//! Invariants: what is free, whether it is closed and whether a sender is queued lie in one word, so no wake is lost (see `sync::gate`);
-//! newcomers do not overtake a queued sender; after [`close`](Places::close) no place is given, and every waiter is refused.
+//! A sender that finds a free place takes it, also while others wait: it then sends message after message without a wait, until there
+//! is none left. Senders that wait are let go in order, each with a place of its own, and not before half of the mailbox is free: so a
+//! sender in a crowd waits once for many messages, and none waits for ever, since each time one of those that wait is the first to be
+//! served.
+//!
+//! Invariants: what is free, whether the mailbox is closed and whether a sender is queued change under one lock, so no wake is lost (see
+//! `sync::gate`). The lock of the gate's queue is taken before that of the mailbox. After the mailbox was closed no place is given, and
+//! every waiter is refused.
 
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::prim::atomic::{AtomicU64, Ordering};
-use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules};
+use super::mail::{Mail, NoPlace};
+use crate::prim::spin::WordLock;
+use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules, Who};
 use crate::wait::reason::WaitReason;
 use crate::waiter::node::Outcome;
 
-/// A sender is queued.
-const WAITING: u64 = 1;
-/// No place is given any more.
-const CLOSED: u64 = 2;
-/// One free place; their number is the rest of the word.
-const ONE: u64 = 4;
-
 /// The largest mailbox.
-pub(super) const MOST: usize = 1 << 40;
+pub(super) const MOST: usize = u32::MAX as usize / 2;
 
-pub(super) struct PlaceRules(AtomicU64);
+/// A mailbox under its lock, as the rules by which places are given.
+pub(super) struct Room<M, V>(WordLock<Mail<M, V>>);
 
-impl PlaceRules {
-    /// Takes a place; Err: the word that says why not.
+impl<M, V> Room<M, V> {
     #[inline]
-    fn take(&self, if_waiting: bool) -> Result<(), u64> {
-        // Relaxed: the compare-exchange does the ordering, and a no is a moment's.
-        let mut word = self.0.load(Ordering::Relaxed);
-        loop {
-            if word & CLOSED != 0 || word < ONE || (word & WAITING != 0 && !if_waiting) {
-                return Err(word);
-            }
-            // Relaxed, both: a place is a number; the message it is for, and what comes with it, are published by the mailbox's lock.
-            match self.0.compare_exchange_weak(word, word - ONE, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Ok(()),
-                Err(actual) => word = actual,
-            }
-        }
+    fn mail<R>(&self, f: impl FnOnce(&mut Mail<M, V>) -> R) -> R {
+        self.0.with(|_, mail| f(mail))
     }
 }
 
-impl Rules for PlaceRules {
+impl<M, V> Rules for Room<M, V> {
+    const BARGES: bool = true;
+
     fn grant(&self, _: usize) -> bool {
-        self.take(true).is_ok()
+        self.mail(Mail::reserve)
     }
 
     fn revoke(&self, _: usize) {
-        // Relaxed: as in `take`.
-        self.0.fetch_add(ONE, Ordering::Relaxed);
+        self.mail(Mail::unreserve);
     }
 
     fn is_grantable(&self, _: usize) -> bool {
-        // Relaxed: a sender that is told yes comes back and takes it.
-        let word = self.0.load(Ordering::Relaxed);
-        word & CLOSED == 0 && word >= ONE
+        self.mail(|mail| mail.has_place())
     }
 
     fn refuses(&self, _: usize) -> bool {
-        // Relaxed: closed under the gate's lock, which the caller holds.
-        self.0.load(Ordering::Relaxed) & CLOSED != 0
+        self.mail(|mail| mail.is_closed())
     }
 
     fn set_waiting(&self, waiting: bool) {
-        // Relaxed: one word; a place that is given after this in its order finds the flag, and one given before is found by the try that
-        // follows.
-        if waiting {
-            self.0.fetch_or(WAITING, Ordering::Relaxed);
-        } else {
-            // Relaxed: as above.
-            self.0.fetch_and(!WAITING, Ordering::Relaxed);
-        }
+        self.mail(|mail| mail.is_awaited = waiting);
     }
-}
 
-/// Why there is no place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NoPlace {
-    Full,
-    Closed,
-    TimedOut,
+    fn serve(&self, _: usize, who: Who) -> Outcome {
+        self.mail(|mail| match who {
+            _ if !mail.lets_waiters_go() => Outcome::Pending,
+            Who::Task => {
+                mail.call();
+                Outcome::Retry
+            }
+            Who::Waiter | Who::Arm if mail.reserve() => Outcome::Done,
+            Who::Waiter | Who::Arm => Outcome::Pending,
+        })
+    }
 }
 
 /// See the header.
-pub(super) struct Places(Gate<PlaceRules>);
+pub(super) struct Places<M, V>(Gate<Room<M, V>>);
 
-impl Places {
-    pub(super) fn new(capacity: usize) -> Self {
-        Self(Gate::new(PlaceRules(AtomicU64::new(capacity.min(MOST) as u64 * ONE))))
+impl<M, V> Places<M, V> {
+    pub(super) fn new(state: u32, mail: Mail<M, V>) -> Self {
+        Self(Gate::new(Room(WordLock::new(state, mail))))
     }
 
-    /// Takes a place if one is free and no sender is queued for it.
+    /// The mailbox with its lock, which is the state word.
     #[inline]
-    pub(super) fn try_take(&self) -> Result<(), NoPlace> {
-        match self.0.rules().take(false) {
-            Ok(()) => Ok(()),
-            Err(word) if word & CLOSED != 0 => Err(NoPlace::Closed),
-            Err(_) => Err(NoPlace::Full),
-        }
+    pub(super) fn room(&self) -> &WordLock<Mail<M, V>> {
+        &self.0.rules().0
     }
 
     /// Takes a place, waiting for it in order. Cancellation unwinds.
@@ -117,52 +97,52 @@ impl Places {
         }
     }
 
+    /// Takes the place that newcomers leave to a future that was called. (It will wait on.)
+    #[cold]
+    pub(super) fn take_now(&self) -> bool {
+        self.0.rules().grant(1)
+    }
+
     /// The same as a future.
-    pub(super) fn take_async(&self) -> PlaceFuture<'_> {
+    pub(super) fn take_async(&self) -> PlaceFuture<'_, M, V> {
         PlaceFuture { places: self, task: GateTask::new() }
     }
 
     /// The same as a part of an arm.
-    pub(super) fn arm(&self) -> GateWait<'_, PlaceRules> {
+    pub(super) fn arm(&self) -> GateWait<'_, Room<M, V>> {
         self.0.arm(1)
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        // Relaxed: it stays so.
-        self.0.rules().0.load(Ordering::Relaxed) & CLOSED != 0
+        self.0.rules().refuses(1)
     }
 
-    /// Gives a place back.
-    #[inline]
-    pub(super) fn give(&self) {
-        // Relaxed: as in `take`.
-        if self.0.rules().0.fetch_add(ONE, Ordering::Relaxed) & WAITING != 0 {
-            self.0.settle();
-        }
+    /// A place that was reserved is not used.
+    pub(super) fn give_back(&self) {
+        self.0.rules().revoke(1);
+        self.settle();
     }
 
-    /// No place is given any more; a task that waits for one is refused.
-    pub(super) fn close(&self) {
-        // Relaxed: under the gate's lock.
-        self.0.update(|rules| rules.0.fetch_or(CLOSED, Ordering::Relaxed));
+    /// Places have become free while a sender is queued.
+    #[cold]
+    pub(super) fn settle(&self) {
+        self.0.settle();
     }
-}
 
-impl std::fmt::Debug for Places {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Relaxed: a number for people.
-        f.debug_struct("Places").field("free", &(self.0.rules().0.load(Ordering::Relaxed) / ONE)).finish()
+    /// Changes the mailbox, after which waiters may have to be refused.
+    pub(super) fn update<R>(&self, f: impl FnOnce(&mut Mail<M, V>) -> R) -> R {
+        self.0.update(|room| room.mail(f)).0
     }
 }
 
 /// See [`Places::take_async`]: true, it has a place; false, the mailbox is closed.
 #[must_use = "futures do nothing unless polled"]
-pub(super) struct PlaceFuture<'a> {
-    places: &'a Places,
+pub(super) struct PlaceFuture<'a, M, V> {
+    places: &'a Places<M, V>,
     task: GateTask,
 }
 
-impl Future for PlaceFuture<'_> {
+impl<M, V> Future for PlaceFuture<'_, M, V> {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
@@ -171,7 +151,7 @@ impl Future for PlaceFuture<'_> {
     }
 }
 
-impl Drop for PlaceFuture<'_> {
+impl<M, V> Drop for PlaceFuture<'_, M, V> {
     fn drop(&mut self) {
         self.task.leave(&self.places.0);
     }

@@ -198,6 +198,11 @@ crate::fiber_local! {
     inherit static DOMAIN: Member = Member::Not;
 }
 
+/// Runs `f`, whose fibers and tasks belong to no domain: for one that only waits for the end of an actor, and sends nothing.
+pub(super) fn uncounted<R>(f: impl FnOnce() -> R) -> R {
+    DOMAIN.scope(Member::Not, f)
+}
+
 /// The domain of what runs here.
 pub(super) fn current_domain() -> Option<Arc<Domain>> {
     DOMAIN.if_set(|member| member.domain().cloned())?

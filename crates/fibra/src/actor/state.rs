@@ -1,12 +1,13 @@
 //! The state of an actor: one atomic word, and the table of its transitions as code.
 //!
-//! Above: `desk`, which sends and takes messages by it, and `cell`, which runs turns. Below: `prim` only, so that models use it as it is.
+//! Above: `desk`, which sends and takes messages by it, and `cell`, which runs turns. Below: `prim` only, so that models use it as it is:
+//! the word is also the lock of the mailbox ([`WordLock`](crate::prim::spin::WordLock)).
 //!
 //! | from | to | by |
 //! |---|---|---|
-//! | EMPTY | RUNNABLE | the sender that wins the compare-exchange; it launches a turn, once |
+//! | EMPTY | RUNNABLE | the sender that finds it EMPTY when its message is in the mailbox; it launches a turn, once |
 //! | RUNNABLE | RUNNING | the turn, when it begins |
-//! | RUNNING | EMPTY | the turn, at its end; then it looks at the mailbox again, and may make it RUNNABLE like a sender |
+//! | RUNNING | EMPTY | the turn, at its end, if it finds the mailbox empty; or, its budget being spent, on the way to RUNNABLE |
 //! | RUNNING | WAITING | the handler, which is about to wait |
 //! | WAITING | RUNNING | the handler, when its wait is over |
 //! | RUNNING | WAITING, held | the turn, when a life has ended and a supervisor decides what comes next |
@@ -15,13 +16,14 @@
 //!
 //! Invariants
 //! * RUNNABLE has one launched turn; no other state has one that has not begun. EMPTY and GONE have no turn, no stack, and are in no queue.
-//! * Every transition is a compare-exchange, and only its winner acts on it (S2-24). Requests (KILL, NOW, LOOK) are bits of the same word:
-//!   a turn that goes EMPTY has seen those that came before, and one that comes after finds EMPTY.
+//! * Every transition is one compare-exchange, which locks the word, and the store that unlocks it with the next state; only the one who
+//!   has it locked acts on it (S2-24). The mailbox changes in the same step: no state is seen beside a mailbox that it does not belong to.
+//!   Requests (KILL, NOW) are bits of the same word: a turn that goes EMPTY has seen those that came before, and one that comes after
+//!   finds EMPTY.
 //! * Every edge is compared with the table, in debug builds and with `FIBRA_SPEC_ASSERT=1`.
 
 use std::fmt;
 
-use crate::prim::atomic::{AtomicU32, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::waiter::word::is_spec_asserted;
 
@@ -59,13 +61,11 @@ const STATE: u32 = 7;
 pub(super) const KILL: u32 = 8;
 /// Asked to end after the message at hand.
 pub(super) const NOW: u32 = 16;
-/// The last address was dropped: look whether one is left.
-pub(super) const LOOK: u32 = 32;
 /// Between two lives; only with WAITING.
-const HELD: u32 = 64;
+const HELD: u32 = 32;
 
 /// What a turn must look at before it goes EMPTY.
-const REQUESTS: u32 = KILL | NOW | LOOK;
+const REQUESTS: u32 = KILL | NOW;
 
 /// The table: the states that may follow each other, and whether the first or the second is held.
 const EDGES: &[(ActorState, bool, ActorState, bool)] = {
@@ -105,131 +105,113 @@ fn check_edge(from: u32, to: u32) {
     );
 }
 
-/// The word; see the header.
-#[derive(Debug)]
-pub(super) struct Word(AtomicU32);
+/// The word, in the hands of the one who has it locked; see the header.
+pub(super) struct Word<'a>(pub(super) &'a mut u32);
 
-impl Word {
-    /// Of an actor whose first turn is about to be launched.
-    pub(super) fn runnable() -> Self {
-        Self(AtomicU32::new(ActorState::Runnable as u32))
+/// What a look at the word shows, without its lock.
+#[derive(Clone, Copy)]
+pub(super) struct Seen(pub(super) u32);
+
+impl Seen {
+    pub(super) fn state(self) -> ActorState {
+        state_of(self.0)
     }
 
-    /// Of one that a supervisor has not started yet.
-    pub(super) fn held() -> Self {
-        Self(AtomicU32::new(ActorState::Waiting as u32 | HELD))
-    }
-
-    #[cfg(all(test, any(loom, shuttle)))]
-    pub(super) fn empty() -> Self {
-        Self(AtomicU32::new(ActorState::Empty as u32))
-    }
-
-    #[inline]
-    fn look(&self) -> u32 {
-        // Acquire: pairs with the release of the transition that is seen. A sender that has appended to the mailbox sees an EMPTY that came
-        // before: the turn has looked at the mailbox after it went EMPTY, under the same lock, and the lock orders the two.
-        self.0.load(Ordering::Acquire)
-    }
-
-    pub(super) fn state(&self) -> ActorState {
-        state_of(self.look())
-    }
-
-    pub(super) fn is_held(&self) -> bool {
-        self.look() & HELD != 0
+    pub(super) fn is_held(self) -> bool {
+        self.0 & HELD != 0
     }
 
     /// What was asked of it.
     #[inline]
-    pub(super) fn requests(&self) -> u32 {
-        self.look() & REQUESTS
+    pub(super) fn requests(self) -> u32 {
+        self.0 & REQUESTS
+    }
+}
+
+/// The first word of an actor whose first turn is about to be launched.
+pub(super) const NEW_RUNNABLE: u32 = ActorState::Runnable as u32;
+/// Of one that a supervisor has not started yet.
+pub(super) const NEW_HELD: u32 = ActorState::Waiting as u32 | HELD;
+#[cfg(all(test, any(loom, shuttle)))]
+pub(super) const NEW_EMPTY: u32 = ActorState::Empty as u32;
+
+impl Word<'_> {
+    #[inline]
+    pub(super) fn seen(&self) -> Seen {
+        Seen(*self.0)
     }
 
-    /// One transition, from a state in which only the caller may change it, or that it has to win. False: it is not in that state.
+    /// One transition, from a state in which only the caller may change it, or that it has to find. False: it is not in that state.
     /// `drops` are requests that end with it.
     #[inline]
-    fn change(&self, from: u32, to: u32, drops: u32) -> bool {
-        let mut now = self.look();
-        loop {
-            if now & (STATE | HELD) != from {
-                return false;
-            }
-            let next = now & !(STATE | HELD | drops) | to;
-            if is_spec_asserted() {
-                check_edge(now, next);
-            }
-            // AcqRel: what was done in the state that is left is seen by the one who leaves the next. Relaxed on failure: tried again.
-            match self.0.compare_exchange(now, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(actual) => now = actual,
-            }
+    fn change(&mut self, from: u32, to: u32, drops: u32) -> bool {
+        let now = *self.0;
+        if now & (STATE | HELD) != from {
+            return false;
         }
+        let next = now & !(STATE | HELD | drops) | to;
+        if is_spec_asserted() {
+            check_edge(now, next);
+        }
+        *self.0 = next;
+        true
     }
 
-    /// EMPTY to RUNNABLE. True: the caller has won, and launches the turn.
+    /// EMPTY to RUNNABLE. True: the caller launches the turn.
     #[inline]
     #[must_use]
-    pub(super) fn wake(&self) -> bool {
+    pub(super) fn wake(&mut self) -> bool {
         if seeded_bug("actor_wakes_twice") {
-            // Looks first, and acts as if that had decided.
-            let is_empty = self.state() == ActorState::Empty;
-            let _ = self.change(ActorState::Empty as u32, ActorState::Runnable as u32, 0);
-            return is_empty;
+            // Says so also where a turn is launched already.
+            let is_runnable = self.seen().state() == ActorState::Runnable;
+            return self.change(ActorState::Empty as u32, ActorState::Runnable as u32, 0) || is_runnable;
         }
         self.change(ActorState::Empty as u32, ActorState::Runnable as u32, 0)
     }
 
     /// The turn begins. False: it is not wanted any more.
     #[must_use]
-    pub(super) fn begin(&self) -> bool {
+    pub(super) fn begin(&mut self) -> bool {
         self.change(ActorState::Runnable as u32, ActorState::Running as u32, 0)
     }
 
-    /// RUNNING to EMPTY, unless something was asked: then it stays, and the requests are returned; LOOK is taken out with it.
-    pub(super) fn rest(&self) -> Result<(), u32> {
-        let mut now = self.look();
-        loop {
-            let asked = if seeded_bug("actor_rests_over_requests") { 0 } else { now & REQUESTS };
-            let next = if asked == 0 { now & !STATE | ActorState::Empty as u32 } else { now & !LOOK };
-            if asked == 0 && is_spec_asserted() {
-                check_edge(now, next);
-            }
-            // AcqRel: as in `change`. Relaxed on failure: tried again.
-            match self.0.compare_exchange(now, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) if asked == 0 => return Ok(()),
-                Ok(_) => return Err(asked),
-                Err(actual) => now = actual,
-            }
+    /// RUNNING to EMPTY, unless something was asked: then it stays RUNNING, and this is false.
+    #[must_use]
+    pub(super) fn rest(&mut self) -> bool {
+        if self.seen().requests() != 0 && !seeded_bug("actor_rests_over_requests") {
+            return false;
         }
+        let was = self.change(ActorState::Running as u32, ActorState::Empty as u32, 0);
+        debug_assert!(was, "only a running turn ends");
+        true
     }
 
     /// The handler is about to wait.
-    pub(super) fn wait(&self) {
+    pub(super) fn wait(&mut self) {
         let was = self.change(ActorState::Running as u32, ActorState::Waiting as u32, 0);
         debug_assert!(was, "only a running handler waits");
     }
 
     /// The wait is over.
-    pub(super) fn go_on(&self) {
+    pub(super) fn go_on(&mut self) {
         let was = self.change(ActorState::Waiting as u32, ActorState::Running as u32, 0);
         debug_assert!(was, "only a waiting handler goes on");
     }
 
     /// A life has ended, and a supervisor decides. What was asked of that life ends with it.
-    pub(super) fn hold(&self) {
-        let was = self.change(ActorState::Running as u32, ActorState::Waiting as u32 | HELD, KILL | NOW);
+    pub(super) fn hold(&mut self) {
+        let was = self.change(ActorState::Running as u32, ActorState::Waiting as u32 | HELD, REQUESTS);
         debug_assert!(was, "only a running actor is held");
     }
 
     /// The next life begins. True: the caller launches its first turn.
     #[must_use]
-    pub(super) fn start(&self) -> bool {
+    pub(super) fn start(&mut self) -> bool {
         self.change(ActorState::Waiting as u32 | HELD, ActorState::Runnable as u32, 0)
     }
 
     /// The end, by the turn, or by the one who has a turn that was refused.
-    pub(super) fn end(&self) {
+    pub(super) fn end(&mut self) {
         let was = self.change(ActorState::Running as u32, ActorState::Gone as u32, 0)
             || self.change(ActorState::Runnable as u32, ActorState::Gone as u32, 0);
         debug_assert!(was, "it ends on its own turn");
@@ -237,14 +219,13 @@ impl Word {
 
     /// The end of one that is held. False: it is not.
     #[must_use]
-    pub(super) fn release(&self) -> bool {
+    pub(super) fn release(&mut self) -> bool {
         self.change(ActorState::Waiting as u32 | HELD, ActorState::Gone as u32, 0)
     }
 
     /// Asks something of it. The caller then tries to [wake](Self::wake) it.
-    pub(super) fn ask(&self, request: u32) {
-        // AcqRel: what the caller did before is seen by the turn that sees the request.
-        self.0.fetch_or(request, Ordering::AcqRel);
+    pub(super) fn ask(&mut self, request: u32) {
+        *self.0 |= request;
     }
 }
 
@@ -271,33 +252,31 @@ mod tests {
     // C-33, S2-28, S2-29: one of two wakes wins; S2-50, S2-51: a turn goes EMPTY first and is made RUNNABLE once more after.
     #[test]
     fn one_wake_wins() {
-        let word = Word::runnable();
+        let mut bits = NEW_RUNNABLE;
+        let mut word = Word(&mut bits);
         assert!(!word.wake(), "it is in the queue already");
         assert!(word.begin() && !word.begin());
         assert!(!word.wake(), "it runs");
-        assert_eq!(word.rest(), Ok(()));
-        assert_eq!(word.state(), ActorState::Empty);
+        assert!(word.rest());
+        assert_eq!(word.seen().state(), ActorState::Empty);
         assert!(word.wake() && !word.wake());
-        assert_eq!(word.state(), ActorState::Runnable);
+        assert_eq!(word.seen().state(), ActorState::Runnable);
     }
 
     #[test]
     fn a_turn_does_not_rest_over_a_request() {
-        let word = Word::runnable();
+        let mut bits = NEW_RUNNABLE;
+        let mut word = Word(&mut bits);
         assert!(word.begin());
-        word.ask(LOOK);
-        assert_eq!(word.rest(), Err(LOOK));
-        assert_eq!(word.rest(), Ok(()), "a look is looked at once");
-        assert!(word.wake() && word.begin());
         word.ask(KILL);
-        assert_eq!(word.rest(), Err(KILL));
-        assert_eq!(word.rest(), Err(KILL), "a kill stays");
+        assert!(!word.rest());
+        assert!(!word.rest(), "a kill stays");
         word.hold();
-        assert_eq!((word.state(), word.requests()), (ActorState::Waiting, 0));
+        assert_eq!((word.seen().state(), word.seen().requests()), (ActorState::Waiting, 0));
         assert!(!word.wake(), "its supervisor decides");
         assert!(word.start() && !word.start());
         assert!(word.begin());
         word.end();
-        assert_eq!(word.state(), ActorState::Gone);
+        assert_eq!(word.seen().state(), ActorState::Gone);
     }
 }

@@ -13,11 +13,21 @@
 use std::backtrace::Backtrace;
 use std::fmt::Write;
 use std::panic::{PanicHookInfo, set_hook, take_hook};
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::sched::current;
+
+/// Says whom a fiber runs for, beside its name: asked by the hook, on the scheduler's stack, while the fiber waits.
+pub(crate) type Namer = fn(FrameRef) -> Option<String>;
+
+static NAMER: OnceLock<Namer> = OnceLock::new();
+
+/// Sets the namer of the process, which lives on a higher floor. Once is enough.
+pub(crate) fn set_namer(namer: Namer) {
+    let _ = NAMER.set(namer);
+}
 
 type Hook = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
 
@@ -79,7 +89,10 @@ unsafe extern "C" fn on_scheduler(data: *mut ()) {
     // SAFETY: the fiber itself asks, so the frame is not recycled.
     let name = unsafe { call.frame.extras() }.and_then(|extras| extras.name.as_deref());
     let spawned = call.frame.site.get().map(|site| format!("spawned at {site}")).unwrap_or_default();
-    let name = name.map(|name| format!(" \"{name}\"")).unwrap_or_default();
+    let mut name = name.map(|name| format!(" \"{name}\"")).unwrap_or_default();
+    if let Some(whom) = NAMER.get().and_then(|namer| namer(call.frame)) {
+        let _ = write!(name, " of {whom}");
+    }
     if call.is_stds {
         crate::prim::say(format_args!("{}", report(call.info, &format!("fiber #{id}{name}"), &spawned)));
     } else {

@@ -84,6 +84,13 @@ impl FirstPanic {
         self.catch(|| drop(values));
     }
 
+    /// Forgets the first panic, whatever the destructor of what it carries does: for a caller that has no one to tell.
+    pub(crate) fn discard(self) {
+        if let Some(payload) = self.0 {
+            discard_payload(payload);
+        }
+    }
+
     /// Lets the first panic go on, if there was one; not if the calling fiber or thread unwinds already, for a panic that will be reported.
     /// (The caller has to say so: `thread::panicking()` is true for every fiber of a worker as soon as one of them waits in a destructor.)
     pub(crate) fn go_on(self, is_unwinding: impl FnOnce() -> bool) {

@@ -3,7 +3,7 @@
 //! Unlock is a plain release store (an unlock by swap doubled the cost of a buffered channel in the prototype). After a
 //! bounded spin the waiter gives its time slice away, since the holder may have been preempted. Above: every wait list. Below: an atomic.
 
-use super::atomic::{AtomicBool, Ordering};
+use super::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::cell::UnsafeCell;
 
 /// Spins before the waiter starts to give its time slice away.
@@ -132,6 +132,109 @@ impl<T> Drop for Locked<'_, T> {
         #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
         held::change(-1);
         self.0.raw.unlock();
+    }
+}
+
+/// The lock whose word also holds the state of what it guards: 31 bits that any thread reads without the lock, and that change in the store
+/// that unlocks it. So a change of the state and of the value behind it is one compare-exchange and one store, and no other thread sees
+/// the one without the other.
+pub(crate) struct WordLock<T> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+/// A thread holds the lock. The other bits of the word belong to the state.
+const LOCKED: u32 = 1 << 31;
+
+// SAFETY: LOCKED makes access to `value` exclusive, so sharing the lock only ever moves `T` between threads.
+unsafe impl<T: Send> Sync for WordLock<T> {}
+// SAFETY: the lock owns its value.
+unsafe impl<T: Send> Send for WordLock<T> {}
+
+impl<T> WordLock<T> {
+    /// A lock that is free, with this state.
+    pub(crate) fn new(state: u32, value: T) -> Self {
+        Self { word: AtomicU32::new(state & !LOCKED), value: UnsafeCell::new(value) }
+    }
+
+    /// The state, without the lock: as the last holder left it.
+    #[inline]
+    pub(crate) fn look(&self) -> u32 {
+        // Acquire: pairs with the release store of the unlock; what was done in the state that is seen is seen with it.
+        self.word.load(Ordering::Acquire) & !LOCKED
+    }
+
+    /// Runs `f` with the state and the value, alone. `f` must be short and must not call user code.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut u32, &mut T) -> R) -> R {
+        let mut held = self.lock();
+        // SAFETY: LOCKED is ours until `held` is dropped, so this is the only access.
+        self.value.with_mut(|value| f(&mut held.state, unsafe { &mut *value }))
+    }
+
+    #[inline]
+    fn lock(&self) -> HeldWord<'_> {
+        // Relaxed: a guess; the compare-exchange does the ordering.
+        let seen = self.word.load(Ordering::Relaxed);
+        // Acquire: pairs with the release store of the unlock. Relaxed on failure: nothing is read.
+        let taken = seen & LOCKED == 0
+            && self.word.compare_exchange(seen, seen | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let state = if taken { seen } else { self.lock_slow(seen & !LOCKED) };
+        #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+        held::change(1);
+        HeldWord { word: &self.word, state }
+    }
+
+    // Out of line, as in `RawSpin`.
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self, mut free: u32) -> u32 {
+        let mut spins = 0;
+        loop {
+            // Acquire: as in `lock`. Relaxed on failure: tried again.
+            match self.word.compare_exchange(free, free | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(state) => return state,
+                Err(actual) => free = actual & !LOCKED,
+            }
+            #[cfg(not(any(loom, shuttle)))]
+            // Relaxed: only a hint that the compare-exchange may succeed.
+            while self.word.load(Ordering::Relaxed) & LOCKED != 0 {
+                spins += 1;
+                if spins < SPINS_BEFORE_YIELD {
+                    std::hint::spin_loop();
+                } else {
+                    super::thread::yield_now();
+                }
+            }
+            #[cfg(any(loom, shuttle))]
+            {
+                spins += 1;
+                let _ = spins;
+                super::thread::yield_now();
+            }
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for WordLock<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WordLock").field("state", &self.look()).finish_non_exhaustive()
+    }
+}
+
+/// A [`WordLock`] that is held, and the state that it is left in. Unlocks also when something panics.
+struct HeldWord<'a> {
+    word: &'a AtomicU32,
+    state: u32,
+}
+
+impl Drop for HeldWord<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+        held::change(-1);
+        // Release: pairs with the acquire of the next holder, and of a look. A store: no other thread writes a word that is locked.
+        self.word.store(self.state & !LOCKED, Ordering::Release);
     }
 }
 

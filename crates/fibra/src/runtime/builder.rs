@@ -14,6 +14,7 @@ use crate::fiber::stack::{StackSize, guard_kind_from_env};
 use crate::inspect::endpoint::{self, Place};
 use crate::inspect::token::Token;
 use crate::inspect::{list, total};
+use crate::monitor::hook;
 use crate::monitor::stats::{self, StatsFormat};
 use crate::monitor::sysmon;
 use crate::reactor;
@@ -28,6 +29,7 @@ use crate::task::builder::check_name;
 use crate::task::fiber::{end_with_hooks, start_with_hooks};
 use crate::trace::{self, Wish};
 use crate::wait::hooks;
+use crate::wait::watch;
 use crate::waiter::word::enable_spec_assert;
 
 /// Most workers a runtime may have.
@@ -273,6 +275,7 @@ impl RuntimeBuilder {
 
     pub(crate) fn launch(self, keep_first: bool) -> io::Result<Launched> {
         prepare_process();
+        hook::set_namer(watch::label_of);
         let format = stats_from_env()?;
         let signal = signal_from_env("FIBRA_STATS_SIGNAL")?;
         let dump_signal = signal_from_env("FIBRA_DUMP_SIGNAL")?;

@@ -149,11 +149,22 @@ struct Round {
 }
 
 impl Round {
-    /// Sets them going. The caller holds no lock of the gate. The wakers, which are user code, are left to the caller.
+    /// Sets them going, all of them before the first waker is called, which is user code. No lock of the gate is held.
     #[inline(always)]
-    fn go(self) -> [Option<Waker>; ROUND] {
-        // They are queued behind what is ready: the releaser goes on, and the waiter has its turn like every other fiber.
-        self.claimed.map(|claimed| claimed.and_then(|claimed| wake::go(claimed, Place::Tail)))
+    fn go(self, mut call: impl FnMut(Waker)) {
+        let mut wakers: [Option<Waker>; ROUND] = Default::default();
+        let mut count = 0;
+        // (Most rounds have one, and that a fiber.)
+        for claimed in self.claimed.into_iter().take(self.count).flatten() {
+            // Behind what is ready: the one that releases something goes on, and the waiter has its turn like all others.
+            if let Some(waker) = wake::go(claimed, Place::Tail) {
+                wakers[count] = Some(waker);
+                count += 1;
+            }
+        }
+        if count > 0 {
+            wakers.into_iter().flatten().for_each(&mut call);
+        }
     }
 }
 
@@ -207,7 +218,7 @@ impl<R: Rules> Gate<R> {
         loop {
             let more = round.more;
             served += round.count;
-            round.go().into_iter().flatten().for_each(&mut call);
+            round.go(&mut call);
             if !more {
                 return served;
             }

@@ -172,6 +172,20 @@ where
     unsafe { start_task(shared, here.map_or(shared.root, root_of), future, site, flags) }
 }
 
+/// The same for one that stays until the runtime ends, also if the run in which it was started is over before.
+pub(crate) fn spawn_keeping_future<F>(
+    shared: &Arc<Shared>,
+    future: F,
+    site: &'static Location<'static>,
+) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    // SAFETY: the future and its output are `Send` and `'static`.
+    unsafe { start_task(shared, shared.root, future, site, flag::TASK | flag::DAEMON | flag::UNCAPPED) }
+}
+
 /// Starts a future as the child of a scope.
 ///
 /// # Safety

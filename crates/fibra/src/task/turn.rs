@@ -37,10 +37,11 @@ pub(crate) fn launch<F: FnOnce() + Send + 'static>(
         unsafe {
             fill(frame, shared, root, worker.take_id(), f, Closure::<F, ()>::THUNK, site, base | flag::WATCHED);
         }
+        // No one joins it: its end recycles the frame.
+        frame.join.reset(false);
         worker.stats().spawned.add(1);
         let ticket = frame.waiter.word.publish_spawned();
         worker.push_spawned(frame, ticket);
-        drop(JoinHandle::<()>::new(frame));
         return Ok(());
     }
     let root = here.map_or(shared.root, root_of);

@@ -29,6 +29,10 @@ pub(crate) trait Watch {
     fn data(&self) -> &dyn Any;
     /// The object that the fiber runs for, in a type that both sides know.
     fn owner(&self) -> Box<dyn Any>;
+    /// The same in words, for the report of a panic. No user code runs in here.
+    fn label(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The waiting fiber, for code that wants to cancel it or to know whether it was woken; see the header.
@@ -102,6 +106,15 @@ pub(crate) fn with_current<T: 'static, R>(f: impl FnOnce(&T, &dyn Watch) -> R) -
     // SAFETY: it is the running fiber.
     let watch = unsafe { slot_of(frame) }?;
     watch.data().downcast_ref::<T>().map(|data| f(data, watch))
+}
+
+/// Whom a fiber runs for, in words: for the hook of panics.
+pub(crate) fn label_of(frame: FrameRef) -> Option<String> {
+    if !frame.has(flag::WATCHED) {
+        return None;
+    }
+    // SAFETY: the hook asks about the fiber that panics on this thread, which waits for the hook; not kept.
+    unsafe { slot_of(frame) }?.label()
 }
 
 /// # Safety

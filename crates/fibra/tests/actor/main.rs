@@ -4,12 +4,14 @@
 #![cfg(not(any(loom, shuttle)))]
 
 mod calls;
+mod dynamic;
 mod ends;
 mod feeding;
 mod locks;
 mod matrix;
 mod probe;
 mod quiet;
+mod review;
 mod sending;
 mod states;
 mod supervised;

@@ -15,13 +15,14 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+use fibra::actor::{self, Actor, Addr, Context, Failure, Reply};
 use fibra::channel::{self, Receiver, Sender};
 use fibra::machine::{Caller, EventLoop, Machine, OpPool, Ports, Timestamp};
 
 /// Does its operation this many times, give or take a rounding to its batch.
 type Operation = fn(usize);
 
-const OPERATIONS: [(&str, Operation); 14] = [
+const OPERATIONS: [(&str, Operation); 17] = [
     ("yield", yield_now),
     ("park_wake", park_wake),
     ("spawn_join", spawn_join),
@@ -36,6 +37,9 @@ const OPERATIONS: [(&str, Operation); 14] = [
     ("machine_op", machine_op),
     ("machine_call", machine_call),
     ("machine_calls", machine_calls),
+    ("actor_hop", actor_hop),
+    ("actor_fan_in", actor_fan_in),
+    ("actor_ask", actor_ask),
 ];
 
 /// Operations that run on the main thread without a runtime: on an event loop of their own.
@@ -313,5 +317,78 @@ fn machine_calls(number: usize) {
         .collect();
     for fiber in fibers {
         fiber.join().expect("a calling fiber ends");
+    }
+}
+
+/// An actor that passes a message on, counts, or answers.
+struct Node {
+    next: Option<Addr<Node>>,
+    left: usize,
+    done: Sender<()>,
+}
+
+enum Op {
+    Next(Addr<Node>),
+    Hop(usize),
+    Add,
+    Ask(Reply<usize>),
+}
+
+impl Actor for Node {
+    type Message = Op;
+
+    fn handle(&mut self, op: Op, _: &mut Context<Self>) -> Result<(), Failure> {
+        match op {
+            Op::Next(next) => self.next = Some(next),
+            Op::Hop(0) => self.done.send(())?,
+            Op::Hop(left) => {
+                if let Some(next) = &self.next {
+                    next.send(Op::Hop(left - 1))?;
+                }
+            }
+            Op::Add => {
+                self.left -= 1;
+                if self.left == 0 {
+                    self.done.send(())?;
+                }
+            }
+            Op::Ask(reply) => reply.send(self.left),
+        }
+        Ok(())
+    }
+}
+
+fn node(left: usize) -> (Addr<Node>, Receiver<()>) {
+    let (done, ended) = channel::bounded(1);
+    (actor::spawn(Node { next: None, left, done }), ended)
+}
+
+/// A ring of actors: one operation is one hop of the one message in it.
+fn actor_hop(number: usize) {
+    let nodes = [(); 8].map(|()| node(0));
+    for (at, (node, _)) in nodes.iter().enumerate() {
+        node.send(Op::Next(nodes[(at + 1) % nodes.len()].0.clone())).expect("it is there");
+    }
+    nodes[0].0.send(Op::Hop(number / nodes.len() * nodes.len())).expect("it is there");
+    nodes[0].1.recv().expect("the message ends where it began");
+    nodes.iter().for_each(|(node, _)| node.kill());
+}
+
+/// Ten fibers that send to one actor: one operation is one message.
+fn actor_fan_in(number: usize) {
+    let senders = 10;
+    let (sink, ended) = node(number / senders * senders);
+    for _ in 0..senders {
+        let sink = sink.clone();
+        fibra::spawn(move || (0..number / senders).for_each(|_| assert!(sink.send(Op::Add).is_ok())));
+    }
+    ended.recv().expect("it counts to the end");
+}
+
+/// One operation is a call.
+fn actor_ask(number: usize) {
+    let (node, _ended) = node(1);
+    for _ in 0..number {
+        assert_eq!(node.call(Op::Ask), Ok(1));
     }
 }

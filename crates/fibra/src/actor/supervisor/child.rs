@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::super::Actor;
-use super::super::addr::Addr;
+use super::super::addr::{Addr, WeakAddr};
 use super::super::cell::Factory;
 use super::super::core::Keeper;
 use super::super::error::StopReason;
@@ -27,8 +27,8 @@ const AFTER_KILL: Duration = Duration::from_secs(1);
 pub(in super::super) struct Children {
     list: Mutex<Vec<Arc<dyn Child>>>,
     count: AtomicU64,
-    /// The supervisor, while it runs.
-    supervisor: SpinLock<Option<Addr<SupervisorActor>>>,
+    /// The supervisor, while it runs. It has the children, and so they do not keep it: see `SupervisorActor::stay`.
+    supervisor: SpinLock<Option<WeakAddr<SupervisorActor>>>,
 }
 
 impl Children {
@@ -36,7 +36,7 @@ impl Children {
         Arc::new(Self { list: Mutex::new(Vec::new()), count: AtomicU64::new(0), supervisor: SpinLock::new(None) })
     }
 
-    pub(super) fn next_keeper(self: &Arc<Self>) -> (usize, Arc<ChildKeeper>) {
+    pub(super) fn next_keeper(self: &Arc<Self>) -> Arc<ChildKeeper> {
         // Relaxed: a number.
         let index = self.count.fetch_add(1, Ordering::Relaxed) as usize;
         let keeper = ChildKeeper {
@@ -48,20 +48,26 @@ impl Children {
             down: Event::new(),
             last: SpinLock::new(None),
         };
-        (index, Arc::new(keeper))
+        Arc::new(keeper)
     }
 
-    pub(super) fn add(&self, index: usize, child: Arc<dyn Child>) {
+    pub(super) fn add(&self, child: Arc<dyn Child>) {
         let mut list = self.list.lock();
-        let at = index.min(list.len());
+        let at = list.partition_point(|other| other.keeper().index < child.keeper().index);
         list.insert(at, child);
+    }
+
+    /// Forgets those that were given up: a supervisor that is started anew does not start them.
+    pub(super) fn forget_removed(&self) {
+        let gone: Vec<_> = self.list.lock().extract_if(.., |child| child.keeper().has_given_up()).collect();
+        drop(gone);
     }
 
     pub(super) fn all(&self) -> Vec<Arc<dyn Child>> {
         self.list.lock().clone()
     }
 
-    pub(super) fn set_supervisor(&self, supervisor: Option<Addr<SupervisorActor>>) {
+    pub(super) fn set_supervisor(&self, supervisor: Option<WeakAddr<SupervisorActor>>) {
         let before = self.supervisor.with(|slot| std::mem::replace(slot, supervisor));
         drop(before);
     }
@@ -77,6 +83,10 @@ impl Children {
 impl Drop for Children {
     fn drop(&mut self) {
         self.release(&StopReason::Shutdown);
+        // One that has a life still (the runtime has ended) may have the addresses of others: it goes, or they would keep each other.
+        for child in self.all() {
+            child.shut_down();
+        }
     }
 }
 
@@ -91,6 +101,18 @@ pub(in super::super) struct ChildKeeper {
     last: SpinLock<Option<StopReason>>,
 }
 
+impl ChildKeeper {
+    /// By which its supervisor knows it: a number that grows with each child.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    fn has_given_up(&self) -> bool {
+        // Acquire: pairs with the release in `give_up`.
+        self.is_given_up.load(Ordering::Acquire)
+    }
+}
+
 impl Keeper for ChildKeeper {
     fn ended(&self, reason: StopReason) -> bool {
         let before = self.last.with(|last| last.replace(reason));
@@ -99,11 +121,11 @@ impl Keeper for ChildKeeper {
         let life = self.life.load(Ordering::Relaxed);
         self.down.set();
         let supervisor = self.children.upgrade().and_then(|children| children.supervisor.with(|slot| slot.clone()));
-        if let Some(supervisor) = supervisor {
+        if let Some(supervisor) = supervisor.and_then(|supervisor| supervisor.upgrade()) {
             let _ = supervisor.send_urgent(SupervisorMessage::down(self.index, life));
         }
-        // Acquire: pairs with the release in `give_up`. One that was given up while it ran is released by itself.
-        !self.is_given_up.load(Ordering::Acquire)
+        // One that was given up while it ran is released by itself.
+        !self.has_given_up()
     }
 
     fn has_started(&self) {

@@ -6,6 +6,7 @@
 //! mod.rs       Supervisor: strategy, limits, children; how it is started
 //! child.rs     a child as its supervisor sees it: start and wait, stop and wait, give up
 //! running.rs   SupervisorActor: what happens when a child ends
+//! dynamic.rs   children that come and go while it runs
 //! ```
 //!
 //! Outcomes, which `tests/actor/matrix.rs` compares with what happens. "Fails" is an error, a panic or a kill.
@@ -35,11 +36,13 @@ use std::time::Duration;
 
 use super::addr::Addr;
 use super::builder::{self, Builder};
-use super::cell::Cell;
+use super::cell::{Cell, Factory};
 use super::error::{Failure, StopReason};
 use super::{Actor, Choices};
+use crate::runtime::Handle;
 
 mod child;
+mod dynamic;
 mod running;
 
 use child::{ChildOf, Children};
@@ -105,6 +108,10 @@ pub enum SupervisorError {
         /// Why.
         reason: String,
     },
+    /// It has no child of this name.
+    NoSuchChild(String),
+    /// It has another child of this name, which must be stopped first.
+    NameTaken(String),
     /// It was killed, or failed otherwise.
     Ended(String),
 }
@@ -119,6 +126,10 @@ impl fmt::Display for SupervisorError {
                 )
             }
             Self::StartFailed { child, reason } => write!(f, "the child \"{child}\" could not be started: {reason}"),
+            Self::NoSuchChild(name) => write!(f, "the supervisor has no child \"{name}\""),
+            Self::NameTaken(name) => {
+                write!(f, "the supervisor has a child \"{name}\" already: stop that one first, or choose another name")
+            }
             Self::Ended(reason) => write!(f, "the supervisor has ended: {reason}"),
         }
     }
@@ -282,7 +293,7 @@ impl Supervisor {
         &self,
         choices: Choices,
         options: ChildOptions,
-        make: super::cell::Factory<A>,
+        make: Factory<A>,
         nested: Option<Arc<Children>>,
     ) -> Addr<A> {
         assert!(
@@ -290,16 +301,11 @@ impl Supervisor {
             "fibra: a child needs a mailbox and a budget of at least 1"
         );
         let home = builder::home("Supervisor::child");
-        let (index, keeper) = self.children.next_keeper();
-        let choices = Choices { keeper: Some(keeper.clone()), ..choices };
-        let addr = Addr::counted(Cell::held(home, &choices, Location::caller()));
-        let name = choices.name.as_deref().unwrap_or("a child").to_owned();
-        self.children.add(index, Arc::new(ChildOf::new(name, options, addr.clone(), make, keeper, nested)));
-        addr
+        add_child(&self.children, home, choices, options, make, nested, Location::caller())
     }
 
     /// Starts the supervisor, which starts its children, one after the other. It runs until it is stopped, a significant child is removed,
-    /// or it fails; dropping the address does not end it while it has children.
+    /// or it fails; dropping the address does not end it. It ends with its runtime at the latest.
     ///
     /// # Panics
     /// On a thread that is neither in a runtime nor has entered one.
@@ -324,6 +330,24 @@ impl Supervisor {
         let reason = self.spawn().stopped();
         result_of(&reason)
     }
+}
+
+/// Adds a child that is held until its supervisor starts it.
+fn add_child<A: Actor>(
+    children: &Arc<Children>,
+    home: Handle,
+    choices: Choices,
+    options: ChildOptions,
+    make: Factory<A>,
+    nested: Option<Arc<Children>>,
+    site: &'static Location<'static>,
+) -> Addr<A> {
+    let keeper = children.next_keeper();
+    let choices = Choices { keeper: Some(keeper.clone()), ..choices };
+    let addr = Addr::counted(Cell::held(home, &choices, site));
+    let name = choices.name.as_deref().unwrap_or("a child").to_owned();
+    children.add(Arc::new(ChildOf::new(name, options, addr.clone(), make, keeper, nested)));
+    addr
 }
 
 /// How the end of a supervisor reads to the one that ran it.

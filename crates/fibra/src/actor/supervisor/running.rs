@@ -4,6 +4,7 @@
 //! each; ends that happen meanwhile are told by urgent messages, which it handles afterwards.
 
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +12,11 @@ use super::super::Actor;
 use super::super::call::Reply;
 use super::super::context::Context;
 use super::super::error::{Failure, StopReason};
+use super::super::quiescence::uncounted;
 use super::child::{Child, Children};
 use super::{Restart, Settings, Strategy, SupervisorError};
 use crate::prim::policy;
+use crate::task::spawn_keeping_future;
 use crate::time::Instant;
 
 /// What a supervisor is sent.
@@ -24,12 +27,18 @@ enum Command {
         index: usize,
         life: u64,
     },
-    /// The pause before a restart is over.
+    /// The pause before a restart is over. (The numbers of the children.)
     Start(Vec<usize>),
     Children(Reply<Vec<(String, bool)>>),
+    Do(Box<dyn FnOnce(&mut SupervisorActor) + Send>),
 }
 
 impl SupervisorMessage {
+    /// Something to be done on its own turn.
+    pub(super) fn act(f: impl FnOnce(&mut SupervisorActor) + Send + 'static) -> Self {
+        Self(Command::Do(Box::new(f)))
+    }
+
     pub(super) fn down(index: usize, life: u64) -> Self {
         Self(Command::Down { index, life })
     }
@@ -65,10 +74,16 @@ struct Entry {
     since: Instant,
 }
 
+impl Entry {
+    fn new(child: Arc<dyn Child>) -> Self {
+        Self { child, status: Status::Down, failures: 0, since: Instant::now() }
+    }
+}
+
 /// A supervisor that runs; its address comes from [`Supervisor::spawn`](super::Supervisor::spawn).
 pub struct SupervisorActor {
     settings: Settings,
-    children: Arc<Children>,
+    pub(super) children: Arc<Children>,
     entries: Vec<Entry>,
     restarts: VecDeque<Instant>,
     /// No other supervisor decides about it: when it ends, its children do for good.
@@ -78,6 +93,46 @@ pub struct SupervisorActor {
 impl SupervisorActor {
     pub(super) fn new(settings: Settings, children: Arc<Children>, is_root: bool) -> Self {
         Self { settings, children, entries: Vec::new(), restarts: VecDeque::new(), is_root }
+    }
+
+    /// Keeps a supervisor alive that no address is left of, until it has ended or its runtime does: a task that holds an address. Its
+    /// children do not, so that nothing keeps itself.
+    fn stay(ctx: &Context<Self>) {
+        let me = ctx.address();
+        let stays = async move { drop(me.stopped_async().await) };
+        uncounted(|| drop(spawn_keeping_future(ctx.home().shared(), stays, Location::caller())));
+    }
+
+    /// Where the child with this number is, if it was not removed.
+    fn find(&self, number: usize) -> Option<usize> {
+        self.entries.binary_search_by_key(&number, |entry| entry.child.keeper().index()).ok()
+    }
+
+    /// Where the child of this name is.
+    pub(super) fn find_named(&self, name: &str) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.status != Status::Removed && entry.child.name() == name)
+    }
+
+    /// Those that were removed while a message was handled go. (Not before: places of others would change meanwhile.)
+    fn forget_removed(&mut self) {
+        if self.entries.iter().any(|entry| entry.status == Status::Removed) {
+            self.entries.retain(|entry| entry.status != Status::Removed);
+            self.children.forget_removed();
+        }
+    }
+
+    /// A child was added while it runs: it is the last one.
+    pub(super) fn start_added(&mut self) -> Result<(), StopReason> {
+        let Some(child) = self.children.all().pop() else { return Ok(()) };
+        self.entries.push(Entry::new(child));
+        let last = self.entries.len() - 1;
+        self.start(last).inspect_err(|reason| self.remove(last, reason.clone()))
+    }
+
+    /// Stops a child for good.
+    pub(super) fn stop_for_good(&mut self, index: usize) {
+        self.stop(index);
+        self.remove(index, StopReason::Shutdown);
     }
 
     /// Starts a child; says why if that failed.
@@ -134,7 +189,8 @@ impl SupervisorActor {
         if pause.is_zero() {
             return self.start_all(&concerned, ctx);
         }
-        ctx.send_after(pause, SupervisorMessage(Command::Start(concerned)));
+        let numbers = concerned.iter().map(|index| self.entries[*index].child.keeper().index()).collect();
+        ctx.send_after(pause, SupervisorMessage(Command::Start(numbers)));
         Ok(())
     }
 
@@ -211,9 +267,11 @@ impl Actor for SupervisorActor {
     type Message = SupervisorMessage;
 
     fn started(&mut self, ctx: &mut Context<Self>) -> Result<(), Failure> {
-        self.children.set_supervisor(Some(ctx.address()));
-        let entry = |child| Entry { child, status: Status::Down, failures: 0, since: Instant::now() };
-        self.entries = self.children.all().into_iter().map(entry).collect();
+        self.children.set_supervisor(Some(ctx.address().downgrade()));
+        if self.is_root {
+            Self::stay(ctx);
+        }
+        self.entries = self.children.all().into_iter().map(Entry::new).collect();
         for index in 0..self.entries.len() {
             if let Err(reason) = self.start(index) {
                 let child = self.entries[index].child.name().to_owned();
@@ -228,23 +286,31 @@ impl Actor for SupervisorActor {
         SupervisorMessage(command): SupervisorMessage,
         ctx: &mut Context<Self>,
     ) -> Result<(), Failure> {
-        match command {
-            Command::Down { index, life } => {
+        let handled = match command {
+            Command::Down { index, life } => match self.find(index) {
                 // One that it has ended itself is no news.
-                if self.entries.get(index).is_some_and(|entry| entry.status == Status::Up(life)) {
+                Some(index) if self.entries[index].status == Status::Up(life) => {
                     let reason = self.entries[index].child.last_reason();
-                    return self.has_ended(index, reason, ctx);
+                    self.has_ended(index, reason, ctx)
                 }
-                Ok(())
+                _ => Ok(()),
+            },
+            Command::Start(numbers) => {
+                let concerned: Vec<_> = numbers.into_iter().filter_map(|number| self.find(number)).collect();
+                self.start_all(&concerned, ctx)
             }
-            Command::Start(concerned) => self.start_all(&concerned, ctx),
             Command::Children(reply) => {
-                let there = self.entries.iter().filter(|entry| entry.status != Status::Removed);
                 let up = |entry: &Entry| (entry.child.name().to_owned(), matches!(entry.status, Status::Up(_)));
-                reply.send(there.map(up).collect());
+                reply.send(self.entries.iter().map(up).collect());
                 Ok(())
             }
-        }
+            Command::Do(act) => {
+                act(self);
+                Ok(())
+            }
+        };
+        self.forget_removed();
+        handled
     }
 
     fn stopping(&mut self, why: &StopReason) {

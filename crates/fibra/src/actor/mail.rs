@@ -1,0 +1,405 @@
+//! What lies in a mailbox: ordinary messages and their bound, urgent ones, the mark of a stop; and, between turns, the actor's value.
+//!
+//! Above: `desk`, which keeps it under the lock that is the state word, and `places`, which lets senders wait. Below: nothing. No method
+//! calls user code or waits: what is dropped goes to the caller.
+//!
+//! Invariants
+//! * `len() + reserved <= capacity`, but for a message of DropOldest whose places are all reserved, which is dropped itself.
+//! * The oldest ordinary message is in `first`; `queue` has others only while there is a first one.
+//! * Urgent messages come before all others; each lane is first in, first out. Only the ordinary lane is bounded.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Buffers above this many bytes are not kept by an actor without messages.
+const KEPT_BYTES: usize = 256;
+/// `until_stop` of a mailbox that was not asked to stop.
+const NO_STOP: usize = usize::MAX;
+
+/// A message that is made when it is handled, on the actor's own turn: making it is user code.
+pub(super) trait Make<M>: Send {
+    fn make(self: Box<Self>) -> M;
+    /// To get what it is made of back, if it was not delivered.
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
+}
+
+/// What lies in a mailbox.
+pub(super) enum Letter<M> {
+    Message(M),
+    Make(Box<dyn Make<M>>),
+}
+
+impl<M> Letter<M> {
+    /// The message.
+    #[inline]
+    pub(super) fn open(self) -> M {
+        match self {
+            Self::Message(message) => message,
+            Self::Make(make) => make.make(),
+        }
+    }
+}
+
+impl<M> fmt::Debug for Letter<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Letter")
+    }
+}
+
+/// A message that has crashed its actor and is delivered once more.
+pub(super) struct Again<M> {
+    pub(super) message: M,
+    pub(super) crashes: u32,
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lane {
+    /// It needs a place.
+    Ordinary,
+    /// The same, and its sender has one reserved.
+    Reserved,
+    /// Before all others, without a place.
+    Urgent,
+}
+
+/// Why a message was not appended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NoPlace {
+    Full,
+    Closed,
+    TimedOut,
+}
+
+/// What a turn has taken out of the mailbox and not handled yet. (Written in place: messages are moved once.)
+pub(super) struct Hand<M> {
+    pub(super) letter: Option<Letter<M>>,
+    pub(super) again: Option<Again<M>>,
+}
+
+impl<M> Hand<M> {
+    pub(super) const EMPTY: Self = Self { letter: None, again: None };
+}
+
+/// What a turn finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Take {
+    /// A message, which is in its hand.
+    Letter,
+    /// The same of one that has crashed its actor before.
+    Again,
+    /// Asked to stop, and everything that was there then is handled.
+    Stop,
+    /// Asked to stop after the message at hand.
+    Now,
+    /// Asked to end now.
+    Kill,
+    /// There is nothing to do.
+    Nothing,
+    /// There was nothing to do: it is EMPTY, and the turn is over.
+    Rested,
+    /// There is nothing to do, and no address is left: it is still RUNNING.
+    Unreachable,
+    /// The value is not ready for messages.
+    Starts,
+    /// It is not RUNNABLE, or has no value: a bug.
+    Not,
+}
+
+/// Messages behind the first one.
+#[allow(clippy::box_collection)] // A mailbox without a second message has 8 bytes for it instead of 32.
+type Queue<M> = Box<VecDeque<Letter<M>>>;
+
+/// What few mailboxes have, and those for a moment.
+struct Rare<M> {
+    urgent: VecDeque<Letter<M>>,
+    again: Option<Again<M>>,
+    /// After so many ordinary messages it stops.
+    until_stop: usize,
+    dropped: u64,
+}
+
+impl<M> Default for Rare<M> {
+    fn default() -> Self {
+        Self { urgent: VecDeque::new(), again: None, until_stop: NO_STOP, dropped: 0 }
+    }
+}
+
+impl<M> Rare<M> {
+    fn has_work(&self) -> bool {
+        !self.urgent.is_empty() || self.again.is_some() || self.until_stop != NO_STOP
+    }
+}
+
+/// See the header. `V` is what the actor leaves here between turns.
+pub(super) struct Mail<M, V> {
+    /// The oldest message. Most mailboxes never hold a second one, and so never have a buffer.
+    first: Option<Letter<M>>,
+    queue: Option<Queue<M>>,
+    rare: Option<Box<Rare<M>>>,
+    pub(super) value: Option<V>,
+    capacity: u32,
+    /// Places of senders that waited for one and have not appended yet.
+    reserved: u32,
+    /// Nothing is admitted any more.
+    closed: bool,
+    /// A sender is queued for a place.
+    pub(super) is_awaited: bool,
+    /// A future was called because there is a place, and has not come yet: newcomers leave one to it.
+    is_called: bool,
+}
+
+/// What an empty mailbox does not need: to be dropped without the lock.
+pub(super) struct Unused<M> {
+    _queue: Option<Queue<M>>,
+    _rare: Option<Box<Rare<M>>>,
+}
+
+impl<M, V> Mail<M, V> {
+    pub(super) fn new(capacity: usize, value: Option<V>) -> Self {
+        let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
+        Self {
+            first: None,
+            queue: None,
+            rare: None,
+            value,
+            capacity,
+            reserved: 0,
+            closed: false,
+            is_awaited: false,
+            is_called: false,
+        }
+    }
+
+    /// Ordinary messages.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.queue.as_ref().map_or(0, |queue| queue.len())
+    }
+
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        // (A queue has messages only behind a first one.)
+        self.first.is_some() || self.rare.as_ref().is_some_and(|rare| rare.has_work())
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    // ---- places -------------------------------------------------------------------------------------------------------------
+
+    #[inline(always)]
+    fn free(&self) -> usize {
+        (self.capacity as usize).saturating_sub(self.len() + self.reserved as usize)
+    }
+
+    /// Is there a place for one who has waited, or was called?
+    pub(super) fn has_place(&self) -> bool {
+        !self.closed && self.free() > 0
+    }
+
+    /// Are so many places free that a sender that waits is to be let go? Not before half of them are: it then goes on without waiting for
+    /// each message anew. (While less are free there are messages, or senders with places, which will make it more.)
+    pub(super) fn lets_waiters_go(&self) -> bool {
+        !self.closed && self.free() >= (self.capacity as usize / 2).max(1)
+    }
+
+    /// Takes a place for one who has waited.
+    pub(super) fn reserve(&mut self) -> bool {
+        let has_place = self.has_place();
+        if has_place {
+            self.reserved += 1;
+            self.is_called = false;
+        }
+        has_place
+    }
+
+    /// A reserved place is not wanted any more.
+    pub(super) fn unreserve(&mut self) {
+        self.reserved -= 1;
+    }
+
+    /// A future is called: one place stays free until it comes, or another waiter does.
+    pub(super) fn call(&mut self) {
+        self.is_called = true;
+    }
+
+    // ---- messages -----------------------------------------------------------------------------------------------------------
+
+    #[inline(always)]
+    pub(super) fn append(&mut self, letter: Letter<M>, lane: Lane) -> Result<(), (NoPlace, Letter<M>)> {
+        if lane == Lane::Reserved {
+            self.reserved -= 1;
+        }
+        if self.closed {
+            return Err((NoPlace::Closed, letter));
+        }
+        match lane {
+            Lane::Urgent => self.append_urgent(letter),
+            Lane::Ordinary if self.free() <= usize::from(self.is_called) => return Err((NoPlace::Full, letter)),
+            Lane::Ordinary | Lane::Reserved => self.push(letter),
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn append_urgent(&mut self, letter: Letter<M>) {
+        self.rare().urgent.push_back(letter);
+    }
+
+    /// Appends an ordinary message, for which there is no place, in that of the oldest one, which is returned; or the message itself, if
+    /// all places are reserved. Err: closed.
+    pub(super) fn replace_oldest(&mut self, letter: Letter<M>) -> Result<Letter<M>, Letter<M>> {
+        if self.closed {
+            return Err(letter);
+        }
+        self.rare().dropped += 1;
+        match self.pop() {
+            Some(oldest) => {
+                self.push(letter);
+                Ok(oldest)
+            }
+            None => Ok(letter),
+        }
+    }
+
+    /// Counts a message that the overflow policy dropped.
+    pub(super) fn count_dropped(&mut self) {
+        self.rare().dropped += 1;
+    }
+
+    /// How many messages wait, and how many were dropped by the overflow policy.
+    pub(super) fn counts(&self) -> (usize, u64) {
+        let (urgent, dropped) = self.rare.as_ref().map_or((0, 0), |rare| (rare.urgent.len(), rare.dropped));
+        (self.len() + urgent, dropped)
+    }
+
+    #[inline(always)]
+    fn push(&mut self, letter: Letter<M>) {
+        if self.first.is_none() {
+            self.first = Some(letter);
+        } else {
+            self.queue.get_or_insert_default().push_back(letter);
+        }
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<Letter<M>> {
+        let oldest = self.first.take()?;
+        if let Some(queue) = &mut self.queue {
+            self.first = queue.pop_front();
+        }
+        Some(oldest)
+    }
+
+    /// What is to be done next.
+    #[inline(always)]
+    pub(super) fn next(&mut self, hand: &mut Hand<M>) -> Take {
+        if self.rare.is_some() {
+            return self.next_rare(hand);
+        }
+        self.hand_out(hand, Take::Nothing)
+    }
+
+    /// The oldest ordinary message, or `otherwise`.
+    #[inline(always)]
+    fn hand_out(&mut self, hand: &mut Hand<M>, otherwise: Take) -> Take {
+        debug_assert!(hand.letter.is_none(), "a message is handled before the next one is taken");
+        hand.letter = self.pop();
+        if hand.letter.is_some() { Take::Letter } else { otherwise }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_rare(&mut self, hand: &mut Hand<M>) -> Take {
+        let rare = self.rare();
+        if let Some(again) = rare.again.take() {
+            hand.again = Some(again);
+            return Take::Again;
+        }
+        if let Some(letter) = rare.urgent.pop_front() {
+            hand.letter = Some(letter);
+            return Take::Letter;
+        }
+        match rare.until_stop {
+            0 => Take::Stop,
+            NO_STOP => self.hand_out(hand, Take::Nothing),
+            _ => {
+                rare.until_stop -= 1;
+                // (Messages may have gone away otherwise: the overflow policy.)
+                self.hand_out(hand, Take::Stop)
+            }
+        }
+    }
+
+    fn rare(&mut self) -> &mut Rare<M> {
+        self.rare.get_or_insert_default()
+    }
+
+    /// It is empty: what it does not need.
+    #[inline]
+    pub(super) fn unused(&mut self) -> Option<Unused<M>> {
+        if self.queue.is_none() && self.rare.is_none() {
+            return None;
+        }
+        let is_large = |queue: &mut Queue<M>| queue.capacity().saturating_mul(size_of::<Letter<M>>()) > KEPT_BYTES;
+        Some(Unused { _queue: self.queue.take_if(is_large), _rare: self.rare.take_if(|rare| rare.dropped == 0) })
+    }
+
+    // ---- ends ---------------------------------------------------------------------------------------------------------------
+
+    /// Asks it to stop after what lies here now. `closes`: nothing is admitted after that.
+    pub(super) fn ask_stop(&mut self, closes: bool) {
+        let waiting = self.len();
+        if !self.closed && self.rare().until_stop == NO_STOP {
+            self.rare().until_stop = waiting;
+        }
+        self.closed |= closes;
+    }
+
+    /// Takes the mark of a stop away.
+    pub(super) fn forget_stop(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.until_stop = NO_STOP;
+        }
+    }
+
+    /// A message has crashed its actor: it is the first to be handled in the next life. Gives the one that was so before.
+    pub(super) fn keep_for_later(&mut self, again: Again<M>) -> Option<Again<M>> {
+        self.rare().again.replace(again)
+    }
+
+    /// Nothing is admitted any more.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// All that lies here, to be refused.
+    pub(super) fn take_all(&mut self) -> Left<M> {
+        let rare = self.rare.take().map(|rare| *rare).unwrap_or_default();
+        if rare.dropped > 0 {
+            self.rare().dropped = rare.dropped;
+        }
+        Left { again: rare.again, first: self.first.take(), queue: self.queue.take(), urgent: rare.urgent }
+    }
+}
+
+/// What lay in a mailbox that was closed.
+pub(super) struct Left<M> {
+    again: Option<Again<M>>,
+    first: Option<Letter<M>>,
+    queue: Option<Queue<M>>,
+    urgent: VecDeque<Letter<M>>,
+}
+
+impl<M> Left<M> {
+    /// One after the other. What was to be made of something is given unmade.
+    pub(super) fn letters(self) -> impl Iterator<Item = Letter<M>> {
+        let again = self.again.map(|again| Letter::Message(again.message));
+        let queue = self.queue.into_iter().flat_map(|queue| *queue);
+        again.into_iter().chain(self.first).chain(queue).chain(self.urgent)
+    }
+}
