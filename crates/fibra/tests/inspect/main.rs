@@ -5,6 +5,7 @@ mod deadlocks;
 mod from_debugger;
 mod from_outside;
 mod in_a_browser;
+mod lost_time;
 mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
