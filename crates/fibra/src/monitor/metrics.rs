@@ -158,6 +158,9 @@ pub struct WorkerMetrics {
     pub searches: u64,
     /// Queue entries it dropped because a joiner had taken the fiber.
     pub stale_entries: u64,
+    /// Time, in nanoseconds, in which its thread was blocked in a system call while it should have run fibers, short calls included: an
+    /// estimate by the looks of the system monitor, 0 without one.
+    pub blocked_nanos: u64,
     /// Unstarted fibers in its queue now.
     pub queued: usize,
 }
@@ -249,6 +252,7 @@ fn worker(shared: &Shared, index: usize) -> WorkerMetrics {
         sleeps: stats.sleeps.get(),
         searches: stats.searches.get(),
         stale_entries: stats.stale_entries.get(),
+        blocked_nanos: stats.blocked_nanos.get(),
         queued: remote.fresh.len(),
     }
 }

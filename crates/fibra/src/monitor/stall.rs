@@ -20,6 +20,7 @@
 mod advice;
 mod doing;
 mod frames;
+mod lost;
 mod report;
 // Sanitizers hold signals back until the thread makes a call that they know, and their stacks are not the system's.
 #[cfg(all(
@@ -43,6 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::doing::Doing;
+use self::lost::Lost;
 use self::report::{Case, Desk};
 use super::errands;
 use crate::fiber::context;
@@ -80,6 +82,8 @@ pub(crate) struct StallWatch {
     time: u64,
     looked_at: u64,
     workers: Vec<Seen>,
+    /// What the workers lose in short calls.
+    lost: Vec<Lost>,
     desk: Arc<Desk>,
     /// Not before.
     next_report: u64,
@@ -106,7 +110,7 @@ impl StallWatch {
         let after = u64::try_from(config.after.as_nanos()).unwrap_or(u64::MAX);
         let period = (config.after / LOOKS).clamp(PERIOD.0, PERIOD.1);
         let looked_at = policy::now();
-        let workers = vec![Seen::default(); workers];
+        let (workers, lost) = (vec![Seen::default(); workers], vec![Lost::default(); workers]);
         Self {
             config,
             after,
@@ -114,6 +118,7 @@ impl StallWatch {
             time: 0,
             looked_at,
             workers,
+            lost,
             desk: Arc::default(),
             next_report: 0,
             pending: 0,
@@ -142,7 +147,8 @@ impl StallWatch {
         let elapsed = now.saturating_sub(self.looked_at);
         self.looked_at = now;
         // More than that, and the watcher itself was held up; then so were the workers, perhaps.
-        self.time += elapsed.min(2 * self.period.as_nanos() as u64);
+        let elapsed = elapsed.min(2 * self.period.as_nanos() as u64);
+        self.time += elapsed;
         let mut looked = Looked::default();
         let is_desk_free = self.desk.is_free();
         if is_desk_free {
@@ -154,9 +160,11 @@ impl StallWatch {
                 let switches = shared.remotes[worker].stats.switches.get();
                 looked.active |= switches != seen.switches;
                 seen.begin(switches, self.time);
+                self.lost[worker].pass(elapsed, self.after);
                 continue;
             };
             looked.active = true;
+            self.lost[worker].look(shared, worker, thread, elapsed, &self.config);
             if switches != seen.switches {
                 seen.begin(switches, self.time);
                 continue;

@@ -220,6 +220,7 @@ impl WorkerMetrics {
             ("sleeps", n(self.sleeps)),
             ("searches", n(self.searches)),
             ("stale_entries", n(self.stale_entries)),
+            ("blocked_nanos", n(self.blocked_nanos)),
         ])
     }
 }

@@ -7,6 +7,7 @@ mod from_outside;
 mod in_a_browser;
 #[path = "../support/json.rs"]
 mod json;
+mod lost_time;
 mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
