@@ -7,7 +7,8 @@
 //! * *Stalls.* A worker that runs one fiber for a second without a switch is reported (`stall.rs`): a look every quarter of that, while
 //!   some worker is awake. When all have slept from one look to the next, it leaves, and the first that wakes calls it (`idle.rs`).
 //!
-//! * *Deadlocks.* When all workers have slept from one look to the next, it asks the inspector whether anything can wake them (`sched/quiet.rs`).
+//! * *Deadlocks.* When all workers have slept from one look to the next, it asks the inspector whether anything can wake them
+//!   (`sched/quiet.rs`).
 //!
 //! The thread of `fibra::run` with one worker, where there is nothing to rescue, starts when something could be held up: with the first
 //! fiber beside its own, or the first sleep. Starting and joining a thread costs more than a short run does otherwise.
