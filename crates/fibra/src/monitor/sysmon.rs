@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use super::elastic::Gate;
 use super::stall::StallWatch;
+use super::{deep_channels, objects};
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::sched::quiet::Quiet;
@@ -31,6 +32,8 @@ use crate::sched::sysmon::Sysmon;
 const TICK: Duration = Duration::from_millis(1);
 /// A deadline that is so late is not going to be kept by its own worker: sysmon fires it.
 const LATE_NANOS: u64 = 5_000_000;
+/// Between two looks at channels without a bound.
+const CHANNELS_NANOS: u64 = 1_000_000_000;
 /// Looks without any surplus before it disarms: spawners that come and go do not have to wake it each time.
 const IDLE_TICKS: u32 = 20;
 
@@ -51,6 +54,7 @@ impl Sysmon {
     fn look_until_stopped(&self, shared: &Arc<Shared>, watch: &mut Option<StallWatch>) {
         let mut seen = vec![0u64; shared.remotes.len()];
         let mut quiet = 0;
+        let mut next_channels = policy::now().saturating_add(CHANNELS_NANOS);
         let mut quiet_since = Quiet::new(shared.config.quiet);
         let mut gate = self.grows.then(|| Gate::new(shared.remotes.len()));
         // Workers begin awake, so it begins by watching them.
@@ -98,6 +102,13 @@ impl Sysmon {
                 gate.look(shared, &self.pool, pause);
             }
             self.rescue_deadlines(shared);
+            let now = policy::now();
+            if now >= next_channels {
+                deep_channels::look(&objects::channels());
+                // Never so often that it takes more than a hundredth of the time.
+                let took = policy::now().saturating_sub(now);
+                next_channels = now.saturating_add(CHANNELS_NANOS.max(took.saturating_mul(100)));
+            }
             if watching {
                 watching = self.look_for_stalls(watch, shared);
                 if !watching {
