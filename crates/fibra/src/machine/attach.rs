@@ -175,7 +175,8 @@ impl Shared {
 
     /// The loops, for a call to this machine: none if no machine was ever attached where it claims to be.
     fn loops_for(&self, to: MachineRef) -> Option<&Mesh> {
-        let loops = self.machines.get::<MachineLoops>()?;
+        // SAFETY: `machine_loops` alone fills this place.
+        let loops = unsafe { self.machines.get_unchecked::<MachineLoops>() }?;
         let index = loops.mesh.index(to.thread)?;
         // Acquire: pairs with `attach`.
         (loops.attached[index].load(Ordering::Acquire) > 0).then_some(&*loops.mesh)

@@ -12,9 +12,16 @@ use std::sync::OnceLock;
 pub(crate) struct Kept(OnceLock<Box<dyn Any + Send + Sync>>);
 
 impl Kept {
-    /// What is kept here, if it was made.
-    pub(crate) fn get<T: Any>(&self) -> Option<&T> {
-        self.0.get().map(|kept| kept.downcast_ref().expect("one place, one type"))
+    /// What is kept here, if it was made. Without a look at its type, since calls to machines come this way.
+    ///
+    /// # Safety
+    /// What was made here is a `T`: the floor that the place belongs to gives [`get_or_init`](Self::get_or_init) no other type.
+    #[inline(always)]
+    pub(crate) unsafe fn get_unchecked<T: Any>(&self) -> Option<&T> {
+        let kept = self.0.get()?;
+        debug_assert!(kept.is::<T>(), "one place, one type");
+        // SAFETY: the caller's promise.
+        Some(unsafe { &*std::ptr::from_ref(&**kept).cast::<T>() })
     }
 
     /// What is kept here; made at the first question.
