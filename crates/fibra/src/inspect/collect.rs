@@ -18,6 +18,7 @@ use super::snapshot::{
 };
 use crate::fiber::frame::{self, Counted, NO_HOME, Watch, flag};
 use crate::fiber::id::FiberId;
+use crate::monitor::deep_channels;
 use crate::monitor::metrics::Metrics;
 use crate::monitor::objects::{self, ChannelFacts};
 use crate::monitor::open_scopes::{self, ScopeFacts};
@@ -48,6 +49,7 @@ pub(super) fn collect(only: Option<&Shared>) -> (Snapshot, Vec<Found>) {
     let others = if only.is_none() { objects::runtimes() } else { Vec::new() };
     let runtimes: Vec<&Shared> = only.into_iter().chain(others.iter().map(|other| &**other)).collect();
     let channels = objects::channels();
+    deep_channels::look(&channels);
     let scopes = open_scopes::open_scopes();
     let live = runtimes.iter().map(|runtime| Metrics::collect(runtime).live as usize).sum();
     let (mut fibers, mut found) = census(only.map(|only| std::ptr::from_ref(only).addr()), start, live);

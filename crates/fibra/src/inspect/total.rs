@@ -47,7 +47,8 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 /// The exit code of a program that ended in a deadlock.
 const EXIT_CODE: i32 = 102;
 
-/// Asked by sysmon, or by a worker where there is none, when all workers have slept for `quiet`; see [`QuietLook`](crate::sched::monitoring::QuietLook). `said` remembers what
+/// Asked by sysmon, or by a worker where there is none, when all workers have slept for `quiet`; see
+/// [`QuietLook`](crate::sched::monitoring::QuietLook). `said` remembers what
 /// was reported, so that it is said once.
 pub(crate) fn look(shared: &Arc<Shared>, quiet: Duration, said: &mut u64) -> Option<Duration> {
     super::debugger::keep();

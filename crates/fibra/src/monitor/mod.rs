@@ -10,6 +10,7 @@
 //! hook.rs        the panic hook of fibers          describe.rs    names the fiber whose stack overflowed
 //! metrics.rs     what a runtime counts             stats.rs       the same, printed
 //! objects.rs     every runtime, every channel      open_scopes.rs every scope       names.rs  actors by name, locks by number
+//! deep_channels.rs  reports unbounded channels that hold many values
 //! fork.rs        every lock of the process, held over a fork
 //! per_process.rs what a forked child makes anew
 //! ```
@@ -19,6 +20,8 @@
 
 #[allow(dead_code)] // Without backtraces, nothing but its tests and models uses it.
 pub(crate) mod claim;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod deep_channels;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod describe;
 #[cfg(not(any(loom, shuttle)))]

@@ -7,7 +7,8 @@
 //! * *Stalls.* A worker that runs one fiber for a second without a switch is reported (`stall.rs`): a look every quarter of that, while
 //!   some worker is awake. When all have slept from one look to the next, it leaves, and the first that wakes calls it (`idle.rs`).
 //!
-//! * *Deadlocks.* When all workers have slept from one look to the next, it asks the inspector whether anything can wake them (`sched/quiet.rs`).
+//! * *Deadlocks.* When all workers have slept from one look to the next, it asks the inspector whether anything can wake them
+//!   (`sched/quiet.rs`).
 //!
 //! The thread of `fibra::run` with one worker, where there is nothing to rescue, starts when something could be held up: with the first
 //! fiber beside its own, or the first sleep. Starting and joining a thread costs more than a short run does otherwise.
@@ -23,6 +24,7 @@ use std::time::Duration;
 use super::elastic::Gate;
 use super::errands;
 use super::stall::StallWatch;
+use super::{deep_channels, objects};
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::sched::quiet::Quiet;
@@ -37,6 +39,8 @@ const LATE_NANOS: u64 = 5_000_000;
 pub(crate) const MOST_DEADLINES: u64 = 64;
 /// At the end of a runtime what is to be said gets so much time.
 const LAST_WAIT: Duration = Duration::from_secs(1);
+/// Between two looks at channels without a bound.
+const CHANNELS_NANOS: u64 = 1_000_000_000;
 /// Looks without any surplus before it disarms: spawners that come and go do not have to wake it each time.
 const IDLE_TICKS: u32 = 20;
 
@@ -60,6 +64,7 @@ impl Sysmon {
     fn look_until_stopped(&self, shared: &Arc<Shared>, watch: &mut Option<StallWatch>) {
         let mut seen = vec![0u64; shared.remotes.len()];
         let mut quiet = 0;
+        let mut next_channels = policy::now().saturating_add(CHANNELS_NANOS);
         let mut quiet_since = Quiet::new(shared.config.quiet);
         let mut gate = self.grows.then(|| Gate::new(shared.remotes.len()));
         // Workers begin awake, so it begins by watching them.
@@ -107,6 +112,13 @@ impl Sysmon {
                 gate.look(shared, &self.pool, pause);
             }
             self.rescue_deadlines(shared);
+            let now = policy::now();
+            if now >= next_channels {
+                deep_channels::look(&objects::channels());
+                // Never so often that it takes more than a hundredth of the time.
+                let took = policy::now().saturating_sub(now);
+                next_channels = now.saturating_add(CHANNELS_NANOS.max(took.saturating_mul(100)));
+            }
             if watching {
                 watching = self.look_for_stalls(watch, shared);
                 if !watching {

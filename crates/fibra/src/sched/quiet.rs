@@ -5,8 +5,8 @@
 //! ([`QuietLook`], which lies above: `inspect::total`), and if that is not sure yet, again after the time it asks for, as long as nothing
 //! wakes. How often: not more than once in [`PAUSE`], and never so often that looking takes more than a hundredth of the time.
 //!
-//! A worker that looks itself first sleeps for [`PAUSE`], so that a runtime which only waits for the next request never looks: it pays for a
-//! sleep with a time-out instead of one without, and for one wake when it has become idle.
+//! A worker that looks itself first sleeps for [`PAUSE`], so that a runtime which only waits for the next request never looks: it pays
+//! for a sleep with a time-out instead of one without, and for one wake when it has become idle.
 //!
 //! Above: `monitor::sysmon`, `search.rs`. The look itself, and what comes of it, is `inspect`'s.
 

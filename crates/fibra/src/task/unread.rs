@@ -7,8 +7,8 @@
 //! * `type_name` is that of a closure, while the discriminant has four bytes, as those of `async` blocks have, whose states it counts; a
 //!   closure's has one. Boxed and pinned ones, and `dyn Future`, are known by name.
 //!
-//! The compiler promises none of this. If it changes, reports are missing and the tests fail; nothing else depends on it. A future that is a
-//! type of its own is not recognised, and the error is not shown, since it need not be printable.
+//! The compiler promises none of this. If it changes, reports are missing and the tests fail; nothing else depends on it. A future that is
+//! a type of its own is not recognised, and the error is not shown, since it need not be printable.
 //!
 //! Silent: fibers that were cancelled, or whose handle cancels when it is dropped, and handles that a panic drops.
 //!
@@ -89,8 +89,8 @@ fn report<T>(frame: &Frame, value: &T) {
         }
     };
     crate::prim::say(format_args!(
-        "fibra: fiber {}{name}, spawned at {site}, {advice} (It returns {}. This is said once for each such place, in debug \
-         builds.)",
+        "fibra: fiber {}{name}, spawned at {site}, {advice} (It returns {}. This is said once for each such place, in \
+         debug builds.)",
         // Relaxed: the number of a fiber whose frame is not recycled does not change.
         FiberId::from_u64(frame.id.load(Ordering::Relaxed)),
         type_name::<T>(),

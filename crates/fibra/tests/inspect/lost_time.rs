@@ -23,8 +23,8 @@ fn time_that_is_lost_in_short_calls_is_counted_and_reported() {
     let rt = fibra::Runtime::builder().workers(1).max_workers(1).build().unwrap();
     // What computes, or waits in fibra, is not blocked.
     rt.run(|| {
-        let end = std::time::Instant::now() + Duration::from_millis(300);
-        while std::time::Instant::now() < end {
+        let end = fibra::time::Instant::now() + Duration::from_millis(300);
+        while fibra::time::Instant::now() < end {
             fibra::yield_now();
         }
         fibra::sleep(Duration::from_millis(300));

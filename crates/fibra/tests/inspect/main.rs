@@ -2,6 +2,7 @@
 #![cfg(not(any(loom, shuttle)))]
 
 mod deadlocks;
+mod deep_channels;
 mod from_debugger;
 mod from_outside;
 mod in_a_browser;

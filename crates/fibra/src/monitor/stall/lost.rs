@@ -1,8 +1,8 @@
 //! Time that workers lose in short blocking system calls, none of which is long enough for a stall: counted, and reported when it is much.
 //!
 //! At each look the watcher reads what the thread of a worker that is awake does. A thread that is blocked then counts as blocked for the
-//! time since the last look: an estimate, right on average, for which no worker does anything. A worker that falls asleep while it is looked
-//! at does not count.
+//! time since the last look: an estimate, right on average, for which no worker does anything. A worker that falls asleep during the look
+//! does not count.
 //!
 //! A worker that was blocked for half of a window (five times the time that counts as a stall: five seconds) is reported, with the call and
 //! the fiber of the last look, once per worker.
@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use super::{Doing, running};
+use crate::monitor::errands;
 use crate::sched::monitoring::StallConfig;
 use crate::sched::shared::Shared;
 
@@ -50,11 +51,11 @@ impl Lost {
             let running =
                 if running.is_empty() { String::new() } else { format!(" At the last look it ran\n{running}") };
             let call = doing.call_text();
-            crate::prim::say(format_args!(
-                "fibra: worker {worker} of \"{}\" was blocked in system calls for about {blocked:.1?} of {window:.1?}, each of \
-                 them short (the last one: {call}). No other fiber of this worker ran meanwhile. fibra::spawn_blocking, \
-                 fibra::blocking, or fibra's own sleep, sockets, files and locks leave the worker to others. This is said \
-                 once.{}",
+            errands::say_soon(format!(
+                "fibra: worker {worker} of \"{}\" was blocked in system calls for about {blocked:.1?} of {window:.1?}, \
+                 each of them short (the last one: {call}). No other fiber of this worker ran meanwhile. \
+                 fibra::spawn_blocking, fibra::blocking, or fibra's own sleep, sockets, files and locks leave the \
+                 worker to others. This is said once.{}",
                 shared.config.name,
                 running.trim_end(),
             ));
