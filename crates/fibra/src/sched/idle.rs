@@ -1,4 +1,7 @@
-//! Who sleeps, who searches, and whom a push wakes. Independent of how a worker sleeps (epoll, a condition variable).
+//! The idle protocol: which workers sleep, which one searches, and which sleeper a push wakes. Independent of how a worker sleeps
+//! (epoll, a condition variable).
+//!
+//! Above: `sleep.rs` (the steps of a worker without work) and `reach.rs` (the steps of a publisher). Below: `phase.rs`, `prim`.
 //!
 //! # Concepts
 //!
@@ -6,9 +9,9 @@
 //!   *asleep* (blocked in its driver, at the runtime's one blocking point).
 //! * A *directed* wake is for work that only one worker can do: a started fiber in its inbox, the stop flag. If that worker
 //!   sleeps, it is woken, always.
-//! * An *undirected* wake is for work that anybody can do: surplus in a `fresh` deque, an entry in the injector. It is gated: if somebody
-//!   searches already, he will find it. Otherwise exactly one sleeper is woken, and counts as searching from that moment on,
-//!   not from the moment it gets the processor, so that the next push does not wake another.
+//! * An *undirected* wake is for work that any worker can do: surplus in a `fresh` deque, an entry in the injector. It is gated: if a
+//!   worker searches already, that searcher will find the work. Otherwise exactly one sleeper is woken, and counts as searching from
+//!   that moment on, not from the moment it gets the processor, so that the next push does not wake another.
 //!
 //! # The problem
 //!
@@ -32,7 +35,7 @@
 //! the list of sleepers under a lock. The sleep of a worker begins and ends only under the lock; list and sleeper count change with it.
 //! The number of searchers changes by itself.
 //!
-//! *Publishing work* (anybody):
+//! *Publishing work* (any thread):
 //! 1. push it (a SeqCst read-modify-write, or for `fresh` followed by one: the pop of the spawner's own next item);
 //! 2. directed: [`wake_directed`](Idle::wake_directed); undirected: [`wake_one`](Idle::wake_one), before which a worker may ask
 //!    [`has_gate_open`](Idle::has_gate_open), a plain load;
@@ -43,7 +46,7 @@
 //! 2. [`announce_sleep`](Idle::announce_sleep);
 //! 3. look again, with the `is_empty_handshake` looks: own inbox, commands, stop flag, injector, the `fresh` deques of all others;
 //! 4. if there is nothing, block in the driver until kicked, or until the next timer. If all there is are unstarted fibers in deques of
-//!    others, which may be too young to be taken, block as well, but come back soon by oneself;
+//!    others, which may be too young to be taken, block as well, but with a time-out, so that the worker soon looks again;
 //! 5. in any case [`woke`](Idle::woke). It says whether the worker counts as searching now, and then it must search, or stop
 //!    searching by the rule below. A kick may still be under way; the next sleep then ends early, once.
 //!
@@ -55,28 +58,31 @@
 //!
 //! *Directed.* Both the publisher, after its push, and the sleeper, before its second look, do a read-modify-write on the worker's
 //! word. Whichever is later in that word's history sees the other. If it is the publisher, it sees SLEEP and wakes
-//! (or NOTIFIED: somebody else does). If it is the sleeper, the publisher's push happens before its second look.
+//! (or NOTIFIED: another publisher wakes it). If it is the sleeper, the publisher's push happens before its second look.
 //! A publisher that finds NOTIFIED leaves its mark too: the worker's own swap in `woke` comes later, and it then reads its inbox.
 //!
 //! *Undirected.* The same with the word of counts: a publisher's look comes before or after a sleeper's announcement, and before or after
-//! a searcher's departure. Before: the push is seen in the second look. After: the gate is open, and somebody is woken. If
-//! the look finds the gate closed because somebody searches, then his departure comes later, and after it he looks everywhere. Between
-//! departure and announcement nobody may be counted at all; then the announcement comes later, and the second look after that.
+//! a searcher's departure. Before: the push is seen in the second look. After: the gate is open, and a sleeper is woken. If
+//! the look finds the gate closed because a worker searches, then that searcher's departure comes later, and after it the searcher looks
+//! at all queues. Between departure and announcement a worker is in neither count; then its announcement comes later, and its second
+//! look after that.
 //! `has_gate_open` is a load, not a read-modify-write; there the two locations are `bottom` of the deque and the counts, and the four
 //! SeqCst accesses (swap, load; announce or leave, load) cannot all miss each other.
 //!
 //! *Enough are woken.* Two items pushed before any worker runs wake one worker: the second push finds a searcher. When that one has
-//! found the first item, it looks everywhere, sees the second and wakes the next; and so on until nobody sleeps or nothing is left (S2-59).
+//! found the first item, it looks at all queues, sees the second and wakes the next; and so on until no worker sleeps or no work is left
+//! (S2-59).
 //!
 //! *Not too many.* Only `wake_one` wakes for surplus; it adds one searcher and removes one sleeper in a single step, and only if there
 //! is room for a searcher.
 //!
 //! # The watcher
 //!
-//! Sysmon watches workers that run something, and must cost nothing when nobody does. So it leaves when all sleep
+//! Sysmon watches workers that run something, and must cost nothing when all of them sleep. So it leaves when all sleep
 //! ([`dismiss_watcher`](Idle::dismiss_watcher)), and the first worker that wakes calls it back ([`call_watcher`](Idle::call_watcher), right
-//! after `woke`). It says that it leaves and then looks at the counts; a worker leaves the counts (or was taken out of them by who
-//! woke it) and then looks whether somebody watches. All four are SeqCst, so one of the two sees the other: nobody runs unwatched.
+//! after `woke`). It says that it leaves and then looks at the counts; a worker leaves the counts (or was taken out of them by
+//! the thread that woke it) and then looks whether sysmon watches. All four are SeqCst, so one of the two sees the other: no worker runs
+//! unwatched.
 //!
 //! # Workers that come and go
 //!
@@ -95,10 +101,10 @@
 //! | `idle_gate_load` | `has_gate_open` is a relaxed load | `sched::sleep::model::model_surplus_wake_is_not_lost` |
 //! | `surplus_appears_unseen` | `Surplus` waits when surplus appears | `sched::sleep::model::model_surplus_wake_is_not_lost` |
 //! | `idle_wake_uncounted` | the woken one does not count as searching | `sched::idle::model::model_exactly_one_is_woken` |
-//! | `idle_woke_blindly` | one that wakes by itself does not look who woke it | `sched::idle::model::model_own_wake_against_wake_one` |
+//! | `idle_woke_blindly` | one that wakes by itself does not look what woke it | `sched::idle::model::model_own_wake_against_wake_one` |
 //! | `idle_no_second_look` | the worker sleeps without a second look | `sched::sleep::model::model_undirected_wake_is_not_lost` |
 //! | `idle_leave_late` | the searcher leaves after its second look | `sched::sleep::model::model_searcher_that_leaves_looks_again` |
-//! | `idle_no_chain` | a searcher that found work wakes nobody | `sched::sleep::model::model_two_items_wake_two_workers` |
+//! | `idle_no_chain` | a searcher that found work wakes no other worker | `sched::sleep::model::model_two_items_wake_two_workers` |
 //! | `idle_stop_unseen` | the second look leaves out the stop flag | `sched::sleep::model::model_stop_reaches_a_worker_going_to_sleep` |
 //! | `idle_draining_listed` | a DRAINING worker sleeps in the list | `sched::idle::model::model_draining_worker_is_not_woken_for_surplus` |
 //! | `idle_dismiss_early` | the watcher looks first and says then that it leaves | `sched::idle::model::model_nobody_runs_unwatched` |
@@ -172,7 +178,7 @@ impl Counts {
         self.sleeping() + self.draining_asleep() == self.alive()
     }
 
-    /// Whether an undirected wake would wake somebody.
+    /// Whether an undirected wake would wake a worker.
     #[inline(always)]
     fn gate_open(self) -> bool {
         self.sleeping() > 0 && self.searching() < MAX_SEARCHERS
@@ -184,9 +190,10 @@ pub(crate) struct Idle {
     counts: CacheLine<AtomicU64>,
     /// The word of each worker.
     workers: Box<[CacheLine<AtomicU32>]>,
-    /// Who is SLEEPING; the last to come is the first to be woken, its caches are the warmest. Never grows beyond its first allocation.
+    /// The workers that are SLEEPING. The last to come is the first to be woken, because its caches are the warmest.
+    /// Never grows beyond its first allocation.
     sleepers: Mutex<Vec<usize>>,
-    /// 0: the watcher has left, and is to be called by the first who wakes. Without a watcher it is never 0.
+    /// 0: the watcher has left, and is to be called by the first worker that wakes. Without a watcher it is never 0.
     watched: AtomicU32,
 }
 
@@ -204,7 +211,7 @@ impl Idle {
 
     /// Changes the word of a worker, which is `from` what it was. Returns that.
     fn set_phase(&self, worker: usize, to: Phase) -> Phase {
-        // SeqCst read-modify-write, on every path: pairs with those of all wakers and of those who ask whether the worker accepts work.
+        // SeqCst read-modify-write, on every path: pairs with those of all wakers and of threads that ask whether it accepts work.
         let from = Phase::from_bits(self.workers[worker].swap(to as u32, Ordering::SeqCst));
         check_edge(worker, from, to);
         from
@@ -239,7 +246,7 @@ impl Idle {
 
     /// Last step of a worker that leaves: its seat is free. It touches nothing of the seat's after this.
     pub(crate) fn leave(&self, worker: usize) {
-        // Before the word: who gives the seat away again adds to the count.
+        // Before the word changes: the thread that gives the seat away again adds to the count.
         // SeqCst: as all changes of the counts.
         self.counts.fetch_sub(ONE_ALIVE, Ordering::SeqCst);
         self.set_phase(worker, Phase::Dead);
@@ -354,7 +361,7 @@ impl Idle {
         Reached::Slept
     }
 
-    /// Wakes one sleeper, unless somebody searches already. `Some(worker)`: it counts as searching, and the caller must kick it.
+    /// Wakes one sleeper, unless a worker searches already. `Some(worker)`: it counts as searching, and the caller must kick it.
     pub(crate) fn wake_one(&self) -> Option<usize> {
         // A read-modify-write also if the gate is closed: second half of the handshake with `announce_sleep` and `stop_search`.
         if !Counts(self.counts.fetch_add(0, Ordering::SeqCst)).gate_open() {
@@ -363,7 +370,7 @@ impl Idle {
         let mut sleepers = self.sleepers.lock();
         let searcher = if seeded_bug("idle_wake_uncounted") { 0 } else { ONE_SEARCHER };
         let exchange = |counts| Counts(counts).gate_open().then(|| counts + searcher - ONE_SLEEPER);
-        // SeqCst: as above. Relaxed on failure: whoever closed the gate came after our first look, and sees our push.
+        // SeqCst: as above. Relaxed on failure: the worker that closed the gate did so after our first look, and sees our push.
         self.counts.fetch_update(Ordering::SeqCst, Ordering::Relaxed, exchange).ok()?;
         let worker = sleepers.pop().expect("the sleepers are counted under the lock");
         // Pairs with the change in `woke`.
@@ -371,7 +378,7 @@ impl Idle {
         Some(worker)
     }
 
-    /// Whether `wake_one` would wake somebody: one load, so that a worker with surplus pays next to nothing while nobody sleeps. Its
+    /// Whether `wake_one` would wake a worker: one load, so that a worker with surplus pays next to nothing while no worker sleeps. The
     /// caller has popped from its `fresh` since its last push to it.
     #[inline]
     pub(crate) fn has_gate_open(&self) -> bool {
@@ -409,7 +416,7 @@ impl Idle {
         matches!(self.phase(worker), Phase::Active | Phase::Spin | Phase::Draining)
     }
 
-    /// The watcher would like to leave. True: all sleep, and the first who wakes calls it. False: it stays.
+    /// The watcher would like to leave. True: all workers sleep, and the first that wakes calls it. False: it stays.
     pub(crate) fn dismiss_watcher(&self) -> bool {
         let all_sleep = || Counts(handshake_load_u64(&self.counts)).all_sleep();
         if seeded_bug("idle_dismiss_early") {
@@ -427,13 +434,13 @@ impl Idle {
         false
     }
 
-    /// There is no watcher yet, before any worker runs: the first who wakes calls it.
+    /// There is no watcher yet, before any worker runs: the first worker that wakes calls it.
     pub(crate) fn dismiss_watcher_at_first(&self) {
         // Relaxed: the workers' threads start later, or this is one of them.
         self.watched.store(0, Ordering::Relaxed);
     }
 
-    /// Somebody watches, called or not.
+    /// The watcher is there, called or not.
     pub(crate) fn watch(&self) {
         // Relaxed: a worker that still calls costs a look.
         self.watched.store(1, Ordering::Relaxed);
@@ -522,13 +529,13 @@ mod tests {
         assert!(!idle.wake_directed(0), "another one sleeps");
         assert!(idle.wake_directed(1));
         assert!(!idle.wake_directed(1), "on its way already");
-        assert_eq!(idle.wake_one(), None, "nobody sleeps any more");
+        assert_eq!(idle.wake_one(), None, "no worker sleeps any more");
         assert_eq!(idle.sleeping(), 0);
         assert_eq!(idle.woke(1, false), Woken::Directed);
         assert!(!idle.wake_directed(1));
     }
 
-    // C-14: exactly one, and only if nobody is searching; the last to sleep first.
+    // C-14: exactly one, and only if no worker is searching; the last to sleep first.
     #[test]
     fn an_undirected_wake_is_gated() {
         let idle = Idle::new(100, 100);
@@ -549,7 +556,7 @@ mod tests {
         assert_eq!(idle.woke(70, false), Woken::AsSearcher);
         idle.stop_search();
         assert!(idle.try_start_search());
-        assert_eq!(idle.wake_one(), None, "somebody searches who never slept");
+        assert_eq!(idle.wake_one(), None, "a worker that never slept searches");
         idle.stop_search();
         assert_eq!((idle.sleeping(), idle.searching()), (1, 0));
     }
@@ -580,7 +587,7 @@ mod tests {
         idle.announce_sleep(0, false);
     }
 
-    /// Spins for a few steps, so that the next action lands now before, now within, now after somebody's way to sleep.
+    /// Spins for a few steps, so that the next action lands now before, now within, now after a worker's way to sleep.
     fn dawdle(rng: &mut Rng) {
         for _ in 0..rng.below(400) {
             std::hint::spin_loop();
@@ -623,7 +630,7 @@ mod tests {
         assert_eq!(idle.sleeping(), 0);
     }
 
-    // S2-59, S0-69, S0-72, S4-130 with threads: every item is taken, whoever sleeps; and the stop flag reaches everybody.
+    // S2-59, S0-69, S0-72, S4-130 with threads: every item is taken, whichever workers sleep; and the stop flag reaches all workers.
     #[test]
     fn undirected_wakes_and_stop_with_threads() {
         const WORKERS: usize = 3;

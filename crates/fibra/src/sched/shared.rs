@@ -62,11 +62,11 @@ pub(crate) struct Config {
     pub(crate) hooks: Option<FiberHooks>,
     /// Called when its threads have ended.
     pub(crate) at_end: Option<fn()>,
-    /// Who is told of workers that stand still; none: nobody looks.
+    /// How workers that stand still are reported; none: the monitor does not look for them.
     pub(crate) stall: Option<StallConfig>,
     /// Asked when nothing runs any more; see `quiet.rs`.
     pub(crate) quiet: Option<QuietLook>,
-    /// What happens when a run is in a deadlock; for the one who is asked.
+    /// What happens when a run is in a deadlock; read by the function in `quiet`.
     pub(crate) on_deadlock: OnDeadlock,
     /// Worker 0 runs on the thread of the caller.
     pub(crate) callers_thread: bool,
@@ -191,7 +191,7 @@ pub(crate) struct Remote {
     pub(crate) wheel: CacheLine<Wheel<WheelDue>>,
     /// The driver of the seat while it has no worker, once it had one.
     pub(crate) spare: Mutex<Option<Driver>>,
-    /// The system's number of the thread that runs its loop; 0: none does, or nobody wants to know.
+    /// The system's number of the thread that runs its loop; 0: no thread does, or nothing in the runtime asks for it.
     pub(crate) thread: AtomicU32,
 }
 
@@ -251,7 +251,7 @@ pub(crate) struct Shared {
     pub(crate) daemons: RootRef,
     /// Spawned by threads that are no workers.
     pub(crate) spawned_outside: AtomicU64,
-    /// Panics of which nobody was told. Shared with the frames of fibers that have panicked: their handles may outlive this.
+    /// Panics that no joiner was told of. Shared with the frames of fibers that have panicked: their handles may outlive this.
     pub(crate) detached_panics: Arc<AtomicU64>,
     /// Fibers alive, counted only if there is a cap.
     pub(crate) counted: AtomicI64,
@@ -393,7 +393,7 @@ impl Shared {
 
     /// From any thread: hands a RUNNABLE fiber (started, or bound to that worker) to its worker.
     pub(crate) fn deliver(&self, worker: usize, frame: FrameRef) {
-        // SAFETY: RUNNABLE and in the caller's hands alone, who gives it up.
+        // SAFETY: RUNNABLE and in the hands of the caller alone, which gives it up.
         unsafe { reach::deliver(self, worker, frame) };
     }
 
@@ -427,7 +427,7 @@ impl Shared {
         self.inject(Entry::sole(frame.address(), ticket.to_bits()));
     }
 
-    /// An undirected wake: some sleeping worker, if nobody is searching. True if one was woken.
+    /// An undirected wake: some sleeping worker, if no worker is searching. True if one was woken.
     pub(crate) fn wake_one(&self) -> bool {
         reach::wake_one(self)
     }
@@ -589,7 +589,7 @@ impl RootPool {
 
 impl Drop for RootPool {
     fn drop(&mut self) {
-        // SAFETY: taken out of the slab by `take`, so they live for ever; the runtime is gone, and with it whoever knew them.
+        // SAFETY: taken out of the slab by `take`, so they live for ever; the runtime is gone, and with it every other holder of them.
         self.all.drain(..).for_each(|root| ROOTS.give(unsafe { root.0.as_ref() }));
     }
 }

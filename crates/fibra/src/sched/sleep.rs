@@ -1,4 +1,4 @@
-//! A worker without work: it looks for news, searches, sleeps. The steps, generic over whose they are.
+//! A worker without work: it looks for news, searches, sleeps. The steps are generic over the worker that takes them.
 //!
 //! Above: `search.rs`, where the worker that ships says how it steals, how long it looks around and what it blocks in; models bring a
 //! worker with a deque and a bell. Both run these lines, so that what the models show holds for what ships. Below: `idle.rs`, which has
@@ -9,8 +9,8 @@
 //! * One that found something and sees more of it wakes the next.
 //! * One that blocks has announced its sleep, and has looked at everything since: own queues, mail, the injector, the deques of others.
 //!
-//! A worker that sees, in that last look, unstarted fibers of another (too young for it a moment ago) does not sleep for long: who pushed
-//! them may have counted on it as a searcher, or have seen it neither search nor sleep, and may not look again soon.
+//! A worker that sees, in that last look, unstarted fibers of another (too young for it a moment ago) does not sleep for long: the
+//! publisher that pushed them may have counted on it as a searcher, or have seen it neither search nor sleep, and may not look again soon.
 
 use super::idle::{Idle, Woken};
 use super::queue::fresh::{Fresh, Steal};
@@ -30,7 +30,7 @@ pub(super) enum SearchEnd {
     InVain,
 }
 
-/// One search, for who measures it.
+/// One search: how many looks it took so far, when it began, and until when it may last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
     pub(super) looks: u32,
@@ -105,8 +105,8 @@ pub(super) fn find_work<W: Idler>(worker: &W) {
             }
             return;
         }
-        // One who was woken to search counts as searching and has to leave that state, also a single worker, which has nobody to search: it
-        // was woken for something that it found by itself before it slept.
+        // A worker that was woken to search counts as searching and has to leave that state. So has a single worker, which has no victim
+        // to search: it was woken for something that it found by itself before it slept.
         let may_search = || worker.runtime().workers() > 1 && worker.runtime().idle().try_start_search();
         if searching || !draining && may_search() {
             let end = search(worker, searching);
@@ -171,7 +171,7 @@ fn take_share<W: Idler>(worker: &W) -> bool {
     true
 }
 
-/// A worker judges its surplus, after it took its own from its deque: is there more, and a sleeper who should come for it? The pop was
+/// A worker judges its surplus, after it took its own from its deque: is there more, and a sleeper that should come for it? The pop was
 /// the first half of the handshake with sleepers.
 #[inline(always)]
 pub(super) fn has_taker(fresh: &Fresh, idle: &Idle) -> bool {

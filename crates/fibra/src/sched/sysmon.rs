@@ -29,7 +29,7 @@ pub(crate) struct Sysmon {
     looks_for_deadlocks: bool,
     /// Between two looks, while no worker has surplus.
     pub(crate) period: Duration,
-    /// Counted by the thread, read by anybody.
+    /// Counted by the monitor's thread, read by any thread.
     pub(crate) stalls: AtomicU64,
     pub(crate) pool: PoolStats,
     pub(crate) state: Mutex<State>,
@@ -38,9 +38,9 @@ pub(crate) struct Sysmon {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Somebody has unstarted fibers.
+    /// A worker has unstarted fibers.
     pub(crate) armed: bool,
-    /// Somebody woke after the watcher had left.
+    /// A worker woke after the monitor's thread had left.
     pub(crate) called: bool,
     /// It starts when it is armed or called.
     late: bool,
@@ -62,7 +62,7 @@ impl Sysmon {
             looks_for_deadlocks: Self::is_wanted(config) && config.quiet.is_some(),
             period,
             pool,
-            // No rescue: armed for good, so that nobody tries to arm it.
+            // No rescue: armed for good, so that no worker tries to arm it.
             armed: AtomicBool::new(!rescues),
             stalls: AtomicU64::new(0),
             state: Mutex::new(State::default()),
@@ -117,7 +117,7 @@ impl Sysmon {
         self.changed.notify_one();
     }
 
-    /// A worker is awake and nobody watches: see `Idle::call_watcher`.
+    /// A worker is awake and the monitor's thread has left: see `Idle::call_watcher`.
     #[cold]
     #[inline(never)]
     pub(crate) fn call(&self, shared: &Arc<Shared>) {
@@ -131,7 +131,7 @@ impl Sysmon {
         // Relaxed: as if it could not be armed, see `with`.
         self.armed.store(true, Ordering::Relaxed);
         shared.idle.watch();
-        // If there is no thread to be had, nobody looks, and that is all.
+        // If the system gives no thread, the workers go unmonitored: the monitor is advisory.
         let _ = Self::start_now(shared);
     }
 

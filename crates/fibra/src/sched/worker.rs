@@ -145,7 +145,7 @@ pub(crate) struct Worker {
     surplus: Surplus,
     pub(super) sitting: Sitting,
     pub(super) flight: Flight,
-    /// May a stack be handed on: does nobody wait for one, and is nothing recorded? See `succession.rs`.
+    /// May a stack be handed on? Only while no fiber waits for a stack and nothing is recorded. See `succession.rs`.
     pub(super) hands_on: Cell<bool>,
 }
 
@@ -502,14 +502,14 @@ impl Worker {
 
     fn park_task(&self, frame: FrameRef) {
         self.unbind_stack(frame, || self.list_of(frame));
-        // Relaxed: nobody's home.
+        // Relaxed: between two polls a task belongs to no worker.
         frame.home.store(NO_HOME, Ordering::Relaxed);
-        // Relaxed: a gauge; taken back by whoever starts it again.
+        // Relaxed: a gauge; the worker that starts the task again takes it back.
         self.shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
         // A task between two polls holds nothing off: what is up is due.
         match revoke::commit(&frame.waiter, |_| true) {
             Commit::Parked => {}
-            // Whoever woke it in this moment left it to us.
+            // The thread that woke it in this moment left it to this worker to queue the task.
             Commit::Requeue if seeded_bug("task_commit_drops_wake") => {}
             Commit::Requeue => self.push_fresh(frame),
         }
@@ -544,7 +544,7 @@ impl Worker {
     pub(super) fn push_ready(&self, frame: FrameRef) {
         debug_assert_eq!(frame.waiter.word.snapshot().state(), State::Runnable, "only RUNNABLE fibers are queued");
         debug_assert!(!is_linked(frame), "a fiber is in one queue at a time");
-        // SAFETY: RUNNABLE and in nobody else's hands, so its link is free.
+        // SAFETY: RUNNABLE and in this worker's hands alone, so its link is free.
         unsafe { self.ready.push_back(NonNull::from(frame)) };
     }
 
@@ -565,7 +565,7 @@ impl Worker {
     }
 
     /// The joiner of `frame` is about to park: if `frame` is the newest unstarted fiber here, run it as the next switch. True: so it is,
-    /// and nobody but this worker can start it any more.
+    /// and only this worker can start it now.
     #[inline(always)]
     pub(crate) fn run_next_if_newest(&self, frame: FrameRef) -> bool {
         // SAFETY: this thread is the owner of its worker's deque; the joiner's handle keeps the frame.
@@ -629,7 +629,7 @@ impl Worker {
         let word =
             frame.context.with_mut(|fiber| self.home.with_mut(|home| unsafe { context::suspend(fiber, home, signal) }));
         if context::OWN_THREAD {
-            // Whoever resumed it said who he is.
+            // The worker that resumed the fiber passed its own address in the word.
             current::set_worker(ptr::with_exposed_provenance(word));
         }
     }
@@ -654,7 +654,7 @@ pub(super) unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         if context::OWN_THREAD {
             current::set_worker(worker);
         }
-        // SAFETY: whoever resumes a stack, or takes it over, has made its fiber the current one; one that was published has a thunk.
+        // SAFETY: a worker that resumes a stack, or takes it over, has made its fiber the current one; a published fiber has a thunk.
         let (frame, thunk) = unsafe {
             let frame = worker.current.get().unwrap_unchecked();
             (frame, frame.thunk.get().unwrap_unchecked())

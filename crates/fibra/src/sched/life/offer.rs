@@ -1,15 +1,18 @@
-//! The second half of a `join`, from the scheduler's side: a frame that is offered to whoever is free, and taken back if nobody came.
+//! The second half of a `join`, from the scheduler's side: a frame that is offered to free workers, and taken back if no worker has
+//! started it.
 //!
 //! An offer is an unstarted fiber in the worker's deque like any other, but for three things. Its closure is not in the frame: it
 //! lies on the stack of the joining fiber, which does not leave before the half has ended or is taken back ([`Offered`] is the frame's
-//! way to it). It is not counted, by no root scope and in no metric, until somebody starts it. And it usually comes back: the joining fiber
+//! way to it). It is counted by no root scope and in no metric until a worker starts it. And it usually comes back: the joining fiber
 //! takes it out of the deque at the newest end, where it put it; or, if other entries lie above it or a thief carried it into
-//! another deque without starting it, claims it by its ticket and leaves a stale entry behind, which whoever meets it drops.
+//! another deque without starting it, claims it by its ticket and leaves a stale entry behind, which the worker that meets
+//! it drops.
 //!
 //! A worker judges its surplus when it switches, and a fiber that forks and joins may compute for long without a switch. So every so many
 //! offers count as a switch in that respect, and a sleeper is woken if the oldest unstarted fiber has lain there since the last such look.
 //!
-//! Above: `task::fork_join`, which runs the halves. Below: `queue/fresh.rs`, and the word, which decides who runs what.
+//! Above: `task::fork_join`, which runs the halves. Below: `queue/fresh.rs`, and the frame's state word, which decides whether a worker or
+//! the joiner runs the half.
 
 use std::cell::Cell;
 
@@ -42,7 +45,7 @@ pub(in crate::sched) fn stack_size_of(frame: FrameRef) -> Option<StackSize> {
         // SAFETY: the caller is about to run it, so it is not recycled.
         return unsafe { frame.extras() }.and_then(|extras| extras.stack_size);
     }
-    // SAFETY: whoever offered the frame put it there, and it has not run; it is copied, so nothing is taken out.
+    // SAFETY: the joiner that offered the frame put it there, and it has not run; it is copied, so nothing is taken out.
     let offered = unsafe { frame.take::<Offered>() };
     // Relaxed: the joiner has been running on it since before the offer, and waits for us.
     // SAFETY: as said, it stays.
@@ -89,7 +92,7 @@ impl Worker {
         }
     }
 
-    /// Takes an offer back. True: nobody has started it nor will, and the frame is in the pool again. False: it was started.
+    /// Takes an offer back. True: no worker has started it nor will, and the frame is in the pool again. False: it was started.
     #[inline(always)]
     pub(crate) fn take_back(&self, frame: FrameRef, ticket: Ticket) -> bool {
         let entry = Entry::contested(frame.address(), ticket.to_bits());

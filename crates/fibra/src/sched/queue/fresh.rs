@@ -18,9 +18,10 @@
 //!
 //! A full buffer is replaced by one twice as large. The old one is never written again and is kept until the deque is dropped,
 //! because a thief may still read from it: the sum of all old ones is less than the current one. Nothing is allocated once the
-//! largest backlog has been seen. The memory of large buffers goes back to the system when the owner, who finds the deque empty, says so:
-//! their slots read as zero then, as if the owner had written that. It may: of an empty deque every slot is free to be written, because
-//! whoever takes the last item, be it the owner, moves `top`, so that the compare-exchange of every thief that looked before fails.
+//! largest backlog has been seen. The memory of large buffers goes back to the system when the owner, which finds the deque empty, says so:
+//! their slots read as zero then, as if the owner had written that. The owner may do so: every slot of an empty deque is free to be
+//! written, because the thread that takes the last item, owner or thief, moves `top`, so that the compare-exchange of every thief that
+//! looked before fails.
 //!
 //! Publication: what the owner wrote before `push` is seen by a thief through `bottom` (release in `push`, acquire in the thief's
 //! look). As to sleepers: `push` itself is no handshake. Every successful pop is (a SeqCst read-modify-write of `bottom`, or for
@@ -70,7 +71,7 @@ pub(crate) struct Newest {
 pub(crate) enum Steal {
     /// There was nothing to take.
     Empty,
-    /// Somebody else was quicker; there may be more. Go on to the next victim rather than wait.
+    /// Another thread was quicker; there may be more. Go on to the next victim rather than wait.
     Retry,
     /// The oldest item, to be run now; `more` further ones are in the thief's own deque.
     Stolen { first: Entry, more: usize },
@@ -98,7 +99,7 @@ impl Fresh {
     pub(crate) unsafe fn push(&self, entry: Entry) {
         // Relaxed: only the owner writes `bottom` and `buffer`.
         let bottom = self.owner.bottom.load(Ordering::Relaxed);
-        // Acquire: pairs with the compare-exchange of whoever took the slot's previous item; it has read the slot.
+        // Acquire: pairs with the compare-exchange of the thread that took the slot's previous item; it has read the slot.
         let top = self.top.load(Ordering::Acquire);
         // SAFETY: the current buffer lives as long as the deque.
         let mut buffer = unsafe { &*self.owner.buffer.load(Ordering::Relaxed) };
@@ -251,7 +252,7 @@ impl Fresh {
         None
     }
 
-    /// Takes `entry` back if it is the newest item and nobody has stolen it: a joiner that runs inline what it offered.
+    /// Takes `entry` back if it is the newest item and no thief has stolen it: for a joiner that runs inline what it offered.
     /// Looks before it takes, so that a sleeper never sees the deque empty while it is not.
     ///
     /// # Safety
@@ -316,7 +317,7 @@ impl Fresh {
         }
     }
 
-    /// Reads a slot as the owner, who has written it.
+    /// Reads a slot as the owner, which has written it.
     #[inline(always)]
     fn read_owned(&self, position: u64) -> Entry {
         // Relaxed: only the owner writes `buffer`.
@@ -348,8 +349,9 @@ impl Fresh {
 
     /// The position of the oldest item, if there is one, and whether it is a sole entry.
     ///
-    /// No two items that are oldest in turn have the same position: whoever takes the oldest, be it the last, moves `top`. So a thief that
-    /// sees the same position twice knows that the item has been there for all the time between, and `push` need not read a clock.
+    /// No two items that are oldest in turn have the same position: the thread that takes the oldest, even if it is the last, moves
+    /// `top`. So a thief that sees the same position twice knows that the item has been there for all the time between, and `push` need not
+    /// read a clock.
     #[inline]
     pub(crate) fn oldest(&self) -> Option<(u64, bool)> {
         // Relaxed: a hint for the thief, which looks again when it steals.
@@ -366,7 +368,7 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        // Relaxed: `&mut self` says that nobody else is left, and whoever said so has ordered it.
+        // Relaxed: `&mut self` says that no other thread has a reference, and the way it was obtained has ordered their accesses.
         let mut buffer = self.owner.buffer.load(Ordering::Relaxed);
         while !buffer.is_null() {
             // SAFETY: made by `Box::into_raw`, reachable from here only, and each is in this chain once.

@@ -1,4 +1,4 @@
-//! Models of workers without work and of those who bring them some, over the code that ships: `find_work` and all it calls, deques,
+//! Models of workers without work and of publishers that bring them some, over the code that ships: `find_work` and all it calls, deques,
 //! injector, inbox, the pushes of `reach.rs`. What is played here is what a worker is made of: its driver is a lock and a bell, its search
 //! one round over the others, its fibers a link. A lost wake is a deadlock, which the checker reports.
 
@@ -59,7 +59,7 @@ struct World {
     stop: AtomicBool,
     /// The wish for the only worker: that it leaves.
     leaving: AtomicBool,
-    /// The memory of the runtime, behind everything above: read by whoever kicks, written when it is freed.
+    /// The memory of the runtime, behind everything above: read by the thread that kicks, written when it is freed.
     freed: UnsafeCell<bool>,
 }
 
@@ -280,7 +280,7 @@ fn model_wish_reaches_a_worker_going_to_sleep() {
     }
 }
 
-// A publisher that finds a searcher wakes nobody; the searcher that leaves empty-handed must then find the item.
+// A publisher that finds a searcher wakes no worker; the searcher that leaves empty-handed must then find the item.
 #[test]
 fn model_searcher_that_leaves_looks_again() {
     check(3, || {
@@ -341,7 +341,7 @@ fn model_surplus_wake_is_not_lost() {
     }
 }
 
-// S0-72: stop is a push like any other: flag first, then a directed wake for everybody.
+// S0-72: stop is a push like any other: flag first, then a directed wake for every worker.
 #[test]
 fn model_stop_reaches_a_worker_going_to_sleep() {
     check(3, || {
@@ -394,7 +394,7 @@ fn model_wake_from_outside_against_shutdown() {
                 // SAFETY: claimed, and RUNNABLE.
                 let enqueue = || unsafe { reach::enqueue_from_outside(&*world, fiber) };
                 match fiber.word.claim(ticket, 0, true) {
-                    Claim::Lost => panic!("nobody else completes it"),
+                    Claim::Lost => panic!("no other thread completes it"),
                     Claim::Direct => enqueue(),
                     Claim::Held => match fiber.word.release() {
                         // From here on the runtime may be gone.
@@ -410,7 +410,7 @@ fn model_wake_from_outside_against_shutdown() {
         fiber.word.resume();
         fiber.word.finish(false);
         world.visitors.await_none();
-        // SAFETY: nobody is inside; that is what the model checks.
+        // SAFETY: no foreign thread is inside; that is what the model checks.
         world.freed.with_mut(|freed| unsafe { *freed = true });
         outside.join().unwrap();
     });
