@@ -175,7 +175,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// A channel nobody can send to: only its receiver's side is counted.
+    /// A channel that has no senders: only its receivers' side is counted.
     #[track_caller]
     pub(super) fn without_senders(capacity: usize) -> NonNull<Self> {
         Self::new(Plan { senders: false, ..Plan::new(Some(capacity)) })
@@ -219,7 +219,7 @@ impl<T> Chan<T> {
     /// See [`hint`].
     #[inline(always)]
     pub(crate) fn hints(&self) -> u8 {
-        // Relaxed: a hint. Whoever acts on a "no" looks again under the lock; what happened before is seen by coherence.
+        // Relaxed: a hint. A caller that acts on a "no" looks again under the lock; what happened before is seen by coherence.
         self.hints.load(Ordering::Relaxed)
     }
 
@@ -251,7 +251,7 @@ impl<T> Chan<T> {
         Locked { chan: self }
     }
 
-    /// For one who has received, and holds no lock: was it the last message of a backlog?
+    /// For a receiver that has received, and holds no lock: was it the last message of a backlog?
     #[inline(always)]
     pub(crate) fn free_if_spare(&self) {
         if self.hints() & hint::SPARE != 0 {
@@ -328,7 +328,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// [`try_take`](Self::try_take) for one who does not wait, after it said "not now": see [`State::invite`].
+    /// [`try_take`](Self::try_take) for a receiver that does not wait, after it said "not now": see [`State::invite`].
     ///
     /// # Safety
     /// As there.
@@ -342,7 +342,7 @@ impl<T> Chan<T> {
         tried
     }
 
-    /// [`try_offer`](Self::try_offer) for one who does not wait, after it said "not now": see [`State::offer_or_leave`].
+    /// [`try_offer`](Self::try_offer) for a sender that does not wait, after it said "not now": see [`State::offer_or_leave`].
     ///
     /// # Safety
     /// As there.
@@ -452,7 +452,7 @@ impl<T> Chan<T> {
                     // SAFETY: both sides have left, and the memory is there until the next line but one.
                     #[cfg(not(any(loom, shuttle)))]
                     unsafe { self.0.as_ref() }.unlist();
-                    // SAFETY: allocated by `new`, and both sides have left: nobody else has a pointer.
+                    // SAFETY: allocated by `new`, and both sides have left: no other handle has a pointer to it.
                     let mut chan = unsafe { Box::from_raw(self.0.as_ptr()) };
                     let mut panics = FirstPanic::default();
                     panics.drop_each(chan.on_overflow.take());
@@ -478,7 +478,7 @@ impl<T> Chan<T> {
         }
         let gives_back = side == Side::Receivers && !seeded_bug("channel_receivers_leave_silently");
         state.close(side, &reason, gives_back);
-        // Nobody will receive these. They are dropped without the lock, since they may know the channel themselves.
+        // No receiver is left to take these values. They are dropped without the lock, since they may know the channel themselves.
         let unreceived = if side == Side::Receivers { mem::take(&mut locked.state().buffer) } else { Ring::new() };
         locked.unlock();
         let mut panics = FirstPanic::default();
@@ -537,7 +537,7 @@ impl<T> Locked<'_, T> {
     }
 
     /// Unlocks where no user code may run, and returns the wakers that are to be called: by [`wake::call_soon`], when no lock is held.
-    /// (What a policy drops is dropped before anybody parks.)
+    /// (What an overflow policy drops is dropped before the caller parks.)
     #[inline(always)]
     pub(crate) fn unlock_owing(mut self) -> Vec<Waker> {
         let Some(aftermath) = self.state().aftermath.take() else { return Vec::new() };

@@ -1,8 +1,8 @@
 //! Channels: typed queues between fibers, threads and async tasks, with two counted ends.
 //!
-//! A value goes straight from the sender to a receiver who waits; otherwise into the buffer; otherwise the sender waits until
-//! somebody takes it from him. Who waits is served in order. The same channel works in every context at once: on a fiber an
-//! operation parks the fiber, on a plain thread it blocks the thread, and the `_async` forms are futures.
+//! A value goes straight from the sender to a receiver that waits; otherwise into the buffer; otherwise the sender waits until
+//! a receiver takes the value. Waiting senders and waiting receivers are served in order. The same channel works in every context
+//! at once: on a fiber an operation parks the fiber, on a plain thread it blocks the thread, and the `_async` forms are futures.
 //!
 //! ```
 //! fibra::run(|| {
@@ -21,7 +21,7 @@
 //! | | |
 //! |---|---|
 //! | [`rendezvous`] | no buffer: a send ends when a receiver has the value |
-//! | [`bounded`] | a buffer; whoever is too fast waits |
+//! | [`bounded`] | a buffer; a sender that finds it full waits, and so does a receiver that finds it empty |
 //! | [`unbounded`] | no bound: for when something else limits what is in it |
 //! | [`builder`] | all of these with a name, or with a policy for values that find no room ([`Overflow`]) |
 //! | [`oneshot`] | one value, once |
@@ -35,7 +35,7 @@
 //!
 //! Either side may go first. When the last [`Sender`] is dropped, receivers get what is there and then [`RecvError`]; when the last
 //! [`Receiver`] is dropped, senders get their values back. `close` does the same explicitly, from either end: nothing is admitted
-//! any more, but what was, is delivered: what is in the buffer, and what senders who already waited hold. `close_now` gives those
+//! any more, but what was, is delivered: what is in the buffer, and what senders that already waited hold. `close_now` gives those
 //! their values back. `closed` waits for the *other* side to go and says why; [`Receiver::finish`] tells a stream that ended from
 //! one that broke off.
 //!
@@ -53,10 +53,10 @@
 //! any.rs                  a channel without the type of its values
 //! chan.rs                 lock, hints, counted sides
 //! ring.rs                 the buffer
-//! state.rs                who waits, what is buffered, how a value finds its way
-//! settle.rs               the rest of it: who was held back, and closing
+//! state.rs                the waiting senders and receivers, the buffered values, how a value finds its way
+//! settle.rs               the rest of it: senders that were held back, and closing
 //! op.rs                   what can be asked, once for blocking calls, futures and select
-//! interest.rs             who waits, counted
+//! interest.rs             counts of waiting senders and receivers
 //! order.rs                the order of locks, checked in debug builds
 //!
 //! traits.rs               `Stream` and `Sink`, with the feature `futures`

@@ -66,7 +66,7 @@ impl<T> Sender<T> {
         unsafe { self.chan.as_ref() }
     }
 
-    /// Sends a value, waiting until there is room for it; in a channel without a buffer, until somebody receives it.
+    /// Sends a value, waiting until there is room for it; in a channel without a buffer, until a receiver takes it.
     ///
     /// # Errors
     /// If the channel is closed or all receivers are gone: the value comes back.
@@ -147,7 +147,7 @@ impl<T> Sender<T> {
     }
 
     /// Sends without waiting: if there is no room, the oldest value in the buffer makes way and is returned. A rendezvous has no oldest
-    /// one; if nobody waits to receive, the value itself is returned.
+    /// one; if no receiver waits, the value itself is returned.
     ///
     /// ```
     /// let (tx, rx) = fibra::channel::bounded(2);
@@ -170,7 +170,7 @@ impl<T> Sender<T> {
             };
             let mut locked = self.chan().lock();
             let state = locked.state();
-            // Looked at again, under this lock: somebody may have made room, or closed it.
+            // Looked at again, under this lock: a receiver may have made room, or either side may have closed the channel.
             let full = !state.closed && !state.has_room();
             let oldest = if full { state.buffer.pop_front() } else { None };
             match oldest {
@@ -190,8 +190,8 @@ impl<T> Sender<T> {
     }
 
     /// Waits until there is a place for one value and reserves it: sending by the [`Permit`] does not wait and cannot fail for lack
-    /// of room. In a rendezvous the place is a receiver who waits; if he has gone elsewhere by then, the value waits for the next
-    /// one.
+    /// of room. In a rendezvous the place is a receiver that waits; if that one has gone elsewhere by then, the value waits for the next
+    /// receiver.
     ///
     /// ```
     /// let (tx, rx) = fibra::channel::bounded(1);
@@ -292,13 +292,13 @@ impl<T> Sender<T> {
 macro_rules! common {
     ($handle:ident, $side:expr) => {
         impl<T> $handle<T> {
-            /// Closes the channel: nothing more can be sent. What was sent before, also by senders who still wait for room, is received
+            /// Closes the channel: nothing more can be sent. What was sent before, also by senders that still wait for room, is received
             /// before receiving fails. True if this call closed it.
             pub fn close(&self) -> bool {
                 self.chan().close($side, &CloseReason::Explicit, false)
             }
 
-            /// Like [`close`](Self::close), but senders who wait get their values back at once.
+            /// Like [`close`](Self::close), but senders that wait get their values back at once.
             pub fn close_now(&self) -> bool {
                 self.chan().close($side, &CloseReason::Explicit, true)
             }
@@ -489,7 +489,7 @@ impl<T> Builder<T> {
         self
     }
 
-    /// Is called with every value that the overflow policy drops, by the sender for whom there was no room.
+    /// Is called with every value that the overflow policy drops, by the sender that found no room.
     pub fn on_overflow(mut self, call: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.plan.on_overflow = Some(Box::new(call));
         self

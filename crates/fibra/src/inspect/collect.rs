@@ -124,7 +124,7 @@ fn fiber(frame: Counted<'_>, now: u64) -> Option<FiberInfo> {
     let top = frame.top();
     let state = match frame.waiter.word.snapshot().state() {
         State::Init | State::Done | State::Cancelled => return None,
-        // A half of a `join` that nobody took is its joiner's business, and will not become a fiber.
+        // A half of a `join` that no worker took is its joiner's business, and will not become a fiber.
         State::Runnable if flags.has(flag::HALF) && top.is_none() => return None,
         State::Runnable if top.is_none() && !is_task => FiberState::NotStarted,
         State::Runnable => FiberState::Ready,

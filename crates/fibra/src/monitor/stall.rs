@@ -1,4 +1,5 @@
-//! Workers that stand still: found by sysmon, and reported with who stands in the way, doing what, where, and who waits for it.
+//! Workers that stand still: found by sysmon, and reported with the fiber in the way, what it does and where, and the fibers that
+//! wait for it.
 //!
 //! A fiber that computes for long, or makes a system call that blocks, or waits for a lock of std that a neighbour holds across a
 //! blocking call of fibra, holds up every started fiber of its worker; in the last case for ever. None of it can be helped from outside
@@ -15,7 +16,7 @@
 //! * A stall is reported once per site, and at most one report is made in the time that counts as a stall. All stalls are counted: one that
 //!   is reported, once the report is out.
 //!
-//! Above: `sysmon.rs`, whose thread runs this. Below: `idle.rs` (who is awake), `shared.rs`, `claim.rs`.
+//! Above: `sysmon.rs`, whose thread runs this. Below: `idle.rs` (which workers are awake), `shared.rs`, `claim.rs`.
 
 mod advice;
 mod doing;
@@ -136,7 +137,7 @@ impl StallWatch {
         now.saturating_sub(self.looked_at) >= self.period.as_nanos() as u64
     }
 
-    /// It was away: nobody knows what happened meanwhile.
+    /// The monitor was away and does not know what happened meanwhile: the time of each worker starts anew.
     pub(crate) fn resume(&mut self, now: u64) {
         self.looked_at = now;
         self.workers.iter_mut().for_each(|seen| seen.begin(seen.switches, self.time));

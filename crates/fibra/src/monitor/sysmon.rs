@@ -1,6 +1,6 @@
 //! The system monitor: one thread per runtime that looks after its workers.
 //!
-//! * *Rescue.* A worker judges its surplus when it switches. One that spawns and then computes never does, so somebody else has to look:
+//! * *Rescue.* A worker judges its surplus when it switches. One that spawns and then computes never does, so the monitor looks for it:
 //!   once a millisecond, while a worker has unstarted fibers. Of use only where another worker could take them.
 //! * *Growth.* It asks the gate of `elastic.rs` at each look, while some worker is awake, and adds a worker if that says so.
 //! * *Deadlines.* What must fire although the worker that keeps it is stuck (`wheel.rs`) is fired here, when it is late.
@@ -161,7 +161,7 @@ impl Sysmon {
         // Relaxed: under the lock, see `arm`.
         self.armed.store(false, Ordering::Relaxed);
         drop(state);
-        // Whoever pushed just before saw it armed: one more look.
+        // A worker that pushed just before saw it armed: one more look.
         if self.look(shared, seen) {
             self.arm_now();
         }

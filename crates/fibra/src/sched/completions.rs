@@ -1,8 +1,8 @@
-//! The driver of a worker: when it is looked at, and whom its reports go to.
+//! The driver of a worker: when the worker looks at it, and which waiters its reports go to.
 //!
 //! Above: the worker's loop; `reactor` and `machine`, which register with the driver. Below: `driver`.
 //!
-//! Those who wait for a socket are found by `reactor`, which lies above and is called by [`IoRules`](super::rules::IoRules); the machines
+//! The waiters of a socket are found by `reactor`, which lies above and is called by [`IoRules`](super::rules::IoRules); the machines
 //! of this worker are called by [`MachineIo`]. One call per report, after a system call that fetched it.
 
 use std::rc::Rc;
@@ -27,7 +27,7 @@ impl Worker {
         }
     }
 
-    /// Is anything registered with the driver, and has nobody looked for so long?
+    /// Is anything registered with the driver, and has the worker not looked at it for so many cycles?
     pub(super) fn is_driver_due(&self, cycles: u64) -> bool {
         self.registrar.is_in_use() && policy::cycles().wrapping_sub(self.looked_at.get()) > cycles
     }
@@ -38,7 +38,7 @@ impl Worker {
         self.deliver_completions();
     }
 
-    /// Brings what the last wait has fetched to those who wait for it. Bounded by what one wait fetches.
+    /// Brings the completions that the last wait has fetched to their waiters. Bounded by what one wait fetches.
     pub(super) fn deliver_completions(&self) {
         let mut owed = Vec::new();
         self.note_io(true);
@@ -46,7 +46,7 @@ impl Worker {
             if !completion.key.is_of_machine() {
                 self.shared.config.io.deliver(completion, &mut owed);
             } else if let Some(machines) = self.machine_io.get() {
-                // Without user code: who runs the machines is set going.
+                // Runs no user code: it only sets the fiber going that runs the machines.
                 machines.deliver(completion);
             }
         }
@@ -60,7 +60,7 @@ impl Worker {
         self.machine_io.get_or_init(|| make(self.registrar.clone())).clone()
     }
 
-    /// At its end: whoever is registered here would wait for ever.
+    /// At the worker's end: a waiter that stayed registered here would wait for ever.
     pub(super) fn abandon_sources(&self) {
         if self.registrar.is_in_use() {
             self.shared.config.io.abandon(&self.registrar);

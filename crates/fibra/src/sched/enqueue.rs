@@ -15,9 +15,9 @@ pub(crate) enum Place {
     Tail,
 }
 
-/// Enqueues a fiber that the caller has made RUNNABLE, once. Whoever waits has a home, the worker its stack belongs to; only a task
-/// between two polls has none and goes to anybody (one that blocks in the middle of a poll is a fiber like any other). Works from any
-/// thread. The caller must not touch the fiber afterwards.
+/// Enqueues a fiber that the caller has made RUNNABLE, once. A fiber that waits has a home, the worker its stack belongs to; only
+/// a task between two polls has none and goes to any worker (a task that blocks in the middle of a poll is a fiber like any other). Works
+/// from any thread. The caller must not touch the fiber afterwards.
 #[inline(always)]
 pub(crate) fn enqueue(frame: FrameRef, place: Place) {
     match current::worker() {

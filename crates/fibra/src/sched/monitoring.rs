@@ -9,7 +9,7 @@ use super::shared::Shared;
 
 /// How long a worker may stand still before it is reported, unless `FIBRA_STALL_MS` says otherwise.
 pub(crate) const STALL_MILLIS: u64 = 1000;
-/// What a runtime wants reported, and by whom.
+/// When a stall is reported, with what, and the function that lists the fibers it holds up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StallConfig {
     pub(crate) after: Duration,
@@ -43,7 +43,7 @@ pub enum OnDeadlock {
     Exit,
     /// It is reported, the run is cancelled, and `run` panics with the report.
     Panic,
-    /// Nobody looks.
+    /// Deadlocks are not looked for.
     Off,
 }
 

@@ -47,7 +47,7 @@ impl Quiet {
         self.due = self.ask.map(|_| self.since.max(self.not_before));
     }
 
-    /// Somebody has woken.
+    /// A worker has woken.
     pub(crate) fn end(&mut self) {
         self.due = None;
     }

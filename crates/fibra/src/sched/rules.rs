@@ -1,5 +1,5 @@
-//! What the scheduler asks of floors that lie above it: of cancellation (as the waist does), of the reactor, of machines. Each runtime is
-//! given who answers, in its `Config`; machines come when there are some.
+//! What the scheduler asks of floors that lie above it: of cancellation (as the waist does), of the reactor, of machines. The `Config` of
+//! each runtime names the objects that answer; machines come when there are some.
 //!
 //! All that is asked of cancellation is asked off the usual path: a flag is up, something is held off or unwinds, a scope's timer fires, a
 //! child has failed.
@@ -60,16 +60,16 @@ pub(crate) trait CancelRules: std::fmt::Debug + Sync {
     /// A timer of a scope in this life has fired.
     fn fire(&self, timer: ScopeTimer, scope: ScopeRef, life: u32);
 
-    /// A child of a scope in this life has panicked, or could not be started (`not_started`), and nobody was joining it.
+    /// A child of a scope in this life has panicked, or could not be started (`not_started`), and no fiber was joining it.
     fn child_failed(&self, scope: ScopeRef, life: u32, not_started: bool);
 }
 
 /// What a worker brings to the reactor; `reactor::source::Rules` takes it.
 pub(crate) trait IoRules: std::fmt::Debug + Sync {
-    /// What a driver has to report, to those who wait for it. Wakers of async waits come back, to be called where user code may run.
+    /// What a driver has to report, to its waiters. Wakers of async waits come back, to be called where user code may run.
     fn deliver(&self, completion: Completion, owed: &mut Vec<Waker>);
 
-    /// A driver goes: sets going whoever is registered with it.
+    /// A driver goes: wakes every waiter that is registered with it.
     fn abandon(&self, registrar: &Registrar);
 }
 

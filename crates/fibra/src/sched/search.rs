@@ -1,4 +1,4 @@
-//! What a worker does when its own queues are empty: whom it steals from, how long it looks around, what it sleeps in. The steps
+//! What a worker does when its own queues are empty: which workers it steals from, how long it searches, what it sleeps in. The steps
 //! themselves, in their order, are in `sleep.rs`.
 //!
 //! Stealing is gated by age and by what the owner does, on the thief's side (`patience.rs`). Fibers that talk to one another are spawned
@@ -43,7 +43,7 @@ const LOOKS_PER_CLOCK: u32 = 16;
 pub(crate) struct SearchState {
     watched: RefCell<Vec<Option<Watched>>>,
     budget: Cell<u64>,
-    /// Tries in a row to get a stack for somebody while nothing else in the runtime ran.
+    /// Tries in a row to get a stack for a fiber while nothing else in the runtime ran.
     pub(super) starved_tries: Cell<u32>,
 }
 

@@ -46,7 +46,7 @@ fn drop_locals(frame: &Frame) {
 }
 
 impl Worker {
-    /// Has everybody been called? A loop that nobody may run again asks before it ends.
+    /// Have all wakers been called? A worker's loop asks before it ends, if it may not be run again.
     pub(crate) fn has_called_wakers(&self) -> bool {
         self.wakers_to_call.get() == 0
     }
@@ -57,7 +57,7 @@ impl Worker {
             return;
         }
         if !self.shared.daemons.try_add() {
-            // The runtime is past its last fiber: nobody is left to run one. This is the thread of its owner.
+            // The runtime is past its last fiber: no worker is left to run one. This is the thread of its owner.
             return call_all(wakers);
         }
         let frame = self.take_frame();

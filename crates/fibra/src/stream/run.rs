@@ -171,7 +171,7 @@ pub(super) fn killswitch<T, K>(input: &Receiver<T>, output: &Sender<T>, switch: 
                 Err(_) => return over(input),
             },
         };
-        // Looked at also while nobody takes the item.
+        // The switch is watched also while no receiver takes the item.
         select_biased! {
             closed(output) => return Ended::Stopped,
             recv(switch) -> _ => return Ended::Stopped,

@@ -3,7 +3,7 @@
 //! This happens when the kernel has no mapping left to give: below Linux 6.13 every guard costs one, and `vm.max_map_count` is 65,530 by
 //! default. It is said once. The worker tries again whenever a stack comes back to it and, since stacks also come back to other
 //! workers, every few milliseconds. If for a while no worker of the runtime had anything to run and no timer is set here, then
-//! nobody is going to give a stack back: the oldest such fiber ends with `NoStack`, which may let its joiner go on. For the root
+//! no fiber is going to give a stack back: the oldest such fiber ends with `NoStack`, which may let its joiner go on. For the root
 //! fiber of a `run` that joiner is `run` itself, which panics with the reason.
 
 use crate::fiber::frame::{FrameRef, flag};
@@ -16,7 +16,7 @@ use crate::sched::worker::Worker;
 
 /// Between two tries.
 const RETRY_NANOS: u64 = 5_000_000;
-/// Tries in vain, with everybody asleep, before a fiber is given up.
+/// Tries in vain, with all workers asleep, before a fiber is given up.
 const TRIES: u32 = 20;
 
 impl Worker {
@@ -73,7 +73,7 @@ impl Worker {
         }
     }
 
-    /// When to try again, if anybody waits for a stack.
+    /// When to try again, if a fiber waits for a stack.
     pub(in crate::sched) fn stackless_retry_at(&self) -> Option<u64> {
         let waits = !self.stackless.with(|waiting| waiting.is_empty());
         waits.then(|| self.cached_now() + RETRY_NANOS)
@@ -89,7 +89,7 @@ impl Worker {
     }
 }
 
-/// The child of a scope is given up: the scope fails, unless somebody joins it.
+/// The child of a scope is given up: the scope fails, unless a fiber joins the child.
 fn fail_scope(frame: FrameRef, rules: &dyn CancelRules) -> FiberEnd {
     // SAFETY: the caller has looked at the flag that `of` asks for; the storage is empty since the closure was dropped, and ours.
     unsafe { frame.put(ScopeRecord::of(frame).not_started(None)) };

@@ -10,7 +10,7 @@
 //! * *The turn.* Each succession is a turn, and every sixteenth is the scheduler's in any case: the one in which the oldest is taken. So
 //!   is the fair point, and every turn in which there is mail, a timer or the driver is due, a fiber is in `next`, it is the turn of
 //!   `ready` and something is there, or a fiber waits for a stack. Surplus is judged as after every pop. That the loop is over is decided
-//!   by ends that are made on the scheduler's stack, and by others, who wait at most that long.
+//!   by ends that are made on the scheduler's stack, and by other threads, which wait at most that long.
 //! * *The stack.* Both fibers have stacks of the worker's usual size, and the first one has left it clean.
 //!
 //! Above: `fiber_main` in `worker.rs`, which calls it. Below: `queue/fresh.rs`, `ending.rs`, `started.rs`.
@@ -84,7 +84,7 @@ impl Worker {
         stack.owner.store(ptr::from_ref(next).cast_mut().cast(), Ordering::Release);
         // Relaxed: this worker's own; a census takes it as it comes.
         next.home.store(self.index as u32, Ordering::Relaxed);
-        // Release: pairs with the acquire in `Frame::top`; whoever finds the stack finds its record initialised.
+        // Release: pairs with the acquire in `Frame::top`; a reader that finds the stack finds its record initialised.
         next.stack.store(frame.stack.load(Ordering::Relaxed), Ordering::Release);
         // Relaxed, here and in the line above: this worker's own.
         frame.stack.store(ptr::null_mut(), Ordering::Relaxed);
