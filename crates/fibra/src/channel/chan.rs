@@ -1,7 +1,9 @@
 //! The channel itself: the lock, the hints beside it, the two counted sides, and the life of the whole.
 //!
-//! Both kinds of handle point here; the memory is freed by the later of the two sides (S0-33). Nothing outside this module and `state`
-//! touches what the lock guards.
+//! Above: `sender`, `receiver` and the operations of `waits`. Below: `state` (what the lock guards), `ring`, `prim::spin`.
+//!
+//! Invariants: both kinds of handle point here, and the memory is freed by the later of the two sides (S0-33). Only this module and
+//! `state` touch what the lock guards.
 
 use std::fmt;
 use std::mem;

@@ -1,4 +1,6 @@
-//! [`Sender`]: the end of a channel that values go into; and [`Permit`], the right to send one.
+//! [`Sender`]: the sending end of a channel; and [`Permit`], the right to send one value.
+//!
+//! Above: users. Below: `chan` (the channel itself), `waits` (the blocking calls) and `future` (the async forms).
 
 use std::error::Error;
 use std::fmt;

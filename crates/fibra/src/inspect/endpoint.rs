@@ -237,7 +237,7 @@ fn page(path: &str, query: &str) -> (&'static str, &'static str, String) {
     }
 }
 
-/// Who waits for whom, and the deadlocks.
+/// Which fiber waits for which, and the deadlocks.
 fn graph_json() -> String {
     let (snapshot, found) = collect(None);
     let graph = graph::Graph::new(&snapshot, &found);

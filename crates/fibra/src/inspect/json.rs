@@ -1,4 +1,4 @@
-//! A snapshot as JSON, for tools. Strings are quoted by `monitor::stats`, the one writer of JSON.
+//! A snapshot as JSON, for tools. Strings are quoted by `monitor::stats`, the one writer of JSON. Below: `snapshot.rs`.
 
 use std::fmt::{Display, Write as _};
 use std::panic::Location;

@@ -57,7 +57,7 @@ pub(crate) fn on_worker(shared: &Shared, worker: usize) -> OnWorker {
     found
 }
 
-/// A run has waited for a while: says for whom, on standard error.
+/// A run has waited for a while: says for which fibers, on standard error.
 pub(crate) fn say_whom_we_wait_for(shared: &Shared, waited: Duration) {
     let list = fibers_of(shared);
     say(format_args!(

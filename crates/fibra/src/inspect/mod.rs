@@ -22,13 +22,13 @@
 //!
 //! * *Channels* are listed if they can be sent to. *Locks and semaphores* are listed while a fiber waits for them: they are plain
 //!   memory without a registry, so that `Mutex::new` can be a constant.
-//! * *Who holds a lock* is read from the lock itself. The guards of async forms and the readers of an `RwLock` have no name.
+//! * *The holder of a lock* is read from the lock itself. The guards of async forms and the readers of an `RwLock` have no name.
 //! * *Plain threads* that wait are not listed, nor what a future waits for inside its task.
 
 // ```text
 // snapshot.rs   the types                            collect.rs   a snapshot is taken: the census, and what the fibers wait for
 // text.rs       for people                           json.rs      for tools
-// graph.rs      who waits for whom, and who is stuck holders.rs   who has an end of a channel: a search through stacks
+// graph.rs      the wait graph, the stuck fibers      holders.rs   the fibers that have an end of a channel: a search through stacks
 // deadlock.rs   a deadlock in words                  total.rs     a run in which nothing can happen any more
 // debugger.rs   what gdb/fibra.py reads
 // list.rs       lists of fibers in other reports     endpoint.rs  the inspector: an HTTP server; page.html is what a browser shows
@@ -72,8 +72,8 @@ pub fn snapshot() -> Snapshot {
 }
 
 /// The fibers that wait for each other, in this process: a circle over locks, joins, scopes and runs is certain; one that leads over
-/// channels, events and the like is probable, by who seems to have the other end (see [`Deadlock::is_certain`]). What has a deadline, or
-/// could be woken by the system or by a plain thread, is no deadlock.
+/// channels, events and the like is probable, by which fiber seems to have the other end (see [`Deadlock::is_certain`]). A wait that has a
+/// deadline, or could be ended by the system or by a plain thread, is no deadlock.
 ///
 /// ```
 /// use fibra::sync::Mutex;

@@ -277,7 +277,7 @@ pub(super) struct Messages(Batch<Link>);
 
 impl Messages {
     /// # Safety
-    /// Each link came from [`Message::into_link`] or from a node's own ring or drop, and belongs to the caller, who gives it up.
+    /// Each link came from [`Message::into_link`] or from a node's own ring or drop, and belongs to the caller, which gives it up.
     pub(super) unsafe fn new(links: Batch<Link>) -> Self {
         Self(links)
     }

@@ -37,7 +37,7 @@ use crate::sched::staff::seats::Stay;
 /// Samples in a row below zero, with no switch between them, after which a debug build takes a counter for wrong.
 const NEGATIVE_LIMIT: u64 = 64;
 
-/// What sysmon remembers of the workers, to see who is stuck.
+/// What sysmon remembers of the workers, to see which of them are stuck.
 #[derive(Debug)]
 pub(crate) struct Gate {
     beats: Vec<Beat>,

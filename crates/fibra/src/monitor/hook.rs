@@ -19,7 +19,7 @@ use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::sched::current;
 
-/// Says whom a fiber runs for, beside its name: asked by the hook, on the scheduler's stack, while the fiber waits.
+/// Says what a fiber runs for (an actor, for example), beside its name: asked by the hook, on the scheduler's stack, while the fiber waits.
 pub(crate) type Namer = fn(FrameRef) -> Option<String>;
 
 static NAMER: OnceLock<Namer> = OnceLock::new();

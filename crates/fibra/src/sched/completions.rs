@@ -13,7 +13,7 @@ use crate::driver::{Registrar, Timeout};
 use crate::prim::policy;
 
 impl Worker {
-    /// The driver of this worker, to register with. Who has registered something new calls [`arm_driver`](Self::arm_driver).
+    /// The driver of this worker, to register with. A caller that has registered something new calls [`arm_driver`](Self::arm_driver).
     pub(crate) fn registrar(&self) -> &Registrar {
         &self.registrar
     }

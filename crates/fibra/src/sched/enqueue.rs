@@ -1,4 +1,7 @@
 //! Putting a RUNNABLE fiber where it will run: the one way into the queues for everything above the scheduler.
+//!
+//! Above: `wake.rs`, `members::gathering`, `reactor::source` and `wait`, which make fibers RUNNABLE. Below: `worker.rs` (the queues of this
+//! worker) and `reach.rs` (those of other workers).
 
 use super::shared::Shared;
 use super::worker::Worker;

@@ -7,13 +7,13 @@
 //! queue/          fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! life/           the life of a fiber on its worker: its stack, its end, taking back what was spawned
 //! search.rs       a worker without work: how it steals, spins, blocks      rest.rs  what it gives back
-//! sleep.rs        the steps to sleep and back                             idle.rs  who sleeps, who searches, who is woken
+//! sleep.rs        the steps to sleep and back                             idle.rs  which workers sleep, search, are woken
 //! patience.rs     how long a thief leaves an owner alone                 surplus.rs  when an owner wakes a thief
 //! flight.rs       what a worker notes of its turns while the recorder is on
 //! phase.rs        what a worker is doing                                  stats.rs what it counts
 //! quiet.rs        asks the inspector when nothing runs any more
 //! timers/         what happens at a moment
-//! completions.rs  the driver of a worker: when it is looked at, and whom its reports go to
+//! completions.rs  the driver of a worker: when the worker looks at it, and which waiters its reports go to
 //! shared.rs       what all threads of a runtime share                     reach.rs  how its workers are reached from other threads
 //! mail.rs         what a worker gets from other threads                   visitors.rs  threads from outside that touch a runtime
 //! enqueue.rs      the way into the queues for everything above            wake.rs  completing a wait, whatever waits

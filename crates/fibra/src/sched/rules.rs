@@ -80,7 +80,7 @@ pub(crate) trait MachineIo: Any + std::fmt::Debug {
 }
 
 impl Worker {
-    /// Who answers for cancellation in this runtime.
+    /// The rules of cancellation in this runtime.
     pub(crate) fn rules(&self) -> &'static dyn CancelRules {
         self.shared.config.rules
     }

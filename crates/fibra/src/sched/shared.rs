@@ -1,4 +1,4 @@
-//! What all threads of one runtime share: the workers' reachable halves, the injector, the idle protocol, roots, pools.
+//! The data that all threads of one runtime share: the workers' reachable halves, the injector, the idle protocol, roots, pools.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -58,7 +58,7 @@ pub(crate) struct Config {
     pub(crate) elastic: ElasticConfig,
     /// Prints its statistics when it ends, if that is wanted.
     pub(crate) print_stats: Option<fn(&Shared)>,
-    /// Who is told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
+    /// The functions that are told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
     pub(crate) hooks: Option<FiberHooks>,
     /// Called when its threads have ended.
     pub(crate) at_end: Option<fn()>,
@@ -72,9 +72,9 @@ pub(crate) struct Config {
     pub(crate) callers_thread: bool,
     /// Cancellation is observed, never delivered (the only way with `panic = "abort"`).
     pub(crate) cooperative: bool,
-    /// Who answers for cancellation, which is on a higher floor.
+    /// The rules of cancellation, which is on a higher floor.
     pub(crate) rules: &'static dyn CancelRules,
-    /// Who gets the reports of the drivers, on a higher floor too.
+    /// The reactor, which gets the reports of the drivers; on a higher floor too.
     pub(crate) io: &'static dyn IoRules,
     /// The monitor's thread.
     pub(crate) monitor: fn(&Arc<Shared>),

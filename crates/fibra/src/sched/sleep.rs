@@ -80,7 +80,8 @@ pub(super) trait Idler {
     /// Looks whether it is to leave. `Draining`: it takes no work of others, and stays for its own fibers only. `Gone`: it has none.
     fn see_to_seat(&self) -> Staying;
 
-    /// By one that has announced its sleep, as `draining` or not: is something else wanted of it by now? Who wants it wakes it afterwards.
+    /// Called by a worker that has announced its sleep, as `draining` or not: is something else wanted of it by now? The thread that
+    /// changes the wish wakes the worker afterwards.
     fn has_seat_news(&self, draining: bool) -> bool;
 
     /// It is awake again, and not in the list of sleepers. `unwatched`: the first of all, and has to say so.

@@ -1,5 +1,9 @@
-//! Wakers of async tasks are user code: they must not run on the scheduler's stack. A worker that has some to call spawns a
-//! fiber for it.
+//! Calling the wakers of async tasks. A waker is user code and must not run on the scheduler's stack, so a worker that has wakers to call
+//! spawns a daemon fiber that calls them.
+//!
+//! Above: `completions.rs`, `life::ending`, `timers::alarms` and `wait::wake`, which owe wakers a call. Below: `worker.rs`, `waiter::record`.
+//!
+//! Invariant: no wake is lost. If the fiber is discarded before it starts, or can no longer be spawned, the wakers are called at once.
 
 use std::cell::Cell;
 use std::task::Waker;

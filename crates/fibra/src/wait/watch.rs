@@ -108,7 +108,7 @@ pub(crate) fn with_current<T: 'static, R>(f: impl FnOnce(&T, &dyn Watch) -> R) -
     watch.data().downcast_ref::<T>().map(|data| f(data, watch))
 }
 
-/// Whom a fiber runs for, in words: for the hook of panics.
+/// What a fiber runs for, in words: for the hook of panics.
 pub(crate) fn label_of(frame: FrameRef) -> Option<String> {
     if !frame.has(flag::WATCHED) {
         return None;

@@ -125,7 +125,7 @@ impl Desk {
         !self.state.lock().busy
     }
 
-    /// Has the case named, and printed if it is news. The desk is free: one caller, who has asked.
+    /// Has the case named, and printed if it is news. The desk is free: there is one caller, and it has asked `is_free`.
     pub(super) fn hand_in(self: &Arc<Self>, case: Case) {
         self.state.lock().busy = true;
         let name = format!("{}-report", case.runtime);

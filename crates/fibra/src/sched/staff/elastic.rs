@@ -113,7 +113,7 @@ impl Shared {
     /// A worker for work that computes for long: one that sleeps and has no fibers; else a new temporary one, if there is a seat; else
     /// one that sleeps and has the fewest. None: every worker is busy, and no other is to be had.
     pub(crate) fn worker_to_compute_on(self: &Arc<Self>) -> Option<usize> {
-        // One that was sent work is no sleeper any more, although it has not woken yet: two who ask at once get two.
+        // A worker that was sent work is no sleeper any more, although it has not woken yet: two callers at once get two workers.
         let started = |worker: usize| self.remotes[worker].stats.started.get();
         let sleeper = self.idle.least_loaded_sleeper(started);
         if sleeper.is_some_and(|worker| started(worker) == 0) {
@@ -243,8 +243,8 @@ impl Worker {
         self.shared.seats.stay(self.index) != Stay::Permanent
     }
 
-    /// Is it asked to leave? For one that has announced its sleep this is the second half of a handshake: who changes the wish wakes it
-    /// afterwards, by a read-modify-write on its word, like that of the announcement.
+    /// Is it asked to leave? For a worker that has announced its sleep this is the second half of a handshake: the thread that changes
+    /// the wish wakes the worker afterwards, by a read-modify-write on its word, like that of the announcement.
     pub(in crate::sched) fn is_leaving(&self) -> bool {
         self.shared.seats.stay(self.index) == Stay::Leaving
     }
