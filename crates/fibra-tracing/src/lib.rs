@@ -149,7 +149,7 @@ fn fiber_span(level: Level) -> Option<EnteredSpan> {
         Level::DEBUG => at!(DEBUG),
         Level::TRACE => at!(TRACE),
     };
-    // One that no subscriber wants need not be kept.
+    // A span that no subscriber wants need not be kept.
     (!span.is_disabled()).then(|| span.entered())
 }
 

@@ -64,7 +64,7 @@ impl Params {
         self.size("w")
     }
 
-    /// Those that differ from `other`'s.
+    /// The parameters that differ from those of `other`.
     pub(crate) fn changed_from(&self, other: &Params) -> Params {
         Params(self.0.iter().filter(|pair| !other.0.contains(pair)).cloned().collect())
     }

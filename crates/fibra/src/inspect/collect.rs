@@ -317,7 +317,7 @@ fn contended(snapshot: &mut Snapshot, found: &[Found]) {
 /// The fibers that wait at each channel.
 fn count_waiting(snapshot: &mut Snapshot) {
     let at: HashMap<u64, usize> = snapshot.channels.iter().enumerate().map(|(at, channel)| (channel.id, at)).collect();
-    // Those that wait for one channel usually stand together.
+    // Fibers that wait for one channel usually stand together, so the last look-up is kept.
     let mut last = (0, None);
     let mut place = |id: u64| {
         if last.0 != id {

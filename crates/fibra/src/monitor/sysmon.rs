@@ -149,7 +149,7 @@ impl Sysmon {
     pub(crate) fn rescue_deadlines(&self, shared: &Shared) {
         let due = policy::now().saturating_sub(LATE_NANOS);
         for seat in 0..shared.seats.made() {
-            // Those that are left are due at the next look, a tick later.
+            // Deadlines above this bound are left for the next look, a tick later.
             self.pool.rescued_deadlines.add(shared.fire_deadlines(seat, due, MOST_DEADLINES));
         }
     }

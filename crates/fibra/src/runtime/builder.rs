@@ -184,8 +184,8 @@ impl RuntimeBuilder {
     /// What happens when every fiber of a run waits for another one and nothing else could wake them: no timer, no I/O, no blocking call,
     /// no thread outside the runtime. The report is made in any case: which fiber waits for which, at which line. Where a thread
     /// outside could still wake a fiber, it is reported after ten seconds, and nothing else happens. The default is
-    /// [`OnDeadlock::Exit`] in [`#[fibra::main]`](macro@crate::main), and [`OnDeadlock::Report`] elsewhere. In a current-thread runtime, and in one without the
-    /// system monitor (`FIBRA_SYSMON=0`), the worker that sleeps last looks itself.
+    /// [`OnDeadlock::Exit`] in [`#[fibra::main]`](macro@crate::main), and [`OnDeadlock::Report`] elsewhere. In a current-thread
+    /// runtime, and in one without the system monitor (`FIBRA_SYSMON=0`), the worker that sleeps last looks itself.
     ///
     /// ```
     /// let rt = fibra::Runtime::builder().workers(2).on_deadlock(fibra::OnDeadlock::Off).build()?;

@@ -281,7 +281,7 @@ pub(crate) fn want(runtimes: fn() -> Vec<Arc<Shared>>) {
     }
 }
 
-/// One that wanted it does not any more. With the last one the tapes are given up.
+/// A caller of `want` no longer wants the recording. When the last one has gone, the tapes are given up.
 pub(crate) fn unwant(runtimes: fn() -> Vec<Arc<Shared>>) {
     let mut registry = TAPES.lock();
     registry.wanted = registry.wanted.saturating_sub(1);

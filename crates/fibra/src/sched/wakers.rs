@@ -1,7 +1,8 @@
 //! Calling the wakers of async tasks. A waker is user code and must not run on the scheduler's stack, so a worker that has wakers to call
 //! spawns a daemon fiber that calls them.
 //!
-//! Above: `completions.rs`, `life::ending`, `timers::alarms` and `wait::wake`, which owe wakers a call. Below: `worker.rs`, `waiter::record`.
+//! Above: `completions.rs`, `life::ending`, `timers::alarms` and `wait::wake`, which have wakers to call. Below: `worker.rs`,
+//! `waiter::record`.
 //!
 //! Invariant: no wake is lost. If the fiber is discarded before it starts, or can no longer be spawned, the wakers are called at once.
 

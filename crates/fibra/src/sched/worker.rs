@@ -124,7 +124,7 @@ pub(crate) struct Worker {
     pub(super) fired_at: Cell<u64>,
     /// Started fibers that live here, but for those in the lists of scopes.
     pub(crate) started: Cell<*const Frame>,
-    /// Those that are children of scopes whose body lives elsewhere.
+    /// Started fibers that live here and are children of scopes whose body runs elsewhere.
     pub(crate) foreign: Cell<*const Frame>,
     /// Records for the next scopes.
     pub(super) scopes: OwnerCell<ScopeCache>,

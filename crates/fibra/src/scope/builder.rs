@@ -183,9 +183,9 @@ impl Error for ScopeError {}
 pub enum TryScopeError<E> {
     /// The body or children returned errors, or they were given to [`TryScope::fail`].
     Failed {
-        /// The one that came first, and cancelled the scope.
+        /// The error that came first, and cancelled the scope.
         first: E,
-        /// Those that came until everything had ended, in that order.
+        /// The errors that came after it, until everything had ended, in the order in which they came.
         others: Vec<E>,
     },
     /// Its deadline came while the body was waiting.

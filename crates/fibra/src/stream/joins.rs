@@ -127,7 +127,7 @@ fn run_first_wins<T>(a: &Receiver<T>, b: &Receiver<T>, output: &Sender<T>) -> En
             loser.close_now();
             (winner, item)
         }
-        // One that ends without an item has not won.
+        // An input that ends without an item has not won.
         Err(_) => {
             check!(winner);
             match next!(loser, output) {

@@ -37,7 +37,7 @@ struct Notifications {
     /// How many more waiters are to be let go, beside those that were there at the last `notify_all`. Not 0 while the lock is free only if
     /// such a crowd is still being let go: then it takes several rounds.
     left: AtomicUsize,
-    /// Those to be let go have a number below this one (`notify_one`).
+    /// The waiters that `left` counts have a number below this one (`notify_one`).
     left_before: AtomicUsize,
     /// All waiters with a number below this one are to be let go (`notify_all`).
     before: AtomicUsize,

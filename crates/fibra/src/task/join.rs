@@ -376,7 +376,7 @@ impl<T> JoinHandle<T> {
             FiberEnd::NotStarted => {
                 // SAFETY: as above; `refused_child` or `stackless` put it there.
                 unsafe { frame.take::<NotStarted>() }.take();
-                // One that was refused has a reason, one without a stack has none.
+                // A fiber that was refused has a reason; a fiber that got no stack has none.
                 let reason = reason_of(frame);
                 Err(self.error(reason.map_or(Kind::NoStack, |reason| Kind::Cancelled(Some(reason)))))
             }

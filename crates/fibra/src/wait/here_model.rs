@@ -45,8 +45,8 @@ pub(crate) fn cancel(waiter: WaiterRef) {
 /// Waits, as the model's thread that runs here.
 pub(super) fn wait_here(waitable: impl Waitable + Copy, how: Wait, manner: Manner) -> (Outcome, Option<Arm>) {
     let mine = MINE.with(|record| *record);
-    // One that is used while it is about to park (a waker that waits) takes another. Type-stable for the rest of the model, like every
-    // record.
+    // A thread whose record is about to park when it waits again (in a waker that waits) takes another record. Type-stable for the rest
+    // of the model, like every record.
     let record = if me().get().word.snapshot().is(State::Running) { mine } else { ThreadRecord::leaked() };
     wait_as(record, waitable, how, manner)
 }

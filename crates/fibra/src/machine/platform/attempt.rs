@@ -175,7 +175,7 @@ fn accept(io: &mut Io) -> Tried {
                 let number = accepted.socket.number() as i32;
                 match &mut io.extra {
                     Extra::Accepts(ring) => {
-                        // One that is refused or thrown out is closed here.
+                        // A connection that the ring refuses or throws out is closed here.
                         drop(ring.write(accepted));
                         rings = true;
                     }

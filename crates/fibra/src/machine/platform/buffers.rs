@@ -52,7 +52,7 @@ impl Buffers {
     }
 
     pub(super) fn give(&self, buffer: Vec<u8>) {
-        // One that a user has taken out of the operation and put another in its place for: theirs, if it is as good.
+        // The user may have taken the buffer out of the operation and put another in its place: that one is kept if it has the same size.
         if buffer.len() == self.0.size {
             self.0.free.with(|free| {
                 if free.len() < self.0.number {

@@ -160,7 +160,7 @@ impl NotStarted {
 /// Counts the children of a scope that never ran. A number and no list: a body that keeps spawning in a full runtime may come to millions.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Unstarted {
-    /// Those that were not joined.
+    /// The number of such children that were not joined.
     pub(crate) untaken: usize,
     /// Why the first was refused; `None` if there was no stack for it.
     pub(crate) refused: Option<ReasonKind>,

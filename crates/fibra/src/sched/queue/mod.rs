@@ -19,7 +19,7 @@
 //! # Seeded bugs
 //!
 //! CI switches each on (`FIBRA_BUG=…`, see `prim::bug`) and expects the model beside it to fail; `.ci/bugs` holds the same list.
-//! Those of the sleep protocol are listed in `idle.rs`.
+//! The seeded bugs of the sleep protocol are listed in `idle.rs`.
 //!
 //! | bug | where | model that must fail |
 //! |---|---|---|

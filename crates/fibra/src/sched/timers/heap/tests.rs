@@ -83,7 +83,7 @@ fn against_reference(seed: u64, steps: usize, span: usize, population: usize, po
             assert!(timers.remove(names[which].unwrap()));
             assert!(!timers.remove(names[which].unwrap()), "removed twice");
         } else {
-            // One that has expired or was removed some time ago, its slot perhaps used again since.
+            // A timer that has expired or was removed some time ago; its slot may have been used again since.
             assert!(!names[which].is_some_and(|name| timers.remove(name)), "seed {seed} step {step}");
             let deadline = now + rng.below(span) as u64;
             order += 1;
