@@ -46,7 +46,7 @@ impl Worker {
             if !completion.key.is_of_machine() {
                 self.shared.config.io.deliver(completion, &mut owed);
             } else if let Some(machines) = self.machine_io.get() {
-                // Runs no user code: it only sets the fiber going that runs the machines.
+                // Runs no user code: the loop that runs the machines is only set going.
                 machines.deliver(completion);
             }
         }

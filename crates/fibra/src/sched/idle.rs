@@ -370,7 +370,8 @@ impl Idle {
         let mut sleepers = self.sleepers.lock();
         let searcher = if seeded_bug("idle_wake_uncounted") { 0 } else { ONE_SEARCHER };
         let exchange = |counts| Counts(counts).gate_open().then(|| counts + searcher - ONE_SLEEPER);
-        // SeqCst: as above. Relaxed on failure: the worker that closed the gate did so after our first look, and sees our push.
+        // SeqCst: as above. Relaxed on failure: the gate was closed after our first look, and the searcher or the workers that woke since
+        // then see our push.
         self.counts.fetch_update(Ordering::SeqCst, Ordering::Relaxed, exchange).ok()?;
         let worker = sleepers.pop().expect("the sleepers are counted under the lock");
         // Pairs with the change in `woke`.

@@ -60,7 +60,7 @@ pub(crate) trait CancelRules: std::fmt::Debug + Sync {
     /// A timer of a scope in this life has fired.
     fn fire(&self, timer: ScopeTimer, scope: ScopeRef, life: u32);
 
-    /// A child of a scope in this life has panicked, or could not be started (`not_started`), and no fiber was joining it.
+    /// A child of a scope in this life has panicked, or could not be started (`not_started`), and no joiner was waiting for it.
     fn child_failed(&self, scope: ScopeRef, life: u32, not_started: bool);
 }
 

@@ -196,7 +196,7 @@ pub(super) unsafe fn steal_from(victim: &Fresh, own: &Fresh, most: usize) -> Opt
 }
 
 /// Leaves the searching state, announces its sleep, looks at everything once more, blocks. The steps of `idle.rs`, in their order.
-/// A worker that is `draining` does not look at the deques of others, and counts on no wake for them.
+/// A worker that is `draining` looks neither at the injector nor at the deques of others, and counts on no wake for them.
 fn sleep<W: Idler>(worker: &W, searching: bool, draining: bool) -> Woken {
     let (runtime, me) = (worker.runtime(), worker.index());
     let idle = runtime.idle();

@@ -171,7 +171,7 @@ pub(super) fn killswitch<T, K>(input: &Receiver<T>, output: &Sender<T>, switch: 
                 Err(_) => return over(input),
             },
         };
-        // The switch is watched also while no receiver takes the item.
+        // The output's end and the switch are watched also while no receiver takes the item.
         select_biased! {
             closed(output) => return Ended::Stopped,
             recv(switch) -> _ => return Ended::Stopped,

@@ -92,7 +92,7 @@ impl<const INSIDE: bool> Waitable for Notify<'_, INSIDE> {
     /// `Retry`: it was called already.
     #[inline(always)]
     fn publish(&self, node: &Node) -> Published {
-        debug_assert!(node.is_of(Some(self.waiter)), "a future is awaited by the one who polls it");
+        debug_assert!(node.is_of(Some(self.waiter)), "a future is awaited by the waiter that polls it");
         linked_or(!self.is_called(), Outcome::Retry)
     }
 

@@ -89,7 +89,7 @@ impl Worker {
     }
 }
 
-/// The child of a scope is given up: the scope fails, unless a fiber joins the child.
+/// The child of a scope is given up: the scope fails, unless the child still has a handle, whose joiner is told.
 fn fail_scope(frame: FrameRef, rules: &dyn CancelRules) -> FiberEnd {
     // SAFETY: the caller has looked at the flag that `of` asks for; the storage is empty since the closure was dropped, and ours.
     unsafe { frame.put(ScopeRecord::of(frame).not_started(None)) };

@@ -73,7 +73,7 @@ impl Worker {
         self.note_idle_end();
     }
 
-    /// Wakes the fibers whose timers are due.
+    /// Wakes the fibers whose timers are due, and fires the due deadlines of the worker's wheel.
     ///
     /// In batches, because a sleeper's frame and stack have long left the caches, and with many sleepers most of firing and resuming is
     /// waiting for memory: the frames of a batch are fetched together, then the tops of their stacks, long before each is run.
