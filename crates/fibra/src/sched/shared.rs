@@ -251,7 +251,8 @@ pub(crate) struct Shared {
     pub(crate) daemons: RootRef,
     /// Spawned by threads that are no workers.
     pub(crate) spawned_outside: AtomicU64,
-    /// Panics that no joiner took and no scope passed on. Shared with the frames of fibers that have panicked: their handles may outlive this.
+    /// Panics that no joiner took and no scope passed on. Shared with the frames of fibers that have panicked, whose handles may outlive
+    /// this.
     pub(crate) detached_panics: Arc<AtomicU64>,
     /// Fibers alive, counted only if there is a cap.
     pub(crate) counted: AtomicI64,
