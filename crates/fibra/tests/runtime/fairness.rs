@@ -343,7 +343,7 @@ fn surplus_beside_a_spinner_is_fetched_without_a_monitor() {
     }
     let _watchdog = watchdog(60);
     fibra::Runtime::builder().workers(2).max_workers(2).build().unwrap().run(|| {
-        for round in 0..2_000 {
+        for round in 0..300 {
             let ran = Arc::new(AtomicBool::new(false));
             let (sets, spins) = (ran.clone(), ran);
             let child = fibra::spawn(move || sets.store(true, SeqCst));
