@@ -355,8 +355,8 @@ fn surplus_beside_a_spinner_is_fetched_without_a_monitor() {
             child.join().unwrap();
             spinner.join().unwrap();
             // The other worker falls asleep, at some moment of the time in which it is not to be woken again.
-            let until = std::time::Instant::now() + Duration::from_micros(round % 200);
-            while std::time::Instant::now() < until {
+            let until = fibra::time::Instant::now() + Duration::from_micros(round % 200);
+            while fibra::time::Instant::now() < until {
                 std::hint::spin_loop();
             }
         }
