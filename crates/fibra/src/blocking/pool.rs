@@ -99,6 +99,22 @@ impl JobList {
         self.len += 1;
     }
 
+    /// # Safety
+    /// As for [`Self::push_back`].
+    unsafe fn push_front(&mut self, job: NonNull<Job>) {
+        // SAFETY: the caller vouches for `job`, and `first` is in the list, hence alive.
+        unsafe {
+            job.as_ref().previous.set(None);
+            job.as_ref().next.set(self.first);
+            match self.first {
+                Some(first) => first.as_ref().previous.set(Some(job)),
+                None => self.last = Some(job),
+            }
+        }
+        self.first = Some(job);
+        self.len += 1;
+    }
+
     fn pop_front(&mut self) -> Option<NonNull<Job>> {
         let job = self.first?;
         // SAFETY: it is in this list.
@@ -229,23 +245,10 @@ impl BlockingPool {
     /// [`Self::close`] handed it out. It is not with a pool already.
     pub(crate) unsafe fn submit(&self, job: NonNull<Job>) -> io::Result<()> {
         let shared = &self.shared;
-        if shared.is_forked() {
-            return Err(io::Error::other(
-                "fork: the threads of this runtime stayed in the parent process; build a new runtime in the child",
-            ));
-        }
-        let mut state = shared.state.lock();
-        if state.closed {
-            return Err(io::Error::other("the runtime is shutting down and takes no more blocking calls"));
-        }
+        let mut state = shared.open()?;
         if state.existing == 0 {
             // Under the lock, so that the job is queued only once a thread is certain to see it (rule 4).
-            let number = state.reserve_thread();
-            if let Err(error) = shared.start_thread(number, true) {
-                state.threads -= 1;
-                return Err(error);
-            }
-            state.existing += 1;
+            shared.start_counted(&mut state)?;
             // SAFETY: the caller's promise.
             unsafe { state.enqueue(job) };
             return Ok(());
@@ -266,6 +269,37 @@ impl BlockingPool {
                 state.threads -= 1;
                 shared.left.notify_all();
             }
+        }
+        Ok(())
+    }
+
+    /// Like [`Self::submit`], for a job that must not wait for another one to end: it goes to an idle thread, or to one that is started for
+    /// it, and is the next job to be run.
+    ///
+    /// # Errors
+    /// As for `submit`, and when no thread is idle and none can be started, or the limit is reached. The job was not queued then.
+    ///
+    /// # Safety
+    /// As for `submit`.
+    pub(crate) unsafe fn submit_at_once(&self, job: NonNull<Job>) -> io::Result<()> {
+        let shared = &self.shared;
+        let mut state = shared.open()?;
+        let sleeper = state.idle.pop();
+        match &sleeper {
+            // Relaxed: guarded by the lock.
+            Some(sleeper) => sleeper.woken.store(true, Ordering::Relaxed),
+            None if state.threads >= shared.max_threads => {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "every thread for blocking calls is in a call"));
+            }
+            // Under the lock, so that the job is queued only once it has its thread.
+            None => shared.start_counted(&mut state)?,
+        }
+        // First, not last: jobs for which no thread could be started may be queued, and the thread is not for them.
+        // SAFETY: the caller's promise.
+        unsafe { state.enqueue_first(job) };
+        drop(state);
+        if let Some(sleeper) = sleeper {
+            sleeper.wake.notify_one();
         }
         Ok(())
     }
@@ -415,18 +449,63 @@ impl State {
     /// # Safety
     /// As for `BlockingPool::submit`.
     unsafe fn enqueue(&mut self, job: NonNull<Job>) {
+        // SAFETY: the caller's promise; `mark` has found the job in no list.
+        unsafe {
+            Self::mark(job);
+            self.queue.push_back(job);
+        }
+    }
+
+    /// # Safety
+    /// As for `BlockingPool::submit`.
+    unsafe fn enqueue_first(&mut self, job: NonNull<Job>) {
+        // SAFETY: as in `enqueue`.
+        unsafe {
+            Self::mark(job);
+            self.queue.push_front(job);
+        }
+    }
+
+    /// The job, which must not be queued, is so from now on.
+    ///
+    /// # Safety
+    /// As for `BlockingPool::submit`.
+    unsafe fn mark(job: NonNull<Job>) {
         // SAFETY: alive, says the caller.
         let state = unsafe { &job.as_ref().state };
         assert!(state.get() != JobState::Queued, "fibra: a blocking job was submitted twice");
         state.set(JobState::Queued);
-        // SAFETY: alive until it is taken out, says the caller, and in no list, since it was not queued.
-        unsafe { self.queue.push_back(job) };
     }
 }
 
 impl Shared {
     fn is_forked(&self) -> bool {
         std::process::id() != self.process
+    }
+
+    /// The state of a pool that takes jobs.
+    fn open(&self) -> io::Result<MutexGuard<'_, State>> {
+        if self.is_forked() {
+            return Err(io::Error::other(
+                "fork: the threads of this runtime stayed in the parent process; build a new runtime in the child",
+            ));
+        }
+        let state = self.state.lock();
+        if state.closed {
+            return Err(io::Error::other("the runtime is shutting down and takes no more blocking calls"));
+        }
+        Ok(state)
+    }
+
+    /// Starts a thread under the lock, which counts as existing if it could be started.
+    fn start_counted(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let number = state.reserve_thread();
+        if let Err(error) = self.start_thread(number, true) {
+            state.threads -= 1;
+            return Err(error);
+        }
+        state.existing += 1;
+        Ok(())
     }
 
     /// Starts thread `number`, which the caller has reserved. `counted`: the caller counts it as existing, under the lock.

@@ -28,11 +28,26 @@ struct Stray {
 /// # Errors
 /// There is no thread, and none can be started; the call was dropped.
 pub(crate) fn start(call: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    submit(call, BlockingPool::submit)
+}
+
+/// The same for a call that must not wait behind one that may hang: a thread is free for it, or one is started.
+///
+/// # Errors
+/// No thread is free, and none can be started; the call was dropped.
+pub(crate) fn start_at_once(call: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    submit(call, BlockingPool::submit_at_once)
+}
+
+fn submit(
+    call: impl FnOnce() + Send + 'static,
+    to: unsafe fn(&BlockingPool, NonNull<Job>) -> io::Result<()>,
+) -> io::Result<()> {
     let stray = Box::into_raw(Box::new(Stray { job: Job::new(run), call: Box::new(call) }));
     // The pointer has the provenance of the whole box; `job` is its first field (`repr(C)`).
     let job = NonNull::new(stray.cast::<Job>()).expect("a box has an address");
     // SAFETY: a box that stays where it is until `run` takes it.
-    unsafe { POOL.get().submit(job) }.inspect_err(|_| {
+    unsafe { to(POOL.get(), job) }.inspect_err(|_| {
         // SAFETY: the pool has not taken it.
         drop(unsafe { Box::from_raw(stray) });
     })

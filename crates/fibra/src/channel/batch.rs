@@ -77,6 +77,10 @@ impl<T> Receiver<T> {
         // The first is handed on at once: it has left the channel, as if it had been received alone.
         batch.places = batch.values.len().saturating_sub(1);
         state.reserved += batch.places;
+        // That one is not reserved: a sender that found no room before the values left the buffer has its place now.
+        if state.has_room() && !state.senders.is_empty() && !seeded_bug("batch_leaves_a_sender") {
+            state.settle();
+        }
         locked.unlock();
         !batch.values.is_empty()
     }

@@ -41,8 +41,8 @@ fn model_bounded_one() {
     });
 }
 
-// A loop that takes batches: all values, in order; the sender that waits for places of a batch is let go when they are given back, and in
-// the end all places are there again.
+// A loop that takes batches: all values, in order; the sender that waits for places of a batch is let go when they are given back, no
+// sender stays parked while there is room, and in the end all places are there again.
 #[test]
 fn model_batches() {
     check(2, || {
@@ -53,7 +53,14 @@ fn model_batches() {
         for number in 0..4 {
             let value = match batch.next() {
                 Some(value) => value,
-                None if rx.refill(&mut batch) => batch.next().unwrap(),
+                None if rx.refill(&mut batch) => {
+                    let mut locked = rx.chan().lock();
+                    let state = locked.state();
+                    let is_left = state.has_room() && !state.senders.is_empty();
+                    locked.unlock();
+                    assert!(!is_left, "a sender is parked although there is room");
+                    batch.next().unwrap()
+                }
                 None => rx.recv().unwrap(),
             };
             assert_eq!(value, number);

@@ -5,7 +5,7 @@
 //! 1. all workers sleep, and no fiber is ready;
 //! 2. no fiber waits for time, a socket, a process, a file, a blocking call, a machine or a future, and no scope has a deadline;
 //! 3. there is no task: a future may wait for anything, and what it waits for is not written down;
-//! 4. no blocking call runs or is queued, no machine is attached, and no signal is listened to;
+//! 4. no blocking call runs or is queued, no thread calls wakers for sysmon, no machine is attached, and no signal is listened to;
 //! 5. a `run` is under way: without one, it is plain threads that use the runtime;
 //! 6. the process has no thread but the runtime's own. If there is one, it may have the other end of anything, and be about to use it.
 //!
@@ -75,14 +75,18 @@ pub(crate) fn look(shared: &Arc<Shared>, quiet: Duration, said: &mut u64) -> Opt
     let action = if certain { shared.config.on_deadlock } else { OnDeadlock::Report };
     let text = report(shared, &snapshot, &deadlocks, quiet, outside, action);
     errands::say_soon(text.clone());
-    trace::write_at(When::Deadlock);
+    // Not here: a file may be a pipe that is not read, and sysmon must not wait for that.
+    let written = errands::have_done(|| trace::write_at(When::Deadlock));
     match action {
         OnDeadlock::Exit => {
-            // Without a reader it ends all the same.
+            // Without a reader it ends all the same. (The trace first: it has something said.)
+            let _ = written.is_done_within(LAST_WAIT);
             let _ = errands::said_within(LAST_WAIT);
             std::process::exit(EXIT_CODE)
         }
         OnDeadlock::Panic => {
+            // What the cancellation does is not part of it.
+            let _ = written.is_done_within(LAST_WAIT);
             *shared.deadlock.lock() = Some(text);
             cancel_started(shared, None, false, ReasonKind::RootFailed);
         }
@@ -106,6 +110,7 @@ fn is_awaiting(shared: &Shared) -> bool {
     shared.tasks_parked.load(Ordering::Relaxed) != 0
         || shared.remotes[..shared.seats.made()].iter().any(|remote| remote.wheel.next_deadline().is_some())
         || shared.blocking().busy() > 0
+        || errands::are_wakers_called()
         || shared.machines.is_there()
         || signals::may_wake()
 }

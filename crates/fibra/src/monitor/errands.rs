@@ -8,7 +8,8 @@
 //! * One thread at a time prints, so texts come out whole and in order. At most [`MOST_TEXTS`] wait for it; those that find no room are
 //!   counted, and the number is printed when there is room again.
 //! * A waker is never left out: each batch is called on a thread of its own, since a waker that blocks must not hold up the next one.
-//!   Where no thread can be had they are called by sysmon after all: a wake must not be lost.
+//!   Where no thread is free and none can be started they are called by sysmon after all: a wake must not be lost, nor wait behind a call
+//!   that hangs. While wakers are called, or are about to be, they are counted: any of them may wake a fiber ([`are_wakers_called`]).
 
 use std::collections::VecDeque;
 use std::mem;
@@ -18,8 +19,9 @@ use std::time::Duration;
 
 use super::per_process::PerProcess;
 use crate::blocking::strays;
+use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::policy;
-use crate::prim::sync::{Condvar, Mutex};
+use crate::prim::sync::{Condvar, Mutex, MutexGuard};
 use crate::sched::wakers;
 use crate::waiter::record::call_all;
 
@@ -27,6 +29,33 @@ use crate::waiter::record::call_all;
 const MOST_TEXTS: usize = 64;
 
 static PRINTER: PerProcess<Printer> = PerProcess::new(Printer::default);
+/// Batches of wakers that other threads call, or have been asked to call.
+static CALLING: PerProcess<AtomicUsize> = PerProcess::new(|| AtomicUsize::new(0));
+
+/// A batch of wakers, from before it is handed to another thread until all of them were called.
+struct Calling(&'static AtomicUsize);
+
+impl Calling {
+    fn begin() -> Self {
+        let count = CALLING.get();
+        // Relaxed: the thread that looks for deadlocks is the one that hands the wakers out, or has nothing to do with them.
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        // Release: pairs with the acquire in `are_wakers_called`; a thread that does not see the call any more sees what it woke.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Does a thread call wakers for sysmon, or is one about to? They may do anything: wake a fiber, too.
+pub(crate) fn are_wakers_called() -> bool {
+    // Acquire: pairs with the release of the thread that has called them.
+    CALLING.get().load(Ordering::Acquire) != 0
+}
 
 /// From now on the calling thread is sysmon's.
 pub(super) fn this_is_the_monitor() {
@@ -40,12 +69,69 @@ fn call_elsewhere(wakers: Vec<Waker>) {
     }
     // Kept by both: a call that finds no thread is dropped.
     let wakers = Arc::new(Mutex::new(wakers));
-    let taken = wakers.clone();
-    let call = move || call_all(mem::take(&mut *taken.lock()));
-    if strays::start(call).is_err() {
+    let (taken, calling) = (wakers.clone(), Calling::begin());
+    let call = move || {
+        let _calling = calling;
+        // (The lock is free when they are called.)
+        let wakers = mem::take(&mut *taken.lock());
+        call_all(wakers);
+    };
+    if strays::start_at_once(call).is_err() {
         let left = mem::take(&mut *wakers.lock());
         call_all(left);
     }
+}
+
+/// Something that another thread was asked to do for sysmon.
+#[derive(Debug)]
+pub(crate) struct Errand(Arc<(Mutex<bool>, Condvar)>);
+
+/// Has this done on another thread, if one can be had: for what may block, such as writing a file.
+pub(crate) fn have_done(what: impl FnOnce() + Send + 'static) -> Errand {
+    let errand = Errand(Arc::default());
+    let done = Finishes(errand.0.clone());
+    // Without a thread it is not done, and `done` is dropped: there is nothing to wait for.
+    let _ = strays::start_at_once(move || {
+        let _done = done;
+        what();
+    });
+    errand
+}
+
+/// Says that the errand is over, also if it panicked or was not begun.
+struct Finishes(Arc<(Mutex<bool>, Condvar)>);
+
+impl Drop for Finishes {
+    fn drop(&mut self) {
+        *self.0.0.lock() = true;
+        self.0.1.notify_all();
+    }
+}
+
+impl Errand {
+    /// Waits until it is done, but not longer than this. False: that was not long enough.
+    pub(crate) fn is_done_within(&self, most: Duration) -> bool {
+        let (is_done, done) = &*self.0;
+        wait_until(is_done.lock(), done, most, |is_done| *is_done).1
+    }
+}
+
+/// Waits under this lock until `is_over`, but not longer than `most`. What it is then, and whether it is over.
+fn wait_until<'a, T>(
+    mut guard: MutexGuard<'a, T>,
+    change: &Condvar,
+    most: Duration,
+    is_over: fn(&T) -> bool,
+) -> (MutexGuard<'a, T>, bool) {
+    let until = policy::now().saturating_add(most.as_nanos() as u64);
+    while !is_over(&guard) {
+        let left = until.saturating_sub(policy::now());
+        if left == 0 {
+            return (guard, false);
+        }
+        guard = change.wait_timeout(guard, Duration::from_nanos(left));
+    }
+    (guard, true)
 }
 
 /// Says something to people, on standard error, soon: for sysmon.
@@ -125,16 +211,8 @@ impl Printer {
 
     fn is_done_within(&'static self, most: Duration) -> bool {
         self.start();
-        let until = policy::now().saturating_add(most.as_nanos() as u64);
-        let mut state = self.state.lock();
-        while state.is_printing {
-            let left = until.saturating_sub(policy::now());
-            if left == 0 {
-                return false;
-            }
-            state = self.done.wait_timeout(state, Duration::from_nanos(left));
-        }
-        state.waiting.is_empty()
+        let (state, is_over) = wait_until(self.state.lock(), &self.done, most, |state| !state.is_printing);
+        is_over && state.waiting.is_empty()
     }
 }
 

@@ -42,7 +42,7 @@ static SETUP: Mutex<()> = Mutex::new(());
 
 /// Every lock of the process.
 struct Locks {
-    _tapes: flight::TapesLock,
+    tapes: flight::TapesLock,
     _names: super::names::NamesLock,
     _objects: super::objects::Locks,
     _setup: MutexGuard<'static, ()>,
@@ -53,14 +53,14 @@ struct Locks {
     _outside: crate::reactor::outside_io::OutsideLock,
     sources: crate::reactor::source::SlabLock,
     starts: StartsLock,
-    _outside_tape: flight::OutsideTapeLock,
+    outside_tape: flight::OutsideTapeLock,
 }
 
 impl Locks {
     fn take() -> Self {
         // Fields are evaluated in the order written here: the order of the header.
         Self {
-            _tapes: flight::TapesLock::take(),
+            tapes: flight::TapesLock::take(),
             _names: super::names::NamesLock::take(),
             _objects: super::objects::Locks::take(),
             _setup: SETUP.lock(),
@@ -71,7 +71,7 @@ impl Locks {
             _outside: crate::reactor::outside_io::OutsideLock::take(),
             sources: crate::reactor::source::SlabLock::take(),
             starts: StartsLock::take(),
-            _outside_tape: flight::OutsideTapeLock::take(),
+            outside_tape: flight::OutsideTapeLock::take(),
         }
     }
 }
@@ -108,6 +108,8 @@ extern "C" fn after_fork_in_child() {
     if let Some(mut locks) = take_held() {
         locks.sources.forget_waits();
         locks.starts.forget_starts();
+        locks.tapes.forget_in_child();
+        locks.outside_tape.forget_in_child();
     }
     fiber::trim::forget();
     super::stall::forget_in_child();

@@ -65,23 +65,37 @@ struct Registry {
 
 /// The lock of the registry, over a fork.
 pub(crate) struct TapesLock {
-    _tapes: MutexGuard<'static, Registry>,
+    tapes: MutexGuard<'static, Registry>,
 }
 
 /// The other lock, over a fork.
 pub(crate) struct OutsideTapeLock {
-    _tape: MutexGuard<'static, Option<Arc<Track>>>,
+    tape: MutexGuard<'static, Option<Arc<Track>>>,
 }
 
 impl TapesLock {
     pub(crate) fn take() -> Self {
-        Self { _tapes: TAPES.lock() }
+        Self { tapes: TAPES.lock() }
+    }
+
+    /// In the child of a fork nothing is recorded. The tapes are neither read nor freed there: only plain memory is touched.
+    pub(crate) fn forget_in_child(&mut self) {
+        self.tapes.wanted = 0;
+        std::mem::forget(std::mem::take(&mut self.tapes.tracks));
+        if is_on() {
+            GENERATION.fetch_add(1, Ordering::Relaxed); // Relaxed: the child has one thread.
+        }
     }
 }
 
 impl OutsideTapeLock {
     pub(crate) fn take() -> Self {
-        Self { _tape: OUTSIDE_TAPE.lock() }
+        Self { tape: OUTSIDE_TAPE.lock() }
+    }
+
+    /// As [`TapesLock::forget_in_child`].
+    pub(crate) fn forget_in_child(&mut self) {
+        std::mem::forget(self.tape.take());
     }
 }
 
@@ -303,10 +317,14 @@ fn turn(on: bool, runtimes: fn() -> Vec<Arc<Shared>>) {
 
 /// Leads the spawns of a runtime the slow way, or back; see the header.
 fn lead(runtime: &Shared, on: bool) {
-    if runtime.has_plain_ends() && !on && !runtime.is_closing() {
-        runtime.base_flags.raise(flag::UNCAPPED)
-    } else {
-        runtime.base_flags.lower(flag::UNCAPPED)
+    if !runtime.has_plain_ends() || on {
+        return runtime.base_flags.lower(flag::UNCAPPED);
+    }
+    // Announced (SeqCst), then looked: pairs with `Shared::refuse`, which closes the runtime and then lowers the flag. If it has lowered it
+    // before, the closing is seen here, and the flag is lowered once more.
+    runtime.base_flags.announce(flag::UNCAPPED);
+    if runtime.is_closing() {
+        runtime.base_flags.lower(flag::UNCAPPED);
     }
 }
 

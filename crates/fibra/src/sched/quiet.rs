@@ -96,6 +96,11 @@ impl OwnLook {
             own.quiet.due = own.quiet.due.map(|due| due.max(own.quiet.since + PAUSE));
         }
         if own.quiet.left() == Some(Duration::ZERO) {
+            // Several may have come back for it at the same moment: the last of them to announce its sleep sees all the others asleep, and
+            // looks. A look that found one awake would have been the last.
+            if (0..shared.seats.made()).any(|seat| shared.idle.is_awake(seat)) {
+                return None;
+            }
             own.quiet.look(shared);
         }
         own.quiet.due

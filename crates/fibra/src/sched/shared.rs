@@ -483,8 +483,9 @@ impl Shared {
     pub(crate) fn refuse(&self) {
         // AcqRel: pairs with `is_closing`.
         self.closing.swap(true, Ordering::AcqRel);
-        // Spawns go their slow way from now on, where they are refused.
-        self.base_flags.lower(flag::UNCAPPED);
+        // Spawns go their slow way from now on, where they are refused. (SeqCst read-modify-write, as the one in `flight::lead`: of the
+        // two the later one sees the earlier. A flag that was raised before is lowered here; a thread that raises it later sees `closing`.)
+        self.base_flags.retract(flag::UNCAPPED);
         call_where_fit(self.alarms.close());
     }
 

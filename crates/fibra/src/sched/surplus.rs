@@ -6,7 +6,8 @@
 //! * when surplus *appears* (the deque was empty at the last look): what was taken may compute for long, with no other look meanwhile;
 //! * while it *lasts*, at every sixteenth turn, when the oldest is taken;
 //! * and in either case not again before a million cycles have passed (0.2 to 1 ms). A sleeper that came and did not take, because the
-//!   owner makes progress (`patience.rs`), would not take then either.
+//!   owner makes progress (`patience.rs`), would not take then either. (Without sysmon, surplus that appears is always called for: a
+//!   worker that sleeps has not seen it, and if the owner does not switch again, no other thread would call.)
 //!
 //! For what does not stay where it is started (halves of `join`, tasks) every look counts, as often as it comes.
 //!
@@ -34,12 +35,14 @@ pub(crate) struct Surplus {
     lasts: Cell<bool>,
     /// When it last woke one, in cycles.
     woke_at: Cell<u64>,
+    /// Sysmon wakes a sleeper for an owner that does not switch.
+    is_watched: bool,
 }
 
 impl Surplus {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(is_watched: bool) -> Self {
         // Half the range away from every moment.
-        Self { lasts: Cell::new(false), woke_at: Cell::new(policy::cycles().wrapping_sub(1 << 63)) }
+        Self { lasts: Cell::new(false), woke_at: Cell::new(policy::cycles().wrapping_sub(1 << 63)), is_watched }
     }
 
     /// The deque was found empty.
@@ -61,8 +64,8 @@ impl Surplus {
     fn is_due(&self) -> bool {
         let appears = !self.lasts.replace(true);
         let now = policy::cycles();
-        let is_due =
-            now.wrapping_sub(self.woke_at.get()) > WAKE_CYCLES && !(appears && seeded_bug("surplus_appears_unseen"));
+        let is_time = now.wrapping_sub(self.woke_at.get()) > WAKE_CYCLES || appears && !self.is_watched;
+        let is_due = is_time && !(appears && seeded_bug("surplus_appears_unseen"));
         if is_due {
             self.woke_at.set(now);
         }

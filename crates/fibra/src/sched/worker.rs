@@ -32,6 +32,7 @@ use super::staff::elastic::Sitting;
 use super::staff::seats::Stay;
 use super::stats::WorkerStats;
 use super::surplus::Surplus;
+use super::sysmon::Sysmon;
 use super::timers::timing::Due;
 use crate::driver::{Driver, Registrar};
 use crate::fiber::context::{self, Home};
@@ -152,6 +153,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(index: usize, shared: Arc<Shared>, driver: Driver) -> Self {
         let remote = NonNull::from(&shared.remotes[index]);
+        let surplus = Surplus::new(Sysmon::is_wanted(&shared.config));
         let seed = shared.config.seed.map(|seed| seed.wrapping_add(index as u64));
         let policy = Policy::new(seed);
         let seats = shared.remotes.len();
@@ -196,7 +198,7 @@ impl Worker {
             search: super::search::SearchState::new(seats),
             rest: super::rest::Rest::new(),
             offers: Offers::new(),
-            surplus: Surplus::new(),
+            surplus,
             sitting,
             flight,
             hands_on: Cell::new(true),

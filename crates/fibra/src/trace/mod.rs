@@ -46,19 +46,20 @@ mod chrome;
 mod tracks;
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
-use crate::monitor::objects;
 use crate::monitor::per_process::PerProcess;
+use crate::monitor::{errands, fork, objects};
 use crate::prim::say;
 use crate::prim::sync::Mutex;
 use crate::sched::flight;
 use tracks::Moment;
 
 /// Records what all workers and fibers of the process do from now on, until [`finish`](Recording::finish) or the drop of what is returned;
-/// then it is written to this file, which is created at once.
+/// then it is written to this file, which is created at once. In the child of a fork nothing is recorded any more, and what is returned
+/// here writes nothing there.
 ///
 /// Other workers than the calling one begin at their next fair point (after at most 61 turns) or when they next wake. Several recordings
 /// may be made at the same time.
@@ -67,11 +68,12 @@ use tracks::Moment;
 /// If the file cannot be created; the error names it.
 pub fn record(path: impl AsRef<Path>) -> io::Result<Recording> {
     let path = path.as_ref().to_path_buf();
+    let process = fork::process();
     let file = File::create(&path).map_err(|error| about(&path, &error))?;
     // (Before the beginning: what is noted from now on is part of it.)
     let start = Moment::now();
     flight::want(objects::runtimes);
-    Ok(Recording { open: Some(Open { file, path, start }) })
+    Ok(Recording { open: Some(Open { file, path, start, process }) })
 }
 
 /// A recording that is going on; see [`record`].
@@ -87,6 +89,8 @@ struct Open {
     file: File,
     path: PathBuf,
     start: Moment,
+    /// In which it was begun: see [`fork::process`].
+    process: u64,
 }
 
 impl Recording {
@@ -111,6 +115,10 @@ impl Drop for Recording {
 
 impl Open {
     fn write(self) -> io::Result<()> {
+        if self.process != fork::epoch() {
+            // In the child of a fork: recording and file are the parent's.
+            return Ok(());
+        }
         let picture = tracks::picture(&flight::tracks(), self.start);
         flight::unwant(objects::runtimes);
         chrome::write(&picture, BufWriter::new(self.file)).map_err(|error| about(&self.path, &error))
@@ -137,7 +145,11 @@ static KEPT: PerProcess<Place> = PerProcess::new(Place::default);
 
 /// Made anew in a forked child, which records nothing.
 #[derive(Debug, Default)]
-struct Place(Mutex<Kept>);
+struct Place {
+    kept: Mutex<Kept>,
+    /// Held while a file is written: several runtimes may end at once, and each of them writes the same file.
+    writing: Mutex<()>,
+}
 
 /// What `FIBRA_TRACE` asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,7 +182,7 @@ pub(crate) fn keep(wish: Wish) -> io::Result<()> {
     {
         return Err(about(path, &io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    let mut kept = KEPT.get().0.lock();
+    let mut kept = KEPT.get().kept.lock();
     match wish {
         Wish::Last(path) => kept.last = Some(path),
         Wish::Whole(path) => kept.whole = Some(path),
@@ -195,7 +207,7 @@ pub(crate) fn keep(wish: Wish) -> io::Result<()> {
 /// `NotFound` if nothing is kept: neither `FIBRA_TRACE` is set nor
 /// [`RuntimeBuilder::trace_last`](crate::RuntimeBuilder::trace_last) was called. If the file cannot be written; the error names it.
 pub fn dump_last(path: impl AsRef<Path>) -> io::Result<()> {
-    let since = KEPT.get().0.lock().since;
+    let since = KEPT.get().kept.lock().since;
     let Some(since) = since else {
         let text = "fibra: nothing is recorded all the time, so there is no trace to write: start the program with \
                     FIBRA_TRACE=last:file, or build its runtime with RuntimeBuilder::trace_last";
@@ -206,8 +218,23 @@ pub fn dump_last(path: impl AsRef<Path>) -> io::Result<()> {
 
 fn write_kept(path: &Path, since: Moment) -> io::Result<()> {
     let picture = tracks::picture(&flight::tracks(), since);
-    let written = File::create(path).and_then(|file| chrome::write(&picture, BufWriter::new(file)));
-    written.map_err(|error| about(path, &error))
+    let _one_at_a_time = KEPT.get().writing.lock();
+    replace(path, |file| chrome::write(&picture, BufWriter::new(file))).map_err(|error| about(path, &error))
+}
+
+/// Writes a file that is whole at every moment: another one beside it takes its place. What is no plain file (a pipe, a device, a link) is
+/// written itself, and so is a file beside which none can be made.
+fn replace(path: &Path, write: impl FnOnce(File) -> io::Result<()>) -> io::Result<()> {
+    let is_plain = fs::symlink_metadata(path).map_or_else(|e| e.kind() == io::ErrorKind::NotFound, |m| m.is_file());
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.part", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let made = if is_plain { File::create(&beside).ok() } else { None };
+    let Some(file) = made else { return write(File::create(path)?) };
+    write(file).and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
+        // What is half written is of no use. If it cannot be removed either, the first error says more.
+        let _ = fs::remove_file(&beside);
+    })
 }
 
 /// When what was kept is written.
@@ -224,15 +251,17 @@ pub(crate) enum When {
 /// Writes what was kept, if it was, and says so.
 pub(crate) fn write_at(when: When) {
     let (since, files) = {
-        let kept = KEPT.get().0.lock();
+        let kept = KEPT.get().kept.lock();
         let last = kept.last.clone().filter(|_| when != When::End);
         (kept.since, kept.whole.iter().cloned().chain(last).collect::<Vec<_>>())
     };
     let Some(since) = since else { return };
+    // At a deadlock: behind the report, which another thread prints.
+    let say = |text: String| if when == When::Deadlock { errands::say_soon(text) } else { say(format_args!("{text}")) };
     for file in files {
         match write_kept(&file, since) {
             Ok(()) if when == When::End => {}
-            Ok(()) => say(format_args!(
+            Ok(()) => say(format!(
                 "fibra: the trace up to this {} is in {}: open it at https://ui.perfetto.dev",
                 match when {
                     When::Panic => "panic",
@@ -241,7 +270,7 @@ pub(crate) fn write_at(when: When) {
                 },
                 file.display(),
             )),
-            Err(error) => say(format_args!("{error}")),
+            Err(error) => say(error.to_string()),
         }
     }
 }

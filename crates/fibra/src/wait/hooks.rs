@@ -177,6 +177,13 @@ pub fn install<H: SwitchHook>(hook: H) {
         runtime.base_flags.raise(flag::HOOKED);
     }
     if let Some(frame) = current::fiber() {
+        // What is carried here was raised for that alone perhaps; from now on it is for good.
+        let mut link = frame.top().map_or(ptr::null(), |top| top.carried.get()).cast::<Link<'_>>();
+        // SAFETY: the running fiber's own links, which are on its stack and do not change meanwhile.
+        while let Some(carried) = unsafe { link.as_ref() } {
+            carried.lower.set(false);
+            link = carried.outer;
+        }
         frame.raise(flag::HOOKED);
     }
 }
@@ -243,6 +250,8 @@ pub trait Carried {
 struct Link<'a> {
     carried: RefCell<&'a mut dyn Carried>,
     outer: *const Link<'a>,
+    /// The flag HOOKED was raised for it, and is lowered at its end.
+    lower: Cell<bool>,
 }
 
 /// Leaves (or enters, if so said) this one and those around it: from the inside out, and back.
@@ -316,13 +325,12 @@ pub fn carry<T>(mut carried: impl Carried, f: impl FnOnce() -> T) -> T {
     struct Off<'a, 'b> {
         link: &'a Link<'b>,
         place: Option<(FrameRef, &'static Cell<*const ()>)>,
-        lower: bool,
     }
     impl Drop for Off<'_, '_> {
         fn drop(&mut self) {
             if let Some((frame, place)) = self.place {
                 place.set(self.link.outer.cast());
-                if self.lower {
+                if self.link.lower.get() {
                     frame.lower(flag::HOOKED);
                 }
             }
@@ -331,8 +339,8 @@ pub fn carry<T>(mut carried: impl Carried, f: impl FnOnce() -> T) -> T {
     }
     let place = current::fiber().and_then(|frame| Some((frame, &frame.top()?.carried)));
     let outer = place.map_or(ptr::null(), |(_, place)| place.get().cast());
-    let link = Link { carried: RefCell::new(&mut carried), outer };
     let lower = place.is_some_and(|(frame, _)| !frame.has(flag::HOOKED));
+    let link = Link { carried: RefCell::new(&mut carried), outer, lower: Cell::new(lower) };
     link.enter();
     if let Some((frame, place)) = place {
         place.set(ptr::from_ref(&link).cast());
@@ -340,6 +348,6 @@ pub fn carry<T>(mut carried: impl Carried, f: impl FnOnce() -> T) -> T {
             frame.raise(flag::HOOKED);
         }
     }
-    let _off = Off { link: &link, place, lower };
+    let _off = Off { link: &link, place };
     f()
 }

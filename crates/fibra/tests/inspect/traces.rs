@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::json::parse;
-use crate::support::{is_child, rerun_self, watchdog};
+use crate::support::{in_child, is_child, rerun_self, watchdog};
 
 /// A file of this test, gone when it is dropped.
 struct Scratch(PathBuf);
@@ -339,4 +339,73 @@ fn a_file_that_cannot_be_made_is_an_error_that_names_it() {
     let error = fibra::trace::record("/nowhere/at/all.json").unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
     assert!(error.to_string().contains("/nowhere/at/all.json"), "{error}");
+}
+
+// The child of a fork has none of the threads that are recorded: the recording, and its file, stay the parent's.
+#[test]
+#[cfg_attr(fibra_tsan, ignore = "the sanitizer does not allow threads to be started after a fork")]
+fn a_recording_is_the_parents_alone() {
+    in_child("a_recording_is_the_parents_alone", || {
+        let (file, of_child) = (Scratch::new("parent"), Scratch::new("child"));
+        fibra::run(|| spawn("before", || ()).join().unwrap());
+        let recording = fibra::trace::record(&file.0).unwrap();
+        fibra::run(|| spawn("in the parent", || ()).join().unwrap());
+        // SAFETY: the child does what is under test, which has to work there, and leaves without unwinding.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // SAFETY: it ends the child if that hangs.
+            unsafe { libc::alarm(20) };
+            let is_silent = recording.finish().is_ok() && fs::metadata(&file.0).is_ok_and(|file| file.len() == 0);
+            let anew = fibra::trace::record(&of_child.0).unwrap();
+            fibra::run(|| spawn("in the child", || ()).join().unwrap());
+            anew.finish().unwrap();
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(if is_silent { 7 } else { 8 }) };
+        }
+        let mut status = 0;
+        // SAFETY: our child, and a local.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "the child ended with {status:#x}");
+        recording.finish().unwrap();
+        Trace::read(&file.0).fiber("in the parent");
+        let anew = Trace::read(&of_child.0);
+        anew.fiber("in the child");
+        let is_old = |name: &String| name.contains("in the parent");
+        assert!(!anew.names.values().any(is_old), "the parent's tapes are not the child's: {:?}", anew.names);
+    });
+}
+
+// Whoever reads the file finds it whole, whatever number of runtimes end at the same time.
+#[test]
+fn runtimes_that_end_at_once_leave_one_whole_file() {
+    const TEST: &str = "runtimes_that_end_at_once_leave_one_whole_file";
+    if !is_child(TEST) {
+        let file = Scratch::new("at-once");
+        let path = file.0.to_str().unwrap();
+        let ended = rerun_self(TEST, &[("FIBRA_TRACE", path), ("FIBRA_TEST_FILE", path)]);
+        assert!(ended.status.success(), "{ended:?}");
+        return;
+    }
+    let _watchdog = watchdog(60);
+    let path = PathBuf::from(std::env::var_os("FIBRA_TEST_FILE").unwrap());
+    let run = || {
+        for _ in 0..10 {
+            let rt = fibra::Runtime::builder().workers(1).max_workers(1).build().unwrap();
+            rt.run(|| (0..200).for_each(|_| spawn("child", fibra::yield_now).join().unwrap()));
+        }
+    };
+    std::thread::scope(|s| {
+        let running = [s.spawn(run), s.spawn(run)];
+        while !running.iter().all(|thread| thread.is_finished()) {
+            if let Ok(text) = fs::read_to_string(&path) {
+                assert!(parse(&text).is_ok(), "a file of {} bytes that is not whole", text.len());
+            }
+        }
+    });
+    Trace::read(&path).fiber("child");
+    let beside = fs::read_dir(path.parent().unwrap()).unwrap().filter_map(Result::ok);
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let left = beside.filter(|file| file.file_name().to_string_lossy().starts_with(name)).count();
+    assert_eq!(left, 1, "nothing is left beside it");
 }

@@ -121,6 +121,32 @@ fn no_deadlock_on_one_thread() {
     wait_for_the_world();
 }
 
+// A waker that a thread calls for the monitor, since the only worker is busy, will wake the root, after it has slept for long.
+#[fibra::main(workers = 1, max_workers = 1)]
+fn no_deadlock_while_a_waker_is_called() {
+    use std::future::Future;
+    use std::task::{Context, Wake, Waker};
+    struct Slow(fibra::channel::Sender<()>);
+    impl Wake for Slow {
+        fn wake(self: Arc<Self>) {
+            std::thread::sleep(Duration::from_secs(2));
+            self.0.send(()).unwrap();
+        }
+    }
+    let (tx, rx) = fibra::channel::bounded(1);
+    let waker = Waker::from(Arc::new(Slow(tx)));
+    // (The time may be over before it is asked for.)
+    loop {
+        let after = fibra::channel::after(Duration::from_millis(5));
+        let mut waits = std::pin::pin!(after.recv_async());
+        if waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            drop(waker);
+            std::thread::sleep(Duration::from_millis(400));
+            break rx.recv().unwrap();
+        }
+    }
+}
+
 // X-20: everything here waits for something that is not a fiber of the runtime, longer than it takes to look: none of it is a deadlock.
 #[fibra::main(workers = 2)]
 fn no_deadlock_at_all() {
@@ -183,9 +209,9 @@ fn wait_for_the_world() {
 const CHILD: &str = "FIBRA_PLANTED";
 
 /// Those that end well.
-const NONE: [&str; 2] = ["no_deadlock_at_all", "no_deadlock_on_one_thread"];
+const NONE: [&str; 3] = ["no_deadlock_at_all", "no_deadlock_on_one_thread", "no_deadlock_while_a_waker_is_called"];
 
-const PROGRAMS: [(&str, fn()); 9] = [
+const PROGRAMS: [(&str, fn()); 10] = [
     ("dining_philosophers", dining_philosophers),
     ("send_and_receive_crossed", send_and_receive_crossed),
     ("joined_in_a_circle", joined_in_a_circle),
@@ -195,6 +221,7 @@ const PROGRAMS: [(&str, fn()); 9] = [
     ("crossed_on_one_thread", crossed_on_one_thread),
     (NONE[0], no_deadlock_at_all),
     (NONE[1], no_deadlock_on_one_thread),
+    (NONE[2], no_deadlock_while_a_waker_is_called),
 ];
 
 fn main() -> ExitCode {
@@ -226,6 +253,7 @@ fn main() -> ExitCode {
             checks.push(s.spawn(move || check_panic(variables)));
         }
         checks.push(s.spawn(check_trace));
+        checks.push(s.spawn(check_trace_into_nothing));
         checks.into_iter().filter_map(|check| check.join().expect("a check returns what is wrong").err()).collect()
     });
     problems.iter().for_each(|problem| eprintln!("{problem}"));
@@ -272,6 +300,19 @@ fn check_trace() -> Result<(), String> {
     let is_told = said.contains("the trace up to this deadlock is in") && trace.contains(" Hypatia\"");
     let waits = trace.matches("\"name\":\"waiting for a mutex\"").count();
     if is_told && waits >= 5 { Ok(()) } else { Err(format!("{waits} waits in a trace of the deadlock, and:\n{said}")) }
+}
+
+/// A trace that is written to a pipe which no process reads does not keep the program from ending.
+fn check_trace_into_nothing() -> Result<(), String> {
+    let pipe = format!("{}/deadlock-{}.pipe", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let made = Command::new("mkfifo").arg(&pipe).status().map_err(|error| format!("mkfifo: {error}"))?;
+    if !made.success() {
+        return Err(format!("mkfifo {pipe}: {made}"));
+    }
+    let ended = run("dining_philosophers", 102, &[("FIBRA_TRACE", &format!("last:{pipe}"))]);
+    let _ = std::fs::remove_file(&pipe);
+    let said = ended?;
+    if said.contains("CERTAIN deadlock: 5 fibers") { Ok(()) } else { Err(format!("no report, but:\n{said}")) }
 }
 
 fn check(name: &str, variables: &[(&str, &str)]) -> Result<(), String> {

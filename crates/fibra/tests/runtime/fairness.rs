@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::support::watchdog;
+use crate::support::{is_child, rerun_self, watchdog};
 use crate::tools::{Counter, Event, many};
 
 fn runtime(workers: usize) -> fibra::Runtime {
@@ -330,4 +330,35 @@ fn the_oldest_runs_beside_an_owner_that_spawns_for_ever() {
             busy_owner(&stop).join().unwrap();
         });
     }
+}
+
+// Without the system monitor, no other thread calls a sleeper for surplus that appears beside a fiber which does not switch again.
+#[test]
+fn surplus_beside_a_spinner_is_fetched_without_a_monitor() {
+    const TEST: &str = "surplus_beside_a_spinner_is_fetched_without_a_monitor";
+    if !is_child(TEST) {
+        let ended = rerun_self(TEST, &[("FIBRA_SYSMON", "0")]);
+        assert!(ended.status.success(), "{ended:?}");
+        return;
+    }
+    let _watchdog = watchdog(60);
+    fibra::Runtime::builder().workers(2).max_workers(2).build().unwrap().run(|| {
+        for round in 0..300 {
+            let ran = Arc::new(AtomicBool::new(false));
+            let (sets, spins) = (ran.clone(), ran);
+            let child = fibra::spawn(move || sets.store(true, SeqCst));
+            let spinner = fibra::spawn(move || {
+                while !spins.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+            });
+            child.join().unwrap();
+            spinner.join().unwrap();
+            // The other worker falls asleep, at some moment of the time in which it is not to be woken again.
+            let until = fibra::time::Instant::now() + Duration::from_micros(round % 200);
+            while fibra::time::Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        }
+    });
 }

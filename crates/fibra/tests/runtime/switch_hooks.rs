@@ -281,3 +281,18 @@ fn on_a_plain_thread_it_is_entered_and_left() {
     carry(Enters(4, None, None), || depth.set(context().len()));
     assert_eq!((depth.get(), context().len()), (1, 0));
 }
+
+// The flag that `carry` raises for itself is not lowered when a hook was installed meanwhile, by this fiber.
+#[test]
+fn a_hook_installed_inside_of_carry_stays() {
+    in_child("a_hook_installed_inside_of_carry_stays", || {
+        let rt = fibra::Runtime::builder().workers(1).max_workers(1).build().unwrap();
+        rt.run(|| {
+            carry(Enters(1, None, None), || carry(Enters(2, None, None), || install(Follow)));
+            let _outer = attach(3);
+            let neighbour = fibra::spawn_local(context);
+            assert_eq!(neighbour.join().unwrap(), [], "the context is this fiber's alone");
+            assert_eq!(context(), [3]);
+        });
+    });
+}

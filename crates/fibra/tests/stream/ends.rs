@@ -278,3 +278,29 @@ fn what_takes_items_panics_where_they_break_off() {
         assert!(numbers.try_collect::<Vec<_>>().is_err());
     });
 }
+
+// The first value of a batch has left the channel when it is handed on: a sender that found no room has its place then, and not only
+// when the loop comes for the next batch.
+#[test]
+fn a_loop_that_waits_for_its_sender_has_let_it_go_on() {
+    let _watchdog = support::watchdog(60);
+    let rt = fibra::Runtime::builder().workers(1).max_workers(1).build().unwrap();
+    rt.run(|| {
+        let (tx, rx) = channel::bounded(2);
+        let (go, gone) = channel::bounded::<()>(1);
+        let sending = fibra::spawn_local(move || {
+            (0..3).for_each(|n| tx.send(n).unwrap());
+            go.send(()).unwrap();
+        });
+        // 0 and 1 are in the buffer, and the sender waits with 2.
+        fibra::yield_now();
+        let waits = move |n| {
+            if n == 0 {
+                gone.recv().unwrap();
+            }
+            n
+        };
+        assert_eq!(rx.pipe().map(waits).collect::<Vec<i32>>(), [0, 1, 2]);
+        sending.join().unwrap();
+    });
+}

@@ -295,6 +295,44 @@ fn without_threads_to_be_had_jobs_are_refused_or_wait() {
     pool.shutdown(None).unwrap();
 }
 
+// A call that hangs must not hold up one that was to begin at once.
+#[test]
+fn a_job_that_must_not_wait_gets_a_thread_or_is_refused() {
+    let pool = BlockingPool::new("at-once", 3);
+    let refuse = |on| pool.shared.refuse_threads.store(on, Ordering::Relaxed);
+    // SAFETY: the jobs are kept until they have run, or were refused.
+    let at_once = |job: NonNull<Job>| unsafe { pool.submit_at_once(job) };
+    let (gate, other) = (Gate::default(), Gate::default());
+    let (hangs, hangs_too) = (Counted::new(|| gate.pass()), Counted::new(|| other.pass()));
+    hangs.submit(&pool);
+    until(|| pool.queued() == 0);
+    refuse(true);
+    let refused = Counted::new(|| {});
+    assert!(at_once(refused.pointer()).is_err());
+    assert_eq!((pool.threads(), pool.queued(), refused.runs()), (1, 0, 0), "not queued behind the call that hangs");
+    // One that waits is not the one for which a thread is started.
+    hangs_too.submit(&pool);
+    assert_eq!(pool.queued(), 1);
+    refuse(false);
+    let first = Counted::new(|| {});
+    at_once(first.pointer()).unwrap();
+    until(|| first.runs() == 1 && pool.queued() == 0);
+    // Both threads hang now; a third is the last.
+    let last = Counted::new(|| gate.pass());
+    at_once(last.pointer()).unwrap();
+    until(|| pool.queued() == 0);
+    assert!(at_once(refused.pointer()).is_err(), "the limit holds");
+    gate.open();
+    other.open();
+    until(|| hangs.runs() + hangs_too.runs() + last.runs() == 3);
+    // An idle thread takes one, too.
+    until(|| pool.shared.state.lock().idle.len() == 3);
+    refuse(true);
+    at_once(refused.pointer()).unwrap();
+    until(|| refused.runs() == 1);
+    pool.shutdown(None).unwrap();
+}
+
 #[test]
 fn threads_bear_the_name_of_the_pool() {
     let pool = BlockingPool::new("api", 1);

@@ -204,7 +204,7 @@ impl Idler for Player {
 
 impl Player {
     fn new(world: &Arc<World>, index: usize) -> Self {
-        Self { world: world.clone(), index, awaits: None, surplus: Surplus::new() }
+        Self { world: world.clone(), index, awaits: None, surplus: Surplus::new(true) }
     }
 
     fn fresh(&self) -> &Fresh {
