@@ -14,7 +14,7 @@ use super::Actor;
 use super::call::{Call, Reply};
 use super::cell::Body;
 use super::cell::Cell;
-use super::core::{AnyCell, Detail, current_id, note};
+use super::core::{AnyCell, Detail, current_id, drop_refused, note};
 use super::error::{ActorId, CallError, SendError, SendTimeoutError, StopReason, TrySendError};
 use super::mail::{Lane, Letter, Make, NoPlace};
 use super::places::{Places, Room};
@@ -93,13 +93,13 @@ impl<A: Actor> Addr<A> {
         match self.cell.core.overflow {
             Overflow::DropNewest => {
                 desk.count_dropped();
-                drop(letter);
+                drop_refused(letter);
                 Ok(())
             }
             Overflow::DropOldest => {
                 let (oldest, next) = desk.replace_oldest(letter).map_err(|letter| (NoPlace::Closed, letter))?;
                 self.cell.then(next);
-                drop(oldest);
+                drop_refused(oldest);
                 Ok(())
             }
             _ => Err((NoPlace::Full, letter)),
