@@ -87,9 +87,6 @@ impl<A: Actor> Addr<A> {
     #[cold]
     fn append_to_full(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
         let desk = &self.cell.desk;
-        if desk.places.take_now() {
-            return self.append(letter, Lane::Reserved);
-        }
         match self.cell.core.overflow {
             Overflow::DropNewest => {
                 desk.count_dropped();

@@ -17,6 +17,7 @@ use super::error::{ActorId, CallError, Down, StopReason};
 use super::quiescence::{Domain, WaitingFor};
 use super::state::ActorState;
 use crate::channel::Overflow;
+use crate::prim::FirstPanic;
 use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::prim::spin::SpinLock;
 use crate::runtime::Handle;
@@ -192,15 +193,20 @@ impl Core {
         self.if_extra(|extra| extra.reason.clone()).unwrap_or(StopReason::Shutdown)
     }
 
-    /// A life has ended: its timers and attached receivers go, and those who are bound to it are told.
+    /// A life has ended: its timers and attached receivers go, and those who are bound to it are told. What a monitor's closure or its
+    /// destructor panics with is dropped: the actor has to come to its end.
     pub(super) fn tell_bonds(&self, reason: &StopReason) {
         let (plugs, bonds) =
             self.if_extra(|extra| (std::mem::take(&mut extra.plugs), std::mem::take(&mut extra.bonds)));
         plugs.iter().for_each(JoinHandle::cancel);
         drop(plugs);
+        let mut panics = FirstPanic::default();
         for bond in bonds {
             match bond {
-                Bond::Monitor(tell) => tell(Down { id: self.id, name: self.name(), reason: reason.clone() }),
+                Bond::Monitor(tell) => {
+                    let down = Down { id: self.id, name: self.name(), reason: reason.clone() };
+                    panics.catch(|| tell(down));
+                }
                 Bond::Link(other) => {
                     let id = self.id;
                     // (The other one's half of the link is of no use any more.)
@@ -215,6 +221,7 @@ impl Core {
                 }
             }
         }
+        panics.discard();
     }
 }
 
