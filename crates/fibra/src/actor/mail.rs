@@ -467,3 +467,40 @@ impl<M> Left<M> {
         again.into_iter().chain(self.first).chain(queue).chain(self.urgent)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    // A message that found the mailbox full is appended if there is a place by then, and evicts one only if there is none.
+    #[test]
+    fn the_oldest_is_dropped_only_from_a_full_mailbox() {
+        let mut mail = Mail::<u32, ()>::new(2, None);
+        let mut replace = |number| match mail.replace_oldest(Letter::Message(number)) {
+            Ok(oldest) => oldest.map(Letter::open),
+            Err(_) => panic!("it is open"),
+        };
+        assert_eq!([1, 2, 3, 4].map(&mut replace), [None, None, Some(1), Some(2)]);
+        assert_eq!(mail.counts(), (2, 2));
+    }
+
+    // The first of those that wait is let go when half is free, or when as many messages as there are places have passed it.
+    #[test]
+    fn a_waiter_is_passed_a_bounded_number_of_times() {
+        let mut mail = Mail::<u32, ()>::new(4, None);
+        for number in 0..4 {
+            assert!(mail.append(Letter::Message(number), Lane::Ordinary).is_ok());
+        }
+        mail.set_awaited(true);
+        for passed in 1..=4 {
+            assert!(mail.pop().is_some());
+            assert_eq!(mail.passes_waiters(), passed == 4);
+            if passed < 4 {
+                assert!(mail.append(Letter::Message(passed), Lane::Ordinary).is_ok());
+            }
+        }
+        assert!(mail.call() && !mail.let_go());
+        assert!(!mail.reserve(), "the place is left to the one that was called");
+        assert!(mail.reserve_called() && !mail.has_place());
+    }
+}

@@ -300,6 +300,35 @@ fn monitors_that_panic_when_they_are_dropped_do_no_harm() {
     });
 }
 
+/// Waits for ever, with a copy of its message that panics when it is dropped.
+struct Copies(Arc<Event>);
+
+impl Actor for Copies {
+    type Message = Option<Bomb>;
+    fn handle(&mut self, _: Option<Bomb>, _: &mut Context<Self>) -> Result<(), Failure> {
+        self.0.set();
+        Event::new().wait();
+        Ok(())
+    }
+    fn redeliver(_: &Option<Bomb>) -> Option<Option<Bomb>> {
+        Some(Some(Bomb))
+    }
+}
+
+// The copy for a redelivery that never comes is dropped at the end of the actor: its panic does not keep the actor from it.
+#[test]
+fn copies_that_panic_when_they_are_dropped_do_no_harm() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let runs = Arc::new(Event::new());
+        let copies = actor::spawn(Copies(runs.clone()));
+        copies.send(None).unwrap();
+        runs.wait();
+        copies.kill();
+        assert!(matches!(copies.stopped(), StopReason::Killed));
+    });
+}
+
 // A child fails with an error that panics when it is dropped: its supervisor learns of the end all the same, time and again.
 #[test]
 fn errors_that_panic_when_they_are_dropped_do_no_harm() {
@@ -406,6 +435,10 @@ fn wakers_that_wait_do_no_harm() {
             assert!(future.as_mut().poll(&mut context).is_pending());
         }
         goes_on.set();
+        while probe.state() != ActorState::Empty {
+            fibra::yield_now();
+        }
+        assert_eq!(slow.0.load(Ordering::Relaxed), 2, "one was called for each message");
         while !waiting.is_empty() {
             waiting.retain_mut(|future| future.as_mut().poll(&mut context).is_pending());
             fibra::yield_now();
@@ -413,7 +446,7 @@ fn wakers_that_wait_do_no_harm() {
         let mut seen = seen(&probe);
         seen.sort_unstable();
         assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
-        assert_eq!(slow.0.load(Ordering::Relaxed), 4);
+        assert!(slow.0.load(Ordering::Relaxed) >= 4);
     });
 }
 
