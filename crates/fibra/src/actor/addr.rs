@@ -14,7 +14,7 @@ use super::Actor;
 use super::call::{Call, Reply};
 use super::cell::Body;
 use super::cell::Cell;
-use super::core::{AnyCell, Detail, current_id, note};
+use super::core::{AnyCell, Detail, current_id, drop_refused, note};
 use super::error::{ActorId, CallError, SendError, SendTimeoutError, StopReason, TrySendError};
 use super::mail::{Lane, Letter, Make, NoPlace};
 use super::places::{Places, Room};
@@ -87,19 +87,16 @@ impl<A: Actor> Addr<A> {
     #[cold]
     fn append_to_full(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
         let desk = &self.cell.desk;
-        if desk.places.take_now() {
-            return self.append(letter, Lane::Reserved);
-        }
         match self.cell.core.overflow {
             Overflow::DropNewest => {
                 desk.count_dropped();
-                drop(letter);
+                drop_refused(letter);
                 Ok(())
             }
             Overflow::DropOldest => {
                 let (oldest, next) = desk.replace_oldest(letter).map_err(|letter| (NoPlace::Closed, letter))?;
                 self.cell.then(next);
-                drop(oldest);
+                drop_refused(oldest);
                 Ok(())
             }
             _ => Err((NoPlace::Full, letter)),

@@ -4,7 +4,8 @@
 //!
 //! Invariants
 //! * A reply answers once. One that is dropped answers with an error: `Dropped`, or, if its handler or actor failed, `Crashed`, or, if its
-//!   actor ended, `Stopped`. In a handler the answer waits until the handler has returned, since only then it is known which.
+//!   actor ended, `Stopped`. In a handler the answer waits until the handler has returned, since only then it is known which; but not in
+//!   a handler of the actor that has made the call, which may wait for it, and not if an overflow policy drops the message.
 //! * An actor that waits in a call has an edge to the one it calls, until the answer is there. Whoever adds an edge looks along the edges
 //!   from its callee; if they lead back to it, the call fails at once. Both ends of a circle may see it, and then both fail.
 
@@ -12,8 +13,8 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::core::{AnyCell, CallEdge, Marks, Refuse, current_actor};
-use super::error::CallError;
+use super::core::{AnyCell, CallEdge, Marks, Refuse, current_actor, current_id};
+use super::error::{ActorId, CallError};
 use crate::cancel::is_unwinding;
 use crate::channel::{OneshotReceiver, OneshotSender, RecvTimeoutError, oneshot};
 use crate::prim::atomic::{AtomicBool, Ordering};
@@ -53,6 +54,8 @@ pub struct Reply<R: Send + 'static> {
 struct Inner<R> {
     answer: OneshotSender<Answer<R>>,
     edge: Option<Arc<CallEdge>>,
+    /// The actor whose handler has made the call.
+    caller: Option<ActorId>,
 }
 
 impl<R> Inner<R> {
@@ -104,7 +107,8 @@ impl<R: Send + 'static> Drop for Reply<R> {
         let mut inner = Some(inner);
         watch::with_current::<Marks, _>(|marks, _| {
             let Some(inner) = inner.take() else { return };
-            if marks.mode.get() == super::core::Mode::Handling && !is_unwinding() {
+            let is_own = inner.caller == Some(marks.id);
+            if marks.mode.get() == super::core::Mode::Handling && !is_own && !is_unwinding() {
                 marks.note_unanswered(Box::new(inner));
             } else {
                 let why = if is_unwinding() { CallError::Crashed } else { marks.mode.get().refusal() };
@@ -137,8 +141,8 @@ impl<R: Send + 'static> Call<R> {
             _ => None,
         };
         let (tx, answer) = oneshot();
-        let reply = Reply { inner: Some(Inner { answer: tx, edge: edge.as_ref().map(|(_, edge)| edge.clone()) }) };
-        Ok((reply, Self { answer, edge }))
+        let inner = Inner { answer: tx, edge: edge.as_ref().map(|(_, edge)| edge.clone()), caller: current_id() };
+        Ok((Reply { inner: Some(inner) }, Self { answer, edge }))
     }
 
     /// Waits for the answer.

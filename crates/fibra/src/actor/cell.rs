@@ -122,16 +122,29 @@ impl<A: Actor> Cell<A> {
 
     /// Now. A handler that waits is cancelled; one that runs is cancelled when it waits.
     pub(super) fn kill(self: &Arc<Self>, reason: StopReason) {
-        self.core.with_extra(|extra| _ = extra.reason.get_or_insert(reason));
-        let next = self.desk.ask(KILL);
+        // In one step, so that the reason and the request reach the same life; see `start_life`.
+        let next = self.core.with_extra(|extra| {
+            extra.reason.get_or_insert(reason);
+            self.desk.ask(KILL)
+        });
         self.then(next);
         // The other half is in `parks`: a handler that begins to wait after the request finds it, one that began before is noted there.
-        cancel_waiting(&self.core.interrupt, &CancelReason::Handle);
+        self.cancel_killed();
     }
 
-    /// The supervisor starts the next life. False: it is not held.
+    /// Cancels the handler that waits, if it was killed: not that of the next life, in which the request is gone.
+    fn cancel_killed(&self) {
+        cancel_waiting(&self.core.interrupt, &CancelReason::Handle, || self.desk.seen().requests() & KILL != 0);
+    }
+
+    /// The supervisor starts the next life, which knows nothing of what was asked of the one before or meanwhile. False: it is not held.
     pub(super) fn start_life(self: &Arc<Self>, factory: Factory<A>) -> bool {
-        let started = self.desk.start(Body::Make(factory)).is_ok();
+        let (started, _stale) = self.core.with_extra(|extra| {
+            let started = self.desk.start(Body::Make(factory));
+            let stale = if started.is_ok() { extra.reason.take() } else { None };
+            (started, stale)
+        });
+        let started = started.is_ok();
         if started {
             self.launch(false);
         }
@@ -196,11 +209,7 @@ impl<A: Actor> Cell<A> {
                 },
                 Ok(Ok(Turned::End(reason))) => (reason, None),
                 Ok(Err(failure)) => (StopReason::Failed(failure), kept),
-                Err(payload) => {
-                    let reason = self.reason_of(payload);
-                    let kept = kept.filter(|_| reason.failure().is_some());
-                    (reason, kept)
-                }
+                Err(payload) => (self.reason_of(payload), kept),
             };
             let actor = match body.take() {
                 Some(Body::Here(actor)) => Some(actor),
@@ -310,27 +319,28 @@ impl<A: Actor> Cell<A> {
 
     // ---- the end ------------------------------------------------------------------------------------------------------------
 
-    /// A life is over.
+    /// A life is over. What is dropped in here is user code, and none of it keeps the actor from its end.
     fn finish(self: &Arc<Self>, actor: Option<A>, reason: StopReason, kept: Option<Again<A::Message>>, marks: &Marks) {
         let is_failure = reason.failure().is_some();
         marks.mode.set(if is_failure { Mode::Crashed } else { Mode::Ended });
         marks.answer(marks.mode.get().refusal());
+        let mut panics = FirstPanic::default();
         if let Some(mut actor) = actor {
-            let mut panics = FirstPanic::default();
             // Shielded: one that was killed cleans up all the same.
             panics.catch(|| shield(|| actor.stopping(&reason)));
             panics.catch(|| shield(|| drop(actor)));
-            panics.discard();
         }
-        if is_failure && let Some(kept) = kept {
-            self.desk.keep_for_later(kept);
-        }
+        let before = match kept {
+            Some(kept) if is_failure => self.desk.keep_for_later(kept),
+            kept => kept,
+        };
+        panics.catch(|| drop(before));
         self.core.tell_bonds(&reason);
         match self.core.if_extra(|extra| extra.keeper.clone()) {
             Some(keeper) => {
                 self.desk.hold();
                 if !keeper.ended(reason.clone()) {
-                    self.release(reason);
+                    self.release(reason.clone());
                 }
             }
             None => {
@@ -341,14 +351,14 @@ impl<A: Actor> Cell<A> {
                 self.core.tell_bonds(&reason);
             }
         }
+        panics.catch(|| drop(reason));
+        panics.discard();
     }
 
     /// Refuses everything from now on. `is_gone`: it has no turn, and this is its end.
     fn close(&self, reason: StopReason, is_gone: bool) {
-        let names = self.core.with_extra(|extra| {
-            extra.reason = Some(reason.clone());
-            std::mem::take(&mut extra.registered)
-        });
+        let (names, _before) =
+            self.core.with_extra(|extra| (std::mem::take(&mut extra.registered), extra.reason.replace(reason.clone())));
         registry::forget(&names, self.core.id);
         let left = self.desk.close();
         refusing(self.core.id, Mode::Ended, || {
@@ -444,7 +454,7 @@ impl<A: Actor> Watch for Running<'_, A> {
             self.has_left.set(quiescence::parks(&cell.core, how, &self.marks));
         }
         if is_killed {
-            cancel_waiting(&cell.core.interrupt, &CancelReason::Handle);
+            cell.cancel_killed();
         }
     }
 

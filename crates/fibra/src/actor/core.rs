@@ -17,6 +17,7 @@ use super::error::{ActorId, CallError, Down, StopReason};
 use super::quiescence::{Domain, WaitingFor};
 use super::state::ActorState;
 use crate::channel::Overflow;
+use crate::prim::FirstPanic;
 use crate::prim::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::prim::spin::SpinLock;
 use crate::runtime::Handle;
@@ -192,15 +193,20 @@ impl Core {
         self.if_extra(|extra| extra.reason.clone()).unwrap_or(StopReason::Shutdown)
     }
 
-    /// A life has ended: its timers and attached receivers go, and those who are bound to it are told.
+    /// A life has ended: its timers and attached receivers go, and those who are bound to it are told. What a monitor's closure or its
+    /// destructor panics with is dropped: the actor has to come to its end.
     pub(super) fn tell_bonds(&self, reason: &StopReason) {
         let (plugs, bonds) =
             self.if_extra(|extra| (std::mem::take(&mut extra.plugs), std::mem::take(&mut extra.bonds)));
         plugs.iter().for_each(JoinHandle::cancel);
         drop(plugs);
+        let mut panics = FirstPanic::default();
         for bond in bonds {
             match bond {
-                Bond::Monitor(tell) => tell(Down { id: self.id, name: self.name(), reason: reason.clone() }),
+                Bond::Monitor(tell) => {
+                    let down = Down { id: self.id, name: self.name(), reason: reason.clone() };
+                    panics.catch(|| tell(down));
+                }
                 Bond::Link(other) => {
                     let id = self.id;
                     // (The other one's half of the link is of no use any more.)
@@ -215,6 +221,7 @@ impl Core {
                 }
             }
         }
+        panics.discard();
     }
 }
 
@@ -233,12 +240,14 @@ pub(super) enum Mode {
     Crashed,
     /// What the actor had is dropped, because it has ended otherwise.
     Ended,
+    /// A message is dropped that an overflow policy refused or evicted.
+    Refused,
 }
 
 impl Mode {
     pub(super) fn refusal(self) -> CallError {
         match self {
-            Self::Handling => CallError::Dropped,
+            Self::Handling | Self::Refused => CallError::Dropped,
             Self::Crashed => CallError::Crashed,
             Self::Ended => CallError::Stopped,
         }
@@ -304,23 +313,37 @@ impl Marks {
 /// Runs `f`, which drops what an actor had: calls that lose their replies in there are answered according to `mode`, also if another
 /// actor's turn does it, such as that of a supervisor. (On a plain thread they are told that the reply was dropped.)
 pub(super) fn refusing(id: ActorId, mode: Mode, f: impl FnOnce()) {
-    let mut f = Some(f);
-    let outer = watch::with_current::<Marks, _>(|marks, _| marks.mode.replace(mode));
-    let mut run = || {
-        if let Some(f) = f.take() {
-            f();
-        }
-    };
-    match outer {
-        Some(before) => {
-            run();
-            watch::with_current::<Marks, _>(|marks, _| marks.mode.set(before));
-        }
+    match InMode::enter(mode) {
+        Some(_in_mode) => f(),
         None => {
             let marks = Marks::new(id);
             marks.mode.set(mode);
-            watch::watched(&Refusing { marks, interrupt: Interrupt::new() }, run);
+            watch::watched(&Refusing { marks, interrupt: Interrupt::new() }, f);
         }
+    }
+}
+
+/// Drops a message that an overflow policy refused or evicted: calls that lose their replies in there are answered at once, and not when
+/// the handler of the sender has returned. (That handler may be the one that waits for the answer.)
+#[cold]
+pub(super) fn drop_refused<T>(message: T) {
+    let _in_mode = InMode::enter(Mode::Refused);
+    drop(message);
+}
+
+/// The turn that runs here has another mode until this is dropped, also by a panic.
+struct InMode(Mode);
+
+impl InMode {
+    /// None: no turn runs here.
+    fn enter(mode: Mode) -> Option<Self> {
+        watch::with_current::<Marks, _>(|marks, _| marks.mode.replace(mode)).map(Self)
+    }
+}
+
+impl Drop for InMode {
+    fn drop(&mut self) {
+        watch::with_current::<Marks, _>(|marks, _| marks.mode.set(self.0));
     }
 }
 

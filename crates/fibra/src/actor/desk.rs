@@ -13,7 +13,8 @@
 //! * A message that was accepted is handled, kept for the next life, or given back to be refused: whether the mailbox is closed is decided
 //!   under the same lock as appending and as taking the last messages out.
 //! * An EMPTY actor has no message and has its value here: both change in the step that changes the state.
-//! * A place that becomes free while senders are queued is offered to them as soon as half of the mailbox is free (`places`).
+//! * A place that becomes free while senders are queued is offered to them as soon as half of the mailbox is free, or as many messages as
+//!   it has places have passed them (`places`).
 //! * No user code runs under the lock: what is dropped from the mailbox goes to the caller.
 
 use std::fmt;
@@ -84,8 +85,8 @@ impl<M, V> Desk<M, V> {
         })
     }
 
-    /// Appends an ordinary message in the place of the oldest one, which is returned. Err: closed.
-    pub(super) fn replace_oldest(&self, letter: Letter<M>) -> Result<(Letter<M>, Next), Letter<M>> {
+    /// Appends an ordinary message, in the place of the oldest one if the mailbox is full: that one is returned. Err: closed.
+    pub(super) fn replace_oldest(&self, letter: Letter<M>) -> Result<(Option<Letter<M>>, Next), Letter<M>> {
         self.with(|mut word, mail| {
             let oldest = mail.replace_oldest(letter)?;
             Ok((oldest, Next::launch_if(word.wake())))
@@ -150,8 +151,13 @@ impl<M, V> Desk<M, V> {
     /// What is to be done next. If there is nothing, and if `may_rest`, the value is put back and the actor is EMPTY.
     #[inline(always)]
     pub(super) fn next(&self, value: &mut Option<V>, hand: &mut Hand<M>, may_rest: impl FnOnce() -> bool) -> Take {
-        if seeded_bug("actor_looks_before_empty") && self.with(|_, mail| !mail.has_work()) {
+        if seeded_bug("actor_looks_before_empty")
+            && self.with(|word, mail| word.seen().requests() == 0 && !mail.has_work())
+        {
             // Looks, and goes EMPTY in another step.
+            if !may_rest() {
+                return Take::Unreachable;
+            }
             return self.with(|mut word, mail| {
                 mail.value = value.take();
                 let _ = word.rest();
@@ -213,9 +219,9 @@ impl<M, V> Desk<M, V> {
     // ---- lives --------------------------------------------------------------------------------------------------------------
 
     /// A message has crashed its actor: it is the first to be handled in the next life.
-    pub(super) fn keep_for_later(&self, again: Again<M>) {
-        let before = self.with(|_, mail| mail.keep_for_later(again));
-        drop(before);
+    /// Gives the one that was so before.
+    pub(super) fn keep_for_later(&self, again: Again<M>) -> Option<Again<M>> {
+        self.with(|_, mail| mail.keep_for_later(again))
     }
 
     /// A life is over, and a supervisor decides what comes next: the mailbox stays as it is.
@@ -273,7 +279,8 @@ fn take<M, V>(word: &Word<'_>, mail: &mut Mail<M, V>, hand: &mut Hand<M>, settle
         return if requests & KILL != 0 { Take::Kill } else { Take::Now };
     }
     let taken = mail.next(hand);
-    *settles = mail.is_awaited && mail.lets_waiters_go();
+    // (Only with a message: nothing else makes a place free here, and a turn that rests has no word any more under which to call wakers.)
+    *settles = taken == Take::Letter && mail.passes_waiters();
     taken
 }
 

@@ -142,12 +142,14 @@ pub(super) struct Mail<M, V> {
     capacity: u32,
     /// Places of senders that waited for one and have not appended yet.
     reserved: u32,
+    /// Messages that were taken since a queued sender was last let go.
+    passed: u32,
+    /// Futures that were called because there is a place, and have not come yet: newcomers leave one to each.
+    called: u16,
     /// Nothing is admitted any more.
     closed: bool,
     /// A sender is queued for a place.
-    pub(super) is_awaited: bool,
-    /// A future was called because there is a place, and has not come yet: newcomers leave one to it.
-    is_called: bool,
+    is_awaited: bool,
 }
 
 /// What an empty mailbox does not need: to be dropped without the lock.
@@ -166,9 +168,10 @@ impl<M, V> Mail<M, V> {
             value,
             capacity,
             reserved: 0,
+            passed: 0,
+            called: 0,
             closed: false,
             is_awaited: false,
-            is_called: false,
         }
     }
 
@@ -195,25 +198,71 @@ impl<M, V> Mail<M, V> {
         (self.capacity as usize).saturating_sub(self.len() + self.reserved as usize)
     }
 
-    /// Is there a place for one who has waited, or was called?
+    /// Places that are not left to futures that were called.
+    #[inline(always)]
+    fn free_for_all(&self) -> usize {
+        self.free().saturating_sub(usize::from(self.called))
+    }
+
+    /// Is there a place for a newcomer?
     pub(super) fn has_place(&self) -> bool {
-        !self.closed && self.free() > 0
+        !self.closed && self.free_for_all() > 0
     }
 
-    /// Are so many places free that a sender that waits is to be let go? Not before half of them are: it then goes on without waiting for
-    /// each message anew. (While less are free there are messages, or senders with places, which will make it more.)
+    /// Is the first of the senders that wait to be let go? Yes if half of the places are free: it then goes on without waiting for each
+    /// message anew. And yes if one is free and as many messages were taken as there are places since a sender was let go: newcomers take
+    /// what becomes free, so that half may never be. (While less are free there are messages, or senders with places, or futures that were
+    /// called, which will make it more.)
     pub(super) fn lets_waiters_go(&self) -> bool {
-        !self.closed && self.free() >= (self.capacity as usize / 2).max(1)
+        let is_half_free = self.free_for_all() >= (self.capacity as usize / 2).max(1);
+        !self.closed && (is_half_free || self.passed >= self.capacity && self.free() > 0)
     }
 
-    /// Takes a place for one who has waited.
+    /// A sender is queued for a place; or none is.
+    pub(super) fn set_awaited(&mut self, is_awaited: bool) {
+        self.is_awaited = is_awaited;
+        if !is_awaited {
+            self.passed = 0;
+        }
+    }
+
+    /// A message was taken out. True: senders that wait are to be let go.
+    #[inline(always)]
+    pub(super) fn passes_waiters(&mut self) -> bool {
+        if !self.is_awaited {
+            return false;
+        }
+        self.passed = self.passed.saturating_add(1);
+        self.lets_waiters_go()
+    }
+
+    /// Takes a place for a newcomer.
     pub(super) fn reserve(&mut self) -> bool {
         let has_place = self.has_place();
         if has_place {
             self.reserved += 1;
-            self.is_called = false;
         }
         has_place
+    }
+
+    /// Takes a place for a future that was called.
+    pub(super) fn reserve_called(&mut self) -> bool {
+        let has_place = !self.closed && self.free() > 0;
+        if has_place {
+            self.reserved += 1;
+            self.uncall();
+        }
+        has_place
+    }
+
+    /// Takes a place for the first of those that wait, if it is to be let go.
+    pub(super) fn let_go(&mut self) -> bool {
+        let goes = self.lets_waiters_go();
+        if goes {
+            self.reserved += 1;
+            self.passed = 0;
+        }
+        goes
     }
 
     /// A reserved place is not wanted any more.
@@ -221,9 +270,20 @@ impl<M, V> Mail<M, V> {
         self.reserved -= 1;
     }
 
-    /// A future is called: one place stays free until it comes, or another waiter does.
-    pub(super) fn call(&mut self) {
-        self.is_called = true;
+    /// Calls the first of those that wait, a future, if it is to be let go: one place is left to it until it comes.
+    pub(super) fn call(&mut self) -> bool {
+        let goes = self.lets_waiters_go();
+        if goes {
+            // (More would only have less left to them.)
+            self.called = self.called.saturating_add(1);
+            self.passed = 0;
+        }
+        goes
+    }
+
+    /// A future that was called has come, or never will.
+    pub(super) fn uncall(&mut self) {
+        self.called = self.called.saturating_sub(1);
     }
 
     // ---- messages -----------------------------------------------------------------------------------------------------------
@@ -238,7 +298,7 @@ impl<M, V> Mail<M, V> {
         }
         match lane {
             Lane::Urgent => self.append_urgent(letter),
-            Lane::Ordinary if self.free() <= usize::from(self.is_called) => return Err((NoPlace::Full, letter)),
+            Lane::Ordinary if self.free_for_all() == 0 => return Err((NoPlace::Full, letter)),
             Lane::Ordinary | Lane::Reserved => self.push(letter),
         }
         Ok(())
@@ -250,19 +310,23 @@ impl<M, V> Mail<M, V> {
         self.rare().urgent.push_back(letter);
     }
 
-    /// Appends an ordinary message, for which there is no place, in that of the oldest one, which is returned; or the message itself, if
-    /// all places are reserved. Err: closed.
-    pub(super) fn replace_oldest(&mut self, letter: Letter<M>) -> Result<Letter<M>, Letter<M>> {
+    /// Appends an ordinary message for which there was no place a moment ago; if there is none now, in that of the oldest one, which is
+    /// returned; or the message itself is, if all places are reserved. Err: closed.
+    pub(super) fn replace_oldest(&mut self, letter: Letter<M>) -> Result<Option<Letter<M>>, Letter<M>> {
         if self.closed {
             return Err(letter);
+        }
+        if self.free() > 0 {
+            self.push(letter);
+            return Ok(None);
         }
         self.rare().dropped += 1;
         match self.pop() {
             Some(oldest) => {
                 self.push(letter);
-                Ok(oldest)
+                Ok(Some(oldest))
             }
-            None => Ok(letter),
+            None => Ok(Some(letter)),
         }
     }
 
@@ -401,5 +465,42 @@ impl<M> Left<M> {
         let again = self.again.map(|again| Letter::Message(again.message));
         let queue = self.queue.into_iter().flat_map(|queue| *queue);
         again.into_iter().chain(self.first).chain(queue).chain(self.urgent)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    // A message that found the mailbox full is appended if there is a place by then, and evicts one only if there is none.
+    #[test]
+    fn the_oldest_is_dropped_only_from_a_full_mailbox() {
+        let mut mail = Mail::<u32, ()>::new(2, None);
+        let mut replace = |number| match mail.replace_oldest(Letter::Message(number)) {
+            Ok(oldest) => oldest.map(Letter::open),
+            Err(_) => panic!("it is open"),
+        };
+        assert_eq!([1, 2, 3, 4].map(&mut replace), [None, None, Some(1), Some(2)]);
+        assert_eq!(mail.counts(), (2, 2));
+    }
+
+    // The first of those that wait is let go when half is free, or when as many messages as there are places have passed it.
+    #[test]
+    fn a_waiter_is_passed_a_bounded_number_of_times() {
+        let mut mail = Mail::<u32, ()>::new(4, None);
+        for number in 0..4 {
+            assert!(mail.append(Letter::Message(number), Lane::Ordinary).is_ok());
+        }
+        mail.set_awaited(true);
+        for passed in 1..=4 {
+            assert!(mail.pop().is_some());
+            assert_eq!(mail.passes_waiters(), passed == 4);
+            if passed < 4 {
+                assert!(mail.append(Letter::Message(passed), Lane::Ordinary).is_ok());
+            }
+        }
+        assert!(mail.call() && !mail.let_go());
+        assert!(!mail.reserve(), "the place is left to the one that was called");
+        assert!(mail.reserve_called() && !mail.has_place());
     }
 }

@@ -4,9 +4,11 @@
 //! which counts places, under the lock of the mailbox.
 //!
 //! A sender that finds a free place takes it, also while others wait: it then sends message after message without a wait, until there
-//! is none left. Senders that wait are let go in order, each with a place of its own, and not before half of the mailbox is free: so a
-//! sender in a crowd waits once for many messages, and none waits for ever, since each time one of those that wait is the first to be
-//! served.
+//! is none left. Senders that wait are let go in order, each with a place of its own, when half of the mailbox is free: so a sender in a
+//! crowd waits once for many messages. Newcomers may keep half of it from ever being free; so the first of those that wait is also let go
+//! when as many messages as there are places were taken since the last one was, with the place of the last message: none waits for ever.
+//! A future cannot be given a place, since it may never be polled again: it is called, and newcomers leave one place to it until it comes
+//! or is dropped. (One that is kept and not polled keeps that place from others, as it would in any fair queue.)
 //!
 //! Invariants: what is free, whether the mailbox is closed and whether a sender is queued change under one lock, so no wake is lost (see
 //! `sync::gate`). The lock of the gate's queue is taken before that of the mailbox. After the mailbox was closed no place is given, and
@@ -25,6 +27,11 @@ use crate::waiter::node::Outcome;
 /// The largest mailbox.
 pub(super) const MOST: usize = u32::MAX as usize / 2;
 
+/// What a sender wants: a place, as a newcomer does.
+const NEW: usize = 1;
+/// The same as a future that was called: also one that newcomers leave to it.
+const CALLED: usize = 2;
+
 /// A mailbox under its lock, as the rules by which places are given.
 pub(super) struct Room<M, V>(WordLock<Mail<M, V>>);
 
@@ -38,8 +45,24 @@ impl<M, V> Room<M, V> {
 impl<M, V> Rules for Room<M, V> {
     const BARGES: bool = true;
 
-    fn grant(&self, _: usize) -> bool {
-        self.mail(Mail::reserve)
+    fn called(_: usize) -> usize {
+        CALLED
+    }
+
+    fn enlist(&self, want: usize) -> usize {
+        if want == CALLED {
+            // It came too late, and is the first again.
+            self.mail(Mail::uncall);
+        }
+        NEW
+    }
+
+    fn uncall(&self, _: usize) {
+        self.mail(Mail::uncall);
+    }
+
+    fn grant(&self, want: usize) -> bool {
+        self.mail(|mail| if want == CALLED { mail.reserve_called() } else { mail.reserve() })
     }
 
     fn revoke(&self, _: usize) {
@@ -55,18 +78,14 @@ impl<M, V> Rules for Room<M, V> {
     }
 
     fn set_waiting(&self, waiting: bool) {
-        self.mail(|mail| mail.is_awaited = waiting);
+        self.mail(|mail| mail.set_awaited(waiting));
     }
 
     fn serve(&self, _: usize, who: Who) -> Outcome {
         self.mail(|mail| match who {
-            _ if !mail.lets_waiters_go() => Outcome::Pending,
-            Who::Task => {
-                mail.call();
-                Outcome::Retry
-            }
-            Who::Waiter | Who::Arm if mail.reserve() => Outcome::Done,
-            Who::Waiter | Who::Arm => Outcome::Pending,
+            Who::Task if mail.call() => Outcome::Retry,
+            Who::Waiter | Who::Arm if mail.let_go() => Outcome::Done,
+            _ => Outcome::Pending,
         })
     }
 }
@@ -89,18 +108,12 @@ impl<M, V> Places<M, V> {
     #[cold]
     pub(super) fn take(&self, deadline: Option<u64>, site: &'static Location<'static>) -> Result<(), NoPlace> {
         let object = std::ptr::from_ref(self).addr() as u64;
-        let ask = Ask { want: 1, first: false, reason: WaitReason::ActorSend, object, site, deadline };
+        let ask = Ask { want: NEW, first: false, reason: WaitReason::ActorSend, object, site, deadline };
         match self.0.wait(ask) {
             Outcome::Done => Ok(()),
             Outcome::Closed => Err(NoPlace::Closed),
             _ => Err(NoPlace::TimedOut),
         }
-    }
-
-    /// Takes the place that newcomers leave to a future that was called. (It will wait on.)
-    #[cold]
-    pub(super) fn take_now(&self) -> bool {
-        self.0.rules().grant(1)
     }
 
     /// The same as a future.
@@ -110,16 +123,16 @@ impl<M, V> Places<M, V> {
 
     /// The same as a part of an arm.
     pub(super) fn arm(&self) -> GateWait<'_, Room<M, V>> {
-        self.0.arm(1)
+        self.0.arm(NEW)
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.0.rules().refuses(1)
+        self.0.rules().refuses(NEW)
     }
 
     /// A place that was reserved is not used.
     pub(super) fn give_back(&self) {
-        self.0.rules().revoke(1);
+        self.0.rules().revoke(NEW);
         self.settle();
     }
 
@@ -147,12 +160,16 @@ impl<M, V> Future for PlaceFuture<'_, M, V> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
         let this = &mut *self;
-        this.task.poll(&this.places.0, 1, cx)
+        this.task.poll(&this.places.0, NEW, cx)
     }
 }
 
 impl<M, V> Drop for PlaceFuture<'_, M, V> {
     fn drop(&mut self) {
-        self.task.leave(&self.places.0);
+        if self.task.leave(&self.places.0) {
+            // It was called, and does not come: the place is for all again.
+            self.places.0.rules().uncall(NEW);
+            self.places.settle();
+        }
     }
 }

@@ -175,7 +175,7 @@ impl Word<'_> {
         self.change(ActorState::Runnable as u32, ActorState::Running as u32, 0)
     }
 
-    /// RUNNING to EMPTY, unless something was asked: then it stays RUNNING, and this is false.
+    /// RUNNING to EMPTY, unless something was asked: then it stays RUNNING, and this is false, as it is if it was not RUNNING.
     #[must_use]
     pub(super) fn rest(&mut self) -> bool {
         if self.seen().requests() != 0 && !seeded_bug("actor_rests_over_requests") {
@@ -183,7 +183,7 @@ impl Word<'_> {
         }
         let was = self.change(ActorState::Running as u32, ActorState::Empty as u32, 0);
         debug_assert!(was, "only a running turn ends");
-        true
+        was
     }
 
     /// The handler is about to wait.
@@ -204,10 +204,10 @@ impl Word<'_> {
         debug_assert!(was, "only a running actor is held");
     }
 
-    /// The next life begins. True: the caller launches its first turn.
+    /// The next life begins. True: the caller launches its first turn. What was asked while it was held met no life, and ends here.
     #[must_use]
     pub(super) fn start(&mut self) -> bool {
-        self.change(ActorState::Waiting as u32 | HELD, ActorState::Runnable as u32, 0)
+        self.change(ActorState::Waiting as u32 | HELD, ActorState::Runnable as u32, REQUESTS)
     }
 
     /// The end, by the turn, or by the one who has a turn that was refused.
@@ -274,7 +274,9 @@ mod tests {
         word.hold();
         assert_eq!((word.seen().state(), word.seen().requests()), (ActorState::Waiting, 0));
         assert!(!word.wake(), "its supervisor decides");
+        word.ask(KILL);
         assert!(word.start() && !word.start());
+        assert_eq!(word.seen().requests(), 0, "that met no life");
         assert!(word.begin());
         word.end();
         assert_eq!(word.seen().state(), ActorState::Gone);

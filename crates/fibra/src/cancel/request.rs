@@ -24,11 +24,16 @@ pub(crate) fn cancel_fiber(frame: FrameRef, reason: &CancelReason) {
     told.tell();
 }
 
-/// Cancels the fiber that waits there, if one does, and the scopes that are open on it. The caller holds no lock.
-pub(crate) fn cancel_waiting(fiber: &Interrupt, reason: &CancelReason) {
+/// Cancels the fiber that waits there, if one does and if it `is_meant`, and the scopes that are open on it. The caller holds no lock.
+/// `is_meant` is asked while the fiber cannot leave its wait; it calls no user code.
+pub(crate) fn cancel_waiting(fiber: &Interrupt, reason: &CancelReason, is_meant: impl FnOnce() -> bool) {
     let mut told = Told::default();
     // (The lock of the interrupt keeps the frame from being recycled; the locks that are taken under it are never held around it.)
-    fiber.with(|frame| told.fiber(frame, reason));
+    fiber.with(|frame| {
+        if is_meant() {
+            told.fiber(frame, reason);
+        }
+    });
     told.tell();
 }
 

@@ -76,6 +76,13 @@ impl FirstPanic {
         true
     }
 
+    /// One step, whatever it panics with: for a caller that has no one to tell.
+    pub(crate) fn ignore(step: impl FnOnce()) {
+        let mut panics = Self::default();
+        panics.catch(step);
+        panics.discard();
+    }
+
     /// Drops each of these, one after the other, whatever their destructors do.
     pub(crate) fn drop_each<T>(&mut self, values: impl IntoIterator<Item = T>) {
         let mut values = values.into_iter();

@@ -109,6 +109,12 @@ pub(crate) trait Rules {
             _ => Outcome::Pending,
         }
     }
+    /// What an async waiter wants when it comes because it was called.
+    #[inline(always)]
+    fn called(want: usize) -> usize {
+        want
+    }
+
     /// The head was called and is gone: it will not try.
     fn uncall(&self, _want: usize) {}
 }
@@ -471,6 +477,7 @@ impl GateTask {
             }
             // (Not `then_some`: that would make one, and drop it.)
             let call = called.then(|| Call(gate));
+            let want = if called { R::called(want) } else { want };
             let published = self.0.publish(cx.waker(), &wanted(gate, want, called));
             if matches!(published, Outcome::Pending | Outcome::Retry) {
                 // It is the head again, and the waiters behind it wait for it.

@@ -1,12 +1,18 @@
 //! Faults that a hostile review found, each of which stays mended.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::probe::{Job, Probe, gated, job, note};
 use crate::sending::seen;
 use crate::support;
-use fibra::actor::{self, Actor, Addr, Builder, CallError, ChildOptions, Context, Failure, Reply, Restart, Supervisor};
+use fibra::actor::{
+    self, Actor, ActorState, Addr, Builder, CallError, ChildOptions, Context, Failure, Reply, Restart, StopReason,
+    Supervisor, SupervisorActor,
+};
+use fibra::channel::{Overflow, unbounded};
+use fibra::sync::Event;
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -195,4 +201,336 @@ fn senders_that_wait_are_let_go_when_half_is_free() {
         gates[2].1.set();
         assert_eq!(seen(&probe), [1, 2, 3, 4]);
     });
+}
+
+// A handler calls an actor whose full mailbox drops the newest message, or drops the reply itself: it is told so at once, and not when it
+// has returned, which it never would.
+#[test]
+fn a_call_that_is_dropped_on_the_way_is_answered_at_once() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let busy = Builder::new().mailbox(1).overflow(Overflow::DropNewest).spawn(Probe::default()).unwrap();
+        let (gate, runs, goes_on) = gated();
+        busy.send(gate).unwrap();
+        runs.wait();
+        busy.send(note(1)).unwrap();
+        let caller = actor::spawn(Probe::default());
+        let callee = busy.clone();
+        let told = caller.call(|reply| {
+            job(move |_, _| {
+                let refused = callee.call(|reply: Reply<()>| job(move |_, _| reply.send(())));
+                let unmade = callee.call(|_reply: Reply<()>| note(2));
+                let later = fibra::block_on(callee.call_async(|_reply: Reply<()>| note(3)));
+                reply.send([refused, unmade, later]);
+            })
+        });
+        assert_eq!(told, Ok([Err(CallError::Dropped), Err(CallError::Dropped), Err(CallError::Dropped)]));
+        assert_eq!(busy.dropped(), 3);
+        goes_on.set();
+    });
+}
+
+// The same for a call of a third that a handler evicts from a mailbox that drops its oldest message: that handler may wait for the third.
+#[test]
+fn a_call_that_is_evicted_is_answered_at_once() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let busy = Builder::new().mailbox(1).overflow(Overflow::DropOldest).spawn(Probe::default()).unwrap();
+        let (gate, runs, goes_on) = gated();
+        busy.send(gate).unwrap();
+        runs.wait();
+        let caller = {
+            let busy = busy.clone();
+            fibra::spawn(move || busy.call(|reply: Reply<()>| job(move |_, _| reply.send(()))))
+        };
+        while busy.is_empty() {
+            fibra::yield_now();
+        }
+        let evicts = actor::spawn(Probe::default());
+        let told = evicts.call(|reply| {
+            job(move |_, _| {
+                busy.send(note(1)).unwrap();
+                reply.send(caller.join().unwrap());
+            })
+        });
+        assert_eq!(told, Ok(Err(CallError::Dropped)));
+        goes_on.set();
+    });
+}
+
+/// An error that panics when it is dropped.
+struct Grudge(#[allow(dead_code)] Bomb);
+
+impl std::fmt::Debug for Grudge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Grudge")
+    }
+}
+
+impl std::fmt::Display for Grudge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("as asked")
+    }
+}
+
+impl std::error::Error for Grudge {}
+
+// The closure of a monitor that is gone is dropped by the actor that it watched: its panic does not keep that actor from its end.
+#[test]
+fn monitors_that_panic_when_they_are_dropped_do_no_harm() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let watched = actor::spawn(Probe::default());
+        let watcher = actor::spawn(Probe::default());
+        let other = watched.clone();
+        let bomb = Bomb;
+        watcher
+            .send(job(move |_, ctx| {
+                ctx.monitor(&other, move |_| {
+                    let _bomb = bomb;
+                    note(1)
+                });
+            }))
+            .unwrap();
+        assert_eq!(seen(&watcher), []);
+        watcher.stop();
+        watcher.stopped();
+        watched.stop();
+        assert!(matches!(watched.stopped(), StopReason::Stopped));
+    });
+}
+
+/// Waits for ever, with a copy of its message that panics when it is dropped.
+struct Copies(Arc<Event>);
+
+impl Actor for Copies {
+    type Message = Option<Bomb>;
+    fn handle(&mut self, _: Option<Bomb>, _: &mut Context<Self>) -> Result<(), Failure> {
+        self.0.set();
+        Event::new().wait();
+        Ok(())
+    }
+    fn redeliver(_: &Option<Bomb>) -> Option<Option<Bomb>> {
+        Some(Some(Bomb))
+    }
+}
+
+// The copy for a redelivery that never comes is dropped at the end of the actor: its panic does not keep the actor from it.
+#[test]
+fn copies_that_panic_when_they_are_dropped_do_no_harm() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let runs = Arc::new(Event::new());
+        let copies = actor::spawn(Copies(runs.clone()));
+        copies.send(None).unwrap();
+        runs.wait();
+        copies.kill();
+        assert!(matches!(copies.stopped(), StopReason::Killed));
+    });
+}
+
+// A child fails with an error that panics when it is dropped: its supervisor learns of the end all the same, time and again.
+#[test]
+fn errors_that_panic_when_they_are_dropped_do_no_harm() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let sup = Supervisor::one_for_one().max_restarts(5, LONG);
+        let probe = sup.child("probe", || Ok::<_, Failure>(Probe::default()));
+        let sup = sup.spawn();
+        for _ in 0..3 {
+            let fails: Job = Box::new(|_, _| Err(Grudge(Bomb).into()));
+            probe.send(fails).unwrap();
+        }
+        probe.send(note(1)).unwrap();
+        assert_eq!(seen(&probe), [1]);
+        sup.stop();
+        sup.stopped();
+    });
+}
+
+/// Sends itself on, until it is told to stop.
+fn token(me: Addr<Probe>, goes: Arc<AtomicBool>) -> Job {
+    job(move |_, _| {
+        // Relaxed: a hint.
+        if goes.load(Ordering::Relaxed) {
+            let next = token(me.clone(), goes);
+            // (The mailbox may be full: the place is for a sender that has waited.)
+            let _ = me.try_send(next);
+        }
+    })
+}
+
+fn with_tokens(check: impl FnOnce(&Addr<Probe>)) {
+    let goes = Arc::new(AtomicBool::new(true));
+    let probe = Builder::new().mailbox(4).spawn(Probe::default()).unwrap();
+    let (gate, runs, goes_on) = gated();
+    probe.send(gate).unwrap();
+    runs.wait();
+    for _ in 0..4 {
+        probe.send(token(probe.clone(), goes.clone())).unwrap();
+    }
+    goes_on.set();
+    check(&probe);
+    goes.store(false, Ordering::Relaxed);
+    assert_eq!(seen(&probe), [1]);
+}
+
+// A mailbox of which half is never free, since its messages send the next ones: a sender that waits has its turn all the same.
+#[test]
+fn a_sender_that_waits_does_not_starve() {
+    let _watchdog = support::watchdog(120);
+    fibra::run(|| with_tokens(|probe| probe.send_timeout(note(1), Duration::from_secs(30)).unwrap()));
+    fibra::run(|| with_tokens(|probe| fibra::block_on(probe.send_async(note(1))).unwrap()));
+}
+
+// A future that was called because there is a place, and is dropped then, leaves the place to all.
+#[test]
+fn a_future_that_was_called_and_is_dropped_leaves_its_place() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let probe = Builder::new().mailbox(1).spawn(Probe::default()).unwrap();
+        let (gate, runs, goes_on) = gated();
+        probe.send(gate).unwrap();
+        runs.wait();
+        probe.send(note(1)).unwrap();
+        let mut waits = Box::pin(probe.send_async(note(2)));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        goes_on.set();
+        while !probe.is_empty() {
+            fibra::yield_now();
+        }
+        assert!(probe.try_send(note(3)).is_err(), "the place is left to the future that was called");
+        drop(waits);
+        probe.try_send(note(3)).unwrap();
+        assert_eq!(seen(&probe), [1, 3]);
+    });
+}
+
+/// A waker that waits.
+struct Slow(AtomicUsize);
+
+impl std::task::Wake for Slow {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        fibra::sleep(Duration::from_millis(1));
+    }
+}
+
+// Wakers of senders are user code, and may wait: the turn that calls them has its actor still.
+#[test]
+fn wakers_that_wait_do_no_harm() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let probe = Builder::new().mailbox(2).spawn(Probe::default()).unwrap();
+        let (gate, runs, goes_on) = gated();
+        probe.send(gate).unwrap();
+        runs.wait();
+        (1..=2).for_each(|number| probe.send(note(number)).unwrap());
+        let slow = Arc::new(Slow(AtomicUsize::new(0)));
+        let waker = std::task::Waker::from(slow.clone());
+        let mut context = std::task::Context::from_waker(&waker);
+        let mut waiting: Vec<_> = (3..=6).map(|number| Box::pin(probe.send_async(note(number)))).collect();
+        for future in &mut waiting {
+            assert!(future.as_mut().poll(&mut context).is_pending());
+        }
+        goes_on.set();
+        while probe.state() != ActorState::Empty {
+            fibra::yield_now();
+        }
+        assert_eq!(slow.0.load(Ordering::Relaxed), 2, "one was called for each message");
+        while !waiting.is_empty() {
+            waiting.retain_mut(|future| future.as_mut().poll(&mut context).is_pending());
+            fibra::yield_now();
+        }
+        let mut seen = seen(&probe);
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
+        assert!(slow.0.load(Ordering::Relaxed) >= 4);
+    });
+}
+
+// A supervisor that is killed while it waits for a child to start stops that child as well.
+#[test]
+fn a_child_that_starts_is_stopped_with_its_supervisor() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let (starts, goes_on) = (Arc::new(Event::new()), Arc::new(Event::new()));
+        let sup = Supervisor::one_for_one();
+        let (said, awaited) = (starts.clone(), goes_on.clone());
+        let probe = sup.child("probe", move || {
+            said.set();
+            awaited.wait();
+            Ok::<_, Failure>(Probe::default())
+        });
+        let sup = sup.spawn();
+        starts.wait();
+        sup.kill();
+        while sup.state() != ActorState::Waiting {
+            fibra::yield_now();
+        }
+        goes_on.set();
+        sup.stopped();
+        assert!(matches!(probe.stopped(), StopReason::Shutdown | StopReason::Killed));
+    });
+}
+
+// What is asked of an actor between two lives is not done to the next one.
+#[test]
+fn a_kill_between_two_lives_meets_neither() {
+    let _watchdog = support::watchdog(60);
+    fibra::run(|| {
+        let pause = Duration::from_millis(500);
+        let sup = Supervisor::one_for_one().max_restarts(10, LONG).backoff(pause, pause);
+        let (hooks, said) = unbounded();
+        let probe =
+            sup.child("probe", move || Ok::<_, Failure>(Probe { hooks: Some(hooks.clone()), ..Probe::default() }));
+        let sup = sup.spawn();
+        assert_eq!(said.recv().unwrap(), "started");
+        probe.send(crate::probe::failing("as asked")).unwrap();
+        assert!(said.recv().unwrap().starts_with("stopping"));
+        while probe.state() != ActorState::Waiting {
+            fibra::yield_now();
+        }
+        probe.kill();
+        probe.send(note(1)).unwrap();
+        assert_eq!(said.recv().unwrap(), "started");
+        assert_eq!(seen(&probe), [1]);
+        assert!(said.try_recv().is_err(), "it was started once, and runs");
+        sup.stop();
+        sup.stopped();
+    });
+}
+
+struct Knows {
+    /// Counts the values that are alive.
+    _alive: Arc<()>,
+    supervisor: Option<Addr<SupervisorActor>>,
+}
+
+impl Actor for Knows {
+    type Message = Addr<SupervisorActor>;
+    fn handle(&mut self, supervisor: Addr<SupervisorActor>, _: &mut Context<Self>) -> Result<(), Failure> {
+        self.supervisor = Some(supervisor);
+        Ok(())
+    }
+}
+
+// A tree that is alive when its run ends is freed, also if a child has the address of its supervisor.
+#[test]
+fn a_tree_whose_child_has_its_supervisor_is_freed() {
+    let _watchdog = support::watchdog(60);
+    let alive = Arc::new(());
+    let counted = alive.clone();
+    fibra::run(move || {
+        let sup = Supervisor::one_for_one();
+        let child = sup.child("child", move || Ok::<_, Failure>(Knows { _alive: counted.clone(), supervisor: None }));
+        let sup = sup.spawn();
+        child.send(sup.clone()).unwrap();
+        while !child.is_empty() {
+            fibra::yield_now();
+        }
+        assert!(child.is_alive() && sup.is_alive());
+    });
+    assert_eq!(Arc::strong_count(&alive), 1);
 }

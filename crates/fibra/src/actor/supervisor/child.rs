@@ -15,6 +15,7 @@ use super::super::error::StopReason;
 use super::ChildOptions;
 use super::running::{SupervisorActor, SupervisorMessage};
 use crate::channel::select;
+use crate::prim::FirstPanic;
 use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::prim::spin::SpinLock;
 use crate::prim::sync::Mutex;
@@ -116,7 +117,8 @@ impl ChildKeeper {
 impl Keeper for ChildKeeper {
     fn ended(&self, reason: StopReason) -> bool {
         let before = self.last.with(|last| last.replace(reason));
-        drop(before);
+        // (An error of the user: its destructor may panic, and the supervisor is told all the same.)
+        FirstPanic::ignore(|| drop(before));
         // Relaxed: written by the supervisor before it started this life.
         let life = self.life.load(Ordering::Relaxed);
         self.down.set();
@@ -147,21 +149,24 @@ pub(in super::super) trait Child: Send + Sync {
 }
 
 impl dyn Child {
-    /// Starts a life, and waits until it has started or ended.
-    pub(super) fn start(&self) -> Result<u64, StopReason> {
+    /// Launches a life and gives its number; the caller notes it, and then [waits](Self::wait_started). None: it has ended for good.
+    pub(super) fn start(&self) -> Option<u64> {
         let keeper = self.keeper();
         keeper.up.reset();
         keeper.down.reset();
         // Relaxed: read by the life that is launched below.
         let life = keeper.life.fetch_add(1, Ordering::Relaxed) + 1;
-        if !self.launch() {
-            return Err(StopReason::Shutdown);
-        }
+        self.launch().then_some(life)
+    }
+
+    /// Waits until the life that was launched has started or ended. Cancellation unwinds.
+    pub(super) fn wait_started(&self) -> Result<(), StopReason> {
+        let keeper = self.keeper();
         select! {
-            on(keeper.up.waiting()) => Ok(life),
+            on(keeper.up.waiting()) => Ok(()),
             on(keeper.down.waiting()) => {
                 // It may have started and ended again meanwhile: that is for the message of its end.
-                if keeper.up.is_set() { Ok(life) } else { Err(self.last_reason()) }
+                if keeper.up.is_set() { Ok(()) } else { Err(self.last_reason()) }
             }
         }
     }

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::Actor;
+use super::super::addr::Addr;
 use super::super::call::Reply;
 use super::super::context::Context;
 use super::super::error::{Failure, StopReason};
 use super::super::quiescence::uncounted;
 use super::child::{Child, Children};
 use super::{Restart, Settings, Strategy, SupervisorError};
-use crate::prim::policy;
+use crate::prim::{FirstPanic, policy};
 use crate::task::spawn_keeping_future;
 use crate::time::Instant;
 
@@ -80,6 +81,16 @@ impl Entry {
     }
 }
 
+/// The address that keeps a supervisor. Dropped, it ends the supervisor, which has ended by then unless its runtime has: its children may
+/// have its address, and would keep it for ever.
+struct Stays(Addr<SupervisorActor>);
+
+impl Drop for Stays {
+    fn drop(&mut self) {
+        self.0.cell.shut_down();
+    }
+}
+
 /// A supervisor that runs; its address comes from [`Supervisor::spawn`](super::Supervisor::spawn).
 pub struct SupervisorActor {
     settings: Settings,
@@ -98,8 +109,8 @@ impl SupervisorActor {
     /// Keeps a supervisor alive that no address is left of, until it has ended or its runtime does: a task that holds an address. Its
     /// children do not, so that nothing keeps itself.
     fn stay(ctx: &Context<Self>) {
-        let me = ctx.address();
-        let stays = async move { drop(me.stopped_async().await) };
+        let stays = Stays(ctx.address());
+        let stays = async move { drop(stays.0.stopped_async().await) };
         uncounted(|| drop(spawn_keeping_future(ctx.home().shared(), stays, Location::caller())));
     }
 
@@ -139,16 +150,17 @@ impl SupervisorActor {
     fn start(&mut self, index: usize) -> Result<(), StopReason> {
         let entry = &mut self.entries[index];
         entry.since = Instant::now();
-        match entry.child.start() {
-            Ok(life) => {
-                entry.status = Status::Up(life);
-                Ok(())
-            }
-            Err(reason) => {
-                entry.status = Status::Down;
-                Err(reason)
-            }
+        let Some(life) = entry.child.start() else {
+            entry.status = Status::Down;
+            return Err(StopReason::Shutdown);
+        };
+        // Before the wait: a supervisor that is killed in it has to stop this child as well.
+        entry.status = Status::Up(life);
+        let started = entry.child.wait_started();
+        if started.is_err() {
+            entry.status = Status::Down;
         }
+        started
     }
 
     /// Ends a child's life and waits for it.
@@ -168,6 +180,13 @@ impl SupervisorActor {
 
     /// A child has ended by itself, or could not be started.
     fn has_ended(&mut self, index: usize, reason: StopReason, ctx: &Context<Self>) -> Result<(), Failure> {
+        let decided = self.decide(index, &reason, ctx);
+        // (An error of the user, and perhaps the last copy: its destructor may panic.)
+        FirstPanic::ignore(|| drop(reason));
+        decided
+    }
+
+    fn decide(&mut self, index: usize, reason: &StopReason, ctx: &Context<Self>) -> Result<(), Failure> {
         self.entries[index].status = Status::Down;
         let options = self.entries[index].child.options();
         let restarts = match options.restart {
@@ -177,13 +196,13 @@ impl SupervisorActor {
         };
         if !restarts {
             let significant = options.significant;
-            self.remove(index, reason);
+            self.remove(index, reason.clone());
             if significant {
                 ctx.shut_down();
             }
             return Ok(());
         }
-        self.count_restart(index, &reason)?;
+        self.count_restart(index, reason)?;
         let concerned = self.make_room(index);
         let pause = self.pause(index);
         if pause.is_zero() {
