@@ -28,7 +28,8 @@ use crate::sched::shared::Shared;
 use crate::sched::timers::timing::ScopeTimer;
 use crate::task::futures::spawn_future_in;
 use crate::task::join::JoinHandle;
-use crate::task::spawn::{RefusedBecause, drop_quietly, spawn_child, spawn_child_or_none, try_spawn_child};
+use crate::task::run::drop_quietly;
+use crate::task::spawn::{RefusedBecause, spawn_child, spawn_child_or_none, try_spawn_child};
 use crate::wait::park;
 use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
 

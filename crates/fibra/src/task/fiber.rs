@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::spawn::{end_of_user_code, start_of_user_code};
+use super::run::{end_of_user_code, start_of_user_code};
 use crate::cancel::{self, Shield};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::id::FiberId;

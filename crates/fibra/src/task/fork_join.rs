@@ -20,7 +20,7 @@ use std::ptr;
 use super::fiber::shield;
 use super::join::JoinWait;
 use super::locals;
-use super::spawn::{drop_quietly, end_of_user_code};
+use super::run::{drop_quietly, end_of_user_code};
 use crate::cancel::cancel_fiber;
 use crate::cancel::end_shields_of;
 use crate::cancel::{is_cancellation, pass_on, reason_of};

@@ -16,10 +16,8 @@ use std::task::{Context, Poll};
 
 use super::join::JoinHandle;
 use super::locals;
-use super::spawn::{
-    Refused, drop_quietly, end_of_user_code, no_runtime, publish_panic, publish_value, refused, refused_in, root_of,
-    start_of_user_code, try_spawn_thunk,
-};
+use super::run::{drop_quietly, end_of_user_code, publish_panic, publish_value, start_of_user_code};
+use super::spawn::{Refused, no_runtime, refused, refused_in, root_of, try_spawn_thunk};
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::sched::current;
 use crate::sched::members::scope::ScopeRef;

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::blocking::{LOOK, is_pool_stuck, would_rather_wait};
-use super::spawn::Panic;
+use super::run::Panic;
 use super::unread;
 use crate::cancel::cancel_fiber;
 use crate::cancel::{is_cancellation, pass_on, reason_of};

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::spawn::drop_quietly;
+use super::run::drop_quietly;
 use crate::cancel;
 use crate::fiber::frame::FrameRef;
 use crate::fiber::local::{CloneValue, Inherited, LocalMap, drop_values};

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! spawn.rs        starting a fiber                       builder.rs    with a name, a stack size, a place
+//! run.rs          running its function, publishing the result
 //! join.rs         waiting for its result                 fiber.rs      the running fiber
 //! gather.rs       several fibers, in the order they end  join_set.rs   the public form of it
 //! combinators.rs  all, any, the first                    fork_join.rs  two closures, one of them offered to other workers
@@ -27,6 +28,7 @@ pub(crate) mod gather;
 pub(crate) mod join;
 pub(crate) mod join_set;
 pub(crate) mod locals;
+pub(crate) mod run;
 pub(crate) mod spawn;
 #[cfg(test)]
 mod tests;

@@ -3,23 +3,17 @@
 //! A spawn takes a frame from the worker's cache, moves the closure into it, counts it and pushes it: no allocation for a small closure, no
 //! shared line touched. The stack comes when the fiber first runs.
 
-use std::any::Any;
-use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::Location;
 use std::ptr;
-use std::sync::Arc;
 
-use super::fiber::shield;
 use super::join::JoinHandle;
-use super::{locals, unread};
-use crate::cancel::is_cancellation;
-use crate::fiber::frame::{Extras, FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
-use crate::fiber::local::drop_all;
+use super::locals;
+use super::run::Closure;
+use crate::fiber::frame::{Extras, FlagSet, FrameRef, Thunk, flag};
 use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab;
-use crate::prim::atomic::{AtomicU64, Ordering};
-use crate::prim::discard_payload;
-use crate::sched::members::scope::{NotStarted, PanicSlot, ScopeRecord, ScopeRef};
+use crate::prim::atomic::Ordering;
+use crate::sched::members::scope::{NotStarted, ScopeRecord, ScopeRef};
 use crate::sched::shared::{RootRef, Shared};
 use crate::sched::worker::{Worker, take_ids};
 use crate::sched::{current, flight};
@@ -191,7 +185,7 @@ pub(crate) unsafe fn spawn_child_or_none<F: FnOnce() -> Option<T>, T>(
     flags: FlagSet,
 ) -> JoinHandle<T> {
     // SAFETY: passed on; the thunk is the one for `F`.
-    unsafe { spawn_child_thunk(scope, f, ClosureOrNone::<F, T>::THUNK, site, flags) }
+    unsafe { spawn_child_thunk(scope, f, Closure::<F, Option<T>>::THUNK_OR_NONE, site, flags) }
 }
 
 /// # Safety
@@ -291,7 +285,7 @@ pub(crate) unsafe fn spawn_or_none_with<F: FnOnce() -> Option<T>, T>(
     extras: Extras,
 ) -> JoinHandle<T> {
     // SAFETY: passed on; the thunk is the one for `F`.
-    unsafe { spawn_thunk_with(shared, root, f, ClosureOrNone::<F, T>::THUNK, site, flag::NONE, Some(extras)) }
+    unsafe { spawn_thunk_with(shared, root, f, Closure::<F, Option<T>>::THUNK_OR_NONE, site, flag::NONE, Some(extras)) }
 }
 
 /// # Safety
@@ -530,173 +524,4 @@ fn never_started<T>(
     }
     let _ = frame.join.finish(outcome);
     JoinHandle::new(frame)
-}
-
-/// The thunk of one closure type.
-pub(crate) struct Closure<F, T>(PhantomData<(F, T)>);
-
-impl<F: FnOnce() -> T, T> Closure<F, T> {
-    pub(crate) const THUNK: &'static Thunk = &Thunk { run: Self::run, discard: Self::discard };
-
-    unsafe fn run(frame: &Frame) -> RunResult {
-        // SAFETY: `fill` put an `F` there, and this is the one run of this fiber.
-        let f = unsafe { frame.take::<F>() };
-        start_of_user_code(frame);
-        let result = catch_unwind(AssertUnwindSafe(f));
-        end_of_user_code(frame);
-        match result {
-            // SAFETY: the closure is gone from the storage, which is this fiber's.
-            Ok(value) => unsafe { publish_value(frame, value) },
-            // SAFETY: as above.
-            Err(payload) => unsafe { publish_panic(frame, payload) },
-        }
-    }
-
-    unsafe fn discard(frame: &Frame) {
-        // SAFETY: `fill` put an `F` there, and it never ran.
-        let f = unsafe { frame.take::<F>() };
-        // The values that its parent left for it are dropped here, with everything else: their destructors are user code.
-        start_of_user_code(frame);
-        drop_quietly(f);
-        end_of_user_code(frame);
-    }
-}
-
-/// The thunk of a closure that may have no value to return.
-struct ClosureOrNone<F, T>(PhantomData<(F, T)>);
-
-impl<F: FnOnce() -> Option<T>, T> ClosureOrNone<F, T> {
-    const THUNK: &'static Thunk = &Thunk { run: Self::run, discard: Closure::<F, Option<T>>::discard };
-
-    unsafe fn run(frame: &Frame) -> RunResult {
-        // SAFETY: `fill` put an `F` there, and this is the one run of this fiber.
-        let f = unsafe { frame.take::<F>() };
-        start_of_user_code(frame);
-        let result = catch_unwind(AssertUnwindSafe(f));
-        end_of_user_code(frame);
-        match result {
-            // SAFETY: the closure is gone from the storage, which is this fiber's.
-            Ok(Some(value)) => unsafe { publish_value(frame, value) },
-            Ok(None) => RunResult::Ended(FiberEnd::Cancelled),
-            // SAFETY: as above.
-            Err(payload) => unsafe { publish_panic(frame, payload) },
-        }
-    }
-}
-
-/// Before the first line of user code: takes over the values that the parent left for this fiber.
-#[inline(always)]
-pub(crate) fn start_of_user_code(frame: &Frame) {
-    // SAFETY: the running fiber's own frame.
-    if let Some(extras) = unsafe { frame.extras() } {
-        adopt_inherited(frame, extras);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn adopt_inherited(frame: &Frame, extras: &Extras) {
-    let inherited = extras.inherited.lock().take();
-    match (inherited, frame.top()) {
-        (Some(inherited), Some(top)) => locals::adopt(top, inherited),
-        // It never gets a stack.
-        (inherited, _) => drop_quietly(inherited),
-    }
-}
-
-/// Drops what the user's code left behind on this fiber (its locals) before its result is published.
-pub(crate) fn end_of_user_code(frame: &Frame) {
-    if let Some(top) = frame.top() {
-        top.cancel.unwinding.set(false);
-        drop_all(frame, top);
-    }
-}
-
-/// Drops a value of the user's; a destructor that panics has been reported by the hook, and its panic ends here. Shielded: a destructor
-/// that blocks on a cancelled fiber finishes, as it would while unwinding.
-pub(crate) fn drop_quietly<V>(value: V) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(move || shield(move || drop(value)))) {
-        shield(move || discard_payload(payload));
-    }
-}
-
-/// # Safety
-/// On the fiber, which owns its empty storage.
-#[inline(always)]
-pub(crate) unsafe fn publish_value<T>(frame: &Frame, value: T) -> RunResult {
-    // SAFETY: the caller's promise.
-    unsafe { frame.put(value) };
-    if (Frame::must_be_taken::<T>() || unread::may_matter::<T>()) && !frame.join.publish_result(FiberEnd::Value) {
-        // SAFETY: just put there, and the handle is gone.
-        let value = unsafe { frame.take::<T>() };
-        unread::look_at(frame, &value);
-        drop_quietly(value);
-        // Its destructor may have used fiber-locals once more.
-        end_of_user_code(frame);
-    }
-    RunResult::Ended(FiberEnd::Value)
-}
-
-/// # Safety
-/// As [`publish_value`].
-#[cold]
-#[inline(never)]
-pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any + Send>) -> RunResult {
-    if is_cancellation(&*payload) {
-        return RunResult::Ended(FiberEnd::Cancelled);
-    }
-    // SAFETY: frames live for ever, and this is the running fiber's.
-    let shared = unsafe { Shared::of(&*ptr::from_ref(frame)) };
-    let panic = if frame.has(flag::SCOPED) {
-        // SAFETY: the flag is what `of` asks for.
-        Panic::Shared(unsafe { ScopeRecord::of(frame) }.keep_panic(payload))
-    } else {
-        Panic::Own { payload, untold: shared.detached_panics.clone() }
-    };
-    // SAFETY: the caller's promise.
-    unsafe { frame.put(panic) };
-    if !frame.join.publish_result(FiberEnd::Panicked) {
-        // SAFETY: just put there, and the handle is gone.
-        unsafe { frame.take::<Panic>() }.nobody_is_told();
-        // As in `publish_value`.
-        end_of_user_code(frame);
-    }
-    RunResult::Ended(FiberEnd::Panicked)
-}
-
-/// The trace that a fiber leaves in its frame if it panics.
-pub(crate) enum Panic {
-    Own {
-        payload: Box<dyn Any + Send>,
-        /// Where its runtime counts panics that no joiner received. Its own reference: a handle may outlive the runtime, and be dropped on
-        /// any thread.
-        untold: Arc<AtomicU64>,
-    },
-    /// The child of a scope: shared with the scope, which passes on a panic that no joiner takes.
-    Shared(Arc<PanicSlot>),
-}
-
-impl Panic {
-    /// The payload, for the joiner.
-    pub(crate) fn payload(self) -> Box<dyn Any + Send> {
-        match self {
-            Self::Own { payload, .. } => payload,
-            Self::Shared(slot) => slot.take().unwrap_or_else(|| Box::new("a panic that its scope has passed on")),
-        }
-    }
-
-    /// The handle was dropped without taking the panic.
-    pub(crate) fn nobody_is_told(self) {
-        match self {
-            Self::Own { payload, untold } => {
-                // Relaxed: a number for people.
-                untold.fetch_add(1, Ordering::Relaxed);
-                drop_quietly(payload);
-            }
-            Self::Shared(slot) => {
-                slot.nobody_joins();
-                drop_quietly(slot);
-            }
-        }
-    }
 }

@@ -6,7 +6,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::join::JoinHandle;
-use super::spawn::{Closure, fill, root_of, try_spawn};
+use super::run::Closure;
+use super::spawn::{fill, root_of, try_spawn};
 use crate::fiber::frame::flag;
 use crate::sched::current;
 use crate::sched::shared::Shared;
