@@ -286,7 +286,7 @@ impl Arm {
         match self.operation.kind {
             Kind::Recv => {
                 out.push(self.borrow(index));
-                out.push(self.arm(index, "&_", "recv(e)"));
+                out.push(self.arm(index, "&$fibra::channel::Receiver<_>", "recv(e)"));
             }
             Kind::Closed => {
                 out.push(self.borrow(index));

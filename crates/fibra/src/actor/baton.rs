@@ -18,7 +18,7 @@ use crate::waiter::node::Outcome;
 
 /// A waiter is queued: the fiber that unlocks hands the lock over.
 const WAITING: u64 = 1;
-/// Somebody has it.
+/// It is held.
 const LOCKED: u64 = 2;
 
 struct LockRules(AtomicU64);

@@ -332,7 +332,7 @@ pub fn lock_by_id(id: u64) -> Arc<Lock<()>> {
             return lock;
         }
         names.insert(Name::Lock(id), Arc::new(Arc::downgrade(&fresh)));
-        // Those that nobody has any more go when there is a new one: of many, a part at a time.
+        // Locks to which no reference is left go when there is a new one: of many, a part at a time.
         let count = names.len();
         if count.is_power_of_two() {
             names.retain(|name, lock| !matches!(name, Name::Lock(_)) || found(lock).is_some());

@@ -4,7 +4,7 @@
 //! arm.rs      the arms of `select!`, with their types     dynamic.rs   `Select`, a set known at run time
 //! join.rs     the end of a fiber, as an arm               private.rs   the functions that the macro's expansion calls
 //! scope.rs    cancellation and draining, as arms
-//! macros.rs   `select!`, `select_biased!`                 receives.rs  what `recv(..)` takes
+//! macros.rs   `select!`, `select_biased!`
 //! engine.rs   the two passes
 //! case.rs     an arm as the engine sees it                sheet.rs     what a parked select waits for, for reports
 //! ```
@@ -24,7 +24,6 @@ pub(crate) mod model;
 #[doc(hidden)]
 pub mod private;
 #[cfg(not(any(loom, shuttle)))]
-mod receives;
 #[cfg(not(any(loom, shuttle)))]
 mod scope;
 pub(crate) mod sheet;

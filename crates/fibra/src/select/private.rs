@@ -11,9 +11,8 @@ pub use super::case::Case;
 pub use super::engine::Otherwise;
 use super::engine::{self, Candidates, Patience};
 pub use super::join::JoinArm;
-pub use super::receives::Receives;
 pub use super::scope::{CancelledArm, DrainingArm};
-use crate::channel::Sender;
+use crate::channel::{Receiver, Sender};
 use crate::scope::{CancelToken, Cancelled};
 use crate::sync::{LockArm, Mutex};
 use crate::task::JoinHandle;
@@ -33,9 +32,8 @@ pub enum Guarded<T> {
 }
 
 /// `recv(rx)`
-#[inline(always)]
-pub fn recv<'a, R: Receives<'a>>(receiver: &'a R) -> R::Arm {
-    receiver.receive()
+pub fn recv<T>(receiver: &Receiver<T>) -> RecvArm<'_, T> {
+    RecvArm::new(receiver)
 }
 
 /// `send(tx, expression)`

@@ -33,12 +33,11 @@ mod programs {
         numbers
     }
 
-    /// Pairs people up by one channel that everybody both sends to and receives from. (The type of `r` is not written down in
-    /// crossbeam's example: here `recv` takes several kinds of receivers, and the compiler must know which.)
+    /// Pairs people up by one channel that everybody both sends to and receives from. The types of the ends are not written down.
     pub(super) fn matching(people: &[&'static str]) -> (Vec<(&'static str, &'static str)>, Option<&'static str>) {
         let (s, r) = bounded(1);
         let (met, meetings) = unbounded();
-        let seek = |name, s, r: Receiver<_>| {
+        let seek = |name, s, r| {
             select! {
                 recv(r) -> peer => met.send((name, peer.unwrap())).unwrap(),
                 send(s, name) -> _ => {},

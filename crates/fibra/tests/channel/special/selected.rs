@@ -1,4 +1,4 @@
-//! `recv(..)` of a select takes the receivers of special channels like plain ones: themselves, through references and through pointers.
+//! Receivers of special channels as arms of a select, beside plain ones: themselves, through references and through pointers.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ fn recv_takes_every_receiver_whose_receive_gives_a_value() {
             let (nested, plain) = (&&plain, &plain);
             fibra::select! {
                 recv(nested) -> got => format!("plain {got:?}"),
-                recv(ordered), if guard => "ordered, a guard and no pattern".to_owned(),
-                recv(ordered) -> got => format!("ordered {:?}", got.map(Result::unwrap)),
-                recv(*broadcast) -> got => format!("broadcast {got:?}"),
-                recv(&oneshot) -> got => format!("oneshot {got:?}"),
+                on(ordered.receiving()), if guard => "ordered, a guard and no pattern".to_owned(),
+                on(ordered.receiving()) -> got => format!("ordered {:?}", got.map(Result::unwrap)),
+                on(broadcast.receiving()) -> got => format!("broadcast {got:?}"),
+                on(oneshot.receiving()) -> got => format!("oneshot {got:?}"),
                 recv(plain) -> got, if false => format!("never {got:?}"),
                 default => "nothing".to_owned(),
             }
@@ -37,7 +37,7 @@ fn recv_takes_every_receiver_whose_receive_gives_a_value() {
         assert_eq!(select(true), "oneshot Err(RecvError)");
         ordered_tx.spawn(|| 2).unwrap();
         let got = fibra::select_biased! {
-            recv(ordered) -> got => got.unwrap().unwrap(),
+            on(ordered.receiving()) -> got => got.unwrap().unwrap(),
         };
         assert_eq!(got, 2);
     });
@@ -56,9 +56,11 @@ fn a_select_waits_for_them() {
             let mut got = Vec::new();
             for _ in 0..5 {
                 fibra::select! {
-                    recv(broadcast) -> message => got.push(message.map_err(|error| error.to_string())),
-                    recv(reply) -> answer, if got.len() == 1 => got.push(answer.map_err(|error| error.to_string())),
-                    recv(ordered) -> result, if got.len() >= 2 => {
+                    on(broadcast.receiving()) -> message => got.push(message.map_err(|error| error.to_string())),
+                    on(reply.receiving()) -> answer, if got.len() == 1 => {
+                        got.push(answer.map_err(|error| error.to_string()));
+                    }
+                    on(ordered.receiving()) -> result, if got.len() >= 2 => {
                         got.push(result.map(Result::unwrap).map_err(|error| error.to_string()));
                     }
                     recv(silent) -> _ => unreachable!("nothing is sent there"),
