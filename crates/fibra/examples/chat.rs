@@ -8,6 +8,10 @@
 //! A line is said to all others in the room. `/name NAME` gives a name, `/crash` makes the room fail (it is started anew, and those who
 //! are in it stay), `/quit` leaves. What it shows: `ctx.attach`, which turns the lines of a socket into messages under back-pressure; a
 //! handler that writes to a socket, and blocks; monitors, by which the room learns that a connection has ended; a registered name.
+//!
+//! Messages go round: from a connection to the room, and from there to all connections. Were a connection one actor, it could wait for a
+//! place in the room's mailbox while the room waits for a place in its own, and both would stand still. So it is two: a reader, which only
+//! sends to the room, and a writer, which only the room sends to. No circle of senders that wait is left.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -23,6 +27,9 @@ use fibra::sync::Mutex;
 /// The name of the room.
 const ROOM: &str = "chat.room";
 
+/// How many lines a client may be behind before it holds up the room.
+const HEARD_LATE: usize = 1024;
+
 /// What a connection is told to write.
 struct Say(String);
 
@@ -34,7 +41,7 @@ struct Room {
 }
 
 enum RoomMsg {
-    Join(u64, Addr<Connection>),
+    Join(u64, Addr<Writer>),
     Line(u64, String),
     Left(u64),
     Crash,
@@ -46,9 +53,9 @@ impl Actor for Room {
 
     fn handle(&mut self, message: RoomMsg, ctx: &mut Context<Self>) -> Result<(), Failure> {
         match message {
-            RoomMsg::Join(number, connection) => {
-                ctx.monitor(&connection, move |_| RoomMsg::Left(number));
-                self.members.lock().insert(number, connection.recipient());
+            RoomMsg::Join(number, writer) => {
+                ctx.monitor(&writer, move |_| RoomMsg::Left(number));
+                self.members.lock().insert(number, writer.recipient());
             }
             RoomMsg::Line(from, line) => {
                 let others =
@@ -65,47 +72,58 @@ impl Actor for Room {
     }
 }
 
-/// A connection: lines in, lines out.
-struct Connection {
+/// The half of a connection that writes lines.
+struct Writer {
+    socket: TcpStream,
+}
+
+impl Actor for Writer {
+    type Message = Say;
+
+    fn handle(&mut self, Say(line): Say, _: &mut Context<Self>) -> Result<(), Failure> {
+        Ok(writeln!(self.socket, "{line}")?)
+    }
+
+    fn stopping(&mut self, _: &StopReason) {
+        // The reader sees that, and ends as well.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// The half that reads lines.
+struct Reader {
     socket: TcpStream,
     number: u64,
     room: Addr<Room>,
     name: String,
 }
 
-enum ConnectionMsg {
+enum ReaderMsg {
     Input(String),
     /// There will be no further line.
     Closed,
-    Output(String),
 }
 
-impl From<Say> for ConnectionMsg {
-    fn from(Say(text): Say) -> Self {
-        Self::Output(text)
-    }
-}
-
-impl Actor for Connection {
-    type Message = ConnectionMsg;
+impl Actor for Reader {
+    type Message = ReaderMsg;
 
     fn started(&mut self, ctx: &mut Context<Self>) -> Result<(), Failure> {
-        self.room.send(RoomMsg::Join(self.number, ctx.address()))?;
+        writeln!(self.socket, "welcome, {}", self.name)?;
+        let writer = actor::Builder::new().mailbox(HEARD_LATE).spawn(Writer { socket: self.socket.try_clone()? })?;
+        self.room.send(RoomMsg::Join(self.number, writer))?;
         let socket = self.socket.try_clone()?;
         let input = stream::producer(move |tx| {
             let lines = BufReader::new(socket).lines().map_while(Result::ok);
-            let _ = lines.map(ConnectionMsg::Input).chain([ConnectionMsg::Closed]).try_for_each(|line| tx.send(line));
+            let _ = lines.map(ReaderMsg::Input).chain([ReaderMsg::Closed]).try_for_each(|line| tx.send(line));
         });
         ctx.attach(input, |message| message);
-        writeln!(self.socket, "welcome, {}", self.name)?;
         Ok(())
     }
 
-    fn handle(&mut self, message: ConnectionMsg, ctx: &mut Context<Self>) -> Result<(), Failure> {
+    fn handle(&mut self, message: ReaderMsg, ctx: &mut Context<Self>) -> Result<(), Failure> {
         match message {
-            ConnectionMsg::Output(line) => writeln!(self.socket, "{line}")?,
-            ConnectionMsg::Closed => ctx.stop(),
-            ConnectionMsg::Input(line) => match line.split_once(' ').unwrap_or((&line, "")) {
+            ReaderMsg::Closed => ctx.stop(),
+            ReaderMsg::Input(line) => match line.split_once(' ').unwrap_or((&line, "")) {
                 ("/name", name) => self.name = name.to_owned(),
                 ("/quit", _) => ctx.stop(),
                 ("/crash", _) => self.room.send(RoomMsg::Crash)?,
@@ -116,8 +134,9 @@ impl Actor for Connection {
     }
 
     fn stopping(&mut self, _: &StopReason) {
-        // The fiber that reads lines ends with it.
+        // The fiber that reads lines ends with it, and the room lets the writer go.
         let _ = self.socket.shutdown(Shutdown::Both);
+        let _ = self.room.send(RoomMsg::Left(self.number));
     }
 }
 
@@ -131,8 +150,8 @@ fn serve(listener: &TcpListener) -> std::io::Result<()> {
     for number in 1.. {
         let (socket, _) = listener.accept()?;
         let name = format!("guest {number}");
-        // It lives by what is attached to it, and by the room.
-        actor::spawn(Connection { socket, number, room: room.clone(), name });
+        // It lives by what is attached to it.
+        actor::spawn(Reader { socket, number, room: room.clone(), name });
     }
     Ok(())
 }

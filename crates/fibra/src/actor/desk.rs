@@ -14,7 +14,7 @@
 //!   under the same lock as appending and as taking the last messages out.
 //! * An EMPTY actor has no message and has its value here: both change in the step that changes the state.
 //! * A place that becomes free while senders are queued is offered to them as soon as half of the mailbox is free, or as many messages as
-//!   it has places have passed them (`places`).
+//!   it has places have passed them, or the actor is WAITING (`places`).
 //! * No user code runs under the lock: what is dropped from the mailbox goes to the caller.
 
 use std::fmt;
@@ -205,10 +205,20 @@ impl<M, V> Desk<M, V> {
 
     /// The handler is about to wait. True: it was killed.
     pub(super) fn wait(&self) -> bool {
-        self.with(|mut word, _| {
+        let (is_killed, settles) = self.with(|mut word, mail| {
             word.wait();
-            word.seen().requests() & KILL != 0
-        })
+            (word.seen().requests() & KILL != 0, mail.stands_before_waiters())
+        });
+        self.settle_standing(settles);
+        is_killed
+    }
+
+    /// The actor takes no message for now, and there are places that senders wait for. No user code runs in here.
+    #[inline(always)]
+    fn settle_standing(&self, settles: bool) {
+        if settles && !seeded_bug("actor_stands_untold") {
+            self.places.settle_parking();
+        }
     }
 
     /// The wait is over.
@@ -226,12 +236,13 @@ impl<M, V> Desk<M, V> {
 
     /// A life is over, and a supervisor decides what comes next: the mailbox stays as it is.
     pub(super) fn hold(&self) {
-        let forgotten = self.with(|mut word, mail| {
+        let (forgotten, settles) = self.with(|mut word, mail| {
             mail.forget_stop();
             word.hold();
-            seeded_bug("actor_hold_forgets").then(|| mail.take_all())
+            (seeded_bug("actor_hold_forgets").then(|| mail.take_all()), mail.stands_before_waiters())
         });
         drop(forgotten);
+        self.settle_standing(settles);
     }
 
     /// The next life begins, with this value. Err: the actor is not held.

@@ -212,10 +212,16 @@ impl<M, V> Mail<M, V> {
     /// Is the first of the senders that wait to be let go? Yes if half of the places are free: it then goes on without waiting for each
     /// message anew. And yes if one is free and as many messages were taken as there are places since a sender was let go: newcomers take
     /// what becomes free, so that half may never be. (While less are free there are messages, or senders with places, or futures that were
-    /// called, which will make it more.)
-    pub(super) fn lets_waiters_go(&self) -> bool {
-        let is_half_free = self.free_for_all() >= (self.capacity as usize / 2).max(1);
-        !self.closed && (is_half_free || self.passed >= self.capacity && self.free() > 0)
+    /// called, which will make it more.) And yes if one is free and the actor `stands`, that is, takes no message for now: its handler
+    /// may wait for that very sender.
+    fn lets_waiters_go(&self, stands: bool) -> bool {
+        let enough = if stands { 1 } else { (self.capacity as usize / 2).max(1) };
+        !self.closed && (self.free_for_all() >= enough || self.passed >= self.capacity && self.free() > 0)
+    }
+
+    /// The actor takes no message for now. True: senders that wait are to be let go.
+    pub(super) fn stands_before_waiters(&self) -> bool {
+        self.is_awaited && self.lets_waiters_go(true)
     }
 
     /// A sender is queued for a place; or none is.
@@ -233,7 +239,7 @@ impl<M, V> Mail<M, V> {
             return false;
         }
         self.passed = self.passed.saturating_add(1);
-        self.lets_waiters_go()
+        self.lets_waiters_go(false)
     }
 
     /// Takes a place for a newcomer.
@@ -256,8 +262,8 @@ impl<M, V> Mail<M, V> {
     }
 
     /// Takes a place for the first of those that wait, if it is to be let go.
-    pub(super) fn let_go(&mut self) -> bool {
-        let goes = self.lets_waiters_go();
+    pub(super) fn let_go(&mut self, stands: bool) -> bool {
+        let goes = self.lets_waiters_go(stands);
         if goes {
             self.reserved += 1;
             self.passed = 0;
@@ -271,8 +277,8 @@ impl<M, V> Mail<M, V> {
     }
 
     /// Calls the first of those that wait, a future, if it is to be let go: one place is left to it until it comes.
-    pub(super) fn call(&mut self) -> bool {
-        let goes = self.lets_waiters_go();
+    pub(super) fn call(&mut self, stands: bool) -> bool {
+        let goes = self.lets_waiters_go(stands);
         if goes {
             // (More would only have less left to them.)
             self.called = self.called.saturating_add(1);

@@ -190,6 +190,31 @@ fn model_waiting_sender_against_turn() {
     });
 }
 
+// A sender waits for a place in a full mailbox while the handler begins to wait, for that sender: it gets the free place, though less than
+// half of the mailbox is free.
+#[test]
+fn model_waiting_sender_against_waiting_handler() {
+    check(2, || {
+        let world = World::with_capacity(NEW_RUNNABLE, 4);
+        for number in [4, 8, 16, 32] {
+            assert_eq!(world.desk.post(Letter::Message(number), Lane::Ordinary).ok(), Some(Next::Nothing));
+        }
+        let sender = spawn(&world, |world| {
+            if world.send(1) == 1 {
+                return;
+            }
+            assert_eq!(world.desk.places.take(None, Location::caller()), Ok(()));
+            assert!(matches!(world.desk.post(Letter::Message(1), Lane::Reserved), Ok(Next::Nothing)));
+        });
+        let (mut value, mut hand) = (None, Hand::EMPTY);
+        assert_eq!(world.desk.begin(&mut value, &mut hand, |()| true), Take::Letter);
+        assert!(!world.desk.wait(), "it was not killed");
+        sender.join().unwrap();
+        world.desk.go_on();
+        assert_eq!(world.desk.counts().0, 4);
+    });
+}
+
 // A message is sent while the actor stops: what was accepted is handled or given back, and the actor has ended.
 #[test]
 fn model_stop_against_send() {

@@ -7,6 +7,8 @@
 //! is none left. Senders that wait are let go in order, each with a place of its own, when half of the mailbox is free: so a sender in a
 //! crowd waits once for many messages. Newcomers may keep half of it from ever being free; so the first of those that wait is also let go
 //! when as many messages as there are places were taken since the last one was, with the place of the last message: none waits for ever.
+//! And while the actor is WAITING, in its handler or for its supervisor, every free place is given away: its handler may wait for the
+//! very actor that waits for a place here.
 //! A future cannot be given a place, since it may never be polled again: it is called, and newcomers leave one place to it until it comes
 //! or is dropped. (One that is kept and not polled keeps that place from others, as it would in any fair queue.)
 //!
@@ -19,9 +21,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::mail::{Mail, NoPlace};
+use super::state::{ActorState, Word};
 use crate::prim::spin::WordLock;
 use crate::sync::gate::{Ask, Gate, GateTask, GateWait, Rules, Who};
 use crate::wait::reason::WaitReason;
+use crate::wait::wake;
 use crate::waiter::node::Outcome;
 
 /// The largest mailbox.
@@ -82,10 +86,13 @@ impl<M, V> Rules for Room<M, V> {
     }
 
     fn serve(&self, _: usize, who: Who) -> Outcome {
-        self.mail(|mail| match who {
-            Who::Task if mail.call() => Outcome::Retry,
-            Who::Waiter | Who::Arm if mail.let_go() => Outcome::Done,
-            _ => Outcome::Pending,
+        self.0.with(|bits, mail| {
+            let stands = Word(bits).seen().state() == ActorState::Waiting;
+            match who {
+                Who::Task if mail.call(stands) => Outcome::Retry,
+                Who::Waiter | Who::Arm if mail.let_go(stands) => Outcome::Done,
+                _ => Outcome::Pending,
+            }
         })
     }
 }
@@ -140,6 +147,16 @@ impl<M, V> Places<M, V> {
     #[cold]
     pub(super) fn settle(&self) {
         self.0.settle();
+    }
+
+    /// The same where no user code may run: the wakers of futures are called soon, on a fiber of their own.
+    #[cold]
+    pub(super) fn settle_parking(&self) {
+        let mut owed = Vec::new();
+        self.0.settle_owing(&mut owed);
+        if !owed.is_empty() {
+            wake::call_soon(owed);
+        }
     }
 
     /// Changes the mailbox, after which waiters may have to be refused.

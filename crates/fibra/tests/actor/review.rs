@@ -169,7 +169,25 @@ fn a_panic_names_its_actor() {
     assert!(ended.stderr.contains(" of actor #") && ended.stderr.contains(" \"bank\""), "{ended:?}");
 }
 
-// A sender that waits is let go when half of the mailbox is free, and not before.
+/// Lets all that is ready have several turns.
+fn let_others_run() {
+    (0..10).for_each(|_| fibra::yield_now());
+}
+
+/// Like [`gated`], but its handler does not wait: it is busy, and lets others run.
+fn busy() -> (Job, Arc<Event>, Arc<Event>) {
+    let (runs, goes_on) = (Arc::new(Event::new()), Arc::new(Event::new()));
+    let (said, awaited) = (runs.clone(), goes_on.clone());
+    let gate = job(move |_, _| {
+        said.set();
+        while !awaited.is_set() {
+            fibra::yield_now();
+        }
+    });
+    (gate, runs, goes_on)
+}
+
+// A sender that waits is let go when half of the mailbox is free, and not before, while the actor is busy with its messages.
 #[test]
 fn senders_that_wait_are_let_go_when_half_is_free() {
     let _watchdog = support::watchdog(60);
@@ -177,7 +195,7 @@ fn senders_that_wait_are_let_go_when_half_is_free() {
         let probe = Builder::new().mailbox(4).spawn(Probe::default()).unwrap();
         let mut gates = Vec::new();
         for _ in 0..3 {
-            let (gate, runs, goes_on) = gated();
+            let (gate, runs, goes_on) = busy();
             probe.send(gate).unwrap();
             gates.push((runs, goes_on));
             gates[0].0.wait();
@@ -188,11 +206,11 @@ fn senders_that_wait_are_let_go_when_half_is_free() {
             let probe = probe.clone();
             fibra::spawn(move || (3..=4).for_each(|number| probe.send(note(number)).unwrap()))
         };
-        fibra::yield_now();
+        let_others_run();
         assert_eq!(probe.len(), 4);
         gates[0].1.set();
         gates[1].0.wait();
-        fibra::yield_now();
+        let_others_run();
         assert_eq!((probe.len(), sender.is_finished()), (3, false), "one of four is free");
         gates[1].1.set();
         gates[2].0.wait();
@@ -200,6 +218,86 @@ fn senders_that_wait_are_let_go_when_half_is_free() {
         assert_eq!(probe.len(), 4, "two were free: it has sent both");
         gates[2].1.set();
         assert_eq!(seen(&probe), [1, 2, 3, 4]);
+    });
+}
+
+// An actor whose handler waits takes no message: every free place is for those who wait for one, fiber or future. The handler may wait for
+// that very sender. (Two actors that send to each other stood still for ever, each with free places.)
+#[test]
+fn a_handler_that_waits_leaves_no_sender_beside_a_free_place() {
+    let _watchdog = support::watchdog(60);
+    fibra::Runtime::current_thread().unwrap().run(|| {
+        let probe = Builder::new().mailbox(8).spawn(Probe::default()).unwrap();
+        let gates: Vec<_> = (0..4).map(|_| gated()).collect();
+        let (mut runs, mut go_on) = (Vec::new(), Vec::new());
+        for (gate, says, waits) in gates {
+            probe.send(gate).unwrap();
+            (runs.push(says), go_on.push(waits));
+        }
+        runs[0].wait();
+        (1..=5).for_each(|number| probe.send(note(number)).unwrap());
+        assert_eq!(probe.len(), 8, "it is full");
+        let sends = |number| {
+            let probe = probe.clone();
+            fibra::spawn(move || probe.send(note(number)).unwrap())
+        };
+        let sends_async = |number| {
+            let probe = probe.clone();
+            fibra::spawn_future(async move { probe.send_async(note(number)).await.unwrap() })
+        };
+        let first = sends(6);
+        let_others_run();
+        let second = sends_async(7);
+        let_others_run();
+        let third = sends(8);
+        let_others_run();
+        assert!(!first.is_finished() && !second.is_finished() && !third.is_finished());
+        // Each handler that begins to wait has taken one message, and the next sender has its place.
+        go_on[0].set();
+        first.join().unwrap();
+        go_on[1].set();
+        second.join().unwrap();
+        go_on[2].set();
+        third.join().unwrap();
+        assert_eq!(probe.len(), 8);
+        go_on[3].set();
+        assert_eq!(seen(&probe), [1, 2, 3, 4, 5, 6, 7, 8]);
+    });
+}
+
+// The same between two lives, of which the second one comes late.
+#[test]
+fn an_actor_that_is_held_leaves_no_sender_beside_a_free_place() {
+    let _watchdog = support::watchdog(60);
+    fibra::Runtime::current_thread().unwrap().run(|| {
+        let sup = Supervisor::one_for_one().backoff(LONG, LONG);
+        let probe = sup.child("probe", || Ok::<_, Failure>(Probe::default()));
+        let sup = sup.spawn();
+        let (first, runs_first, first_goes_on) = gated();
+        probe.send(first).unwrap();
+        runs_first.wait();
+        let (gate, runs, goes_on) = busy();
+        let fails: Job = Box::new(move |probe, ctx| {
+            gate(probe, ctx)?;
+            Err(Failure::msg("as asked"))
+        });
+        probe.send(fails).unwrap();
+        while probe.try_send(note(1)).is_ok() {}
+        let full = probe.len();
+        let sender = {
+            let probe = probe.clone();
+            fibra::spawn(move || probe.send(note(2)).unwrap())
+        };
+        let_others_run();
+        first_goes_on.set();
+        runs.wait();
+        let_others_run();
+        assert_eq!((probe.len(), sender.is_finished()), (full - 1, false), "it is busy, and one place is free");
+        goes_on.set();
+        sender.join().unwrap();
+        assert_eq!((probe.state(), probe.len()), (ActorState::Waiting, full));
+        sup.stop();
+        sup.stopped();
     });
 }
 

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::support;
+
 /// Builds an example, which costs a moment only if `cargo test` has built it just before, and says where it is.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own file");
@@ -22,10 +24,9 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn run(name: &str, arguments: &[&str]) -> String {
-    let output = Command::new(example(name)).args(arguments).output().expect("an example can be started");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{name}: {text}\n{}", String::from_utf8_lossy(&output.stderr));
-    text
+    let ended = support::ended(Command::new(example(name)).args(arguments).env("FIBRA_DUMP_SIGNAL", "QUIT"));
+    assert!(ended.status.success(), "{name}: {ended:?}");
+    ended.stdout
 }
 
 #[test]
@@ -47,6 +48,7 @@ fn word_count_counts_the_words_of_all_files() {
 
 #[test]
 fn word_count_says_what_is_wrong() {
+    let _watchdog = support::watchdog(200);
     let output = Command::new(example("word_count")).arg("/no/such/folder").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/folder"));
@@ -101,6 +103,7 @@ fn machine_store_keeps_what_it_is_given() {
 // What comes out is gzip: the system's gunzip gives every byte back, of a file and of standard input, also of an empty one.
 #[test]
 fn pgz_compresses_in_order() {
+    let _watchdog = support::watchdog(200);
     use std::io::Write;
     use std::process::Stdio;
     let mut text = Vec::new();

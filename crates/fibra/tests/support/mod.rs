@@ -202,17 +202,25 @@ pub(crate) fn myself(test: &str) -> Command {
 pub(crate) fn rerun_self(test: &str, variables: &[(&str, &str)]) -> Ended {
     let mut command = myself(test);
     command.envs(variables.iter().copied());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the binary can be started again");
+    let ended = ended(command.stdin(Stdio::null()));
+    assert!(ended.stdout.contains("running 1 test"), "there is no test {test} in this binary\n{ended:?}");
+    ended
+}
+
+/// Runs a program to its end, which must come by itself: one that hangs is asked for its snapshot (if the program takes the signal for
+/// it), ended, and shown.
+#[track_caller]
+pub(crate) fn ended(command: &mut Command) -> Ended {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
     let stdout = collect(child.stdout.take());
     let stderr = collect(child.stderr.take());
     // Longer than the watchdogs of the children, which say more; far longer than a child takes on a loaded machine.
     let status = wait(&mut child, Duration::from_secs(200 * SLOWDOWN));
     let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
     let Some(status) = status else {
-        panic!("the child for {test} did not end by itself\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
+        panic!("{command:?} did not end by itself\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
     };
-    assert!(stdout.contains("running 1 test"), "there is no test {test} in this binary\n{stdout}{stderr}");
     Ended { status, stdout, stderr }
 }
 
@@ -237,7 +245,7 @@ fn collect(stream: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     })
 }
 
-/// Waits for the child's end; one that takes too long is killed.
+/// Waits for the child's end; one that takes too long is asked what it is doing, and killed.
 fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let until = Instant::now() + limit;
     loop {
@@ -245,6 +253,9 @@ fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
             return Some(status);
         }
         if Instant::now() >= until {
+            // (A program that was not told to answer this signal ends by it.)
+            let _ = Command::new("kill").args(["-QUIT", &child.id().to_string()]).status();
+            std::thread::sleep(Duration::from_secs(3));
             let _ = child.kill();
             let _ = child.wait();
             return None;
