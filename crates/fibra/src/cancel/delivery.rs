@@ -1,6 +1,9 @@
 //! Delivery: a cancelled fiber or thread unwinds, quietly, from the blocking call that it is in up to the scope that
 //! was cancelled, or to the end of the fiber. `levels.rs` decides whether it may unwind now.
 //!
+//! The unwinder looks at every stack frame twice, for some 1,500 instructions each time. So the functions here do not unwind on behalf of
+//! their callers: they prepare ([`prepare_on`]) and return, and `resume_unwind` is called from the frame of the blocking call itself.
+//!
 //! Above: the blocking calls, by way of `rules.rs`. Below: `levels.rs`, `unwinding.rs`, `sched::here`.
 
 use std::any::Any;
@@ -53,18 +56,25 @@ pub(super) fn checkpoint_on(here: Here<'_>, settled: &dyn Fn() -> bool) {
         here.check_deadlines();
     }
     if here.flags().has(flag::ANY_CANCEL) && here.is_due_unless(settled) {
-        deliver_on(here);
+        resume_unwind(prepare_on(here));
     }
 }
 
 /// Unwinds the current fiber or thread, which is cancelled and may be unwound.
+#[inline(always)] // See the header.
 pub(crate) fn deliver() -> ! {
-    deliver_on(Here::new().expect("only fibers, and threads in a scope, are cancelled"))
+    resume_unwind(prepare())
 }
 
 #[cold]
 #[inline(never)]
-pub(super) fn deliver_on(here: Here<'_>) -> ! {
+fn prepare() -> Box<dyn Any + Send> {
+    prepare_on(Here::new().expect("only fibers, and threads in a scope, are cancelled"))
+}
+
+/// Notes that the current fiber or thread unwinds from now on; the caller goes on with `resume_unwind` of the payload that this gives, at
+/// once.
+pub(super) fn prepare_on(here: Here<'_>) -> Box<dyn Any + Send> {
     let deliveries = here.state.deliveries.get() + 1;
     here.state.deliveries.set(deliveries);
     if let Some((worker, frame)) = here.fiber {
@@ -75,10 +85,11 @@ pub(super) fn deliver_on(here: Here<'_>) -> ! {
         crate::fiber::overflow_reserve(frame);
     }
     here.begin_unwinding();
-    unwind_quietly()
+    payload()
 }
 
 /// Unwinds as a cancellation does.
+#[inline(always)] // See the header.
 pub(crate) fn unwind_quietly() -> ! {
     resume_unwind(payload())
 }

@@ -1,6 +1,8 @@
 //! The answers to the questions of the scheduler and of the waist (`sched::rules`): each is one call into this module. Above: `sched`,
 //! `wait`. Below: the other files of `cancel`.
 
+use std::any::Any;
+
 use super::{delivery, request, telling};
 use crate::sched::here::Here;
 use crate::sched::members::scope::{Order, Reach, ScopeRef};
@@ -32,8 +34,8 @@ impl CancelRules for Rules {
         delivery::checkpoint_on(here, settled);
     }
 
-    fn deliver(&self, here: Here<'_>) -> ! {
-        delivery::deliver_on(here)
+    fn prepare_delivery(&self, here: Here<'_>) -> Box<dyn Any + Send> {
+        delivery::prepare_on(here)
     }
 
     fn leaves(&self, here: Here<'_>) -> u32 {

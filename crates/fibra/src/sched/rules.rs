@@ -33,8 +33,9 @@ pub(crate) trait CancelRules: std::fmt::Debug + Sync {
     /// Unwinds if there is a cancellation that may be delivered here. `settled`: as in [`may_end`](Self::may_end).
     fn checkpoint(&self, here: Here<'_>, settled: &dyn Fn() -> bool);
 
-    /// Unwinds: it is cancelled, and may be.
-    fn deliver(&self, here: Here<'_>) -> !;
+    /// It is cancelled, may be unwound, and will be, at once, with the payload that this gives. (The waist unwinds by itself: each stack
+    /// frame between the wait and its caller would cost the unwinder some 3,000 instructions.)
+    fn prepare_delivery(&self, here: Here<'_>) -> Box<dyn Any + Send>;
 
     /// The fiber is about to be suspended and may be inside a destructor that unwinding called: its neighbours have to know. What this
     /// gives is for [`is_back`](Self::is_back).

@@ -397,6 +397,7 @@ impl<R: Rules> Gate<R> {
 }
 
 /// Unwinds after [`Outcome::Cancelled`].
+#[inline(always)] // A stack frame less for the unwinder.
 pub(crate) fn deliver() -> ! {
     #[cfg(not(any(loom, shuttle)))]
     crate::cancel::deliver();

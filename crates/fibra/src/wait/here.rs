@@ -3,6 +3,9 @@
 //! Models have neither workers nor scopes: for them `here_model.rs` takes the place of this file. It holds no step of the protocol. Above:
 //! everything that waits. Below: `park`, `fiber.rs`, `thread.rs`, `sched::current`.
 
+use std::any::Any;
+use std::panic::resume_unwind;
+
 pub(crate) use super::budget::*;
 use super::fiber::{FiberParker, yield_fiber};
 use super::park::{Manner, wait_as};
@@ -16,12 +19,18 @@ use crate::waiter::node::Outcome;
 use crate::waiter::record::ThreadRecord;
 use crate::waiter::word::{Arm, WaitKind};
 
-/// Unwinds the current fiber or thread, which is cancelled and may be unwound.
+/// Unwinds the current fiber or thread, which is cancelled and may be unwound: from the caller's own stack frame, see
+/// [`CancelRules::prepare_delivery`](crate::sched::rules::CancelRules::prepare_delivery).
+#[inline(always)]
+pub(crate) fn deliver() -> ! {
+    resume_unwind(prepare_delivery())
+}
+
 #[cold]
 #[inline(never)]
-pub(crate) fn deliver() -> ! {
+fn prepare_delivery() -> Box<dyn Any + Send> {
     let here = Here::new().expect("only fibers, and threads in a scope, are cancelled");
-    here.rules().expect("a thread is cancelled with a scope").deliver(here)
+    here.rules().expect("a thread is cancelled with a scope").prepare_delivery(here)
 }
 
 /// Waits, as the current fiber or thread.

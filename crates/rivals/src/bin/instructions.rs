@@ -13,7 +13,9 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use fibra::actor::{self, Actor, Addr, Context, Failure, Reply};
 use fibra::channel::{self, Receiver, Sender};
@@ -22,7 +24,7 @@ use fibra::machine::{Caller, EventLoop, Machine, OpPool, Ports, Timestamp};
 /// Does its operation this many times, give or take a rounding to its batch.
 type Operation = fn(usize);
 
-const OPERATIONS: [(&str, Operation); 17] = [
+const OPERATIONS: [(&str, Operation); 19] = [
     ("yield", yield_now),
     ("park_wake", park_wake),
     ("spawn_join", spawn_join),
@@ -40,6 +42,8 @@ const OPERATIONS: [(&str, Operation); 17] = [
     ("actor_hop", actor_hop),
     ("actor_fan_in", actor_fan_in),
     ("actor_ask", actor_ask),
+    ("cancel_sleep", cancel_sleep),
+    ("cancel_recv", cancel_recv),
 ];
 
 /// Operations that run on the main thread without a runtime: on an event loop of their own.
@@ -390,5 +394,37 @@ fn actor_ask(number: usize) {
     let (node, _ended) = node(1);
     for _ in 0..number {
         assert_eq!(node.call(Op::Ask), Ok(1));
+    }
+}
+
+/// One operation is a fiber that is spawned, sleeps, is cancelled together with a hundred others, unwinds and ends.
+fn cancel_sleep(number: usize) {
+    cancel_parked(number, || fibra::sleep(Duration::from_secs(3600)));
+}
+
+/// The same with fibers that wait to receive.
+fn cancel_recv(number: usize) {
+    let (_sender, receiver) = channel::bounded::<usize>(16);
+    cancel_parked(number, || assert!(receiver.recv().is_err()));
+}
+
+fn cancel_parked(number: usize, park: impl Fn() + Sync) {
+    const BATCH: usize = 100;
+    let begun = AtomicUsize::new(0);
+    for _ in 0..number / BATCH {
+        begun.store(0, Ordering::Relaxed);
+        fibra::scope(|s| {
+            for _ in 0..BATCH {
+                s.spawn(|| {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    park();
+                });
+            }
+            // One worker: a fiber that has begun has parked before it is this fiber's turn again.
+            while begun.load(Ordering::Relaxed) < BATCH {
+                fibra::yield_now();
+            }
+            s.cancel();
+        });
     }
 }
