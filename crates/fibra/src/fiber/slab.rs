@@ -128,6 +128,11 @@ pub(super) fn all() -> impl Iterator<Item = FrameRef> {
     FRAMES.all()
 }
 
+/// The frame with this number, free or not, if so many were ever made.
+pub(crate) fn find(number: u32) -> Option<FrameRef> {
+    FRAMES.find(number)
+}
+
 /// Are there so many free frames that a look at them is worth while?
 fn is_shelf_fat(slab: &FreeFrames) -> bool {
     // Relaxed: under the lock.

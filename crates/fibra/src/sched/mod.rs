@@ -7,6 +7,7 @@
 //! queue/          fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! life/           the life of a fiber on its worker: its stack, its end, taking back what was spawned
 //! search.rs       a worker without work: how it steals, spins, blocks      rest.rs  what it gives back
+//! thinning.rs     memory of deep calls that fibers which wait for long do not need
 //! sleep.rs        the steps to sleep and back                             idle.rs  which workers sleep, search, are woken
 //! patience.rs     how long a thief leaves an owner alone                 surplus.rs  when an owner wakes a thief
 //! flight.rs       what a worker notes of its turns while the recorder is on
@@ -69,6 +70,8 @@ pub(crate) mod stats;
 pub(crate) mod surplus;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod sysmon;
+#[cfg(not(any(loom, shuttle)))]
+mod thinning;
 pub(crate) mod timers;
 pub(crate) mod visitors;
 #[cfg(not(any(loom, shuttle)))]

@@ -208,6 +208,7 @@ impl Idler for Worker {
     }
 
     fn rest_at(&self) -> Option<u64> {
+        self.thin_stacks();
         Worker::rest_at(self)
     }
 
@@ -223,6 +224,8 @@ impl Idler for Worker {
             self.shared.sysmon.start_if_late(&self.shared);
             self.shared.own_look.as_ref().and_then(|own| own.before_sleep(&self.shared))
         });
+        // (Not among the above: it is nothing that fibers could wait for.)
+        let until = until.into_iter().chain(self.thinning.due()).min();
         self.platform_wait(until.map_or(Timeout::Forever, Timeout::Until));
     }
 

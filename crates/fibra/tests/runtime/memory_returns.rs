@@ -212,3 +212,69 @@ fn the_buffer_of_a_drained_channel_goes_back() {
         (0..1000).for_each(|number| assert_eq!(rx.try_recv().unwrap()[0], number));
     });
 }
+
+/// Touches so many kilobytes of stack.
+#[inline(never)]
+fn deep(kilobytes: usize) -> u8 {
+    let page = std::hint::black_box([kilobytes as u8; 1024]);
+    let below = if kilobytes == 0 { 0 } else { deep(kilobytes - 1) };
+    std::hint::black_box(&page)[kilobytes % 1024].wrapping_add(below)
+}
+
+/// Fibers that have called deeply and wait: the pages below come back while they wait, and what they have on their stacks stays as it is.
+fn waits_after_a_deep_call(rt: &Runtime, beside: impl Fn() + Send + Sync + 'static) {
+    const FIBERS: usize = 1000;
+    let before = rt.run(|| {
+        flood(FIBERS);
+        rss()
+    });
+    rt.run(move || {
+        let (go, gate) = fibra::channel::unbounded::<usize>();
+        let (here, all_here) = fibra::channel::unbounded::<()>();
+        let fibers: Vec<_> = (0..FIBERS)
+            .map(|number| {
+                let (gate, here) = (gate.clone(), here.clone());
+                fibra::spawn(move || {
+                    let mine: [usize; 200] = std::hint::black_box(std::array::from_fn(|at| number + at));
+                    let sum = deep(100);
+                    here.send(()).unwrap();
+                    let answer = gate.recv().unwrap();
+                    assert!(mine.iter().enumerate().all(|(at, value)| *value == number + at));
+                    assert_eq!(deep(100), sum);
+                    answer
+                })
+            })
+            .collect();
+        (0..FIBERS).for_each(|_| all_here.recv().unwrap());
+        let peak = rss();
+        let begin = Instant::now();
+        assert!(peak > before + 4 * RESERVE, "no deep calls: {} KiB", peak.saturating_sub(before) / 1024);
+        // (Their own pages, two at the most where nothing is optimised, are among the memory before.)
+        while rss() > before + RESERVE {
+            assert!(begin.elapsed() < LONGEST, "{} of {} MiB are still there", (rss() - before) / MIB, peak / MIB);
+            beside();
+        }
+        println!("{} MiB went back in {:?}", (peak - before) / MIB, begin.elapsed());
+        (0..FIBERS).for_each(|value| go.send(value).unwrap());
+        let sum: usize = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+        assert_eq!(sum, FIBERS * (FIBERS - 1) / 2);
+    });
+}
+
+#[test]
+fn pages_of_deep_calls_go_back_while_fibers_wait() {
+    in_child("pages_of_deep_calls_go_back_while_fibers_wait", || {
+        let rt = Runtime::builder().workers(2).build().unwrap();
+        waits_after_a_deep_call(&rt, || fibra::sleep(Duration::from_secs(1)));
+        comes_to_rest(&rt, threads());
+    });
+}
+
+// The worker never rests for long, and has to look all the same.
+#[test]
+fn pages_of_deep_calls_go_back_beside_a_busy_fiber() {
+    in_child("pages_of_deep_calls_go_back_beside_a_busy_fiber", || {
+        let rt = Runtime::builder().workers(1).build().unwrap();
+        waits_after_a_deep_call(&rt, || fibra::sleep(Duration::from_millis(1)));
+    });
+}

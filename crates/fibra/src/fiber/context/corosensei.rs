@@ -124,6 +124,12 @@ pub(crate) fn look(_context: usize) -> Option<Suspended> {
     None
 }
 
+/// Unknown, as with [`look`].
+#[allow(dead_code)] // As there.
+pub(crate) fn stack_pointer(_suspended: Context) -> Option<usize> {
+    None
+}
+
 /// Frees the record.
 ///
 /// # Safety

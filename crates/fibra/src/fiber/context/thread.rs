@@ -151,6 +151,12 @@ pub(crate) fn look(_context: usize) -> Option<Suspended> {
     None
 }
 
+/// There is none on the fiber's stack, which is not used, as with [`look`].
+#[allow(dead_code)] // As there.
+pub(crate) fn stack_pointer(_suspended: Context) -> Option<usize> {
+    None
+}
+
 /// Ends the thread, if there is one, and waits until it has left the fiber's code.
 ///
 /// # Safety

@@ -235,6 +235,11 @@ pub(crate) fn look(context: usize) -> Option<Suspended> {
     Some(Suspended { pc, sp: context, rbx, rbp })
 }
 
+/// The stack pointer of a suspended execution: it needs nothing below, but for the red zone.
+pub(crate) fn stack_pointer(suspended: Context) -> Option<usize> {
+    Some(suspended.0)
+}
+
 /// Gives back what a sanitizer keeps about the stack; without a sanitizer it does nothing.
 ///
 /// # Safety

@@ -17,6 +17,9 @@ use std::ptr::NonNull;
 /// Bytes of the record that belong to the layer above.
 pub(crate) const USER_AREA: usize = 160;
 
+/// Bytes below the stack pointer that a suspended fiber uses; see `context`.
+const RED_ZONE: usize = 128;
+
 /// A shelf that no cache has: it marks a stack whose reserve is open, see [`Stack::shelf`].
 const NO_SHELF: u8 = u8::MAX;
 
@@ -75,6 +78,14 @@ impl StackTop {
     #[inline(always)]
     pub(crate) fn context_place(&self) -> *mut Context {
         self.saved_context.as_ptr().cast()
+    }
+
+    /// The whole pages that a fiber which is suspended at this stack pointer does not need. The 128 bytes below the pointer are in use.
+    pub(crate) fn unused_below(&self, stack_pointer: usize) -> Option<(*mut u8, usize)> {
+        let limit = self.limit.addr();
+        debug_assert!((limit..std::ptr::from_ref(self).addr() + 1).contains(&stack_pointer));
+        let end = stack_pointer.checked_sub(RED_ZONE)? / guard::page_size() * guard::page_size();
+        (limit < end).then(|| (self.limit, end - limit))
     }
 
     /// [`USER_AREA`] bytes for the layer above, aligned to 16: zero on a fresh stack, left alone from one use to the
