@@ -158,10 +158,9 @@ impl Sysmon {
     fn disarm(&self, shared: &Shared, seen: &mut [u64]) {
         let mut state = self.state.lock();
         state.armed = false;
-        // Relaxed: under the lock, see `arm`.
-        self.armed.store(false, Ordering::Relaxed);
+        self.bell.silence();
         drop(state);
-        // A worker that pushed just before saw it armed: one more look.
+        // A worker that pushed just before saw it armed: one more look, which sees what that worker pushed.
         if self.look(shared, seen) {
             self.arm_now();
         }

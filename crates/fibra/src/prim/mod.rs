@@ -1,6 +1,6 @@
 //! The facade over everything that loom or shuttle must be able to stand in for: atomics, cells, locks, threads; the one seam for time,
 //! chance and choice (law 10, `policy`), which a test can own; and the shared parts that know nothing of fibers: the lists
-//! (`fifo`, `mpsc`), the slab of records that are never freed, points in time (`instant`) and the count of forks (`epoch`).
+//! (`fifo`, `mpsc`), the slab of records that are never freed, points in time (`instant`), fences for lopsided handshakes (`fence`) and the count of forks (`epoch`).
 //!
 //! This is the lowest floor: it uses nothing of fibra. Nothing above it names `std::sync`, `std::thread` or
 //! `std::time::Instant` directly; clippy's `disallowed-types` and the tidy test hold that.
@@ -13,6 +13,7 @@ pub(crate) mod bug;
 pub(crate) mod cell;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod epoch;
+pub(crate) mod fence;
 pub(crate) mod fifo;
 pub(crate) mod instant;
 pub(crate) mod linked;

@@ -23,12 +23,14 @@
 //! staff/          workers that come and go
 //! current.rs      which worker and fiber this is                          here.rs  what runs here, for cancellation
 //! rules.rs        what the scheduler asks of the floors above             monitoring.rs  what it is told about the monitor
-//! sysmon.rs       the bell of the monitor's thread                        kept.rs  what floors above keep for a runtime
+//! sysmon.rs       calling the monitor's thread                            bell.rs  the word by which a push calls it
+//! kept.rs         what floors above keep for a runtime
 //! (the choices of a worker are in `prim::policy`)
 //! ```
 //!
 //! Above: `reactor`, `blocking`, `monitor`, and `wait`, which parks and wakes. Below: `driver`, `fiber`, `waiter`, `prim`.
 
+pub(crate) mod bell;
 #[cfg(not(any(loom, shuttle)))]
 mod completions;
 #[cfg(not(any(loom, shuttle)))]

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bell::Bell;
 use super::monitoring::StallConfig;
 use super::shared::{Config, Shared};
 use super::staff::elastic::PoolStats;
-use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::sync::{Condvar, Mutex};
 use crate::prim::thread;
 
@@ -23,7 +24,7 @@ const PERIOD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_m
 pub(crate) struct Sysmon {
     rescues: bool,
     pub(crate) stall: Option<StallConfig>,
-    pub(crate) armed: AtomicBool,
+    pub(crate) bell: Bell,
     /// May workers be added?
     pub(crate) grows: bool,
     looks_for_deadlocks: bool,
@@ -63,7 +64,7 @@ impl Sysmon {
             period,
             pool,
             // No rescue: armed for good, so that no worker tries to arm it.
-            armed: AtomicBool::new(!rescues),
+            bell: Bell::new(!rescues),
             stalls: AtomicU64::new(0),
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
@@ -89,8 +90,7 @@ impl Sysmon {
     /// A worker has pushed unstarted work.
     #[inline(always)]
     pub(crate) fn arm(&self, shared: &Arc<Shared>) {
-        // Relaxed: advisory; a stale value costs a tick.
-        if !self.armed.load(Ordering::Relaxed) {
+        if self.bell.is_silent() {
             self.arm_slow(shared);
         }
     }
@@ -112,8 +112,7 @@ impl Sysmon {
     pub(crate) fn arm_now(&self) {
         let mut state = self.state.lock();
         state.armed = true;
-        // Relaxed: under the lock, see `arm`.
-        self.armed.store(true, Ordering::Relaxed);
+        self.bell.arm();
         self.changed.notify_one();
     }
 
@@ -128,8 +127,8 @@ impl Sysmon {
             return;
         }
         drop(state);
-        // Relaxed: as if it could not be armed, see `with`.
-        self.armed.store(true, Ordering::Relaxed);
+        // As if it could not be armed, see `new`.
+        self.bell.arm();
         shared.idle.watch();
         // If the system gives no thread, the workers go unmonitored: the monitor is advisory.
         let _ = Self::start_now(shared);
@@ -145,8 +144,8 @@ impl Sysmon {
             return Self::start_now(shared);
         }
         sysmon.state.lock().late = true;
-        // Relaxed: before any worker runs. The next to arm it starts it, and so does the next to wake.
-        sysmon.armed.store(false, Ordering::Relaxed);
+        // The next to arm it starts it, and so does the next to wake.
+        sysmon.bell.silence_at_first();
         shared.idle.dismiss_watcher_at_first();
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! `conn_mem`: connections that have done their handshake and one request, and wait for the next. When all are there, the growth of
-//! resident memory and of page tables is divided by their number. With TLS (rustls, the same configuration for both peers) and without.
+//! resident memory and of page tables is divided by their number, at once or when they have waited for so many seconds (`idle`). With TLS (rustls, the same configuration for both peers) and without.
 //!
 //! The clients are another process (`rivals --clients ..`), of std's sockets on one thread; it ends when this one does. What the kernel
 //! keeps for a socket is not counted.
@@ -29,13 +29,14 @@ pub(crate) const WORKLOAD: Workload = Workload {
 };
 
 fn cases(size: Size) -> Vec<Case> {
-    let case = |tls| {
-        Case::new(&[("n", size.pick(4_000, 50)), ("tls", tls), ("w", 2)], &[Peer::Fibra, Peer::Tokio])
+    let case = |tls, idle| {
+        Case::new(&[("n", size.pick(4_000, 50)), ("tls", tls), ("idle", idle), ("w", 2)], &[Peer::Fibra, Peer::Tokio])
             .metric("bytes", "bytes each", Goal::Shown)
             .metric("page_table_bytes", "of them page tables", Goal::Shown)
             .metric("ns", "ns to connect and ask (CPU)", Goal::Shown)
     };
-    vec![case(0), case(1)]
+    // After 12 seconds fibra has given back the stack pages that only the handshake needed.
+    vec![case(0, 0), case(1, 0), case(1, size.pick(12, 0))]
 }
 
 pub(super) const REQUEST: usize = 100;
@@ -75,6 +76,7 @@ pub(super) fn finish(before: &Memory, connecting: &Span, n: usize) -> ! {
 fn with_fibra(params: &Params) -> Sample {
     raise_descriptor_limit();
     let (n, tls, trust) = (params.size("n"), params.get("tls") == 1, Trust::new());
+    let idle = params.get("idle");
     Fibra::run(setup(params), move || {
         let listener = fibra::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it has an address");
@@ -96,7 +98,7 @@ fn with_fibra(params: &Params) -> Sample {
             Fibra::sleep(LOOK);
         }
         let connecting = meter.stop();
-        Fibra::sleep(SETTLE);
+        Fibra::sleep(SETTLE + Duration::from_secs(idle));
         finish(&before, &connecting, n)
     })
 }
@@ -112,6 +114,7 @@ fn answer(mut stream: impl Read + Write) {
 fn with_tokio(params: &Params) -> Sample {
     raise_descriptor_limit();
     let (n, tls, trust) = (params.size("n"), params.get("tls") == 1, Trust::new());
+    let idle = params.get("idle");
     tokio_peer::run(setup(params), async move {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it has an address");
@@ -135,7 +138,7 @@ fn with_tokio(params: &Params) -> Sample {
             tokio::time::sleep(LOOK).await;
         }
         let connecting = meter.stop();
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(SETTLE + Duration::from_secs(idle)).await;
         finish(&before, &connecting, n)
     })
 }

@@ -1,0 +1,59 @@
+//! Two fences for a handshake of which one side is hot: the hot side pays nothing, the other side pays for both.
+//!
+//! Each side writes its word, passes its fence, and looks at the other's word: then at least one sees the other. [`light`] only keeps the
+//! compiler from exchanging the two accesses. [`heavy`] asks the kernel to make every running thread of the process pass a full fence
+//! (`membarrier`); a thread that does not run has passed one when it was switched out. So a light side either has its write visible
+//! before the heavy side looks, or looks after the heavy side's write. Where the kernel cannot do that, the heavy side waits for a
+//! millisecond instead: a store does not stay in a processor's buffer for so long.
+//!
+//! Above: `sched::bell`. Below: the kernel. A model has ordinary fences on both sides.
+
+#[cfg(not(any(loom, shuttle)))]
+use std::sync::atomic::{Ordering, compiler_fence};
+
+/// Between the write and the look of the side that is hot.
+#[inline(always)]
+pub(crate) fn light() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+    // SeqCst: pairs with `heavy`; for the compiler only.
+    #[cfg(not(any(loom, shuttle)))]
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// Between the write and the look of the other side, which waits for some microseconds at the most, or a millisecond; see the header.
+pub(crate) fn heavy() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+    #[cfg(not(any(loom, shuttle)))]
+    if !everywhere() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// Every thread of the process passes a fence. False: the kernel does not do that.
+#[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
+fn everywhere() -> bool {
+    /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` of `linux/membarrier.h`, and the command that a process has to give before, once.
+    const FENCE: libc::c_int = 1 << 3;
+    const REGISTER: libc::c_int = 1 << 4;
+    // SAFETY: the call touches no memory of ours.
+    let call = |command: libc::c_int| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 };
+    call(FENCE) || call(REGISTER) && call(FENCE)
+}
+
+#[cfg(all(not(target_os = "linux"), not(any(loom, shuttle))))]
+fn everywhere() -> bool {
+    false
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    #[test]
+    fn the_kernel_makes_every_thread_pass_a_fence() {
+        // (Linux has had the call since 4.14; a sandbox may refuse it, and then `heavy` waits.)
+        println!("membarrier: {}", super::everywhere());
+        super::light();
+        super::heavy();
+    }
+}
