@@ -39,7 +39,7 @@ impl<T> Batch<T> {
         let mut locked = chan.lock();
         let state = locked.state();
         let most =
-            if state.overflow == Overflow::Block && !chan.is_timed() { (state.capacity / PART).min(MOST) } else { 0 };
+            if state.overflow() == Overflow::Block && !chan.is_timed() { (state.capacity / PART).min(MOST) } else { 0 };
         locked.unlock();
         // All the memory at once: nothing is allocated under the lock.
         (most > 0).then(|| Self { values: VecDeque::with_capacity(most), most, places: 0 })

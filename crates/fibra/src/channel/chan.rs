@@ -14,12 +14,12 @@ use std::task::Waker;
 use super::order;
 use super::reason::{CloseReason, Side};
 use super::ring::Ring;
-use super::state::{Aftermath, Closing, Overflow, Peer, State, hint};
+use super::state::{Aftermath, Closing, Overflow, Peer, Rare, State, hint};
 use super::timed::Timed;
 use crate::cancel::is_unwinding;
 #[cfg(not(any(loom, shuttle)))]
 use crate::monitor::objects::{self, ChannelFacts, Link};
-use crate::prim::atomic::{AtomicU8, AtomicUsize, Ordering};
+use crate::prim::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::spin::RawSpin;
@@ -43,21 +43,33 @@ pub(crate) struct Chan<T> {
     id: u64,
     pub(super) state: UnsafeCell<State<T>>,
     /// Handles per side.
-    senders: AtomicUsize,
-    receivers: AtomicUsize,
+    senders: AtomicU32,
+    receivers: AtomicU32,
     /// Sides that still have a handle.
-    sides: AtomicUsize,
+    sides: AtomicU8,
     bounded: bool,
     is_timed: bool,
     is_never: bool,
-    on_overflow: Option<OnOverflow<T>>,
-    name: Option<Box<str>>,
+    /// What the builder was told, if it was.
+    told: Option<Box<Told<T>>>,
     /// By which a report finds it. (Models have no registry.)
     #[cfg(not(any(loom, shuttle)))]
     link: Link,
     /// Where it was made.
     #[cfg(not(any(loom, shuttle)))]
     site: &'static Location<'static>,
+}
+
+// One for each of a million fibers: 176 bytes of the C library's memory, not 288.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<Chan<u64>>() <= 168);
+
+/// What few channels are given, and what belongs to it.
+struct Told<T> {
+    on_overflow: Option<OnOverflow<T>>,
+    name: Option<Box<str>>,
+    /// Values that an overflow policy has dropped.
+    dropped: AtomicU64,
 }
 
 // SAFETY: everything but the state is atomic or never changes; the state is only touched under the lock, and moves `T`s between threads.
@@ -93,6 +105,9 @@ impl<T> Chan<T> {
         let always = if plan.timed.is_some() { hint::RECV } else { 0 }
             | if plan.overflow == Overflow::Block { 0 } else { hint::SEND };
         let is_timed = plan.timed.is_some();
+        let has_policy = plan.overflow != Overflow::Block;
+        let is_told = has_policy || plan.on_overflow.is_some() || plan.name.is_some();
+        let told = || Box::new(Told { on_overflow: plan.on_overflow, name: plan.name, dropped: AtomicU64::new(0) });
         let mut state = State {
             buffer: if eager { Ring::with_capacity(capacity) } else { Ring::new() },
             receivers: WaitList::new(),
@@ -104,13 +119,8 @@ impl<T> Chan<T> {
             always,
             closed: false,
             abandoned: false,
-            overflow: plan.overflow,
             aftermath: None,
-            timed: plan.timed.map(Box::new),
-            receiver_watch: WaitList::new(),
-            sender_watch: WaitList::new(),
-            closing: None,
-            dropped: 0,
+            rare: (is_timed || has_policy).then(|| Rare::new(plan.overflow, plan.timed)),
         };
         let hints = state.refresh();
         let id = order::next_id();
@@ -119,16 +129,15 @@ impl<T> Chan<T> {
             hints: AtomicU8::new(hints),
             id,
             state: UnsafeCell::new(state),
-            senders: AtomicUsize::new(1),
-            receivers: AtomicUsize::new(1),
-            sides: AtomicUsize::new(if plan.senders { 2 } else { 1 }),
+            senders: AtomicU32::new(1),
+            receivers: AtomicU32::new(1),
+            sides: AtomicU8::new(if plan.senders { 2 } else { 1 }),
             bounded: plan.capacity.is_some(),
             is_timed,
             is_never: !plan.senders && !is_timed,
-            on_overflow: plan.on_overflow,
-            name: plan.name,
+            told: is_told.then(told),
             #[cfg(not(any(loom, shuttle)))]
-            link: Link::new(id, Self::describe),
+            link: Link::new(Self::describe),
             #[cfg(not(any(loom, shuttle)))]
             site: plan.site,
         };
@@ -136,7 +145,7 @@ impl<T> Chan<T> {
         #[cfg(not(any(loom, shuttle)))]
         if plan.senders {
             // SAFETY: a new channel, whose memory is freed only after `unlist`. (The address of a field.)
-            unsafe { objects::add(&raw const (*chan.as_ptr()).link) };
+            unsafe { objects::add(&raw const (*chan.as_ptr()).link, id) };
         }
         chan
     }
@@ -156,13 +165,13 @@ impl<T> Chan<T> {
         ChannelFacts {
             id: chan.id,
             address: std::ptr::from_ref(chan).addr(),
-            name: chan.name.clone(),
+            name: chan.name().map(Box::from),
             site: chan.site,
             capacity: chan.bounded.then_some(capacity),
             len,
             // Relaxed, both: a picture of a moving thing.
-            senders: chan.senders.load(Ordering::Relaxed),
-            receivers: chan.receivers.load(Ordering::Relaxed),
+            senders: chan.senders.load(Ordering::Relaxed) as usize,
+            receivers: chan.receivers.load(Ordering::Relaxed) as usize,
             closed,
         }
     }
@@ -173,7 +182,7 @@ impl<T> Chan<T> {
         let is_listed = !self.is_timed && !self.is_never;
         if is_listed {
             // SAFETY: it was listed when it was made, and its memory goes once.
-            unsafe { objects::remove(&self.link) };
+            unsafe { objects::remove(&self.link, self.id) };
         }
     }
 
@@ -194,7 +203,13 @@ impl<T> Chan<T> {
     }
 
     pub(super) fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        self.told.as_ref().and_then(|told| told.name.as_deref())
+    }
+
+    /// How many values an overflow policy has dropped.
+    pub(super) fn dropped(&self) -> u64 {
+        // Relaxed: a number.
+        self.told.as_ref().map_or(0, |told| told.dropped.load(Ordering::Relaxed))
     }
 
     pub(crate) fn is_timed(&self) -> bool {
@@ -209,7 +224,7 @@ impl<T> Chan<T> {
     /// When the next value of a channel that time feeds is due.
     pub(crate) fn timed_deadline(&self) -> Option<u64> {
         let mut locked = self.lock();
-        let deadline = locked.state().timed.as_ref().and_then(|timed| timed.deadline());
+        let deadline = locked.state().timed().and_then(Timed::deadline);
         locked.unlock();
         deadline
     }
@@ -371,7 +386,7 @@ impl<T> Chan<T> {
     }
 
     /// Takes the node of a wait that is over out of its list.
-    pub(crate) fn unlink(&self, list: fn(&State<T>) -> &WaitList, node: &Node, passes_on: bool) {
+    pub(crate) fn unlink(&self, list: fn(&mut State<T>) -> &WaitList, node: &Node, passes_on: bool) {
         let mut locked = self.lock();
         let state = locked.state();
         // SAFETY: under the lock; the node was linked in this list, if it is.
@@ -394,7 +409,7 @@ impl<T> Chan<T> {
 
     pub(super) fn with_closing<R>(&self, f: impl FnOnce(&Closing) -> R) -> Option<R> {
         let mut locked = self.lock();
-        let answer = locked.state().closing.as_deref().map(f);
+        let answer = locked.state().rare.as_ref().and_then(|rare| rare.closing.as_ref()).map(f);
         locked.unlock();
         answer
     }
@@ -408,7 +423,7 @@ impl<T> Chan<T> {
         .flatten()
     }
 
-    fn count(&self, side: Side) -> &AtomicUsize {
+    fn count(&self, side: Side) -> &AtomicU32 {
         match side {
             Side::Senders => &self.senders,
             Side::Receivers => &self.receivers,
@@ -425,7 +440,7 @@ impl<T> Chan<T> {
     pub(super) fn add_handle(&self, side: Side) {
         // Relaxed: the caller has a handle, which keeps the count above zero; nothing is published by it.
         let before = self.count(side).fetch_add(1, Ordering::Relaxed);
-        if before > isize::MAX as usize {
+        if before > i32::MAX as u32 {
             // Only by forgetting handles in a loop; going on would wrap round and free the channel under its users.
             std::process::abort();
         }
@@ -457,7 +472,7 @@ impl<T> Chan<T> {
                     // SAFETY: allocated by `new`, and both sides have left: no other handle has a pointer to it.
                     let mut chan = unsafe { Box::from_raw(self.0.as_ptr()) };
                     let mut panics = FirstPanic::default();
-                    panics.drop_each(chan.on_overflow.take());
+                    panics.drop_each(chan.told.take().and_then(|told| told.on_overflow));
                     panics.catch(|| drop(chan));
                     panics.go_on(is_unwinding);
                 }
@@ -567,8 +582,13 @@ impl<T> Chan<T> {
         wake::call_all(aftermath.wakers);
         // A panic of these stays here, reported by the hook: the operation is done, and a select must be able to say so. (Its value
         // has moved out of a variable that the caller has yet to forget.)
+        let told = self.told.as_deref();
+        if let Some(told) = told {
+            // Relaxed: a number. (Before the values go: `on_overflow` may ask for it.)
+            told.dropped.fetch_add(aftermath.evicted.len() as u64, Ordering::Relaxed);
+        }
         for value in aftermath.evicted {
-            let dropped = catch_unwind(AssertUnwindSafe(|| match &self.on_overflow {
+            let dropped = catch_unwind(AssertUnwindSafe(|| match told.and_then(|told| told.on_overflow.as_ref()) {
                 Some(on_overflow) => on_overflow(value),
                 None => drop(value),
             }));

@@ -47,7 +47,7 @@ impl<T> State<T> {
     /// Is there a place that `me` could reserve? In a rendezvous that is a receiver that waits.
     pub(crate) fn can_reserve(&self, me: Option<WaiterRef>) -> bool {
         self.has_room()
-            || self.overflow != Overflow::Block
+            || self.overflow() != Overflow::Block
             || self.capacity == 0 && self.interested_receivers(me) > self.spoken_for()
     }
 
@@ -55,7 +55,7 @@ impl<T> State<T> {
     pub(crate) fn is_ready_to_offer(&self, me: Option<WaiterRef>) -> bool {
         self.closed
             || self.has_room()
-            || self.overflow != Overflow::Block
+            || self.overflow() != Overflow::Block
             || self.can_leave(me)
             || self.count_receivers(|node| node.role.get() == Role::Fill && !node.is_of(me)) > self.spoken_for()
     }

@@ -68,12 +68,12 @@ impl Op {
     }
 
     /// Where its nodes are linked.
-    pub(crate) fn list<T>(self) -> fn(&State<T>) -> &WaitList {
+    pub(crate) fn list<T>(self) -> fn(&mut State<T>) -> &WaitList {
         match self {
             Op::Recv | Op::ReadyRecv => |state| &state.receivers,
             Op::Send | Op::Reserve | Op::ReserveInvited | Op::ReadySend => |state| &state.senders,
-            Op::Gone(Side::Senders) => |state| &state.receiver_watch,
-            Op::Gone(Side::Receivers) => |state| &state.sender_watch,
+            Op::Gone(Side::Senders) => |state| &state.rare().receiver_watch,
+            Op::Gone(Side::Receivers) => |state| &state.rare().sender_watch,
         }
     }
 }

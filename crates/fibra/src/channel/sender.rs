@@ -382,10 +382,7 @@ macro_rules! common {
 
             /// How many values an [`Overflow`](crate::channel::Overflow) policy has dropped.
             pub fn dropped(&self) -> u64 {
-                let mut locked = self.chan().lock();
-                let dropped = locked.state().dropped;
-                locked.unlock();
-                dropped
+                self.chan().dropped()
             }
         }
 

@@ -21,7 +21,7 @@ impl<T> State<T> {
     }
 
     /// Unlinks `node` from `list`, completes its wait and sets it going. False: it was completed already.
-    fn finish(&mut self, list: fn(&Self) -> &WaitList, node: &Node, outcome: Outcome) -> bool {
+    fn finish(&mut self, list: fn(&mut Self) -> &WaitList, node: &Node, outcome: Outcome) -> bool {
         // SAFETY: see the impl.
         unsafe { list(self).remove(node) };
         let Some(peer) = Peer::claim(node, outcome) else { return false };
@@ -36,11 +36,11 @@ impl<T> State<T> {
         }
     }
 
-    fn the_receivers(&self) -> &WaitList {
+    fn the_receivers(&mut self) -> &WaitList {
         &self.receivers
     }
 
-    fn the_senders(&self) -> &WaitList {
+    fn the_senders(&mut self) -> &WaitList {
         &self.senders
     }
 
@@ -298,16 +298,16 @@ impl<T> State<T> {
         let first = !self.closed;
         self.closed = true;
         self.always |= hint::RECV | hint::SEND;
-        let closing = self.closing.get_or_insert_default();
+        let closing = self.rare().closing.get_or_insert_default();
         closing.first.get_or_insert_with(|| reason.clone());
         let gone = match by {
             Side::Senders => &mut closing.senders,
             Side::Receivers => &mut closing.receivers,
         };
         gone.get_or_insert_with(|| reason.clone());
-        let (bit, watch): (u8, fn(&Self) -> &WaitList) = match by {
-            Side::Senders => (hint::SENDERS_GONE, |state| &state.receiver_watch),
-            Side::Receivers => (hint::RECEIVERS_GONE, |state| &state.sender_watch),
+        let (bit, watch): (u8, fn(&mut Self) -> &WaitList) = match by {
+            Side::Senders => (hint::SENDERS_GONE, |state| &state.rare().receiver_watch),
+            Side::Receivers => (hint::RECEIVERS_GONE, |state| &state.rare().sender_watch),
         };
         self.always |= bit;
         // SAFETY: see the impl.

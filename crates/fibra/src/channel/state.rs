@@ -175,20 +175,40 @@ pub(crate) struct State<T> {
     /// How many lengths of the buffer, from 1 on, are such that the buffer is neither empty nor full, both before and after a push. 0 if a
     /// push or a pop concerns more than the buffer: a waiter is at one of the ends, or nothing is admitted. At such lengths a push leaves
     /// the hints as they are, and so does the pop that undoes it. Kept by [`State::refresh`].
-    pub(super) easy: usize,
+    /// (A longer buffer counts as one of 2^32.)
+    pub(super) easy: u32,
     /// Hints that hold for good: closed, gone, timed, never full.
     pub(super) always: u8,
     pub(super) closed: bool,
     /// The last receiver was dropped: nothing can be delivered any more.
     pub(super) abandoned: bool,
-    pub(super) overflow: Overflow,
     pub(super) aftermath: Option<Box<Aftermath<T>>>,
-    pub(super) timed: Option<Box<Timed<T>>>,
+    /// What few channels have; see [`State::rare`].
+    pub(super) rare: Option<Box<Rare<T>>>,
+}
+
+/// The parts of the state that few channels need, or need only once they are closed: in a box of their own, since there may be a channel
+/// for each of a million fibers.
+#[derive(Debug)]
+pub(crate) struct Rare<T> {
+    pub(super) overflow: Overflow,
+    pub(super) timed: Option<Timed<T>>,
     /// Waiters at the sending end for the end of the receivers; and the reverse.
     pub(super) receiver_watch: WaitList,
     pub(super) sender_watch: WaitList,
-    pub(super) closing: Option<Box<Closing>>,
-    pub(super) dropped: u64,
+    pub(super) closing: Option<Closing>,
+}
+
+impl<T> Rare<T> {
+    pub(super) fn new(overflow: Overflow, timed: Option<Timed<T>>) -> Box<Self> {
+        Box::new(Self {
+            overflow,
+            timed,
+            receiver_watch: WaitList::new(),
+            sender_watch: WaitList::new(),
+            closing: None,
+        })
+    }
 }
 
 // SAFETY (all blocks of this impl): `&mut State` is only had under the channel's lock, and nodes in its lists are alive until they are
@@ -196,6 +216,23 @@ pub(crate) struct State<T> {
 // lost claim leaves the node alone: its owner waits for the lock to unlink it, and finds that done. The slot of a FILL is memory for a
 // `T` that is written once, the slot of a TAKE holds a `T` that is read once: by the thread that claimed the wait.
 impl<T> State<T> {
+    /// The rare parts, made now if the channel had none.
+    #[cold]
+    pub(super) fn rare(&mut self) -> &mut Rare<T> {
+        self.rare.get_or_insert_with(|| Rare::new(Overflow::Block, None))
+    }
+
+    /// What to do with a value for which there is no room.
+    #[inline(always)]
+    pub(super) fn overflow(&self) -> Overflow {
+        self.rare.as_ref().map_or(Overflow::Block, |rare| rare.overflow)
+    }
+
+    /// The clock that feeds it, if one does.
+    pub(super) fn timed(&self) -> Option<&Timed<T>> {
+        self.rare.as_ref().and_then(|rare| rare.timed.as_ref())
+    }
+
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         self.buffer.len().saturating_add(self.reserved) < self.capacity
@@ -219,7 +256,8 @@ impl<T> State<T> {
         let room = self.capacity.saturating_sub(self.reserved);
         let len = self.buffer.len();
         let alone = (waiting == 0 || seeded_bug("channel_easy_beside_waiters")) && !self.closed;
-        self.easy = if alone { room.min(self.buffer.capacity()).saturating_sub(2) } else { 0 };
+        let easy = room.min(self.buffer.capacity()).saturating_sub(2);
+        self.easy = if alone { u32::try_from(easy).unwrap_or(u32::MAX) } else { 0 };
         let mut hints = self.always | waiting;
         if len == 0 {
             let is_open = self.always & !hint::SEND == 0 && !self.closed;
@@ -251,13 +289,13 @@ impl<T> State<T> {
     /// May a value simply be pushed, and the hints stay? See [`State::easy`].
     #[inline(always)]
     pub(super) fn is_push_easy(&self) -> bool {
-        self.buffer.len().wrapping_sub(1) < self.easy
+        self.buffer.len().wrapping_sub(1) < self.easy as usize
     }
 
     /// May a value simply be popped, and the hints stay?
     #[inline(always)]
     pub(super) fn is_pop_easy(&self) -> bool {
-        self.buffer.len().wrapping_sub(2) < self.easy
+        self.buffer.len().wrapping_sub(2) < self.easy as usize
     }
 
     /// Closed, and nothing that was admitted is left.
@@ -338,7 +376,7 @@ impl<T> State<T> {
 
     #[cold]
     unsafe fn take_nothing(&mut self, slot: *mut T, me: Option<WaiterRef>) -> Try {
-        if let Some(timed) = self.timed.as_mut()
+        if let Some(timed) = self.rare.as_mut().and_then(|rare| rare.timed.as_mut())
             && let Some(value) = timed.take_due()
         {
             // SAFETY: the contract of `take`.
@@ -430,7 +468,7 @@ impl<T> State<T> {
     #[inline(always)]
     unsafe fn offer_to_buffer(&mut self, value: *const T) -> Try {
         if !self.has_room() {
-            if self.overflow == Overflow::Block {
+            if self.overflow() == Overflow::Block {
                 return (Outcome::Pending, None);
             }
             // SAFETY: passed on.
@@ -474,7 +512,7 @@ impl<T> State<T> {
                 }
             }
         }
-        if self.overflow == Overflow::Block {
+        if self.overflow() == Overflow::Block {
             return (Outcome::Pending, None);
         }
         // SAFETY: passed on; it is the channel's once.
@@ -486,12 +524,11 @@ impl<T> State<T> {
     unsafe fn evict(&mut self, value: *const T) -> Try {
         // SAFETY: the contract of `offer`: `Done` is what we answer.
         let mut value = unsafe { value.read() };
-        if self.overflow == Overflow::DropOldest
+        if self.overflow() == Overflow::DropOldest
             && let Some(oldest) = self.buffer.pop_front()
         {
             self.buffer.push_back(std::mem::replace(&mut value, oldest));
         }
-        self.dropped += 1;
         self.aftermath().evicted.push_back(value);
         (Outcome::Done, None)
     }
@@ -519,10 +556,7 @@ impl<T> State<T> {
 
     /// Would a receive succeed now, or answer that the channel is closed?
     pub(crate) fn is_ready_to_take(&self, me: Option<WaiterRef>) -> bool {
-        if !self.buffer.is_empty()
-            || self.is_exhausted_for(me)
-            || self.timed.as_ref().is_some_and(|timed| timed.is_due())
-        {
+        if !self.buffer.is_empty() || self.is_exhausted_for(me) || self.timed().is_some_and(|timed| timed.is_due()) {
             return true;
         }
         self.has_sender_with_value(me)
@@ -580,7 +614,7 @@ impl<T> State<T> {
         if self.abandoned {
             return false;
         }
-        if self.overflow != Overflow::Block {
+        if self.overflow() != Overflow::Block {
             // With an overflow policy every sender is promised a place, so there may be none: the policy decides, as for any other send.
             // SAFETY: the contract.
             unsafe { self.send_by_policy(value) };

@@ -73,7 +73,7 @@ impl<T> Timed<T> {
 
 /// Is the value of a timed channel due?
 pub(super) fn is_due<T>(state: &State<T>) -> bool {
-    state.timed.as_ref().is_some_and(|timed| timed.is_due())
+    state.timed().is_some_and(|timed| timed.is_due())
 }
 
 /// Calls a waker when a moment has come: for futures, which have no timer of their own. The runtime does it, or a thread where there is

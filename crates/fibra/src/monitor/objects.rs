@@ -38,7 +38,6 @@ pub(crate) struct ChannelFacts {
 /// The part of a channel that links it into a list of this registry.
 #[derive(Debug)]
 pub(crate) struct Link {
-    list: usize,
     prev: Cell<*const Link>,
     next: Cell<*const Link>,
     describe: unsafe fn(*const Link) -> ChannelFacts,
@@ -50,10 +49,9 @@ unsafe impl Send for Link {}
 unsafe impl Sync for Link {}
 
 impl Link {
-    /// The link of the channel with this number. `describe` is called with the address of the link, while it is linked.
-    pub(crate) fn new(id: u64, describe: unsafe fn(*const Link) -> ChannelFacts) -> Self {
-        let list = (id % LISTS as u64) as usize;
-        Self { list, prev: Cell::new(ptr::null()), next: Cell::new(ptr::null()), describe }
+    /// `describe` is called with the address of the link, while it is linked.
+    pub(crate) fn new(describe: unsafe fn(*const Link) -> ChannelFacts) -> Self {
+        Self { prev: Cell::new(ptr::null()), next: Cell::new(ptr::null()), describe }
     }
 }
 
@@ -66,14 +64,19 @@ unsafe impl Send for First {}
 
 static OBJECTS: [Mutex<First>; LISTS] = [const { Mutex::new(First(Cell::new(ptr::null()))) }; LISTS];
 
-/// Links a channel.
+/// The list of the channel with this number.
+fn list_of(id: u64) -> &'static Mutex<First> {
+    &OBJECTS[(id % LISTS as u64) as usize]
+}
+
+/// Links the channel with this number.
 ///
 /// # Safety
 /// The link is linked nowhere, and stays where it is until [`remove`] was called.
-pub(crate) unsafe fn add(link: *const Link) {
+pub(crate) unsafe fn add(link: *const Link, id: u64) {
     // SAFETY: the caller's promise.
     let new = unsafe { &*link };
-    let first = OBJECTS[new.list].lock();
+    let first = list_of(id).lock();
     let next = first.0.replace(link);
     new.next.set(next);
     // SAFETY: a linked channel is alive, and the list is locked.
@@ -85,9 +88,9 @@ pub(crate) unsafe fn add(link: *const Link) {
 /// Unlinks a channel that [`add`] has linked, once: from now on the registry does not refer to it.
 ///
 /// # Safety
-/// It is linked.
-pub(crate) unsafe fn remove(link: &Link) {
-    let first = OBJECTS[link.list].lock();
+/// It is linked, under this number.
+pub(crate) unsafe fn remove(link: &Link, id: u64) {
+    let first = list_of(id).lock();
     let (prev, next) = (link.prev.get(), link.next.get());
     // SAFETY: the neighbours of a linked channel are linked, and so they are alive; the list is locked.
     match unsafe { prev.as_ref() } {
