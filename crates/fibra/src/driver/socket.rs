@@ -7,7 +7,7 @@
 use super::{Interest, Timeout};
 use crate::prim::policy;
 use std::ffi::c_int;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 use std::{io, mem, ptr};
@@ -58,6 +58,28 @@ union RawAddress {
     v4: libc::sockaddr_in,
     v6: libc::sockaddr_in6,
     unix: libc::sockaddr_un,
+}
+
+impl RawAddress {
+    /// The address that the kernel has written here, on zeroes.
+    fn to_std(self) -> io::Result<SocketAddr> {
+        // SAFETY: each kind begins with its family, and all are numbers.
+        let (v4, v6) = unsafe { (self.v4, self.v6) };
+        match c_int::from(v4.sin_family) {
+            libc::AF_INET => {
+                let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+                Ok(SocketAddr::from((ip, u16::from_be(v4.sin_port))))
+            }
+            libc::AF_INET6 => {
+                let (ip, port) = (v6.sin6_addr.s6_addr.into(), u16::from_be(v6.sin6_port));
+                Ok(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+            }
+            family => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("the other side has an address of family {family}, which is neither IPv4 nor IPv6"),
+            )),
+        }
+    }
 }
 
 pub(super) struct Address {
@@ -113,6 +135,28 @@ impl Address {
 
     pub(super) fn as_ptr(&self) -> *const libc::sockaddr {
         (&raw const self.raw).cast()
+    }
+}
+
+/// Accepts a TCP connection whose descriptor does not block and is close-on-exec, in one system call (std needs another one for the
+/// first); and the address of its other side.
+pub(crate) fn accept(listener: &std::net::TcpListener) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+    // SAFETY: structures of numbers, for which zeroes are valid.
+    let mut raw: RawAddress = unsafe { mem::zeroed() };
+    loop {
+        let mut len = size_of::<RawAddress>() as libc::socklen_t;
+        let (address, flags) = ((&raw mut raw).cast(), libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+        // SAFETY: the kernel writes no more than `len` bytes of the address.
+        let accepted = unsafe { libc::accept4(listener.as_raw_fd(), address, &raw mut len, flags) };
+        if accepted >= 0 {
+            // SAFETY: a new descriptor, which is ours.
+            let stream = unsafe { OwnedFd::from_raw_fd(accepted) };
+            return Ok((stream.into(), raw.to_std()?));
+        }
+        match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => {}
+            error => return Err(error),
+        }
     }
 }
 

@@ -191,8 +191,7 @@ impl TcpListener {
 }
 
 fn accept_now(listener: &std::net::TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
-    let (stream, from) = listener.accept()?;
-    stream.set_nonblocking(true)?;
+    let (stream, from) = socket::accept(listener)?;
     Ok((TcpStream { socket: Socket::new_tcp(stream) }, from))
 }
 

@@ -20,7 +20,7 @@
 //! enqueue.rs      the way into the queues for everything above            wake.rs  completing a wait, whatever waits
 //! wakers.rs       calling async wakers
 //! members/        what fibers count in: roots, scopes; the lists of started ones
-//! staff/          workers that come and go
+//! staff/          workers that come and go                                dealing.rs  which worker a spread fiber goes to
 //! current.rs      which worker and fiber this is                          here.rs  what runs here, for cancellation
 //! rules.rs        what the scheduler asks of the floors above             monitoring.rs  what it is told about the monitor
 //! sysmon.rs       calling the monitor's thread                            bell.rs  the word by which a push calls it
@@ -35,6 +35,8 @@ pub(crate) mod bell;
 mod completions;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod current;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod dealing;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod enqueue;
 #[cfg(not(any(loom, shuttle)))]

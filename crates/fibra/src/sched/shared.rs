@@ -5,6 +5,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
+use super::dealing::LastDeal;
 use super::enqueue::Place;
 use super::idle::Idle;
 use super::kept::Kept;
@@ -187,6 +188,8 @@ pub(crate) struct Remote {
     /// Fibers that were sent to this worker by name and have not started: the next to spread one counts them too, and the worker does not
     /// leave (`seats.rs`).
     pub(crate) coming: AtomicU64,
+    /// How the last spread fiber found this worker.
+    pub(crate) last_deal: LastDeal,
     /// Deadlines that fire even if this worker is stuck.
     pub(crate) wheel: CacheLine<Wheel<WheelDue>>,
     /// The driver of the seat while it has no worker, once it had one.
@@ -203,6 +206,7 @@ impl Remote {
             stats: CacheLine(WorkerStats::default()),
             kicker: OnceLock::new(),
             coming: AtomicU64::new(0),
+            last_deal: LastDeal::default(),
             wheel: CacheLine(Wheel::new()),
             spare: Mutex::new(None),
             thread: AtomicU32::new(0),

@@ -8,7 +8,7 @@ use super::join::JoinHandle;
 use super::spawn::{RefusedBecause, no_runtime, root_of, try_spawn};
 use crate::fiber::frame::{Extras, FlagSet, flag};
 use crate::fiber::stack::StackSize;
-use crate::prim::atomic::{AtomicBool, Ordering};
+use crate::prim::atomic::AtomicBool;
 use crate::sched::current;
 use crate::sched::shared::{RootRef, Shared};
 
@@ -58,6 +58,7 @@ impl Builder {
     }
 
     /// Puts it on the worker with the fewest fibers (started, or spread to it) instead of leaving it with its spawner: for accept loops.
+    /// While that worker stands still, or has more fibers that could run than another one, the least busy worker gets it.
     pub fn spread(mut self) -> Self {
         self.spread = true;
         self
@@ -160,7 +161,7 @@ impl Builder {
         if let Some(name) = self.name.as_deref() {
             check_name("the name of a fiber", name)?;
         }
-        let spread_to = self.worker.or_else(|| self.spread.then(|| least_loaded(shared)));
+        let spread_to = self.worker.or_else(|| self.spread.then(|| shared.least_loaded()));
         // Counted as on its way only if it is started.
         let coming = AtomicBool::new(spread_to.is_some());
         Ok((Extras { name: self.name, stack_size, coming, ..Extras::default() }, spread_to))
@@ -212,15 +213,4 @@ pub(crate) fn check_name(what: &str, name: &str) -> io::Result<()> {
     let Some(place) = name.find('\0') else { return Ok(()) };
     let text = format!("fibra: {what}, {name:?}, has a zero byte at position {place}: leave it out");
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
-}
-
-/// The worker with the fewest fibers, started or on their way to it: several fibers that are spread in a row do not all go to the worker
-/// that has not yet started the first of them.
-fn least_loaded(shared: &Shared) -> usize {
-    let load = |index: &usize| {
-        let remote = &shared.remotes[*index];
-        // Relaxed: a gauge.
-        remote.stats.started.get() + remote.coming.load(Ordering::Relaxed)
-    };
-    shared.accepting_workers().min_by_key(load).unwrap_or(0)
 }
