@@ -1,7 +1,8 @@
 //! The server: accepts connections, gives each a fiber, and comes to an orderly end.
 //!
 //! Below: `crowd`, `connection`. The fiber that calls [`Server::serve`] accepts; each connection is put on the worker with the fewest
-//! fibers and stays there. On every path, `serve` returns only after the last connection has ended.
+//! fibers, or the least busy one ([`fibra::Builder::spread`]), and stays there. With several listeners ([`Builder::listeners`]) each
+//! further one has a fiber of its own that accepts, and connections stay on the worker where they were accepted. On every path, `serve` returns only after the last connection has ended.
 //!
 //! The end, in steps:
 //! 1. The listener's queue is emptied: a client in it has connected, and gets an answer. The listener is closed.
@@ -34,6 +35,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// As many connections as the system lets wait in the queue of a listener.
 const LONGEST_QUEUE: usize = 4096;
+
+/// Connections that are accepted in a row before those that are served on the same worker have their turn.
+const AT_ONCE: usize = 16;
 
 /// Connections at once, unless the builder says otherwise: below what descriptors mostly allow.
 const MOST_CONNECTIONS: usize = 10_000;
@@ -76,6 +80,8 @@ type Report = Arc<dyn Fn(&ConnectionError, Option<SocketAddr>) + Send + Sync>;
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
+    /// Those that share its port.
+    further: Vec<TcpListener>,
     options: Builder,
     stop: Arc<Stop>,
 }
@@ -95,6 +101,7 @@ pub struct Builder {
     limits: Limits,
     max_connections: usize,
     stack_size: Option<usize>,
+    listeners: usize,
     report: Option<Report>,
 }
 
@@ -152,6 +159,29 @@ impl Builder {
         self
     }
 
+    /// So many listeners share the port (`SO_REUSEPORT`), each with a fiber of its own that accepts; the system distributes connections
+    /// among them by their addresses, and a connection stays on the worker where it was accepted. 1.
+    ///
+    /// For servers with many short connections: as many listeners as workers accept without a hand-over from one worker to another. With
+    /// few or long connections the default is better, because it looks at how busy each worker is. Each further listener may exceed
+    /// [`max_connections`](Self::max_connections) by one. Only for [`bind`](Self::bind): an existing listener has its port for itself.
+    ///
+    /// ```
+    /// use fibra_http::Server;
+    ///
+    /// let server = Server::builder().listeners(2).bind("127.0.0.1:0");
+    /// assert!(server.is_ok());
+    /// ```
+    ///
+    /// # Panics
+    /// If it is 0.
+    #[track_caller]
+    pub fn listeners(mut self, listeners: usize) -> Self {
+        assert!(listeners > 0, "fibra-http: listeners(0): no client could ever connect");
+        self.listeners = listeners;
+        self
+    }
+
     /// Sets a hook for every error that ends a connection or spoils a response: for logs. Without it, only a panic of the server's own code
     /// ([`ConnectionError::Internal`]) is reported, by a line on standard error. If the hook itself panics, the connection goes on.
     pub fn on_error(mut self, report: impl Fn(&ConnectionError, Option<SocketAddr>) + Send + Sync + 'static) -> Self {
@@ -165,7 +195,13 @@ impl Builder {
     /// `InvalidInput` with a [`LimitError`] for a limit that is not possible; else as [`TcpListener::bind`].
     pub fn bind<A: ToSocketAddrs>(self, address: A) -> io::Result<Server> {
         self.check()?;
-        Ok(self.try_listen(TcpListener::bind(address)?)?)
+        if self.listeners == 1 {
+            return Ok(self.try_listen(TcpListener::bind(address)?)?);
+        }
+        let first = TcpListener::bind_reuse_port(address)?;
+        let address = first.local_addr()?;
+        let further = (1..self.listeners).map(|_| TcpListener::bind_reuse_port(address)).collect::<io::Result<_>>()?;
+        Ok(Server { further, ..self.try_listen(first)? })
     }
 
     /// A server on an existing listener.
@@ -192,7 +228,7 @@ impl Builder {
     pub fn try_listen(self, listener: TcpListener) -> Result<Server, LimitError> {
         self.check()?;
         let stop = Stop { requested: CancelToken::new(), deadline: Mutex::new(None), again: Event::new() };
-        Ok(Server { listener, options: self, stop: Arc::new(stop) })
+        Ok(Server { listener, further: Vec::new(), options: self, stop: Arc::new(stop) })
     }
 
     fn check(&self) -> Result<(), LimitError> {
@@ -210,7 +246,13 @@ impl Builder {
 
 impl Default for Builder {
     fn default() -> Self {
-        Self { limits: Limits::default(), max_connections: MOST_CONNECTIONS, stack_size: None, report: None }
+        Self {
+            limits: Limits::default(),
+            max_connections: MOST_CONNECTIONS,
+            stack_size: None,
+            listeners: 1,
+            report: None,
+        }
     }
 }
 
@@ -220,6 +262,7 @@ impl fmt::Debug for Builder {
             .field("limits", &self.limits)
             .field("max_connections", &self.max_connections)
             .field("stack_size", &self.stack_size)
+            .field("listeners", &self.listeners)
             .finish_non_exhaustive()
     }
 }
@@ -351,10 +394,10 @@ impl Server {
         F: Fn(&mut Request<'_>) -> R + Send + Sync + 'static,
         R: IntoResponse,
     {
-        let Self { listener, options, stop } = self;
+        let Self { listener, further, options, stop } = self;
         let crowd = Arc::new(Crowd::new(options.max_connections));
         let attendant = Arc::new(Attendant { wrap, handler, limits: options.limits, report: options.report });
-        let mut fiber = fibra::Builder::new().name("http").spread();
+        let mut fiber = fibra::Builder::new().name("http");
         if let Some(bytes) = options.stack_size {
             fiber = fiber.stack_size(bytes);
         }
@@ -364,14 +407,31 @@ impl Server {
             let number = seat.number();
             let from = attendant.from(&stream);
             let attends = attendant.clone();
-            match fiber.clone().spawn(move || attends.attend(stream, seat, from)) {
+            let attend = move || attends.attend(stream, seat, from);
+            let fiber = fiber.clone();
+            let stays = !further.is_empty() && fibra::current().is_some();
+            match if stays { fiber.spawn_local(attend) } else { fiber.spread().spawn(attend) } {
                 Ok(fiber) => crowd.set_fiber(number, fiber),
                 // The runtime starts no fibers any more, or there are too many: the connection is closed already.
                 Err(error) => attendant.tell(&error.into(), from),
             }
         };
-        accept_until_stopped(&listener, &stop, &crowd, &start)?;
-        drop(listener);
+        let over = CancelToken::new();
+        if further.is_empty() {
+            accept_until_stopped(&listener, &stop, &over, &crowd, &start)?;
+        } else {
+            fibra::scope(|s| {
+                for listener in &further {
+                    let accepts = || accept_until_stopped(listener, &stop, &over, &crowd, &start);
+                    // (Spread in a row, they go to different workers.)
+                    fibra::Builder::new().name("http-accept").spread().spawn_scoped(s, accepts)?;
+                }
+                let ended = accept_until_stopped(&listener, &stop, &over, &crowd, &start);
+                over.cancel();
+                ended
+            })?;
+        }
+        drop((listener, further));
         crowd.drain();
         let cut_off = wait_for_the_last(&stop, &crowd);
         drop(closing);
@@ -382,6 +442,7 @@ impl Server {
 fn accept_until_stopped(
     listener: &TcpListener,
     stop: &Stop,
+    over: &CancelToken,
     crowd: &Arc<Crowd>,
     start: &dyn Fn(TcpStream),
 ) -> io::Result<()> {
@@ -390,10 +451,12 @@ fn accept_until_stopped(
         fibra::select! {
             on(crowd.room.waiting()) => {}
             on(stop.requested.cancelled()) => break,
+            on(over.cancelled()) => break,
             draining() => break,
         }
         let accepted = fibra::select_biased! {
             on(stop.requested.cancelled()) => break,
+            on(over.cancelled()) => break,
             draining() => break,
             on(listener.accepting()) -> accepted => accepted,
         };
@@ -401,6 +464,13 @@ fn accept_until_stopped(
             Ok((stream, _)) => {
                 pause = Duration::ZERO;
                 start(stream);
+                // What else has come already. (An error comes again, above.)
+                for _ in 1..AT_ONCE {
+                    match crowd.room.is_set().then(|| listener.try_accept()) {
+                        Some(Ok((stream, _))) => start(stream),
+                        Some(Err(_)) | None => break,
+                    }
+                }
                 // However many clients want to connect, the connections that are served on this worker have their turn.
                 fibra::yield_now();
             }
@@ -411,6 +481,7 @@ fn accept_until_stopped(
                 pause = (2 * pause).clamp(Duration::from_millis(1), LONGEST_PAUSE);
                 fibra::select! {
                     on(stop.requested.cancelled()) => break,
+                    on(over.cancelled()) => break,
                     draining() => break,
                     after(pause) => {}
                 }

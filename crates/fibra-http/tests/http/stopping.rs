@@ -317,3 +317,52 @@ fn a_child_of_the_stoppers_token_is_cancelled_with_the_server() {
         token.wait();
     });
 }
+
+/// Of 60 connections some come to each of the three listeners (the chance that one gets none is below 10^-9), all are answered, on more
+/// than one worker, and all listeners are closed at the end.
+#[test]
+fn several_listeners_share_the_port_and_stop_together() {
+    let _watchdog = watchdog(60);
+    let threads = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));
+    let seen = threads.clone();
+    let server = serve_with(Server::builder().listeners(3), move |_: &mut Request<'_>| {
+        seen.lock().unwrap().insert(std::thread::current().id());
+        "fine"
+    });
+    let mut clients: Vec<Client> = (0..60).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/").status, 200);
+    }
+    assert!(threads.lock().unwrap().len() > 1, "all on one worker");
+    let address = server.address;
+    server.stopper.drain(LONG);
+    clients.iter_mut().for_each(Client::expect_end);
+    eventually(|| std::net::TcpStream::connect(address).is_err(), "no client is accepted any more");
+    assert_eq!(server.wait().cut_off, 0);
+}
+
+/// The fibers of the further listeners hear of a drain by the scope around the server.
+#[test]
+fn the_drain_of_a_scope_ends_all_listeners() {
+    let _watchdog = watchdog(60);
+    let server = Server::builder().listeners(3).bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    let runtime = fibra::Runtime::builder().workers(2).build().unwrap();
+    runtime.run(move || {
+        fibra::scope(|s| {
+            let served = s.spawn(move || server.serve(|_: &mut Request<'_>| "fine"));
+            let mut client = fibra::net::TcpStream::connect(address).unwrap();
+            std::io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
+            assert_ne!(std::io::Read::read(&mut client, &mut [0; 100]).unwrap(), 0);
+            s.drain(LONG);
+            assert_eq!(served.join().unwrap().unwrap().cut_off, 0);
+        });
+    });
+    assert!(std::net::TcpStream::connect(address).is_err());
+}
+
+#[test]
+#[should_panic(expected = "listeners(0)")]
+fn a_server_has_a_listener() {
+    let _ = Server::builder().listeners(0);
+}

@@ -6,6 +6,8 @@
 //! one: it has more fibers that could run, by more than [`MORE`], or it has not switched for [`STUCK`] while it is awake. Then the least
 //! busy worker gets the fiber.
 //!
+//! Fibers that are on their way to a worker count in its number only: a worker that was just woken for them is not busy.
+//!
 //! All of it is read from counters of the workers, which pay nothing for it. The sign of a worker that stands still is the number of its
 //! switches at an earlier deal: each deal leaves it for the next.
 //!
@@ -20,7 +22,7 @@ use crate::prim::policy;
 /// So many runnable fibers more than another worker has are no chance of the moment.
 const MORE: u64 = 4;
 /// Nanoseconds without a switch after which a worker stands still.
-const STUCK: u64 = 1_000_000;
+const STUCK: u64 = 10_000_000;
 /// Counts as so many runnable fibers.
 const STANDS_STILL: u64 = 1 << 32;
 
@@ -38,7 +40,7 @@ struct Load {
     worker: usize,
     /// Fibers that live there, or are on their way.
     fibers: u64,
-    /// Of those, how many could run now.
+    /// Of those that live there, how many could run now.
     runnable: u64,
 }
 
@@ -61,15 +63,16 @@ impl Shared {
         let coming = remote.coming.load(Ordering::Relaxed);
         let (started, switches) = (stats.started.get(), stats.switches.get());
         let last = &remote.last_deal;
-        // Relaxed, all: a mixture of two deals at a time is wrong by one deal.
-        if last.switches.swap(switches, Ordering::Relaxed) != switches {
-            last.at.store(now, Ordering::Relaxed);
+        // Relaxed, all: a mixture of two deals at a time is wrong by one deal. (0: this is the first deal.)
+        let before = last.at.load(Ordering::Relaxed);
+        let is_news = last.switches.swap(switches, Ordering::Relaxed) != switches || before == 0;
+        if is_news {
+            last.at.store(now, Ordering::Relaxed); // Relaxed: as above.
         }
         let is_active = self.idle.phase(worker) == Phase::Active;
-        // Relaxed: as above.
-        let stands_still = is_active && !is_mine && now.saturating_sub(last.at.load(Ordering::Relaxed)) > STUCK;
+        let stands_still = is_active && !is_mine && !is_news && now.saturating_sub(before) > STUCK;
         let awake = if is_active { started.saturating_sub(stats.parked.get() + u64::from(is_mine)) } else { 0 };
-        let runnable = awake + coming + if stands_still { STANDS_STILL } else { 0 };
+        let runnable = awake + if stands_still { STANDS_STILL } else { 0 };
         Load { worker, fibers: started + coming, runnable }
     }
 }

@@ -354,6 +354,49 @@ fn fibers_that_are_spread_in_a_row_are_shared_out_too() {
     });
 }
 
+// The worker with the fewest fibers computes: what is spread goes to the other one, though that one has many, and runs.
+#[test]
+fn fibers_are_not_spread_to_a_worker_that_computes() {
+    let _watchdog = watchdog(120);
+    let rt = fibra::Runtime::builder().workers(2).max_workers(2).build().unwrap();
+    rt.run(|| {
+        let (stop, stay) = (Arc::new(AtomicBool::new(false)), Event::new());
+        // A hundred that wait here.
+        let waits: Vec<_> = (0..100)
+            .map(|_| {
+                fibra::spawn_local({
+                    let stay = stay.clone();
+                    move || stay.wait()
+                })
+            })
+            .collect();
+        (0..100).for_each(|_| fibra::yield_now());
+        let (begun, computes) = (Arc::new(AtomicBool::new(false)), stop.clone());
+        let begins = begun.clone();
+        let computing = fibra::Builder::new().spread().spawn(move || {
+            begins.store(true, SeqCst);
+            compute_until(|| computes.load(SeqCst));
+            here()
+        });
+        while !begun.load(SeqCst) {
+            fibra::yield_now();
+        }
+        let spread = || fibra::Builder::new().spread().spawn(here).unwrap();
+        // The first of them finds out how often it has switched, and may go there.
+        let first = spread();
+        fibra::sleep(Duration::from_millis(50));
+        let home = here();
+        for fiber in (0..50).map(|_| spread()).collect::<Vec<_>>() {
+            assert_eq!(fiber.join().unwrap(), home);
+        }
+        stop.store(true, SeqCst);
+        assert_ne!(computing.unwrap().join().unwrap(), home);
+        first.join().unwrap();
+        stay.set();
+        waits.into_iter().for_each(|fiber| fiber.join().unwrap());
+    });
+}
+
 // S1-92: a local fiber runs where it was spawned, though the others are idle and its spawner computes.
 #[test]
 fn local_fibers_stay_with_their_spawner() {
