@@ -2,7 +2,8 @@
 //!
 //! Below: `crowd`, `connection`. The fiber that calls [`Server::serve`] accepts; each connection is put on the worker with the fewest
 //! fibers, or the least busy one ([`fibra::Builder::spread`]), and stays there. With several listeners ([`Builder::listeners`]) each
-//! further one has a fiber of its own that accepts, and connections stay on the worker where they were accepted. On every path, `serve` returns only after the last connection has ended.
+//! further one has a fiber of its own that accepts, and connections stay on the worker where they were accepted. On every path,
+//! `serve` returns only after the last connection has ended.
 //!
 //! The end, in steps:
 //! 1. The listener's queue is emptied: a client in it has connected, and gets an answer. The listener is closed.

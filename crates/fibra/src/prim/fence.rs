@@ -27,7 +27,7 @@ pub(crate) fn heavy() {
     loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
     #[cfg(not(any(loom, shuttle)))]
     if !everywhere() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        super::policy::sleep(std::time::Duration::from_millis(1));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The facade over everything that loom or shuttle must be able to stand in for: atomics, cells, locks, threads; the one seam for time,
 //! chance and choice (law 10, `policy`), which a test can own; and the shared parts that know nothing of fibers: the lists
-//! (`fifo`, `mpsc`), the slab of records that are never freed, points in time (`instant`), fences for lopsided handshakes (`fence`) and the count of forks (`epoch`).
+//! (`fifo`, `mpsc`), the slab of records that are never freed, points in time (`instant`), fences for lopsided
+//! handshakes (`fence`) and the count of forks (`epoch`).
 //!
 //! This is the lowest floor: it uses nothing of fibra. Nothing above it names `std::sync`, `std::thread` or
 //! `std::time::Instant` directly; clippy's `disallowed-types` and the tidy test hold that.

@@ -146,8 +146,8 @@ impl Worker {
 
     /// The memory below the point at which a fiber of this worker waits, if it has waited for long and was not looked at before.
     fn unneeded(&self, frame: FrameRef) -> Option<(*mut u8, usize)> {
-        // (An acquire load, which pairs with the commit of the park.) If the frame is that of another worker's fiber by now, its `home` is seen to be.
-        // If it is of this worker, it stays parked or runnable until this worker runs it.
+        // (An acquire load, which pairs with the commit of the park.) If the frame is that of another worker's fiber by now, its `home` is
+        // seen to be. If the fiber lives here, it stays parked or runnable until this worker runs it.
         if frame.waiter.word.snapshot().state() != State::Parked {
             return None;
         }

@@ -1,5 +1,6 @@
 //! `conn_mem`: connections that have done their handshake and one request, and wait for the next. When all are there, the growth of
-//! resident memory and of page tables is divided by their number, at once or when they have waited for so many seconds (`idle`). With TLS (rustls, the same configuration for both peers) and without.
+//! resident memory and of page tables is divided by their number, at once or when they have waited for so many seconds (`idle`). With TLS
+//! (rustls, the same configuration for both peers) and without.
 //!
 //! The clients are another process (`rivals --clients ..`), of std's sockets on one thread; it ends when this one does. What the kernel
 //! keeps for a socket is not counted.

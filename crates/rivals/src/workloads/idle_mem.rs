@@ -1,6 +1,6 @@
-//! `idle_mem`: tasks that only wait. Each one sleeps for an hour, or waits to receive from a channel of its own (`chan=1`, fibra only); when
-//! all wait, the growth of resident memory and of page tables is divided by their number. Handles are kept, as a program that means to join would keep them. The process then ends without
-//! waking a task.
+//! `idle_mem`: tasks that only wait. Each one sleeps for an hour, or waits to receive from a channel of its own (`chan=1`, fibra only);
+//! when all wait, the growth of resident memory and of page tables is divided by their number. Handles are kept, as a program that means
+//! to join would keep them. The process then ends without waking a task.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
