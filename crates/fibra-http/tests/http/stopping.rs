@@ -323,17 +323,17 @@ fn a_child_of_the_stoppers_token_is_cancelled_with_the_server() {
 #[test]
 fn several_listeners_share_the_port_and_stop_together() {
     let _watchdog = watchdog(60);
-    let threads = Arc::new(std::sync::Mutex::new(std::collections::HashSet::new()));
+    let threads = Arc::new(fibra::sync::Mutex::new(std::collections::HashSet::new()));
     let seen = threads.clone();
     let server = serve_with(Server::builder().listeners(3), move |_: &mut Request<'_>| {
-        seen.lock().unwrap().insert(std::thread::current().id());
+        seen.lock().insert(std::thread::current().id());
         "fine"
     });
     let mut clients: Vec<Client> = (0..60).map(|_| server.connect()).collect();
     for client in &mut clients {
         assert_eq!(client.get("/").status, 200);
     }
-    assert!(threads.lock().unwrap().len() > 1, "all on one worker");
+    assert!(threads.lock().len() > 1, "all on one worker");
     let address = server.address;
     server.stopper.drain(LONG);
     clients.iter_mut().for_each(Client::expect_end);
