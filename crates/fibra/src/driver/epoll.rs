@@ -204,6 +204,10 @@ impl Platform for Epoll {
         })
     }
 
+    fn has_fetched(&self) -> bool {
+        self.taken < self.fetched
+    }
+
     fn next_completion(&mut self) -> Option<Completion> {
         while self.taken < self.fetched {
             let event = self.events[self.taken];

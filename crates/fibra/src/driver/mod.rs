@@ -51,6 +51,7 @@ pub(crate) trait Platform: Sized {
     type Registrar;
     fn new() -> io::Result<Self>;
     fn wait(&mut self, timeout: Timeout) -> io::Result<u64>;
+    fn has_fetched(&self) -> bool;
     fn next_completion(&mut self) -> Option<Completion>;
     fn kicker(&self) -> Kicker;
     fn registrar(&self) -> Self::Registrar;
@@ -73,6 +74,11 @@ impl Driver {
     #[inline]
     pub(crate) fn wait(&mut self, timeout: Timeout) -> io::Result<u64> {
         self.0.wait(timeout)
+    }
+
+    /// Did an event or a kick end the last wait, and not the time alone? Asked before completions are taken.
+    pub(crate) fn has_fetched(&self) -> bool {
+        self.0.has_fetched()
     }
 
     /// The completions that the last wait has fetched, one by one. Those that are not taken are kept by the next wait.

@@ -224,9 +224,19 @@ impl Idler for Worker {
             self.shared.sysmon.start_if_late(&self.shared);
             self.shared.own_look.as_ref().and_then(|own| own.before_sleep(&self.shared))
         });
-        // (Not among the above: it is nothing that fibers could wait for.)
-        let until = until.into_iter().chain(self.thinning.due()).min();
-        self.platform_wait(until.map_or(Timeout::Forever, Timeout::Until));
+        loop {
+            // (Not among the above: it is nothing that fibers could wait for.)
+            let look_due = self.thinning.due();
+            self.platform_wait(until.into_iter().chain(look_due).min().map_or(Timeout::Forever, Timeout::Until));
+            let now = self.cached_now();
+            let is_for_look = look_due.is_some_and(|due| due <= now) && until.is_none_or(|until| now < until);
+            if !is_for_look || self.driver.with(|driver| driver.has_fetched()) {
+                return;
+            }
+            // For all others it sleeps on: a runtime in which nothing happens is quiet (`quiet.rs`), whatever its stacks hold. What comes
+            // meanwhile ends the next wait.
+            self.thin_step(now);
+        }
     }
 
     fn see_to_seat(&self) -> Staying {

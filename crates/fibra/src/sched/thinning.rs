@@ -10,8 +10,8 @@
 //! worker on which it lives resumes it, and that worker is here, on its own stack. Other threads that complete its wait write into its
 //! nodes and slots, which lie above. With `unstable-migration` another worker may resume it, so nothing is given back there.
 //!
-//! What it costs: nothing while fibers run. Nothing ticks (law 9): a worker that has slept through [`LONG`] wakes up once, looks, and does
-//! not look again until it has run a fiber. A worker that never sleeps for long looks when it is about to sleep, every [`LONG`] at most,
+//! What it costs: nothing while fibers run. Nothing ticks (law 9): a worker that has slept through [`LONG`] looks once, while it counts as
+//! asleep, and does not look again until it has run a fiber. A worker that never sleeps for long looks when it is about to sleep, every [`LONG`] at most,
 //! and less and less often while it finds no fiber. A look goes through all frames of the process in steps ([`STEP`]); between two steps
 //! the worker looks at its mail, sockets and timers. A wait is looked at once: looks divide the time at which waits began among them.
 //!
@@ -113,9 +113,10 @@ impl Worker {
         }
     }
 
+    /// Looks at the next frames.
     #[cold]
     #[inline(never)]
-    fn thin_step(&self, now: u64) {
+    pub(super) fn thin_step(&self, now: u64) {
         let thinning = &self.thinning;
         let first = thinning.next.get().unwrap_or_else(|| {
             thinning.to.set(now.saturating_sub(LONG));
