@@ -620,13 +620,13 @@ impl Worker {
 
     // ---- leaving a fiber: the only places in fibra that switch away
 
-    /// Suspends the running fiber; returns when it is resumed.
+    /// Suspends the running fiber; returns when it is resumed, with the address of the worker that did so.
     ///
     /// # Safety
     /// Called on a fiber of this worker, which is the current one and not inside a call on the scheduler's stack. For PARK the word must be
     /// PARKING (or claimed), for YIELD RUNNING.
     #[inline(always)]
-    pub(crate) unsafe fn suspend(&self, frame: FrameRef, signal: usize) {
+    pub(crate) unsafe fn suspend(&self, frame: FrameRef, signal: usize) -> usize {
         // SAFETY: the fiber is the current one, so its context slot is free and `home` holds its worker's suspended loop.
         let word =
             frame.context.with_mut(|fiber| self.home.with_mut(|home| unsafe { context::suspend(fiber, home, signal) }));
@@ -634,6 +634,7 @@ impl Worker {
             // The worker that resumed the fiber passed its own address in the word.
             current::set_worker(ptr::with_exposed_provenance(word));
         }
+        word
     }
 
     /// Runs `f(data)` on the scheduler's stack while the current fiber waits for it: for what needs more stack than a fiber has.

@@ -34,6 +34,8 @@ pub mod hooks;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod io;
 pub(crate) mod notify;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod own_locals;
 pub(crate) mod park;
 pub(crate) mod reason;
 pub(crate) mod task;

@@ -20,6 +20,7 @@
 //! | `NOTIFIED`, `NOTIFIED_INSIDE` | calls of wakers; lowered before a poll | announced | the polling waiter, before and after it parks |
 //! | `WATCHED`, `HOOKED` | the spawner, or the running fiber | given, or its own | the running fiber |
 //! | `HOLD_OFF`, `NO_SUSPEND` | the running fiber | its own | the running fiber, and the joiner of one that has ended |
+//! | `OWN_LOCALS` | the running fiber | its own | the running fiber |
 //! | `CANCEL_ON_DROP` | the one handle | its own | the handle |
 //! | `EXTRAS` | the spawner, before the fiber is published | its own | all that have the frame |
 //! | all others | the spawner | given | all that have the frame |
@@ -96,6 +97,8 @@ pub(crate) mod flag {
     pub(crate) const BEHIND: FlagSet = FlagSet(1 << 19);
     /// Hooks are called around its suspensions: see `wait::hooks`.
     pub(crate) const HOOKED: FlagSet = FlagSet(1 << 20);
+    /// It runs with thread-locals of its own: see `wait::own_locals`.
+    pub(crate) const OWN_LOCALS: FlagSet = FlagSet(1 << 21);
     /// It calls wakers for its worker; see `sched::wakers`.
     pub(crate) const CALLS_WAKERS: FlagSet = FlagSet(1 << 17);
 }

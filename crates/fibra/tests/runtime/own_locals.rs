@@ -1,0 +1,381 @@
+//! Fibers with thread-locals of their own (`Builder::own_locals`): to every library each is a thread of its own.
+//!
+//! Where the system cannot switch thread-locals, the first test says so and the others have nothing to show.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support;
+use fibra::{Builder, JoinHandle, Runtime};
+
+thread_local! {
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+    static LIST: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A fiber with thread-locals of its own; None where there are none to be had.
+fn start<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<JoinHandle<T>> {
+    match Builder::new().own_locals().spawn(f) {
+        Ok(fiber) => Some(fiber),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            None
+        }
+    }
+}
+
+/// The result of such a fiber; None where there are none to be had.
+fn run<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    Some(start(f)?.join().unwrap())
+}
+
+fn one_worker<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    Runtime::builder().workers(1).build().unwrap().run(f)
+}
+
+// An address of a thread-local that is held over a suspension is the fiber's own, whatever its neighbours on the same thread do.
+#[test]
+fn neighbours_do_not_share_thread_locals() {
+    let _watchdog = support::watchdog(60);
+    one_worker(|| {
+        let fibers: Vec<_> = (1..=8u64)
+            .filter_map(|number| {
+                start(move || {
+                    assert_eq!(NUMBER.get(), 0, "they are new");
+                    for round in 0..200 {
+                        NUMBER.with(|mine| {
+                            let before = mine.get();
+                            fibra::yield_now();
+                            mine.set(before + number);
+                        });
+                        // Borrowed over a suspension: of an ordinary fiber's neighbours the next one would panic.
+                        LIST.with_borrow_mut(|list| {
+                            fibra::sleep(Duration::from_micros(10));
+                            list.push(round);
+                        });
+                    }
+                    (NUMBER.get(), LIST.take().len())
+                })
+            })
+            .collect();
+        for (number, fiber) in (1..).zip(fibers) {
+            assert_eq!(fiber.join().unwrap(), (number * 200, 200));
+        }
+        assert_eq!((NUMBER.get(), LIST.take()), (0, Vec::new()), "those of the thread are as they were");
+    });
+}
+
+// They are dropped when the fiber has ended, all of them before its joiner goes on, also if it fails or is cancelled.
+#[test]
+fn thread_locals_are_dropped_before_the_joiner_goes_on() {
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    static LISTED: AtomicUsize = AtomicUsize::new(0);
+    struct Counts;
+    impl Drop for Counts {
+        fn drop(&mut self) {
+            // A moment, so that a joiner that does not wait is too early.
+            std::thread::sleep(Duration::from_millis(20));
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    thread_local! {
+        static FIRST: RefCell<Option<Counts>> = const { RefCell::new(None) };
+        static SECOND: RefCell<Vec<Counts>> = const { RefCell::new(Vec::new()) };
+    }
+    fn fill() {
+        FIRST.set(Some(Counts));
+        fibra::yield_now();
+        SECOND.with_borrow_mut(|list| list.extend([Counts, Counts]));
+    }
+    let _watchdog = support::watchdog(60);
+    one_worker(|| {
+        if run(fill).is_none() {
+            return;
+        }
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 3);
+        let fails = start(|| {
+            fill();
+            std::panic::resume_unwind(Box::new("as asked"));
+        });
+        let error = fails.unwrap().join().unwrap_err();
+        assert_eq!(*error.into_panic().downcast::<&str>().unwrap(), "as asked");
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 6);
+        let sleeps = start(|| {
+            fill();
+            LISTED.store(1, Ordering::Relaxed);
+            fibra::sleep(Duration::from_secs(3600));
+        })
+        .unwrap();
+        while LISTED.load(Ordering::Relaxed) == 0 {
+            fibra::yield_now();
+        }
+        sleeps.cancel();
+        assert!(sleeps.join().unwrap_err().is_cancelled());
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 9);
+    });
+}
+
+// It has an identity of a thread, which stays, and the name of the fiber.
+#[test]
+fn it_is_a_thread_to_std() {
+    let _watchdog = support::watchdog(60);
+    one_worker(|| {
+        let outer = std::thread::current().id();
+        let identity = || {
+            let before = (std::thread::current().id(), std::thread::current().name().map(str::to_owned));
+            fibra::yield_now();
+            fibra::sleep(Duration::from_millis(1));
+            assert_eq!((std::thread::current().id(), std::thread::current().name().map(str::to_owned)), before);
+            before
+        };
+        let fibers: Vec<_> = (0..4).filter_map(|_| start(identity)).collect();
+        let count = fibers.len();
+        let ids: HashSet<_> = fibers.into_iter().map(|fiber| fiber.join().unwrap().0).collect();
+        assert_eq!(ids.len(), count);
+        assert!(!ids.contains(&outer));
+        if let Ok(named) = Builder::new().name("reader").own_locals().spawn(identity) {
+            assert_eq!(named.join().unwrap().1.as_deref(), Some("reader"));
+        }
+        assert_eq!(std::thread::current().id(), outer);
+    });
+}
+
+// All of fibra works there: current fiber, spawning, channels, scopes, time-outs, blocking calls, sockets, locks, futures.
+#[test]
+fn everything_works_there() {
+    use std::io::{Read, Write};
+    let _watchdog = support::watchdog(120);
+    for workers in [1, 3] {
+        Runtime::builder().workers(workers).build().unwrap().run(|| {
+            let fibers: Vec<_> = (0..6u64)
+                .filter_map(|number| {
+                    start(move || {
+                        NUMBER.set(number);
+                        let me = fibra::current().unwrap().id();
+                        let (tx, rx) = fibra::channel::bounded::<u64>(2);
+                        let sender = fibra::spawn(move || (0..50).for_each(|n| tx.send(n).unwrap()));
+                        assert_eq!(rx.iter().sum::<u64>(), (0..50).sum());
+                        sender.join().unwrap();
+                        let sum = fibra::scope(|s| {
+                            let children: Vec<_> = (0..4).map(|n| s.spawn(move || n + number)).collect();
+                            children.into_iter().map(|child| child.join().unwrap()).sum::<u64>()
+                        });
+                        assert_eq!(sum, 6 + 4 * number);
+                        let late = fibra::timeout(Duration::from_millis(1), || fibra::sleep(Duration::from_secs(3600)));
+                        assert!(late.is_err());
+                        let blocking = fibra::blocking(|| std::thread::current().id());
+                        assert_ne!(blocking, std::thread::current().id());
+                        let listener = fibra::net::TcpListener::bind("127.0.0.1:0").unwrap();
+                        let address = listener.local_addr().unwrap();
+                        let client = fibra::spawn(move || {
+                            let mut socket = fibra::net::TcpStream::connect(address).unwrap();
+                            socket.write_all(b"hello").unwrap();
+                        });
+                        let mut text = String::new();
+                        listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
+                        client.join().unwrap();
+                        assert_eq!(text, "hello");
+                        let lock = Arc::new(fibra::sync::Mutex::new(0));
+                        let held = lock.lock();
+                        let waiter = {
+                            let lock = lock.clone();
+                            Builder::new().own_locals().spawn(move || *lock.lock() += 1).unwrap()
+                        };
+                        fibra::yield_now();
+                        drop(held);
+                        waiter.join().unwrap();
+                        assert_eq!(*lock.lock(), 1);
+                        let (answer, answers) = fibra::channel::oneshot();
+                        fibra::spawn(move || answer.send(number).unwrap());
+                        assert_eq!(fibra::block_on(answers), Ok(number));
+                        assert_eq!((fibra::current().unwrap().id(), NUMBER.get()), (me, number));
+                    })
+                })
+                .collect();
+            fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+            assert_eq!(NUMBER.get(), 0);
+        });
+    }
+}
+
+// A panic is the fiber's own: its neighbours do not see `panicking()`, also while it waits in a destructor; and it is caught as anywhere.
+#[test]
+fn panics_are_its_own() {
+    struct Waits;
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking());
+            fibra::sleep(Duration::from_millis(5));
+            fibra::yield_now();
+            assert!(std::thread::panicking());
+        }
+    }
+    let _watchdog = support::watchdog(60);
+    one_worker(|| {
+        let fibers: Vec<_> = (0..4u32)
+            .filter_map(|number| {
+                start(move || {
+                    let caught = std::panic::catch_unwind(|| {
+                        let _waits = Waits;
+                        std::panic::resume_unwind(Box::new(number));
+                    });
+                    assert!(!std::thread::panicking());
+                    *caught.unwrap_err().downcast::<u32>().unwrap()
+                })
+            })
+            .collect();
+        let calm = start(|| {
+            for _ in 0..20 {
+                assert!(!std::thread::panicking());
+                fibra::sleep(Duration::from_millis(1));
+            }
+        });
+        for (number, fiber) in (0..).zip(fibers) {
+            assert_eq!(fiber.join().unwrap(), number);
+        }
+        calm.into_iter().for_each(|calm| calm.join().unwrap());
+        assert!(!std::thread::panicking());
+    });
+}
+
+// A recursive lock of the C library, held over a suspension, is not open to its neighbours; `errno` is the fiber's own.
+#[test]
+fn locks_and_errors_of_the_c_library_are_its_own() {
+    struct Recursive(std::cell::UnsafeCell<libc::pthread_mutex_t>);
+    // SAFETY: a mutex of the system is made for that.
+    unsafe impl Sync for Recursive {}
+    // SAFETY: as above.
+    unsafe impl Send for Recursive {}
+    impl Recursive {
+        fn try_lock(&self) -> i32 {
+            // SAFETY: initialised below.
+            unsafe { libc::pthread_mutex_trylock(self.0.get()) }
+        }
+        fn unlock(&self) -> i32 {
+            // SAFETY: as above.
+            unsafe { libc::pthread_mutex_unlock(self.0.get()) }
+        }
+    }
+    let _watchdog = support::watchdog(60);
+    one_worker(|| {
+        let mutex = Arc::new(Recursive(std::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
+        // SAFETY: attributes and mutex are ours.
+        unsafe {
+            let mut how: libc::pthread_mutexattr_t = std::mem::zeroed();
+            libc::pthread_mutexattr_init(&mut how);
+            libc::pthread_mutexattr_settype(&mut how, libc::PTHREAD_MUTEX_RECURSIVE);
+            assert_eq!(libc::pthread_mutex_init(mutex.0.get(), &how), 0);
+        }
+        let (held, ended) = (Arc::new(fibra::sync::Event::new()), Arc::new(fibra::sync::Event::new()));
+        let holder = {
+            let (mutex, held, ended) = (mutex.clone(), held.clone(), ended.clone());
+            start(move || {
+                assert_eq!((mutex.try_lock(), mutex.try_lock()), (0, 0), "its own twice");
+                held.set();
+                ended.wait();
+                (mutex.unlock(), mutex.unlock())
+            })
+        };
+        let Some(holder) = holder else { return };
+        held.wait();
+        let other = {
+            let mutex = mutex.clone();
+            run(move || mutex.try_lock())
+        };
+        assert_eq!(other, Some(libc::EBUSY));
+        ended.set();
+        assert_eq!(holder.join().unwrap(), (0, 0));
+        let errno = |number: i32| {
+            start(move || {
+                for _ in 0..50 {
+                    // SAFETY: the place of this thread's `errno`.
+                    unsafe { *libc::__errno_location() = number };
+                    fibra::yield_now();
+                    // SAFETY: as above.
+                    assert_eq!(unsafe { *libc::__errno_location() }, number);
+                }
+            })
+        };
+        let (one, two) = (errno(1), errno(2));
+        [one, two].into_iter().flatten().for_each(|fiber| fiber.join().unwrap());
+    });
+}
+
+// A child of a scope may have thread-locals of its own, and borrow; a local fiber too. One that never starts gives the thread back.
+#[test]
+fn every_way_to_spawn_takes_it() {
+    let _watchdog = support::watchdog(60);
+    if one_worker(|| run(|| ()).is_none()) {
+        return;
+    }
+    one_worker(|| {
+        let text = String::from("borrowed");
+        fibra::scope(|s| {
+            let child = Builder::new().own_locals().spawn_scoped(s, || {
+                NUMBER.set(1);
+                fibra::yield_now();
+                text.len()
+            });
+            assert_eq!(child.unwrap().join().unwrap(), 8);
+        });
+        let rc = std::rc::Rc::new(3);
+        let local = Builder::new().own_locals().spawn_local({
+            let rc = rc.clone();
+            move || *rc
+        });
+        assert_eq!(local.unwrap().join().unwrap(), 3);
+        assert_eq!(NUMBER.get(), 0);
+        let never = start(|| unreachable!("it is cancelled before it starts")).unwrap();
+        never.cancel();
+        assert!(never.join().unwrap_err().is_cancelled());
+    });
+    support::eventually(
+        || !support::thread_names().iter().any(|name| name.starts_with("fibra-locals")),
+        || format!("threads are left: {:?}", support::thread_names()),
+    );
+}
+
+// Many of them, on several workers, with all ways to be suspended mixed, and neighbours without.
+#[test]
+fn stress_many_with_and_without() {
+    let _watchdog = support::watchdog(120);
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let seen = runtime.run(|| {
+        let (tx, rx) = fibra::channel::unbounded();
+        let fibers: Vec<_> = (0..200u64)
+            .filter_map(|number| {
+                let tx = tx.clone();
+                let work = move || {
+                    let is_own = number % 2 == 0;
+                    for round in 1..=50 {
+                        if is_own {
+                            NUMBER.with(|mine| {
+                                let before = mine.get();
+                                fibra::yield_now();
+                                mine.set(before + 1);
+                            });
+                        }
+                        match (number + round) % 4 {
+                            0 => fibra::yield_now(),
+                            1 => fibra::sleep(Duration::from_micros(50)),
+                            2 => fibra::spawn(|| ()).join().unwrap(),
+                            _ => tx.send(number).unwrap(),
+                        }
+                        assert!(!is_own || NUMBER.get() == round);
+                    }
+                };
+                if number % 2 == 0 { start(work) } else { Some(fibra::spawn(work)) }
+            })
+            .collect();
+        drop(tx);
+        let count = fibers.len();
+        let got = rx.iter().count();
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        (count, got)
+    });
+    assert!(seen.0 >= 100 && seen.1 >= seen.0 * 12, "{seen:?}");
+}
