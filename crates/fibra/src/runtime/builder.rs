@@ -27,6 +27,7 @@ use crate::sched::shared::{Config, FiberHooks, Shared};
 use crate::sched::staff::elastic::{ElasticConfig, SCALE_INTERVAL, STALL_AFTER, TEMP_IDLE_TIMEOUT};
 use crate::task::builder::check_name;
 use crate::task::fiber::{end_with_hooks, start_with_hooks};
+use crate::task::own_locals::run_with_own_locals;
 use crate::trace::{self, Wish};
 use crate::wait::hooks;
 use crate::wait::watch;
@@ -83,6 +84,7 @@ pub struct RuntimeBuilder {
     max_blocking: Option<usize>,
     name: Option<String>,
     cancellation: Cancellation,
+    force_moves: bool,
     current_thread: bool,
     keep_mxcsr: bool,
     trace_last: Option<PathBuf>,
@@ -258,6 +260,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sends fibers that may move ([`Builder::moving`](crate::Builder::moving)) to the next worker whenever they yield: for tests.
+    #[doc(hidden)]
+    pub fn force_moves(mut self) -> Self {
+        self.force_moves = true;
+        self
+    }
+
     /// Builds the runtime and starts its threads.
     ///
     /// # Errors
@@ -403,6 +412,8 @@ impl RuntimeBuilder {
                 ended: end_with_hooks,
                 are_installed: hooks::are_installed,
             }),
+            with_own_locals: Some(run_with_own_locals),
+            force_moves: self.force_moves,
             at_end: None,
             stall,
             quiet,

@@ -60,6 +60,10 @@ pub(crate) struct Config {
     pub(crate) print_stats: Option<fn(&Shared)>,
     /// The functions that are told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
     pub(crate) hooks: Option<FiberHooks>,
+    /// Runs a function on the current fiber, which is about to start, with thread-locals of its own; on a higher floor.
+    pub(crate) with_own_locals: Option<fn(FrameRef, &mut dyn FnMut())>,
+    /// For tests: fibers that may move go to the next worker whenever they yield.
+    pub(crate) force_moves: bool,
     /// Called when its threads have ended.
     pub(crate) at_end: Option<fn()>,
     /// How workers that stand still are reported; none: the monitor does not look for them.

@@ -60,6 +60,9 @@ pub(crate) mod signal {
     pub(crate) const PARK_BOUND: usize = if cfg!(feature = "unstable-migration") { 3 } else { PARK };
     /// A future that is not ready: it keeps no stack.
     pub(crate) const PENDING: usize = 2;
+    /// [`YIELD`] and [`PARK`] of a fiber that may go on on another worker; see `life/moving.rs`.
+    pub(crate) const YIELD_MOVING: usize = 4;
+    pub(crate) const PARK_MOVING: usize = 5;
     /// It ended; the outcome is added.
     pub(crate) const ENDED: usize = 16;
     /// It returned.
@@ -486,7 +489,7 @@ impl Worker {
     }
 
     /// A cancel flag came up while this fiber parked: may that end its wait? Decided on the floor of shields and scopes.
-    fn may_end(&self, frame: FrameRef, kind: WaitKind) -> bool {
+    pub(super) fn may_end(&self, frame: FrameRef, kind: WaitKind) -> bool {
         self.rules().may_end_parked(Here::on(self, frame), kind)
     }
 
@@ -494,9 +497,16 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn come_back(&self, frame: FrameRef, said: usize) -> bool {
-        if said == signal::PENDING {
-            self.park_task(frame);
-            return false;
+        match said {
+            signal::PENDING => {
+                self.park_task(frame);
+                return false;
+            }
+            signal::YIELD_MOVING | signal::PARK_MOVING => {
+                self.let_move(frame, said == signal::PARK_MOVING);
+                return false;
+            }
+            _ => {}
         }
         self.end_otherwise(frame, said - signal::ENDED);
         true
@@ -665,13 +675,17 @@ pub(super) unsafe extern "C-unwind" fn fiber_main(word: usize) -> ! {
         // SAFETY: the root outlives its fibers.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
         // A fiber that was cancelled before it started never starts: its closure is dropped, here and not on the scheduler's stack.
-        let is_plain = !root.is_cancelled() && !frame.has(flag::CANCEL | flag::DAEMON | flag::HOOKED);
+        let is_plain =
+            !root.is_cancelled() && !frame.has(flag::CANCEL | flag::DAEMON | flag::HOOKED | flag::WANTS_LOCALS);
         let result = if is_plain {
             // SAFETY: RUNNING for the first time (or a task between polls): the closure is in the storage.
             unsafe { (thunk.run)(frame) }
         } else {
             // SAFETY: as above.
-            unsafe { worker.run_closely(frame, root, thunk) }
+            let (result, ended_on) = unsafe { worker.run_closely(frame, root, thunk) };
+            // SAFETY: the worker that it has ended on, whose loop waits for this stack to be left.
+            worker = unsafe { &*ended_on };
+            result
         };
         // It may have ended on another worker than it began on.
         #[cfg(feature = "unstable-migration")]

@@ -427,16 +427,17 @@ impl<'scope> Scope<'scope, '_> {
         &'scope self,
         f: F,
         site: &'static Location<'static>,
+        flags: FlagSet,
         extras: Extras,
         spread_to: Option<usize>,
     ) -> Result<JoinHandle<T>, RefusedBecause> {
         if const { Frame::fits::<F>() } {
             // SAFETY: the caller's promise; the scope is open.
-            unsafe { try_spawn_child(self.record, f, site, extras, spread_to) }
+            unsafe { try_spawn_child(self.record, f, site, flags, extras, spread_to) }
         } else {
             let f = InArena::new(&self.arena, f);
             // SAFETY: as above.
-            unsafe { try_spawn_child(self.record, move || f.into_inner()(), site, extras, spread_to) }
+            unsafe { try_spawn_child(self.record, move || f.into_inner()(), site, flags, extras, spread_to) }
         }
     }
 

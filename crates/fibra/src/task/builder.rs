@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::join::JoinHandle;
-use super::own_locals::Lent;
+use super::own_locals::are_to_be_had;
 use super::spawn::{RefusedBecause, no_runtime, root_of, try_spawn};
 use crate::fiber::frame::{Extras, FlagSet, flag};
 use crate::fiber::stack::StackSize;
@@ -31,6 +31,7 @@ pub struct Builder {
     daemon: bool,
     spread: bool,
     own_locals: bool,
+    moving: bool,
     /// The worker it goes to, instead.
     worker: Option<usize>,
 }
@@ -106,6 +107,21 @@ impl Builder {
     /// ```
     pub fn own_locals(mut self) -> Self {
         self.own_locals = true;
+        self
+    }
+
+    /// Lets a fiber with [thread-locals of its own](Self::own_locals) go on on another worker after it has waited or yielded: where it is
+    /// woken, or where a worker is free. So it is not held up by a neighbour that computes. Without this it stays, as all started fibers do;
+    /// it also stays during a wait with a deadline, in a `shield`, in a [`join`](crate::join), while it unwinds, and if it is
+    /// [spread](Self::spread) or local.
+    ///
+    /// # Safety
+    /// Thread-locals move along with the fiber, but the system's thread changes. The caller promises that no code on the fiber, libraries
+    /// included, relies on the system's thread staying the same over a call that may wait: that it keeps no guard of a signal mask, of
+    /// a priority, of a namespace or of credentials of one thread, no context of a graphics library that is current on its thread, and
+    /// nothing that is found again by `gettid`. Such values are not `Send`, but the compiler does not see what lies on a stack.
+    pub unsafe fn moving(mut self) -> Self {
+        self.moving = true;
         self
     }
 
@@ -193,16 +209,11 @@ impl Builder {
             let text = "a child of a scope is no daemon: its scope waits for it. Leave out daemon(), or use spawn()";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let (shared, site) = (scope.runtime(), Location::caller());
-        let lent = self.lent()?;
+        let shared = scope.runtime();
+        let flags = self.locals()?;
         let (extras, spread_to) = self.extras(shared)?;
-        // SAFETY, both: as in `Scope::spawn`.
-        let spawned = match lent {
-            // SAFETY: as above.
-            Some(lent) => unsafe { scope.start_with(|| lent.run(f), site, extras, spread_to) },
-            // SAFETY: as above.
-            None => unsafe { scope.start_with(f, site, extras, spread_to) },
-        };
+        // SAFETY: as in `Scope::spawn`.
+        let spawned = unsafe { scope.start_with(f, Location::caller(), flags, extras, spread_to) };
         spawned.map_err(|reason| error_for(shared, reason))
     }
 
@@ -218,9 +229,18 @@ impl Builder {
         Ok((Extras { name: self.name, stack_size, coming, ..Extras::default() }, spread_to))
     }
 
-    /// The thread-locals of its own, if it is to have some.
-    fn lent(&self) -> io::Result<Option<Lent>> {
-        if self.own_locals { Lent::take(self.name.as_deref()).map(Some) } else { Ok(None) }
+    /// The flags of a fiber with thread-locals of its own, if it is to have some.
+    fn locals(&self) -> io::Result<FlagSet> {
+        if self.moving && !self.own_locals {
+            let text =
+                "only a fiber with thread-locals of its own can go on on another worker: moving() needs own_locals()";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("fibra: {text}")));
+        }
+        if self.own_locals {
+            are_to_be_had()?;
+        }
+        let stays = self.spread || self.worker.is_some();
+        Ok(flag::WANTS_LOCALS.only_if(self.own_locals) | flag::MOVES.only_if(self.moving && !stays))
     }
 
     /// The size of the stack, if one was given.
@@ -244,22 +264,11 @@ impl Builder {
         if self.daemon {
             flags |= flag::DAEMON;
         }
-        let lent = self.lent()?;
+        flags |= self.locals()?;
         let (extras, spread_to) = self.extras(shared)?;
-        let extras = Some(extras);
-        let refused = |reason| error_for(shared, reason);
-        match lent {
-            Some(lent) => {
-                // SAFETY: as below.
-                let spawned = unsafe { try_spawn(shared, root, || lent.run(f), site, flags, extras, spread_to) };
-                spawned.map_err(|because| refused(because.reason))
-            }
-            None => {
-                // SAFETY: the public callers above demand `Send` unless it is PINNED to the worker this runs on; `'static` always.
-                let spawned = unsafe { try_spawn(shared, root, f, site, flags, extras, spread_to) };
-                spawned.map_err(|because| refused(because.reason))
-            }
-        }
+        // SAFETY: the public callers above demand `Send` unless it is PINNED to the worker this runs on; `'static` always.
+        let spawned = unsafe { try_spawn(shared, root, f, site, flags, Some(extras), spread_to) };
+        spawned.map_err(|refused| error_for(shared, refused.reason))
     }
 }
 

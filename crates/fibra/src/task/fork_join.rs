@@ -184,6 +184,17 @@ where
             self.0.dismiss();
         }
     }
+    /// The offer lies in a queue of this worker: the fiber stays here until it is over.
+    struct Stays(FrameRef);
+    impl Drop for Stays {
+        fn drop(&mut self) {
+            self.0.raise(flag::MOVES);
+        }
+    }
+    let _stays = joiner.has(flag::MOVES).then(|| {
+        joiner.lower(flag::MOVES);
+        Stays(joiner)
+    });
     // First: cloning is user code, and may panic.
     let inherited = locals::inherited(joiner);
     // A shield that is open here stays so until the join is over, and holds off cancellation from outside, for the half as well.
@@ -223,7 +234,7 @@ fn running<'a>() -> Option<(&'a Worker, FrameRef, &'static FiberTop)> {
 /// Is there nothing to be considered, as in almost all cases?
 #[inline(always)]
 fn is_plain(worker: &Worker, joiner_flags: FlagSet, top: &FiberTop) -> bool {
-    !joiner_flags.has(flag::NO_SUSPEND | flag::HOLD_OFF)
+    !joiner_flags.has(flag::NO_SUSPEND | flag::HOLD_OFF | flag::MOVES)
         && top.locals.get().is_null()
         && !worker.shared.is_capped()
         && !std::thread::panicking()

@@ -143,6 +143,7 @@ pub(crate) unsafe fn try_spawn_child<F: FnOnce() -> T, T>(
     scope: ScopeRef,
     f: F,
     site: &'static Location<'static>,
+    flags: FlagSet,
     extras: Extras,
     spread_to: Option<usize>,
 ) -> Result<JoinHandle<T>, RefusedBecause> {
@@ -154,7 +155,8 @@ pub(crate) unsafe fn try_spawn_child<F: FnOnce() -> T, T>(
         return Ok(refused(shared, site, reason));
     }
     // SAFETY: passed on.
-    let spawned = unsafe { try_spawn(shared, scope.root_ref(), f, site, flag::SCOPED, Some(extras), spread_to) };
+    let spawned =
+        unsafe { try_spawn(shared, scope.root_ref(), f, site, flags | flag::SCOPED, Some(extras), spread_to) };
     spawned.map_err(|refused| refused.reason)
 }
 
@@ -387,7 +389,7 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         true
     } else if let Some(scope) = scope {
         scope.count_spawn(worker);
-        if flags.has(flag::TASK) {
+        if flags.has(flag::TASK | flag::MOVES) {
             scope.note_task();
         }
         true
@@ -421,8 +423,10 @@ pub(crate) unsafe fn try_spawn_thunk<F, T>(
         frame.set_extras(extras);
     }
     let handle = JoinHandle::new(frame);
-    if flags.has(flag::TASK) {
+    if flags.has(flag::TASK | flag::MOVES) {
         shared.tasks.lock().insert(id, frame);
+    }
+    if flags.has(flag::TASK) {
         // Relaxed: a gauge; the worker that starts the task takes it back.
         shared.tasks_parked.fetch_add(1, Ordering::Relaxed);
     }

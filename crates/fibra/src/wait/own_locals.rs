@@ -10,14 +10,15 @@
 //! * The functions here that set the thread pointer are not inlined and use no thread-local themselves; see `prim::thread_pointer`.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use crate::fiber::donor::Donor;
 use crate::fiber::frame::{FrameRef, flag};
 use crate::prim::thread_pointer;
 use crate::sched::current;
-use crate::sched::worker::Worker;
+use crate::sched::here::Here;
+use crate::sched::worker::{Worker, signal};
+use crate::waiter::word::WaitKind;
 
 /// What `FiberTop::own_locals` points to.
 struct OwnLocals {
@@ -27,35 +28,31 @@ struct OwnLocals {
     threads: Cell<usize>,
 }
 
-/// Runs `f` on the current fiber with the thread-locals that the donor lends. None: the donor does not stand still yet.
+/// Runs `run`, which does not unwind, on the current fiber with the thread-locals that the donor lends. False: the donor does not stand still
+/// yet.
 #[inline(never)]
-pub(crate) fn within<R>(donor: &Donor, f: impl FnOnce() -> R) -> Option<std::thread::Result<R>> {
-    let own = donor.thread_pointer()?;
+pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) -> bool {
+    let Some(own) = donor.thread_pointer() else { return false };
     let (frame, worker) = here();
-    let top = frame.top().expect("a running fiber has a stack");
+    let Some(top) = frame.top() else { return false };
     let locals = OwnLocals { own, threads: Cell::new(thread_pointer::get()) };
     top.own_locals.set(ptr::from_ref(&locals).cast());
     frame.raise(flag::OWN_LOCALS);
     // SAFETY: the donor stands still while it is borrowed; this function and those it calls in here use thread-locals only in
     // calls of their own.
     unsafe { enter(&locals, worker) };
-    let result = run(f);
+    run();
     // SAFETY: back to the pointer of the thread that the fiber runs on.
     unsafe { exit(&locals) };
     frame.lower(flag::OWN_LOCALS);
     top.own_locals.set(ptr::null());
-    Some(result)
+    true
 }
 
 #[inline(never)]
 fn here() -> (FrameRef, *const Worker) {
     let worker = current::worker().expect("a fiber runs on a worker");
     (worker.current.get().expect("a fiber runs"), worker)
-}
-
-#[inline(never)]
-fn run<R>(f: impl FnOnce() -> R) -> std::thread::Result<R> {
-    catch_unwind(AssertUnwindSafe(f))
 }
 
 /// # Safety
@@ -92,6 +89,7 @@ unsafe fn exit(locals: &OwnLocals) {
 pub(super) unsafe fn suspend(worker: &Worker, frame: FrameRef, signal: usize) {
     // SAFETY: it runs, so it has a stack; with the flag, `within` is further down on it, and its record with it.
     let locals = unsafe { &*frame.top().unwrap_unchecked().own_locals.get().cast::<OwnLocals>() };
+    let signal = signal_of(worker, frame, signal);
     // SAFETY: the pointer of the thread that it runs on. Until it is set back only the switch and the scheduler run.
     unsafe { thread_pointer::set(locals.threads.get()) };
     // SAFETY: passed on.
@@ -99,4 +97,25 @@ pub(super) unsafe fn suspend(worker: &Worker, frame: FrameRef, signal: usize) {
     locals.threads.set(thread_pointer::get());
     // SAFETY: the donor stands still until `within` returns. The word of a resume is the worker.
     unsafe { enter(locals, ptr::with_exposed_provenance(word)) };
+}
+
+/// How a fiber with thread-locals of its own suspends: so that it goes on on any worker, if it may and nothing binds it to this one. What
+/// binds it: a deadline, whose timer is in this worker; cancellation, a shield or an unwinding, which its worker has to judge; the poll of a
+/// future.
+#[inline(never)]
+fn signal_of(worker: &Worker, frame: FrameRef, signal: usize) -> usize {
+    if !frame.has(flag::MOVES) || frame.has(flag::PINNED | flag::ANY_CANCEL) || std::thread::panicking() {
+        return signal;
+    }
+    // (The flag may have outlived its reason.)
+    let holds_off = || worker.rules().wait_kind(Here::on(worker, frame)) != WaitKind::Revocable;
+    if frame.has(flag::HOLD_OFF) && holds_off() {
+        return signal;
+    }
+    let is_bound = frame.top().is_none_or(|top| top.polls.get() != 0 || signal == signal::PARK && top.is_timed());
+    match signal {
+        signal::YIELD if !is_bound => signal::YIELD_MOVING,
+        signal::PARK if !is_bound => signal::PARK_MOVING,
+        _ => signal,
+    }
 }

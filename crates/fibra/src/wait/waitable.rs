@@ -111,3 +111,14 @@ impl Wait {
         if self.reason.is_binding() { WaitKind::Binding } else { WaitKind::Revocable }
     }
 }
+
+/// Nothing to publish: the timer is the only owner, besides cancellation.
+pub(crate) struct Nothing;
+
+impl Waitable for Nothing {
+    fn publish(&self, _: &Node) -> Published {
+        (Outcome::Pending, None)
+    }
+
+    fn unpublish(&self, _: &Node, _: &mut Vec<Waker>) {}
+}

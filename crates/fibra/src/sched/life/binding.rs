@@ -51,9 +51,13 @@ impl Worker {
         if self.take_in(frame) {
             return Some(frame);
         }
-        if frame.has(flag::TASK) {
-            // Relaxed: a gauge.
-            self.shared.tasks_parked.fetch_sub(1, Ordering::Relaxed);
+        if frame.has(flag::TASK | flag::MOVES) {
+            if frame.has(flag::TASK) {
+                // Relaxed: a gauge.
+                self.shared.tasks_parked.fetch_sub(1, Ordering::Relaxed);
+            } else if self.go_on_here(frame) {
+                return Some(frame);
+            }
         }
         self.bind_stack(frame)
     }

@@ -60,7 +60,7 @@ impl Worker {
         let flags = frame.flags();
         // SAFETY: the fiber was counted in this root and has not been counted out yet.
         let root = unsafe { RootRef::from_ptr(frame.root.get()) };
-        if flags.has(flag::TASK) || self.shared.migrates() {
+        if flags.has(flag::TASK | flag::MOVES) || self.shared.migrates() {
             // Relaxed: the id of a live fiber does not change.
             self.shared.tasks.lock().remove(&frame.id.load(Ordering::Relaxed));
         }
