@@ -5,13 +5,13 @@
 //! Below: `prim::thread`, `prim::thread_pointer`.
 //!
 //! ```text
-//!  donor    starts ── calls the fiber's waker ── LENT: stands still in the kernel ───────────── ends: its thread-locals are dropped ── tells
-//!  fiber    waits until it is LENT ── runs with the donor's thread pointer ── GIVEN_BACK: waits ───────────────────────────────────────┘
+//!  donor    starts ── calls the fiber's waker ── LENT: stands still in the kernel ── ends: its thread-locals are dropped ── tells
+//!  fiber    waits until it is LENT ── runs with the donor's thread pointer ── GIVEN_BACK: waits ──────────────────────────────┘
 //! ```
 //!
 //! Invariants
-//! * While the word is LENT the donor touches no thread-local: it is in one system call, made without the C library, with all signals blocked
-//!   that can be. So the fiber is the only user of that memory, and the word orders their uses.
+//! * While the word is LENT the donor touches no thread-local: it is in one system call, made without the C library, with all signals
+//!   blocked that can be. So the fiber is the only user of that memory, and the word orders their uses.
 //! * The kernel does not know of the loan: what it writes for the donor itself (`rseq`) is turned off before.
 //! * A donor that is dropped is given back, used or not.
 

@@ -74,6 +74,9 @@ pub(crate) fn launch(config: Config, keep_first: bool) -> io::Result<Launched> {
             if launched.shared.config.hooks.is_some_and(|hooks| (hooks.are_installed)()) {
                 launched.shared.base_flags.raise(flag::HOOKED);
             }
+            if launched.shared.config.own_locals {
+                launched.shared.base_flags.raise(flag::WANTS_LOCALS);
+            }
             Ok(launched)
         }
         Err(error) => {

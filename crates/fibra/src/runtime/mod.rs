@@ -22,5 +22,5 @@ pub(crate) mod runtime;
 #[cfg(test)]
 mod tests;
 
-pub use builder::{Cancellation, RuntimeBuilder};
+pub use builder::{Cancellation, Locals, RuntimeBuilder};
 pub use runtime::{EnterGuard, Handle, Runtime, ShutdownError, run};

@@ -62,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) hooks: Option<FiberHooks>,
     /// Runs a function on the current fiber, which is about to start, with thread-locals of its own; on a higher floor.
     pub(crate) with_own_locals: Option<fn(FrameRef, &mut dyn FnMut())>,
+    /// Every fiber wants thread-locals of its own.
+    pub(crate) own_locals: bool,
     /// For tests: fibers that may move go to the next worker whenever they yield.
     pub(crate) force_moves: bool,
     /// Called when its threads have ended.

@@ -580,7 +580,7 @@ fn moving_fibers_are_cancelled_wherever_they_are() {
     assert_eq!(DROPPED.load(Ordering::Relaxed), count);
 }
 
-// A neighbour that computes does not hold up a fiber that may move.
+// S1-94: a fiber that may move and is woken on a worker that makes no progress is run by another one.
 #[test]
 fn a_hog_does_not_strand_a_fiber_that_moves() {
     let _watchdog = support::watchdog(60);
@@ -618,4 +618,54 @@ fn moving_needs_own_locals() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("own_locals()"), "{error}");
     });
+}
+
+// A runtime whose fibers all have thread-locals of their own: the function of `run`, fibers, children of scopes, turns of actors; halves of
+// a `join` and futures do their work as ever.
+#[test]
+fn a_runtime_gives_them_to_every_fiber() {
+    use fibra::actor::{self, Actor, Context, Failure};
+    struct Counts;
+    impl Actor for Counts {
+        type Message = fibra::channel::OneshotSender<u64>;
+        fn handle(&mut self, answer: Self::Message, _: &mut Context<Self>) -> Result<(), Failure> {
+            let before = NUMBER.replace(77);
+            let _ = answer.send(before);
+            Ok(())
+        }
+    }
+    let _watchdog = support::watchdog(120);
+    let builder = Runtime::builder().workers(2).locals(fibra::Locals::PerFiber);
+    let runtime = match builder.build() {
+        Ok(runtime) => runtime,
+        Err(error) => return assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
+    };
+    NUMBER.set(9);
+    runtime.run(|| {
+        assert_eq!(NUMBER.replace(1), 0, "new ones, also for the first fiber");
+        let fibers: Vec<_> = (2..10)
+            .map(|number| {
+                fibra::spawn(move || {
+                    for _ in 0..20 {
+                        NUMBER.set(number);
+                        fibra::yield_now();
+                        assert_eq!(NUMBER.get(), number);
+                    }
+                })
+            })
+            .collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        assert_eq!(fibra::scope(|s| s.spawn(|| NUMBER.get()).join().unwrap()), 0);
+        assert_eq!(fibra::join(|| 1, || 2), (1, 2));
+        assert_eq!(fibra::spawn_future(async { 3 }).join().unwrap(), 3);
+        let counts = actor::spawn(Counts);
+        for _ in 0..3 {
+            let (answer, answers) = fibra::channel::oneshot();
+            counts.send(answer).unwrap();
+            // (A turn that finds the next message goes on with it.)
+            assert!(matches!(answers.recv(), Ok(0 | 77)));
+        }
+        assert_eq!(NUMBER.get(), 1);
+    });
+    assert_eq!(NUMBER.get(), 9, "those of the thread that called are as they were");
 }
