@@ -271,7 +271,7 @@ fn contended(snapshot: &mut Snapshot, found: &[Found]) {
     };
     let mut waiting: Vec<usize> = (0..snapshot.fibers.len()).filter(|at| has_object(&snapshot.fibers[*at])).collect();
     waiting.sort_by_key(|at| snapshot.fibers[*at].wait.as_ref().map(|wait| std::cmp::Reverse(wait.since)));
-    let (mut locks, mut semaphores, mut sockets) = (Places::default(), Places::default(), Places::default());
+    let (mut locks, mut semaphores, mut sockets) = (Numbering::default(), Numbering::default(), Numbering::default());
     for at in waiting {
         let (fiber, watch) = (&mut snapshot.fibers[at], found[at].watch);
         let id = fiber.id;
@@ -361,18 +361,18 @@ fn lock_holder(reason: WaitReason, address: usize, holder: impl Fn(Holder) -> Lo
 }
 
 /// Things by number, in the order in which they were first met.
-struct Places<T> {
+struct Numbering<T> {
     all: Vec<T>,
     at: HashMap<u64, usize>,
 }
 
-impl<T> Default for Places<T> {
+impl<T> Default for Numbering<T> {
     fn default() -> Self {
         Self { all: Vec::new(), at: HashMap::new() }
     }
 }
 
-impl<T> Places<T> {
+impl<T> Numbering<T> {
     fn of(&mut self, number: u64, new: impl FnOnce() -> T) -> &mut T {
         let at = match self.at.entry(number) {
             Entry::Occupied(known) => *known.get(),

@@ -11,7 +11,7 @@ use crate::blocking::pool::MAX_THREADS;
 use crate::cancel::Rules;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
-use crate::inspect::endpoint::{self, Place};
+use crate::inspect::endpoint::{self, ListenAddress};
 use crate::inspect::token::Token;
 use crate::inspect::{list, total};
 use crate::monitor::hook;
@@ -442,10 +442,10 @@ fn stats_from_env() -> io::Result<Option<StatsFormat>> {
 }
 
 /// `FIBRA_INSPECT`: where the inspector listens, if it does.
-fn inspect_from_env() -> io::Result<Option<Place>> {
+fn inspect_from_env() -> io::Result<Option<ListenAddress>> {
     let Some(value) = std::env::var_os("FIBRA_INSPECT") else { return Ok(None) };
     let open = flag_from_env("FIBRA_INSPECT_OPEN")?.unwrap_or(false);
-    let place = Place::parse(value.to_str().unwrap_or("?"), open);
+    let place = ListenAddress::parse(value.to_str().unwrap_or("?"), open);
     place.map_err(|why| invalid(format!("FIBRA_INSPECT={}: {why}", value.display())))
 }
 

@@ -530,7 +530,7 @@ fn a_thousand_fibers_interleave<S: Switch>() {
         }
     }
     for (id, fiber) in fibers.iter_mut().enumerate() {
-        assert_eq!(fiber.resume(rounds + id), (0..=rounds).map(|round| round + id).sum());
+        assert_eq!(fiber.resume(rounds + id), (0..=rounds).map(|round| round + id).sum::<usize>());
         assert!(fiber.done);
     }
 }
