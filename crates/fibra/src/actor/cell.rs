@@ -34,7 +34,7 @@ use crate::prim::{FirstPanic, discard_payload};
 use crate::runtime::Handle;
 use crate::task::{launch, shield};
 use crate::wait::waitable::Wait;
-use crate::wait::watch::{Interrupt, Watch, watched};
+use crate::wait::watch::{Interrupt, WaitObserver, watched};
 use crate::waiter::cancel_reason::CancelReason;
 
 /// Makes the value of a life.
@@ -448,7 +448,7 @@ struct Running<'a, A: Actor> {
     has_left: std::cell::Cell<bool>,
 }
 
-impl<A: Actor> Watch for Running<'_, A> {
+impl<A: Actor> WaitObserver for Running<'_, A> {
     fn parks(&self, how: &Wait) {
         let cell = self.cell;
         let is_killed = cell.desk.wait();

@@ -6,14 +6,14 @@
 use std::collections::VecDeque;
 
 use super::reason::{CloseReason, Side};
-use super::state::{Aftermath, Peer, State, Try, hint};
+use super::state::{Aftermath, ChanState, Peer, Try, hint};
 use crate::prim::bug::seeded_bug;
 use crate::waiter::node::{Node, Outcome, Role, WaitList, WaiterRef};
 
-// SAFETY (all blocks of this impl): as in `state`: `&mut State` is only had under the channel's lock, nodes in its lists are alive until
-// they are unlinked under it, and one that was just unlinked until its claimed wait is set going; slots are written or read once, by
+// SAFETY (all blocks of this impl): as in `state`: `&mut ChanState` is only had under the channel's lock, nodes in its lists are alive
+// until they are unlinked under it, and one that was just unlinked until its claimed wait is set going; slots are written or read once, by
 // the thread that claimed the wait.
-impl<T> State<T> {
+impl<T> ChanState<T> {
     // ---- Settling -------------------------------------------------------------------------------------------------------
 
     pub(super) fn aftermath(&mut self) -> &mut Aftermath<T> {

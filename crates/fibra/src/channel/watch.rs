@@ -21,7 +21,7 @@ use crate::time::Instant;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
-struct Shared<T> {
+struct WatchShared<T> {
     value: RwLock<T>,
     /// The changes; over when the last sender is gone.
     changes: News,
@@ -31,7 +31,7 @@ struct Shared<T> {
     receivers: AtomicUsize,
 }
 
-impl<T> Shared<T> {
+impl<T> WatchShared<T> {
     fn has_receivers(&self) -> bool {
         // Acquire: pairs with the release in the drop of the last receiver; the answer holds for the moment.
         self.receivers.load(Ordering::Acquire) > 0
@@ -60,7 +60,7 @@ impl<T> Shared<T> {
 /// });
 /// ```
 pub fn watch<T>(initial: T) -> (WatchSender<T>, WatchReceiver<T>) {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(WatchShared {
         value: RwLock::new(initial),
         changes: News::new(),
         gone: News::new(),
@@ -73,7 +73,7 @@ pub fn watch<T>(initial: T) -> (WatchSender<T>, WatchReceiver<T>) {
 
 /// The sending end of a [`watch`] channel. When the last one is dropped, receivers are told so after the last change.
 pub struct WatchSender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<WatchShared<T>>,
 }
 
 impl<T> WatchSender<T> {
@@ -240,7 +240,7 @@ impl<T> Drop for WatchSender<T> {
 
 /// The receiving end of a [`watch`] channel. Each one remembers which change it has seen; a clone has seen the same.
 pub struct WatchReceiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<WatchShared<T>>,
     seen: AtomicU64,
 }
 

@@ -32,7 +32,7 @@ use crate::prim::policy;
 use crate::prim::sync::Arc;
 use crate::runtime::{Handle, Runtime};
 use crate::sched::current;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::worker::Worker;
 use crate::task::fiber::{no_suspend, shield};
 use crate::task::futures::block_on_until;
@@ -42,7 +42,7 @@ use crate::wait::notify::{self, Notify};
 use crate::wait::park::{self, Outcome, Wait, wait_or_cancelled, wait_watching};
 use crate::wait::reason::WaitReason;
 
-/// The loops of the machines of a runtime, kept in its `Shared::machines`.
+/// The loops of the machines of a runtime, kept in its `RuntimeShared::machines`.
 #[derive(Debug)]
 struct MachineLoops {
     mesh: Arc<Mesh>,
@@ -133,7 +133,7 @@ impl EventLoop {
     }
 }
 
-impl Shared {
+impl RuntimeShared {
     fn machine_loops(&self) -> &MachineLoops {
         self.machines.get_or_init(|| MachineLoops::new(self.remotes.len()))
     }
@@ -245,7 +245,7 @@ impl Handle {
 
 /// Calls `f` with the runtime that the call is made in.
 #[track_caller]
-fn in_runtime<R>(f: impl FnOnce(&Shared) -> R) -> R {
+fn in_runtime<R>(f: impl FnOnce(&RuntimeShared) -> R) -> R {
     match current::worker() {
         Some(worker) => f(&worker.shared),
         None => match current::runtime() {

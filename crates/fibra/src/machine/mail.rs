@@ -22,13 +22,13 @@ use crate::prim::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, handshak
 use crate::prim::bug::seeded_bug;
 use crate::prim::mpsc::{Batch, Chain, Closed, Mpsc};
 
-pub(super) struct Mail {
+pub(super) struct LoopMail {
     links: CacheLine<Mpsc<Link>>,
     /// The owner is asleep, or about to be: 1.
     asleep: AtomicU32,
 }
 
-impl Mail {
+impl LoopMail {
     pub(super) fn new() -> Self {
         Self { links: CacheLine(Mpsc::new()), asleep: AtomicU32::new(0) }
     }
@@ -84,9 +84,9 @@ impl Mail {
     }
 }
 
-impl fmt::Debug for Mail {
+impl fmt::Debug for LoopMail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mail").field("empty", &self.is_empty()).finish()
+        f.debug_struct("LoopMail").field("empty", &self.is_empty()).finish()
     }
 }
 
@@ -107,7 +107,7 @@ pub(super) const OUTSIDE: u32 = u32::MAX;
 /// Outlives the loop.
 #[derive(Debug)]
 pub(super) struct Post {
-    pub(super) mail: Mail,
+    pub(super) mail: LoopMail,
     pub(super) desk: Desk<std::task::Waker>,
     /// The number of the loop in its mesh.
     pub(super) thread: u32,
@@ -126,7 +126,7 @@ pub(super) struct Post {
 impl Post {
     pub(super) fn new(thread: u32) -> Self {
         Self {
-            mail: Mail::new(),
+            mail: LoopMail::new(),
             desk: Desk::new(),
             thread,
             outside: AtomicUsize::new(0),
@@ -289,7 +289,7 @@ mod tests {
     // (That it loses nothing all the same is what the models of the mail show.)
     #[test]
     fn the_mail_has_no_lock() {
-        let Mail { links: CacheLine(links), asleep } = Mail::new();
+        let LoopMail { links: CacheLine(links), asleep } = LoopMail::new();
         let _: (Mpsc<Link>, AtomicU32) = (links, asleep);
     }
 

@@ -30,7 +30,7 @@ pub(super) const NOBODY: u32 = u32::MAX;
 
 /// A machine.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct MachineSlot {
     pub(super) number: u32,
     pub(super) parent: u32,
     /// Of a root: it is in the list of roots to be ticked, before that place.
@@ -50,7 +50,7 @@ pub(super) struct Slot {
     pub(super) flights: Flights,
 }
 
-impl Slot {
+impl MachineSlot {
     pub(super) const EMPTY: Self = Self {
         number: NOBODY,
         parent: NOBODY,
@@ -91,8 +91,8 @@ impl Marked {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) slots: Vec<Slot>,
+pub(super) struct RegistryState {
+    pub(super) slots: Vec<MachineSlot>,
     /// Operations in flight, of all machines.
     pub(super) in_flight: usize,
     /// Operations in flight, of machines that are gone.
@@ -110,7 +110,7 @@ pub(super) struct State {
     pub(super) leaving: Vec<u32>,
 }
 
-impl State {
+impl RegistryState {
     /// The state of a loop in a mesh of so many loops.
     pub(super) fn new(loops: usize) -> Self {
         Self {
@@ -128,19 +128,19 @@ impl State {
     }
 
     #[inline]
-    pub(super) fn slot(&self, number: u32) -> Option<&Slot> {
+    pub(super) fn slot(&self, number: u32) -> Option<&MachineSlot> {
         self.slots.get(place_of(number)).filter(|slot| slot.number == number)
     }
 
     #[inline]
-    pub(super) fn slot_mut(&mut self, number: u32) -> Option<&mut Slot> {
+    pub(super) fn slot_mut(&mut self, number: u32) -> Option<&mut MachineSlot> {
         self.slots.get_mut(place_of(number)).filter(|slot| slot.number == number)
     }
 
     pub(super) fn register(&mut self, number: u32, parent: u32, input: Box<Port>) {
         let place = place_of(number);
         while self.slots.len() <= place {
-            self.slots.push(Slot::EMPTY);
+            self.slots.push(MachineSlot::EMPTY);
         }
         self.slots[place].become_another(number, parent, Some(input));
     }
@@ -164,7 +164,7 @@ impl State {
         }
     }
 
-    /// Takes the whole list; what is marked from now on goes to a new one. Gives the first place, for [`State::next_to_tick`].
+    /// Takes the whole list; what is marked from now on goes to a new one. Gives the first place, for [`RegistryState::next_to_tick`].
     #[inline]
     pub(super) fn detach(&mut self) -> u32 {
         std::mem::replace(&mut self.marked, Marked::NONE).first
@@ -236,7 +236,7 @@ impl State {
     }
 
     /// Calls `each` for every machine above another one, up to the root.
-    pub(super) fn above(&mut self, machine: u32, mut each: impl FnMut(&mut Slot)) {
+    pub(super) fn above(&mut self, machine: u32, mut each: impl FnMut(&mut MachineSlot)) {
         let mut next = self.slot(machine).map_or(NOBODY, |slot| slot.parent);
         while let Some(slot) = self.slot_mut(next) {
             each(slot);
@@ -298,10 +298,11 @@ mod tests {
     // G-09, S3-06, S3-07: first in, first out; adding twice is adding once; what is added meanwhile comes behind.
     #[test]
     fn marks_are_in_order_and_single() {
-        let mut state = State::new(1);
+        let mut state = RegistryState::new(1);
         ROOTS.into_iter().for_each(|root| state.register(root, NOBODY, Box::new(Port::new())));
         let [app, platform] = ROOTS;
-        let next = |state: &mut State, list| state.next_to_tick(list).map(|(number, _, list)| (number, list)).unwrap();
+        let next =
+            |state: &mut RegistryState, list| state.next_to_tick(list).map(|(number, _, list)| (number, list)).unwrap();
         [platform, app, platform].into_iter().for_each(|root| state.mark(place_of(root)));
         let list = state.detach();
         assert_eq!((list, state.detach()), (platform, NOBODY));

@@ -24,7 +24,7 @@ use super::node::{InFlight, NodeRef, Owned};
 use super::op::{Cancel, Done, OP_TIMER, OpId, Request, Timestamp};
 use super::platform::Reactor;
 use super::port::{Message, Messages, NotInFlight, Port, Queue, Queued};
-use super::registry::{NOBODY, State};
+use super::registry::{NOBODY, RegistryState};
 use super::table::Table;
 use crate::prim::cell::OwnerCell;
 use crate::prim::mpsc::Chain;
@@ -93,7 +93,7 @@ pub(super) struct Routing {
     pub(super) post: Arc<Post>,
     mesh: Arc<Mesh>,
     owner: Owner,
-    pub(super) state: OwnerCell<State>,
+    pub(super) state: OwnerCell<RegistryState>,
     now: Cell<u64>,
     /// The reactor of the driver in which this loop sleeps.
     reactor: OnceCell<Rc<Reactor>>,
@@ -108,7 +108,7 @@ pub(super) struct LeftOver {
 
 impl Routing {
     pub(super) fn new(post: Arc<Post>, mesh: Arc<Mesh>, owner: Owner) -> Self {
-        let state = State::new(mesh.posts().len());
+        let state = RegistryState::new(mesh.posts().len());
         Self { post, mesh, owner, state: OwnerCell::new(state), now: Cell::new(0), reactor: OnceCell::new() }
     }
 
@@ -208,7 +208,7 @@ impl Routing {
             while let Some(cancel) = under_way.take() {
                 state.orphans.push(cancel);
             }
-            let State { slots, orphans, orphaned, .. } = state;
+            let RegistryState { slots, orphans, orphaned, .. } = state;
             let slot = slots.get_mut(place_of(machine)).filter(|slot| slot.number == machine)?;
             // SAFETY: on the loop's own thread.
             unsafe {
@@ -345,7 +345,7 @@ impl Routing {
     /// The reference that is to be queued as the request to cancel; None if a cancellation was requested before.
     pub(super) fn cancel(&self, id: OpId, source: u32) -> Result<Option<NodeRef>, NotInFlight> {
         self.state.with(|state| {
-            let State { slots, by_id, .. } = state;
+            let RegistryState { slots, by_id, .. } = state;
             let slot = slots.get(place_of(source)).filter(|slot| slot.number == source).ok_or(NotInFlight)?;
             // SAFETY: on the loop's own thread.
             unsafe { slot.flights.index_rest(|op| by_id.insert(op.fixed().id, op)) };

@@ -14,12 +14,12 @@ use std::os::fd::RawFd;
 use std::task::Waker;
 
 pub(crate) use super::readiness::{Direction, Seen};
-use super::readiness::{Linkage, LockedSource, Place};
+use super::readiness::{Linkage, LockedSource, RegisteringDriver};
 use crate::driver::{Completion, Interest, Key, Registrar, WeakRegistrar};
 use crate::fiber::frame::Frame;
 use crate::prim::slab::{Free, Never, Record, Slab};
 use crate::sched::current;
-use crate::sched::enqueue::{Place as Queue, enqueue};
+use crate::sched::enqueue::{QueueEnd, enqueue};
 use crate::sched::rules::IoRules;
 use crate::waiter::node::{Node, WaiterRef};
 use crate::waiter::record::call_all;
@@ -27,7 +27,7 @@ use crate::waiter::record::call_all;
 /// The source of one socket.
 pub(crate) type Source = super::readiness::Source<Registrar>;
 
-impl Place for Registrar {
+impl RegisteringDriver for Registrar {
     type Weak = WeakRegistrar;
 
     fn weak(&self) -> WeakRegistrar {
@@ -50,7 +50,7 @@ impl Place for Registrar {
 }
 
 fn set_going(fiber: WaiterRef) {
-    enqueue(Frame::from_waiter(fiber), Queue::Tail);
+    enqueue(Frame::from_waiter(fiber), QueueEnd::Tail);
 }
 
 impl Source {

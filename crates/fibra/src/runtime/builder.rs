@@ -23,7 +23,7 @@ use crate::runtime::launch::{Launched, launch, prepare_process};
 use crate::sched::life::migrate::Migration;
 use crate::sched::monitoring::{OnDeadlock, QuietLook};
 use crate::sched::monitoring::{STALL_MILLIS, StallConfig};
-use crate::sched::shared::{Config, FiberHooks, Shared};
+use crate::sched::shared::{Config, FiberHooks, RuntimeShared};
 use crate::sched::staff::elastic::{ElasticConfig, SCALE_INTERVAL, STALL_AFTER, TEMP_IDLE_TIMEOUT};
 use crate::task::builder::check_name;
 use crate::task::fiber::{end_with_hooks, start_with_hooks};
@@ -285,7 +285,7 @@ impl RuntimeBuilder {
         config.at_end = Some(trace::write_at_end);
         config.callers_thread = keep_first;
         config.print_stats = format.map(|format| match format {
-            StatsFormat::Text => stats::print_text as fn(&Shared),
+            StatsFormat::Text => stats::print_text as fn(&RuntimeShared),
             StatsFormat::Json => stats::print_json,
         });
         if let Some(wish) = wishes_for_traces.0 {

@@ -21,7 +21,7 @@ use crate::runtime::launch::{self, Launched, Threads};
 use crate::sched::current;
 use crate::sched::here::Here;
 use crate::sched::members::scope::Reach;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::staff::threads::run_worker;
 use crate::sched::worker::Worker;
 use crate::task::builder::Builder;
@@ -42,7 +42,7 @@ use crate::waiter::cancel_reason::{CancelReason, ReasonKind};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Runtime {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeShared>,
     threads: Mutex<Threads>,
     /// Worker 0 of a current-thread runtime, when no `run` is using it.
     own: Option<Mutex<OwnWorker>>,
@@ -149,7 +149,7 @@ impl Runtime {
     }
 
     #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &RuntimeShared {
         &self.shared
     }
 
@@ -347,7 +347,7 @@ impl Runtime {
 }
 
 /// Steps 2 and 3 of shutdown: cancel, and wait until everything has ended.
-fn wind_down(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
+fn wind_down(shared: &RuntimeShared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
     cancel_root(shared, shared.root, ReasonKind::Shutdown);
     let outside = shared.outside_scopes.lock().clone();
     for open in outside.into_iter().filter(|open| !open.shielded) {
@@ -358,7 +358,7 @@ fn wind_down(shared: &Shared, site: &'static Location<'static>, deadline: Option
 }
 
 /// Cancels the daemons and waits for them.
-fn end_daemons(shared: &Shared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
+fn end_daemons(shared: &RuntimeShared, site: &'static Location<'static>, deadline: Option<Instant>) -> Result<(), ()> {
     cancel::cancel_daemons(shared, None, ReasonKind::Shutdown);
     drain(shared, shared.daemons, WaitReason::RuntimeEnd, site, deadline)
 }
@@ -537,11 +537,11 @@ fn raise(payload: Box<dyn std::any::Any + Send>) -> ! {
 /// A reference to a runtime: to spawn on it from anywhere, or to make it the current one of a thread. Does not keep it running.
 #[derive(Clone)]
 pub struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeShared>,
 }
 
 impl Handle {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<RuntimeShared> {
         &self.shared
     }
 
@@ -640,7 +640,7 @@ impl fmt::Debug for Handle {
 /// Keeps a runtime current on this thread; see [`Handle::enter`].
 #[must_use = "the runtime is current until the guard is dropped"]
 pub struct EnterGuard {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeShared>,
     _not_send: std::marker::PhantomData<*const ()>,
 }
 

@@ -26,7 +26,7 @@ use crate::prim::sync::Mutex;
 
 /// What arrives at a worker from outside; looked at on every turn, so the two things to look at share a line.
 #[derive(Debug)]
-pub(crate) struct Mail<F, C> {
+pub(crate) struct WorkerMail<F, C> {
     /// Fibers that live there and that other threads have woken, or sent. Never closed: fibers are woken as long as there are any.
     /// On a line of its own: other threads write it, the owner looks at it all the time.
     pub(crate) inbox: CacheLine<Mpsc<F>>,
@@ -34,7 +34,7 @@ pub(crate) struct Mail<F, C> {
     commands: Mutex<Vec<C>>,
 }
 
-impl<F: Linked, C> Mail<F, C> {
+impl<F: Linked, C> WorkerMail<F, C> {
     pub(crate) fn new() -> Self {
         Self { inbox: CacheLine(Mpsc::new()), has_commands: AtomicBool::new(false), commands: Mutex::new(Vec::new()) }
     }
@@ -77,7 +77,7 @@ pub(crate) trait Reach {
     fn seats(&self) -> usize;
     /// New fibers that are on their way to this worker, sent by name.
     fn coming(&self, worker: usize) -> &AtomicU64;
-    fn mail(&self, worker: usize) -> &Mail<Self::Fiber, Self::Command>;
+    fn mail(&self, worker: usize) -> &WorkerMail<Self::Fiber, Self::Command>;
     fn fresh(&self, worker: usize) -> &Fresh;
     fn visitors(&self) -> &Visitors;
     /// Set once, before every worker is woken for the last time.

@@ -14,7 +14,7 @@
 use std::cell::{Cell, RefCell};
 
 use super::patience::{Sight, Watched};
-use super::shared::{Remote, Shared};
+use super::shared::{Remote, RuntimeShared};
 use super::sleep::{self, Idler, Round, SearchEnd, Staying};
 use super::worker::{POLL_CYCLES, Worker};
 use crate::driver::Timeout;
@@ -101,9 +101,9 @@ impl Remote {
 
 /// How this worker does what `sleep.rs` says.
 impl Idler for Worker {
-    type Runtime = Shared;
+    type Runtime = RuntimeShared;
 
-    fn runtime(&self) -> &Shared {
+    fn runtime(&self) -> &RuntimeShared {
         &self.shared
     }
 

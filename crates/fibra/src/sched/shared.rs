@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use super::enqueue::Place;
+use super::enqueue::QueueEnd;
 use super::idle::Idle;
 use super::kept::Kept;
 use super::members::root::Root;
@@ -16,7 +16,7 @@ use super::queue::Entry;
 use super::queue::fresh::Fresh;
 use super::queue::injector::Injector;
 use super::quiet::OwnLook;
-use super::reach::{self, Mail, Reach, Sent};
+use super::reach::{self, Reach, Sent, WorkerMail};
 use super::rules::{CancelRules, IoRules};
 use super::staff::elastic::ElasticConfig;
 use super::staff::seats::{self, Seats, Staff};
@@ -57,7 +57,7 @@ pub(crate) struct Config {
     pub(crate) sysmon: bool,
     pub(crate) elastic: ElasticConfig,
     /// Prints its statistics when it ends, if that is wanted.
-    pub(crate) print_stats: Option<fn(&Shared)>,
+    pub(crate) print_stats: Option<fn(&RuntimeShared)>,
     /// The functions that are told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
     pub(crate) hooks: Option<FiberHooks>,
     /// Called when its threads have ended.
@@ -77,7 +77,7 @@ pub(crate) struct Config {
     /// The reactor, which gets the reports of the drivers; on a higher floor too.
     pub(crate) io: &'static dyn IoRules,
     /// The monitor's thread.
-    pub(crate) monitor: fn(&Arc<Shared>),
+    pub(crate) monitor: fn(&Arc<RuntimeShared>),
     pub(crate) seed: Option<u64>,
     #[cfg(feature = "unstable-migration")]
     pub(crate) migration: super::life::migrate::Migration,
@@ -180,7 +180,7 @@ struct RootPool {
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) fresh: CacheLine<Fresh>,
-    pub(crate) mail: CacheLine<Mail<Frame, Command>>,
+    pub(crate) mail: CacheLine<WorkerMail<Frame, Command>>,
     pub(crate) stats: CacheLine<WorkerStats>,
     /// Set before the seat's first worker starts.
     pub(crate) kicker: OnceLock<Kicker>,
@@ -199,7 +199,7 @@ impl Remote {
     pub(crate) fn new() -> Self {
         Self {
             fresh: CacheLine(Fresh::new()),
-            mail: CacheLine(Mail::new()),
+            mail: CacheLine(WorkerMail::new()),
             stats: CacheLine(WorkerStats::default()),
             kicker: OnceLock::new(),
             coming: AtomicU64::new(0),
@@ -220,7 +220,7 @@ unsafe impl Linked for Frame {
 
 /// See the header.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct RuntimeShared {
     pub(crate) config: Config,
     /// Flags every fiber starts with: HOLD_OFF if cancellation is cooperative, UNCAPPED if there is no cap of fibers (and transitions are
     /// not asserted: what is not UNCAPPED comes back to the worker's loop when it ends, where they are).
@@ -280,7 +280,7 @@ fn asserts_slowly() -> bool {
     !cfg!(debug_assertions) && is_spec_asserted()
 }
 
-impl Shared {
+impl RuntimeShared {
     pub(crate) fn new(config: Config, remotes: Vec<Remote>) -> Arc<Self> {
         let mut roots = RootPool::default();
         let root = roots.take();
@@ -328,10 +328,10 @@ impl Shared {
     /// # Safety
     /// The caller keeps the fiber from ending (it has claimed it, or runs on it, or is its worker), and with it the runtime.
     #[inline(always)]
-    pub(crate) unsafe fn of<'a>(frame: FrameRef) -> &'a Shared {
+    pub(crate) unsafe fn of<'a>(frame: FrameRef) -> &'a RuntimeShared {
         // Relaxed: written before the fiber was published.
-        let shared = frame.runtime.load(Ordering::Relaxed).cast::<Shared>();
-        // SAFETY: set at spawn from a live `Arc<Shared>`; the caller's promise keeps it alive.
+        let shared = frame.runtime.load(Ordering::Relaxed).cast::<RuntimeShared>();
+        // SAFETY: set at spawn from a live `Arc<RuntimeShared>`; the caller's promise keeps it alive.
         unsafe { &*shared }
     }
 
@@ -496,7 +496,7 @@ impl Shared {
     }
 }
 
-impl Reach for Shared {
+impl Reach for RuntimeShared {
     type Fiber = Frame;
     type Command = Command;
 
@@ -524,7 +524,7 @@ impl Reach for Shared {
     }
 
     #[inline(always)]
-    fn mail(&self, worker: usize) -> &Mail<Frame, Command> {
+    fn mail(&self, worker: usize) -> &WorkerMail<Frame, Command> {
         &self.remotes[worker].mail
     }
 
@@ -549,7 +549,7 @@ impl Reach for Shared {
             // Its last worker has told its difference.
             Command::Flush(root) => {
                 if let Some((waiter, ticket)) = root.flush(0) {
-                    call_all(wake::complete(waiter, ticket, ARM_FIRST, Place::Tail).into_iter().collect());
+                    call_all(wake::complete(waiter, ticket, ARM_FIRST, QueueEnd::Tail).into_iter().collect());
                 }
             }
             // No fiber has started there.

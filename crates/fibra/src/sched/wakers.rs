@@ -16,7 +16,7 @@ use crate::fiber::local::drop_all;
 use crate::fiber::outcome::FiberEnd;
 use crate::prim::atomic::Ordering;
 use crate::waiter::record::call_all;
-use crate::waiter::word::State;
+use crate::waiter::word::WaiterState;
 
 thread_local! {
     /// How this thread, if it is no worker's, calls wakers: itself, unless it must not wait for them.
@@ -91,7 +91,7 @@ impl Worker {
 /// they are called soon, on a fiber of their own. And not on sysmon's thread: a waker may block.
 pub(crate) fn call_where_fit(wakers: Vec<Waker>) {
     if let Some(worker) = current::worker() {
-        let is_fit = worker.current.get().is_some_and(|frame| frame.waiter.word.snapshot().is(State::Running));
+        let is_fit = worker.current.get().is_some_and(|frame| frame.waiter.word.snapshot().is(WaiterState::Running));
         if !is_fit {
             return worker.call_wakers(wakers);
         }

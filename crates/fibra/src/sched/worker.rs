@@ -18,7 +18,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::current;
-use super::enqueue::Place;
+use super::enqueue::QueueEnd;
 use super::flight::Flight;
 use super::here::Here;
 use super::life::newest;
@@ -27,7 +27,7 @@ use super::members::root::Tally;
 use super::members::scope::ScopeCache;
 use super::queue::Entry;
 use super::rules::MachineIo;
-use super::shared::{Remote, RootRef, Shared};
+use super::shared::{Remote, RootRef, RuntimeShared};
 use super::staff::elastic::Sitting;
 use super::staff::seats::Stay;
 use super::stats::WorkerStats;
@@ -35,7 +35,7 @@ use super::surplus::Surplus;
 use super::sysmon::Sysmon;
 use super::timers::timing::Due;
 use crate::driver::{Driver, Registrar};
-use crate::fiber::context::{self, Home};
+use crate::fiber::context::{self, SchedulerContext};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, RunResult, flag};
 use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab::FrameCache;
@@ -50,7 +50,7 @@ use crate::prim::policy::{self, INJECTOR_PERIOD, Pick, Policy};
 use crate::prim::{panics, prefetch};
 use crate::sched::timers::heap::Timers;
 use crate::waiter::revoke;
-use crate::waiter::word::{Commit, State, Ticket, WaitKind};
+use crate::waiter::word::{Commit, Ticket, WaitKind, WaiterState};
 
 /// Why a fiber came back to the scheduler's stack; the word it suspends with.
 pub(crate) mod signal {
@@ -92,7 +92,7 @@ pub(crate) struct Worker {
     pub(crate) current: Cell<Option<FrameRef>>,
     /// What is left of the budget of calls that need not wait; see `wait::park`.
     pub(crate) calls_left: Cell<i32>,
-    home: UnsafeCell<Home>,
+    home: UnsafeCell<SchedulerContext>,
     next: Cell<Option<FrameRef>>,
     /// How often `next` may be served before what is ready has its turn.
     chain: Cell<u32>,
@@ -108,11 +108,11 @@ pub(crate) struct Worker {
 
     pub(crate) index: usize,
     /// Where `shared` is.
-    pub(super) shared_at: *const Shared,
+    pub(super) shared_at: *const RuntimeShared,
     /// Whether there are no other workers, and never will be.
     pub(super) alone: bool,
     pub(super) stack_size: StackSize,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<RuntimeShared>,
     pub(super) policy: OwnerCell<Policy>,
     pub(crate) frames: OwnerCell<FrameCache>,
     pub(super) stacks: OwnerCell<StackCache>,
@@ -151,7 +151,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(index: usize, shared: Arc<Shared>, driver: Driver) -> Self {
+    pub(crate) fn new(index: usize, shared: Arc<RuntimeShared>, driver: Driver) -> Self {
         let remote = NonNull::from(&shared.remotes[index]);
         let surplus = Surplus::new(Sysmon::is_wanted(&shared.config));
         let seed = shared.config.seed.map(|seed| seed.wrapping_add(index as u64));
@@ -163,7 +163,7 @@ impl Worker {
         Self {
             current: Cell::new(None),
             calls_left: Cell::new(CALLS_PER_TURN),
-            home: UnsafeCell::new(Home::default()),
+            home: UnsafeCell::new(SchedulerContext::default()),
             next: Cell::new(None),
             chain: Cell::new(policy.chain_length()),
             turn: Cell::new(if is_temporary { 1 } else { INJECTOR_PERIOD }),
@@ -239,7 +239,7 @@ impl Worker {
         // Two loops, so that the one that neither checks nor records does not ask each time.
         self.settle_flight();
         while !if self.is_attentive() { self.turns::<true>(&over) } else { self.turns::<false>(&over) } {}
-        Home::leave(words);
+        SchedulerContext::leave(words);
         suspended.set(suspended.get() - below);
         self.leave_memory();
         current::set_worker(ptr::null());
@@ -253,7 +253,7 @@ impl Worker {
             match self.take_next::<ATTENTIVE>() {
                 Some(frame) => {
                     if ATTENTIVE {
-                        frame.waiter.word.check_is(State::Running);
+                        frame.waiter.word.check_is(WaiterState::Running);
                     }
                     let ended = self.dispatch::<ATTENTIVE>(frame);
                     if ATTENTIVE {
@@ -544,7 +544,11 @@ impl Worker {
 
     #[inline(always)]
     pub(super) fn push_ready(&self, frame: FrameRef) {
-        debug_assert_eq!(frame.waiter.word.snapshot().state(), State::Runnable, "only RUNNABLE fibers are queued");
+        debug_assert_eq!(
+            frame.waiter.word.snapshot().state(),
+            WaiterState::Runnable,
+            "only RUNNABLE fibers are queued"
+        );
         debug_assert!(!is_linked(frame), "a fiber is in one queue at a time");
         // SAFETY: RUNNABLE and in this worker's hands alone, so its link is free.
         unsafe { self.ready.push_back(NonNull::from(frame)) };
@@ -552,17 +556,17 @@ impl Worker {
 
     /// A parked fiber of this worker was made RUNNABLE by code that runs on it.
     #[inline(always)]
-    pub(crate) fn wake_here(&self, frame: FrameRef, place: Place) {
+    pub(crate) fn wake_here(&self, frame: FrameRef, place: QueueEnd) {
         let stats = self.stats();
         stats.wakes_local.add(1);
         stats.parked.sub(1);
         match place {
-            Place::Next => {
+            QueueEnd::Next => {
                 if let Some(displaced) = self.next.replace(Some(frame)) {
                     self.push_ready(displaced);
                 }
             }
-            Place::Tail => self.push_ready(frame),
+            QueueEnd::Tail => self.push_ready(frame),
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use super::turns::{State, TurnArm, TurnFuture, Turns, in_time};
+use super::turns::{TurnArm, TurnFuture, Turns, TurnsWord, in_time};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
 use crate::wait::park;
@@ -45,26 +45,26 @@ impl Event {
     #[must_use]
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Self { turns: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }) }
+        Self { turns: Turns::new(TurnsWord { open: false, first: 0, second: 0, turn: 0 }) }
     }
 
     /// As above, where atomics cannot be made by constant functions.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Self { turns: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }) }
+        Self { turns: Turns::new(TurnsWord { open: false, first: 0, second: 0, turn: 0 }) }
     }
 
     /// Sets it, and lets all waiters go. If it is set already, nothing happens.
     pub fn set(&self) {
         let _ = self.turns.change(|state| {
             let next = if seeded_bug("event_same_turn") { state } else { state.next_turn() };
-            (!state.open).then_some(State { open: true, ..next })
+            (!state.open).then_some(TurnsWord { open: true, ..next })
         });
     }
 
     /// Resets it: callers wait from now on.
     pub fn reset(&self) {
-        let _ = self.turns.change(|state| state.open.then_some(State { open: false, ..state }));
+        let _ = self.turns.change(|state| state.open.then_some(TurnsWord { open: false, ..state }));
     }
 
     /// Is it set?

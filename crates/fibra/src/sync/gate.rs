@@ -33,7 +33,7 @@ use crate::wait::park::{self, Wait, Waitable};
 use crate::wait::reason::WaitReason;
 use crate::wait::task::TaskWait;
 use crate::wait::waitable::Published;
-use crate::wait::wake::{self, Place};
+use crate::wait::wake::{self, QueueEnd};
 use crate::waiter::node::{Node, Outcome, Role, WaitList};
 use crate::waiter::record::Claimed;
 
@@ -163,7 +163,7 @@ impl Round {
         // (Most rounds have one, and that a fiber.)
         for claimed in self.claimed.into_iter().take(self.count).flatten() {
             // Behind what is ready: the one that releases something goes on, and the waiter has its turn like all others.
-            if let Some(waker) = wake::go(claimed, Place::Tail) {
+            if let Some(waker) = wake::go(claimed, QueueEnd::Tail) {
                 wakers[count] = Some(waker);
                 count += 1;
             }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::gate::{Ask, Gate, GateTask, Rules};
 use super::owner;
-use super::turns::{State, TurnFuture, Turns, in_time};
+use super::turns::{TurnFuture, Turns, TurnsWord, in_time};
 use crate::prim::atomic::{AtomicUsize, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::time::Instant;
@@ -110,7 +110,7 @@ impl Running<'_> {
         std::mem::forget(self);
         // Release: pairs with the acquire of a caller that finds it complete; that caller sees what was done.
         once.end(COMPLETE - RUNNING);
-        let _ = once.done.change(|state| Some(State { open: true, ..state.next_turn() }));
+        let _ = once.done.change(|state| Some(TurnsWord { open: true, ..state.next_turn() }));
     }
 }
 
@@ -128,7 +128,7 @@ impl Once {
         Self {
             gate: Gate::new(OnceRules { word: AtomicUsize::new(INCOMPLETE) }),
             owner: AtomicUsize::new(0),
-            done: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }),
+            done: Turns::new(TurnsWord { open: false, first: 0, second: 0, turn: 0 }),
         }
     }
 
@@ -138,7 +138,7 @@ impl Once {
         Self {
             gate: Gate::new(OnceRules { word: AtomicUsize::new(INCOMPLETE) }),
             owner: AtomicUsize::new(0),
-            done: Turns::new(State { open: false, first: 0, second: 0, turn: 0 }),
+            done: Turns::new(TurnsWord { open: false, first: 0, second: 0, turn: 0 }),
         }
     }
 

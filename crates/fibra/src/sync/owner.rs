@@ -43,7 +43,7 @@ mod real {
     use crate::prim::atomic::{AtomicBool, AtomicU64, Ordering};
     use crate::sched::current;
     use crate::wait::park;
-    use crate::waiter::word::State;
+    use crate::waiter::word::WaiterState;
 
     #[repr(align(32))]
     struct Mark(Cell<u8>);
@@ -139,7 +139,7 @@ mod real {
             frame.home.load(Ordering::Relaxed) as usize == worker.index
                 && ptr::eq(frame.runtime.load(Ordering::Relaxed).cast(), &*worker.shared)
         });
-        !here && frame.waiter.word.snapshot().is(State::Running)
+        !here && frame.waiter.word.snapshot().is(WaiterState::Running)
     }
 
     /// A future awaits a lock that the fiber or thread that polls it holds itself. This is no error: another part of the same future may

@@ -31,14 +31,14 @@ pub(super) const MOST: u32 = (1 << COUNT_BITS) - 1;
 
 /// The word, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct State {
+pub(super) struct TurnsWord {
     pub(super) open: bool,
     pub(super) first: u32,
     pub(super) second: u32,
     pub(super) turn: u16,
 }
 
-impl State {
+impl TurnsWord {
     fn of(word: u64) -> Self {
         Self {
             open: word & OPEN != 0,
@@ -80,7 +80,7 @@ impl Rules for TurnRules {
 
     fn is_grantable(&self, turn: usize) -> bool {
         // Acquire: pairs with the release in `change`; what was done before it was opened is seen.
-        let state = State::of(self.word.load(Ordering::Acquire));
+        let state = TurnsWord::of(self.word.load(Ordering::Acquire));
         state.open || usize::from(state.turn) != turn
     }
 
@@ -102,28 +102,28 @@ pub(super) struct Turns {
 
 impl Turns {
     #[cfg(not(loom))]
-    pub(super) const fn new(state: State) -> Self {
+    pub(super) const fn new(state: TurnsWord) -> Self {
         Self { gate: Gate::new(TurnRules { word: AtomicU64::new(state.to_word()) }) }
     }
     #[cfg(loom)]
-    pub(super) fn new(state: State) -> Self {
+    pub(super) fn new(state: TurnsWord) -> Self {
         Self { gate: Gate::new(TurnRules { word: AtomicU64::new(state.to_word()) }) }
     }
 
     #[inline]
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> TurnsWord {
         // Acquire: as in `is_grantable`.
-        State::of(self.gate.rules().word.load(Ordering::Acquire))
+        TurnsWord::of(self.gate.rules().word.load(Ordering::Acquire))
     }
 
     /// Replaces the state by the result of `f`, if that is `Some`, and lets the waiters go that waited for it. Gives the new state.
     #[inline]
-    pub(super) fn change(&self, f: impl Fn(State) -> Option<State>) -> Result<State, State> {
+    pub(super) fn change(&self, f: impl Fn(TurnsWord) -> Option<TurnsWord>) -> Result<TurnsWord, TurnsWord> {
         let word = &self.gate.rules().word;
         // Relaxed: confirmed by the compare-exchange.
         let mut seen = word.load(Ordering::Relaxed);
         loop {
-            let before = State::of(seen);
+            let before = TurnsWord::of(seen);
             let Some(state) = f(before) else { return Err(before) };
             // AcqRel: what was done before is seen by the waiters that are let go, and by the thread that changes it next (the last of many
             // lets go for all of them). Relaxed on failure: tried again.

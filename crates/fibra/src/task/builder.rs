@@ -10,7 +10,7 @@ use crate::fiber::frame::{Extras, FlagSet, flag};
 use crate::fiber::stack::StackSize;
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::sched::current;
-use crate::sched::shared::{RootRef, Shared};
+use crate::sched::shared::{RootRef, RuntimeShared};
 
 /// A fiber with a name, a stack of its own size and other choices.
 ///
@@ -155,7 +155,7 @@ impl Builder {
     }
 
     /// The flags and extras of the fiber, and the worker it goes to if it is spread.
-    fn extras(self, shared: &Shared) -> io::Result<(Extras, Option<usize>)> {
+    fn extras(self, shared: &RuntimeShared) -> io::Result<(Extras, Option<usize>)> {
         let stack_size = self.stack()?;
         if let Some(name) = self.name.as_deref() {
             check_name("the name of a fiber", name)?;
@@ -174,7 +174,7 @@ impl Builder {
 
     pub(crate) fn spawn_in<F, T>(
         self,
-        shared: &Shared,
+        shared: &RuntimeShared,
         root: RootRef,
         f: F,
         site: &'static Location<'static>,
@@ -194,7 +194,7 @@ impl Builder {
     }
 }
 
-fn error_for(shared: &Shared, reason: RefusedBecause) -> io::Error {
+fn error_for(shared: &RuntimeShared, reason: RefusedBecause) -> io::Error {
     match reason {
         RefusedBecause::ShuttingDown => io::Error::other("fibra: the runtime is shutting down: nothing new is started"),
         RefusedBecause::Full => io::Error::new(
@@ -216,7 +216,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> io::Result<()> {
 
 /// The worker with the fewest fibers, started or on their way to it: several fibers that are spread in a row do not all go to the worker
 /// that has not yet started the first of them.
-fn least_loaded(shared: &Shared) -> usize {
+fn least_loaded(shared: &RuntimeShared) -> usize {
     let load = |index: &usize| {
         let remote = &shared.remotes[*index];
         // Relaxed: a gauge.

@@ -32,7 +32,7 @@ use crate::prim::atomic::Ordering;
 use crate::sched::current;
 use crate::sched::here::Here;
 use crate::sched::life::offer::Offered;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::worker::Worker;
 use crate::wait::park::{Wait, wait, wait_to_pass_on};
 use crate::wait::reason::WaitReason;
@@ -178,8 +178,8 @@ where
     RB: Send,
 {
     /// The place under the cap of fibers that a join holds, whether or not its half becomes a fiber.
-    struct Place(&'static Shared);
-    impl Drop for Place {
+    struct CapUnit(&'static RuntimeShared);
+    impl Drop for CapUnit {
         fn drop(&mut self) {
             self.0.dismiss();
         }
@@ -202,12 +202,12 @@ where
         if is_shielded { shield(b) } else { b() }
     };
     // SAFETY: the runtime of the running fiber, which outlives the join.
-    let shared = unsafe { Shared::of(joiner) };
+    let shared = unsafe { RuntimeShared::of(joiner) };
     if joiner.has(flag::NO_SUSPEND) || !shared.admit() {
         let first = a();
         return (first, with_fresh_locals(joiner, top, b));
     }
-    let _place = Place(shared);
+    let _place = CapUnit(shared);
     // SAFETY: the running fiber, and it may park.
     unsafe { offer(worker, joiner, joiner.flags(), top, a, b, is_shielded, site) }
 }

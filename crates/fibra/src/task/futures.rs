@@ -21,14 +21,14 @@ use super::spawn::{Refused, no_runtime, refused, refused_in, root_of, try_spawn_
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, RunResult, Thunk, flag};
 use crate::sched::current;
 use crate::sched::members::scope::ScopeRef;
-use crate::sched::shared::{RootRef, Shared};
+use crate::sched::shared::{RootRef, RuntimeShared};
 use crate::sched::worker::signal;
 use crate::wait::notify::{self, Notify};
 use crate::wait::park::{self, Outcome, Wait, wait, wait_or_cancelled, wait_with};
 use crate::wait::reason::WaitReason;
 use crate::waiter::node::WaiterRef;
 use crate::waiter::record::ThreadRecord;
-use crate::waiter::word::{Notice, WaitKind};
+use crate::waiter::word::{WaitKind, WakerNotice};
 
 /// Runs a future to its end, here: on a fiber the fiber parks while the future is pending, on a plain thread the thread blocks.
 ///
@@ -156,7 +156,7 @@ where
 
 /// Starts a future as a task of this runtime that does not hold up `run`. If that is refused, the handle says so.
 pub(crate) fn spawn_daemon_future<F>(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeShared>,
     future: F,
     site: &'static Location<'static>,
 ) -> JoinHandle<F::Output>
@@ -172,7 +172,7 @@ where
 
 /// The same for one that stays until the runtime ends, also if the run in which it was started is over before.
 pub(crate) fn spawn_keeping_future<F>(
-    shared: &Arc<Shared>,
+    shared: &Arc<RuntimeShared>,
     future: F,
     site: &'static Location<'static>,
 ) -> JoinHandle<F::Output>
@@ -209,7 +209,7 @@ pub(crate) unsafe fn spawn_future_in<F: Future>(
 /// # Safety
 /// The future and its output are `Send` and outlive the fiber.
 unsafe fn start_task<F: Future>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     future: F,
     site: &'static Location<'static>,
@@ -315,7 +315,7 @@ impl<F: Future> TaskThunk<F> {
             unsafe { frame.put(task) };
             // Nothing of it stays on this stack.
             drop(notify);
-            frame.waiter.word.begin_park_as(WaitKind::Revocable, Some(Notice::Outer));
+            frame.waiter.word.begin_park_as(WaitKind::Revocable, Some(WakerNotice::Outer));
             return RunResult::Pending;
         }
     }

@@ -14,7 +14,7 @@ use crate::fiber::outcome::FiberEnd;
 use crate::fiber::slab;
 use crate::prim::atomic::Ordering;
 use crate::sched::members::scope::{NotStarted, ScopeRecord, ScopeRef};
-use crate::sched::shared::{RootRef, Shared};
+use crate::sched::shared::{RootRef, RuntimeShared};
 use crate::sched::worker::{Worker, take_ids};
 use crate::sched::{current, flight};
 use crate::waiter::cancel_reason::ReasonKind;
@@ -237,7 +237,7 @@ unsafe fn spawn_child_thunk<F, T>(
 #[allow(clippy::too_many_arguments)] // One place that writes all of a frame is worth a long list.
 pub(crate) unsafe fn fill<F>(
     frame: FrameRef,
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     id: u64,
     f: F,
@@ -262,7 +262,7 @@ pub(crate) unsafe fn fill<F>(
 /// # Safety
 /// As [`spawn_on`]; with PINNED they need not be sendable, but then this is a worker of `shared` (or `home` is set to this thread's).
 pub(crate) unsafe fn spawn_with<F: FnOnce() -> T, T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     f: F,
     site: &'static Location<'static>,
@@ -278,7 +278,7 @@ pub(crate) unsafe fn spawn_with<F: FnOnce() -> T, T>(
 /// # Safety
 /// As [`spawn_with`].
 pub(crate) unsafe fn spawn_or_none_with<F: FnOnce() -> Option<T>, T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     f: F,
     site: &'static Location<'static>,
@@ -291,7 +291,7 @@ pub(crate) unsafe fn spawn_or_none_with<F: FnOnce() -> Option<T>, T>(
 /// # Safety
 /// As [`spawn_with`]; `thunk` expects an `F` in the storage and leaves a `T`.
 unsafe fn spawn_thunk_with<F, T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     f: F,
     thunk: &'static Thunk,
@@ -337,7 +337,7 @@ impl RefusedBecause {
 /// # Safety
 /// As [`spawn_with`].
 pub(crate) unsafe fn try_spawn<F: FnOnce() -> T, T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     f: F,
     site: &'static Location<'static>,
@@ -353,7 +353,7 @@ pub(crate) unsafe fn try_spawn<F: FnOnce() -> T, T>(
 /// As [`spawn_with`]; `thunk` expects an `F` in the storage and leaves a `T`.
 #[allow(clippy::too_many_arguments)] // The one slow path of all spawns.
 pub(crate) unsafe fn try_spawn_thunk<F, T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     f: F,
     thunk: &'static Thunk,
@@ -476,7 +476,11 @@ unsafe fn scope_of(root: RootRef, flags: FlagSet) -> Option<ScopeRef> {
 
 /// A handle of a fiber that was never started: it has ended already, cancelled.
 #[cold]
-pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reason: ReasonKind) -> JoinHandle<T> {
+pub(crate) fn refused<T>(
+    shared: &RuntimeShared,
+    site: &'static Location<'static>,
+    reason: ReasonKind,
+) -> JoinHandle<T> {
     never_started(shared, site, reason, None)
 }
 
@@ -487,7 +491,7 @@ pub(crate) fn refused<T>(shared: &Shared, site: &'static Location<'static>, reas
 /// As [`scope_of`].
 #[cold]
 pub(crate) unsafe fn refused_in<T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     root: RootRef,
     flags: FlagSet,
     site: &'static Location<'static>,
@@ -500,7 +504,7 @@ pub(crate) unsafe fn refused_in<T>(
 }
 
 fn never_started<T>(
-    shared: &Shared,
+    shared: &RuntimeShared,
     site: &'static Location<'static>,
     reason: ReasonKind,
     lost: Option<NotStarted>,

@@ -18,7 +18,7 @@ use super::waitable::{Published, Waitable, linked_or};
 use crate::prim::bug::seeded_bug;
 use crate::waiter::node::{Node, Outcome, WaiterRef};
 use crate::waiter::revoke::flag_of;
-use crate::waiter::word::Notice;
+use crate::waiter::word::WakerNotice;
 
 /// Is a polling that begins now inside another one, of which so many are open?
 #[inline(always)]
@@ -38,7 +38,7 @@ pub(crate) struct Notify<'a, const INSIDE: bool> {
 
 impl<'a, const INSIDE: bool> Notify<'a, INSIDE> {
     /// Which notices are for this polling.
-    const NOTICE: Notice = if INSIDE { Notice::Inner } else { Notice::Outer };
+    const NOTICE: WakerNotice = if INSIDE { WakerNotice::Inner } else { WakerNotice::Outer };
 
     /// For the waiter that runs here; `INSIDE` is what [`is_inside`] says of `open`.
     #[inline(always)]
@@ -85,7 +85,7 @@ impl<const INSIDE: bool> Drop for Notify<'_, INSIDE> {
 
 impl<const INSIDE: bool> Waitable for Notify<'_, INSIDE> {
     #[inline(always)]
-    fn ended_by(&self) -> Option<Notice> {
+    fn ended_by(&self) -> Option<WakerNotice> {
         Some(Self::NOTICE)
     }
 
@@ -111,10 +111,10 @@ mod glue {
 
     use super::Notify;
     use crate::fiber::frame::{Frame, FrameRef};
-    use crate::sched::enqueue::{Place, enqueue};
+    use crate::sched::enqueue::{QueueEnd, enqueue};
     use crate::waiter::node::{Waiter, WaiterRef};
     use crate::waiter::revoke;
-    use crate::waiter::word::Notice;
+    use crate::waiter::word::WakerNotice;
 
     /// The futures that a fiber is polling.
     #[inline(always)]
@@ -140,18 +140,18 @@ mod glue {
         }
     }
 
-    fn raw(waiter: WaiterRef, notice: Notice) -> RawWaker {
+    fn raw(waiter: WaiterRef, notice: WakerNotice) -> RawWaker {
         let table = match notice {
-            Notice::Outer => &OUTER,
-            Notice::Inner => &INNER,
+            WakerNotice::Outer => &OUTER,
+            WakerNotice::Inner => &INNER,
         };
         RawWaker::new(waiter.as_ptr().as_ptr().cast_const().cast(), table)
     }
 
     static OUTER: RawWakerVTable =
-        RawWakerVTable::new(|data| raw(waiter(data), Notice::Outer), call_outer, call_outer, |_| ());
+        RawWakerVTable::new(|data| raw(waiter(data), WakerNotice::Outer), call_outer, call_outer, |_| ());
     static INNER: RawWakerVTable =
-        RawWakerVTable::new(|data| raw(waiter(data), Notice::Inner), call_inner, call_inner, |_| ());
+        RawWakerVTable::new(|data| raw(waiter(data), WakerNotice::Inner), call_inner, call_inner, |_| ());
 
     fn waiter(data: *const ()) -> WaiterRef {
         let waiter = NonNull::new(data.cast_mut().cast::<Waiter>()).expect("made from a waiter");
@@ -160,15 +160,15 @@ mod glue {
     }
 
     fn call_outer(data: *const ()) {
-        call(waiter(data), Notice::Outer);
+        call(waiter(data), WakerNotice::Outer);
     }
 
     fn call_inner(data: *const ()) {
-        call(waiter(data), Notice::Inner);
+        call(waiter(data), WakerNotice::Inner);
     }
 
-    fn call(waiter: WaiterRef, notice: Notice) {
-        revoke::notify(waiter, notice, |fiber| enqueue(Frame::from_waiter(fiber), Place::Tail));
+    fn call(waiter: WaiterRef, notice: WakerNotice) {
+        revoke::notify(waiter, notice, |fiber| enqueue(Frame::from_waiter(fiber), QueueEnd::Tail));
     }
 }
 

@@ -11,7 +11,7 @@ use super::waitable::Waitable;
 use crate::prim::bug::seeded_bug;
 use crate::waiter::node::Outcome;
 use crate::waiter::record::{TaskRecord, call, call_all};
-use crate::waiter::word::{Commit, State};
+use crate::waiter::word::{Commit, WaiterState};
 
 /// The wait of a future, if one is published.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl TaskWait {
                 crate::prim::thread::yield_now();
             }
             word.resume();
-            word.check_is(State::Running);
+            word.check_is(WaiterState::Running);
             record.node.outcome.get()
         };
         let mut owed = Vec::new();

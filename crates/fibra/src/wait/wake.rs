@@ -8,7 +8,7 @@ use crate::fiber::frame::Frame;
 #[cfg(not(any(loom, shuttle)))]
 use crate::sched::current;
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) use crate::sched::enqueue::Place;
+pub(crate) use crate::sched::enqueue::QueueEnd;
 #[cfg(not(any(loom, shuttle)))]
 use crate::sched::enqueue::enqueue;
 #[cfg(not(any(loom, shuttle)))]
@@ -21,28 +21,28 @@ pub(crate) use crate::waiter::record::{call, call_all};
 #[must_use]
 #[inline(always)]
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) fn go(claimed: Claimed, place: Place) -> Option<Waker> {
+pub(crate) fn go(claimed: Claimed, place: QueueEnd) -> Option<Waker> {
     claimed.go_with(|fiber| enqueue(Frame::from_waiter(fiber), place))
 }
 
 /// The same for a fiber that [`Claimed::of_parked`] claimed.
 #[inline(always)]
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) fn go_parked(claimed: Claimed, place: Place) {
+pub(crate) fn go_parked(claimed: Claimed, place: QueueEnd) {
     enqueue(Frame::from_waiter(claimed.into_fiber()), place);
 }
 
 /// Models have threads and tasks, and no queues.
 #[cfg(any(loom, shuttle))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum QueueEnd {
     Next,
     Tail,
 }
 
 #[cfg(any(loom, shuttle))]
 #[must_use]
-pub(crate) fn go(claimed: Claimed, _: Place) -> Option<Waker> {
+pub(crate) fn go(claimed: Claimed, _: QueueEnd) -> Option<Waker> {
     claimed.go_with(|_| unreachable!("no fibers in a model"))
 }
 

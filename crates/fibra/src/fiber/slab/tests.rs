@@ -3,7 +3,7 @@
 use super::*;
 use crate::fiber::testing::passes_in_child;
 use crate::prim::atomic::AtomicBool;
-use crate::waiter::word::{Claim, Commit, State, WaitKind};
+use crate::waiter::word::{Claim, Commit, WaitKind, WaiterState};
 
 /// A life of a frame up to a wait, which is over at the end; returns the ticket that a stale waker of it holds.
 fn live(frame: FrameRef, waits: u64) -> Ticket {
@@ -70,7 +70,7 @@ fn frames_give_out_no_ticket_twice_when_their_memory_went_back() {
         assert_eq!(addresses(&frames), addresses(&again), "no new ones were made");
         for (frame, ticket) in frames.iter().zip(&stale) {
             let word = &frame.waiter.word;
-            assert!(word.snapshot().is(State::Init) && memory(frame).ticket().to_bits() >= ticket.to_bits());
+            assert!(word.snapshot().is(WaiterState::Init) && memory(frame).ticket().to_bits() >= ticket.to_bits());
             let start = word.publish_spawned();
             assert!(!word.start(*ticket) && word.start(start));
             let _ = word.begin_park(WaitKind::Revocable);

@@ -74,7 +74,7 @@ impl std::fmt::Debug for Fake {
     }
 }
 
-impl Place for Fake {
+impl RegisteringDriver for Fake {
     type Weak = Fake;
     fn weak(&self) -> Fake {
         self.clone()

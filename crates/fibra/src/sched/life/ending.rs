@@ -7,7 +7,7 @@
 use crate::fiber::frame::{FlagSet, Frame, FrameRef, flag};
 use crate::fiber::outcome::{FiberEnd, Finish};
 use crate::prim::atomic::Ordering;
-use crate::sched::enqueue::Place;
+use crate::sched::enqueue::QueueEnd;
 use crate::sched::members::gathering::Gathering;
 use crate::sched::members::root::RootWaiter;
 use crate::sched::members::scope::{ScopeRecord, ScopeRef};
@@ -15,7 +15,7 @@ use crate::sched::shared::RootRef;
 use crate::sched::worker::Worker;
 use crate::waiter::node::WaiterRef;
 use crate::waiter::record::Claimed;
-use crate::waiter::word::{ARM_FIRST, Arm, State, Ticket};
+use crate::waiter::word::{ARM_FIRST, CompletedBy, Ticket, WaiterState};
 
 impl Worker {
     /// The end of a fiber that has returned, on the scheduler's stack: nothing of the fiber runs any more.
@@ -68,7 +68,7 @@ impl Worker {
         if !flags.has(flag::UNCAPPED) {
             self.shared.dismiss();
         }
-        frame.waiter.word.check_is(State::Running);
+        frame.waiter.word.check_is(WaiterState::Running);
         frame.waiter.word.finish(outcome == FiberEnd::Cancelled);
         let joined = self.publish_end(frame, outcome);
         // From here on the frame is not ours. The count goes last: it may let the runtime's owner go on.
@@ -115,7 +115,7 @@ impl Worker {
             Some(joiner) => {
                 // Before the joiner goes on: it would only wait for this.
                 frame.join.unlock_finished(outcome);
-                self.enqueue(Frame::from_waiter(joiner.into_fiber()), Place::Next);
+                self.enqueue(Frame::from_waiter(joiner.into_fiber()), QueueEnd::Next);
             }
             None => self.wake_any(frame, outcome, waiter, ticket, arm),
         }
@@ -125,12 +125,12 @@ impl Worker {
     /// Wakes a joiner that is no fiber, or not parked; its node is out of the list.
     #[cold]
     #[inline(never)]
-    fn wake_any(&self, frame: FrameRef, outcome: FiberEnd, waiter: WaiterRef, ticket: Ticket, arm: Arm) {
+    fn wake_any(&self, frame: FrameRef, outcome: FiberEnd, waiter: WaiterRef, ticket: Ticket, arm: CompletedBy) {
         let claimed = Claimed::of_any(waiter, ticket, arm);
         // As above.
         frame.join.unlock_finished(outcome);
         if let Some(claimed) = claimed
-            && let Some(waker) = claimed.go_with(|fiber| self.enqueue(Frame::from_waiter(fiber), Place::Next))
+            && let Some(waker) = claimed.go_with(|fiber| self.enqueue(Frame::from_waiter(fiber), QueueEnd::Next))
         {
             self.call_wakers(vec![waker]);
         }
@@ -146,7 +146,7 @@ impl Worker {
         while let Some(node) = unsafe { frame.joiners.pop_front_node() } {
             match node.target_if_any() {
                 Some((waiter, ticket, arm)) => {
-                    wakers.extend(crate::sched::wake::complete(waiter, ticket, arm, Place::Next));
+                    wakers.extend(crate::sched::wake::complete(waiter, ticket, arm, QueueEnd::Next));
                     joined = true;
                 }
                 // SAFETY: a node without a waiter is a member of a gathering; just taken out of its fiber's list, under that one's lock.
@@ -212,7 +212,7 @@ impl Worker {
 
     pub(in crate::sched) fn wake_root_owner(&self, owner: Option<RootWaiter>) {
         if let Some((waiter, ticket)) = owner {
-            let waker = crate::sched::wake::complete(waiter, ticket, ARM_FIRST, Place::Tail);
+            let waker = crate::sched::wake::complete(waiter, ticket, ARM_FIRST, QueueEnd::Tail);
             self.call_wakers(waker.into_iter().collect());
         }
     }

@@ -27,7 +27,7 @@ use crate::prim::policy;
 use crate::prim::thread::{self, JoinHandle};
 use crate::sched::phase::Phase;
 use crate::sched::reach::{self, Reach};
-use crate::sched::shared::{Remote, Shared};
+use crate::sched::shared::{Remote, RuntimeShared};
 use crate::sched::sleep::Staying;
 use crate::sched::stats::Counter;
 use crate::sched::worker::Worker;
@@ -78,7 +78,7 @@ pub(crate) struct PoolStats {
     pub(crate) blocked: Blocked,
 }
 
-impl Shared {
+impl RuntimeShared {
     /// See the header.
     pub(crate) fn pressure(&self) -> i64 {
         let of_worker = |(seat, remote): (usize, &Remote)| {

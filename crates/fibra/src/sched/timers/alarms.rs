@@ -20,7 +20,7 @@ use super::timing::WheelDue;
 use crate::prim::epoch::epoch;
 use crate::prim::sync::Mutex;
 use crate::sched::current;
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::timers::heap::Timer;
 use crate::sched::wakers::call_where_fit;
 
@@ -114,7 +114,7 @@ impl Table {
 /// An alarm that a runtime keeps. Dropping this cancels the alarm.
 #[derive(Debug)]
 pub(crate) struct Alarm {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeShared>,
     id: AlarmId,
     seat: usize,
     timer: Timer,
@@ -158,7 +158,7 @@ impl Drop for Alarm {
     }
 }
 
-impl Shared {
+impl RuntimeShared {
     /// The moment of this alarm has come.
     pub(in crate::sched) fn ring(&self, id: AlarmId) {
         if let Some(waker) = self.alarms.take(id) {

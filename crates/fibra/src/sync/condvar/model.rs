@@ -11,9 +11,9 @@ use crate::sync::mutex::model_clock::everybody_is_late;
 use crate::wait::park;
 
 /// A count of items under a mutex, and the condition variable that waiters for an item use.
-type Shared = Arc<(Mutex<u32>, Condvar)>;
+type Pair = Arc<(Mutex<u32>, Condvar)>;
 
-fn shared() -> Shared {
+fn shared() -> Pair {
     everybody_is_late(false);
     Arc::new((Mutex::new(0), Condvar::new()))
 }

@@ -11,21 +11,21 @@ use crate::prim::sync::Arc;
 use crate::waiter::record::ThreadRecord;
 use crate::waiter::record::model::thread_record;
 use crate::waiter::revoke;
-use crate::waiter::word::State;
+use crate::waiter::word::WaiterState;
 
 /// A future that is ready once `parts` have arrived, and its waker.
 struct World {
     record: &'static ThreadRecord,
-    notice: Notice,
+    notice: WakerNotice,
     arrived: AtomicU32,
 }
 
 impl World {
     fn new() -> Arc<Self> {
-        Self::of(thread_record(), Notice::Outer)
+        Self::of(thread_record(), WakerNotice::Outer)
     }
 
-    fn of(record: &'static ThreadRecord, notice: Notice) -> Arc<Self> {
+    fn of(record: &'static ThreadRecord, notice: WakerNotice) -> Arc<Self> {
         Arc::new(Self { record, notice, arrived: AtomicU32::new(0) })
     }
 
@@ -73,7 +73,7 @@ fn run(wakers: usize, calls: usize) {
     for waker in wakers {
         waker.join().unwrap();
     }
-    assert_eq!(world.record.waiter_ref().get().word.snapshot().state(), State::Running);
+    assert_eq!(world.record.waiter_ref().get().word.snapshot().state(), WaiterState::Running);
 }
 
 // A future that waits for another one inside its poll: a call of its own waker meanwhile is not lost.
@@ -82,7 +82,7 @@ fn model_notify_inside_another_poll() {
     check(2, || {
         let outer = World::new();
         let is_inside = is_inside(&Cell::new(1));
-        let inner = World::of(outer.record, if is_inside { Notice::Inner } else { Notice::Outer });
+        let inner = World::of(outer.record, if is_inside { WakerNotice::Inner } else { WakerNotice::Outer });
         let wakers = [outer.clone(), inner.clone()].map(|world| thread::spawn(move || world.arrive(1)));
         let open = Cell::new(0);
         outer.block_on(1, &open, || inner.block_on(1, &open, || ()));
@@ -97,8 +97,8 @@ fn model_notify_inside_another_poll() {
 #[test]
 fn model_notify_deep_inside() {
     check(2, || {
-        let outer = World::of(thread_record(), Notice::Inner);
-        let inner = World::of(outer.record, Notice::Inner);
+        let outer = World::of(thread_record(), WakerNotice::Inner);
+        let inner = World::of(outer.record, WakerNotice::Inner);
         let wakers = [outer.clone(), inner.clone()].map(|world| thread::spawn(move || world.arrive(1)));
         // There is a polling around them already.
         let open = Cell::new(1);
