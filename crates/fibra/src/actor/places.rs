@@ -155,7 +155,7 @@ impl<M, V> MailboxRoom<M, V> {
         let mut owed = Vec::new();
         self.0.settle_owing(&mut owed);
         if !owed.is_empty() {
-            wake::call_soon(owed);
+            wake::call_wakers_soon(owed);
         }
     }
 

@@ -97,7 +97,7 @@ impl ScopeRecord {
 
 impl PanicSlot {
     /// The handle is gone, and did not take the failure.
-    pub(crate) fn nobody_joins(&self) {
+    pub(crate) fn unjoined(&self) {
         if self.is_there() {
             self.scope.child_failed(self.life, false);
         }
@@ -106,7 +106,7 @@ impl PanicSlot {
 
 impl NotStarted {
     /// The handle is gone.
-    pub(crate) fn nobody_joins(self) {
+    pub(crate) fn unjoined(self) {
         self.scope.child_failed(self.life, true);
     }
 }

@@ -11,9 +11,9 @@ use super::request;
 use super::telling::Told;
 use crate::fiber::frame::flag;
 use crate::prim::spin::Locked;
+use crate::sched::complete::complete_wait;
 use crate::sched::enqueue::QueueEnd;
 use crate::sched::members::scope::{InLife, Listener, Order, Reach, ScopeRecord, ScopeRef, ScopeState};
-use crate::sched::wake;
 use crate::waiter::cancel_reason::CancelReason;
 use crate::waiter::node::{Node, WaitList, WaiterRef};
 use crate::waiter::word::{CompletedBy, Ticket};
@@ -149,7 +149,7 @@ impl ScopeRecord {
             if let Some(list) = &state.watchers.0 {
                 // SAFETY: under the lock of the list.
                 while let Some((waiter, ticket, arm)) = unsafe { list.pop_front() } {
-                    let waker = wake::complete(waiter, ticket, arm, QueueEnd::Tail);
+                    let waker = complete_wait(waiter, ticket, arm, QueueEnd::Tail);
                     debug_assert!(waker.is_none(), "futures do not watch scopes");
                 }
             }

@@ -517,8 +517,8 @@ impl<T> Locked<'_, T> {
             return self.unlock_and_see_to(peer);
         }
         drop(self);
-        if let Some(waker) = peer.and_then(Peer::go) {
-            wake::call(waker);
+        if let Some(waker) = peer.and_then(Peer::make_runnable) {
+            wake::call_waker(waker);
         }
     }
 
@@ -529,17 +529,17 @@ impl<T> Locked<'_, T> {
         let aftermath = self.state().aftermath.take();
         drop(self);
         // Before the user code below, which may suspend or end the peer's future.
-        let waker = peer.and_then(Peer::go);
+        let waker = peer.and_then(Peer::make_runnable);
         if let Some(aftermath) = aftermath {
             chan.see_to(*aftermath);
         }
         if let Some(waker) = waker {
-            wake::call(waker);
+            wake::call_waker(waker);
         }
     }
 
-    /// Unlocks where no user code may run, and returns the wakers that are to be called: by [`wake::call_soon`], when no lock is held.
-    /// (What an overflow policy drops is dropped before the caller parks.)
+    /// Unlocks where no user code may run, and returns the wakers that are to be called: by [`wake::call_wakers_soon`], when no lock is
+    /// held. (What an overflow policy drops is dropped before the caller parks.)
     #[inline(always)]
     pub(crate) fn unlock_owing(mut self) -> Vec<Waker> {
         let Some(aftermath) = self.state().aftermath.take() else { return Vec::new() };
@@ -564,7 +564,7 @@ impl<T> Chan<T> {
     #[cold]
     #[inline(never)]
     fn see_to(&self, aftermath: Aftermath<T>) {
-        wake::call_all(aftermath.wakers);
+        wake::call_wakers(aftermath.wakers);
         // A panic of these stays here, reported by the hook: the operation is done, and a select must be able to say so. (Its value
         // has moved out of a variable that the caller has yet to forget.)
         for value in aftermath.evicted {

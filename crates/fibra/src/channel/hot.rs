@@ -113,7 +113,7 @@ impl<T> Chan<T> {
             self.hints.store(hints & !hint::SEND, Ordering::Relaxed);
         }
         self.unlock_raw();
-        peer.go();
+        peer.make_runnable();
         Ok(())
     }
 
@@ -234,7 +234,7 @@ impl<T> Chan<T> {
             self.hints.store(hints & !hint::RECV, Ordering::Relaxed);
         }
         self.unlock_raw();
-        peer.go();
+        peer.make_runnable();
         Ok(value)
     }
 

@@ -8,12 +8,12 @@
 //! | list | role | slot | what completing it means |
 //! |---|---|---|---|
 //! | receivers | FILL | where the value goes | the value is there |
-//! | receivers, senders | NOTIFY | | a future: nothing moved; it looks again when polled, or passes the notification on when dropped |
+//! | receivers, senders | CALL | | a future: nothing moved; it looks again when polled, or passes the notification on when dropped |
 //! | receivers, senders | OBSERVE | | nothing moved and nothing is owed: the waiter only asked whether it could (`ready`) |
 //! | senders | TAKE | where the value lies | the value was taken |
 //! | senders | GRANT | | one place was reserved for it |
 //!
-//! (A sending NOTIFY may also be INVITED, by a receiver that looked.)
+//! (A sending CALL may also be INVITED, by a receiver that looked.)
 //!
 //! Order (S4-73, S4-74): a send goes to a waiting receiver, else into the buffer, else it parks; a receive takes from the buffer, else from
 //! a waiting sender, else it parks. Both lists are FIFO. On a rendezvous, a caller that does not wait, and finds only waiters that cannot
@@ -85,9 +85,9 @@ impl Peer {
     /// when no lock is held and outside PARKING.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn go(self) -> Option<Waker> {
+    pub(crate) fn make_runnable(self) -> Option<Waker> {
         let place = self.place();
-        wake::go(self.0, place)
+        wake::make_runnable(self.0, place)
     }
 }
 
@@ -117,12 +117,12 @@ impl ParkedPeer {
 
     /// Sets the fiber going. Called where no lock is held and user code may run.
     #[inline(always)]
-    pub(super) fn go(self) {
+    pub(super) fn make_runnable(self) {
         #[cfg(not(any(loom, shuttle)))]
-        wake::go_parked(self.0, self.1);
+        wake::make_parked_runnable(self.0, self.1);
         #[cfg(any(loom, shuttle))]
-        if let Some(waker) = wake::go(self.0, self.1) {
-            wake::call(waker);
+        if let Some(waker) = wake::make_runnable(self.0, self.1) {
+            wake::call_waker(waker);
         }
     }
 }
@@ -400,7 +400,7 @@ impl<T> ChanState<T> {
                 if unsafe { self.fill(node, value) } {
                     return (Outcome::Done, Some(peer));
                 }
-                self.set_going(peer);
+                self.make_peer_runnable(peer);
             }
         }
         // SAFETY: passed on.
@@ -469,7 +469,7 @@ impl<T> ChanState<T> {
                         if unsafe { self.fill(node, value) } {
                             return (Outcome::Done, Some(peer));
                         }
-                        self.set_going(peer);
+                        self.make_peer_runnable(peer);
                     }
                 }
             }
@@ -604,7 +604,7 @@ impl<T> ChanState<T> {
             match unsafe { self.offer(value, None) } {
                 (Outcome::Done, peer) => {
                     if let Some(peer) = peer {
-                        self.set_going(peer);
+                        self.make_peer_runnable(peer);
                     }
                     break;
                 }

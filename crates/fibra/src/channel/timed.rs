@@ -192,7 +192,7 @@ impl Drop for Bell {
         drop(self.stopped.take());
         let waker = self.waker.lock().take();
         if let Some(waker) = waker {
-            wake::call(waker);
+            wake::call_waker(waker);
         }
     }
 }

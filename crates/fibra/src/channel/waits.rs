@@ -52,7 +52,7 @@ impl Asks for Called {
         self.0
     }
     fn role(self) -> Role {
-        Role::Notify
+        Role::Call
     }
     fn spot(self) -> Spot {
         self.1
@@ -191,9 +191,9 @@ impl<'a, C: AnyChan + ?Sized, A: Asks> ChanOp<'a, C, A> {
 unsafe fn unlock_parking<C: AnyChan + ?Sized>(chan: &C, peer: Option<Peer>) -> Option<Waker> {
     // SAFETY: passed on.
     let wakers = unsafe { chan.unlock_held() };
-    let waker = peer.and_then(Peer::go);
+    let waker = peer.and_then(Peer::make_runnable);
     if !wakers.is_empty() {
-        wake::call_soon(wakers);
+        wake::call_wakers_soon(wakers);
     }
     waker
 }

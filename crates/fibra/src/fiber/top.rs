@@ -75,7 +75,7 @@ pub(crate) struct FiberTop {
     pub(crate) watch: Cell<*const ()>,
     /// The innermost of the values that it carries along; `wait::hooks` knows the type. Null if there is none.
     pub(crate) carried: Cell<*const ()>,
-    /// Futures that it is polling, one inside the other; see `wait::notify`.
+    /// Futures that it is polling, one inside the other; see `wait::poll`.
     pub(crate) polls: Cell<u32>,
     /// Something here has to be cleared before the next fiber uses the stack.
     pub(crate) dirty: Cell<bool>,

@@ -256,7 +256,7 @@ fn contended(snapshot: &mut Snapshot, found: &[Found]) {
         by_frame.extend(fibers.map(|(fiber, found)| (found.watch.address(), fiber.id)));
     }
     let holder = |holder| match holder {
-        Holder::Nobody => LockHolder::Nobody,
+        Holder::None => LockHolder::Nobody,
         Holder::Frame(frame) => by_frame.get(&frame).map_or(LockHolder::Unknown, |id| LockHolder::Fiber(*id)),
         Holder::Fiber(id) => LockHolder::Fiber(FiberId::from_u64(id)),
         Holder::Thread => LockHolder::Thread,
@@ -355,7 +355,7 @@ fn lock_holder(reason: WaitReason, address: usize, holder: impl Fn(Holder) -> Lo
         return seen::mutex(address).map(holder);
     }
     seen::rwlock(address).map(|(writer, readers)| match writer {
-        Holder::Nobody if readers > 0 => LockHolder::Readers(readers),
+        Holder::None if readers > 0 => LockHolder::Readers(readers),
         writer => holder(writer),
     })
 }

@@ -52,7 +52,7 @@ const EXIT_CODE: i32 = 102;
 /// was reported, so that it is said once.
 pub(crate) fn look(shared: &Arc<RuntimeShared>, quiet: Duration, said: &mut u64) -> Option<Duration> {
     super::debugger::keep();
-    if !is_still(shared) || is_awaiting(shared) || is_anybody_free(shared) {
+    if !is_still(shared) || is_awaiting(shared) || is_any_fiber_free(shared) {
         return None;
     }
     let outside = outside_threads(shared);
@@ -116,7 +116,7 @@ fn is_awaiting(shared: &RuntimeShared) -> bool {
 }
 
 /// A first look at the fibers that ends at one that could go on by itself: a server that waits for its clients has one soon.
-fn is_anybody_free(shared: &Arc<RuntimeShared>) -> bool {
+fn is_any_fiber_free(shared: &Arc<RuntimeShared>) -> bool {
     let runtime = Arc::as_ptr(shared).cast::<()>();
     let mut runs = false;
     let free = frame::census_until(|frame| {

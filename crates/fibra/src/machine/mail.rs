@@ -77,7 +77,7 @@ impl LoopMail {
     }
 
     /// True if the owner sleeps and no other sender has taken on the task of kicking it.
-    pub(super) fn wake(&self) -> bool {
+    pub(super) fn must_kick(&self) -> bool {
         // Second half of the handshake with `may_sleep`. SeqCst: of several senders that see the owner asleep, one
         // kicks.
         handshake_load_u32(&self.asleep) != 0 && self.asleep.swap(0, Ordering::SeqCst) != 0
@@ -177,7 +177,7 @@ impl Post {
     /// Only a sender that found the mail empty may have to kick: links behind an earlier one are taken out together
     /// with it.
     fn sent(&self, was_empty: bool) {
-        if was_empty && self.mail.wake() {
+        if was_empty && self.mail.must_kick() {
             self.kick();
         }
     }
@@ -191,7 +191,7 @@ impl Post {
     /// Such a handle is gone: the loop may have nothing left to wait for, and end.
     pub(super) fn leave(&self) {
         // SeqCst: before the look at `asleep`; pairs with `may_sleep` and then `is_watched`.
-        if self.outside.fetch_sub(1, Ordering::SeqCst) == 1 && self.mail.wake() {
+        if self.outside.fetch_sub(1, Ordering::SeqCst) == 1 && self.mail.must_kick() {
             self.kick();
         }
     }
@@ -209,7 +209,7 @@ impl Post {
 
     /// Something has come for the loop by a way other than the mail.
     pub(super) fn rouse(&self) {
-        if self.mail.wake() {
+        if self.mail.must_kick() {
             self.kick();
         }
     }

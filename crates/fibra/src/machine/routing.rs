@@ -24,7 +24,7 @@ use super::node::{InFlight, NodeRef, Owned};
 use super::op::{Cancel, Done, OP_TIMER, OpId, Request, Timestamp};
 use super::platform::Reactor;
 use super::port::{Message, Messages, NotInFlight, Port, Queue, Queued};
-use super::registry::{NOBODY, RegistryState};
+use super::registry::{NO_MACHINE, RegistryState};
 use super::table::Table;
 use crate::prim::cell::OwnerCell;
 use crate::prim::mpsc::Chain;
@@ -130,7 +130,7 @@ impl Routing {
     /// above it.
     pub(super) fn stir(&self, machine: u32) {
         let is_there = self.state.with(|state| match state.slot(machine).map(|slot| (slot.gone, slot.parent)) {
-            Some((false, NOBODY)) => {
+            Some((false, NO_MACHINE)) => {
                 state.mark(place_of(machine));
                 true
             }
@@ -187,7 +187,7 @@ impl Routing {
     pub(super) fn register_root(&self, root: u32) {
         let input = Box::new(Port::new());
         self.state.with(|state| {
-            state.register(root, NOBODY, input);
+            state.register(root, NO_MACHINE, input);
             state.mark(place_of(root));
         });
     }
@@ -232,7 +232,7 @@ impl Routing {
     fn root_of(&self, machine: u32) -> Option<u32> {
         self.state.with(|state| {
             let mut slot = state.slot(machine).filter(|slot| !slot.gone)?;
-            while slot.parent != NOBODY {
+            while slot.parent != NO_MACHINE {
                 slot = state.slot(slot.parent)?;
             }
             Some(slot.number)
@@ -413,7 +413,8 @@ impl Routing {
     /// Whether the loop has something to do before it may sleep.
     #[inline]
     pub(super) fn is_pending(&self) -> bool {
-        self.state.with(|state| state.marked.first != NOBODY || !state.orphans.is_empty() || !state.leaving.is_empty())
+        self.state
+            .with(|state| state.marked.first != NO_MACHINE || !state.orphans.is_empty() || !state.leaving.is_empty())
             || !self.post.mail.is_empty()
     }
 

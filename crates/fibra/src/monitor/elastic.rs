@@ -94,7 +94,7 @@ impl Gate {
         if shared.idle.sleeping() + shared.idle.searching() > 0 {
             // A worker sleeps although there is work for it: the worker that should have woken it is stuck.
             if stuck {
-                shared.wake_one();
+                shared.wake_any_worker();
             }
             return blocked.idle_capacity.add(1);
         }

@@ -147,7 +147,7 @@ pub(crate) fn install() {
             now = INSTALLED.load(Ordering::Acquire);
             continue;
         }
-        // Nobody has begun; or a thread of the parent had, when this child was forked, and did not come to it.
+        // No thread has begun; or a thread of the parent had, when this child was forked, and did not come to it.
         match INSTALLED.compare_exchange(now, me, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => {
                 // SAFETY: registers functions that take locks in their order and touch atomics. If it fails (out of memory), forks go

@@ -193,7 +193,7 @@ impl Sysmon {
             if !remote.fresh.is_empty() {
                 surplus = true;
                 if stuck {
-                    shared.wake_one();
+                    shared.wake_any_worker();
                 }
             }
         }

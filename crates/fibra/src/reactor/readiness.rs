@@ -220,7 +220,7 @@ impl<D: RegisteringDriver> SourceState<D> {
             if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
                 // Selects with many arms read the outcome.
                 node.outcome.set(Outcome::Done);
-                owed.extend(claimed.go_with(&mut enqueue));
+                owed.extend(claimed.make_runnable_with(&mut enqueue));
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::sched::current;
 use crate::sched::enqueue::{QueueEnd, enqueue};
 use crate::sched::rules::IoRules;
 use crate::waiter::node::{Node, WaiterRef};
-use crate::waiter::record::call_all;
+use crate::waiter::record::call_wakers;
 
 /// The source of one socket.
 pub(crate) type Source = super::readiness::Source<Registrar>;
@@ -49,7 +49,7 @@ impl RegisteringDriver for Registrar {
     }
 }
 
-fn set_going(fiber: WaiterRef) {
+fn make_runnable(fiber: WaiterRef) {
     enqueue(Frame::from_waiter(fiber), QueueEnd::Tail);
 }
 
@@ -63,7 +63,7 @@ impl Source {
 
     /// Ends the registrations and gives the source back. The caller must not use the source after this.
     pub(crate) fn close(&'static self) {
-        call_all(self.end(set_going));
+        call_wakers(self.end(make_runnable));
         SOURCES.give(self);
     }
 
@@ -100,7 +100,7 @@ fn with_registrar<T>(f: impl FnOnce(&Registrar) -> io::Result<(bool, T)>) -> io:
 /// Delivers a driver's report to the waiters of its source. Wakers of async waits are returned, to be called where user code may run.
 pub(crate) fn deliver(completion: Completion, owed: &mut Vec<Waker>) {
     if let Some(source) = SOURCES.find(completion.key.index) {
-        source.report(completion, owed, set_going);
+        source.report(completion, owed, make_runnable);
     }
 }
 
@@ -116,9 +116,9 @@ impl IoRules for Rules {
     fn abandon(&self, registrar: &Registrar) {
         let mut owed = Vec::new();
         for source in SOURCES.all() {
-            source.abandon(registrar, &mut owed, set_going);
+            source.abandon(registrar, &mut owed, make_runnable);
         }
-        call_all(owed);
+        call_wakers(owed);
     }
 }
 

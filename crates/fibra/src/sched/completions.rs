@@ -51,7 +51,7 @@ impl Worker {
             }
         }
         self.note_io(false);
-        self.call_wakers(owed);
+        self.spawn_call_of_wakers(owed);
     }
 
     /// What the machines on this worker know of their descriptors, which are registered with its driver. Made at the first question.

@@ -41,7 +41,7 @@ impl<F: Linked, C> WorkerMail<F, C> {
 
     fn put(&self, command: C) {
         self.commands.lock().push(command);
-        // SeqCst read-modify-write: first half of the handshake with a worker that goes to sleep; `wake_directed` is the second.
+        // SeqCst read-modify-write: first half of the handshake with a worker that goes to sleep; `wake_worker` is the second.
         self.has_commands.swap(true, Ordering::SeqCst);
     }
 
@@ -104,14 +104,14 @@ pub(crate) unsafe fn deliver<R: Reach>(runtime: &R, worker: usize, fiber: &'stat
     let pushed = unsafe { runtime.mail(worker).inbox.push(NonNull::from(fiber)) };
     debug_assert!(pushed.is_ok(), "an inbox is never closed");
     if pushed == Ok(true) {
-        wake(runtime, worker);
+        wake_worker(runtime, worker);
     }
 }
 
 /// From any thread: hands an unstarted fiber or a task to any worker.
 pub(crate) fn inject<R: Reach>(runtime: &R, entry: Entry) {
     runtime.injector().push(entry);
-    wake_one(runtime);
+    wake_any_worker(runtime);
 }
 
 /// From any thread: asks one worker to do something. See `seats.rs` for a seat that has none.
@@ -150,19 +150,19 @@ pub(crate) fn serve_vacant<R: Reach>(runtime: &R, worker: usize) {
 pub(crate) fn stop<R: Reach>(runtime: &R) {
     // SeqCst read-modify-write: first half of the handshake with workers that go to sleep; the directed wakes are the second.
     runtime.stop().swap(true, Ordering::SeqCst);
-    (0..runtime.seats()).for_each(|worker| wake(runtime, worker));
+    (0..runtime.seats()).for_each(|worker| wake_worker(runtime, worker));
 }
 
 /// A directed wake: wakes that worker, if it sleeps.
-pub(crate) fn wake<R: Reach>(runtime: &R, worker: usize) {
-    if runtime.idle().wake_directed(worker) {
+pub(crate) fn wake_worker<R: Reach>(runtime: &R, worker: usize) {
+    if runtime.idle().wake_worker(worker) {
         runtime.kick(worker);
     }
 }
 
 /// An undirected wake: wakes some sleeping worker, if no worker is searching. True if one was woken.
-pub(crate) fn wake_one<R: Reach>(runtime: &R) -> bool {
-    let woken = runtime.idle().wake_one();
+pub(crate) fn wake_any_worker<R: Reach>(runtime: &R) -> bool {
+    let woken = runtime.idle().wake_any_worker();
     woken.into_iter().for_each(|worker| runtime.kick(worker));
     woken.is_some()
 }

@@ -237,7 +237,7 @@ impl Idler for Worker {
     fn after_sleep(&self, unwatched: bool) {
         self.deliver_completions();
         if unwatched {
-            self.shared.sysmon.call(&self.shared);
+            self.shared.sysmon.wake(&self.shared);
         }
     }
 }

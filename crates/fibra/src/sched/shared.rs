@@ -5,6 +5,8 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
+use super::call_wakers::call_wakers_where_fit;
+use super::complete::complete_wait;
 use super::enqueue::QueueEnd;
 use super::idle::Idle;
 use super::kept::Kept;
@@ -26,8 +28,6 @@ use super::timers::alarms::Alarms;
 use super::timers::timing::WheelDue;
 use super::timers::wheel::Wheel;
 use super::visitors::Visitors;
-use super::wake;
-use super::wakers::call_where_fit;
 use crate::driver::{Driver, Kicker};
 use crate::fiber::frame::{Frame, FrameRef, NO_HOME, flag};
 use crate::fiber::stack::StackSize;
@@ -40,7 +40,7 @@ use crate::prim::thread::JoinHandle;
 use crate::sched::timers::heap::Timer;
 use crate::waiter::cancel_reason::ReasonKind;
 use crate::waiter::flags::Flags;
-use crate::waiter::record::call_all;
+use crate::waiter::record::call_wakers;
 use crate::waiter::word::{ARM_FIRST, Ticket, is_spec_asserted};
 
 /// What the builder settled.
@@ -429,8 +429,8 @@ impl RuntimeShared {
     }
 
     /// An undirected wake: some sleeping worker, if no worker is searching. True if one was woken.
-    pub(crate) fn wake_one(&self) -> bool {
-        reach::wake_one(self)
+    pub(crate) fn wake_any_worker(&self) -> bool {
+        reach::wake_any_worker(self)
     }
 
     /// Asks one worker to do something.
@@ -450,7 +450,7 @@ impl RuntimeShared {
     pub(crate) fn set_wheel_timer(&self, worker: usize, due: WheelDue, deadline: u64) -> Timer {
         let (timer, is_first) = self.remotes[worker].wheel.insert(deadline, due);
         if is_first {
-            reach::wake(self, worker);
+            reach::wake_worker(self, worker);
         }
         timer
     }
@@ -486,7 +486,7 @@ impl RuntimeShared {
         // Spawns go their slow way from now on, where they are refused. (SeqCst read-modify-write, as the one in `flight::lead`: of the
         // two the later one sees the earlier. A flag that was raised before is lowered here; a thread that raises it later sees `closing`.)
         self.base_flags.retract(flag::UNCAPPED);
-        call_where_fit(self.alarms.close());
+        call_wakers_where_fit(self.alarms.close());
     }
 
     /// Has shutdown begun?
@@ -549,7 +549,7 @@ impl Reach for RuntimeShared {
             // Its last worker has told its difference.
             Command::Flush(root) => {
                 if let Some((waiter, ticket)) = root.flush(0) {
-                    call_all(wake::complete(waiter, ticket, ARM_FIRST, QueueEnd::Tail).into_iter().collect());
+                    call_wakers(complete_wait(waiter, ticket, ARM_FIRST, QueueEnd::Tail).into_iter().collect());
                 }
             }
             // No fiber has started there.
@@ -561,7 +561,7 @@ impl Reach for RuntimeShared {
     fn send_adrift(&self, frame: FrameRef) -> bool {
         let is_adrift = frame.is_adrift();
         if is_adrift {
-            self.set_going(frame);
+            self.requeue_adrift(frame);
         }
         is_adrift
     }

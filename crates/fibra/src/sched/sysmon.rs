@@ -106,7 +106,7 @@ impl Sysmon {
     #[cold]
     #[inline(never)]
     fn arm_slow(&self, shared: &Arc<RuntimeShared>) {
-        if self.rescues { self.arm_now() } else { self.call(shared) }
+        if self.rescues { self.arm_now() } else { self.wake(shared) }
     }
 
     pub(crate) fn arm_now(&self) {
@@ -117,10 +117,10 @@ impl Sysmon {
         self.changed.notify_one();
     }
 
-    /// A worker is awake and the monitor's thread has left: see `Idle::call_watcher`.
+    /// A worker is awake and the monitor's thread has left: see `Idle::must_wake_sysmon`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn call(&self, shared: &Arc<RuntimeShared>) {
+    pub(crate) fn wake(&self, shared: &Arc<RuntimeShared>) {
         let mut state = self.state.lock();
         state.called = true;
         if !std::mem::take(&mut state.late) {

@@ -136,7 +136,7 @@ pub(crate) struct Worker {
     rounds: Cell<u32>,
     /// Fibers it has counted and not yet told their root.
     pub(super) tally: Tally<RootRef>,
-    /// Fibers of `wakers.rs` that have not ended.
+    /// Fibers of `call_wakers.rs` that have not ended.
     pub(super) wakers_to_call: Cell<u32>,
     /// Unstarted fibers that could not get a stack; tried again when one comes free.
     pub(super) stackless: OwnerCell<std::collections::VecDeque<FrameRef>>,
@@ -433,7 +433,7 @@ impl Worker {
     #[cold]
     #[inline(never)]
     pub(super) fn wake_for_surplus(&self) {
-        if self.shared.wake_one() {
+        if self.shared.wake_any_worker() {
             self.stats().surplus_wakes.add(1);
         }
     }

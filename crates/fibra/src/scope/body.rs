@@ -17,6 +17,7 @@ use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{FlagSet, flag};
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
+use crate::sched::complete::complete_wait;
 use crate::sched::current;
 use crate::sched::enqueue::QueueEnd;
 use crate::sched::here::Here;
@@ -24,7 +25,6 @@ use crate::sched::members::scope::{Closed, NEVER, Opening, PanicSlot, Reach, Sco
 use crate::sched::shared::{OutsideScope, RootRef, RuntimeShared};
 use crate::sched::timers::heap::Timer;
 use crate::sched::timers::timing::{ScopeDue, ScopeTimer, WheelDue};
-use crate::sched::wake;
 use crate::task::run::drop_quietly;
 use crate::task::spawn::{no_runtime, root_of};
 use crate::wait::park::{Wait, wait};
@@ -73,7 +73,7 @@ impl Outsider {
         if self.counted
             && let Some((waiter, ticket)) = self.shared.root.add(-1)
         {
-            let waker = wake::complete(waiter, ticket, ARM_FIRST, QueueEnd::Tail);
+            let waker = complete_wait(waiter, ticket, ARM_FIRST, QueueEnd::Tail);
             debug_assert!(waker.is_none(), "a runtime's owner is a fiber or a thread");
         }
         if !self.counted {

@@ -129,7 +129,7 @@ impl CancelToken {
         let mut scopes = Vec::new();
         let wakers = self.cancel_for(&reason, None, &mut scopes);
         cancel_all(&scopes, &reason);
-        wake::call_where_fit(wakers);
+        wake::call_wakers_where_fit(wakers);
     }
 
     /// Cancels it and its children. The scopes that are to be cancelled with them, except the scope from which the cancellation comes, are
@@ -245,7 +245,7 @@ struct ScopesToken {
 impl Listener for ScopesToken {
     fn cancelled(&self, reason: &CancelReason, more: &mut Vec<InLife>) {
         if let Some(token) = self.token.upgrade() {
-            wake::call_where_fit(CancelToken(token).cancel_for(reason, Some(self.by), more));
+            wake::call_wakers_where_fit(CancelToken(token).cancel_for(reason, Some(self.by), more));
         }
     }
 }
@@ -274,7 +274,7 @@ impl Token {
             // SAFETY: under the lock of the list.
             while let Some((waiter, ticket, arm)) = unsafe { state.waiters.pop_front() } {
                 if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
-                    wakers.extend(wake::go(claimed, QueueEnd::Tail));
+                    wakers.extend(wake::make_runnable(claimed, QueueEnd::Tail));
                 }
             }
             Some((std::mem::take(&mut state.scopes), std::mem::take(&mut state.children), wakers))

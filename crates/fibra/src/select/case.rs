@@ -162,7 +162,7 @@ impl<'a> Case<'a> {
         if let Some(waitable) = self.waitable() {
             let mut owed = Vec::new();
             waitable.unpublish(self.node(), &mut owed);
-            wake::call_all(owed);
+            wake::call_wakers(owed);
         }
     }
 }

@@ -126,10 +126,10 @@ impl Waitable for Parking<'_, '_> {
         };
         // SAFETY: all of them were locked above.
         self.locks.each(|chan| owed.append(&mut unsafe { chan.unlock_held() }));
-        let waker = peer.filter(|_| !seeded_bug("select_peer_left")).and_then(Peer::go);
+        let waker = peer.filter(|_| !seeded_bug("select_peer_left")).and_then(Peer::make_runnable);
         // On a plain thread this calls user code: only now that all locks are free.
         if !owed.is_empty() {
-            wake::call_soon(owed);
+            wake::call_wakers_soon(owed);
         }
         (published, waker)
     }

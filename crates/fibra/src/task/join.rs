@@ -444,11 +444,11 @@ impl<T> Drop for JoinHandle<T> {
                         }
                         FiberEnd::Panicked => {
                             // SAFETY: as above.
-                            unsafe { self.frame.take::<Panic>() }.nobody_is_told();
+                            unsafe { self.frame.take::<Panic>() }.unjoined();
                         }
                         FiberEnd::NotStarted => {
                             // SAFETY: as above.
-                            unsafe { self.frame.take::<NotStarted>() }.nobody_joins();
+                            unsafe { self.frame.take::<NotStarted>() }.unjoined();
                         }
                         _ => {}
                     }
@@ -471,7 +471,7 @@ impl<T> Drop for TakesNothing<'_, T> {
             unsafe {
                 frame.look_at::<Panic, _>(|panic| {
                     if let Panic::RuntimeShared(slot) = panic {
-                        slot.nobody_joins();
+                        slot.unjoined();
                     }
                 });
             }

@@ -147,7 +147,7 @@ pub(crate) unsafe fn publish_panic(frame: &Frame, payload: Box<dyn std::any::Any
     unsafe { frame.put(panic) };
     if !frame.join.publish_result(FiberEnd::Panicked) {
         // SAFETY: just put there, and the handle is gone.
-        unsafe { frame.take::<Panic>() }.nobody_is_told();
+        unsafe { frame.take::<Panic>() }.unjoined();
         // As in `publish_value`.
         end_of_user_code(frame);
     }
@@ -178,7 +178,7 @@ impl Panic {
     }
 
     /// The handle was dropped without taking the panic.
-    pub(crate) fn nobody_is_told(self) {
+    pub(crate) fn unjoined(self) {
         match self {
             Self::Own { payload, untold } => {
                 // Relaxed: a number for people.
@@ -186,7 +186,7 @@ impl Panic {
                 drop_quietly(payload);
             }
             Self::RuntimeShared(slot) => {
-                slot.nobody_joins();
+                slot.unjoined();
                 drop_quietly(slot);
             }
         }

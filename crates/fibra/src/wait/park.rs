@@ -22,7 +22,7 @@ use crate::prim::bug::seeded_bug;
 use crate::waiter::flags::flag;
 pub(crate) use crate::waiter::node::Outcome;
 use crate::waiter::node::{Node, WaiterRef};
-use crate::waiter::record::{call, call_all};
+use crate::waiter::record::{call_waker, call_wakers};
 use crate::waiter::word::{ARM_CANCEL, ARM_TIMEOUT, CompletedBy, Ticket, WaitKind};
 
 /// A waiter: a fiber, a thread, or a model's thread.
@@ -237,7 +237,7 @@ fn call_off<P: Parker>(parker: P, waker: Option<Waker>) -> Option<CompletedBy> {
         Some(word.snapshot().arm())
     };
     if let Some(waker) = waker {
-        call(waker);
+        call_waker(waker);
     }
     arm
 }
@@ -248,7 +248,7 @@ fn take_back<W: Waitable>(waitable: &W, node: &Node) {
     let mut owed = Vec::new();
     waitable.unpublish(node, &mut owed);
     if !owed.is_empty() {
-        call_all(owed);
+        call_wakers(owed);
     }
 }
 

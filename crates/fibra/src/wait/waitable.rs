@@ -53,7 +53,7 @@ pub(crate) trait Waitable {
         false
     }
 
-    /// Does the wait have no node, and end by a notice to the waiter? See `wait::notify`.
+    /// Does the wait have no node, and end by a notice to the waiter? See `wait::poll`.
     #[inline(always)]
     fn ended_by(&self) -> Option<WakerNotice> {
         None

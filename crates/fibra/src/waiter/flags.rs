@@ -58,7 +58,7 @@ pub(crate) mod flag {
     pub(crate) const CLEANUP: FlagSet = FlagSet(1 << 28);
     /// Scopes are open here: a canceller of the fiber cancels them too.
     pub(crate) const OPEN_SCOPES: FlagSet = FlagSet(1 << 15);
-    /// A waker of the future that the waiter polls was called; see `wait::notify`.
+    /// A waker of the future that the waiter polls was called; see `wait::poll`.
     pub(crate) const NOTIFIED: FlagSet = FlagSet(1 << 27);
     /// The same for a future that it polls inside the poll of another future.
     pub(crate) const NOTIFIED_INSIDE: FlagSet = FlagSet(1 << 29);
@@ -96,7 +96,7 @@ pub(crate) mod flag {
     pub(crate) const BEHIND: FlagSet = FlagSet(1 << 19);
     /// Hooks are called around its suspensions: see `wait::hooks`.
     pub(crate) const HOOKED: FlagSet = FlagSet(1 << 20);
-    /// It calls wakers for its worker; see `sched::wakers`.
+    /// It calls wakers for its worker; see `sched::call_wakers`.
     pub(crate) const CALLS_WAKERS: FlagSet = FlagSet(1 << 17);
 }
 

@@ -90,7 +90,7 @@ pub(crate) enum Role {
     /// What it asks for (a place, a lock), and not a mere wake: the waiter could not try again.
     Grant,
     /// A wake only: an async waiter. Nothing moves; it looks again when it is polled, or passes the wake on when it is dropped.
-    Notify,
+    Call,
     /// To know that something happened. Nothing moves, and nothing is owed.
     Observe,
 }

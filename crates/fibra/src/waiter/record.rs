@@ -1,6 +1,6 @@
 //! The records of waiters that are not fibers: OS threads and async waits.
 //!
-//! Lowest floor, like word and node: a completion owner (`sched::wake`) has to be able to wake any kind of waiter. A record is
+//! Lowest floor, like word and node: a completion owner (`sched::complete`) has to be able to wake any kind of waiter. A record is
 //! recycled and never freed, so a late waker may look at its word at any time and finds a stale ticket.
 //!
 //! A thread parks on a mutex and a condition variable of its record (the facade's, so that loom can drive them): the
@@ -131,8 +131,8 @@ fn take_waker(waiter: WaiterRef) -> Option<Waker> {
 }
 
 /// Calls each waker; one that panics does not stop the others.
-pub(crate) fn call_all(wakers: Vec<Waker>) {
-    wakers.into_iter().for_each(call);
+pub(crate) fn call_wakers(wakers: Vec<Waker>) {
+    wakers.into_iter().for_each(call_waker);
 }
 
 /// Drops a waker, which is user code. A panic of the waker stays here: a future whose value was just taken has yet to forget it.
@@ -145,7 +145,7 @@ fn drop_waker(waker: Option<Waker>) {
 }
 
 /// Calls a waker. A panic of the waker stays here: it must not reach the completion owner, which has nothing to do with that task.
-pub(crate) fn call(waker: Waker) {
+pub(crate) fn call_waker(waker: Waker) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
         discard_payload(payload);
     }
@@ -208,7 +208,7 @@ impl Claimed {
     /// when no lock is held.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn go_with(self, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
+    pub(crate) fn make_runnable_with(self, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
         let waiter = self.waiter();
         if self.0.addr().get() & HELD == 0 {
             // (Only fibers are claimed without HELD.)
@@ -236,7 +236,7 @@ impl Claimed {
         unsafe { WaiterRef::new(self.0) }
     }
 
-    /// [`go_with`](Self::go_with) if the claim has to be released first.
+    /// [`make_runnable_with`](Self::make_runnable_with) if the claim has to be released first.
     #[cold]
     #[inline(never)]
     fn release(waiter: WaiterRef, enqueue: impl FnOnce(WaiterRef)) -> Option<Waker> {
@@ -257,7 +257,7 @@ impl Claimed {
 }
 
 /// Completes the wait named by (waiter, ticket) with `arm`, if no other owner has, where there is no slot to fill: claim,
-/// release, wake. No user code runs here: see [`Claimed::go_with`].
+/// release, wake. No user code runs here: see [`Claimed::make_runnable_with`].
 #[must_use]
 #[inline(always)]
 pub(crate) fn complete_with(
@@ -266,7 +266,7 @@ pub(crate) fn complete_with(
     arm: CompletedBy,
     enqueue: impl FnOnce(WaiterRef),
 ) -> Option<Waker> {
-    Claimed::of(waiter, ticket, arm)?.go_with(enqueue)
+    Claimed::of(waiter, ticket, arm)?.make_runnable_with(enqueue)
 }
 
 impl ThreadRecord {

@@ -92,7 +92,7 @@ pub(crate) enum WaitKind {
     Watching = 3,
 }
 
-/// Which notices end a wait without a node; see `wait::notify`. It stands beside the kind.
+/// Which notices end a wait without a node; see `wait::poll`. It stands beside the kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum WakerNotice {

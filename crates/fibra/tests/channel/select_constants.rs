@@ -43,7 +43,7 @@ fn full() -> (Sender<Noisy>, Receiver<Noisy>) {
 }
 
 #[test]
-fn a_constant_that_is_sent_is_dropped_by_whoever_receives_it_and_nowhere_else() {
+fn a_constant_that_is_sent_is_dropped_by_its_receiver_and_nowhere_else() {
     let _watchdog = watchdog(30);
     let (tx, rx) = unbounded();
     select! { send(tx, CONSTANT) -> sent => sent.unwrap() }

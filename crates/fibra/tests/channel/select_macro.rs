@@ -46,7 +46,7 @@ fn recv_gives_the_message_or_why_there_is_none() {
 }
 
 #[test]
-fn send_gives_the_value_back_if_nobody_can_receive_it() {
+fn send_gives_the_value_back_if_no_receiver_is_left() {
     let _watchdog = watchdog(30);
     let (tx, rx) = bounded(1);
     let variable = String::from("variable");

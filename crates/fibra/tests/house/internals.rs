@@ -170,7 +170,7 @@ fn the_glossary_is_in_order_and_names_files_that_exist() {
     let page = std::fs::read_to_string(repository().join("docs/internals.md")).unwrap();
     let words = table_under(&page, "Glossary");
     let names = table_under(&page, "Names with more than one meaning");
-    assert!(words.len() > 50 && names.len() > 20, "{} words, {} names", words.len(), names.len());
+    assert!(words.len() > 50 && names.len() > 5, "{} words, {} names", words.len(), names.len());
     let key = |row: &Vec<&str>| row[0].trim_start_matches("the ").to_lowercase();
     let mut problems: Vec<String> =
         words.windows(2).filter(|pair| key(&pair[0]) >= key(&pair[1])).map(|pair| format!("order: {pair:?}")).collect();

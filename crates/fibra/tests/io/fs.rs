@@ -256,7 +256,7 @@ fn fifo(folder: &Folder) -> PathBuf {
 
 // The worker is free while a call waits, and so are the others.
 #[test]
-fn a_call_that_waits_holds_up_nobody() {
+fn a_call_that_waits_holds_up_no_fiber() {
     let _watchdog = support::watchdog(60);
     let folder = Folder::new();
     let path = fifo(&folder);

@@ -34,7 +34,7 @@ fn apart_and_ended(test: &str, f: impl FnOnce()) -> Option<support::Ended> {
 }
 
 #[test]
-fn signals_that_nobody_can_hear_are_refused() {
+fn signals_that_no_program_can_hear_are_refused() {
     for number in
         [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, 0, -7, 65, 1000]
     {
@@ -85,8 +85,8 @@ fn ctrl_c_is_heard_by_fibers_threads_and_selects() {
 
 // Of a kind one is kept until it is received, however many came; none of another kind is lost for that.
 #[test]
-fn signals_that_nobody_receives_are_one_of_each_kind() {
-    apart("signals_that_nobody_receives_are_one_of_each_kind", || {
+fn signals_that_no_fiber_receives_are_one_of_each_kind() {
+    apart("signals_that_no_fiber_receives_are_one_of_each_kind", || {
         let heard = signal::listen([Signal::USR1, Signal::USR2, Signal::USR1, Signal::TERM]).unwrap();
         let other = signal::listen(vec![libc::SIGUSR2]).unwrap();
         for round in 0..100 {
@@ -340,8 +340,8 @@ fn handlers_that_call_each_other_come_to_an_end() {
 
 // While listeners are being told of a signal they are in no list; a call that fails meanwhile must not think that there are none.
 #[test]
-fn a_listen_that_fails_takes_the_signal_from_nobody() {
-    apart("a_listen_that_fails_takes_the_signal_from_nobody", || {
+fn a_listen_that_fails_takes_the_signal_from_no_listener() {
+    apart("a_listen_that_fails_takes_the_signal_from_no_listener", || {
         let heard = signal::listen(Signal::USR1).unwrap();
         let done = AtomicUsize::new(0);
         std::thread::scope(|threads| {

@@ -395,7 +395,7 @@ impl Machine for Busy {
 
 // Machines and fibers take turns.
 #[test]
-fn nobody_starves() {
+fn no_fiber_starves() {
     let _watchdog = support::watchdog(60);
     let (rt, ticks) = (runtime(1), Arc::new(AtomicUsize::new(0)));
     let busy = rt.attach(Busy(OpPool::with_capacity(2), ticks.clone()));

@@ -188,7 +188,7 @@ fn a_child_that_panics_when_dropped_is_gone() {
 
 // Data whose destructor panics while the input of a machine is dropped: the others there are answered, and the loop goes on.
 #[test]
-fn data_that_panics_when_dropped_takes_nobody_along() {
+fn data_that_panics_when_dropped_takes_no_other_along() {
     let _watchdog = support::watchdog(60);
     let rt = runtime(1);
     // Takes nothing out.

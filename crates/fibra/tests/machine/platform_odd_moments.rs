@@ -241,7 +241,7 @@ fn forget(thing: impl std::any::Any + Send) {
 
 // S3-98, S3-100: whatever is forgotten stays in memory, and harms nobody: an answer with its buffer, an operation, a socket.
 #[test]
-fn forgotten_things_harm_nobody() {
+fn forgotten_things_do_no_harm() {
     let _watchdog = support::watchdog(60);
     let (socket, mut there) = pair();
     let (mut pool, mut begun) = (OpPool::<Io>::with_capacity(4), 0);

@@ -24,7 +24,7 @@ fn echo_thread() -> (UnixStream, std::thread::JoinHandle<()>) {
 
 // Fibers that yield for ever, on every worker: sockets are heard, timers fire, mail comes.
 #[test]
-fn yielding_fibers_starve_nobody() {
+fn yielding_fibers_starve_no_socket() {
     let _watchdog = support::watchdog(60);
     for count in [1, 2] {
         let stop = AtomicBool::new(false);
@@ -132,7 +132,7 @@ fn a_socket_that_is_always_ready_leaves_its_worker_to_others() {
 
 // A thousand sockets that are always ready, each with its fiber, and one fiber that wants to run, one that sleeps, one that gets mail.
 #[test]
-fn a_thousand_ready_sockets_starve_nobody() {
+fn a_thousand_ready_sockets_starve_no_fiber() {
     let _watchdog = support::watchdog(60);
     const MOST_PER_TURN: u64 = 40;
     let count = sockets(1_000);

@@ -214,8 +214,8 @@ fn an_unwanted_datagram_is_reported() {
 
 // Clients that say a byte now and then hold nothing up but themselves: others are served, a time-out or a deadline ends them.
 #[test]
-fn slow_clients_hold_nobody_up() {
-    faults("slow_clients_hold_nobody_up", |runtime| {
+fn slow_clients_hold_no_other_up() {
+    faults("slow_clients_hold_no_other_up", |runtime| {
         const SLOW: usize = 40;
         let (listener, address) = listener();
         let serve = |stream: &TcpStream, deadline: Instant| -> std::io::Result<()> {

@@ -394,7 +394,7 @@ fn names_are_looked_up() {
 
 // A fiber that yields for ever keeps nobody from hearing of its socket, and sockets that are always ready keep no fiber from running.
 #[test]
-fn nobody_starves() {
+fn no_fiber_starves() {
     let _watchdog = support::watchdog(60);
     let runtime = workers(1);
     runtime.run(|| {

@@ -243,7 +243,7 @@ fn urgent_data_is_not_the_end_of_the_data() {
 
 // Pieces of all sizes into rooms of all sizes, read by fibers of several workers and by plain threads in turn.
 #[test]
-fn every_byte_arrives_whoever_reads_stress() {
+fn every_byte_arrives_with_any_reader_stress() {
     let _watchdog = support::watchdog(120);
     const BYTES: usize = 200_000;
     let runtime = workers(3);

@@ -173,7 +173,7 @@ impl Drop for Bomb {
 
 // S0-99: a payload whose own destructor panics harms nobody.
 #[test]
-fn a_payload_whose_drop_panics_harms_nobody() {
+fn a_payload_whose_drop_panics_does_no_harm() {
     let _watchdog = support::watchdog(60);
     let drops = Arc::new(AtomicUsize::new(0));
     fibra::run(|| {
@@ -193,7 +193,7 @@ fn a_payload_whose_drop_panics_harms_nobody() {
 
 // S0-99: neither does a result whose destructor panics.
 #[test]
-fn a_result_whose_drop_panics_harms_nobody() {
+fn a_result_whose_drop_panics_does_no_harm() {
     let _watchdog = support::watchdog(60);
     let drops = Arc::new(AtomicUsize::new(0));
     fibra::run(|| {

@@ -224,7 +224,7 @@ fn the_injector_comes_before_stealing() {
 
 // S0-75: alone there is nobody to steal from.
 #[test]
-fn nobody_steals_from_itself() {
+fn no_worker_steals_from_itself() {
     let _watchdog = watchdog(60);
     let rt = runtime(1);
     rt.run(|| {

@@ -293,8 +293,8 @@ fn what_is_short_enough_is_not_reported() {
 
 // A current-thread runtime promises that there is no other thread: nobody looks.
 #[test]
-fn a_current_thread_runtime_has_nobody_who_looks() {
-    const TEST: &str = "a_current_thread_runtime_has_nobody_who_looks";
+fn a_current_thread_runtime_has_no_sysmon() {
+    const TEST: &str = "a_current_thread_runtime_has_no_sysmon";
     if is_child(TEST) {
         let before = support::threads();
         let rt = fibra::Runtime::current_thread().unwrap();

@@ -100,7 +100,7 @@ fn a_waker_that_blocks_is_not_unwound_where_cancellation_is_cooperative() {
 
 // A neighbour that yields inside a destructor while it unwinds (here without the hook) does not hold off others' cancellation.
 #[test]
-fn a_neighbour_that_unwinds_and_yields_holds_off_nobody() {
+fn a_neighbour_that_unwinds_and_yields_holds_off_no_other() {
     let ways: [fn(); 2] = [fibra::yield_now, || {
         let never = fibra::spawn(|| fibra::sleep(HOUR)).cancel_on_drop();
         assert!(!never.wait_timeout(Duration::ZERO));

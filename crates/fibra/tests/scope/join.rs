@@ -392,7 +392,7 @@ impl Drop for Counted {
 
 // S4-105, S1-06: a result nobody takes is dropped exactly once, whichever of fiber and handle goes last.
 #[test]
-fn stress_a_result_nobody_takes_is_dropped_once() {
+fn stress_a_result_that_no_joiner_takes_is_dropped_once() {
     let _watchdog = support::watchdog(120);
     let drops = Arc::new(AtomicUsize::new(0));
     let runtime = Runtime::builder().workers(2).build().unwrap();

@@ -112,7 +112,7 @@ fn both_results_in_order_and_borrowed() {
 }
 
 #[test]
-fn no_fiber_is_spawned_for_a_half_that_nobody_took() {
+fn no_fiber_is_spawned_for_a_half_that_no_thief_took() {
     let runtime = runtime(1);
     let (spawned, order) = runtime.run(|| {
         let before = runtime.metrics();

@@ -103,7 +103,7 @@ fn a_panic_cancels_siblings_and_body_and_is_raised_again() {
 }
 
 #[test]
-fn a_joined_panic_concerns_nobody_else() {
+fn a_joined_panic_concerns_its_joiner_only() {
     for workers in [1, 2] {
         let rt = Runtime::builder().workers(workers).build().unwrap();
         for _ in 0..100 {
@@ -458,7 +458,7 @@ fn a_value_survives_cancellation_after_the_scope_has_cancelled_its_children() {
 
 // Decision 28: whoever joins a child takes its panic, whichever of the two was faster; by handle, by select and by a set.
 #[test]
-fn a_joined_panic_is_taken_whoever_is_faster() {
+fn a_joined_panic_is_taken_whichever_side_is_faster() {
     let _watchdog = support::watchdog(120);
     let many = || {
         for round in 0..3000 {

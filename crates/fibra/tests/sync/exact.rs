@@ -16,7 +16,7 @@ use fibra::sync::{Barrier, Condvar, Event, Mutex, ReentrantMutex, RwLock, RwLock
 
 /// While an upgrade waits nobody new comes in, not even one who was called before it and comes late.
 #[test]
-fn nobody_comes_in_before_an_upgrade() {
+fn no_writer_comes_in_before_an_upgrade() {
     let _watchdog = watchdog(20);
     runtime(1).run(|| {
         let lock = Arc::new(RwLock::new(0));
@@ -40,7 +40,7 @@ fn nobody_comes_in_before_an_upgrade() {
 /// A guard that is forgotten locks for ever, also for a fiber in the same frame: whoever came before may have left a reference to
 /// the value where it still runs (in a thread-local, say).
 #[test]
-fn a_forgotten_reentrant_guard_is_nobodys() {
+fn a_forgotten_reentrant_guard_has_no_holder() {
     let _watchdog = watchdog(20);
     runtime(1).run(|| {
         let mutex = Arc::new(ReentrantMutex::new(Cell::new(0)));

@@ -166,7 +166,7 @@ fn timeouts_of_every_length() {
 
 // Whoever gives up leaves the queue: the next one is served, and the lock is free at the end.
 #[test]
-fn giving_up_in_the_queue_holds_up_nobody() {
+fn giving_up_in_the_queue_holds_up_no_waiter() {
     let _watchdog = watchdog(60);
     let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(Vec::new())));
     let held = mutex.lock();
@@ -276,7 +276,7 @@ fn stress_cancelling_against_unlocking() {
 // A hog that unlocks and locks again at once, without ever letting others run in between, cannot keep a waiter out for ever: the lock is
 // handed over. On one worker that is the only way: whoever is merely called comes too late every time.
 #[test]
-fn a_hog_does_not_starve_whoever_waits() {
+fn a_hog_does_not_starve_waiters() {
     let _watchdog = watchdog(60);
     let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(())));
     let served = Arc::new(AtomicUsize::new(0));
@@ -494,7 +494,7 @@ fn futures_and_fibers_queue_together() {
 // ---- Reports ------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn whoever_waits_says_so() {
+fn a_waiter_says_so() {
     assert_eq!(WaitReason::MutexLock.to_string(), "waiting for a mutex");
     assert!(WaitReason::CondvarRelock.is_binding() && !WaitReason::CondvarWait.is_binding());
 }

@@ -59,7 +59,7 @@ fn made_once_and_seen_by_all() {
 }
 
 #[test]
-fn whoever_fails_is_followed_by_the_next() {
+fn a_caller_that_fails_is_followed_by_the_next() {
     let _watchdog = watchdog(60);
     let rt = runtime(1);
     // Cancelled, panicked, an error, a dropped future: and each time somebody waits already.

@@ -188,7 +188,7 @@ fn locking_again_what_one_holds_is_a_clear_panic() {
 }
 
 #[test]
-fn upgrading_waits_for_readers_and_lets_nobody_in_between() {
+fn upgrading_waits_for_readers_and_lets_no_writer_in_between() {
     let _watchdog = watchdog(60);
     let rt = runtime(1);
     let lock = Arc::new(RwLock::new(0));
@@ -257,7 +257,7 @@ fn a_cancelled_upgrade_lets_go() {
 
 // A future that was called, came too late and goes back to the head of the queue must not stand before an upgrade.
 #[test]
-fn nobody_gets_ahead_of_an_upgrade() {
+fn no_writer_gets_ahead_of_an_upgrade() {
     let _watchdog = watchdog(60);
     Runtime::current_thread().unwrap().run(|| {
         let lock = Rc::new(RwLock::new(0));

@@ -135,7 +135,7 @@ fn a_cancelled_select_over_a_lock_holds_nothing() {
 // ---- Reentrant ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn reentrant_for_its_holder_and_nobody_else() {
+fn reentrant_for_its_holder_only() {
     let _watchdog = watchdog(60);
     let (runtime, mutex) = (runtime(1), Arc::new(ReentrantMutex::new(RefCell::new(Vec::new()))));
     let enter = |name: &'static str| {

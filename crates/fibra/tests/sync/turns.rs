@@ -30,7 +30,7 @@ fn panic_of(f: impl FnOnce()) -> String {
 
 // However many and whatever they are, and however soon it is reset: whoever waited goes on.
 #[test]
-fn a_set_event_leaves_nobody_behind() {
+fn a_set_event_leaves_no_waiter_behind() {
     let _watchdog = watchdog(60);
     let rt = runtime(2);
     let event = Arc::new(Event::new());
@@ -105,7 +105,7 @@ fn a_barrier_of_none_is_like_one_of_one() {
 
 // Groups of fibers, threads and futures, round after round: nobody is a round ahead, and each has one leader.
 #[test]
-fn nobody_is_ahead_of_the_others() {
+fn no_fiber_is_ahead_of_the_others() {
     let _watchdog = watchdog(60);
     const ROUNDS: usize = 200;
     let rt = runtime(2);
@@ -147,7 +147,7 @@ fn nobody_is_ahead_of_the_others() {
 }
 
 #[test]
-fn whoever_gives_up_at_a_barrier_is_not_counted() {
+fn a_waiter_that_gives_up_at_a_barrier_is_not_counted() {
     let _watchdog = watchdog(60);
     let rt = runtime(1);
     let barrier = Arc::new(Barrier::new(2));

@@ -185,8 +185,8 @@ fn a_worker_has_frames_of_its_own() {
 
 // S1-41: a frame that was taken belongs to the taker alone, whichever threads take at the same time, from the reserve or from caches.
 #[test]
-fn nobody_else_has_a_frame_that_was_taken() {
-    passes_in_child("fiber::slab::tests::nobody_else_has_a_frame_that_was_taken", &[], || {
+fn no_other_thread_has_a_frame_that_was_taken() {
+    passes_in_child("fiber::slab::tests::no_other_thread_has_a_frame_that_was_taken", &[], || {
         let owners: Vec<AtomicBool> = (0..64 * CHUNK).map(|_| AtomicBool::new(false)).collect();
         let numbers = |frame: FrameRef| {
             let (mut number, here) = (0, ptr::from_ref(frame));

@@ -369,7 +369,7 @@ impl Round<'_, '_> {
     fn go_on_later(&mut self) {
         if !self.hand.more.is_empty() {
             for number in self.hand.more.drain(..) {
-                self.table.call(number);
+                self.table.stir_owner(number);
             }
         }
         if self.hand.starved.is_empty() && self.hand.unconnected.is_empty() {

@@ -186,7 +186,7 @@ impl Table {
     }
 
     /// Has the owner of a descriptor look at it.
-    pub(super) fn call(&mut self, number: u32) {
+    pub(super) fn stir_owner(&mut self, number: u32) {
         let Some(entry) = self.find(number) else { return };
         let owner = entry.owner as usize;
         let is_new = !std::mem::replace(&mut entry.listed, true);
@@ -206,7 +206,7 @@ impl Table {
         let number = socket.number();
         if let Some(entry) = self.find(number).filter(|entry| entry.used && entry.id == socket.id()) {
             entry.hopeful = [true; 2];
-            self.call(number);
+            self.stir_owner(number);
         }
     }
 
@@ -290,7 +290,7 @@ impl MachineIo for Reactor {
             }
         }
         if is_awaited {
-            table.call(number);
+            table.stir_owner(number);
         }
     }
 }

@@ -95,19 +95,19 @@ impl Worker {
                 self.recycle(frame);
                 false
             }
-            Finish::WakeJoiners => self.wake_joiners(frame, outcome),
+            Finish::CompleteJoiners => self.complete_joiners(frame, outcome),
         }
     }
 
     /// Wakes the joiners. True if one waits for this fiber: then the outcome goes to it. Usually there is one joiner.
     #[inline(always)]
-    fn wake_joiners(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
+    fn complete_joiners(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
         // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken, because a joiner is in it. (For all blocks here.)
         let node = unsafe { frame.joiners.front().unwrap_unchecked() };
         // SAFETY: as above.
         let is_last = unsafe { frame.joiners.after(node) }.is_none();
         let Some((waiter, ticket, arm)) = node.target_if_any().filter(|_| is_last) else {
-            return self.wake_many(frame, outcome);
+            return self.complete_all_joiners(frame, outcome);
         };
         // SAFETY: as above.
         unsafe { frame.joiners.remove_front(node) };
@@ -117,7 +117,7 @@ impl Worker {
                 frame.join.unlock_finished(outcome);
                 self.enqueue(Frame::from_waiter(joiner.into_fiber()), QueueEnd::Next);
             }
-            None => self.wake_any(frame, outcome, waiter, ticket, arm),
+            None => self.complete_joiner(frame, outcome, waiter, ticket, arm),
         }
         true
     }
@@ -125,28 +125,29 @@ impl Worker {
     /// Wakes a joiner that is no fiber, or not parked; its node is out of the list.
     #[cold]
     #[inline(never)]
-    fn wake_any(&self, frame: FrameRef, outcome: FiberEnd, waiter: WaiterRef, ticket: Ticket, arm: CompletedBy) {
+    fn complete_joiner(&self, frame: FrameRef, outcome: FiberEnd, waiter: WaiterRef, ticket: Ticket, arm: CompletedBy) {
         let claimed = Claimed::of_any(waiter, ticket, arm);
         // As above.
         frame.join.unlock_finished(outcome);
         if let Some(claimed) = claimed
-            && let Some(waker) = claimed.go_with(|fiber| self.enqueue(Frame::from_waiter(fiber), QueueEnd::Next))
+            && let Some(waker) =
+                claimed.make_runnable_with(|fiber| self.enqueue(Frame::from_waiter(fiber), QueueEnd::Next))
         {
-            self.call_wakers(vec![waker]);
+            self.spawn_call_of_wakers(vec![waker]);
         }
     }
 
     /// Wakes several joiners, or members of a gathering.
     #[cold]
     #[inline(never)]
-    fn wake_many(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
+    fn complete_all_joiners(&self, frame: FrameRef, outcome: FiberEnd) -> bool {
         let mut wakers = Vec::new();
         let mut joined = false;
         // SAFETY: the list is guarded by the lock in `join`, which `finish` has taken.
         while let Some(node) = unsafe { frame.joiners.pop_front_node() } {
             match node.target_if_any() {
                 Some((waiter, ticket, arm)) => {
-                    wakers.extend(crate::sched::wake::complete(waiter, ticket, arm, QueueEnd::Next));
+                    wakers.extend(crate::sched::complete::complete_wait(waiter, ticket, arm, QueueEnd::Next));
                     joined = true;
                 }
                 // SAFETY: a node without a waiter is a member of a gathering; just taken out of its fiber's list, under that one's lock.
@@ -156,7 +157,7 @@ impl Worker {
         frame.join.unlock_finished(outcome);
         // Wakers are user code: called after the lock, and on a fiber of their own, never on this stack.
         if !wakers.is_empty() {
-            self.call_wakers(wakers);
+            self.spawn_call_of_wakers(wakers);
         }
         joined
     }
@@ -212,8 +213,8 @@ impl Worker {
 
     pub(in crate::sched) fn wake_root_owner(&self, owner: Option<RootWaiter>) {
         if let Some((waiter, ticket)) = owner {
-            let waker = crate::sched::wake::complete(waiter, ticket, ARM_FIRST, QueueEnd::Tail);
-            self.call_wakers(waker.into_iter().collect());
+            let waker = crate::sched::complete::complete_wait(waiter, ticket, ARM_FIRST, QueueEnd::Tail);
+            self.spawn_call_of_wakers(waker.into_iter().collect());
         }
     }
 }

@@ -56,7 +56,7 @@ impl Frame {
 
 impl RuntimeShared {
     /// Puts a RUNNABLE fiber that is adrift into a queue, where a worker will find it. The caller must not touch it afterwards.
-    pub(in crate::sched) fn set_going(&self, frame: FrameRef) {
+    pub(in crate::sched) fn requeue_adrift(&self, frame: FrameRef) {
         // Relaxed: as in `is_adrift`.
         let target = frame.home.load(Ordering::Relaxed) & !(ADRIFT | PARKED);
         if target == ANY_WORKER {
@@ -104,7 +104,7 @@ impl Worker {
         } else {
             frame.waiter.word.yielded();
         }
-        self.shared.set_going(frame);
+        self.shared.requeue_adrift(frame);
         true
     }
 

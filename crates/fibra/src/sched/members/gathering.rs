@@ -63,7 +63,8 @@ impl Gathering {
             while let Some((waiter, ticket, arm)) = unsafe { state.waiters.pop_front() } {
                 if let Some(claimed) = Claimed::of(waiter, ticket, arm) {
                     waited = true;
-                    wakers.extend(claimed.go_with(|fiber| enqueue(Frame::from_waiter(fiber), QueueEnd::Next)));
+                    wakers
+                        .extend(claimed.make_runnable_with(|fiber| enqueue(Frame::from_waiter(fiber), QueueEnd::Next)));
                 }
             }
             waited

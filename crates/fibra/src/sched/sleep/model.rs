@@ -158,7 +158,7 @@ impl Idler for Player {
     }
     fn note_injected(&self, _: u64) {}
     fn wake_for_surplus(&self) {
-        reach::wake_one(&*self.world);
+        reach::wake_any_worker(&*self.world);
     }
     fn begin_search(&self, _: bool) -> Round {
         Round { looks: 0, began: 0, now: 0, until: 0 }
@@ -267,7 +267,7 @@ fn model_wish_reaches_a_worker_going_to_sleep() {
                 let world = world.clone();
                 thread::spawn(move || {
                     world.leaving.store(leaves, Ordering::Relaxed);
-                    reach::wake(&*world, 0);
+                    reach::wake_worker(&*world, 0);
                 })
             };
             let player = Player { awaits: Some(leaves), ..Player::new(&world, 0) };

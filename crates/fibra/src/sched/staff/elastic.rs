@@ -101,7 +101,7 @@ impl RuntimeShared {
         let added = self.staff.hire(|threads| {
             for seat in 0..self.seats.made() {
                 if self.seats.change(seat, Stay::Leaving, stay) {
-                    reach::wake(&**self, seat);
+                    reach::wake_worker(&**self, seat);
                     return Ok(true);
                 }
             }
@@ -153,8 +153,8 @@ impl RuntimeShared {
             failed.error
         })?;
         // It comes awake. If all others sleep the watcher may have left, as when one wakes.
-        if self.idle.call_watcher() {
-            self.sysmon.call(self);
+        if self.idle.must_wake_sysmon() {
+            self.sysmon.wake(self);
         }
         Ok(())
     }
@@ -176,7 +176,7 @@ impl RuntimeShared {
                 } else if self.seats.change(seat, Stay::Permanent, Stay::Leaving)
                     || self.seats.change(seat, Stay::Temporary, Stay::Leaving)
                 {
-                    reach::wake(&**self, seat);
+                    reach::wake_worker(&**self, seat);
                 }
             }
             // Relaxed: a number for people.
@@ -200,7 +200,7 @@ impl RuntimeShared {
                 Stay::Vacant => thread::yield_now(),
                 stay => {
                     if self.seats.change(seat, stay, Stay::Permanent) {
-                        reach::wake(&**self, seat);
+                        reach::wake_worker(&**self, seat);
                         return Ok(());
                     }
                 }

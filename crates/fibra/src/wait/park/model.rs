@@ -164,7 +164,7 @@ impl World {
         let Some(claimed) = Claimed::of(self.waiter(), ticket, arm) else { return false };
         // SAFETY: the claimer alone writes the slot; that is what the model checks.
         self.slot.with_mut(|slot| unsafe { *slot = value });
-        let waker = claimed.go_with(|_| self.enqueue());
+        let waker = claimed.make_runnable_with(|_| self.enqueue());
         assert!(waker.is_none(), "a fiber has no waker");
         true
     }
@@ -174,8 +174,8 @@ impl World {
     }
 
     /// Does what a waker of the fiber does.
-    fn notify(&self) {
-        revoke::notify(self.waiter(), WakerNotice::Outer, |_| self.enqueue());
+    fn raise_notice(&self) {
+        revoke::raise_notice(self.waiter(), WakerNotice::Outer, |_| self.enqueue());
     }
 
     /// Sends the object's one value: to the waiter if there is one, else it stays there. True if it was taken.
@@ -369,7 +369,7 @@ fn model_cancel_against_a_wait_behind_a_barrier() {
 fn model_notice_against_park() {
     check(3, || {
         let world = World::new();
-        let caller = spawn(&world, World::notify);
+        let caller = spawn(&world, World::raise_notice);
         let ended = world.wait_for(|_| true, Some(WakerNotice::Outer));
         assert_eq!(ended, (Outcome::Done, Some(ARM_FIRST)));
         caller.join().unwrap();
@@ -382,7 +382,7 @@ fn model_notice_against_park() {
 fn model_notice_against_cancel() {
     check(2, || {
         let world = World::new();
-        let others = [World::notify, World::cancel].map(|other| spawn(&world, other));
+        let others = [World::raise_notice, World::cancel].map(|other| spawn(&world, other));
         let ended = world.wait_for(|_| true, Some(WakerNotice::Outer));
         assert!(matches!(ended, (Outcome::Done, Some(ARM_FIRST)) | (Outcome::Cancelled, None)), "{ended:?}");
         others.into_iter().for_each(|other| other.join().unwrap());

@@ -36,7 +36,7 @@ impl Source {
         // Claimed under the lock, set going without it, as channels do.
         let claimed = waiting.and_then(|(waiter, ticket)| Claimed::of(waiter, ticket, ARM_FIRST));
         drop(state);
-        let waker = claimed.and_then(|claimed| claimed.go_with(|_| unreachable!("no fiber here")));
+        let waker = claimed.and_then(|claimed| claimed.make_runnable_with(|_| unreachable!("no fiber here")));
         if let Some(waker) = waker {
             waker.wake();
         }

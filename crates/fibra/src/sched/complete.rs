@@ -14,6 +14,6 @@ use crate::waiter::word::{CompletedBy, Ticket};
 /// object: no user code runs here. An async waiter's waker is returned instead, to be called when no lock is held.
 #[must_use]
 #[inline]
-pub(crate) fn complete(waiter: WaiterRef, ticket: Ticket, arm: CompletedBy, place: QueueEnd) -> Option<Waker> {
+pub(crate) fn complete_wait(waiter: WaiterRef, ticket: Ticket, arm: CompletedBy, place: QueueEnd) -> Option<Waker> {
     record::complete_with(waiter, ticket, arm, |fiber| enqueue(Frame::from_waiter(fiber), place))
 }
