@@ -208,7 +208,7 @@ fn bare_names_of_types_are_in_the_table_of_names() {
         let path = file.strip_prefix(&root).unwrap().to_string_lossy();
         for (number, line) in std::fs::read_to_string(&file).unwrap().lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
-            let mut words = code.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+            let mut words = code.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
             if !words.any(|word| ["struct", "enum", "union", "trait", "type"].contains(&word)) {
                 continue;
             }
