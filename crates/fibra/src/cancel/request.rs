@@ -87,7 +87,7 @@ pub(super) fn cancel_numbered_here(worker: &Worker, id: u64) {
 /// Cancels those of the worker's started fibers that are meant.
 fn cancel_here(worker: &Worker, reason: ReasonKind, is_meant: impl Fn(&Frame) -> bool) {
     let (mut told, order) = (Told::default(), Order::Cancel(reason.without_words()));
-    let mut at = worker.started.get();
+    let mut at = worker.residents.started.get();
     // SAFETY: frames live for ever; the list is this worker's and does not change while we walk it (cancelling only enqueues).
     while let Some(frame) = unsafe { at.as_ref() } {
         at = frame.next_started.get();

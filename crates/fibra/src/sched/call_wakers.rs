@@ -53,7 +53,7 @@ fn drop_locals(frame: &Frame) {
 impl Worker {
     /// Have all wakers been called? A worker's loop asks before it ends, if it may not be run again.
     pub(crate) fn has_called_wakers(&self) -> bool {
-        self.wakers_to_call.get() == 0
+        self.residents.wakers_to_call.get() == 0
     }
 
     /// Has them called soon, on a fiber of this worker.
@@ -81,7 +81,7 @@ impl Worker {
         // SAFETY: a fresh frame, its storage is empty.
         unsafe { frame.put(wakers) };
         self.stats().spawned.add(1);
-        self.wakers_to_call.set(self.wakers_to_call.get() + 1);
+        self.residents.wakers_to_call.set(self.residents.wakers_to_call.get() + 1);
         frame.waiter.word.publish_spawned();
         self.push_local(frame);
     }

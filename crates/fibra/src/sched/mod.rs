@@ -3,7 +3,7 @@
 //! In reading order:
 //!
 //! ```text
-//! worker.rs       one thread's loop; the switch into and out of fibers
+//! worker.rs       one thread's loop; the switch into and out of fibers     parts.rs  its fields, in groups
 //! queue/          fresh (stealable, unstarted), ready (started, owner-only), inbox (from other threads), injector (global)
 //! life/           the life of a fiber on its worker: its stack, its end, taking back what was spawned
 //! search.rs       a worker without work: how it steals, spins, blocks      rest.rs  what it gives back
@@ -51,6 +51,8 @@ mod mail;
 pub(crate) mod members;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod monitoring;
+#[cfg(not(any(loom, shuttle)))]
+mod parts;
 #[cfg(not(any(loom, shuttle)))]
 mod patience;
 pub(crate) mod phase;

@@ -116,7 +116,7 @@ impl Idler for Worker {
         if self.wake_for_timers_at().is_some_and(|at| at <= policy::now()) {
             self.poll();
         }
-        if !self.stackless.with(|waiting| waiting.is_empty()) {
+        if !self.queues.stackless.with(|waiting| waiting.is_empty()) {
             self.retry_stackless();
         }
         !self.is_ready_empty()

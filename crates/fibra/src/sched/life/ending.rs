@@ -23,7 +23,7 @@ impl Worker {
     pub(in crate::sched) fn end(&self, frame: FrameRef) {
         // A fiber that may move is also in the list of fibers that are on no worker, and must be taken out of it.
         if frame.is_plain() && !self.shared.migrates() {
-            self.unbind_stack(frame, || &self.started);
+            self.unbind_stack(frame, || &self.residents.started);
             self.finish_plain(frame);
         } else {
             self.end_as(frame, FiberEnd::Value);
@@ -80,7 +80,7 @@ impl Worker {
             self.end_child(root, flags, outcome, joined);
         } else if flags.has(flag::DAEMON) {
             if flags.has(flag::CALLS_WAKERS) {
-                self.wakers_to_call.set(self.wakers_to_call.get() - 1);
+                self.residents.wakers_to_call.set(self.residents.wakers_to_call.get() - 1);
             }
             self.end_daemon(root);
         }
@@ -169,7 +169,7 @@ impl Worker {
         debug_assert!(frame.stack.load(Ordering::Relaxed).is_null(), "a frame is free while it has a stack");
         frame.clear_extras();
         frame.waiter.word.recycle();
-        self.frames.with(|frames| frames.give(frame));
+        self.caches.frames.with(|frames| frames.give(frame));
     }
 
     // ---- counting (see `root.rs`)
@@ -177,12 +177,12 @@ impl Worker {
     /// A fiber of `root` is about to be published by this worker. False: the root is closed.
     #[inline(always)]
     pub(crate) fn count_spawn(&self, root: RootRef) -> bool {
-        self.tally.count_spawn(root, |owner| self.wake_root_owner(owner))
+        self.residents.tally.count_spawn(root, |owner| self.wake_root_owner(owner))
     }
 
     #[inline(always)]
     fn count_end(&self, root: RootRef) {
-        self.tally.count_end(root, |owner| self.wake_root_owner(owner));
+        self.residents.tally.count_end(root, |owner| self.wake_root_owner(owner));
     }
 
     /// A child of a scope has ended. The record is that scope's until the child is counted out.

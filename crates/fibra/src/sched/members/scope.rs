@@ -367,7 +367,7 @@ impl ScopeRecord {
     /// Opens a scope whose children run on `shared`.
     pub(crate) fn open(shared: &RuntimeShared, run: RootRef, how: &Opening) -> ScopeRef {
         let worker = current::worker().filter(|worker| ptr::eq(&*worker.shared, shared));
-        let record = worker.map_or_else(|| SCOPES.take(), |worker| worker.scopes.with(ScopeCache::take));
+        let record = worker.map_or_else(|| SCOPES.take(), |worker| worker.caches.scopes.with(ScopeCache::take));
         record.root.reset();
         record.shared.set(shared);
         record.run.set(Some(run));
@@ -452,7 +452,7 @@ impl ScopeRecord {
     pub(crate) fn recycle(&'static self) {
         debug_assert!(self.started.get().is_null() && self.local.get() == 0);
         match current::worker() {
-            Some(worker) => worker.scopes.with(|cache| cache.give(self)),
+            Some(worker) => worker.caches.scopes.with(|cache| cache.give(self)),
             None => SCOPES.give(self),
         }
     }
@@ -625,7 +625,7 @@ impl ScopeRecord {
         }
         // The child, which is about to start, looks at the mark of the root after this.
         self.holders.mark(worker.index);
-        &worker.foreign
+        &worker.residents.foreign
     }
 
     pub(crate) fn note_task(&self) {

@@ -25,6 +25,7 @@ use crate::driver::Driver;
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::prim::thread::{self, JoinHandle};
+use crate::sched::parts::WorkerIo;
 use crate::sched::phase::Phase;
 use crate::sched::reach::{self, Reach};
 use crate::sched::shared::{Remote, RuntimeShared};
@@ -300,7 +301,7 @@ impl Worker {
             self.shared.idle.set_draining(self.index, is_leaving);
             self.sitting.draining.set(is_leaving);
             // From now on each turn begins with a fair point, where what its fibers spawn is handed on.
-            self.turn.set(1);
+            self.looks.turn.set(1);
             self.sitting.idle_since.set(0);
         }
     }
@@ -315,7 +316,7 @@ impl Worker {
 
     /// After the loop of a worker that has left has ended and it has given back what it had: frees the seat, with its driver.
     pub(in crate::sched) fn leave_seat(self) {
-        let Worker { shared, index, driver, .. } = self;
+        let Worker { shared, index, io: WorkerIo { driver, .. }, .. } = self;
         let remote = &shared.remotes[index];
         debug_assert_eq!((remote.stats.started.get(), remote.stats.parked.get()), (0, 0), "a worker left with fibers");
         // Grace and drain timers of scopes that live elsewhere.
