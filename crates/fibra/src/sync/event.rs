@@ -2,11 +2,9 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::time::Duration;
 
-use super::turns::{TurnArm, TurnFuture, Turns, TurnsWord, in_time};
+use super::turns::{TurnArm, TurnFuture, Turns, TurnsWord, wait_forms};
 use crate::prim::bug::seeded_bug;
-use crate::time::Instant;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
@@ -81,26 +79,7 @@ impl Event {
     /// Waits until it is set, for a reason of the caller's.
     pub(crate) fn wait_as(&self, reason: WaitReason, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
-        let state = self.turns.state();
-        state.open || in_time(self.turns.wait(state.turn, reason, deadline, site))
-    }
-
-    /// Waits until it is set.
-    #[track_caller]
-    pub fn wait(&self) {
-        self.wait_until(None, Location::caller());
-    }
-
-    /// Waits until it is set, for at most `timeout`. True if it was.
-    #[track_caller]
-    pub fn wait_timeout(&self, timeout: Duration) -> bool {
-        self.wait_deadline(Instant::after(timeout))
-    }
-
-    /// Waits until it is set, until `deadline` at most. True if it was.
-    #[track_caller]
-    pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> bool {
-        self.wait_until(Some(deadline.into().as_nanos()), Location::caller())
+        self.turns.wait_open(reason, deadline, site)
     }
 
     /// Waits until it is set, as a future.
@@ -127,6 +106,16 @@ impl Event {
     pub fn waiting(&self) -> TurnArm<'_> {
         self.turns.arm()
     }
+}
+
+wait_forms! {
+    Event,
+    /// Waits until it is set.
+    wait,
+    /// Waits until it is set, for at most `timeout`. True if it was.
+    wait_timeout,
+    /// Waits until it is set, until `deadline` at most. True if it was.
+    wait_deadline
 }
 
 impl Default for Event {

@@ -155,6 +155,17 @@ impl Turns {
         self.gate.wait_or_cancelled(ask)
     }
 
+    /// Waits until it is open. False: time was up.
+    pub(super) fn wait_open(
+        &self,
+        reason: WaitReason,
+        deadline: Option<u64>,
+        site: &'static Location<'static>,
+    ) -> bool {
+        let state = self.state();
+        state.open || in_time(self.wait(state.turn, reason, deadline, site))
+    }
+
     pub(super) fn arm(&self) -> TurnArm<'_> {
         let want = self.state().turn.into();
         TurnArm { wait: self.gate.arm(want), told: Cell::new(Outcome::Pending) }
@@ -162,12 +173,38 @@ impl Turns {
 }
 
 /// Did such a wait end with what it was for? False: time was up. Cancellation unwinds.
-pub(super) fn in_time(ended: Outcome) -> bool {
+fn in_time(ended: Outcome) -> bool {
     match ended {
         Outcome::Cancelled => gate::deliver(),
         ended => ended == Outcome::Done,
     }
 }
+
+/// The blocking forms of a wait that its type's `wait_until` does: for ever, for some time, until a moment.
+macro_rules! wait_forms {
+    ($ours:ident, $(#[$on_wait:meta])* wait, $(#[$on_timeout:meta])* wait_timeout, $(#[$on_deadline:meta])* wait_deadline) => {
+        impl $ours {
+            $(#[$on_wait])*
+            #[track_caller]
+            pub fn wait(&self) {
+                self.wait_until(None, Location::caller());
+            }
+
+            $(#[$on_timeout])*
+            #[track_caller]
+            pub fn wait_timeout(&self, timeout: std::time::Duration) -> bool {
+                self.wait_deadline(crate::time::Instant::after(timeout))
+            }
+
+            $(#[$on_deadline])*
+            #[track_caller]
+            pub fn wait_deadline(&self, deadline: impl Into<crate::time::Instant>) -> bool {
+                self.wait_until(Some(deadline.into().as_nanos()), Location::caller())
+            }
+        }
+    };
+}
+pub(super) use wait_forms;
 
 /// A future's wait for a turn to be over. It keeps the turn in which it was first polled.
 #[derive(Debug)]

@@ -5,11 +5,9 @@
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::turns::{MOST, TurnArm, TurnFuture, Turns, TurnsWord, in_time};
+use super::turns::{MOST, TurnArm, TurnFuture, Turns, TurnsWord, wait_forms};
 use crate::prim::atomic::{AtomicBool, Ordering};
-use crate::time::Instant;
 use crate::wait::park;
 use crate::wait::reason::WaitReason;
 
@@ -109,26 +107,7 @@ impl WaitGroup {
     fn wait_until(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
         self.resign();
-        let state = self.turns.state();
-        state.open || in_time(self.turns.wait(state.turn, WaitReason::WaitGroupWait, deadline, site))
-    }
-
-    /// Waits until everything is done and no other handle stands for something unfinished.
-    #[track_caller]
-    pub fn wait(&self) {
-        self.wait_until(None, Location::caller());
-    }
-
-    /// Like [`wait`](Self::wait), for at most `timeout`. True if everything was done.
-    #[track_caller]
-    pub fn wait_timeout(&self, timeout: Duration) -> bool {
-        self.wait_deadline(Instant::after(timeout))
-    }
-
-    /// Like [`wait`](Self::wait), until `deadline` at most. True if everything was done.
-    #[track_caller]
-    pub fn wait_deadline(&self, deadline: impl Into<Instant>) -> bool {
-        self.wait_until(Some(deadline.into().as_nanos()), Location::caller())
+        self.turns.wait_open(WaitReason::WaitGroupWait, deadline, site)
     }
 
     /// Like [`wait`](Self::wait), as a future.
@@ -156,6 +135,16 @@ impl WaitGroup {
         park::count_call();
         self.turns.state().open
     }
+}
+
+wait_forms! {
+    WaitGroup,
+    /// Waits until everything is done and no other handle stands for something unfinished.
+    wait,
+    /// Like [`wait`](Self::wait), for at most `timeout`. True if everything was done.
+    wait_timeout,
+    /// Like [`wait`](Self::wait), until `deadline` at most. True if everything was done.
+    wait_deadline
 }
 
 /// A handle that stands for one more unfinished thing.

@@ -119,20 +119,42 @@ pub(crate) fn root_of(worker: &Worker) -> RootRef {
 unsafe fn spawn_on<F: FnOnce() -> T, T>(worker: &Worker, f: F, site: &'static Location<'static>) -> JoinHandle<T> {
     let shared = &*worker.shared;
     let root = root_of(worker);
-    // SAFETY: the running fiber.
-    let inherits = worker.current.get().is_some_and(|frame| unsafe { locals::has_locals(frame) });
     let base = shared.base_flags.look();
-    if inherits || !base.has(flag::UNCAPPED) || !worker.count_spawn(root) {
+    if has_locals(worker) || !base.has(flag::UNCAPPED) || !worker.count_spawn(root) {
         // SAFETY: passed on.
         return unsafe { spawn_with(shared, root, f, site, flag::NONE, None) };
     }
+    // SAFETY: passed on; the thunk is the one for `F`.
+    unsafe { push_counted(worker, root, f, Closure::<F, T>::THUNK, site, base) }
+}
+
+/// The rest of the fast paths: a fiber that is counted already gets a frame, and is pushed into the worker's queue.
+///
+/// # Safety
+/// As [`spawn_on`]; `thunk` expects an `F` in the storage and leaves a `T`.
+#[inline(always)]
+unsafe fn push_counted<F, T>(
+    worker: &Worker,
+    root: RootRef,
+    f: F,
+    thunk: &'static Thunk,
+    site: &'static Location<'static>,
+    flags: FlagSet,
+) -> JoinHandle<T> {
     let frame = worker.take_frame();
     // SAFETY: a fresh frame.
-    unsafe { fill(frame, shared, root, worker.take_id(), f, Closure::<F, T>::THUNK, site, base) };
+    unsafe { fill(frame, &worker.shared, root, worker.take_id(), f, thunk, site, flags) };
     worker.stats().spawned.add(1);
     let ticket = frame.waiter.word.publish_spawned();
     worker.push_spawned(frame, ticket);
     JoinHandle::new(frame)
+}
+
+/// Does the running fiber have fiber-locals, which a child may inherit?
+#[inline(always)]
+fn has_locals(worker: &Worker) -> bool {
+    // SAFETY: the running fiber.
+    worker.current.get().is_some_and(|frame| unsafe { locals::has_locals(frame) })
 }
 
 /// Starts a child of a scope with choices. Err: it was refused. The caller is told, so the scope need not be.
@@ -209,21 +231,13 @@ unsafe fn spawn_child_thunk<F, T>(
     if let Some(worker) = current::worker()
         && flags.is_empty()
         && ptr::eq(&*worker.shared, shared)
-        // SAFETY: the running fiber.
-        && !worker.current.get().is_some_and(|frame| unsafe { locals::has_locals(frame) })
+        && !has_locals(worker)
         && base.has(flag::UNCAPPED)
         && !scope.is_limited()
     {
         scope.count_spawn(Some(worker));
-        let frame = worker.take_frame();
-        // SAFETY: a fresh frame.
-        unsafe {
-            fill(frame, shared, scope.root_ref(), worker.take_id(), f, thunk, site, base | flag::SCOPED);
-        }
-        worker.stats().spawned.add(1);
-        let ticket = frame.waiter.word.publish_spawned();
-        worker.push_spawned(frame, ticket);
-        return JoinHandle::new(frame);
+        // SAFETY: passed on.
+        return unsafe { push_counted(worker, scope.root_ref(), f, thunk, site, base | flag::SCOPED) };
     }
     // SAFETY: passed on.
     unsafe { spawn_thunk_with(shared, scope.root_ref(), f, thunk, site, flags | flag::SCOPED, None) }
