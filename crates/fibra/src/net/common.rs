@@ -2,8 +2,8 @@
 //!
 //! Above: `udp.rs`, `unix_datagram.rs`, `listener.rs`, `unix.rs`, which add what differs. Below: `net::socket`.
 
-/// Receiving from any sender and from the peer, sending to the peer, and their forms. Where the two kinds of sockets promise different things,
-/// the socket's own file says them.
+/// Receiving from any sender and from the peer, sending to the peer, and their forms. Where the two kinds of sockets promise different
+/// things, the socket's own file says them.
 macro_rules! datagrams {
     (
         $ours:ident, $std:ty, $address:ty, an unconnected one: $example:literal,

@@ -295,15 +295,15 @@ macro_rules! forms {
             }
 
             $(
-                #[doc = concat!("The same as [`", stringify!($try_for), "`](Self::", stringify!($try_for), "), under the name that other")]
-                /// blocking calls have for it.
+                #[doc = concat!("The same as [`", stringify!($try_for), "`](Self::", stringify!($try_for), "), under")]
+                /// the name that other blocking calls have for it.
                 #[track_caller]
                 pub fn $timeout(&self, timeout: Duration) -> Option<$guard<'_, T>> {
                     self.$try_for(timeout)
                 }
 
-                #[doc = concat!("The same as [`", stringify!($try_until), "`](Self::", stringify!($try_until), "), under the name that")]
-                /// other blocking calls have for it.
+                #[doc = concat!("The same as [`", stringify!($try_until), "`](Self::", stringify!($try_until), "),")]
+                /// under the name that other blocking calls have for it.
                 #[track_caller]
                 pub fn $deadline(&self, deadline: impl Into<Instant>) -> Option<$guard<'_, T>> {
                     self.$try_until(deadline)

@@ -182,7 +182,12 @@ fn in_time(ended: Outcome) -> bool {
 
 /// The blocking forms of a wait that its type's `wait_until` does: for ever, for some time, until a moment.
 macro_rules! wait_forms {
-    ($ours:ident, $(#[$on_wait:meta])* wait, $(#[$on_timeout:meta])* wait_timeout, $(#[$on_deadline:meta])* wait_deadline) => {
+    (
+        $ours:ident,
+        $(#[$on_wait:meta])* wait,
+        $(#[$on_timeout:meta])* wait_timeout,
+        $(#[$on_deadline:meta])* wait_deadline
+    ) => {
         impl $ours {
             $(#[$on_wait])*
             #[track_caller]

@@ -56,7 +56,7 @@ fn permits_obey_the_overflow_policy() {
 
 /// Receivers held back by permits that are given up all at once.
 #[test]
-fn permits_given_up_let_everybody_go() {
+fn permits_given_up_let_all_senders_go() {
     let _watchdog = watchdog(20);
     fibra::run(|| {
         for _ in 0..50 {

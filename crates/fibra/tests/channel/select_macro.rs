@@ -458,7 +458,7 @@ fn names_do_not_meet() {
     assert!(chosen && value == 3);
 }
 
-/// The arms may come out of somebody's macro.
+/// The arms may come out of a macro of the user.
 #[test]
 fn fragments_of_macros_are_arms() {
     let _watchdog = watchdog(30);

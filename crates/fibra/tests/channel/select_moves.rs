@@ -47,9 +47,9 @@ fn a_losing_send_keeps_its_variable() {
     let mut losses = 0;
     let sent = loop {
         select! {
-            send(never, value) -> _ => panic!("nobody receives"),
+            send(never, value) -> _ => panic!("no receiver waits"),
             send(tx, value) -> result => break result,
-            send(never, value), if losses > 2 => panic!("nobody receives"),
+            send(never, value), if losses > 2 => panic!("no receiver waits"),
             default => {
                 losses += 1;
                 assert_eq!(drops.get(), value.0.get());
@@ -97,7 +97,7 @@ fn every_value_is_dropped_once() {
     assert_eq!(drops.get(), 0);
     drop(value);
     assert_eq!(drops.replace(0), 1);
-    // Nobody there: it comes back, or is dropped with the result.
+    // No receiver is left: it comes back, or is dropped with the result.
     drop(rx);
     let value = counted();
     let back = select! { send(tx, value) -> result => result };

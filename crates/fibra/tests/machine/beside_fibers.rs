@@ -66,7 +66,7 @@ fn eventually(what: impl Fn() -> bool) {
 
 // C-28: a machine lives on a worker's loop; fibers of all workers, plain threads and async code call it.
 #[test]
-fn everybody_calls() {
+fn all_callers_call() {
     let _watchdog = support::watchdog(60);
     let rt = runtime(3);
     let machines: Vec<MachineRef> = (0..5).map(|_| rt.attach(Double)).collect();
@@ -240,7 +240,7 @@ impl Machine for Panics {
     }
 }
 
-// A machine that panics, or tries to block, is dropped: whoever calls it is told, and the others of its worker go on.
+// A machine that panics, or tries to block, is dropped: its callers are told, and the others of its worker go on.
 #[test]
 fn machines_that_panic_or_block() {
     let _watchdog = support::watchdog(60);

@@ -16,7 +16,7 @@ use fibra::machine::{
 use fibra::time::Instant;
 use fibra::{Handle, Runtime};
 
-/// How long somebody is given who should not need any of it.
+/// How long a loop is given that should not need any of it.
 const LONG: Duration = Duration::from_secs(10 * support::SLOWDOWN);
 
 fn runtime(workers: usize) -> Runtime {
@@ -345,7 +345,7 @@ fn a_cancellation_in_the_port_of_a_dropped_child() {
     });
 }
 
-// S3-42: a ring that was not routed yet when its machine went. The mark stayed, and nobody could ring any more.
+// S3-42: a ring that was not routed yet when its machine went. The mark stayed, and no caller could ring any more.
 #[test]
 fn a_ring_that_was_not_routed_yet() {
     let _watchdog = support::watchdog(60);
@@ -436,7 +436,7 @@ fn signals_go_up_step_by_step() {
     while_not(|| seen.came.load(SeqCst) == 1);
 }
 
-/// A waker of somebody's own, that panics.
+/// A waker of the user's, that panics.
 struct Panics;
 impl Wake for Panics {
     fn wake(self: Arc<Self>) {
@@ -508,7 +508,7 @@ fn a_panic_cancels_what_is_elsewhere() {
     assert_eq!(seen.cancelled.load(SeqCst), 1);
 }
 
-// S3-102: also what comes back because nobody is there comes back in order.
+// S3-102: also what comes back because no machine is there comes back in order.
 #[test]
 fn unreachable_in_order() {
     let _watchdog = support::watchdog(60);

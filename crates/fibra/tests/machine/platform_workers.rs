@@ -92,7 +92,7 @@ fn a_fiber_asks_a_platform() {
     let (here, mut there) = UnixStream::pair().unwrap();
     let socket = Socket::from(here);
     rt.run(move || {
-        // Cancelled by time: the operation is left with the platform, which answers to nobody.
+        // Cancelled by time: the operation is left with the platform, which answers into the void.
         let silent = platform.call_timeout(OP_READ, platform::read(&socket, vec![0; 9]), Duration::from_millis(5));
         assert!(silent.unwrap_err().is_timed_out());
         there.write_all(b"word").unwrap();
@@ -166,7 +166,7 @@ fn event_loops_on_fibers() {
     });
 }
 
-// S3-81, S3-98: whoever goes first, the platform, the one who asked, the loop or the runtime: nothing stays registered, no descriptor
+// S3-81, S3-98: whichever goes first, the platform, the asking machine, the loop or the runtime: nothing stays registered, no descriptor
 // stays open, every operation is back in its pool.
 #[test]
 fn nothing_is_left_behind() {

@@ -1,4 +1,4 @@
-//! Nobody starves: neither sockets by fibers, nor fibers by sockets, nor a worker by one socket that is always ready. What is compared are
+//! Nothing starves: neither sockets by fibers, nor fibers by sockets, nor a worker by one socket that is always ready. What is compared are
 //! turns, not times: how often the one got on while the other did.
 
 use std::io::{Read, Write};
@@ -177,7 +177,7 @@ fn a_thousand_ready_sockets_starve_no_fiber() {
     }
 }
 
-// A thousand sockets that become ready at once, by somebody outside: all are served, and the fiber that yields has its turns meanwhile.
+// A thousand sockets that become ready at once, by a thread outside: all are served, and the fiber that yields has its turns meanwhile.
 #[test]
 fn a_thousand_sockets_become_ready_at_once() {
     let _watchdog = support::watchdog(60);

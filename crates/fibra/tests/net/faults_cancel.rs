@@ -250,10 +250,10 @@ fn cancel_the_server(moment: Moment, before: &mut Option<usize>) -> bool {
             }
         }
     });
-    // Whoever is in the queue is refused; whoever was accepted is closed.
+    // A connection in the queue is refused; one that was accepted is closed.
     drop((runtime, listener));
     let right = client.join().unwrap();
-    assert!(was_cancelled || right == CONNECTIONS * REQUESTS, "{right} were answered, and nobody was cancelled");
+    assert!(was_cancelled || right == CONNECTIONS * REQUESTS, "{right} were answered, and no fiber was cancelled");
     let fds = support::fds();
     assert!(fds <= *before.get_or_insert(fds), "{fds} descriptors are open after {moment:?}");
     was_cancelled

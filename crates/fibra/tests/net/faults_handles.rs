@@ -45,7 +45,7 @@ fn spread<T: Send + 'static>(runtime: &Runtime, f: impl FnOnce() -> T + Send + '
 }
 
 // A socket is waited for on each worker, on a thread, and on a thread in a scope, in turn; each time it waits before the byte comes. The
-// registration moves along; whoever waited before gets nothing and misses nothing.
+// registration moves along; an earlier waiter gets nothing and misses nothing.
 #[test]
 fn a_socket_goes_round() {
     faults("a_socket_goes_round", |runtime| {
@@ -86,7 +86,7 @@ fn a_socket_goes_round() {
     });
 }
 
-// Several wait for one direction of one socket, on all workers and on threads; whoever comes last has the registration, and all are told.
+// Several wait for one direction of one socket, on all workers and on threads; the last waiter has the registration, and all are told.
 #[test]
 fn all_of_them_wait_for_one_socket() {
     faults("all_of_them_wait_for_one_socket", |runtime| {
@@ -153,7 +153,7 @@ fn a_clone_is_dropped_while_another_waits() {
 }
 
 // The description lives on in a duplicate that fibra knows nothing of. After the socket is closed, nothing that happens to it reaches
-// whoever uses the place of the old one: number, source and all.
+// the socket in the place of the old one: number, source and all.
 #[test]
 fn a_duplicate_outlives_the_socket() {
     faults("a_duplicate_outlives_the_socket", |runtime| {
@@ -170,7 +170,7 @@ fn a_duplicate_outlives_the_socket() {
                 for stream in [&new, &new_peer] {
                     old_peer.write_all(b"for the old one").unwrap();
                     fibra::select! {
-                        on(stream.readable()) -> _ready => panic!("that was for somebody else"),
+                        on(stream.readable()) -> _ready => panic!("that was for another socket"),
                         after(Duration::from_millis(2)) => {}
                     }
                 }
@@ -184,7 +184,7 @@ fn a_duplicate_outlives_the_socket() {
 }
 
 // An event of a socket is fetched, and before it is brought the socket is closed and its place used again: sockets that are closed by
-// whoever reads first, with events for all of them under way.
+// any reader first, with events for all of them under way.
 #[test]
 fn a_place_is_used_again_at_once() {
     faults("a_place_is_used_again_at_once", |runtime| {
@@ -229,7 +229,7 @@ fn a_place_is_used_again_at_once() {
 }
 
 // Waited for on one worker, with the registration on another, and closed on a third: by a fiber that is cancelled, by the last of its
-// owners, by whoever shut it down.
+// owners, by the one that shut it down.
 #[test]
 fn closed_elsewhere() {
     faults("closed_elsewhere", |runtime| {
@@ -391,7 +391,7 @@ fn packets_as_a_stream() {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
         // SAFETY: the call writes two descriptors, for which there is room.
         assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) }, 0);
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and of this test alone.
         let [here, there] = pair.map(|number| unsafe { OwnedFd::from_raw_fd(number) });
         Runtime::builder().workers(1).build().unwrap().run(move || {
             let (here, there) = (TcpStream::from(here), TcpStream::from(there));

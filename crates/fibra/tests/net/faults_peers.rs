@@ -92,7 +92,7 @@ fn a_reset_reaches_both_directions() {
         until_parked(runtime, 2);
         reset(there);
         let kinds = [reading.join().unwrap().map_err(|error| error.kind()), Err(writing.join().unwrap().1)];
-        // The error is told once; whoever comes later finds the connection gone.
+        // The error is told once; a later caller finds the connection gone.
         let gone = |kind: &Result<usize, ErrorKind>| {
             matches!(kind, Ok(0) | Err(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe))
         };
@@ -126,7 +126,7 @@ fn a_reset_in_the_middle() {
     });
 }
 
-// The other side has said all it has to say (RDHUP), and reads on: whoever writes here is not disturbed, nor set going in vain for ever.
+// The other side has said all it has to say (RDHUP), and reads on: a writer here is not disturbed, nor set going in vain for ever.
 #[test]
 fn a_half_closed_peer_still_reads() {
     faults("a_half_closed_peer_still_reads", |runtime| {
@@ -183,17 +183,17 @@ fn a_unix_peer_hangs_up() {
     });
 }
 
-// Datagrams: what comes back of one that nobody wanted (ERR) wakes whoever waits to receive.
+// Datagrams: what comes back of one that no socket wanted (ERR) wakes a receiver that waits.
 #[test]
 fn an_unwanted_datagram_is_reported() {
     faults("an_unwanted_datagram_is_reported", |runtime| {
-        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let unused = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
-        socket.connect(nobody).unwrap();
+        socket.connect(unused).unwrap();
         let waiting = socket.clone();
         let waiting = runtime.spawn(move || waiting.recv(&mut [0; 8]).unwrap_err().kind());
         until_parked(runtime, 1);
-        socket.send(b"anybody?").unwrap();
+        socket.send(b"is there a socket?").unwrap();
         assert_eq!(waiting.join().unwrap(), ErrorKind::ConnectionRefused);
         // It can be used on.
         let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -316,7 +316,7 @@ fn nothing_at_all() {
     });
 }
 
-// The time-out of a connection that nobody accepts; then the same address, with success.
+// The time-out of a connection that no listener accepts; then the same address, with success.
 #[test]
 fn a_connection_that_takes_too_long() {
     faults("a_connection_that_takes_too_long", |runtime| {

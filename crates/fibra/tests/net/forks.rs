@@ -80,7 +80,7 @@ fn a_child_of_a_fork_uses_a_socket_that_was_in_use() {
                 // The home goes to and fro between the two.
                 while !over.load(SeqCst) {
                     fibra::select! {
-                        on(stream.readable()) -> _ready => panic!("nobody wrote"),
+                        on(stream.readable()) -> _ready => panic!("no byte was written"),
                         default => fibra::yield_now(),
                     }
                 }
@@ -90,7 +90,7 @@ fn a_child_of_a_fork_uses_a_socket_that_was_in_use() {
     for _ in 0..200 {
         in_a_fork(|| {
             fibra::select! {
-                on(here.readable()) -> _ready => panic!("nobody wrote"),
+                on(here.readable()) -> _ready => panic!("no byte was written"),
                 default => {}
             }
         });

@@ -181,7 +181,7 @@ macro_rules! streams {
 streams!(tcp_streams, pair());
 streams!(unix_streams, UnixStream::pair().unwrap());
 
-// A write that cannot be finished in time has written what the system took, no more: nobody is told twice.
+// A write that cannot be finished in time has written what the system took, no more: no byte is counted twice.
 #[test]
 fn a_partial_write_counts_what_was_taken() {
     both_ways(|| {

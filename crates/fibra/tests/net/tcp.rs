@@ -11,7 +11,7 @@ use crate::support;
 use fibra::net::{TcpListener, TcpStream, ToSocketAddrs, lookup_host};
 use fibra::{Runtime, channel};
 
-/// Whether this is the process that was started for `test` alone, where nobody else opens descriptors or uses the processor. Elsewhere
+/// Whether this is the process that was started for `test` alone, where no other test opens descriptors or uses the processor. Elsewhere
 /// starts that process, asserts that the test passed there, and says no.
 fn alone(test: &str) -> bool {
     if support::is_child(test) {
@@ -164,7 +164,7 @@ fn a_stream_is_used_on_every_worker_stress() {
     });
 }
 
-// Several fibers of several workers wait for one direction; the home moves to whoever waits last, and all of them are told.
+// Several fibers of several workers wait for one direction; the home moves to the last waiter, and all of them are told.
 #[test]
 fn many_read_one_stream_stress() {
     let _watchdog = support::watchdog(120);
@@ -392,7 +392,7 @@ fn names_are_looked_up() {
     });
 }
 
-// A fiber that yields for ever keeps nobody from hearing of its socket, and sockets that are always ready keep no fiber from running.
+// A fiber that yields for ever keeps no fiber from hearing of its socket, and sockets that are always ready keep no fiber from running.
 #[test]
 fn no_fiber_starves() {
     let _watchdog = support::watchdog(60);
@@ -456,8 +456,8 @@ fn sockets_are_arms_of_a_select() {
             let (tx, rx) = channel::bounded::<u8>(1);
             // Nothing is possible: the channel's turn comes, and the listener is as it was.
             fibra::select! {
-                on(listener.accepting()) -> _accepted => panic!("nobody connects"),
-                recv(rx) -> _message => panic!("nobody sends"),
+                on(listener.accepting()) -> _accepted => panic!("no client connects"),
+                recv(rx) -> _message => panic!("no sender sends"),
                 after(Duration::from_millis(5)) => {}
             }
             let sending = std::thread::spawn(move || {
@@ -466,7 +466,7 @@ fn sockets_are_arms_of_a_select() {
                 tx
             });
             fibra::select! {
-                on(listener.accepting()) -> _accepted => panic!("nobody connects"),
+                on(listener.accepting()) -> _accepted => panic!("no client connects"),
                 recv(rx) -> message => assert_eq!(message, Ok(3)),
             }
             let _tx = sending.join().unwrap();
@@ -479,7 +479,7 @@ fn sockets_are_arms_of_a_select() {
                 });
                 fibra::select! {
                     on(listener.accepting()) -> accepted => streams.push(accepted.unwrap().0),
-                    recv(rx) -> _message => panic!("nobody sends"),
+                    recv(rx) -> _message => panic!("no sender sends"),
                 }
                 let mut client = connecting.join().unwrap();
                 let stream = streams.last().unwrap();
@@ -497,7 +497,7 @@ fn sockets_are_arms_of_a_select() {
                     client
                 });
                 fibra::select! {
-                    recv(rx) -> _message => panic!("nobody sends"),
+                    recv(rx) -> _message => panic!("no sender sends"),
                     on(stream.readable()) -> ready => ready.unwrap(),
                 }
                 let mut word = [0; 3];

@@ -125,7 +125,7 @@ fn a_worker_that_comes_while_sysmon_rests_is_watched() {
     let _parked = park_on_the_first(&rt);
     let _entered = rt.handle().enter();
     for _ in 0..3 {
-        // Nobody is awake, so that the watcher leaves.
+        // No worker is awake, so that the watcher leaves.
         std::thread::sleep(Duration::from_millis(1500));
         rt.set_workers(2).unwrap();
         let stuck = Builder::new()

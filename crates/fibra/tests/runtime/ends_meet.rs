@@ -172,7 +172,7 @@ fn an_enter_guard_in_a_thread_local() {
     });
 }
 
-// Whoever awaits a fiber from outside hears of its end when the run that saw it returns, not at the next run.
+// A future outside that awaits a fiber hears of its end when the run that saw it returns, not at the next run.
 #[test]
 fn an_end_in_a_current_thread_run_is_told_before_the_run_returns() {
     within_a_minute(|| {

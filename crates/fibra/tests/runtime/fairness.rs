@@ -1,4 +1,4 @@
-//! Nobody starves: not beside a hot pair, not beside a fiber that yields for ever, not in the injector, not behind a hog elsewhere.
+//! No fiber starves: not beside a hot pair, not beside a fiber that yields for ever, not in the injector, not behind a hog elsewhere.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ fn hot_pair(stop: &Arc<AtomicBool>) -> [fibra::JoinHandle<u64>; 2] {
     [fibra::spawn(one(ping.clone(), pong.clone(), stop.clone())), fibra::spawn(one(pong, ping, stop.clone()))]
 }
 
-/// The pair goes on until everybody else has run: if somebody starved, it would go on for ever.
-fn everybody_runs_beside_a_hot_pair(workers: usize) {
+/// The pair goes on until all other fibers have run: if one starved, it would go on for ever.
+fn every_fiber_runs_beside_a_hot_pair(workers: usize) {
     let count = many(5_000);
     runtime(workers).run(move || {
         let stop = Arc::new(AtomicBool::new(false));
@@ -59,14 +59,14 @@ fn everybody_runs_beside_a_hot_pair(workers: usize) {
 #[test]
 fn five_thousand_run_beside_a_hot_pair_on_one_worker() {
     let _watchdog = watchdog(120);
-    everybody_runs_beside_a_hot_pair(1);
+    every_fiber_runs_beside_a_hot_pair(1);
 }
 
 //
 #[test]
 fn five_thousand_run_beside_a_hot_pair_on_four_workers() {
     let _watchdog = watchdog(120);
-    everybody_runs_beside_a_hot_pair(4);
+    every_fiber_runs_beside_a_hot_pair(4);
 }
 
 // hand-overs to the joiner run before the queue, but not for ever: a chain of joins beside one that waits for its turn.
@@ -240,7 +240,7 @@ async fn yield_once() {
     .await;
 }
 
-// futures that wake themselves, as tasks and under `block_on`, let everybody else run: they go on until the others have.
+// futures that wake themselves, as tasks and under `block_on`, let all other fibers run: they go on until the others have.
 #[test]
 fn futures_that_wake_themselves_let_others_run() {
     let _watchdog = watchdog(120);

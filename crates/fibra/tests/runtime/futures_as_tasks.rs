@@ -161,7 +161,7 @@ fn ten_thousand_tasks_with_random_wakers_all_end() {
     });
     let metrics = rt.metrics();
     assert_eq!((metrics.parked, metrics.live), (0, 0));
-    // Late calls find nobody.
+    // Late calls find no task.
     all.iter().for_each(|waker| waker.lock().unwrap().as_ref().unwrap().wake_by_ref());
     drop(rt);
     all.iter().for_each(|waker| waker.lock().unwrap().take().unwrap().wake());
@@ -196,7 +196,7 @@ fn tasks_fibers_and_threads_wait_for_one_another() {
     assert_eq!(fibra::block_on(task.into_future()).unwrap(), 1);
 }
 
-// A poll that blocks is a fiber until it ends: whoever wakes it, from its own worker, another one or a thread, resumes that poll and
+// A poll that blocks is a fiber until it ends: a waker that is called from its own worker, another one or a thread, resumes that poll and
 // does not begin another; and cancellation unwinds it.
 #[test]
 fn a_poll_may_block() {

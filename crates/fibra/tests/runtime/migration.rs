@@ -19,7 +19,7 @@ fn forced(workers: usize) -> fibra::Runtime {
     unsafe { builder.force_migration() }.build().unwrap()
 }
 
-/// Lets whoever is free run a fiber.
+/// Lets any free worker run a fiber.
 fn free(workers: usize) -> fibra::Runtime {
     let builder = fibra::Runtime::builder().workers(workers);
     // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Parking and waking in great numbers: nobody stays behind, nobody goes on too early, nobody gets another's wake.
+//! Parking and waking in great numbers: no fiber stays behind, goes on too early, or gets another's wake.
 #![allow(clippy::disallowed_types)] // Shared state of the tests.
 
 use std::future::{Future, poll_fn};
@@ -34,7 +34,7 @@ fn stress_thousands_park_and_wake_one_another() {
             let mut rng = rng.fork();
             scope.spawn(move || {
                 while !stop.load(SeqCst) {
-                    // Adding nothing calls whoever waits there in vain.
+                    // Adding nothing calls the waiters there in vain.
                     counters[rng.below(fibers)].add(0);
                 }
             });

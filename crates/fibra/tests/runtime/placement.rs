@@ -1,4 +1,4 @@
-//! Where fibers run: a started one stays on its thread, an unstarted one may be taken by whoever is idle, and nobody is stuck
+//! Where fibers run: a started one stays on its thread, an unstarted one may be taken by an idle worker, and no fiber is stuck
 //! behind a spawner that computes.
 #![allow(clippy::disallowed_types)] // Shared state of the tests.
 #![cfg(not(fibra_context = "thread"))] // A fiber's OS thread is its stack there, not its worker.
@@ -30,7 +30,7 @@ fn compute_until(holds: impl Fn() -> bool) {
 }
 
 // S0-28, S0-80, S0-81, S0-78, S1-92: however much is stolen around it, a started fiber finds itself on the same thread after every yield,
-// sleep and park, and nobody runs it twice at a time.
+// sleep and park, and it never runs twice at a time.
 #[test]
 fn started_fibers_never_change_threads() {
     let _watchdog = watchdog(120);
@@ -101,7 +101,7 @@ fn fresh_work_behind_a_spawner_that_computes_is_rescued() {
                 }));
             }
             compute_until(|| ran.load(SeqCst) == 50);
-            assert!(!threads.lock().unwrap().contains(&here()), "nobody steals from a worker but another one");
+            assert!(!threads.lock().unwrap().contains(&here()), "only a worker steals from a worker");
             tell.set();
             stay.wait();
         };
@@ -121,7 +121,7 @@ fn without_sysmon_fresh_work_waits_for_the_next_switch_at_most() {
         let _watchdog = watchdog(50);
         let before = support::threads();
         let rt = runtime(2);
-        assert_eq!(support::threads(), before + 2, "two workers and nobody else");
+        assert_eq!(support::threads(), before + 2, "two workers and no other thread");
         rt.run(|| {
             let ran = Arc::new(AtomicUsize::new(0));
             for _ in 0..50 {
@@ -222,7 +222,7 @@ fn the_injector_comes_before_stealing() {
     }
 }
 
-// S0-75: alone there is nobody to steal from.
+// S0-75: alone there is no worker to steal from.
 #[test]
 fn no_worker_steals_from_itself() {
     let _watchdog = watchdog(60);
@@ -261,7 +261,7 @@ fn woken_fibers_wait_for_their_worker() {
         std::thread::spawn(move || event.set()).join().unwrap();
         let begin = Instant::now();
         compute_until(|| begin.elapsed() > Duration::from_millis(10));
-        assert_eq!(woken.load(SeqCst), 0, "somebody ran them elsewhere");
+        assert_eq!(woken.load(SeqCst), 0, "another worker ran them");
         for fiber in fibers {
             assert_eq!(fiber.join().unwrap(), home);
         }

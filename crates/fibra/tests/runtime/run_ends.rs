@@ -1,4 +1,4 @@
-//! When `run` returns, and when a runtime ends: with everybody, without the daemons, from many threads, at any moment.
+//! When `run` returns, and when a runtime ends: with all fibers, without the daemons, from many threads, at any moment.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;

@@ -47,8 +47,8 @@ fn sleeps_are_never_early() {
 }
 
 // S1-106: how late a sleeper wakes is bounded by what the machine lets it: on a calm machine a hundred sleepers are all less than 5 ms
-// late. A machine that is busy otherwise may have them later, so there are many tries; whoever looked at timers every now and then would
-// fail in each of them.
+// late. A machine that is busy otherwise may have them later, so there are many tries; a runtime that looked at timers every now and then
+// would fail in each of them.
 #[test]
 #[cfg_attr(any(fibra_asan, fibra_tsan), ignore = "everything is late there")]
 fn sleeps_are_hardly_late() {
@@ -76,7 +76,7 @@ fn sleeps_are_hardly_late() {
     panic!("in 200 tries never all of a hundred less than 5 ms late: {worst:?}");
 }
 
-// S0-87, S0-90: on one worker, whoever's deadline is earlier wakes earlier.
+// S0-87, S0-90: on one worker, the fiber whose deadline is earlier wakes earlier.
 #[test]
 fn sleepers_of_a_worker_wake_in_the_order_of_their_deadlines() {
     #[derive(PartialEq, Debug, Clone, Copy)]
@@ -121,7 +121,7 @@ fn sleepers_of_a_worker_wake_in_the_order_of_their_deadlines() {
     }
 }
 
-// S0-90, S1-103..S1-105: somebody computes until all deadlines have passed; at his next switches all of them fire.
+// S0-90, S1-103..S1-105: a fiber computes until all deadlines have passed; at its next switches all of them fire.
 #[test]
 fn all_that_is_due_fires_at_the_next_look() {
     let _watchdog = watchdog(120);
@@ -158,7 +158,7 @@ fn timers_fire_while_every_worker_is_idle() {
         let builder = fibra::Builder::new().spread();
         let sleepers: Vec<_> = (0..3).map(|_| rt.handle().spawn_with(builder.clone(), sleeper).unwrap()).collect();
         sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
-        assert!(rt.metrics().wakes_timer <= 3 * (round + 1), "nobody else has a timer: {:?}", rt.metrics());
+        assert!(rt.metrics().wakes_timer <= 3 * (round + 1), "no other fiber has a timer: {:?}", rt.metrics());
     }
     let slept = |rt: &fibra::Runtime| rt.metrics().workers.iter().all(|worker| worker.sleeps > 0);
     eventually(|| slept(&rt), || format!("{:?}", rt.metrics()));

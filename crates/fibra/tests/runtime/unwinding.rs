@@ -42,7 +42,7 @@ fn cancellation_waits_for_a_quiet_unwinding() {
     });
 }
 
-// Nobody listens on standard error: a fiber that panics is joined all the same.
+// No process reads standard error: a fiber that panics is joined all the same.
 #[test]
 fn a_panic_with_standard_error_closed() {
     const NAME: &str = "a_panic_with_standard_error_closed";

@@ -30,11 +30,11 @@ struct Ledger {
     left: AtomicU64,
     /// Went with its owner, who was cancelled.
     unwound: AtomicU64,
-    /// Dropped by nobody who may.
+    /// Dropped by a fiber that may not.
     lost: AtomicU64,
 }
 
-/// A message. It must not go but by somebody's hand: settled, or with its owner, who is cancelled. One that is dropped by a
+/// A message. It must not go but on purpose: settled, or with its owner, which is cancelled. One that is dropped by a
 /// receiver whose receive was cancelled is lost.
 struct Msg<'a> {
     id: u64,
@@ -98,7 +98,7 @@ impl<'a> Pipes<'a> {
     }
 }
 
-/// To the next stage. False: nobody is there.
+/// To the next stage. False: no stage is there.
 fn pass<'a>(to: &Sender<Msg<'a>>, message: Msg<'a>) -> bool {
     to.send(message).map_err(|error| error.into_inner().settle(|ledger| &ledger.returned)).is_ok()
 }
@@ -250,7 +250,7 @@ fn round(ledger: &Ledger, rng: &mut Rng) {
         })
     }));
     if let Err(payload) = outcome {
-        assert!(!fibra::is_cancellation(&*payload), "whoever calls was not cancelled");
+        assert!(!fibra::is_cancellation(&*payload), "the caller was not cancelled");
         let text = payload.downcast_ref::<&str>().copied();
         assert_eq!((text, way), (Some("a stage panics"), 5), "{:?}", payload.downcast_ref::<String>());
     }

@@ -76,7 +76,7 @@ fn with_a_slow_waker(has_task: bool, afterwards: impl FnOnce(&Slow)) {
     });
 }
 
-// It was called before everybody was told who is cancelled.
+// It was called before all cancelled fibers were told.
 #[test]
 fn a_slow_waker_does_not_hold_up_the_cancellation() {
     in_child("a_slow_waker_does_not_hold_up_the_cancellation", || runtime(1).run(|| with_a_slow_waker(true, |_| ())));
@@ -97,7 +97,7 @@ fn a_late_canceller_leaves_the_next_scope_alone() {
                         }
                         yield_once().await;
                     });
-                    assert!(task.join().is_ok(), "a task was cancelled in a scope that nobody cancelled");
+                    assert!(task.join().is_ok(), "a task was cancelled in a scope that was not cancelled");
                 });
             });
         };
@@ -228,7 +228,7 @@ impl Wake for Last {
     }
 }
 
-// Whoever cancels keeps the runtime there meanwhile; a waker that ends it waited for itself.
+// The canceller keeps the runtime there meanwhile; a waker that ends it waited for itself.
 #[test]
 fn a_waker_may_drop_the_runtime() {
     in_child("a_waker_may_drop_the_runtime", || {
@@ -356,7 +356,7 @@ fn a_canceller_that_meets_a_scope_that_closes_does_not_hit_the_next() {
                 assert_eq!(outcome, Ok(()));
                 // Nested, because records are reused last first: the inner one has that of the scope that was closing.
                 let value = fibra::scope(|_| fibra::scope(|s| s.spawn(|| 1).join()));
-                assert_eq!(value.expect("nobody cancelled this one"), 1);
+                assert_eq!(value.expect("this one was not cancelled"), 1);
             });
         });
     }

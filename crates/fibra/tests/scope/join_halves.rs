@@ -1,5 +1,5 @@
-//! `join(a, b)`: both results, whoever runs the halves; no fiber unless the second half was taken; what becomes of panics, cancellation,
-//! fiber-locals and borrowed memory.
+//! `join(a, b)`: both results, whichever worker runs the halves; no fiber unless the second half was taken; what becomes of panics,
+//! cancellation, fiber-locals and borrowed memory.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -214,7 +214,7 @@ fn the_panic_of_one_half_comes_out_of_join() {
     for workers in [1, 2] {
         runtime(workers).run(|| {
             let drops = AtomicUsize::new(0);
-            // The first one panics, and nobody has taken the second: it never runs, and goes.
+            // The first one panics, and no thief has taken the second: it never runs, and goes.
             let counted = Counted(&drops);
             let said = panic_of(|| {
                 join(
@@ -287,7 +287,7 @@ fn cancellation_reaches_the_half_wherever_it_runs() {
     let drops = Arc::new(AtomicUsize::new(0));
     type Stage = (&'static str, fn(&AtomicUsize));
     let stages: [Stage; 4] = [
-        // While the first half runs, and nobody has taken the second.
+        // While the first half runs, and no thief has taken the second.
         ("untaken", |drops| {
             let counted = Counted(drops);
             let keep = AtomicBool::new(false);

@@ -99,7 +99,7 @@ fn stress_taking_back_against_thieves() {
     assert_eq!(metrics.live, 0);
 }
 
-// Cancelled at any moment: nobody is left behind, everything is dropped.
+// Cancelled at any moment: no half is left behind, everything is dropped.
 #[test]
 fn stress_cancelling_joins() {
     let _watchdog = support::watchdog(120);

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use crate::support;
 use fibra::Runtime;
 
-/// Where the stack of whoever calls lies, to the page.
+/// Where the stack of the caller lies, to the page.
 #[inline(never)]
 fn stack_page() -> usize {
     let here = 0u8;

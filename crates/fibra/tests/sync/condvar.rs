@@ -1,4 +1,4 @@
-//! `sync::Condvar`: nobody who waits is forgotten; notified, timed out or cancelled, the guard is valid.
+//! `sync::Condvar`: no waiter is forgotten; notified, timed out or cancelled, the guard is valid.
 #![allow(clippy::disallowed_types)] // std's clock watches ours.
 
 use std::collections::VecDeque;
@@ -138,7 +138,7 @@ fn timeouts_of_every_length() {
     assert_eq!(patient.join().unwrap(), 2);
 }
 
-// Somebody who polls with no time at all lets others have the mutex.
+// A fiber that polls with no time at all lets others have the mutex.
 #[test]
 fn waiting_for_no_time_lets_others_in() {
     let _watchdog = watchdog(60);
@@ -178,7 +178,7 @@ fn a_cancelled_wait_unwinds_with_the_mutex_locked() {
     drop(held);
     assert!(waiter.join().unwrap_err().is_cancelled());
     assert_eq!(*shared.0.try_lock().expect("unlocked"), 1);
-    assert!(!shared.1.notify_one(), "nobody waits");
+    assert!(!shared.1.notify_one(), "no fiber waits");
 }
 
 fn waiter_is_stuck<T>(runtime: &Runtime, waiter: &fibra::JoinHandle<T>) -> bool {
@@ -186,7 +186,7 @@ fn waiter_is_stuck<T>(runtime: &Runtime, waiter: &fibra::JoinHandle<T>) -> bool 
     !waiter.is_finished()
 }
 
-// A notification is given to somebody who is cancelled or whose time is up at that moment: it goes to the next, or counts for it.
+// A notification is given to a waiter that is cancelled or whose time is up at that moment: it goes to the next, or counts for it.
 #[test]
 fn stress_no_notification_is_lost() {
     let _watchdog = watchdog(120);

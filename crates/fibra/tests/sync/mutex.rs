@@ -1,5 +1,5 @@
 //! `sync::Mutex`: one at a time for fibers, threads and futures together; time, cancellation and panics
-//! leave the lock usable; nobody starves; misuse says what to do.
+//! leave the lock usable; no fiber starves; misuse says what to do.
 #![allow(clippy::disallowed_types)] // std's clock watches ours.
 
 use std::cell::Cell;
@@ -164,7 +164,7 @@ fn timeouts_of_every_length() {
     }
 }
 
-// Whoever gives up leaves the queue: the next one is served, and the lock is free at the end.
+// A waiter that gives up leaves the queue: the next one is served, and the lock is free at the end.
 #[test]
 fn giving_up_in_the_queue_holds_up_no_waiter() {
     let _watchdog = watchdog(60);
@@ -235,7 +235,7 @@ fn cancelled_waiters_and_holders_leave_the_lock_usable() {
     assert_eq!(*mutex.lock(), 2);
 }
 
-// Cancelled while the lock is being let go, from another thread, time and again: never left locked, nobody forgotten.
+// Cancelled while the lock is being let go, from another thread, time and again: never left locked, no waiter forgotten.
 #[test]
 fn stress_cancelling_against_unlocking() {
     let _watchdog = watchdog(120);
@@ -274,7 +274,7 @@ fn stress_cancelling_against_unlocking() {
 // ---- Fairness -----------------------------------------------------------------------------------------------------------
 
 // A hog that unlocks and locks again at once, without ever letting others run in between, cannot keep a waiter out for ever: the lock is
-// handed over. On one worker that is the only way: whoever is merely called comes too late every time.
+// handed over. On one worker that is the only way: a waiter that is merely called comes too late every time.
 #[test]
 fn a_hog_does_not_starve_waiters() {
     let _watchdog = watchdog(60);
@@ -285,7 +285,7 @@ fn a_hog_does_not_starve_waiters() {
         let mut turns = 0_u64;
         while seen.load(SeqCst) < 3 {
             let _guard = hogged.lock();
-            // With the lock in its hands it lets everybody run.
+            // With the lock in its hands it lets all other fibers run.
             fibra::yield_now();
             turns += 1;
         }
@@ -357,7 +357,7 @@ fn locking_ones_own_mutex_is_a_clear_panic() {
     relock();
     let runtime = runtime(1);
     runtime.spawn(relock).join().unwrap();
-    // Somebody else's is no panic: it waits.
+    // One that another fiber holds is no panic: it waits.
     let mutex = Mutex::new(());
     let _guard = mutex.lock();
     thread::scope(|s| {
@@ -419,7 +419,7 @@ fn async_guards_are_send_and_pending_ones_are_called() {
     let guard = ready(pin!(mutex.lock_async()));
     is_send(&guard);
     is_sync(&mutex.lock_async());
-    // Nobody in particular holds it: whoever asks waits.
+    // Its holder has no name: every caller waits.
     assert!(mutex.try_lock_for(Duration::ZERO).is_none());
     let calls = Arc::new(Calls::default());
     let mut waiting = pin!(mutex.lock_async());
@@ -430,7 +430,7 @@ fn async_guards_are_send_and_pending_ones_are_called() {
         s.spawn(move || drop(guard));
     });
     assert_eq!(calls.count(), 1);
-    // Somebody is quicker: it keeps its place at the head.
+    // A newcomer is quicker: it keeps its place at the head.
     let quick = mutex.lock();
     assert!(poll(waiting.as_mut(), &calls).is_pending());
     drop(quick);

@@ -1,4 +1,4 @@
-//! `Once`, `OnceLock`, `LazyLock`: once, whoever comes; and if that fails, the next one.
+//! `Once`, `OnceLock`, `LazyLock`: once, however many come; and if that fails, the next one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -62,7 +62,7 @@ fn made_once_and_seen_by_all() {
 fn a_caller_that_fails_is_followed_by_the_next() {
     let _watchdog = watchdog(60);
     let rt = runtime(1);
-    // Cancelled, panicked, an error, a dropped future: and each time somebody waits already.
+    // Cancelled, panicked, an error, a dropped future: and each time a caller waits already.
     for way in 0..4 {
         let value = Arc::new(OnceLock::new());
         let (go, wait) = fibra::channel::bounded::<()>(1);

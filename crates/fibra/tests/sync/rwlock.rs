@@ -174,7 +174,7 @@ fn locking_again_what_one_holds_is_a_clear_panic() {
     };
     check();
     fibra::run(check);
-    // Somebody else who waits is not meant.
+    // Another fiber that waits is not meant.
     fibra::run(|| {
         let lock = Arc::new(RwLock::new(1));
         let writing = lock.write();
@@ -221,7 +221,7 @@ fn upgrading_waits_for_readers_and_lets_no_writer_in_between() {
         }
     });
     until_parked(&rt, 2);
-    // (It may be asleep yet; it has upgraded when nobody can read any more.)
+    // (It may be asleep yet; it has upgraded when no fiber can read any more.)
     eventually(|| rt.metrics().parked == 2 && lock.try_read().is_none(), || format!("{:?}", rt.metrics()));
     std::thread::sleep(Duration::from_millis(5));
     assert_eq!(*reading, 0);
@@ -334,7 +334,7 @@ fn write(pair: &mut (u64, u64), writes: &AtomicUsize) {
     writes.fetch_add(1, SeqCst);
 }
 
-// Readers and writers of all kinds, some of which give up: no writer beside anybody, every write counted.
+// Readers and writers of all kinds, some of which give up: no writer beside another holder, every write counted.
 #[test]
 fn stress_mixed_waiters() {
     let _watchdog = watchdog(120);

@@ -134,7 +134,7 @@ fn a_future_that_comes_too_late_keeps_its_place() {
     let mut second = pin!(semaphore.acquire_async(1));
     assert!(first.as_mut().poll(&mut cx).is_pending() && second.as_mut().poll(&mut cx).is_pending());
     drop(held);
-    // Nobody is in the way of a newcomer for as long as the one who was called does not come... but the second is queued.
+    // Nothing is in the way of a newcomer for as long as the waiter that was called does not come... but the second is queued.
     assert!(semaphore.try_acquire(1).is_err());
     assert!(second.as_mut().poll(&mut cx).is_pending(), "behind the first");
     let Poll::Ready(Ok(both)) = first.as_mut().poll(&mut cx) else { panic!("it was called") };
@@ -188,7 +188,7 @@ fn timeouts_of_zero_and_without_end() {
 }
 
 #[test]
-fn closing_tells_everybody_and_keeps_the_books() {
+fn closing_tells_all_waiters_and_keeps_the_books() {
     let _watchdog = watchdog(60);
     let rt = runtime(1);
     let semaphore = Arc::new(Semaphore::new(3));
@@ -242,7 +242,7 @@ fn permits_can_be_split_merged_forgotten_and_added() {
     drop(mine);
     assert_eq!((semaphore.available(), other.available()), (3, 1), "also after a panic");
     println!("{semaphore:?}");
-    // Whoever waits for more than are left is told, and those behind it go on.
+    // A waiter for more than are left is told, and those behind it go on.
     let rt = runtime(1);
     let semaphore = Arc::new(Semaphore::new(3));
     let held = semaphore.acquire_owned(2).unwrap();
@@ -272,7 +272,7 @@ fn as_an_arm_it_takes_only_if_it_wins() {
             }
             assert_eq!(semaphore.available(), 1);
         }
-        // Parked in a select, it is granted like anybody else; and if another arm wins, those behind go on.
+        // Parked in a select, it is granted like any other waiter; and if another arm wins, those behind go on.
         let held = semaphore.acquire_owned(1).unwrap();
         let (stop, stopped) = fibra::channel::bounded::<()>(1);
         let waiting = semaphore.clone();

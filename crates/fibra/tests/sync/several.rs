@@ -171,7 +171,7 @@ fn reentrant_for_its_holder_only() {
 
 // ---- Several at once ----------------------------------------------------------------------------------------------------
 
-// Everybody locks two or three of a few, in any order: nobody waits in a circle.
+// All fibers lock two or three of a few, in any order: none waits in a circle.
 #[test]
 fn lock_all_never_deadlocks() {
     let _watchdog = watchdog(120);

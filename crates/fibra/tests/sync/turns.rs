@@ -1,4 +1,4 @@
-//! `Event`, `Barrier`, `WaitGroup`: nobody is left behind, nobody goes too early, and whoever gives up is not counted.
+//! `Event`, `Barrier`, `WaitGroup`: no waiter is left behind, none goes too early, and one that gives up is not counted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -28,7 +28,7 @@ fn panic_of(f: impl FnOnce()) -> String {
 
 // ---- Event ----------------------------------------------------------------------------------------------------------------
 
-// However many and whatever they are, and however soon it is reset: whoever waited goes on.
+// However many and whatever they are, and however soon it is reset: every waiter goes on.
 #[test]
 fn a_set_event_leaves_no_waiter_behind() {
     let _watchdog = watchdog(60);
@@ -103,7 +103,7 @@ fn a_barrier_of_none_is_like_one_of_one() {
     assert!(panic_of(|| drop(Barrier::new(usize::MAX))).contains("16,777,215"));
 }
 
-// Groups of fibers, threads and futures, round after round: nobody is a round ahead, and each has one leader.
+// Groups of fibers, threads and futures, round after round: none is a round ahead, and each has one leader.
 #[test]
 fn no_fiber_is_ahead_of_the_others() {
     let _watchdog = watchdog(60);
