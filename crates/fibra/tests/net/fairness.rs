@@ -5,15 +5,11 @@ use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, workers};
 use crate::tools;
 use crate::tools::turns;
+use fibra::Scope;
 use fibra::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
-use fibra::{Runtime, Scope};
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
 
 /// Sends back what it gets, on a thread: nothing wakes a worker but its driver.
 fn echo_thread() -> (UnixStream, std::thread::JoinHandle<()>) {

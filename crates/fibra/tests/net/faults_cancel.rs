@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::JoinHandle;
 
-use crate::support;
+use crate::support::{self, alone};
 use fibra::net::{TcpListener, UnixListener};
 use fibra::{CancelToken, Handle, Runtime, Scope, ScopeError};
 
@@ -28,15 +28,6 @@ const ANSWER: usize = 4 << 20;
 /// The server waits at least so often, if it is let be: for the first connection and the first piece of its request, because the client
 /// says nothing until then; and for the other pieces of each request.
 const LEAST_WAITS: usize = 2 + 2 * CONNECTIONS * REQUESTS;
-
-fn alone(test: &str) -> bool {
-    if support::is_child(test) {
-        return true;
-    }
-    let ended = support::rerun_self(test, &[]);
-    assert!(ended.status.success(), "{ended:?}");
-    false
-}
 
 fn answer(seed: u8) -> Vec<u8> {
     (0..ANSWER).map(|at| ((at * 13) >> 4) as u8 ^ seed).collect()

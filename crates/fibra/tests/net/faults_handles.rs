@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, until_parked};
 use crate::tools::{Rng, turns};
 use fibra::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
 use fibra::{Builder, Runtime};
@@ -27,11 +27,6 @@ fn faults(name: &str, test: impl FnOnce(&Runtime)) {
     drop(runtime);
     // The driver of plain threads stays: two descriptors.
     assert!(support::fds() <= before + 2, "{before} descriptors before, {} after", support::fds());
-}
-
-#[track_caller]
-fn until_parked(runtime: &Runtime, count: u64) {
-    support::eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
 }
 
 fn pair() -> (TcpStream, TcpStream) {

@@ -7,7 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, until_parked};
 use fibra::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use fibra::time::Instant;
 use fibra::{JoinHandle, Runtime};
@@ -27,11 +27,6 @@ fn faults(name: &str, test: impl Fn(&Runtime)) {
         drop(runtime);
         assert!(support::fds() <= before, "{before} descriptors before, {} after", support::fds());
     }
-}
-
-#[track_caller]
-fn until_parked(runtime: &Runtime, count: u64) {
-    support::eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
 }
 
 fn listener() -> (TcpListener, SocketAddr) {

@@ -5,24 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{alone, workers};
 use crate::waits_and_readers::wait_in_vain;
-use fibra::Runtime;
 use fibra::net::UnixStream;
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
-
-/// Whether this is the process that was started for `test` alone. Elsewhere starts that, asserts that the test passed there, and says no.
-fn alone(test: &str) -> bool {
-    if support::is_child(test) {
-        return true;
-    }
-    let ended = support::rerun_self(test, &[]);
-    assert!(ended.status.success(), "{ended:?}");
-    false
-}
 
 /// Runs `f` in a child of a fork, which has some seconds for it.
 fn in_a_fork(f: impl FnOnce()) {

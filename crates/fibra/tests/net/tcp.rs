@@ -7,24 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, alone, workers};
+use fibra::channel;
 use fibra::net::{TcpListener, TcpStream, ToSocketAddrs, lookup_host};
-use fibra::{Runtime, channel};
-
-/// Whether this is the process that was started for `test` alone, where no other test opens descriptors or uses the processor. Elsewhere
-/// starts that process, asserts that the test passed there, and says no.
-fn alone(test: &str) -> bool {
-    if support::is_child(test) {
-        return true;
-    }
-    let ended = support::rerun_self(test, &[]);
-    assert!(ended.status.success(), "{ended:?}");
-    false
-}
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

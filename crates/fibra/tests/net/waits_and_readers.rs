@@ -7,14 +7,10 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, workers};
 use fibra::net::{TcpListener, TcpStream, UnixStream};
 use fibra::time::Instant;
 use fibra::{Runtime, channel};
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
 
 /// Two ends of one connection.
 pub(crate) fn pair() -> (TcpStream, TcpStream) {

@@ -7,14 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::within_a_minute;
+use crate::support::{within_a_minute, workers};
 use fibra::{Builder, Runtime};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
 
 // A daemon that has not started when its run ends is cancelled like one that has.
 #[test]

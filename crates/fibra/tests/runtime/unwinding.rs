@@ -9,15 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use crate::support;
 use crate::support::within_a_minute;
+use crate::support::{self, workers};
 use fibra::{Cancellation, Runtime};
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-fn workers(count: usize) -> Runtime {
-    Runtime::builder().workers(count).build().unwrap()
-}
 
 // Unwinding that did not go through the panic hook is unwinding all the same: a second one would abort.
 #[test]

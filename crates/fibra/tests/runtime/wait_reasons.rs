@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, until_parked};
 use fibra::actor::{self, Actor, Failure};
 use fibra::machine::{CANCELLED, EventLoop, Machine, Ports, Request, Timestamp};
 use fibra::net::{TcpListener, TcpStream, UnixStream};
@@ -31,12 +31,6 @@ const LONG: Duration = Duration::from_secs(3600);
 
 fn runtime() -> Runtime {
     Runtime::builder().workers(1).max_blocking_threads(1).build().unwrap()
-}
-
-/// Waits until so many fibers of the runtime are parked.
-#[track_caller]
-fn until_parked(runtime: &Runtime, count: u64) {
-    support::eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
 }
 
 /// Counts its drops.

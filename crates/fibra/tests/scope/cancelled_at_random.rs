@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support;
+use crate::support::{self, is_long};
 use crate::tools;
 use crate::tools::Rng;
 use fibra::channel::{Receiver, RecvTimeoutError, Sender, bounded, rendezvous};
@@ -14,10 +14,6 @@ use fibra::time::Instant;
 use fibra::{CancelToken, FiberId, Runtime, Scope};
 
 const LONG: Duration = Duration::from_secs(3600);
-
-fn is_long() -> bool {
-    std::env::var("FIBRA_LONG").is_ok_and(|long| long != "0")
-}
 
 // ---- The ledger ---------------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_types)] // std's clock watches ours.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -11,13 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::channels::{Calls, poll, ready};
-use crate::support::{eventually, watchdog};
+use crate::support::{eventually, panic_of, until_parked, watchdog, workers};
 use fibra::sync::{Mutex, MutexGuard};
 use fibra::{Builder, JoinHandle, Runtime, WaitReason};
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
 
 /// On the worker with the fewest fibers.
 fn spread(runtime: &Runtime, f: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
@@ -27,21 +22,6 @@ fn spread(runtime: &Runtime, f: impl FnOnce() + Send + 'static) -> JoinHandle<()
 fn spawn_future(runtime: &Runtime, future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     let _entered = runtime.handle().enter();
     fibra::spawn_future(future)
-}
-
-#[track_caller]
-fn until_parked(runtime: &Runtime, count: u64) {
-    eventually(|| runtime.metrics().parked == count, || format!("{:?}", runtime.metrics()));
-}
-
-/// The text that `f` panics with.
-#[track_caller]
-fn panic_of(f: impl FnOnce()) -> String {
-    let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("it should panic");
-    match payload.downcast::<String>() {
-        Ok(text) => *text,
-        Err(payload) => (*payload.downcast::<&str>().expect("text")).to_owned(),
-    }
 }
 
 // ---- One at a time ------------------------------------------------------------------------------------------------------
@@ -65,7 +45,7 @@ fn fibers_threads_and_futures_take_turns() {
     let _watchdog = watchdog(120);
     const EACH: usize = 300;
     let mutex = Arc::new(Mutex::new(TwoSteps::default()));
-    let runtime = runtime(2);
+    let runtime = workers(2);
     let fibers: Vec<_> = (0..8)
         .map(|number| {
             let mutex = mutex.clone();
@@ -148,7 +128,7 @@ fn timeouts_of_every_length() {
         };
         let other = mutex.clone();
         let patient = move || drop(other.try_lock_for(Duration::MAX).expect("it is let go"));
-        let runtime = runtime(1);
+        let runtime = workers(1);
         if on_fiber {
             runtime.spawn(impatient).join().unwrap();
             let patient = runtime.spawn(patient);
@@ -168,7 +148,7 @@ fn timeouts_of_every_length() {
 #[test]
 fn giving_up_in_the_queue_holds_up_no_waiter() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(Vec::new())));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(Vec::new())));
     let held = mutex.lock();
     let waiters: Vec<_> = (0..6)
         .map(|number| {
@@ -194,7 +174,7 @@ fn giving_up_in_the_queue_holds_up_no_waiter() {
 #[test]
 fn a_panic_releases_what_was_held() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(1)));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(1)));
     let other = mutex.clone();
     let failing = runtime.spawn(move || {
         let _guard = other.lock();
@@ -209,7 +189,7 @@ fn a_panic_releases_what_was_held() {
 #[test]
 fn cancelled_waiters_and_holders_leave_the_lock_usable() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(0)));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(0)));
     let lock_and_count = |hold: Duration| {
         let mutex = mutex.clone();
         runtime.spawn(move || {
@@ -239,7 +219,7 @@ fn cancelled_waiters_and_holders_leave_the_lock_usable() {
 #[test]
 fn stress_cancelling_against_unlocking() {
     let _watchdog = watchdog(120);
-    let (runtime, mutex) = (runtime(2), Arc::new(Mutex::new(0_u64)));
+    let (runtime, mutex) = (workers(2), Arc::new(Mutex::new(0_u64)));
     let until = Instant::now() + Duration::from_millis(1500);
     let mut rounds = 0;
     while Instant::now() < until {
@@ -278,7 +258,7 @@ fn stress_cancelling_against_unlocking() {
 #[test]
 fn a_hog_does_not_starve_waiters() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(())));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(())));
     let served = Arc::new(AtomicUsize::new(0));
     let (hogged, seen) = (mutex.clone(), served.clone());
     let hog = runtime.spawn(move || {
@@ -308,7 +288,7 @@ fn a_hog_does_not_starve_waiters() {
 #[test]
 fn a_hogging_thread_does_not_starve_a_fiber_nor_a_thread() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(())));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(())));
     let over = Arc::new(AtomicBool::new(false));
     let (hogged, seen) = (mutex.clone(), over.clone());
     let hog = thread::spawn(move || {
@@ -355,7 +335,7 @@ fn locking_ones_own_mutex_is_a_clear_panic() {
         assert!(mutex.try_lock().is_some(), "and it works on");
     };
     relock();
-    let runtime = runtime(1);
+    let runtime = workers(1);
     runtime.spawn(relock).join().unwrap();
     // One that another fiber holds is no panic: it waits.
     let mutex = Mutex::new(());
@@ -373,7 +353,7 @@ fn debug_says_who_holds_it() {
     assert_eq!(format!("{mutex:?} {guard:?} {guard}"), "Mutex { locked_by: a thread } 5 5");
     drop(guard);
     let other = mutex.clone();
-    let runtime = runtime(1);
+    let runtime = workers(1);
     let fiber = runtime.spawn(move || {
         let _guard = other.lock();
         let id = fibra::current().unwrap().id();
@@ -468,7 +448,7 @@ fn dropping_a_future_passes_its_call_on() {
 #[test]
 fn futures_and_fibers_queue_together() {
     let _watchdog = watchdog(60);
-    let (runtime, mutex) = (runtime(1), Arc::new(Mutex::new(Vec::new())));
+    let (runtime, mutex) = (workers(1), Arc::new(Mutex::new(Vec::new())));
     let guard = mutex.lock();
     let fiber = |name: &'static str| {
         let mutex = mutex.clone();

@@ -8,24 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::support::{eventually, watchdog};
+use crate::support::{eventually, panic_of, until_parked, watchdog, workers};
 use fibra::Runtime;
 use fibra::sync::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 use fibra::time::Instant;
-
-fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
-}
-
-#[track_caller]
-fn until_parked(rt: &Runtime, count: u64) {
-    eventually(|| rt.metrics().parked == count, || format!("{:?}", rt.metrics()));
-}
-
-fn panic_of(f: impl FnOnce()) -> String {
-    let payload = catch_unwind(AssertUnwindSafe(f)).expect_err("it should have panicked");
-    payload.downcast_ref::<String>().cloned().unwrap_or_else(|| (*payload.downcast_ref::<&str>().unwrap()).to_owned())
-}
 
 #[test]
 fn readers_share_and_writers_do_not() {
@@ -72,7 +58,7 @@ fn shapes_of_parking_lot() {
 #[test]
 fn a_waiting_writer_holds_back_new_readers_and_goes_first() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let lock = Arc::new(RwLock::new(Vec::new()));
     let reading = lock.read();
     let writer = rt.spawn({
@@ -97,7 +83,7 @@ fn a_waiting_writer_holds_back_new_readers_and_goes_first() {
 fn when_a_queued_writer_leaves_the_readers_behind_it_go() {
     let _watchdog = watchdog(60);
     for way in 0..4 {
-        let rt = runtime(2);
+        let rt = workers(2);
         let lock = Arc::new(RwLock::new(1));
         let reading = lock.read();
         let (stop, stopped) = fibra::channel::bounded::<()>(1);
@@ -190,7 +176,7 @@ fn locking_again_what_one_holds_is_a_clear_panic() {
 #[test]
 fn upgrading_waits_for_readers_and_lets_no_writer_in_between() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let lock = Arc::new(RwLock::new(0));
     let reading = lock.read();
     let upgrader = rt.spawn({
@@ -234,7 +220,7 @@ fn upgrading_waits_for_readers_and_lets_no_writer_in_between() {
 #[test]
 fn a_cancelled_upgrade_lets_go() {
     let _watchdog = watchdog(60);
-    let rt = runtime(1);
+    let rt = workers(1);
     let lock = Arc::new(RwLock::new(0));
     let reading = lock.read();
     let upgrader = rt.spawn({
@@ -338,7 +324,7 @@ fn write(pair: &mut (u64, u64), writes: &AtomicUsize) {
 #[test]
 fn stress_mixed_waiters() {
     let _watchdog = watchdog(120);
-    let rt = runtime(2);
+    let rt = workers(2);
     let lock = Arc::new(RwLock::new((0_u64, 0_u64)));
     let writes = Arc::new(AtomicUsize::new(0));
     let until = Instant::now() + Duration::from_millis(400);
