@@ -22,11 +22,11 @@ impl<F: Fn() + Send + Sync + 'static> Wake for Calls<F> {
     }
 }
 
-fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
+pub(crate) fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
     Waker::from(Arc::new(Calls(call)))
 }
 
-fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+pub(crate) fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 

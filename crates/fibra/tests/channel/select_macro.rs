@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(1);
 
 /// A receiver with these messages in it, whose sender lives on.
-fn with<T>(messages: impl IntoIterator<Item = T>) -> (Sender<T>, Receiver<T>) {
+pub(crate) fn with<T>(messages: impl IntoIterator<Item = T>) -> (Sender<T>, Receiver<T>) {
     let (tx, rx) = unbounded();
     for message in messages {
         assert!(tx.send(message).is_ok());
@@ -28,7 +28,7 @@ fn with<T>(messages: impl IntoIterator<Item = T>) -> (Sender<T>, Receiver<T>) {
 }
 
 /// A channel that takes nothing.
-fn full<T: Default>() -> (Sender<T>, Receiver<T>) {
+pub(crate) fn full<T: Default>() -> (Sender<T>, Receiver<T>) {
     let (tx, rx) = bounded(1);
     assert!(tx.send(T::default()).is_ok());
     (tx, rx)

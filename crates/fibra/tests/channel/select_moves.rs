@@ -5,25 +5,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use crate::select_macro::{full, with};
 use crate::support::watchdog;
-use fibra::channel::{Receiver, SendError, Sender, bounded, unbounded};
+use fibra::channel::{SendError, Sender, bounded, unbounded};
 use fibra::select;
-
-/// A receiver with these messages in it, whose sender lives on.
-fn with<T>(messages: impl IntoIterator<Item = T>) -> (Sender<T>, Receiver<T>) {
-    let (tx, rx) = unbounded();
-    for message in messages {
-        assert!(tx.send(message).is_ok());
-    }
-    (tx, rx)
-}
-
-/// A channel that takes nothing.
-fn full<T: Default>() -> (Sender<T>, Receiver<T>) {
-    let (tx, rx) = bounded(1);
-    assert!(tx.send(T::default()).is_ok());
-    (tx, rx)
-}
 
 /// Counts how often it is dropped; not `Clone`, not `Copy`.
 #[derive(Debug, Default)]

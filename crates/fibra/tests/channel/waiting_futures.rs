@@ -3,27 +3,17 @@
 #![allow(clippy::disallowed_types)] // The ledgers must work when the runtime does not.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::mem;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
-use crate::reentrant_wakers::{Calls, Counted};
+use crate::reentrant_wakers::{Counted, poll, waker};
 use crate::support::watchdog;
 use fibra::channel::{Receiver, RecvError, Select, Sender, after, bounded, rendezvous, tick};
 use fibra::select;
-
-fn waker(call: impl Fn() + Send + Sync + 'static) -> Waker {
-    Waker::from(Arc::new(Calls(call)))
-}
-
-fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(waker))
-}
 
 /// The first waiter is served first, also if it is a future: a fiber behind it took what it was called for, each time.
 #[test]

@@ -1,26 +1,15 @@
 //! What goes wrong with sockets: refused, reset, slow, out of descriptors; time-outs and cancellation at every point. Nothing leaks.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use crate::ends::{listener, pair};
 use crate::support::{self, alone, workers};
-use fibra::net::{TcpListener, TcpStream};
-
-fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
-}
-
-fn pair() -> (TcpStream, TcpStream) {
-    let (listener, address) = listener();
-    let here = TcpStream::connect(address).unwrap();
-    (here, listener.accept().unwrap().0)
-}
+use fibra::net::TcpStream;
 
 /// Closing it resets the connection.
 fn reset(stream: TcpStream) {

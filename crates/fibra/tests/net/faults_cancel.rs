@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::JoinHandle;
 
+use crate::ends::raised_limit;
 use crate::support::{self, alone};
 use fibra::net::{TcpListener, UnixListener};
 use fibra::{CancelToken, Handle, Runtime, Scope, ScopeError};
@@ -340,16 +341,4 @@ fn a_runtime_ends_with_thousands_of_sockets_parked() {
     }
     let _ = std::fs::remove_file(path);
     assert!(support::fds() <= before, "{before} descriptors before, {} after", support::fds());
-}
-
-/// Raises the limit of descriptors to this, as far as allowed; says what it is then.
-fn raised_limit(wanted: u64) -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit lives through the calls.
-    unsafe {
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
-        limit.rlim_cur = limit.rlim_cur.max(wanted.min(limit.rlim_max));
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
-    }
-    limit.rlim_cur as usize
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use crate::ends::pair;
 use crate::support::{self, until_parked};
 use crate::tools::{Rng, turns};
 use fibra::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
@@ -27,12 +28,6 @@ fn faults(name: &str, test: impl FnOnce(&Runtime)) {
     drop(runtime);
     // The driver of plain threads stays: two descriptors.
     assert!(support::fds() <= before + 2, "{before} descriptors before, {} after", support::fds());
-}
-
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (here, listener.accept().unwrap().0)
 }
 
 fn spread<T: Send + 'static>(runtime: &Runtime, f: impl FnOnce() -> T + Send + 'static) -> fibra::JoinHandle<T> {

@@ -2,13 +2,14 @@
 //! who wait in either direction. Each test is alone in its process and leaves as many descriptors as it found.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ends::listener;
 use crate::support::{self, until_parked};
-use fibra::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
+use fibra::net::{TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use fibra::time::Instant;
 use fibra::{JoinHandle, Runtime};
 
@@ -27,12 +28,6 @@ fn faults(name: &str, test: impl Fn(&Runtime)) {
         drop(runtime);
         assert!(support::fds() <= before, "{before} descriptors before, {} after", support::fds());
     }
-}
-
-fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
 }
 
 /// A fiber socket and its peer of std.

@@ -7,22 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use crate::ends::{listener, pair, raised_limit};
 use crate::support::{self, alone, workers};
 use fibra::channel;
 use fibra::net::{TcpListener, TcpStream, ToSocketAddrs, lookup_host};
-
-fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
-}
-
-/// Two ends of one connection.
-fn pair() -> (TcpStream, TcpStream) {
-    let (listener, address) = listener();
-    let here = TcpStream::connect(address).unwrap();
-    (here, listener.accept().unwrap().0)
-}
 
 fn echo(mut stream: TcpStream) {
     let mut buffer = [0; 4096];
@@ -178,18 +166,6 @@ fn many_read_one_stream_stress() {
         });
     });
     assert_eq!(total.load(SeqCst), 2000);
-}
-
-/// Raises the limit of descriptors to this, as far as allowed; says what it is then.
-fn raised_limit(wanted: u64) -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit lives through the calls.
-    unsafe {
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
-        limit.rlim_cur = limit.rlim_cur.max(wanted.min(limit.rlim_max));
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
-    }
-    limit.rlim_cur as usize
 }
 
 #[test]

@@ -7,17 +7,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
+use crate::ends::pair;
 use crate::support::{self, workers};
 use fibra::net::{TcpListener, TcpStream, UnixStream};
 use fibra::time::Instant;
 use fibra::{Runtime, channel};
-
-/// Two ends of one connection.
-pub(crate) fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (here, listener.accept().unwrap().0)
-}
 
 /// A fiber of a runtime with one worker that reads one byte, and has parked for it when this returns: another fiber has run after it.
 fn parked_reader(runtime: &Runtime, stream: &Arc<UnixStream>) -> fibra::JoinHandle<u8> {

@@ -1,7 +1,7 @@
 //! What the integration tests share: a watchdog, what the kernel says about this process, and running a test in a child.
 //!
-//! The watchdog may not depend on what it watches: plain threads, std's locks, `/proc`. The `main.rs` of a room says `mod support;`, and its
-//! modules use their part.
+//! The watchdog may not depend on what it watches: plain threads, std's locks, `/proc`. The `main.rs` of a room says `mod support;`, and
+//! its modules use their part.
 #![allow(dead_code)] // Every room uses another part.
 #![allow(clippy::disallowed_types)] // The watchdog must work when the runtime does not.
 
