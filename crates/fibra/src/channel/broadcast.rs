@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::SendError;
-use super::news::{How, News, NewsWait};
+use super::news::{How, News, NewsWait, closed_forms};
 use super::oneshot::GoneArm;
 use crate::prim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::select::case::Case;
@@ -212,24 +212,6 @@ impl<T: Clone> BroadcastSender<T> {
         self.receiver_count() == 0
     }
 
-    /// Waits until there is no receiver.
-    #[track_caller]
-    pub fn closed(&self) {
-        self.closed_at(None, Location::caller());
-    }
-
-    /// Waits until there is no receiver, for at most `timeout`. True if there is none.
-    #[track_caller]
-    pub fn closed_timeout(&self, timeout: Duration) -> bool {
-        self.closed_deadline(Instant::after(timeout))
-    }
-
-    /// Waits until there is no receiver, until `deadline` at most. True if there is none.
-    #[track_caller]
-    pub fn closed_deadline(&self, deadline: impl Into<Instant>) -> bool {
-        self.closed_at(Some(deadline.into().as_nanos()), Location::caller())
-    }
-
     fn closed_at(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
         loop {
@@ -261,6 +243,16 @@ impl<T: Clone> BroadcastSender<T> {
         // If there is none already, any other number is news.
         GoneArm(self.shared.gone.arm(if self.shared.receivers() > 0 { seen } else { seen.wrapping_sub(1) }))
     }
+}
+
+closed_forms! {
+    BroadcastSender of Clone,
+    /// Waits until there is no receiver.
+    closed,
+    /// Waits until there is no receiver, for at most `timeout`. True if there is none.
+    closed_timeout,
+    /// Waits until there is no receiver, until `deadline` at most. True if there is none.
+    closed_deadline
 }
 
 impl<T> Clone for BroadcastSender<T> {

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
-use super::news::{How, News, NewsTask, NewsWait};
+use super::news::{How, News, NewsTask, NewsWait, closed_forms};
 use crate::prim::spin::SpinLock;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
@@ -99,33 +99,6 @@ impl<T> OneshotSender<T> {
         self.shared.gone.look().over
     }
 
-    /// Waits until the receiver is gone: then there is no point in going on with the work.
-    ///
-    /// ```
-    /// fibra::run(|| {
-    ///     let (tx, rx) = fibra::channel::oneshot::<u32>();
-    ///     let work = fibra::spawn(move || tx.closed());
-    ///     drop(rx);
-    ///     work.join().unwrap();
-    /// });
-    /// ```
-    #[track_caller]
-    pub fn closed(&self) {
-        self.closed_at(None, Location::caller());
-    }
-
-    /// Waits until the receiver is gone, for at most `timeout`. True if it is.
-    #[track_caller]
-    pub fn closed_timeout(&self, timeout: Duration) -> bool {
-        self.closed_deadline(Instant::after(timeout))
-    }
-
-    /// Waits until the receiver is gone, until `deadline` at most. True if it is.
-    #[track_caller]
-    pub fn closed_deadline(&self, deadline: impl Into<Instant>) -> bool {
-        self.closed_at(Some(deadline.into().as_nanos()), Location::caller())
-    }
-
     fn closed_at(&self, deadline: Option<u64>, site: &'static Location<'static>) -> bool {
         park::entry();
         let how = How { reason: WaitReason::OneshotClosed, deadline, site };
@@ -150,6 +123,25 @@ impl<T> OneshotSender<T> {
     pub fn closing(&self) -> GoneArm<'_> {
         GoneArm(self.shared.gone.arm(0))
     }
+}
+
+closed_forms! {
+    OneshotSender,
+    /// Waits until the receiver is gone: then there is no point in going on with the work.
+    ///
+    /// ```
+    /// fibra::run(|| {
+    ///     let (tx, rx) = fibra::channel::oneshot::<u32>();
+    ///     let work = fibra::spawn(move || tx.closed());
+    ///     drop(rx);
+    ///     work.join().unwrap();
+    /// });
+    /// ```
+    closed,
+    /// Waits until the receiver is gone, for at most `timeout`. True if it is.
+    closed_timeout,
+    /// Waits until the receiver is gone, until `deadline` at most. True if it is.
+    closed_deadline
 }
 
 impl<T> Drop for OneshotSender<T> {
