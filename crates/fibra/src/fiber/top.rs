@@ -77,7 +77,7 @@ pub(crate) struct FiberTop {
     pub(crate) carried: Cell<*const ()>,
     /// Its own thread-locals; `wait::own_locals` knows the type. Null if it uses those of its worker's thread.
     pub(crate) own_locals: Cell<*const ()>,
-    /// Futures that it is polling, one inside the other; see `wait::notify`.
+    /// Futures that it is polling, one inside the other; see `wait::poll`.
     pub(crate) polls: Cell<u32>,
     /// Something here has to be cleared before the next fiber uses the stack.
     pub(crate) dirty: Cell<bool>,

@@ -11,16 +11,16 @@
 pub(crate) fn is_writable() -> Result<(), &'static str> {
     if !IS_BUILT {
         return Err(
-            "this build has no way to write the thread pointer: fibers with thread-locals of their own need x86_64, glibc, \
-             fibra's own switch, and no sanitizer",
+            "this build has no way to write the thread pointer: fibers with thread-locals of their own need x86_64, \
+             glibc, fibra's own switch, and no sanitizer",
         );
     }
     // SAFETY: a question.
     let features = unsafe { libc::getauxval(libc::AT_HWCAP2) };
     if features & HWCAP2_FSGSBASE == 0 {
         return Err(
-            "the system does not let programs write the thread pointer (no `wrfsbase`; Linux 5.9 or later and a processor \
-             with FSGSBASE are needed)",
+            "the system does not let programs write the thread pointer (no `wrfsbase`; Linux 5.9 or later and a \
+             processor with FSGSBASE are needed)",
         );
     }
     Ok(())
@@ -64,8 +64,8 @@ pub(crate) unsafe fn set(pointer: usize) {
 pub(crate) fn stand_still_while(word: &super::atomic::AtomicU32, value: u32) {
     // Acquire: what the thread that changed it did before is seen.
     while word.load(super::atomic::Ordering::Acquire) == value {
-        // SAFETY: FUTEX_WAIT on a word that outlives the call; the kernel changes rax, rcx and r11. It returns when the word was changed and
-        // told of, at once if it is not `value`, or for no reason.
+        // SAFETY: FUTEX_WAIT on a word that outlives the call; the kernel changes rax, rcx and r11. It returns when the word was changed
+        // and told of, at once if it is not `value`, or for no reason.
         unsafe {
             std::arch::asm!(
                 "syscall",

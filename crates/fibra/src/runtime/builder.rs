@@ -11,7 +11,7 @@ use crate::blocking::pool::MAX_THREADS;
 use crate::cancel::Rules;
 use crate::fiber::context::watch_mxcsr;
 use crate::fiber::stack::{StackSize, guard_kind_from_env};
-use crate::inspect::endpoint::{self, Place};
+use crate::inspect::endpoint::{self, ListenAddress};
 use crate::inspect::token::Token;
 use crate::inspect::{list, total};
 use crate::monitor::hook;
@@ -23,7 +23,7 @@ use crate::runtime::launch::{Launched, launch, prepare_process};
 use crate::sched::life::migrate::Migration;
 use crate::sched::monitoring::{OnDeadlock, QuietLook};
 use crate::sched::monitoring::{STALL_MILLIS, StallConfig};
-use crate::sched::shared::{Config, FiberHooks, Shared};
+use crate::sched::shared::{Config, FiberHooks, RuntimeShared};
 use crate::sched::staff::elastic::{ElasticConfig, SCALE_INTERVAL, STALL_AFTER, TEMP_IDLE_TIMEOUT};
 use crate::task::builder::check_name;
 use crate::task::fiber::{end_with_hooks, start_with_hooks};
@@ -330,7 +330,7 @@ impl RuntimeBuilder {
         config.at_end = Some(trace::write_at_end);
         config.callers_thread = keep_first;
         config.print_stats = format.map(|format| match format {
-            StatsFormat::Text => stats::print_text as fn(&Shared),
+            StatsFormat::Text => stats::print_text as fn(&RuntimeShared),
             StatsFormat::Json => stats::print_json,
         });
         if let Some(wish) = wishes_for_traces.0 {
@@ -493,10 +493,10 @@ fn stats_from_env() -> io::Result<Option<StatsFormat>> {
 }
 
 /// `FIBRA_INSPECT`: where the inspector listens, if it does.
-fn inspect_from_env() -> io::Result<Option<Place>> {
+fn inspect_from_env() -> io::Result<Option<ListenAddress>> {
     let Some(value) = std::env::var_os("FIBRA_INSPECT") else { return Ok(None) };
     let open = flag_from_env("FIBRA_INSPECT_OPEN")?.unwrap_or(false);
-    let place = Place::parse(value.to_str().unwrap_or("?"), open);
+    let place = ListenAddress::parse(value.to_str().unwrap_or("?"), open);
     place.map_err(|why| invalid(format!("FIBRA_INSPECT={}: {why}", value.display())))
 }
 

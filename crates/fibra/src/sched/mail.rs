@@ -35,7 +35,7 @@ impl Worker {
     fn obey(&self, command: Command) {
         match command {
             Command::Flush(root) => {
-                self.wake_root_owner(self.tally.flush(root));
+                self.wake_root_owner(self.residents.tally.flush(root));
             }
             Command::Cancel { root: Some((root, life)), .. } if root.life() != life => {}
             Command::Cancel { root, daemons_only, reason } => {

@@ -24,7 +24,7 @@ use crate::prim::sync::Mutex;
 use crate::sched::current;
 use crate::sched::here::Here;
 use crate::sched::members::scope::{Reach, ScopeRef, Unstarted};
-use crate::sched::shared::Shared;
+use crate::sched::shared::RuntimeShared;
 use crate::sched::timers::timing::ScopeTimer;
 use crate::task::futures::spawn_future_in;
 use crate::task::join::JoinHandle;
@@ -442,7 +442,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// The runtime that its children run on.
-    pub(crate) fn runtime(&self) -> &Shared {
+    pub(crate) fn runtime(&self) -> &RuntimeShared {
         // SAFETY: the scope is open, since the caller has a `&self`.
         unsafe { self.record.shared() }
     }

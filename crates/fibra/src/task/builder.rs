@@ -11,7 +11,7 @@ use crate::fiber::frame::{Extras, FlagSet, flag};
 use crate::fiber::stack::StackSize;
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::sched::current;
-use crate::sched::shared::{RootRef, Shared};
+use crate::sched::shared::{RootRef, RuntimeShared};
 
 /// A fiber with a name, a stack of its own size and other choices.
 ///
@@ -111,8 +111,8 @@ impl Builder {
     }
 
     /// Lets a fiber with [thread-locals of its own](Self::own_locals) go on on another worker after it has waited or yielded: where it is
-    /// woken, or where a worker is free. So it is not held up by a neighbour that computes. Without this it stays, as all started fibers do;
-    /// it also stays during a wait with a deadline, in a `shield`, in a [`join`](crate::join), while it unwinds, and if it is
+    /// woken, or where a worker is free. So it is not held up by a neighbour that computes. Without this it stays, as all started fibers
+    /// do; it also stays during a wait with a deadline, in a `shield`, in a [`join`](crate::join), while it unwinds, and if it is
     /// [spread](Self::spread) or local.
     ///
     /// # Safety
@@ -218,7 +218,7 @@ impl Builder {
     }
 
     /// The flags and extras of the fiber, and the worker it goes to if it is spread.
-    fn extras(self, shared: &Shared) -> io::Result<(Extras, Option<usize>)> {
+    fn extras(self, shared: &RuntimeShared) -> io::Result<(Extras, Option<usize>)> {
         let stack_size = self.stack()?;
         if let Some(name) = self.name.as_deref() {
             check_name("the name of a fiber", name)?;
@@ -251,7 +251,7 @@ impl Builder {
 
     pub(crate) fn spawn_in<F, T>(
         self,
-        shared: &Shared,
+        shared: &RuntimeShared,
         root: RootRef,
         f: F,
         site: &'static Location<'static>,
@@ -272,7 +272,7 @@ impl Builder {
     }
 }
 
-fn error_for(shared: &Shared, reason: RefusedBecause) -> io::Error {
+fn error_for(shared: &RuntimeShared, reason: RefusedBecause) -> io::Error {
     match reason {
         RefusedBecause::ShuttingDown => io::Error::other("fibra: the runtime is shutting down: nothing new is started"),
         RefusedBecause::Full => io::Error::new(
@@ -294,7 +294,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> io::Result<()> {
 
 /// The worker with the fewest fibers, started or on their way to it: several fibers that are spread in a row do not all go to the worker
 /// that has not yet started the first of them.
-fn least_loaded(shared: &Shared) -> usize {
+fn least_loaded(shared: &RuntimeShared) -> usize {
     let load = |index: &usize| {
         let remote = &shared.remotes[*index];
         // Relaxed: a gauge.

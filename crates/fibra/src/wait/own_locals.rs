@@ -28,8 +28,8 @@ struct OwnLocals {
     threads: Cell<usize>,
 }
 
-/// Runs `run`, which does not unwind, on the current fiber with the thread-locals that the donor lends. False: the donor does not stand still
-/// yet.
+/// Runs `run`, which does not unwind, on the current fiber with the thread-locals that the donor lends. False: the donor does not stand
+/// still yet.
 #[inline(never)]
 pub(crate) fn within(donor: &Donor, run: &mut dyn FnMut()) -> bool {
     let Some(own) = donor.thread_pointer() else { return false };
@@ -100,8 +100,8 @@ pub(super) unsafe fn suspend(worker: &Worker, frame: FrameRef, signal: usize) {
 }
 
 /// How a fiber with thread-locals of its own suspends: so that it goes on on any worker, if it may and nothing binds it to this one. What
-/// binds it: a deadline, whose timer is in this worker; cancellation, a shield or an unwinding, which its worker has to judge; the poll of a
-/// future.
+/// binds it: a deadline, whose timer is in this worker; cancellation, a shield or an unwinding, which its worker has to judge; the poll
+/// of a future.
 #[inline(never)]
 fn signal_of(worker: &Worker, frame: FrameRef, signal: usize) -> usize {
     if !frame.has(flag::MOVES) || frame.has(flag::PINNED | flag::ANY_CANCEL) || std::thread::panicking() {

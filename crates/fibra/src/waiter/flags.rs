@@ -60,7 +60,7 @@ pub(crate) mod flag {
     pub(crate) const CLEANUP: FlagSet = FlagSet(1 << 28);
     /// Scopes are open here: a canceller of the fiber cancels them too.
     pub(crate) const OPEN_SCOPES: FlagSet = FlagSet(1 << 15);
-    /// A waker of the future that the waiter polls was called; see `wait::notify`.
+    /// A waker of the future that the waiter polls was called; see `wait::poll`.
     pub(crate) const NOTIFIED: FlagSet = FlagSet(1 << 27);
     /// The same for a future that it polls inside the poll of another future.
     pub(crate) const NOTIFIED_INSIDE: FlagSet = FlagSet(1 << 29);
@@ -104,7 +104,7 @@ pub(crate) mod flag {
     pub(crate) const OWN_LOCALS: FlagSet = FlagSet(1 << 22);
     /// Between two runs it belongs to no worker, as a task does, but keeps its stack: see `sched::life::moving`. Only with WANTS_LOCALS.
     pub(crate) const MOVES: FlagSet = FlagSet(1 << 23);
-    /// It calls wakers for its worker; see `sched::wakers`.
+    /// It calls wakers for its worker; see `sched::call_wakers`.
     pub(crate) const CALLS_WAKERS: FlagSet = FlagSet(1 << 17);
 }
 
