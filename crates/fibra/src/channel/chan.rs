@@ -14,7 +14,7 @@ use std::task::Waker;
 use super::order;
 use super::reason::{CloseReason, Side};
 use super::ring::Ring;
-use super::state::{Aftermath, Closing, Overflow, Peer, Rare, State, hint};
+use super::state::{Aftermath, ChanState, Closing, Overflow, Peer, Rare, hint};
 use super::timed::Timed;
 use crate::cancel::is_unwinding;
 #[cfg(not(any(loom, shuttle)))]
@@ -41,7 +41,7 @@ pub(crate) struct Chan<T> {
     pub(super) hints: AtomicU8,
     /// Unique, ascending: the lock order.
     id: u64,
-    pub(super) state: UnsafeCell<State<T>>,
+    pub(super) state: UnsafeCell<ChanState<T>>,
     /// Handles per side.
     senders: AtomicU32,
     receivers: AtomicU32,
@@ -108,7 +108,7 @@ impl<T> Chan<T> {
         let has_policy = plan.overflow != Overflow::Block;
         let is_told = has_policy || plan.on_overflow.is_some() || plan.name.is_some();
         let told = || Box::new(Told { on_overflow: plan.on_overflow, name: plan.name, dropped: AtomicU64::new(0) });
-        let mut state = State {
+        let mut state = ChanState {
             buffer: if eager { Ring::with_capacity(capacity) } else { Ring::new() },
             receivers: WaitList::new(),
             senders: WaitList::new(),
@@ -345,7 +345,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// [`try_take`](Self::try_take) for a receiver that does not wait, after it said "not now": see [`State::invite`].
+    /// [`try_take`](Self::try_take) for a receiver that does not wait, after it said "not now": see [`ChanState::invite`].
     ///
     /// # Safety
     /// As there.
@@ -359,7 +359,7 @@ impl<T> Chan<T> {
         tried
     }
 
-    /// [`try_offer`](Self::try_offer) for a sender that does not wait, after it said "not now": see [`State::offer_or_leave`].
+    /// [`try_offer`](Self::try_offer) for a sender that does not wait, after it said "not now": see [`ChanState::offer_or_leave`].
     ///
     /// # Safety
     /// As there.
@@ -386,7 +386,7 @@ impl<T> Chan<T> {
     }
 
     /// Takes the node of a wait that is over out of its list.
-    pub(crate) fn unlink(&self, list: fn(&mut State<T>) -> &WaitList, node: &Node, passes_on: bool) {
+    pub(crate) fn unlink(&self, list: fn(&mut ChanState<T>) -> &WaitList, node: &Node, passes_on: bool) {
         let mut locked = self.lock();
         let state = locked.state();
         // SAFETY: under the lock; the node was linked in this list, if it is.
@@ -399,7 +399,7 @@ impl<T> Chan<T> {
 
     // ---- Closing, and the end -------------------------------------------------------------------------------------------
 
-    /// See [`State::close`].
+    /// See [`ChanState::close`].
     pub(super) fn close(&self, by: Side, reason: &CloseReason, now: bool) -> bool {
         let mut locked = self.lock();
         let first = locked.state().close(by, reason, now);
@@ -512,7 +512,7 @@ pub(crate) struct Locked<'a, T> {
 
 impl<T> Locked<'_, T> {
     #[inline(always)]
-    pub(crate) fn state(&mut self) -> &mut State<T> {
+    pub(crate) fn state(&mut self) -> &mut ChanState<T> {
         // SAFETY: the lock is held for as long as `self` lives, so this is the only access; the reference borrows from `self`.
         self.chan.state.with_mut(|state| unsafe { &mut *state })
     }
@@ -532,8 +532,8 @@ impl<T> Locked<'_, T> {
             return self.unlock_and_see_to(peer);
         }
         drop(self);
-        if let Some(waker) = peer.and_then(Peer::go) {
-            wake::call(waker);
+        if let Some(waker) = peer.and_then(Peer::make_runnable) {
+            wake::call_waker(waker);
         }
     }
 
@@ -544,17 +544,17 @@ impl<T> Locked<'_, T> {
         let aftermath = self.state().aftermath.take();
         drop(self);
         // Before the user code below, which may suspend or end the peer's future.
-        let waker = peer.and_then(Peer::go);
+        let waker = peer.and_then(Peer::make_runnable);
         if let Some(aftermath) = aftermath {
             chan.see_to(*aftermath);
         }
         if let Some(waker) = waker {
-            wake::call(waker);
+            wake::call_waker(waker);
         }
     }
 
-    /// Unlocks where no user code may run, and returns the wakers that are to be called: by [`wake::call_soon`], when no lock is held.
-    /// (What an overflow policy drops is dropped before the caller parks.)
+    /// Unlocks where no user code may run, and returns the wakers that are to be called: by [`wake::call_wakers_soon`], when no lock is
+    /// held. (What an overflow policy drops is dropped before the caller parks.)
     #[inline(always)]
     pub(crate) fn unlock_owing(mut self) -> Vec<Waker> {
         let Some(aftermath) = self.state().aftermath.take() else { return Vec::new() };
@@ -579,7 +579,7 @@ impl<T> Chan<T> {
     #[cold]
     #[inline(never)]
     fn see_to(&self, aftermath: Aftermath<T>) {
-        wake::call_all(aftermath.wakers);
+        wake::call_wakers(aftermath.wakers);
         // A panic of these stays here, reported by the hook: the operation is done, and a select must be able to say so. (Its value
         // has moved out of a variable that the caller has yet to forget.)
         let told = self.told.as_deref();

@@ -15,7 +15,7 @@
 
 use super::current;
 use super::phase::Phase;
-use super::shared::Shared;
+use super::shared::RuntimeShared;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::policy;
 
@@ -44,7 +44,7 @@ struct Load {
     runnable: u64,
 }
 
-impl Shared {
+impl RuntimeShared {
     /// See the header.
     pub(crate) fn least_loaded(&self) -> usize {
         let now = policy::now();

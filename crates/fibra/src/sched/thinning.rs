@@ -8,7 +8,8 @@
 //!
 //! Why the memory may go: a suspended fiber needs what lies above its stack pointer, and the 128 bytes below it (`context`). Only the
 //! worker on which it lives resumes it, and that worker is here, on its own stack. Other threads that complete its wait write into its
-//! nodes and slots, which lie above. With `unstable-migration` another worker may resume it, so nothing is given back there.
+//! nodes and slots, which lie above. With `unstable-migration`, and if the fiber
+//! may move or has thread-locals of its own (`life/moving.rs`), nothing is given back.
 //!
 //! What it costs: nothing while fibers run. Nothing ticks (law 9): a worker that has slept through [`LONG`] looks once, while it counts as
 //! asleep, and does not look again until it has run a fiber. A worker that never sleeps for long looks when it is about to sleep, every [`LONG`] at most,
@@ -21,12 +22,12 @@ use std::cell::Cell;
 
 use super::worker::Worker;
 use crate::fiber::context::{Context, stack_pointer};
-use crate::fiber::frame::FrameRef;
+use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::slab;
 use crate::fiber::stack::{StackTop, discard};
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
-use crate::waiter::word::State;
+use crate::waiter::word::WaiterState;
 
 /// Nanoseconds after which a wait is long: a page fault for each page that comes back is nothing against it.
 const LONG: u64 = 5_000_000_000;
@@ -149,7 +150,11 @@ impl Worker {
     fn unneeded(&self, frame: FrameRef) -> Option<(*mut u8, usize)> {
         // (An acquire load, which pairs with the commit of the park.) If the frame is that of another worker's fiber by now, its `home` is
         // seen to be. If the fiber lives here, it stays parked or runnable until this worker runs it.
-        if frame.waiter.word.snapshot().state() != State::Parked {
+        if frame.waiter.word.snapshot().state() != WaiterState::Parked {
+            return None;
+        }
+        // Other workers may resume it. (The flags stay as they are while it is parked.)
+        if frame.has(flag::MOVES | flag::WANTS_LOCALS) {
             return None;
         }
         // Relaxed, both: see above.
