@@ -8,13 +8,14 @@
 //!
 //! Why the memory may go: a suspended fiber needs what lies above its stack pointer, and the 128 bytes below it (`context`). Only the
 //! worker on which it lives resumes it, and that worker is here, on its own stack. Other threads that complete its wait write into its
-//! nodes and slots, which lie above. With `unstable-migration`, and if the fiber
-//! may move or has thread-locals of its own (`life/moving.rs`), nothing is given back.
+//! nodes and slots, which lie above. With `unstable-migration`, and if the fiber may move or has thread-locals of its own
+//! (`life/moving.rs`), nothing is given back.
 //!
-//! What it costs: nothing while fibers run. Nothing ticks (law 9): a worker that has slept through [`LONG`] looks once, while it counts as
-//! asleep, and does not look again until it has run a fiber. A worker that never sleeps for long looks when it is about to sleep, every [`LONG`] at most,
-//! and less and less often while it finds no fiber. A look goes through all frames of the process in steps ([`STEP`]); between two steps
-//! the worker looks at its mail, sockets and timers. A wait is looked at once: looks divide the time at which waits began among them.
+//! What it costs: nothing while fibers run. Nothing ticks (law 9): a worker that has slept through [`LONG`] looks once, while it counts
+//! as asleep, and does not look again until it has run a fiber. A worker that never sleeps for long looks when it is about to sleep,
+//! every [`LONG`] at most, and less and less often while it finds no fiber. A look goes through all frames of the process in steps
+//! ([`STEP`]); between two steps the worker looks at its mail, sockets and timers. A wait is looked at once: looks divide the time at
+//! which waits began among them.
 //!
 //! Above: `rest.rs`, `search.rs`. Below: `fiber` (frames, stacks), `stats.rs`. Decision 66.
 
