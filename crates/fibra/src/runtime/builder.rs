@@ -68,6 +68,7 @@ pub enum Cancellation {
 /// `FIBRA_DUMP_SIGNAL=QUIT` (or one of the others) prints a [snapshot](crate::inspect) of the runtime on standard error when that signal
 /// comes; `FIBRA_INSPECT=127.0.0.1:6680` (or `unix`, `unix:/path`) serves snapshots, metrics and a page about the whole process there,
 /// and with `FIBRA_INSPECT_TOKEN` (16 characters or more) it cancels a fiber for a request that names that token;
+/// `FIBRA_PANIC_EXIT=101` is the exit code of [`#[fibra::main]`](macro@crate::main) if a panic was told to no joiner;
 /// `FIBRA_SPEC_ASSERT=1` checks state transitions of fibers, tasks and workers in release builds too (a wrong spawn, yield or reuse of a
 /// frame is found when the fiber is run next). The environment is read when a runtime is built, and not again.
 #[derive(Debug, Clone, Default)]
@@ -86,6 +87,7 @@ pub struct RuntimeBuilder {
     current_thread: bool,
     keep_mxcsr: bool,
     trace_last: Option<PathBuf>,
+    panic_exit: Option<u8>,
     on_deadlock: Option<OnDeadlock>,
     /// Applies if neither the option nor the variable is set.
     default_on_deadlock: Option<OnDeadlock>,
@@ -212,6 +214,12 @@ impl RuntimeBuilder {
     /// ```
     pub fn trace_last(mut self, file: impl Into<PathBuf>) -> Self {
         self.trace_last = Some(file.into());
+        self
+    }
+
+    /// The exit code of `#[fibra::main]` after a panic of which no joiner was told; 0: what it is without one.
+    pub(crate) fn panic_exit(mut self, code: u8) -> Self {
+        self.panic_exit = Some(code);
         self
     }
 
@@ -397,6 +405,10 @@ impl RuntimeBuilder {
             current_thread: self.current_thread,
             sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
             elastic,
+            panic_exit: match self.panic_exit {
+                Some(code) => code,
+                None => panic_exit_from_env()?.unwrap_or(0),
+            },
             print_stats: None,
             hooks: Some(FiberHooks {
                 started: start_with_hooks,
@@ -461,6 +473,15 @@ fn trace_from_env() -> io::Result<Option<Wish>> {
     let Some(value) = std::env::var_os("FIBRA_TRACE") else { return Ok(None) };
     let wish = Wish::parse(&value);
     wish.map(Some).map_err(|why| invalid(format!("FIBRA_TRACE={}: {why}", value.display())))
+}
+
+/// `FIBRA_PANIC_EXIT`: the exit code of a program in which a panic was told to no joiner.
+fn panic_exit_from_env() -> io::Result<Option<u8>> {
+    let Some(value) = std::env::var_os("FIBRA_PANIC_EXIT") else { return Ok(None) };
+    let code = value.to_str().and_then(|text| text.trim().parse().ok());
+    code.map(Some).ok_or_else(|| {
+        invalid(format!("FIBRA_PANIC_EXIT={}: expected an exit code from 1 to 255, or 0 for none", value.display()))
+    })
 }
 
 /// `FIBRA_DEADLOCK`: the reaction to a deadlock.

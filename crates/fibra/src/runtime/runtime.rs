@@ -211,6 +211,7 @@ impl Runtime {
     /// assert_eq!(rt.metrics().pool.workers, 3);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn set_workers(&self, workers: usize) -> io::Result<()> {
         self.refuse_in_fork();
         let (config, most) = (&self.shared.config, self.shared.remotes.len());
@@ -250,6 +251,7 @@ impl Runtime {
         result
     }
 
+    #[track_caller]
     fn refuse_in_fork(&self) {
         assert!(
             self.shared.fork_epoch == fork::epoch(),
@@ -267,6 +269,7 @@ impl Runtime {
         current::worker().is_none() && Here::new().is_some_and(|here| here.is_in_scope_of(&self.shared))
     }
 
+    #[track_caller]
     fn refuse_on_own_fiber(&self, what: &str) {
         assert!(
             !self.is_own_fiber(),
@@ -470,17 +473,18 @@ pub fn run<F, T>(f: F) -> T
 where
     F: FnOnce() -> T,
 {
-    run_on(Runtime::builder(), Location::caller(), f, |_| false, None)
+    run_on(Runtime::builder(), Location::caller(), f, |_| false, None).0
 }
 
-/// `run` with a builder's choices; `failed` says whether the result cancels the root scope.
+/// `run` with a builder's choices; `failed` says whether the result cancels the root scope. Returns the runtime too, which has ended.
+#[track_caller]
 pub(crate) fn run_on<F, T>(
     builder: RuntimeBuilder,
     site: &'static Location<'static>,
     f: F,
     failed: impl FnOnce(&T) -> bool,
     leak_timeout: Option<Duration>,
-) -> T
+) -> (T, Arc<Shared>)
 where
     F: FnOnce() -> T,
 {
@@ -516,7 +520,7 @@ where
     worker.retire();
     shared.visitors.await_none();
     match result {
-        Ok(Ok(value)) => value,
+        Ok(Ok(value)) => (value, shared),
         Ok(Err(payload)) => raise(payload),
         Err(error) => panic!("fibra: the root fiber of a run ended without a result: {error}"),
     }
