@@ -32,7 +32,7 @@
 // deadlock.rs   a deadlock in words                  total.rs     a run in which nothing can happen any more
 // debugger.rs   what gdb/fibra.py reads
 // list.rs       lists of fibers in other reports     endpoint.rs  the inspector: an HTTP server; page.html is what a browser shows
-// token.rs      what a request must name that changes something
+// token.rs      what a request must name that changes something   leaks.rs   fibers that nothing could wake, at the end of a run
 // ```
 // On the floor of `runtime`, since a runtime that hangs says so itself, and above `sync`, whose locks it reads. Above: users. Below:
 // `sched` (objects, open_scopes, stall), `sync::seen`, `select::sheet`.
@@ -44,6 +44,7 @@ pub(crate) mod endpoint;
 mod graph;
 mod holders;
 pub(crate) mod json;
+pub(crate) mod leaks;
 pub(crate) mod list;
 mod snapshot;
 mod text;

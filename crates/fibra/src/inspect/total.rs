@@ -105,7 +105,7 @@ fn is_still(shared: &Shared) -> bool {
 }
 
 /// Is there something other than a fiber's own wait that will wake one: see the header, 2 to 4?
-fn is_awaiting(shared: &Shared) -> bool {
+pub(super) fn is_awaiting(shared: &Shared) -> bool {
     // Relaxed: a number; whatever changes it wakes a worker.
     shared.tasks_parked.load(Ordering::Relaxed) != 0
         || shared.remotes[..shared.seats.made()].iter().any(|remote| remote.wheel.next_deadline().is_some())

@@ -12,7 +12,7 @@
 //! objects.rs     every runtime, every channel      open_scopes.rs every scope       names.rs  actors by name, locks by number
 //! deep_channels.rs  reports unbounded channels that hold many values
 //! fork.rs        every lock of the process, held over a fork
-//! per_process.rs what a forked child makes anew
+//! per_process.rs what a forked child makes anew   once_per_site.rs  places that were reported
 //! ```
 //!
 //! Above: `wait` and all else; `inspect` reads the registries, `runtime` starts the thread and installs the hooks. Below: `sched`, which
@@ -38,6 +38,8 @@ pub(crate) mod metrics;
 pub(crate) mod names;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod objects;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod once_per_site;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod open_scopes;
 #[cfg(not(any(loom, shuttle)))]

@@ -68,6 +68,7 @@ pub enum Cancellation {
 /// `FIBRA_DUMP_SIGNAL=QUIT` (or one of the others) prints a [snapshot](crate::inspect) of the runtime on standard error when that signal
 /// comes; `FIBRA_INSPECT=127.0.0.1:6680` (or `unix`, `unix:/path`) serves snapshots, metrics and a page about the whole process there,
 /// and with `FIBRA_INSPECT_TOKEN` (16 characters or more) it cancels a fiber for a request that names that token;
+/// `FIBRA_LEAKS=1` reports fibers that nothing could have woken when a run ends in release builds too, and `FIBRA_LEAKS=0` never;
 /// `FIBRA_PANIC_EXIT=101` is the exit code of [`#[fibra::main]`](macro@crate::main) if a panic was told to no joiner;
 /// `FIBRA_SPEC_ASSERT=1` checks state transitions of fibers, tasks and workers in release builds too (a wrong spawn, yield or reuse of a
 /// frame is found when the fiber is run next). The environment is read when a runtime is built, and not again.
@@ -409,6 +410,7 @@ impl RuntimeBuilder {
                 Some(code) => code,
                 None => panic_exit_from_env()?.unwrap_or(0),
             },
+            leaks: flag_from_env("FIBRA_LEAKS")?.unwrap_or(cfg!(debug_assertions)),
             print_stats: None,
             hooks: Some(FiberHooks {
                 started: start_with_hooks,

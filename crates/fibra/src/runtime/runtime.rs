@@ -13,7 +13,7 @@ use super::roots::{cancel_root, drain, run_root};
 use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{Extras, flag};
 use crate::fiber::stack::StackSize;
-use crate::inspect::list;
+use crate::inspect::{leaks, list};
 use crate::monitor::fork;
 use crate::monitor::metrics::Metrics;
 use crate::prim::sync::Mutex;
@@ -139,6 +139,7 @@ impl Runtime {
             }
             Some(lease) => self.drive(lease, body, site, root),
         };
+        drop(leaks::look(shared, Some(root)));
         cancel::cancel_daemons(shared, Some(root), ReasonKind::RunEnded);
         shared.release_root(root);
         match result {
@@ -298,6 +299,7 @@ impl Runtime {
             return Ok(());
         }
         let site = Location::caller();
+        let suspects = leaks::look(&shared, None);
         // 1. Refuse.
         shared.refuse();
         // 2 and 3. On the thread of a current-thread runtime the fibers need a thread that runs them: a last fiber does the waiting.
@@ -330,6 +332,7 @@ impl Runtime {
         if drained.is_err() {
             return Err(ShutdownError { stuck: list::fibers_of(&shared), blocking: shared.blocking().threads() });
         }
+        leaks::report(&shared, suspects);
         // 4. Stop.
         launch::stop(&shared);
         let deadline_nanos = deadline.map(Instant::as_nanos);
@@ -501,9 +504,11 @@ where
         // Also if a value of the user's is dropped in there and panics: the daemons must not outlive this fiber.
         let result = catch_unwind(AssertUnwindSafe(|| run_root(&shared, shared.root, site, f, failed, leak_timeout)));
         let result = result.unwrap_or_else(Err);
+        let suspects = leaks::look(&shared, None);
         // The daemons go now; nothing new starts.
         shared.refuse();
         end_daemons(&shared, site, None).expect("without a deadline it waits for ever");
+        leaks::report(&shared, suspects);
         result
     };
     // SAFETY: PINNED to this thread's worker, so nothing need be `Send`; it has ended when the loop below is over, so nothing need be

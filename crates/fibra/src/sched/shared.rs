@@ -58,6 +58,8 @@ pub(crate) struct Config {
     pub(crate) elastic: ElasticConfig,
     /// The exit code of `#[fibra::main]` after a panic of which no joiner was told; 0: what it is without one.
     pub(crate) panic_exit: u8,
+    /// Fibers that nothing could have woken are reported when the runtime ends.
+    pub(crate) leaks: bool,
     /// Prints its statistics when it ends, if that is wanted.
     pub(crate) print_stats: Option<fn(&Shared)>,
     /// The functions that are told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
