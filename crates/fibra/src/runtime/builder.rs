@@ -15,6 +15,7 @@ use crate::inspect::endpoint::{self, Place};
 use crate::inspect::token::Token;
 use crate::inspect::{list, total};
 use crate::monitor::hook;
+use crate::monitor::stack_marks;
 use crate::monitor::stats::{self, StatsFormat};
 use crate::monitor::sysmon;
 use crate::reactor;
@@ -69,6 +70,7 @@ pub enum Cancellation {
 /// comes; `FIBRA_INSPECT=127.0.0.1:6680` (or `unix`, `unix:/path`) serves snapshots, metrics and a page about the whole process there,
 /// and with `FIBRA_INSPECT_TOKEN` (16 characters or more) it cancels a fiber for a request that names that token;
 /// `FIBRA_LEAKS=1` reports fibers that nothing could have woken when a run ends in release builds too, and `FIBRA_LEAKS=0` never;
+/// `FIBRA_STACK_MARKS=1` measures how much stack each fiber has used when it ends ([`inspect::stacks`](crate::inspect::stacks));
 /// `FIBRA_PANIC_EXIT=101` is the exit code of [`#[fibra::main]`](macro@crate::main) if a panic was told to no joiner;
 /// `FIBRA_SPEC_ASSERT=1` checks state transitions of fibers, tasks and workers in release builds too (a wrong spawn, yield or reuse of a
 /// frame is found when the fiber is run next). The environment is read when a runtime is built, and not again.
@@ -368,6 +370,9 @@ impl RuntimeBuilder {
         if flag_from_env("FIBRA_SPEC_ASSERT")?.unwrap_or(false) {
             enable_spec_assert();
         }
+        if flag_from_env("FIBRA_STACK_MARKS")?.unwrap_or(false) {
+            stack_marks::turn_on();
+        }
         if self.keep_mxcsr {
             watch_mxcsr(true);
         }
@@ -415,7 +420,7 @@ impl RuntimeBuilder {
             hooks: Some(FiberHooks {
                 started: start_with_hooks,
                 ended: end_with_hooks,
-                are_installed: hooks::are_installed,
+                are_installed: || hooks::are_installed() || stack_marks::is_on(),
             }),
             at_end: None,
             stall,
