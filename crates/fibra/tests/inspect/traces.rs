@@ -231,9 +231,9 @@ fn a_ring_that_went_round_gives_a_valid_file() {
     rt.run(|| {
         let (tx, rx) = fibra::channel::rendezvous::<u32>();
         let reader = spawn("reader", move || rx.iter().count());
-        (0..40_000).for_each(|number| tx.send(number).unwrap());
+        (0..60_000).for_each(|number| tx.send(number).unwrap());
         drop(tx);
-        assert_eq!(reader.join().unwrap(), 40_000);
+        assert_eq!(reader.join().unwrap(), 60_000);
     });
     recording.finish().unwrap();
     let trace = Trace::read(&file.0);
