@@ -147,6 +147,56 @@ fn no_deadlock_while_a_waker_is_called() {
     }
 }
 
+/// Sends when it is called, after so long.
+struct Sends(fibra::channel::Sender<()>, Duration);
+
+impl std::task::Wake for Sends {
+    fn wake(self: Arc<Self>) {
+        std::thread::sleep(self.1);
+        self.0.send(()).unwrap();
+    }
+}
+
+/// A socket and the waker of a future for it, which takes so long and then sends.
+fn socket_and_waker(takes: Duration) -> (fibra::net::UdpSocket, u16, std::task::Waker, fibra::channel::Receiver<()>) {
+    let (tx, rx) = fibra::channel::bounded(1);
+    let waker = std::task::Waker::from(Arc::new(Sends(tx, takes)));
+    let socket = fibra::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port, waker, rx)
+}
+
+fn poll_readable(socket: &fibra::net::UdpSocket, waker: &std::task::Waker) {
+    use std::future::Future;
+    // Forgotten, as a list of them might keep it: it stays registered until the socket is reported.
+    let mut reads = Box::pin(socket.readable_async());
+    assert!(reads.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+    std::mem::forget(reads);
+}
+
+// The driver of a worker will call a waker when another process has written; no fiber waits for the socket.
+#[fibra::main(workers = 2)]
+fn no_deadlock_while_a_socket_has_a_waker() {
+    let (socket, port, waker, woken) = socket_and_waker(Duration::ZERO);
+    poll_readable(&socket, &waker);
+    drop(waker);
+    let write = format!("sleep 0.7; echo x > /dev/udp/127.0.0.1/{port}");
+    let mut writer = Command::new("bash").args(["-c", &write]).spawn().unwrap();
+    woken.recv().unwrap();
+    writer.wait().unwrap();
+}
+
+// It was polled on a thread that is gone: fibra's own thread calls the waker, which takes its time.
+#[fibra::main(workers = 2)]
+fn no_deadlock_while_a_thread_for_sockets_calls_a_waker() {
+    let (socket, port, waker, woken) = socket_and_waker(Duration::from_secs(2));
+    std::thread::scope(|s| s.spawn(|| poll_readable(&socket, &waker)).join().unwrap());
+    drop(waker);
+    let writer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    writer.send_to(b"x", ("127.0.0.1", port)).unwrap();
+    woken.recv().unwrap();
+}
+
 /// Until this fiber waits.
 fn until_it_waits(name: &str) {
     let waits = |fiber: &fibra::inspect::FiberInfo| fiber.name.as_deref() == Some(name) && fiber.wait.is_some();
@@ -314,14 +364,20 @@ fn wait_for_the_world() {
 const CHILD: &str = "FIBRA_PLANTED";
 
 /// Those that end well.
-const NONE: [&str; 4] =
-    ["no_deadlock_at_all", "no_deadlock_on_one_thread", "no_deadlock_while_a_waker_is_called", "no_leak_at_all"];
+const NONE: [&str; 6] = [
+    "no_deadlock_at_all",
+    "no_deadlock_on_one_thread",
+    "no_deadlock_while_a_waker_is_called",
+    "no_leak_at_all",
+    "no_deadlock_while_a_socket_has_a_waker",
+    "no_deadlock_while_a_thread_for_sockets_calls_a_waker",
+];
 
 /// Those that end well, with a report.
 const LEAKS: [&str; 3] =
     ["a_daemon_keeps_its_own_sender", "daemons_lock_each_other_out", "a_fiber_of_a_runtime_keeps_its_own_receiver"];
 
-const PROGRAMS: [(&str, fn()); 14] = [
+const PROGRAMS: [(&str, fn()); 16] = [
     ("dining_philosophers", dining_philosophers),
     ("send_and_receive_crossed", send_and_receive_crossed),
     ("joined_in_a_circle", joined_in_a_circle),
@@ -333,6 +389,8 @@ const PROGRAMS: [(&str, fn()); 14] = [
     (NONE[1], no_deadlock_on_one_thread),
     (NONE[2], no_deadlock_while_a_waker_is_called),
     (NONE[3], no_leak_at_all),
+    (NONE[4], no_deadlock_while_a_socket_has_a_waker),
+    (NONE[5], no_deadlock_while_a_thread_for_sockets_calls_a_waker),
     (LEAKS[0], a_daemon_keeps_its_own_sender),
     (LEAKS[1], daemons_lock_each_other_out),
     (LEAKS[2], a_fiber_of_a_runtime_keeps_its_own_receiver),
