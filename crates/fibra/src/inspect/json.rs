@@ -84,7 +84,8 @@ pub(super) fn list(items: impl Iterator<Item = String>) -> String {
 
 impl Snapshot {
     /// All of it as one line of JSON: an object with the lists `fibers`, `workers`, `channels`, `locks`, `semaphores`, `scopes`,
-    /// `sockets` and `stacks`, and the numbers `timers` and `took_ns`. What is not known or does not apply is left out. Times are in nanoseconds.
+    /// `sockets` and `stacks`, and the numbers `timers` and `took_ns`. What is not known or does not apply is left out. Times are in
+    /// nanoseconds.
     ///
     /// ```
     /// fibra::run(|| {

@@ -13,8 +13,8 @@
 //!
 //! What is not called a leak, since it may be wanted: a fiber that waits for time, the system or a future; an event, a semaphore or
 //! a condition variable, whose other users are not known; a channel with an end outside (in a static, in the caller of the run,
-//! in a thread); channels and sockets that outlive the run. If a thread outside drops the last other end in the moment between the look and the
-//! end of the fibers, the report is wrong.
+//! in a thread); channels and sockets that outlive the run. If a thread outside drops the last other end in the moment between the look
+//! and the end of the fibers, the report is wrong.
 //!
 //! Above: `runtime`, which looks before it cancels the fibers, and has the rest reported when they have ended. Below: `collect.rs`,
 //! `deadlock.rs`.
@@ -105,8 +105,8 @@ fn tell(shared: &Shared, count: usize, lines: &str) {
         if count == 1 { ("a fiber", "it", "it") } else { (&*format!("{count} fibers"), "they", "one of them") };
     let verb = if count == 1 { "was" } else { "were" };
     say(format_args!(
-        "fibra: leak: {fibers} of \"{}\" {verb} still waiting at its end, and nothing was left that could ever have woken \
-         {them}, so that {it} had to be cancelled. (FIBRA_LEAKS=0 turns this report off.)\n{lines}",
+        "fibra: leak: {fibers} of \"{}\" {verb} still waiting at its end, and nothing was left that could ever have \
+         woken {them}, so that {it} had to be cancelled. (FIBRA_LEAKS=0 turns this report off.)\n{lines}",
         shared.config.name,
     ));
 }

@@ -138,8 +138,8 @@ pub fn stack_of(fiber: FiberId) -> Result<String, &'static str> {
 }
 
 /// How much stack fibers have used, by the place where they were spawned, the deepest first: to choose a
-/// [`stack_size`](crate::RuntimeBuilder::stack_size). Measures the fibers of the process that have started and not ended, which takes some µs
-/// for each; with `FIBRA_STACK_MARKS=1`, read when a runtime is built, those that have ended too, when they end.
+/// [`stack_size`](crate::RuntimeBuilder::stack_size). Measures the fibers of the process that have started and not ended, which takes some
+/// µs for each; with `FIBRA_STACK_MARKS=1`, read when a runtime is built, those that have ended too, when they end.
 ///
 /// The mark is the lowest page that the system has given memory to, so it never shows less than was used, but for what was swapped out. It
 /// shows more if an earlier fiber on the same stack has used more: with `FIBRA_STACK_MARKS=1` each fiber gives its pages back when it ends,

@@ -5,8 +5,8 @@
 //! 1. all workers sleep, and no fiber is ready;
 //! 2. no fiber waits for time, a socket, a process, a file, a blocking call, a machine or a future, and no scope has a deadline;
 //! 3. there is no task: a future may wait for anything, and what it waits for is not written down;
-//! 4. no blocking call runs or is queued, no thread of fibra calls wakers, no future waits for a socket (it may have been polled by hand, with a
-//!    waker that does anything), no machine is attached, and no signal is listened to;
+//! 4. no blocking call runs or is queued, no thread of fibra calls wakers, no future waits for a socket (it may have been polled by hand,
+//!    with a waker that does anything), no machine is attached, and no signal is listened to;
 //! 5. a `run` is under way: without one, it is plain threads that use the runtime;
 //! 6. the process has no thread but the runtime's own. If there is one, it may have the other end of anything, and be about to use it.
 //!

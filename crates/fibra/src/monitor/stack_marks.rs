@@ -29,7 +29,11 @@ pub(crate) struct Mark {
 
 pub(crate) type Marks = HashMap<&'static Location<'static>, Mark>;
 
-static MARKS: PerProcess<Mutex<Marks>> = PerProcess::new(Mutex::default);
+/// Those of fibers that have ended.
+#[derive(Default)]
+struct Ended(Mutex<Marks>);
+
+static ENDED: PerProcess<Ended> = PerProcess::new(Ended::default);
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
 /// From now on, fibers are measured when they end: those of runtimes that are built from now on.
@@ -47,7 +51,7 @@ pub(crate) fn note_end(frame: FrameRef) {
     let top = frame.stack.load(Ordering::Relaxed).addr();
     let Some(site) = frame.site.get() else { return };
     if let Some((deepest, size)) = stack::touched(top) {
-        add(&mut MARKS.get().lock(), site, deepest, size);
+        add(&mut ENDED.get().0.lock(), site, deepest, size);
         stack::freshen();
     }
 }
@@ -62,7 +66,7 @@ fn add(marks: &mut Marks, site: &'static Location<'static>, deepest: usize, size
 
 /// What was measured of fibers that have ended.
 pub(crate) fn of_ended() -> Marks {
-    if is_on() { MARKS.get().lock().clone() } else { Marks::new() }
+    if is_on() { ENDED.get().0.lock().clone() } else { Marks::new() }
 }
 
 /// The same, and the fibers that have started and not ended are measured now: some µs for each.

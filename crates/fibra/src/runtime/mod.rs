@@ -8,12 +8,14 @@
 //! runtime.rs  `Runtime`, `Handle`, `run`: entering, and carrying shutdown out
 //! roots.rs    the life of a root scope: run its function, then wait for everything that was started in it
 //! private.rs  what the attribute macros expand to
+//! error.rs    a shutdown that took too long
 //! ```
 //!
 //! Above: the libraries. Beside: `inspect`, since a runtime that hangs reports it itself, and `machine`, which it attaches. Below: `task`,
 //! `scope`, `cancel`, `monitor`, `sched`. (The effects of a fork on a runtime are in `monitor::fork`.)
 
 pub(crate) mod builder;
+mod error;
 pub(crate) mod launch;
 pub(crate) mod private;
 pub(crate) mod roots;
@@ -23,4 +25,5 @@ pub(crate) mod runtime;
 mod tests;
 
 pub use builder::{Cancellation, RuntimeBuilder};
-pub use runtime::{EnterGuard, Handle, Runtime, ShutdownError, run};
+pub use error::ShutdownError;
+pub use runtime::{EnterGuard, Handle, Runtime, run};

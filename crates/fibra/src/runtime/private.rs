@@ -94,8 +94,8 @@ where
         drop(value);
         let fibers = if panics == 1 { "a fiber has" } else { "fibers have" };
         say(format_args!(
-            "fibra: {fibers} panicked and no joiner was told ({panics} in all; the panics are reported above): the exit \
-             code is {code} (panic_exit, FIBRA_PANIC_EXIT)"
+            "fibra: {fibers} panicked and no joiner was told ({panics} in all; the panics are reported above): the \
+             exit code is {code} (panic_exit, FIBRA_PANIC_EXIT)"
         ));
         std::process::exit(code.into());
     }

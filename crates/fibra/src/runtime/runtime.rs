@@ -9,6 +9,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::builder::RuntimeBuilder;
+use super::error::ShutdownError;
 use super::roots::{cancel_root, drain, run_root};
 use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{Extras, flag};
@@ -664,40 +665,6 @@ impl fmt::Debug for EnterGuard {
         f.debug_struct("EnterGuard").field("runtime", &self.shared.config.name).finish()
     }
 }
-
-/// A runtime did not come to its end in time.
-#[derive(Debug, Clone)]
-pub struct ShutdownError {
-    stuck: String,
-    blocking: usize,
-}
-
-impl ShutdownError {
-    /// The fibers that have not ended, one per line, with what they wait for.
-    pub fn stuck(&self) -> &str {
-        &self.stuck
-    }
-
-    /// Threads of the blocking pool that were still there.
-    pub fn blocking_threads(&self) -> usize {
-        self.blocking
-    }
-}
-
-impl fmt::Display for ShutdownError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the runtime did not end in time")?;
-        if !self.stuck.is_empty() {
-            write!(f, "; these fibers are stuck:\n{}", self.stuck)?;
-        }
-        if self.blocking != 0 {
-            write!(f, "; {} threads of the blocking pool have not ended", self.blocking)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ShutdownError {}
 
 #[cfg(test)]
 mod tests;

@@ -15,11 +15,11 @@
 //! * A tape is written by its worker alone; the one of threads from outside under its lock.
 //! * One generation of the recorder: even while it is off. A worker whose own differs from the process's settles that before it sleeps
 //!   again, and at its fair points. What it does before is not noted.
-//! * A turn is noted when it ends. It began where the one before it on the tape ended, unless the worker had something else to do in between,
-//!   which is an entry of its own: one look at the cycle counter per turn.
-//! * A wake is left with the fiber that is woken, at the top of its stack, and is part of the entry of the turn that it leads to: two stores,
-//!   and no lock for a thread from outside. The thread that wakes a fiber has it to itself until it is enqueued. A fiber that has not run
-//!   since is asked for its wake when a picture is made ([`waiting_wakes`]). A task between two polls has no stack: its wake is an entry.
+//! * A turn is noted when it ends. It began where the one before it on the tape ended, unless the worker had something else to do in
+//!   between, which is an entry of its own: one look at the cycle counter per turn.
+//! * A wake is left with the fiber that is woken, at the top of its stack, and is part of the entry of the turn that it leads to: two
+//!   stores, and no lock for a thread from outside. The thread that wakes a fiber has it to itself until it is enqueued. A fiber
+//!   that has not run since is asked for its wake when a picture is made ([`waiting_wakes`]). A task between two polls has no stack: its wake is an entry.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -499,8 +499,8 @@ pub(crate) struct Flight {
     generation: Cell<u64>,
     /// Has its loop been asked since, whether it is the right one?
     is_loop_settled: Cell<bool>,
-    /// What wakes fibers here at the moment, as a word of an entry: the fiber that runs, or whose turn is being concluded; otherwise what the
-    /// worker does on its own stack, as a cause.
+    /// What wakes fibers here at the moment, as a word of an entry: the fiber that runs, or whose turn is being concluded; otherwise what
+    /// the worker does on its own stack, as a cause.
     by: Cell<u64>,
     /// The runtime whose fibers this worker takes for its own in `enqueue`; null while it records. See the header.
     mark: Cell<*const Shared>,

@@ -1,8 +1,9 @@
 //! Programs that end in a deadlock, or leave fibers behind that nothing could wake: each report is compared with a file in `expected/`.
 //!
 //! A program of its own, without the usual harness, whose threads could be the ones that wake a fiber. It starts itself once for each
-//! of them, as a user's program that is the function of `#[fibra::main]`; each deadlock must end with exit code 102. Numbers of fibers and channels,
-//! addresses and times are left out of the comparison; names, lines and everything else are in it. `FIBRA_BLESS=1` writes the files anew.
+//! of them, as a user's program that is the function of `#[fibra::main]`; each deadlock must end with exit code 102. Numbers of fibers and
+//! channels, addresses and times are left out of the comparison; names, lines and everything else are in it.
+//! `FIBRA_BLESS=1` writes the files anew.
 //! Another waits for everything that is not a deadlock, and must end in silence. All of it once more without the system monitor.
 #![cfg(not(any(loom, shuttle)))]
 
@@ -265,10 +266,10 @@ fn no_leak_at_all() {
     // The sleeper has the sender where no look at its stack finds it.
     fibra::run(|| {
         let (tx, rx) = fibra::channel::bounded::<u32>(1);
-        let kept = vec![Box::new(tx)];
+        let kept = Box::new(tx);
         daemon("sleeps", move || {
             fibra::sleep(Duration::from_secs(3600));
-            kept[0].send(1).unwrap();
+            kept.send(1).unwrap();
         });
         daemon("waits for the sleeper", move || while rx.recv().is_ok() {});
     });

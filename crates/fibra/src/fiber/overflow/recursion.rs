@@ -4,8 +4,8 @@
 //! Above: the overflow report, in a signal handler. Below: `prim::peek`, plain system calls.
 //!
 //! # Invariants
-//! * No lock and no allocation: the fiber may have overflowed inside the allocator or the loader. So nothing of theirs is asked. Which memory
-//!   is code comes from `/proc/self/maps`, the stack is read by the kernel, and the name comes from the symbol table of the
+//! * No lock and no allocation: the fiber may have overflowed inside the allocator or the loader. So nothing of theirs is asked. Which
+//!   memory is code comes from `/proc/self/maps`, the stack is read by the kernel, and the name comes from the symbol table of the
 //!   program's file, read piece by piece with `pread`. A helper thread with the usual tools was the alternative: it would
 //!   have to exist in every process, and would hang if the fiber held the allocator's lock.
 //! * The report is printed before: whatever is missing or broken here costs no more than this line.
