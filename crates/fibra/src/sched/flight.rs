@@ -19,7 +19,8 @@
 //!   between, which is an entry of its own: one look at the cycle counter per turn.
 //! * A wake is left with the fiber that is woken, at the top of its stack, and is part of the entry of the turn that it leads to: two
 //!   stores, and no lock for a thread from outside. The thread that wakes a fiber has it to itself until it is enqueued. A fiber
-//!   that has not run since is asked for its wake when a picture is made ([`waiting_wakes`]). A task between two polls has no stack: its wake is an entry.
+//!   that has not run since is asked for its wake when a picture is made ([`waiting_wakes`]). A task between two polls has no stack:
+//!   its wake is an entry.
 
 use std::cell::Cell;
 use std::panic::Location;
