@@ -17,7 +17,7 @@ use super::cell::Cell;
 use super::core::{AnyCell, Detail, current_id, drop_refused, note};
 use super::error::{ActorId, CallError, SendError, SendTimeoutError, StopReason, TrySendError};
 use super::mail::{Lane, Letter, Make, NoPlace};
-use super::places::{Places, Room};
+use super::places::{MailboxRoom, Room};
 use super::state::ActorState;
 use crate::channel::Overflow;
 use crate::prim::atomic::Ordering;
@@ -507,7 +507,7 @@ pub struct SendArm<'a, A: Actor> {
 
 /// What the engine sees of it: the gate's, but for one that is refused at once.
 struct Wants<'a, A: Actor> {
-    places: &'a Places<A::Message, Body<A>>,
+    places: &'a MailboxRoom<A::Message, Body<A>>,
     wait: GateWait<'a, Room<A::Message, Body<A>>>,
 }
 

@@ -13,7 +13,7 @@
 //! Invariants
 //! * The value lies in the desk whenever no turn runs, and is taken out by a turn: a second turn would find it gone (S2-56).
 //! * A turn has a fiber from its launch to its end, and the actor no other stack: so one without a turn owns none.
-//! * A turn that was launched but never ran (the runtime shuts down) ends the actor: see [`Turn`].
+//! * A turn that was launched but never ran (the runtime shuts down) ends the actor: see [`ActorTurn`].
 //! * User code (handlers, hooks, destructors) runs with its panics caught.
 
 use std::any::Any;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::core::{AnyCell, Choices, Core, Marks, Mode, refusing};
-use super::desk::{Desk, Next, Pause};
+use super::desk::{ActorDesk, Next, Pause};
 use super::error::{CallError, Failure, StopReason};
 use super::mail::{Again, Hand, Take};
 use super::state::{ActorState, KILL, NEW_HELD, NEW_RUNNABLE, NOW};
@@ -34,7 +34,7 @@ use crate::prim::{FirstPanic, discard_payload};
 use crate::runtime::Handle;
 use crate::task::{launch, shield};
 use crate::wait::waitable::Wait;
-use crate::wait::watch::{Interrupt, Watch, watched};
+use crate::wait::watch::{Interrupt, WaitObserver, watched};
 use crate::waiter::cancel_reason::CancelReason;
 
 /// Makes the value of a life.
@@ -52,7 +52,7 @@ pub(super) enum Body<A> {
 /// See the header.
 pub(super) struct Cell<A: Actor> {
     pub(super) core: Core,
-    pub(super) desk: Desk<A::Message, Body<A>>,
+    pub(super) desk: ActorDesk<A::Message, Body<A>>,
 }
 
 /// How the messages of a turn came to an end.
@@ -69,7 +69,7 @@ impl<A: Actor> Cell<A> {
     pub(super) fn spawn(actor: A, home: Handle, choices: &Choices, site: &'static Location<'static>) -> Arc<Self> {
         let cell = Arc::new(Self {
             core: Core::new(home, choices, site),
-            desk: Desk::new(NEW_RUNNABLE, choices.capacity, Some(Body::New(actor))),
+            desk: ActorDesk::new(NEW_RUNNABLE, choices.capacity, Some(Body::New(actor))),
         });
         quiescence::add_member(&cell);
         cell.launch(false);
@@ -78,8 +78,10 @@ impl<A: Actor> Cell<A> {
 
     /// One that is held until its supervisor starts it.
     pub(super) fn held(home: Handle, choices: &Choices, site: &'static Location<'static>) -> Arc<Self> {
-        let cell =
-            Arc::new(Self { core: Core::new(home, choices, site), desk: Desk::new(NEW_HELD, choices.capacity, None) });
+        let cell = Arc::new(Self {
+            core: Core::new(home, choices, site),
+            desk: ActorDesk::new(NEW_HELD, choices.capacity, None),
+        });
         quiescence::add_member(&cell);
         cell
     }
@@ -89,7 +91,7 @@ impl<A: Actor> Cell<A> {
         if let Some(domain) = self.core.domain() {
             domain.enter();
         }
-        let turn = Turn(Some(self.clone()));
+        let turn = ActorTurn(Some(self.clone()));
         // Refused: it is dropped, which ends the actor.
         drop(launch(self.core.home.shared(), move || turn.run(), self.core.site, behind));
     }
@@ -116,7 +118,7 @@ impl<A: Actor> Cell<A> {
 
     /// The last address was dropped.
     pub(super) fn look(self: &Arc<Self>) {
-        let next = self.desk.wake();
+        let next = self.desk.ensure_turn();
         self.then(next);
     }
 
@@ -420,9 +422,9 @@ impl<A: Actor> fmt::Debug for Cell<A> {
 }
 
 /// A turn that was launched. Dropped without having run, it ends the actor.
-struct Turn<A: Actor>(Option<Arc<Cell<A>>>);
+struct ActorTurn<A: Actor>(Option<Arc<Cell<A>>>);
 
-impl<A: Actor> Turn<A> {
+impl<A: Actor> ActorTurn<A> {
     fn run(mut self) {
         if let Some(cell) = self.0.take() {
             cell.turn();
@@ -430,7 +432,7 @@ impl<A: Actor> Turn<A> {
     }
 }
 
-impl<A: Actor> Drop for Turn<A> {
+impl<A: Actor> Drop for ActorTurn<A> {
     fn drop(&mut self) {
         if let Some(cell) = self.0.take() {
             cell.abandon();
@@ -446,7 +448,7 @@ struct Running<'a, A: Actor> {
     has_left: std::cell::Cell<bool>,
 }
 
-impl<A: Actor> Watch for Running<'_, A> {
+impl<A: Actor> WaitObserver for Running<'_, A> {
     fn parks(&self, how: &Wait) {
         let cell = self.cell;
         let is_killed = cell.desk.wait();

@@ -133,7 +133,7 @@ impl<M> Rare<M> {
 }
 
 /// See the header. `V` is what the actor leaves here between turns.
-pub(super) struct Mail<M, V> {
+pub(super) struct MailboxContents<M, V> {
     /// The oldest message. Most mailboxes never hold a second one, and so never have a buffer.
     first: Option<Letter<M>>,
     queue: Option<Queue<M>>,
@@ -158,7 +158,7 @@ pub(super) struct Unused<M> {
     _rare: Option<Box<Rare<M>>>,
 }
 
-impl<M, V> Mail<M, V> {
+impl<M, V> MailboxContents<M, V> {
     pub(super) fn new(capacity: usize, value: Option<V>) -> Self {
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
         Self {
@@ -481,7 +481,7 @@ mod tests {
     // A message that found the mailbox full is appended if there is a place by then, and evicts one only if there is none.
     #[test]
     fn the_oldest_is_dropped_only_from_a_full_mailbox() {
-        let mut mail = Mail::<u32, ()>::new(2, None);
+        let mut mail = MailboxContents::<u32, ()>::new(2, None);
         let mut replace = |number| match mail.replace_oldest(Letter::Message(number)) {
             Ok(oldest) => oldest.map(Letter::open),
             Err(_) => panic!("it is open"),
@@ -493,7 +493,7 @@ mod tests {
     // The first of those that wait is let go when half is free, or when as many messages as there are places have passed it.
     #[test]
     fn a_waiter_is_passed_a_bounded_number_of_times() {
-        let mut mail = Mail::<u32, ()>::new(4, None);
+        let mut mail = MailboxContents::<u32, ()>::new(4, None);
         for number in 0..4 {
             assert!(mail.append(Letter::Message(number), Lane::Ordinary).is_ok());
         }
@@ -505,7 +505,7 @@ mod tests {
                 assert!(mail.append(Letter::Message(passed), Lane::Ordinary).is_ok());
             }
         }
-        assert!(mail.call() && !mail.let_go());
+        assert!(mail.call(false) && !mail.let_go(false));
         assert!(!mail.reserve(), "the place is left to the one that was called");
         assert!(mail.reserve_called() && !mail.has_place());
     }

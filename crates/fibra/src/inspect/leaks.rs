@@ -34,9 +34,9 @@ use crate::monitor::objects;
 use crate::monitor::once_per_site::OncePerSite;
 use crate::prim::atomic::Ordering;
 use crate::prim::say;
-use crate::sched::shared::{RootRef, Shared};
+use crate::sched::shared::{RootRef, RuntimeShared};
 use crate::wait::reason::WaitReason;
-use crate::waiter::word::State;
+use crate::waiter::word::WaiterState;
 
 /// The places of spawns whose leak was reported.
 static REPORTED: OncePerSite = OncePerSite::new();
@@ -58,7 +58,7 @@ struct Suspect {
 
 /// Looks at the fibers that are about to be ended: with their runtime, or with one run of it. In the latter case other fibers go on, and
 /// only what is certain is reported.
-pub(crate) fn look(shared: &Shared, run: Option<RootRef>) -> Suspects {
+pub(crate) fn look(shared: &RuntimeShared, run: Option<RootRef>) -> Suspects {
     let run = run.map(RootRef::as_ptr);
     if !shared.config.leaks || shared.is_closing() || !is_anything_left(shared, run) {
         return Suspects::default();
@@ -81,7 +81,7 @@ pub(crate) fn look(shared: &Shared, run: Option<RootRef>) -> Suspects {
 }
 
 /// All fibers of the runtime have ended: reports those that were leaks.
-pub(crate) fn report(shared: &Shared, suspects: Suspects) {
+pub(crate) fn report(shared: &RuntimeShared, suspects: Suspects) {
     if suspects.fibers.is_empty() {
         return;
     }
@@ -100,7 +100,7 @@ pub(crate) fn report(shared: &Shared, suspects: Suspects) {
     }
 }
 
-fn tell(shared: &Shared, count: usize, lines: &str) {
+fn tell(shared: &RuntimeShared, count: usize, lines: &str) {
     let (fibers, it, them) =
         if count == 1 { ("a fiber", "it", "it") } else { (&*format!("{count} fibers"), "they", "one of them") };
     let verb = if count == 1 { "was" } else { "were" };
@@ -112,13 +112,13 @@ fn tell(shared: &Shared, count: usize, lines: &str) {
 }
 
 /// Is there a fiber but that of the run? Or a daemon, if only this run ends?
-fn is_anything_left(shared: &Shared, run: Option<*const ()>) -> bool {
+fn is_anything_left(shared: &RuntimeShared, run: Option<*const ()>) -> bool {
     let runtime = std::ptr::from_ref(shared).cast::<()>();
     frame::census_until(|frame| {
         // Relaxed: compared only.
         let is_ours = std::ptr::eq(frame.runtime.load(Ordering::Relaxed), runtime);
         let state = frame.waiter.word.snapshot().state();
-        let is_there = !matches!(state, State::Init | State::Done | State::Cancelled);
+        let is_there = !matches!(state, WaiterState::Init | WaiterState::Done | WaiterState::Cancelled);
         let ends = match run {
             Some(run) => frame.has(flag::DAEMON) && std::ptr::eq(frame.root.get(), run),
             None => !frame.has(flag::ROOT),
@@ -128,7 +128,7 @@ fn is_anything_left(shared: &Shared, run: Option<*const ()>) -> bool {
 }
 
 /// The second kind of evidence.
-fn suspects(shared: &Shared, snapshot: &Snapshot) -> Suspects {
+fn suspects(shared: &RuntimeShared, snapshot: &Snapshot) -> Suspects {
     let mut suspects = Suspects::default();
     if total::is_awaiting(shared) || snapshot.scopes.iter().any(|scope| scope.deadline_in.is_some()) {
         return suspects;

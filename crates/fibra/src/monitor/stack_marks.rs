@@ -14,7 +14,7 @@ use crate::fiber::frame::{self, FrameRef};
 use crate::fiber::stack;
 use crate::prim::atomic::{AtomicBool, Ordering};
 use crate::prim::sync::Mutex;
-use crate::waiter::word::State;
+use crate::waiter::word::WaiterState;
 
 /// The deepest stack of the fibers that were spawned at one place.
 #[derive(Debug, Clone, Copy, Default)]
@@ -73,7 +73,10 @@ pub(crate) fn of_ended() -> Marks {
 pub(crate) fn of_all() -> Marks {
     let mut marks = of_ended();
     frame::census(|frame| {
-        let is_live = !matches!(frame.waiter.word.snapshot().state(), State::Init | State::Done | State::Cancelled);
+        let is_live = !matches!(
+            frame.waiter.word.snapshot().state(),
+            WaiterState::Init | WaiterState::Done | WaiterState::Cancelled
+        );
         let top = frame.watch().stack_end();
         if let (true, Some(site)) = (is_live && top != 0, frame.site.get())
             && let Some((deepest, size)) = stack::touched(top)
