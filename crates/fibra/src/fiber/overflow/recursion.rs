@@ -32,7 +32,7 @@ type Seen = (usize, u32);
 /// Writes which function recursed between these addresses of a stack, if one did.
 pub(super) fn write(sp: usize, top: usize, out: &mut ReportBuffer) {
     let Some((address, times)) = most_frequent(sp, top) else { return };
-    let mut place = Place::default();
+    let mut place = CodePlace::default();
     if !place.find(address) {
         return;
     }
@@ -154,20 +154,20 @@ fn each_mapping(mut f: impl FnMut(&Mapping<'_>) -> bool) {
 // ---- The file of the code ----------------------------------------------------------------------------------------------
 
 /// The file that an address was loaded from.
-struct Place {
+struct CodePlace {
     path: [u8; 512],
     /// Start of the mapping, and where in the file it begins.
     mapping: (usize, usize),
     file: Option<File>,
 }
 
-impl Default for Place {
+impl Default for CodePlace {
     fn default() -> Self {
         Self { path: [0; 512], mapping: (0, 0), file: None }
     }
 }
 
-impl Place {
+impl CodePlace {
     fn find(&mut self, address: usize) -> bool {
         let mut found = false;
         each_mapping(|mapping| {
@@ -338,15 +338,15 @@ mod tests {
 
     #[test]
     fn a_function_is_named_by_its_address() {
-        let mut place = Place::default();
+        let mut place = CodePlace::default();
         let address = a_function_with_a_name as fn() -> usize as usize;
         assert!(place.find(address), "it is code of this program");
         let mut out = ReportBuffer::new();
         assert!(place.write_function(address, &mut out));
         let text = String::from_utf8_lossy(out.as_bytes());
         assert!(text.contains("a_function_with_a_name"), "{text}");
-        assert!(!Place::default().find(std::ptr::from_ref(&address).addr()), "what has no file has no functions");
-        assert!(!Place::default().find(8));
+        assert!(!CodePlace::default().find(std::ptr::from_ref(&address).addr()), "what has no file has no functions");
+        assert!(!CodePlace::default().find(8));
     }
 
     #[test]
