@@ -68,7 +68,7 @@ fn stacks_of_live_fibers_are_measured_when_asked() {
             use_much();
             rx.recv().unwrap()
         });
-        while !inspect::snapshot().fiber(deep.id()).is_some_and(|fiber| fiber.wait.is_some()) {
+        while inspect::snapshot().fiber(deep.id()).is_none_or(|fiber| fiber.wait.is_none()) {
             fibra::yield_now();
         }
         assert!(inspect::snapshot().stacks().is_empty(), "nothing is measured unless asked for");

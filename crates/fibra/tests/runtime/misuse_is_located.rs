@@ -2,6 +2,7 @@
 //! the public function to the panic.
 //!
 //! In a process of its own, whose panic hook notes where each panic came from.
+#![allow(clippy::disallowed_types)] // The hook stands outside the runtime, and so does its lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
