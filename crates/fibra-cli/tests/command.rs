@@ -46,6 +46,8 @@ fn a_small_tour_shows_every_part() {
         "was cancelled",
         "A deadlock, explained",
         "CERTAIN deadlock: 2 fibers wait for each other",
+        "A recording",
+        "arrows from wakes",
         "\"ada\": waiting for a mutex",
         "grace went on after",
         "Sockets",

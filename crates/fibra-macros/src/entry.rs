@@ -29,7 +29,9 @@ impl Flavour {
 
     fn options(self) -> &'static [&'static str] {
         match self {
-            Flavour::Main => &["workers", "max_workers", "stack_size", "name", "current_thread", "cancellation"],
+            Flavour::Main => {
+                &["workers", "max_workers", "stack_size", "name", "current_thread", "cancellation", "panic_exit"]
+            }
             Flavour::Test => &[
                 "workers",
                 "max_workers",
@@ -406,6 +408,7 @@ fn example(option: &str) -> &'static str {
         "name" => "name = \"api\"",
         "current_thread" => "current_thread",
         "cancellation" => "cancellation = \"cooperative\"",
+        "panic_exit" => "panic_exit = 101",
         "timeout" => "timeout = 30",
         _ => "leak_timeout = 10",
     }

@@ -28,7 +28,9 @@ use entry::Flavour;
 ///
 /// Options: `workers = 4`, `max_workers = 8`, `stack_size = 64 * 1024`, `name = "api"`, each of which takes an expression;
 /// `current_thread`, for one worker and no other thread; and `cancellation = "cooperative"`, which programs that are built with
-/// `panic = "abort"` have to say (`"unwind"` is what there is without it).
+/// `panic = "abort"` have to say (`"unwind"` is what there is without it). `panic_exit = 101` ends the process with that exit code, from 1
+/// to 255, if a fiber has panicked whose panic no joiner was told of, and the function itself did not fail; 0, which is also the default,
+/// leaves the exit code as it is. Where a program does not say it, `FIBRA_PANIC_EXIT` does.
 ///
 /// ```ignore
 /// #[fibra::main(current_thread, cancellation = "cooperative")]

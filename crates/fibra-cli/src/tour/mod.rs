@@ -10,6 +10,7 @@
 //! failure.rs    a panic that stays in its fiber
 //! cancel.rs     a fiber that is asked to end, and cleans up
 //! deadlock.rs   fibers that wait for each other, explained
+//! record.rs     the flight recorder: what two fibers did, in a file
 //! scope.rs      fibers that borrow, and a tree of them that a time-out ends
 //! net.rs        an echo server and its clients
 //! machines.rs   an echo server of machines, without a fiber for each connection
@@ -28,6 +29,7 @@ mod machines;
 mod many;
 mod net;
 mod page;
+mod record;
 mod scope;
 mod select;
 mod speed;
@@ -58,6 +60,7 @@ const PARTS: &[Part] = &[
     Part { title: "A panic stays in its fiber", run: failure::run },
     Part { title: "Cancellation", run: cancel::run },
     Part { title: "A deadlock, explained", run: deadlock::run },
+    Part { title: "A recording", run: record::run },
     Part { title: "Scopes", run: scope::run },
     Part { title: "Sockets", run: net::run },
     Part { title: "Machines", run: machines::run },

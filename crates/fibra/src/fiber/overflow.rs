@@ -4,12 +4,15 @@
 //! names of fibers gives a describer. Below: `stack::find`, signals.
 //!
 //! The fault arrives as SIGSEGV (SIGBUS on some systems). Its handler runs on the thread's alternate stack, because the
-//! fiber's is used up. If the address lies in the guard of one of our stacks, it is reported and the process aborts;
+//! fiber's is used up. If the address lies in the guard of one of our stacks, it is reported (which fiber, and in `recursion.rs` which
+//! function recursed) and the process aborts;
 //! every other fault goes to the handler that was installed before, std's report about overflowing threads included.
 //!
 //! # Invariants
 //! * The handler and the describer take no lock and allocate nothing: they may have interrupted anything.
 //! * The handler that was installed before ours is called with the same arguments, or restored if it was the default action.
+
+mod recursion;
 
 use super::stack::{self, StackTop};
 use crate::prim::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -159,6 +162,12 @@ fn report(found: &stack::Found, address: usize, context: *mut libc::c_void) -> !
         writeln!(out, ": code on another stack touched {address:#x}, below the {kib} KiB of that one.")
     };
     out.write_to_stderr();
+    if let Some(sp) = stack_pointer(context).filter(|_| own) {
+        // On its own: if it fails in some way, the report is there.
+        let mut out = ReportBuffer::new();
+        recursion::write(sp.max(found.lowest()), found.record.addr().get(), &mut out);
+        out.write_to_stderr();
+    }
     // SAFETY: abort may be called in a signal handler.
     unsafe { libc::abort() }
 }

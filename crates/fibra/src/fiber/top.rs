@@ -81,6 +81,9 @@ pub(crate) struct FiberTop {
     pub(crate) polls: Cell<u32>,
     /// Something here has to be cleared before the next fiber uses the stack.
     pub(crate) dirty: Cell<bool>,
+    /// For the recorder (`sched::flight`): when the fiber was last woken, in cycles, and by what; 0: it was not, or has had its turn.
+    woken_at: AtomicU64,
+    woken_by: AtomicU64,
 }
 
 const _: () = assert!(mem::size_of::<FiberTop>() <= USER_AREA);
@@ -187,9 +190,35 @@ impl FiberTop {
     #[inline(always)]
     pub(crate) fn wait_words(&self) -> (u8, u64, u64) {
         // Relaxed, all: the worker's own fiber, on the worker's thread.
-        let reason = self.reason.load(Ordering::Relaxed) & !TIMED;
-        let site = self.site.load(Ordering::Relaxed);
+        let (reason, site) = (self.reason.load(Ordering::Relaxed), self.site.load(Ordering::Relaxed));
         (reason, self.object.load(Ordering::Relaxed), site.expose_provenance() as u64)
+    }
+
+    /// The reason in what [`wait_words`](Self::wait_words) returned.
+    pub(crate) fn reason_of(word: u8) -> u8 {
+        word & !TIMED
+    }
+
+    /// Leaves word of a wake, for the recorder: by the thread that has the fiber in its hands.
+    #[inline(always)]
+    pub(crate) fn note_wake(&self, at: u64, by: u64) {
+        // Relaxed, both: the queue that the fiber goes through publishes them to its worker; to others they are a hint.
+        self.woken_by.store(by, Ordering::Relaxed);
+        self.woken_at.store(at, Ordering::Relaxed);
+    }
+
+    /// What was left by [`note_wake`](Self::note_wake).
+    pub(crate) fn wake_words(&self) -> (u64, u64) {
+        // Relaxed, both: as above.
+        (self.woken_at.load(Ordering::Relaxed), self.woken_by.load(Ordering::Relaxed))
+    }
+
+    /// The same by the fiber's worker, when its turn is over: the next turn has another reason.
+    #[inline(always)]
+    pub(crate) fn take_wake(&self) -> (u64, u64) {
+        let words = self.wake_words();
+        self.woken_at.store(0, Ordering::Relaxed); // Relaxed: as above.
+        words
     }
 
     /// Sets the status text, cut at 31 bytes (at a character boundary).

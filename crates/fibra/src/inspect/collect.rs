@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::snapshot::{
     ChannelInfo, FiberInfo, FiberState, LockHolder, LockInfo, LockKind, Object, ScopeInfo, SelectArm, SemaphoreInfo,
-    Snapshot, SocketInfo, WaitInfo, WorkerInfo,
+    Snapshot, SocketInfo, StackInfo, WaitInfo, WorkerInfo,
 };
 use crate::fiber::frame::{self, Counted, NO_HOME, ParkedFiber, flag};
 use crate::fiber::id::FiberId;
@@ -22,6 +22,7 @@ use crate::monitor::deep_channels;
 use crate::monitor::metrics::Metrics;
 use crate::monitor::objects::{self, ChannelFacts};
 use crate::monitor::open_scopes::{self, ScopeFacts};
+use crate::monitor::stack_marks::{self, Mark, Marks};
 use crate::prim::atomic::Ordering;
 use crate::prim::policy;
 use crate::sched::shared::RuntimeShared;
@@ -62,8 +63,17 @@ pub(super) fn collect(only: Option<&RuntimeShared>) -> (Snapshot, Vec<Found>) {
     snapshot.scopes = open(scopes, &snapshot.fibers, only.is_some(), start);
     contended(&mut snapshot, &found);
     count_waiting(&mut snapshot);
+    snapshot.stacks = stacks(stack_marks::of_ended());
     snapshot.took = Duration::from_nanos(policy::now().saturating_sub(start));
     (snapshot, found)
+}
+
+/// The deepest first.
+pub(super) fn stacks(marks: Marks) -> Vec<StackInfo> {
+    let info = |(spawned_at, Mark { fibers, deepest, size })| StackInfo { spawned_at, fibers, deepest, size };
+    let mut stacks: Vec<_> = marks.into_iter().map(info).collect();
+    stacks.sort_by_key(|stack| (std::cmp::Reverse(stack.deepest), stack.spawned_at));
+    stacks
 }
 
 /// A fiber that waits, by its number.

@@ -83,8 +83,9 @@ pub(super) fn list(items: impl Iterator<Item = String>) -> String {
 }
 
 impl Snapshot {
-    /// All of it as one line of JSON: an object with the lists `fibers`, `workers`, `channels`, `locks`, `semaphores`, `scopes` and
-    /// `sockets`, and the numbers `timers` and `took_ns`. What is not known or does not apply is left out. Times are in nanoseconds.
+    /// All of it as one line of JSON: an object with the lists `fibers`, `workers`, `channels`, `locks`, `semaphores`, `scopes`,
+    /// `sockets` and `stacks`, and the numbers `timers` and `took_ns`. What is not known or does not apply is left out. Times are in
+    /// nanoseconds.
     ///
     /// ```
     /// fibra::run(|| {
@@ -177,6 +178,17 @@ impl Snapshot {
                 list(self.sockets.iter().map(|socket| {
                     let waiting: Vec<_> = socket.waiting.iter().map(|(fiber, _)| *fiber).collect();
                     Fields::new().raw("descriptor", socket.descriptor).fibers("waiting", &waiting).end()
+                })),
+            )
+            .raw(
+                "stacks",
+                list(self.stacks.iter().map(|stack| {
+                    Fields::new()
+                        .site("spawned_at", Some(stack.spawned_at))
+                        .raw("fibers", stack.fibers)
+                        .raw("deepest", stack.deepest)
+                        .raw("size", stack.size)
+                        .end()
                 })),
             )
             .raw("timers", self.timers)

@@ -31,9 +31,10 @@ impl Snapshot {
     }
 }
 
-/// One line per fiber of this runtime that has not ended, at most fifty.
+/// One line per fiber of this runtime that has not ended, at most fifty; and which of them wait for each other.
 pub(crate) fn fibers_of(shared: &RuntimeShared) -> String {
-    collect(Some(shared)).0.list()
+    let (snapshot, found) = collect(Some(shared));
+    deadlock::of(&snapshot, &found).iter().fold(snapshot.list(), |text, deadlock| format!("{text}{deadlock}\n"))
 }
 
 /// The started fibers of one worker: the one it runs, and the others, at most ten of them.

@@ -32,7 +32,7 @@
 // deadlock.rs   a deadlock in words                  total.rs     a run in which nothing can happen any more
 // debugger.rs   what gdb/fibra.py reads
 // list.rs       lists of fibers in other reports     endpoint.rs  the inspector: an HTTP server; page.html is what a browser shows
-// token.rs      what a request must name that changes something
+// token.rs      what a request must name that changes something   leaks.rs   fibers that nothing could wake, at the end of a run
 // ```
 // On the floor of `runtime`, since a runtime that hangs says so itself, and above `sync`, whose locks it reads. Above: users. Below:
 // `sched` (objects, open_scopes, stall), `sync::seen`, `select::sheet`.
@@ -44,6 +44,7 @@ pub(crate) mod endpoint;
 mod graph;
 mod holders;
 pub(crate) mod json;
+pub(crate) mod leaks;
 pub(crate) mod list;
 mod snapshot;
 mod text;
@@ -53,10 +54,11 @@ pub(crate) mod total;
 pub use deadlock::Deadlock;
 pub use snapshot::{
     ChannelInfo, FiberInfo, FiberState, LockHolder, LockInfo, LockKind, Object, ScopeInfo, SelectArm, SemaphoreInfo,
-    Snapshot, SocketInfo, WaitInfo, WorkerInfo,
+    Snapshot, SocketInfo, StackInfo, WaitInfo, WorkerInfo,
 };
 
 use crate::fiber::id::FiberId;
+use crate::monitor::stack_marks;
 use crate::runtime::Handle;
 
 /// A picture of the whole process: every runtime, every fiber. 100,000 fibers take some 30 ms.
@@ -133,6 +135,34 @@ pub fn deadlocks() -> Vec<Deadlock> {
 pub fn stack_of(fiber: FiberId) -> Result<String, &'static str> {
     let watch = collect::find(fiber).ok_or("there is no such fiber, or it does not wait")?;
     crate::monitor::stall::stack_of_parked(watch)
+}
+
+/// How much stack fibers have used, by the place where they were spawned, the deepest first: to choose a
+/// [`stack_size`](crate::RuntimeBuilder::stack_size). Measures the fibers of the process that have started and not ended, which takes some
+/// µs for each; with `FIBRA_STACK_MARKS=1`, read when a runtime is built, those that have ended too, when they end.
+///
+/// The mark is the lowest page that the system has given memory to, so it never shows less than was used, but for what was swapped out. It
+/// shows more if an earlier fiber on the same stack has used more: with `FIBRA_STACK_MARKS=1` each fiber gives its pages back when it ends,
+/// so that the next one is measured for itself.
+///
+/// ```
+/// fibra::run(|| {
+///     let (tx, rx) = fibra::channel::bounded(1);
+///     let deep = fibra::spawn(move || {
+///         let large = std::hint::black_box([1_u8; 50_000]);
+///         rx.recv().unwrap_or(large[17])
+///     });
+///     while !fibra::inspect::snapshot().fibers().iter().any(|fiber| fiber.id == deep.id() && fiber.wait.is_some()) {}
+///     let stacks = fibra::inspect::stacks();
+///     assert!(stacks[0].deepest > 50_000);
+///     println!("{}", stacks[0]); // stack: 56 KiB of 256 KiB at most, 1 fiber spawned at src/main.rs:3:16
+///     tx.send(1).unwrap();
+///     deep.join().unwrap();
+/// });
+/// ```
+#[must_use]
+pub fn stacks() -> Vec<StackInfo> {
+    collect::stacks(stack_marks::of_all())
 }
 
 /// Prints the [`snapshot`] of the process on standard error, and its [`deadlocks`]. With `FIBRA_DUMP_SIGNAL=QUIT` (or `USR1`, `USR2`,

@@ -20,6 +20,7 @@ pub struct Snapshot {
     pub(super) semaphores: Vec<SemaphoreInfo>,
     pub(super) scopes: Vec<ScopeInfo>,
     pub(super) sockets: Vec<SocketInfo>,
+    pub(super) stacks: Vec<StackInfo>,
     pub(super) timers: usize,
     pub(super) took: Duration,
     /// The stack address at which the fiber that asks for deadlocks called the inspector: what lies deeper is the inspector's own. 0: no
@@ -66,6 +67,12 @@ impl Snapshot {
     /// The sockets and pipes that fibers wait for.
     pub fn sockets(&self) -> &[SocketInfo] {
         &self.sockets
+    }
+
+    /// How much stack the fibers that have ended had used, by place of spawn, the deepest first: with `FIBRA_STACK_MARKS=1`, else empty.
+    /// [`stacks`](super::stacks) measures the others too.
+    pub fn stacks(&self) -> &[StackInfo] {
+        &self.stacks
     }
 
     /// How many fibers wait in a call with a deadline: each has a timer.
@@ -349,4 +356,18 @@ pub struct SocketInfo {
     pub descriptor: i32,
     /// The fibers that wait for it, and why.
     pub waiting: Vec<(FiberId, WaitReason)>,
+}
+
+/// How much stack the fibers that were spawned at one place have used; see [`stacks`](super::stacks).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StackInfo {
+    /// Where they were spawned.
+    pub spawned_at: &'static Location<'static>,
+    /// How many were measured.
+    pub fibers: u64,
+    /// The bytes that the deepest of their stacks has touched: whole pages.
+    pub deepest: usize,
+    /// The size of that stack, as `stack_size` means it: about 13 KiB of it are not for the fiber's use.
+    pub size: usize,
 }

@@ -7,7 +7,8 @@ use std::fmt::{self, Write as _};
 use std::panic::Location;
 
 use super::snapshot::{
-    ChannelInfo, FiberInfo, FiberState, LockHolder, LockInfo, LockKind, Object, ScopeInfo, Snapshot, WaitInfo,
+    ChannelInfo, FiberInfo, FiberState, LockHolder, LockInfo, LockKind, Object, ScopeInfo, Snapshot, StackInfo,
+    WaitInfo,
 };
 use crate::fiber::id::FiberId;
 
@@ -59,7 +60,17 @@ impl fmt::Display for Snapshot {
             let waiting: Vec<_> = socket.waiting.iter().map(|(fiber, _)| *fiber).collect();
             format!("descriptor {}: waiting: {}", socket.descriptor, self.names(&waiting))
         })?;
+        few(f, &self.stacks, |stack| stack.to_string())?;
         self.tree(f)
+    }
+}
+
+impl fmt::Display for StackInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StackInfo { spawned_at, fibers, deepest, size } = self;
+        let (deepest, size) = (deepest.div_ceil(1024), size / 1024);
+        let fibers = counted(*fibers as usize, "fiber");
+        write!(f, "stack: {deepest} KiB of {size} KiB at most, {fibers} spawned at {spawned_at}")
     }
 }
 

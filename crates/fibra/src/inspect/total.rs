@@ -5,7 +5,8 @@
 //! 1. all workers sleep, and no fiber is ready;
 //! 2. no fiber waits for time, a socket, a process, a file, a blocking call, a machine or a future, and no scope has a deadline;
 //! 3. there is no task: a future may wait for anything, and what it waits for is not written down;
-//! 4. no blocking call runs or is queued, no thread calls wakers for sysmon, no machine is attached, and no signal is listened to;
+//! 4. no blocking call runs or is queued, no thread of fibra calls wakers, no future waits for a socket (it may have been polled by hand,
+//!    with a waker that does anything), no machine is attached, and no signal is listened to;
 //! 5. a `run` is under way: without one, it is plain threads that use the runtime;
 //! 6. the process has no thread but the runtime's own. If there is one, it may have the other end of anything, and be about to use it.
 //!
@@ -30,7 +31,7 @@ use crate::fiber::frame::{self, flag};
 use crate::monitor::{errands, objects};
 use crate::prim::atomic::Ordering;
 use crate::prim::thread;
-use crate::reactor::signals;
+use crate::reactor::{signals, source};
 use crate::sched::monitoring::OnDeadlock;
 use crate::sched::shared::RuntimeShared;
 use crate::trace::{self, When};
@@ -105,11 +106,13 @@ fn is_still(shared: &RuntimeShared) -> bool {
 }
 
 /// Is there something other than a fiber's own wait that will wake one: see the header, 2 to 4?
-fn is_awaiting(shared: &RuntimeShared) -> bool {
+pub(super) fn is_awaiting(shared: &RuntimeShared) -> bool {
     // Relaxed: a number; whatever changes it wakes a worker.
     shared.tasks_parked.load(Ordering::Relaxed) != 0
         || shared.remotes[..shared.seats.made()].iter().any(|remote| remote.wheel.next_deadline().is_some())
         || shared.blocking().busy() > 0
+        // In this order: a waker that is on no socket any more is being called, or was.
+        || source::may_call_wakers()
         || errands::are_wakers_called()
         || shared.machines.is_there()
         || signals::may_wake()

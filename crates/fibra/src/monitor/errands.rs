@@ -33,12 +33,13 @@ static PRINTER: PerProcess<Printer> = PerProcess::new(Printer::default);
 static CALLING: PerProcess<AtomicUsize> = PerProcess::new(|| AtomicUsize::new(0));
 
 /// A batch of wakers, from before it is handed to another thread until all of them were called.
-struct Calling(&'static AtomicUsize);
+pub(crate) struct Calling(&'static AtomicUsize);
 
 impl Calling {
-    fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         let count = CALLING.get();
-        // Relaxed: the thread that looks for deadlocks is the one that hands the wakers out, or has nothing to do with them.
+        // Relaxed: the thread that looks for deadlocks is the one that hands the wakers out; or the wakers were taken off a socket after
+        // this, under the lock of the socket's source, into which that thread looks first.
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
@@ -51,7 +52,7 @@ impl Drop for Calling {
     }
 }
 
-/// Does a thread call wakers for sysmon, or is one about to? They may do anything: wake a fiber, too.
+/// Does a thread of fibra that is no worker call wakers, or is one about to? They may do anything: wake a fiber, too.
 pub(crate) fn are_wakers_called() -> bool {
     // Acquire: pairs with the release of the thread that has called them.
     CALLING.get().load(Ordering::Acquire) != 0

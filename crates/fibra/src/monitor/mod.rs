@@ -11,8 +11,9 @@
 //! metrics.rs     what a runtime counts             stats.rs       the same, printed
 //! objects.rs     every runtime, every channel      open_scopes.rs every scope       names.rs  actors by name, locks by number
 //! deep_channels.rs  reports unbounded channels that hold many values
+//! stack_marks.rs how much stack fibers have used, by place of spawn
 //! fork.rs        every lock of the process, held over a fork
-//! per_process.rs what a forked child makes anew
+//! per_process.rs what a forked child makes anew   once_per_site.rs  places that were reported
 //! ```
 //!
 //! Above: `wait` and all else; `inspect` reads the registries, `runtime` starts the thread and installs the hooks. Below: `sched`, which
@@ -39,9 +40,13 @@ pub(crate) mod names;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod objects;
 #[cfg(not(any(loom, shuttle)))]
+pub(crate) mod once_per_site;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) mod open_scopes;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod per_process;
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) mod stack_marks;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) mod stall;
 #[cfg(not(any(loom, shuttle)))]

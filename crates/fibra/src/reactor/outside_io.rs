@@ -9,6 +9,7 @@ use std::io;
 
 use super::source;
 use crate::driver::{Driver, Registrar, Timeout};
+use crate::monitor::errands::Calling;
 use crate::monitor::fork;
 use crate::prim::sync::{Mutex, MutexGuard};
 use crate::prim::thread;
@@ -53,6 +54,8 @@ fn serve(mut driver: Driver) {
             panic!("fibra: the thread that waits for sockets of plain threads cannot wait any more: {error}");
         }
         let mut owed = Vec::new();
+        // Before the first waker is taken off its socket: a run whose fibers all wait is no deadlock meanwhile.
+        let _calling = Calling::begin();
         while let Some(completion) = driver.next_completion() {
             source::deliver(completion, &mut owed);
         }

@@ -45,7 +45,7 @@ use crate::driver::{Completion, Interest, Key};
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::bug::seeded_bug;
 use crate::prim::spin::{Locked, SpinLock};
-use crate::waiter::node::{Node, Outcome, WaitList, WaiterRef};
+use crate::waiter::node::{Node, Outcome, WaitList, WaiterKind, WaiterRef};
 use crate::waiter::record::Claimed;
 
 /// A driver, as a place where a socket can be registered.
@@ -145,6 +145,23 @@ impl<D: RegisteringDriver> Side<D> {
         let mut node = unsafe { self.waiting.front() };
         while let Some(now) = node {
             if now.slot.get().cast_const() == id {
+                return true;
+            }
+            // SAFETY: as above; it is linked.
+            node = unsafe { self.waiting.after(now) };
+        }
+        false
+    }
+}
+
+impl<D: RegisteringDriver> Side<D> {
+    /// Is a wait linked that ends in the call of a waker?
+    fn has_waker(&self) -> bool {
+        // SAFETY: as in `has_waiting`.
+        let mut node = unsafe { self.waiting.front() };
+        while let Some(now) = node {
+            let (waiter, ..) = now.target();
+            if waiter.get().kind() == WaiterKind::Task {
                 return true;
             }
             // SAFETY: as above; it is linked.
@@ -328,6 +345,11 @@ impl<D: RegisteringDriver> Source<D> {
         }
         // SAFETY: under the lock of the list, in which `link_with` has put it.
         self.state.with(|state| unsafe { state.side(direction).waiting.remove(node) });
+    }
+
+    /// Will a report call a waker, of a future?
+    pub(crate) fn has_waker(&self) -> bool {
+        self.state.with(|state| state.sides.iter().any(Side::has_waker))
     }
 
     /// Delivers a driver's report to the waiters of this source.

@@ -104,6 +104,11 @@ pub(crate) fn deliver(completion: Completion, owed: &mut Vec<Waker>) {
     }
 }
 
+/// Is there a socket, in the process, whose next report calls a waker?
+pub(crate) fn may_call_wakers() -> bool {
+    SOURCES.all().any(|source| source.has_waker())
+}
+
 /// What the workers call: `sched::rules::IoRules`.
 #[derive(Debug)]
 pub(crate) struct Rules;

@@ -15,6 +15,7 @@ use crate::inspect::endpoint::{self, ListenAddress};
 use crate::inspect::token::Token;
 use crate::inspect::{list, total};
 use crate::monitor::hook;
+use crate::monitor::stack_marks;
 use crate::monitor::stats::{self, StatsFormat};
 use crate::monitor::sysmon;
 use crate::reactor;
@@ -80,6 +81,9 @@ pub enum Locals {
 /// `FIBRA_DUMP_SIGNAL=QUIT` (or one of the others) prints a [snapshot](crate::inspect) of the runtime on standard error when that signal
 /// comes; `FIBRA_INSPECT=127.0.0.1:6680` (or `unix`, `unix:/path`) serves snapshots, metrics and a page about the whole process there,
 /// and with `FIBRA_INSPECT_TOKEN` (16 characters or more) it cancels a fiber for a request that names that token;
+/// `FIBRA_LEAKS=1` reports fibers that nothing could have woken when a run ends in release builds too, and `FIBRA_LEAKS=0` never;
+/// `FIBRA_STACK_MARKS=1` measures how much stack each fiber has used when it ends ([`inspect::stacks`](crate::inspect::stacks));
+/// `FIBRA_PANIC_EXIT=101` is the exit code of [`#[fibra::main]`](macro@crate::main) if a panic was told to no joiner;
 /// `FIBRA_SPEC_ASSERT=1` checks state transitions of fibers, tasks and workers in release builds too (a wrong spawn, yield or reuse of a
 /// frame is found when the fiber is run next). The environment is read when a runtime is built, and not again.
 #[derive(Debug, Clone, Default)]
@@ -100,6 +104,7 @@ pub struct RuntimeBuilder {
     current_thread: bool,
     keep_mxcsr: bool,
     trace_last: Option<PathBuf>,
+    panic_exit: Option<u8>,
     on_deadlock: Option<OnDeadlock>,
     /// Applies if neither the option nor the variable is set.
     default_on_deadlock: Option<OnDeadlock>,
@@ -226,6 +231,12 @@ impl RuntimeBuilder {
     /// ```
     pub fn trace_last(mut self, file: impl Into<PathBuf>) -> Self {
         self.trace_last = Some(file.into());
+        self
+    }
+
+    /// The exit code of `#[fibra::main]` after a panic of which no joiner was told; 0: what it is without one.
+    pub(crate) fn panic_exit(mut self, code: u8) -> Self {
+        self.panic_exit = Some(code);
         self
     }
 
@@ -404,6 +415,9 @@ impl RuntimeBuilder {
         if flag_from_env("FIBRA_SPEC_ASSERT")?.unwrap_or(false) {
             enable_spec_assert();
         }
+        if flag_from_env("FIBRA_STACK_MARKS")?.unwrap_or(false) {
+            stack_marks::turn_on();
+        }
         if self.keep_mxcsr {
             watch_mxcsr(true);
         }
@@ -445,11 +459,16 @@ impl RuntimeBuilder {
             current_thread: self.current_thread,
             sysmon: flag_from_env("FIBRA_SYSMON")?.unwrap_or(true),
             elastic,
+            panic_exit: match self.panic_exit {
+                Some(code) => code,
+                None => panic_exit_from_env()?.unwrap_or(0),
+            },
+            leaks: flag_from_env("FIBRA_LEAKS")?.unwrap_or(cfg!(debug_assertions)),
             print_stats: None,
             hooks: Some(FiberHooks {
                 started: start_with_hooks,
                 ended: end_with_hooks,
-                are_installed: hooks::are_installed,
+                are_installed: || hooks::are_installed() || stack_marks::is_on(),
             }),
             with_own_locals: Some(run_with_own_locals),
             own_locals: self.locals == Locals::PerFiber,
@@ -512,6 +531,15 @@ fn trace_from_env() -> io::Result<Option<Wish>> {
     let Some(value) = std::env::var_os("FIBRA_TRACE") else { return Ok(None) };
     let wish = Wish::parse(&value);
     wish.map(Some).map_err(|why| invalid(format!("FIBRA_TRACE={}: {why}", value.display())))
+}
+
+/// `FIBRA_PANIC_EXIT`: the exit code of a program in which a panic was told to no joiner.
+fn panic_exit_from_env() -> io::Result<Option<u8>> {
+    let Some(value) = std::env::var_os("FIBRA_PANIC_EXIT") else { return Ok(None) };
+    let code = value.to_str().and_then(|text| text.trim().parse().ok());
+    code.map(Some).ok_or_else(|| {
+        invalid(format!("FIBRA_PANIC_EXIT={}: expected an exit code from 1 to 255, or 0 for none", value.display()))
+    })
 }
 
 /// `FIBRA_DEADLOCK`: the reaction to a deadlock.

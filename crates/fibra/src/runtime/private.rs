@@ -1,5 +1,6 @@
 //! The functions that the macros' expansions call. Not public API: it may change with every release.
 
+use std::cell::Cell;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use super::builder::{Cancellation, RuntimeBuilder};
 use super::runtime::run_on;
 use crate::inspect;
+use crate::prim::atomic::Ordering;
 use crate::prim::say;
 use crate::prim::sync::{Condvar, Mutex};
 use crate::prim::thread::{self, JoinHandle};
@@ -30,6 +32,8 @@ pub struct Config {
     pub current_thread: Option<bool>,
     /// `cancellation = ..`
     pub cancellation: Option<Cancellation>,
+    /// `panic_exit = ..`
+    pub panic_exit: Option<u8>,
 }
 
 impl Config {
@@ -53,6 +57,9 @@ impl Config {
         if let Some(cancellation) = self.cancellation {
             builder = builder.cancellation(cancellation);
         }
+        if let Some(code) = self.panic_exit {
+            builder = builder.panic_exit(code);
+        }
         builder
     }
 }
@@ -74,7 +81,25 @@ where
     F: FnOnce() -> T,
 {
     let builder = config.builder().default_on_deadlock(OnDeadlock::Exit);
-    run_on(builder, Location::caller(), f, failed, None)
+    let has_failed = Cell::new(false);
+    let failed = |value: &T| {
+        has_failed.set(failed(value));
+        has_failed.get()
+    };
+    let (value, shared) = run_on(builder, Location::caller(), f, failed, None);
+    // Relaxed: all fibers have ended.
+    let panics = shared.detached_panics.load(Ordering::Relaxed);
+    let code = shared.config.panic_exit;
+    if panics > 0 && code != 0 && !has_failed.get() {
+        drop(value);
+        let fibers = if panics == 1 { "a fiber has" } else { "fibers have" };
+        say(format_args!(
+            "fibra: {fibers} panicked and no joiner was told ({panics} in all; the panics are reported above): the \
+             exit code is {code} (panic_exit, FIBRA_PANIC_EXIT)"
+        ));
+        std::process::exit(code.into());
+    }
+    value
 }
 
 /// `#[fibra::test]`: like `main`, but fibers that outlive the test function by `leak_timeout` are listed and fail the test; and so does one
@@ -92,14 +117,14 @@ where
 {
     let leak_timeout = leak_timeout.unwrap_or(Duration::from_secs(5));
     let site = Location::caller();
-    let Some(limit) = timeout else { return run_on(config.builder(), site, f, failed, Some(leak_timeout)) };
+    let Some(limit) = timeout else { return run_on(config.builder(), site, f, failed, Some(leak_timeout)).0 };
     let too_long = CancelToken::new();
     let _watch = Watchdog::start(limit, TO_END.saturating_add(leak_timeout), too_long.clone());
     let within = || match ScopeBuilder::new().token(too_long).run(|_| f()) {
         Ok(value) => value,
         Err(_) => panic!("the test did not end within {limit:?} (timeout); what its fibers waited for is listed above"),
     };
-    run_on(config.builder(), site, within, failed, Some(leak_timeout))
+    run_on(config.builder(), site, within, failed, Some(leak_timeout)).0
 }
 
 /// A test that was cancelled has so long to end, and then its fibers have `leak_timeout`, which may be zero: an abort ends other tests too.

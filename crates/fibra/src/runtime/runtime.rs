@@ -15,6 +15,7 @@ use super::shutdown::end_daemons;
 use crate::cancel::{self, is_cancellation};
 use crate::fiber::frame::{Extras, flag};
 use crate::fiber::stack::StackSize;
+use crate::inspect::leaks;
 use crate::monitor::fork;
 use crate::monitor::metrics::Metrics;
 use crate::prim::sync::Mutex;
@@ -123,6 +124,7 @@ impl Runtime {
             }
             Some(lease) => self.drive(lease, body, site, root),
         };
+        drop(leaks::look(shared, Some(root)));
         cancel::cancel_daemons(shared, Some(root), ReasonKind::RunEnded);
         shared.release_root(root);
         match result {
@@ -195,6 +197,7 @@ impl Runtime {
     /// assert_eq!(rt.metrics().pool.workers, 3);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn set_workers(&self, workers: usize) -> io::Result<()> {
         self.refuse_in_fork();
         let (config, most) = (&self.shared.config, self.shared.remotes.len());
@@ -212,6 +215,7 @@ impl Runtime {
         self.shared.set_workers(workers)
     }
 
+    #[track_caller]
     pub(super) fn refuse_in_fork(&self) {
         assert!(
             self.shared.fork_epoch == fork::epoch(),
@@ -268,17 +272,18 @@ pub fn run<F, T>(f: F) -> T
 where
     F: FnOnce() -> T,
 {
-    run_on(Runtime::builder(), Location::caller(), f, |_| false, None)
+    run_on(Runtime::builder(), Location::caller(), f, |_| false, None).0
 }
 
-/// `run` with a builder's choices; `failed` says whether the result cancels the root scope.
+/// `run` with a builder's choices; `failed` says whether the result cancels the root scope. Returns the runtime too, which has ended.
+#[track_caller]
 pub(crate) fn run_on<F, T>(
     builder: RuntimeBuilder,
     site: &'static Location<'static>,
     f: F,
     failed: impl FnOnce(&T) -> bool,
     leak_timeout: Option<Duration>,
-) -> T
+) -> (T, Arc<RuntimeShared>)
 where
     F: FnOnce() -> T,
 {
@@ -295,9 +300,11 @@ where
         // Also if a value of the user's is dropped in there and panics: the daemons must not outlive this fiber.
         let result = catch_unwind(AssertUnwindSafe(|| run_root(&shared, shared.root, site, f, failed, leak_timeout)));
         let result = result.unwrap_or_else(Err);
+        let suspects = leaks::look(&shared, None);
         // The daemons go now; nothing new starts.
         shared.refuse();
         end_daemons(&shared, site, None).expect("without a deadline it waits for ever");
+        leaks::report(&shared, suspects);
         result
     };
     // SAFETY: PINNED to this thread's worker, so nothing need be `Send`; it has ended when the loop below is over, so nothing need be
@@ -314,7 +321,7 @@ where
     worker.retire();
     shared.visitors.await_none();
     match result {
-        Ok(Ok(value)) => value,
+        Ok(Ok(value)) => (value, shared),
         Ok(Err(payload)) => raise(payload),
         Err(error) => panic!("fibra: the root fiber of a run ended without a result: {error}"),
     }

@@ -14,7 +14,7 @@ use super::own::Lease;
 use super::roots::{cancel_root, drain};
 use super::runtime::Runtime;
 use crate::cancel;
-use crate::inspect::list;
+use crate::inspect::{leaks, list};
 use crate::monitor::fork;
 use crate::sched::current;
 use crate::sched::here::Here;
@@ -56,6 +56,7 @@ impl Runtime {
         current::worker().is_none() && Here::new().is_some_and(|here| here.is_in_scope_of(&self.shared))
     }
 
+    #[track_caller]
     fn refuse_on_own_fiber(&self, what: &str) {
         assert!(
             !self.is_own_fiber(),
@@ -84,6 +85,7 @@ impl Runtime {
             return Ok(());
         }
         let site = Location::caller();
+        let suspects = leaks::look(&shared, None);
         // 1. Refuse.
         shared.refuse();
         // 2 and 3. On the thread of a current-thread runtime the fibers need a thread that runs them: a last fiber does the waiting.
@@ -116,6 +118,7 @@ impl Runtime {
         if drained.is_err() {
             return Err(ShutdownError { stuck: list::fibers_of(&shared), blocking: shared.blocking().threads() });
         }
+        leaks::report(&shared, suspects);
         // 4. Stop.
         launch::stop(&shared);
         let deadline_nanos = deadline.map(Instant::as_nanos);

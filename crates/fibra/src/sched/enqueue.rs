@@ -30,20 +30,25 @@ pub(crate) fn enqueue(frame: FrameRef, place: QueueEnd) {
 }
 
 /// [`enqueue`] of a fiber that does not live on this worker, or on a thread that is none; or on a worker that records what it does
-/// (`flight.rs`).
+/// (`flight.rs`). In two steps, so that the second, which needs more, does not burden the fibers of a worker that records.
 #[cold]
 #[inline(never)]
 fn enqueue_elsewhere(frame: FrameRef, place: QueueEnd) {
-    match current::worker() {
-        Some(worker) if worker.flight.is_on() => {
-            worker.note_wake(frame);
-            if worker.is_home_as(frame, worker.shared_at) {
-                return worker.wake_here(frame, place);
-            }
+    if let Some(worker) = current::worker() {
+        worker.note_wake(frame);
+        if worker.is_home_as(frame, worker.shared_at) {
+            return worker.wake_here(frame, place);
         }
-        None if flight::is_on() => flight::note_wake_outside(frame),
-        _ => {}
+    } else if flight::is_on() {
+        flight::note_wake_outside(frame);
     }
+    enqueue_abroad(frame);
+}
+
+/// [`enqueue`] of a fiber that lives elsewhere.
+#[cold]
+#[inline(never)]
+fn enqueue_abroad(frame: FrameRef) {
     // Relaxed: compared only; written before the fiber was published.
     let runtime = frame.runtime.load(Ordering::Relaxed);
     match current::worker().filter(|worker| !frame.is_adrift() && std::ptr::eq(runtime.cast(), worker.shared_at)) {

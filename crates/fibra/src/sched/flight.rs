@@ -15,8 +15,12 @@
 //! * A tape is written by its worker alone; the one of threads from outside under its lock.
 //! * One generation of the recorder: even while it is off. A worker whose own differs from the process's settles that before it sleeps
 //!   again, and at its fair points. What it does before is not noted.
-//! * A turn is noted when it ends, with both its times. The end of one is the beginning of the next, unless the worker had nothing to run
-//!   in between: one look at the cycle counter per turn.
+//! * A turn is noted when it ends. It began where the one before it on the tape ended, unless the worker had something else to do in
+//!   between, which is an entry of its own: one look at the cycle counter per turn.
+//! * A wake is left with the fiber that is woken, at the top of its stack, and is part of the entry of the turn that it leads to: two
+//!   stores, and no lock for a thread from outside. The thread that wakes a fiber has it to itself until it is enqueued. A fiber
+//!   that has not run since is asked for its wake when a picture is made ([`waiting_wakes`]). A task between two polls has no stack:
+//!   its wake is an entry.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -25,14 +29,15 @@ use std::sync::Arc;
 
 use super::shared::RuntimeShared;
 use super::worker::{Worker, signal};
-use crate::fiber::frame::{FrameRef, flag};
+use crate::fiber::frame::{self, FrameRef, flag};
 use crate::fiber::outcome::FiberEnd;
+use crate::fiber::top::FiberTop;
 use crate::prim::atomic::{AtomicU64, Ordering};
 use crate::prim::cell::OwnerCell;
 use crate::prim::policy;
 use crate::prim::sync::{Mutex, MutexGuard};
 use crate::prim::tape::{Copied, Tape, TapeEntry, WORDS};
-use crate::waiter::word::{ARM_CANCEL, ARM_TIMEOUT, is_spec_asserted};
+use crate::waiter::word::{ARM_CANCEL, ARM_TIMEOUT, WaiterState, is_spec_asserted};
 
 /// What an entry is about: the lowest byte of its first word.
 mod kind {
@@ -43,6 +48,7 @@ mod kind {
     pub(super) const STEAL: u64 = 4;
     pub(super) const NAME: u64 = 5;
     pub(super) const CANCEL: u64 = 6;
+    pub(super) const IDLE: u64 = 7;
 }
 
 /// Bytes of a name that fit into an entry.
@@ -103,9 +109,8 @@ impl OutsideTapeLock {
 #[derive(Debug)]
 pub(crate) struct Track {
     tape: Tape,
-    /// The fiber that runs there; 0: none. And since when, in cycles.
+    /// The fiber that runs there, or did so until a moment ago; 0: the worker looks for work.
     running: AtomicU64,
-    since: AtomicU64,
     /// The name of the runtime.
     pub(crate) runtime: String,
     /// `None`: threads that are no workers.
@@ -114,18 +119,29 @@ pub(crate) struct Track {
 
 impl Track {
     fn new(runtime: String, worker: Option<usize>) -> Arc<Self> {
-        let (running, since) = (AtomicU64::new(0), AtomicU64::new(policy::cycles()));
-        Arc::new(Self { tape: Tape::new(), running, since, runtime, worker })
+        let track = Self { tape: Tape::new(), running: AtomicU64::new(0), runtime, worker };
+        track.note_idle_end();
+        Arc::new(track)
     }
 
-    /// What is on the tape, and what runs now: a turn that has not ended.
-    pub(crate) fn copy(&self) -> (Copied, Option<Event>) {
-        // Relaxed, both: a hint. A turn that ends meanwhile is on the tape too, and then this one begins before its end.
-        let (fiber, start) = (self.running.load(Ordering::Relaxed), self.since.load(Ordering::Relaxed));
-        let copied = self.tape.copy();
-        let open =
-            Event::Turn { fiber, start, end: policy::cycles(), left: Left::Runs, reason: 0, object: 0, site: None };
-        (copied, (fiber != 0).then_some(open))
+    /// What is on the tape, with what runs now as a turn that has not ended; and how many entries were lost.
+    pub(crate) fn copy(&self) -> (Vec<Event>, u64) {
+        let Copied { entries, lost } = self.tape.copy();
+        // Relaxed: a hint. If the turn ended since the tape was copied, it is a turn that has not ended all the same.
+        let fiber = self.running.load(Ordering::Relaxed);
+        let mut since = 0;
+        let mut events: Vec<_> = entries.iter().filter_map(|entry| Event::decode(entry, &mut since)).collect();
+        if fiber != 0 {
+            let (start, end) = (since, policy::cycles());
+            let woken = None;
+            events.push(Event::Turn { fiber, start, end, left: Left::Runs, reason: 0, object: 0, site: None, woken });
+        }
+        (events, lost)
+    }
+
+    /// The next turn begins now, not where the last one ended.
+    fn note_idle_end(&self) {
+        self.tape.write([kind::IDLE, 0, 0, policy::cycles()]);
     }
 }
 
@@ -145,7 +161,14 @@ pub(crate) enum Cause {
     Early = 6,
 }
 
+/// Where in the word of a waker the cause is: ids of fibers are smaller.
+const CAUSE_SHIFT: u32 = 56;
+
 impl Cause {
+    const fn as_word(self) -> u64 {
+        (self as u64) << CAUSE_SHIFT
+    }
+
     const ALL: [Self; 7] =
         [Self::Fiber, Self::Timer, Self::Io, Self::Cancel, Self::Scheduler, Self::Outside, Self::Early];
 }
@@ -195,13 +218,12 @@ pub(crate) enum Event {
         reason: u8,
         object: u64,
         site: Option<&'static Location<'static>>,
+        /// The wake that led to it.
+        woken: Option<Woken>,
     },
-    /// `by`: the fiber that ran then, or 0.
     Wake {
         fiber: u64,
-        at: u64,
-        by: u64,
-        cause: Cause,
+        woken: Woken,
     },
     Spawn {
         fiber: u64,
@@ -227,21 +249,50 @@ pub(crate) enum Event {
     },
 }
 
+/// When a fiber was woken, and by what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Woken {
+    pub(crate) at: u64,
+    /// The fiber that ran then, or 0.
+    pub(crate) by: u64,
+    pub(crate) cause: Cause,
+}
+
+impl Woken {
+    /// Of the two words that are left with a fiber, or are in an entry. `None`: it was not woken.
+    fn from_words(at: u64, by: u64) -> Option<Self> {
+        let cause = *Cause::ALL.get((by >> CAUSE_SHIFT) as usize)?;
+        (at != 0).then_some(Self { at, by: by & !(u64::MAX << CAUSE_SHIFT), cause })
+    }
+}
+
 impl Event {
-    /// What an entry says. `None`: nothing that is known here.
-    pub(crate) fn decode(entry: &TapeEntry) -> Option<Self> {
+    /// What an entry says. `None`: nothing that is known here, or a pause. `since`: where the turn before it ended; 0: not known.
+    fn decode(entry: &TapeEntry, since: &mut u64) -> Option<Self> {
         let [first, fiber, at, by, object, place, ..] = *entry;
         Some(match first & 0xFF {
-            kind::TURN => Self::Turn {
-                fiber,
-                start: at,
-                end: by,
-                left: Left::from_signal((first >> 8 & 0xFF) as usize),
-                reason: (first >> 16) as u8,
-                object,
-                site: site(place),
-            },
-            kind::WAKE => Self::Wake { fiber, at, by, cause: *Cause::ALL.get((first >> 8) as usize)? },
+            kind::IDLE => {
+                *since = by;
+                return None;
+            }
+            kind::TURN => {
+                let [_, _, woken_at, woken_by, end, object, place, _] = *entry;
+                let start = std::mem::replace(since, end);
+                let left = Left::from_signal((first >> 8 & 0xFF) as usize);
+                // (The wait record of a fiber that did not park is that of an earlier wait.)
+                let is_parked = left == Left::Parked;
+                Self::Turn {
+                    fiber,
+                    start: if start == 0 { end } else { start },
+                    end,
+                    left,
+                    reason: if is_parked { FiberTop::reason_of((first >> 16) as u8) } else { 0 },
+                    object,
+                    site: if is_parked { site(place) } else { None },
+                    woken: Woken::from_words(woken_at, woken_by),
+                }
+            }
+            kind::WAKE => Self::Wake { fiber, woken: Woken::from_words(at, by)? },
             kind::SPAWN => Self::Spawn { fiber, at, by, site: site(place) },
             kind::STEAL => Self::Steal { at, count: by, victim: object },
             kind::CANCEL => Self::Cancel { fiber, at, by },
@@ -342,32 +393,70 @@ pub(crate) fn tracks() -> Vec<Arc<Track>> {
 
 fn add_track(track: &Arc<Track>) {
     let mut registry = TAPES.lock();
+    // (Dropped after the lock: a tape is two megabytes that go back to the allocator.)
+    let mut gone = Vec::new();
     let ended = registry.tracks.iter().filter(|track| Arc::strong_count(track) == 1).count();
     let mut surplus = ended.saturating_sub(KEPT - 1);
     registry.tracks.retain(|track| {
         let goes = surplus > 0 && Arc::strong_count(track) == 1;
         surplus -= usize::from(goes);
+        if goes {
+            gone.push(track.clone());
+        }
         !goes
     });
     if registry.wanted > 0 {
         registry.tracks.push(track.clone());
     }
+    drop(registry);
+    drop(gone);
 }
 
 /// A thread that is no worker has woken this fiber, which is RUNNABLE and in its hands.
 pub(super) fn note_wake_outside(frame: FrameRef) {
-    if let Some(track) = &*OUTSIDE_TAPE.lock() {
+    let (at, by) = (policy::cycles(), by_arm(frame, Cause::Outside.as_word()));
+    if let Some(top) = frame.top() {
+        top.note_wake(at, by);
+    } else if let Some(track) = &*OUTSIDE_TAPE.lock() {
         // (The lock makes this thread the one writer.)
-        track.tape.write([kind::WAKE | cause_of(frame, Cause::Outside), id(frame), policy::cycles(), 0]);
+        track.tape.write([kind::WAKE, id(frame), at, by]);
     }
+}
+
+/// The wakes of fibers that have not run since, which are on no tape.
+pub(crate) fn waiting_wakes() -> Vec<Event> {
+    let mut wakes = Vec::new();
+    frame::census(|frame| {
+        if let Some(top) = frame.top()
+            && frame.waiter.word.snapshot().state() == WaiterState::Runnable
+        {
+            let (at, by) = top.wake_words();
+            let fiber = frame.id.load(Ordering::Relaxed); // Relaxed: a hint, as all that a census reads.
+            wakes.extend(Woken::from_words(at, by).map(|woken| Event::Wake { fiber, woken }));
+        }
+    });
+    wakes
+}
+
+/// The running fiber is the half of a `join`, and runs at the same time as its joiner: so it is a fiber of its own from now on.
+pub(crate) fn note_half(joiner: FrameRef) {
+    if let Some(worker) = super::current::worker()
+        && let Some(frame) = worker.current.get()
+        && let Some(site) = frame.site.get()
+    {
+        worker.flight.note(|track| track.tape.write(spawned(frame, id(joiner), site)));
+    }
+}
+
+fn spawned(frame: FrameRef, by: u64, place: &'static Location<'static>) -> [u64; 6] {
+    [kind::SPAWN, id(frame), policy::cycles(), by, 0, ptr::from_ref(place).expose_provenance() as u64]
 }
 
 /// A fiber was spawned, on this worker or from outside.
 pub(crate) fn note_spawn(worker: Option<&Worker>, frame: FrameRef, place: &'static Location<'static>) {
-    let place = ptr::from_ref(place).expose_provenance() as u64;
-    let entry = |by: u64| [kind::SPAWN, id(frame), policy::cycles(), by, 0, place];
+    let entry = |by: u64| spawned(frame, by, place);
     match worker {
-        Some(worker) => worker.flight.note(|track| track.tape.write(entry(worker.flight.by.get()))),
+        Some(worker) => worker.flight.note(|track| track.tape.write(entry(worker.flight.running()))),
         None => {
             if let Some(track) = &*OUTSIDE_TAPE.lock() {
                 track.tape.write(entry(0));
@@ -379,7 +468,7 @@ pub(crate) fn note_spawn(worker: Option<&Worker>, frame: FrameRef, place: &'stat
 /// A fiber was asked to end, for the first time. The caller keeps the frame from being recycled.
 pub(crate) fn note_cancel(frame: FrameRef) {
     if let Some(worker) = super::current::worker() {
-        let entry = || [kind::CANCEL, id(frame), policy::cycles(), worker.flight.by.get()];
+        let entry = || [kind::CANCEL, id(frame), policy::cycles(), worker.flight.running()];
         worker.flight.note(|track| track.tape.write(entry()));
     }
 }
@@ -389,14 +478,15 @@ fn id(frame: FrameRef) -> u64 {
     frame.id.load(Ordering::Relaxed)
 }
 
-/// What the wait was completed for: time and cancellation have arms of their own.
-fn cause_of(frame: FrameRef, otherwise: Cause) -> u64 {
-    let cause = match frame.waiter.word.snapshot().arm() {
-        ARM_TIMEOUT => Cause::Timer,
-        ARM_CANCEL => Cause::Cancel,
-        _ => otherwise,
-    };
-    (cause as u64) << 8
+/// The waker, and what the wait was completed for: time and cancellation have arms of their own.
+#[inline(always)]
+fn by_arm(frame: FrameRef, by: u64) -> u64 {
+    let with = |cause: Cause| by & !(u64::MAX << CAUSE_SHIFT) | cause.as_word();
+    match frame.waiter.word.snapshot().arm() {
+        ARM_TIMEOUT => with(Cause::Timer),
+        ARM_CANCEL => with(Cause::Cancel),
+        _ => by,
+    }
 }
 
 // ---- A worker ------------------------------------------------------------------------------------------------------------
@@ -410,10 +500,9 @@ pub(crate) struct Flight {
     generation: Cell<u64>,
     /// Has its loop been asked since, whether it is the right one?
     is_loop_settled: Cell<bool>,
-    /// The fiber that runs, or whose turn is being concluded; 0: none.
+    /// What wakes fibers here at the moment, as a word of an entry: the fiber that runs, or whose turn is being concluded; otherwise what
+    /// the worker does on its own stack, as a cause.
     by: Cell<u64>,
-    /// What the worker does on its own stack.
-    doing: Cell<Cause>,
     /// The runtime whose fibers this worker takes for its own in `enqueue`; null while it records. See the header.
     mark: Cell<*const RuntimeShared>,
 }
@@ -424,8 +513,7 @@ impl Flight {
             track: OwnerCell::new(None),
             generation: Cell::new(0),
             is_loop_settled: Cell::new(true),
-            by: Cell::new(0),
-            doing: Cell::new(Cause::Scheduler),
+            by: Cell::new(Cause::Scheduler.as_word()),
             mark: Cell::new(shared),
         }
     }
@@ -444,6 +532,12 @@ impl Flight {
     #[inline(always)]
     pub(super) fn is_stale(&self) -> bool {
         self.generation.get() != generation() || !self.is_loop_settled.get()
+    }
+
+    /// The fiber that runs, or 0.
+    fn running(&self) -> u64 {
+        let by = self.by.get();
+        if by >> CAUSE_SHIFT == 0 { by } else { 0 }
     }
 
     #[inline(always)]
@@ -470,7 +564,7 @@ impl Worker {
             add_track(track);
         }
         let running = self.current.get().map_or(0, id);
-        self.flight.by.set(running);
+        self.flight.by.set(if running == 0 { Cause::Scheduler.as_word() } else { running });
         if let Some(track) = &track {
             track.running.store(running, Ordering::Relaxed); // Relaxed: as in `Track::copy`.
         }
@@ -506,16 +600,12 @@ impl Worker {
     pub(super) fn note_turn(&self, frame: FrameRef, said: usize) {
         self.flight.note(|track| {
             let now = policy::cycles();
-            // Relaxed, all: as in `Track::copy`.
-            let start = track.since.load(Ordering::Relaxed);
-            track.since.store(now, Ordering::Relaxed);
-            track.running.store(0, Ordering::Relaxed);
-            let (reason, object, place) = match frame.top() {
-                Some(top) if said == signal::PARK || said == signal::PARK_BOUND => top.wait_words(),
-                _ => (0, 0, 0),
-            };
+            // SAFETY: it ran, so it has a stack.
+            let top = unsafe { frame.top().unwrap_unchecked() };
+            let (reason, object, place) = top.wait_words();
+            let (woken_at, woken_by) = top.take_wake();
             let first = kind::TURN | (said as u64) << 8 | u64::from(reason) << 16;
-            track.tape.write([first, id(frame), start, now, object, place]);
+            track.tape.write([first, id(frame), woken_at, woken_by, now, object, place]);
         });
         if said >= signal::ENDED && frame.has(flag::EXTRAS) {
             self.note_name(frame);
@@ -542,30 +632,49 @@ impl Worker {
     /// A turn is over, and what it brought with it is done.
     #[inline(always)]
     pub(super) fn conclude_turn(&self) {
-        self.flight.by.set(0);
+        self.flight.by.set(Cause::Scheduler.as_word());
+    }
+
+    /// The worker has nothing to run.
+    pub(super) fn note_idle(&self) {
+        // Relaxed: as in `Track::copy`.
+        self.flight.note(|track| track.running.store(0, Ordering::Relaxed));
     }
 
     /// The worker had nothing to run, or looked after timers and descriptors: the next turn begins now.
     pub(super) fn note_idle_end(&self) {
-        // Relaxed: as in `Track::copy`.
-        self.flight.note(|track| track.since.store(policy::cycles(), Ordering::Relaxed));
+        self.flight.note(Track::note_idle_end);
     }
 
-    /// This fiber, which is RUNNABLE and in the caller's hands, was woken here.
+    /// This fiber, which is RUNNABLE and in the caller's hands, was woken here. Nothing if the recorder is off.
+    #[inline(always)]
     pub(super) fn note_wake(&self, frame: FrameRef) {
-        let by = self.flight.by.get();
-        let cause = if by == 0 { self.flight.doing.get() } else { Cause::Fiber };
-        self.note_wake_as(frame, by, cause);
+        if self.flight.is_on() {
+            self.note_wake_by(frame, by_arm(frame, self.flight.by.get()));
+        }
     }
 
     /// This fiber was woken while it parked.
+    #[cold]
     pub(super) fn note_early_wake(&self, frame: FrameRef) {
-        self.note_wake_as(frame, 0, Cause::Early);
+        if self.flight.is_on() {
+            self.note_wake_by(frame, by_arm(frame, Cause::Early.as_word()));
+        }
     }
 
-    fn note_wake_as(&self, frame: FrameRef, by: u64, cause: Cause) {
-        let entry = || [kind::WAKE | cause_of(frame, cause), id(frame), policy::cycles(), by];
-        self.flight.note(|track| track.tape.write(entry()));
+    #[inline(always)]
+    fn note_wake_by(&self, frame: FrameRef, by: u64) {
+        let at = policy::cycles();
+        match frame.top() {
+            Some(top) => top.note_wake(at, by),
+            None => self.note_wake_of_task(frame, at, by),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_wake_of_task(&self, frame: FrameRef, at: u64, by: u64) {
+        self.flight.note(|track| track.tape.write([kind::WAKE, id(frame), at, by]));
     }
 
     /// So many unstarted fibers were taken from that worker.
@@ -576,6 +685,6 @@ impl Worker {
 
     /// Whether wakes that follow come of readiness of descriptors.
     pub(super) fn note_io(&self, begins: bool) {
-        self.flight.doing.set(if begins { Cause::Io } else { Cause::Scheduler });
+        self.flight.by.set(if begins { Cause::Io.as_word() } else { Cause::Scheduler.as_word() });
     }
 }

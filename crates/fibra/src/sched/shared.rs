@@ -57,12 +57,16 @@ pub(crate) struct Config {
     pub(crate) current_thread: bool,
     pub(crate) sysmon: bool,
     pub(crate) elastic: ElasticConfig,
+    /// The exit code of `#[fibra::main]` after a panic of which no joiner was told; 0: what it is without one.
+    pub(crate) panic_exit: u8,
+    /// Fibers that nothing could have woken are reported when the runtime ends.
+    pub(crate) leaks: bool,
     /// Prints its statistics when it ends, if that is wanted.
     pub(crate) print_stats: Option<fn(&RuntimeShared)>,
     /// The functions that are told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
     pub(crate) hooks: Option<FiberHooks>,
     /// Runs a function on the current fiber, which is about to start, with thread-locals of its own; on a higher floor.
-    pub(crate) with_own_locals: Option<fn(FrameRef, &mut dyn FnMut())>,
+    pub(crate) with_own_locals: Option<RunAround>,
     /// Every fiber wants thread-locals of its own.
     pub(crate) own_locals: bool,
     /// For tests: fibers that may move go to the next worker whenever they yield.
@@ -89,6 +93,9 @@ pub(crate) struct Config {
     #[cfg(feature = "unstable-migration")]
     pub(crate) migration: super::life::migrate::Migration,
 }
+
+/// See `with_own_locals` of a configuration.
+pub(crate) type RunAround = fn(FrameRef, &mut dyn FnMut());
 
 /// See [`Config::hooks`]. Called on the fiber.
 #[derive(Debug, Clone, Copy)]

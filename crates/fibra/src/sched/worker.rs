@@ -217,6 +217,9 @@ impl Worker {
                     if self.is_to_change(ATTENTIVE) {
                         return false;
                     }
+                    if ATTENTIVE {
+                        self.note_idle();
+                    }
                     self.find_work();
                     // Before it looks at timers and sockets again: what these set going would be this worker's to run.
                     if self.has_left() {

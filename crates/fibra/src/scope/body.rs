@@ -84,6 +84,7 @@ impl Outsider {
 }
 
 /// Runs `body` in a scope. If it fails, its children are cancelled. Returns when all have ended.
+#[track_caller]
 pub(crate) fn run<T>(
     options: &Options,
     what: &str,

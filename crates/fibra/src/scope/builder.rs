@@ -109,7 +109,11 @@ impl ScopeBuilder {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
-        scope::run(&self.options, "Scope::builder().run", Location::caller(), f).map_err(|cause| ScopeError::of(&cause))
+        // (No closure: it would lose the caller's line.)
+        match scope::run(&self.options, "Scope::builder().run", Location::caller(), f) {
+            Ok(value) => Ok(value),
+            Err(cause) => Err(ScopeError::of(&cause)),
+        }
     }
 
     /// Runs `f` in a scope whose children may fail.
@@ -126,7 +130,11 @@ impl ScopeBuilder {
         F: for<'scope> FnOnce(&'scope TryScope<'scope, 'env, E>) -> Result<T, E>,
         E: Send + 'static,
     {
-        scope::try_run(&self.options, "Scope::builder().try_run", Location::caller(), f).map_err(|ended| match ended {
+        let ended = match scope::try_run(&self.options, "Scope::builder().try_run", Location::caller(), f) {
+            Ok(value) => return Ok(value),
+            Err(ended) => ended,
+        };
+        Err(match ended {
             TryEnded::Failed(first, others) => TryScopeError::Failed { first, others },
             TryEnded::NoValue(why) => match ScopeError::of(&why) {
                 ScopeError::TimedOut => TryScopeError::TimedOut,

@@ -161,6 +161,7 @@ pub(crate) enum NoValue {
 }
 
 /// Runs a body that cannot fail. Err: it was unwound because its own scope was cancelled.
+#[track_caller]
 pub(crate) fn run<'env, F, T>(
     options: &Options,
     what: &str,
@@ -184,6 +185,7 @@ pub(crate) enum TryEnded<E> {
     NoValue(NoValue),
 }
 
+#[track_caller]
 pub(crate) fn try_run<'env, F, T, E>(
     options: &Options,
     what: &str,

@@ -267,6 +267,7 @@ where
 }
 
 /// Runs the body of a combinator. Its scope is isolated if the body takes the results, panics among them, as they come.
+#[track_caller]
 fn in_scope<'env, T>(
     what: &str,
     site: &'static Location<'static>,
@@ -274,7 +275,10 @@ fn in_scope<'env, T>(
     body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 ) -> T {
     let options = Options { isolate, ..Options::default() };
-    scope::run(&options, what, site, body).unwrap_or_else(|cause| unwind_for(&cause))
+    match scope::run(&options, what, site, body) {
+        Ok(value) => value,
+        Err(cause) => unwind_for(&cause),
+    }
 }
 
 /// The next one to end, and its tag. `None` if all have been taken.

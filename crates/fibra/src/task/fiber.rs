@@ -7,6 +7,7 @@ use crate::cancel::{self, Shield};
 use crate::fiber::frame::{FrameRef, flag};
 use crate::fiber::id::FiberId;
 use crate::fiber::top::FiberTop;
+use crate::monitor::stack_marks;
 use crate::sched::current as running;
 use crate::sched::here::Here;
 use crate::wait::{hooks, park};
@@ -175,4 +176,7 @@ pub(crate) fn start_with_hooks(frame: FrameRef) {
 pub(crate) fn end_with_hooks(frame: FrameRef) {
     hooks::ended();
     end_of_user_code(frame);
+    if stack_marks::is_on() {
+        stack_marks::note_end(frame);
+    }
 }

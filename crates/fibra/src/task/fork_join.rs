@@ -29,11 +29,11 @@ use crate::fiber::local::drop_all;
 use crate::fiber::outcome::FiberEnd;
 use crate::fiber::top::FiberTop;
 use crate::prim::atomic::Ordering;
-use crate::sched::current;
 use crate::sched::here::Here;
 use crate::sched::life::offer::Offered;
 use crate::sched::shared::{RootRef, RuntimeShared};
 use crate::sched::worker::Worker;
+use crate::sched::{current, flight};
 use crate::wait::park::{Wait, wait, wait_to_pass_on};
 use crate::wait::reason::WaitReason;
 use crate::waiter::cancel_reason::CancelReason;
@@ -357,7 +357,12 @@ impl<B: FnOnce() -> RB, RB> Half<B, RB> {
             return RunResult::Ended(FiberEnd::Value);
         }
         // SAFETY: `offer` put it there; it waits until this fiber has ended, so the half is there, and RUNNING makes it ours till then.
-        let half = unsafe { &*frame.take::<Offered>().half.cast::<Self>() };
+        let offered = unsafe { frame.take::<Offered>() };
+        if flight::is_on() {
+            flight::note_half(offered.joiner);
+        }
+        // SAFETY: as above.
+        let half = unsafe { &*offered.half.cast::<Self>() };
         // SAFETY: as above, and the closure was not run.
         let b = unsafe { half.take_closure() };
         let result = catch_unwind(AssertUnwindSafe(b));

@@ -19,7 +19,11 @@ use std::mem::{Discriminant, discriminant};
 
 use crate::fiber::frame::{Frame, flag};
 use crate::fiber::id::FiberId;
+use crate::monitor::once_per_site::OncePerSite;
 use crate::prim::atomic::Ordering;
+
+/// The places of spawns that were named already.
+static REPORTED: OncePerSite = OncePerSite::new();
 
 /// What is said of a value that is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +76,7 @@ fn report<T>(frame: &Frame, value: &T) {
         return;
     }
     let (Some(unread), Some(site)) = (what(value), frame.site.get()) else { return };
-    if !once::is_first(site) {
+    if !REPORTED.is_first(site) {
         return;
     }
     // SAFETY: the fiber has not ended, or its handle is here: the frame is not recycled.
@@ -95,24 +99,6 @@ fn report<T>(frame: &Frame, value: &T) {
         FiberId::from_u64(frame.id.load(Ordering::Relaxed)),
         type_name::<T>(),
     ));
-}
-
-/// The places that were named already.
-mod once {
-    use std::collections::HashSet;
-    use std::panic::Location;
-
-    use crate::monitor::per_process::PerProcess;
-    use crate::prim::sync::Mutex;
-
-    #[derive(Default)]
-    struct Sites(Mutex<HashSet<&'static Location<'static>>>);
-
-    static SITES: PerProcess<Sites> = PerProcess::new(Sites::default);
-
-    pub(super) fn is_first(site: &'static Location<'static>) -> bool {
-        SITES.get().0.lock().insert(site)
-    }
 }
 
 #[cfg(test)]

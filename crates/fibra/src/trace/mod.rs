@@ -21,7 +21,7 @@
 //! the reason, with the object and the source line), ready (woken by whom), from the spawn to the end. Arrows lead from the turn that woke
 //! or spawned a fiber to the turn in which that one ran.
 //!
-//! Each worker writes into a ring of its own, of 32,768 entries (2 MiB): about one per turn, one per wake and one per spawn. When it is
+//! Each worker writes into a ring of its own, of 32,768 entries (2 MiB): about one per turn and one per spawn. When it is
 //! full the oldest are overwritten: a recording holds the end of what happened, and says how many entries were overwritten (`otherData`
 //! in the file).
 //!

@@ -18,7 +18,7 @@ use crate::inspect;
 use crate::inspect::collect::named;
 use crate::inspect::{Object, Snapshot};
 use crate::prim::policy;
-use crate::sched::flight::{Cause, Event, Left, Track};
+use crate::sched::flight::{self, Cause, Event, Left, Track, Woken};
 use crate::wait::reason::WaitReason;
 
 /// A moment on both clocks.
@@ -69,6 +69,8 @@ pub(super) struct Slice {
 pub(super) struct Mark {
     pub(super) at: u64,
     pub(super) name: String,
+    /// A thread that is no worker did it.
+    is_outside: bool,
 }
 
 /// One line of the picture.
@@ -122,29 +124,47 @@ struct RecordedTurn {
 /// What these tapes say of the time since `from`.
 pub(super) fn picture(tracks: &[Arc<Track>], from: Moment) -> Picture {
     let copies: Vec<_> = tracks.iter().map(|track| (track, track.copy())).collect();
+    // After the tapes: a fiber whose wake is on none of them has not run since.
+    let waiting = flight::waiting_wakes();
     let clock = Clock::new(from, Moment::now());
     // After the tapes: a fiber on a tape that has ended since has its name there.
     let snapshot = inspect::snapshot();
     let mut picture = Picture::default();
     let mut lives: BTreeMap<u64, Life> = BTreeMap::new();
     let mut turns_of_workers: Vec<Vec<(u64, RecordedTurn)>> = Vec::new();
-    for (worker, (track, (copied, open))) in copies.into_iter().enumerate() {
-        picture.lost += copied.lost;
+    for (worker, (track, (events, lost))) in copies.into_iter().enumerate() {
+        picture.lost += lost;
         let name = match track.worker {
             Some(index) => format!("{}-worker-{index}", track.runtime),
             None => "threads that are no workers".to_owned(),
         };
         let mut line = Line { name, ..Line::default() };
         let mut turns = Vec::new();
-        for event in copied.entries.iter().filter_map(Event::decode).chain(open) {
+        for event in events {
             if let Some((fiber, turn)) = sort_in(event, clock, worker, &mut line, &mut lives) {
                 turns.push((fiber, turn));
             }
         }
-        line.marks.sort_by_key(|mark| mark.at);
         picture.workers.push(line);
         turns_of_workers.push(turns);
     }
+    let mut elsewhere = Line::default();
+    for event in waiting {
+        sort_in(event, clock, 0, &mut elsewhere, &mut lives);
+    }
+    // What threads from outside did is noted with what it led to.
+    let (outside, of_workers): (Vec<_>, Vec<_>) =
+        tracks.iter().enumerate().partition(|(_, track)| track.worker.is_none());
+    for (at, _) in of_workers {
+        let marks = std::mem::take(&mut picture.workers[at].marks);
+        let (theirs, own) = marks.into_iter().partition(|mark| mark.is_outside);
+        picture.workers[at].marks = own;
+        elsewhere.marks.extend::<Vec<_>>(theirs);
+    }
+    if let Some((at, _)) = outside.first() {
+        picture.workers[*at].marks.extend(elsewhere.marks.into_iter().filter(|mark| mark.is_outside));
+    }
+    picture.workers.iter_mut().for_each(|line| line.marks.sort_by_key(|mark| mark.at));
     for fiber in snapshot.fibers() {
         // (Those that did nothing meanwhile are not shown.)
         if let Some(life) = lives.get_mut(&fiber.id.as_u64()) {
@@ -175,26 +195,21 @@ fn sort_in(
     // What was over before the beginning is no part of the picture.
     let is_in = |cycles: u64| cycles >= clock.start;
     match event {
-        Event::Turn { fiber, start, end, left, reason, object, site } if is_in(end) => {
+        Event::Turn { fiber, start, end, left, reason, object, site, woken } if is_in(end) => {
+            note_wake(fiber, woken, clock, line, lives);
             let wait = WaitReason::from_bits(reason).map(|reason| (reason, object, site));
             let turn = RecordedTurn { start: clock.nanos(start), end: clock.nanos(end), worker, left, wait };
             lives.entry(fiber).or_default().turns.push(turn.clone());
             return Some((fiber, turn));
         }
-        Event::Wake { fiber, at, by, cause } if is_in(at) => {
-            let at = clock.nanos(at);
-            lives.entry(fiber).or_default().wakes.push((at, by, cause));
-            if by == 0 && cause != Cause::Early {
-                line.marks.push(Mark { at, name: format!("{} wakes #{fiber}", cause_text(cause)) });
-            }
-        }
+        Event::Wake { fiber, woken } => note_wake(fiber, Some(woken), clock, line, lives),
         Event::Spawn { fiber, at, by, site } if is_in(at) => {
             let life = lives.entry(fiber).or_default();
             (life.spawn, life.site) = (Some((clock.nanos(at), by)), site);
         }
         Event::Steal { at, count, victim } if is_in(at) => {
             let name = format!("steals {count} from worker {victim}");
-            line.marks.push(Mark { at: clock.nanos(at), name });
+            line.marks.push(Mark { at: clock.nanos(at), name, is_outside: false });
         }
         Event::Cancel { fiber, at, by } if is_in(at) => {
             lives.entry(fiber).or_default().cancels.push((clock.nanos(at), by));
@@ -208,6 +223,17 @@ fn sort_in(
         _ => {}
     }
     None
+}
+
+/// A wake, if it was since the beginning.
+fn note_wake(fiber: u64, woken: Option<Woken>, clock: Clock, line: &mut Line, lives: &mut BTreeMap<u64, Life>) {
+    let Some(Woken { at, by, cause }) = woken.filter(|woken| woken.at >= clock.start) else { return };
+    let at = clock.nanos(at);
+    lives.entry(fiber).or_default().wakes.push((at, by, cause));
+    if by == 0 && cause != Cause::Early {
+        let name = format!("{} wakes #{fiber}", cause_text(cause));
+        line.marks.push(Mark { at, name, is_outside: cause == Cause::Outside });
+    }
 }
 
 fn cause_text(cause: Cause) -> &'static str {
@@ -258,8 +284,15 @@ impl Life {
 
     fn put_in_order(&mut self) {
         self.turns.sort_by_key(|turn| (turn.start, turn.end));
+        // (A fiber that was not noted left the word of its wake to the next one on its stack.)
+        let spawned = self.spawn.map_or(0, |(at, _)| at);
+        self.wakes.retain(|wake| wake.0 >= spawned);
         self.wakes.sort_by_key(|wake| wake.0);
         self.cancels.sort_unstable();
+        // The half of a `join` is noted when it starts: in its first turn.
+        if let (Some((spawned, _)), Some(first)) = (&mut self.spawn, self.turns.first()) {
+            *spawned = (*spawned).min(first.start);
+        }
         let mut after = 0;
         for turn in &mut self.turns {
             after = place(&mut turn.start, &mut turn.end, after);
@@ -300,7 +333,7 @@ impl Life {
         }
         let cancelled = |(at, by): &(u64, u64)| {
             let by = if *by == 0 { String::new() } else { format!(" by #{by}") };
-            Mark { at: *at, name: format!("cancelled{by}") }
+            Mark { at: *at, name: format!("cancelled{by}"), is_outside: false }
         };
         let marks = self.cancels.iter().map(cancelled).collect();
         Line { name: self.title(fiber), slices, marks }
@@ -368,8 +401,9 @@ fn object_text(reason: WaitReason, object: u64, snapshot: &Snapshot) -> Option<S
     Some(match named(reason, object) {
         Object::Fiber(fiber) => format!("fiber #{}", fiber.as_u64()),
         Object::Channel(id) => {
-            let channel = snapshot.channels().iter().find(|channel| channel.id == id);
-            match channel.and_then(|channel| channel.name.as_deref()) {
+            let channels = snapshot.channels();
+            let found = channels.binary_search_by_key(&id, |channel| channel.id);
+            match found.ok().and_then(|at| channels[at].name.as_deref()) {
                 Some(name) => format!("channel {id} \"{name}\""),
                 None => format!("channel {id}"),
             }

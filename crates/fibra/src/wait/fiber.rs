@@ -5,7 +5,6 @@
 //! timers).
 
 use super::park::Parker;
-use super::reason::WaitReason;
 use super::waitable::Wait;
 use super::{hooks, own_locals, watch};
 use crate::fiber::frame::{FlagSet, FrameRef, flag};
@@ -41,9 +40,9 @@ impl Parker for FiberParker<'_> {
     }
 
     #[cold]
-    fn kind(self, asked: WaitKind, reason: WaitReason) -> WaitKind {
+    fn kind(self, asked: WaitKind, how: &Wait) -> WaitKind {
         if self.frame.has(flag::NO_SUSPEND) {
-            suspended_in_no_suspend(reason);
+            suspended_in_no_suspend(how);
         }
         // A shield, or a fiber of this thread that unwinds: only then is anything held off.
         let may_hold_off = self.frame.has(flag::HOLD_OFF) || std::thread::panicking();
@@ -198,10 +197,10 @@ fn yield_oddly(worker: &Worker, frame: FrameRef) {
 
 #[cold]
 #[inline(never)]
-#[track_caller]
-fn suspended_in_no_suspend(reason: WaitReason) -> ! {
+fn suspended_in_no_suspend(how: &Wait) -> ! {
+    let Wait { reason, site, .. } = how;
     panic!(
-        "fibra: a blocking call ({reason}) inside `no_suspend`, which promises that this fiber does not leave \
-         its worker's thread-locals half changed"
+        "fibra: a blocking call ({reason}, at {site}) inside `no_suspend`, which promises that this fiber does not \
+         leave its worker's thread-locals half changed"
     );
 }

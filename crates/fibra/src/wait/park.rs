@@ -16,7 +16,6 @@
 use std::task::Waker;
 
 pub(crate) use super::here::*;
-use super::reason::WaitReason;
 pub(crate) use super::waitable::{Wait, Waitable};
 use crate::prim::bug::seeded_bug;
 use crate::waiter::flags::flag;
@@ -34,7 +33,7 @@ pub(crate) trait Parker: Copy {
     fn is_plain(self) -> bool;
 
     /// Which cancellations may end a wait that begins now. Panics if the waiter must not wait.
-    fn kind(self, asked: WaitKind, reason: WaitReason) -> WaitKind;
+    fn kind(self, asked: WaitKind, how: &Wait) -> WaitKind;
 
     /// Asked if a flag says that the waiter is cancelled: may that end a wait of this kind? If `settled`, a child's panic may not: the
     /// waiter may be about to take it.
@@ -172,7 +171,7 @@ fn wait_closely<P: Parker, W: Waitable>(
     how: &Wait,
     manner: Manner,
 ) -> (Outcome, Option<CompletedBy>) {
-    let kind = parker.kind(manner.kind(how), how.reason);
+    let kind = parker.kind(manner.kind(how), how);
     if is_cancelled_before(parker, kind, waitable) {
         return (Outcome::Cancelled, None);
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::here;
 use super::park::Parker;
-use super::reason::WaitReason;
 use super::waitable::Wait;
 use crate::waiter::node::WaiterRef;
 use crate::waiter::record::ThreadRecord;
@@ -20,7 +19,7 @@ impl Parker for &'static ThreadRecord {
         here::is_thread_plain(self)
     }
 
-    fn kind(self, asked: WaitKind, _: WaitReason) -> WaitKind {
+    fn kind(self, asked: WaitKind, _: &Wait) -> WaitKind {
         if asked == WaitKind::Revocable { here::thread_wait_kind(self) } else { asked }
     }
 

@@ -10,6 +10,7 @@ mod in_a_browser;
 mod json;
 mod lost_time;
 mod snapshots;
+mod stack_marks;
 #[path = "../support/mod.rs"]
 mod support;
 mod traces;

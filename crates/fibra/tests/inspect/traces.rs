@@ -215,6 +215,63 @@ fn two_workers_and_a_thread_are_in_one_file() {
     assert!(trace.marks.iter().any(|(_, name)| *name == format!("a thread that is no worker wakes #{waiting}")));
 }
 
+/// A wake is noted with the turn it leads to: one that has led to none yet is in the file all the same.
+#[test]
+fn a_woken_fiber_that_has_not_run_is_ready() {
+    in_child("a_woken_fiber_that_has_not_run_is_ready", || {
+        let _watchdog = watchdog(60);
+        let file = Scratch::new("ready");
+        let rt = fibra::Runtime::builder().workers(1).max_workers(1).build().unwrap();
+        let recording = fibra::trace::record(&file.0).unwrap();
+        let (root, reader) = rt.run(|| {
+            let (tx, rx) = fibra::channel::bounded::<u32>(1);
+            let reader = spawn("reader", move || rx.recv().unwrap());
+            let ids = (fibra::current().unwrap().id().as_u64(), reader.id().as_u64());
+            while fibra::inspect::snapshot().fiber(reader.id()).is_none_or(|fiber| fiber.wait.is_none()) {
+                fibra::yield_now();
+            }
+            tx.send(1).unwrap();
+            recording.finish().unwrap();
+            reader.join().unwrap();
+            ids
+        });
+        let trace = Trace::read(&file.0);
+        let last = trace.of(reader).last().unwrap();
+        assert_eq!((last.name.as_str(), last.args["woken_by"].as_str()), ("ready", format!("#{root}").as_str()));
+        let open = trace.of(root).last().unwrap();
+        assert_eq!((open.name.as_str(), open.args["then"].as_str()), ("running", "still runs"));
+    });
+}
+
+#[test]
+fn a_half_of_a_join_that_was_stolen_is_spawned_by_its_joiner() {
+    in_child("a_half_of_a_join_that_was_stolen_is_spawned_by_its_joiner", || {
+        use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+        let _watchdog = watchdog(60);
+        let file = Scratch::new("half");
+        let rt = fibra::Runtime::builder().workers(2).max_workers(2).build().unwrap();
+        let recording = fibra::trace::record(&file.0).unwrap();
+        let half = AtomicU64::new(0);
+        let root = rt.run(|| {
+            let wait = || {
+                while half.load(SeqCst) == 0 {
+                    std::hint::spin_loop();
+                }
+            };
+            // Only another worker can set it.
+            fibra::join(wait, || half.store(fibra::current().unwrap().id().as_u64(), SeqCst));
+            fibra::current().unwrap().id().as_u64()
+        });
+        recording.finish().unwrap();
+        let trace = Trace::read(&file.0);
+        let half = half.into_inner();
+        assert_ne!(half, root);
+        assert!(trace.has_arrow("spawn", root, half), "{:?}", trace.arrows);
+        let first = &trace.of(half)[0];
+        assert!(first.args["spawned_at"].contains("traces.rs"), "{first:?}");
+    });
+}
+
 #[test]
 fn a_ring_that_went_round_gives_a_valid_file() {
     const TEST: &str = "a_ring_that_went_round_gives_a_valid_file";
@@ -231,9 +288,9 @@ fn a_ring_that_went_round_gives_a_valid_file() {
     rt.run(|| {
         let (tx, rx) = fibra::channel::rendezvous::<u32>();
         let reader = spawn("reader", move || rx.iter().count());
-        (0..40_000).for_each(|number| tx.send(number).unwrap());
+        (0..60_000).for_each(|number| tx.send(number).unwrap());
         drop(tx);
-        assert_eq!(reader.join().unwrap(), 40_000);
+        assert_eq!(reader.join().unwrap(), 60_000);
     });
     recording.finish().unwrap();
     let trace = Trace::read(&file.0);

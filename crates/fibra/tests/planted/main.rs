@@ -1,8 +1,9 @@
-//! Programs that end in a deadlock, each of which is named in full: the report is compared with a file in `expected/`.
+//! Programs that end in a deadlock, or leave fibers behind that nothing could wake: each report is compared with a file in `expected/`.
 //!
 //! A program of its own, without the usual harness, whose threads could be the ones that wake a fiber. It starts itself once for each
-//! of them, as a user's program that is the function of `#[fibra::main]`; each must end with exit code 102. Numbers of fibers and channels,
-//! addresses and times are left out of the comparison; names, lines and everything else are in it. `FIBRA_BLESS=1` writes the files anew.
+//! of them, as a user's program that is the function of `#[fibra::main]`; each deadlock must end with exit code 102. Numbers of fibers and
+//! channels, addresses and times are left out of the comparison; names, lines and everything else are in it.
+//! `FIBRA_BLESS=1` writes the files anew.
 //! Another waits for everything that is not a deadlock, and must end in silence. All of it once more without the system monitor.
 #![cfg(not(any(loom, shuttle)))]
 
@@ -147,6 +148,161 @@ fn no_deadlock_while_a_waker_is_called() {
     }
 }
 
+/// Sends when it is called, after so long.
+struct Sends(fibra::channel::Sender<()>, Duration);
+
+impl std::task::Wake for Sends {
+    fn wake(self: Arc<Self>) {
+        std::thread::sleep(self.1);
+        self.0.send(()).unwrap();
+    }
+}
+
+/// A socket and the waker of a future for it, which takes so long and then sends.
+fn socket_and_waker(takes: Duration) -> (fibra::net::UdpSocket, u16, std::task::Waker, fibra::channel::Receiver<()>) {
+    let (tx, rx) = fibra::channel::bounded(1);
+    let waker = std::task::Waker::from(Arc::new(Sends(tx, takes)));
+    let socket = fibra::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port, waker, rx)
+}
+
+fn poll_readable(socket: &fibra::net::UdpSocket, waker: &std::task::Waker) {
+    use std::future::Future;
+    // Forgotten, as a list of them might keep it: it stays registered until the socket is reported.
+    let mut reads = Box::pin(socket.readable_async());
+    assert!(reads.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+    std::mem::forget(reads);
+}
+
+// The driver of a worker will call a waker when another process has written; no fiber waits for the socket.
+#[fibra::main(workers = 2)]
+fn no_deadlock_while_a_socket_has_a_waker() {
+    let (socket, port, waker, woken) = socket_and_waker(Duration::ZERO);
+    poll_readable(&socket, &waker);
+    drop(waker);
+    let write = format!("sleep 0.7; echo x > /dev/udp/127.0.0.1/{port}");
+    let mut writer = Command::new("bash").args(["-c", &write]).spawn().unwrap();
+    woken.recv().unwrap();
+    writer.wait().unwrap();
+}
+
+// It was polled on a thread that is gone: fibra's own thread calls the waker, which takes its time.
+#[fibra::main(workers = 2)]
+fn no_deadlock_while_a_thread_for_sockets_calls_a_waker() {
+    let (socket, port, waker, woken) = socket_and_waker(Duration::from_secs(2));
+    std::thread::scope(|s| s.spawn(|| poll_readable(&socket, &waker)).join().unwrap());
+    drop(waker);
+    let writer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    writer.send_to(b"x", ("127.0.0.1", port)).unwrap();
+    woken.recv().unwrap();
+}
+
+/// Until this fiber waits.
+fn until_it_waits(name: &str) {
+    let waits = |fiber: &fibra::inspect::FiberInfo| fiber.name.as_deref() == Some(name) && fiber.wait.is_some();
+    while !fibra::inspect::snapshot().fibers().iter().any(waits) {
+        fibra::yield_now();
+    }
+}
+
+#[track_caller]
+fn daemon(name: &str, f: impl FnOnce() + Send + 'static) {
+    Builder::new().name(name).daemon(true).spawn(f).unwrap();
+    until_it_waits(name);
+}
+
+// A daemon has a sender of the channel that it reads to its end.
+#[fibra::main(workers = 2)]
+fn a_daemon_keeps_its_own_sender() {
+    let (tx, rx) = fibra::channel::builder::<u32>().bounded(4).name("jobs").build();
+    let again = tx.clone();
+    tx.send(1).unwrap();
+    daemon("consumer", move || {
+        while let Ok(job) = rx.recv() {
+            (job > 1).then(|| again.send(job - 1));
+        }
+    });
+}
+
+// Two daemons hold what the other one wants.
+#[fibra::main(workers = 2)]
+fn daemons_lock_each_other_out() {
+    let (here, there) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
+    let (go, gone) = fibra::channel::bounded::<()>(1);
+    let (first, second) = (here.clone(), there.clone());
+    daemon("left", move || {
+        let _held = first.lock();
+        gone.recv().unwrap();
+        drop(second.lock());
+    });
+    daemon("right", move || {
+        let _held = there.lock();
+        go.send(()).unwrap();
+        drop(here.lock());
+    });
+    until_it_waits("left");
+}
+
+// A fiber of a runtime has what it waits for, when the runtime is dropped.
+fn a_fiber_of_a_runtime_keeps_its_own_receiver() {
+    let runtime = fibra::Runtime::builder().workers(2).name("service").build().unwrap();
+    let (tx, rx) = fibra::channel::builder::<u32>().bounded(1).name("answers").build();
+    let answers = move || {
+        while tx.send(rx.len() as u32).is_ok() {}
+    };
+    drop(runtime.handle().spawn_with(Builder::new().name("answering"), answers).unwrap());
+    runtime.run(|| until_it_waits("answering"));
+}
+
+// None of these is a leak: what each waits for could come, from a place that is not seen.
+fn no_leak_at_all() {
+    static KEPT: std::sync::OnceLock<fibra::channel::Sender<u32>> = std::sync::OnceLock::new();
+    fibra::run(|| {
+        let (tx, rx) = fibra::channel::bounded(1);
+        KEPT.set(tx).unwrap();
+        daemon("waits for a static", move || while rx.recv().is_ok() {});
+    });
+    // The sleeper has the sender where no look at its stack finds it.
+    fibra::run(|| {
+        let (tx, rx) = fibra::channel::bounded::<u32>(1);
+        let kept = Box::new(tx);
+        daemon("sleeps", move || {
+            fibra::sleep(Duration::from_secs(3600));
+            kept.send(1).unwrap();
+        });
+        daemon("waits for the sleeper", move || while rx.recv().is_ok() {});
+    });
+    // The other one waits for an event that is outside, and would send then.
+    let outside = Arc::new(Event::new());
+    let event = outside.clone();
+    fibra::run(move || {
+        let (tx, rx) = fibra::channel::bounded::<u32>(1);
+        daemon("waits for the event", move || {
+            event.wait();
+            tx.send(1).unwrap();
+        });
+        daemon("waits for its sender", move || while rx.recv().is_ok() {});
+    });
+    drop(outside);
+    // The caller has the sender, and the result of the run is one.
+    let (tx, rx) = fibra::channel::bounded::<u32>(1);
+    let other = fibra::run(move || {
+        let (other, its) = fibra::channel::bounded::<u32>(1);
+        daemon("waits for the caller", move || while rx.recv().is_ok() {});
+        daemon("waits for the result", move || while its.recv().is_ok() {});
+        other
+    });
+    drop((tx, other));
+    // A runtime that others use: its fibers wait for more.
+    let runtime = fibra::Runtime::builder().workers(2).build().unwrap();
+    let (tx, rx) = fibra::channel::bounded::<u32>(1);
+    drop(runtime.handle().spawn_with(Builder::new().name("service"), move || rx.iter().count()).unwrap());
+    runtime.run(|| until_it_waits("service"));
+    drop(runtime);
+    drop(tx);
+}
+
 // everything here waits for something that is not a fiber of the runtime, longer than it takes to look: none of it is a deadlock.
 #[fibra::main(workers = 2)]
 fn no_deadlock_at_all() {
@@ -209,9 +365,20 @@ fn wait_for_the_world() {
 const CHILD: &str = "FIBRA_PLANTED";
 
 /// Those that end well.
-const NONE: [&str; 3] = ["no_deadlock_at_all", "no_deadlock_on_one_thread", "no_deadlock_while_a_waker_is_called"];
+const NONE: [&str; 6] = [
+    "no_deadlock_at_all",
+    "no_deadlock_on_one_thread",
+    "no_deadlock_while_a_waker_is_called",
+    "no_leak_at_all",
+    "no_deadlock_while_a_socket_has_a_waker",
+    "no_deadlock_while_a_thread_for_sockets_calls_a_waker",
+];
 
-const PROGRAMS: [(&str, fn()); 10] = [
+/// Those that end well, with a report.
+const LEAKS: [&str; 3] =
+    ["a_daemon_keeps_its_own_sender", "daemons_lock_each_other_out", "a_fiber_of_a_runtime_keeps_its_own_receiver"];
+
+const PROGRAMS: [(&str, fn()); 16] = [
     ("dining_philosophers", dining_philosophers),
     ("send_and_receive_crossed", send_and_receive_crossed),
     ("joined_in_a_circle", joined_in_a_circle),
@@ -222,6 +389,12 @@ const PROGRAMS: [(&str, fn()); 10] = [
     (NONE[0], no_deadlock_at_all),
     (NONE[1], no_deadlock_on_one_thread),
     (NONE[2], no_deadlock_while_a_waker_is_called),
+    (NONE[3], no_leak_at_all),
+    (NONE[4], no_deadlock_while_a_socket_has_a_waker),
+    (NONE[5], no_deadlock_while_a_thread_for_sockets_calls_a_waker),
+    (LEAKS[0], a_daemon_keeps_its_own_sender),
+    (LEAKS[1], daemons_lock_each_other_out),
+    (LEAKS[2], a_fiber_of_a_runtime_keeps_its_own_receiver),
 ];
 
 fn main() -> ExitCode {
@@ -244,14 +417,16 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let names: Vec<_> = PROGRAMS.iter().map(|(name, _)| *name).filter(|name| !NONE.contains(name)).collect();
+    let code = |name: &str| if LEAKS.contains(&name) { 0 } else { 102 };
     // Where no thread looks, the last worker does. Side by side: they mostly wait.
     let problems: Vec<String> = std::thread::scope(|s| {
         let mut checks = Vec::new();
         for variables in [&[], ALONE] {
-            checks.extend(names.iter().map(|name| s.spawn(move || check(name, variables))));
+            checks.extend(names.iter().map(|name| s.spawn(move || check(name, code(name), variables))));
             checks.extend(NONE.iter().map(|name| s.spawn(move || check_none(name, variables))));
             checks.push(s.spawn(move || check_panic(variables)));
         }
+        checks.push(s.spawn(check_no_leak));
         checks.push(s.spawn(check_trace));
         checks.push(s.spawn(check_trace_into_nothing));
         checks.into_iter().filter_map(|check| check.join().expect("a check returns what is wrong").err()).collect()
@@ -315,15 +490,23 @@ fn check_trace_into_nothing() -> Result<(), String> {
     if said.contains("CERTAIN deadlock: 5 fibers") { Ok(()) } else { Err(format!("no report, but:\n{said}")) }
 }
 
-fn check(name: &str, variables: &[(&str, &str)]) -> Result<(), String> {
-    let stderr = run(name, 102, variables)?;
-    let report = without_numbers(stderr.find("fibra: deadlock").map_or("", |at| &stderr[at..]));
+/// Reports of leaks can be turned off.
+fn check_no_leak() -> Result<(), String> {
+    let said = run(LEAKS[0], 0, &[("FIBRA_LEAKS", "0")])?;
+    if said.is_empty() { Ok(()) } else { Err(format!("nothing was to be said, but:\n{said}")) }
+}
+
+fn check(name: &str, code: i32, variables: &[(&str, &str)]) -> Result<(), String> {
+    // (In release builds leaks are reported only if asked for.)
+    let stderr = run(name, code, &[&[("FIBRA_LEAKS", "1")], variables].concat())?;
+    let begins = stderr.find("fibra: deadlock").or_else(|| stderr.find("fibra: leak"));
+    let report = without_numbers(begins.map_or("", |at| &stderr[at..]));
     let path = format!("{}/tests/planted/expected/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("FIBRA_BLESS").is_some() {
         std::fs::write(&path, &report).map_err(|error| format!("{path}: {error}"))?;
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    if report == expected {
+    if report == expected && !report.is_empty() {
         return Ok(());
     }
     Err(format!("the report of {name} is not what {path} says, but:\n{report}"))

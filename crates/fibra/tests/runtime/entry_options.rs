@@ -4,6 +4,58 @@ use std::time::Duration;
 
 use crate::support;
 
+#[fibra::main(workers = 1, panic_exit = 7)]
+fn ends_with_seven() {
+    drop(fibra::spawn(|| panic!("on purpose, told to no joiner")));
+}
+
+#[fibra::main(workers = 1)]
+fn ends_as_it_is_told() {
+    drop(fibra::spawn(|| panic!("on purpose, told to no joiner")));
+}
+
+#[fibra::main(workers = 1, panic_exit = 7)]
+fn fails_in_its_own_way() -> Result<(), u8> {
+    drop(fibra::spawn(|| panic!("on purpose, told to no joiner")));
+    Err(3)
+}
+
+#[fibra::main(workers = 1, panic_exit = 7)]
+fn all_is_told() {
+    fibra::spawn(|| panic!("on purpose")).join().unwrap_err();
+}
+
+// The exit code after a panic that no joiner was told of: as the attribute says, or the environment.
+#[test]
+fn a_panic_that_is_not_joined_sets_the_exit_code_if_asked_to() {
+    const NAME: &str = "a_panic_that_is_not_joined_sets_the_exit_code_if_asked_to";
+    let _watchdog = support::watchdog(100);
+    if support::is_child(NAME) {
+        match std::env::var("FIBRA_TEST_STEP").as_deref() {
+            Ok("attribute") => ends_with_seven(),
+            Ok("failed") => assert_eq!(fails_in_its_own_way(), Err(3)),
+            Ok("told") => all_is_told(),
+            _ => ends_as_it_is_told(),
+        }
+        return;
+    }
+    let code = |step: &str, variables: &[(&str, &str)]| {
+        let ended = support::rerun_self(NAME, &[&[("FIBRA_TEST_STEP", step)], variables].concat());
+        let is_told = ended.stderr.contains("no joiner was told (1 in all");
+        (ended.status.code(), is_told)
+    };
+    let environment = [("FIBRA_PANIC_EXIT", "9")];
+    assert_eq!(code("attribute", &[]), (Some(7), true));
+    assert_eq!(code("attribute", &environment), (Some(7), true), "what the program says comes first");
+    assert_eq!(code("failed", &[]), (Some(0), false), "its own failure is its result");
+    assert_eq!(code("told", &environment), (Some(0), false));
+    assert_eq!(code("environment", &[]), (Some(0), false), "the default");
+    assert_eq!(code("environment", &environment), (Some(9), true));
+    assert_eq!(code("environment", &[("FIBRA_PANIC_EXIT", "0")]), (Some(0), false));
+    let refused = support::rerun_self(NAME, &[("FIBRA_TEST_STEP", "environment"), ("FIBRA_PANIC_EXIT", "256")]);
+    assert!(refused.stderr.contains("FIBRA_PANIC_EXIT=256: expected an exit code"), "{refused:?}");
+}
+
 const LONG: Duration = Duration::from_secs(3600);
 
 #[fibra::main(current_thread)]

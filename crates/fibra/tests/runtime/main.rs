@@ -33,6 +33,7 @@ mod memory_returns;
 mod memory_returns_in_need;
 mod metrics_add_up;
 mod migration;
+mod misuse_is_located;
 mod monitor_goes_on;
 mod names;
 mod narrow_windows;

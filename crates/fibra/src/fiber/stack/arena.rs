@@ -130,6 +130,11 @@ impl Found {
         address.wrapping_sub(self.slot) < guard::guard_bytes()
     }
 
+    /// The lowest address that a fiber may use.
+    pub(crate) fn lowest(&self) -> usize {
+        self.slot + guard::guard_bytes()
+    }
+
     pub(crate) fn in_slot(&self, address: usize) -> bool {
         address.wrapping_sub(self.slot) < self.size.bytes()
     }

@@ -11,6 +11,7 @@
 //! depot.rs   where caches leave batches for each other
 //! cache.rs   one per worker: take, give
 //! trim.rs    what of the idle memory goes back to the system, off the fibers' paths
+//! touched.rs how much of a stack was used
 //! ```
 //!
 //! # One slot
@@ -62,6 +63,8 @@ mod record;
 #[cfg(not(any(loom, shuttle)))]
 mod size;
 #[cfg(not(any(loom, shuttle)))]
+mod touched;
+#[cfg(not(any(loom, shuttle)))]
 mod trim;
 
 #[cfg(not(any(loom, shuttle)))]
@@ -71,6 +74,7 @@ pub(crate) use self::{
     guard::{discard, discard_within, guard_kind, guard_kind_from_env, page_size},
     record::{Stack, StackTop, USER_AREA},
     size::StackSize,
+    touched::{freshen, touched},
     trim::{is_depot_fat, trim_depot},
 };
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -232,6 +232,7 @@ impl<T: ?Sized> Mutex<T> {
         &self.raw
     }
 
+    #[track_caller]
     fn lock_at(
         &self,
         deadline: impl FnOnce() -> Instant,
@@ -254,6 +255,7 @@ impl<T: ?Sized> Mutex<T> {
     /// The slow way of [`lock`](Self::lock).
     #[cold]
     #[inline(never)]
+    #[track_caller]
     pub(super) fn wait_for(&self, me: usize, reason: WaitReason, site: &'static Location<'static>) {
         self.refuse_own(me, site);
         match self.raw.lock_slow(me, Why { reason, site, deadline: None }) {
@@ -265,6 +267,7 @@ impl<T: ?Sized> Mutex<T> {
 
     /// Panics if the caller holds the lock already: it must not wait for itself.
     #[cfg(not(any(loom, shuttle)))]
+    #[track_caller]
     pub(super) fn refuse_own(&self, me: usize, site: &'static Location<'static>) {
         if self.raw.owner() == me {
             panic!(

@@ -13,6 +13,7 @@ use super::*;
 use crate::prim::cell::UnsafeCell;
 use crate::prim::model::{check, thread};
 use crate::prim::sync::{Arc, Condvar, Mutex};
+use crate::wait::reason::WaitReason;
 use crate::wait::waitable::{Published, linked_or};
 use crate::waiter::cancel_reason::ReasonKind;
 use crate::waiter::node::{Waiter, WaiterKind};
@@ -54,7 +55,7 @@ impl Parker for &World {
         !self.fiber.flags.has(flag::ANY_CANCEL)
     }
 
-    fn kind(self, asked: WaitKind, _: WaitReason) -> WaitKind {
+    fn kind(self, asked: WaitKind, _: &Wait) -> WaitKind {
         asked
     }
 
