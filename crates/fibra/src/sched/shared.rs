@@ -43,6 +43,9 @@ use crate::waiter::flags::Flags;
 use crate::waiter::record::call_wakers;
 use crate::waiter::word::{ARM_FIRST, Ticket, is_spec_asserted};
 
+/// Calls a function on this fiber, with thread-locals of the fiber's own.
+pub(crate) type WithOwnLocals = fn(FrameRef, &mut dyn FnMut());
+
 /// What the builder settled.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
@@ -61,7 +64,7 @@ pub(crate) struct Config {
     /// The functions that are told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
     pub(crate) hooks: Option<FiberHooks>,
     /// Runs a function on the current fiber, which is about to start, with thread-locals of its own; on a higher floor.
-    pub(crate) with_own_locals: Option<fn(FrameRef, &mut dyn FnMut())>,
+    pub(crate) with_own_locals: Option<WithOwnLocals>,
     /// Every fiber wants thread-locals of its own.
     pub(crate) own_locals: bool,
     /// For tests: fibers that may move go to the next worker whenever they yield.
