@@ -44,6 +44,9 @@ use crate::waiter::flags::Flags;
 use crate::waiter::record::call_wakers;
 use crate::waiter::word::{ARM_FIRST, Ticket, is_spec_asserted};
 
+/// Calls a function on this fiber, with thread-locals of the fiber's own.
+pub(crate) type WithOwnLocals = fn(FrameRef, &mut dyn FnMut());
+
 /// What the builder settled.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
@@ -66,7 +69,7 @@ pub(crate) struct Config {
     /// The functions that are told of the first and the last moment of a fiber with the flag HOOKED; on a higher floor.
     pub(crate) hooks: Option<FiberHooks>,
     /// Runs a function on the current fiber, which is about to start, with thread-locals of its own; on a higher floor.
-    pub(crate) with_own_locals: Option<RunAround>,
+    pub(crate) with_own_locals: Option<WithOwnLocals>,
     /// Every fiber wants thread-locals of its own.
     pub(crate) own_locals: bool,
     /// For tests: fibers that may move go to the next worker whenever they yield.
@@ -93,9 +96,6 @@ pub(crate) struct Config {
     #[cfg(feature = "unstable-migration")]
     pub(crate) migration: super::life::migrate::Migration,
 }
-
-/// See `with_own_locals` of a configuration.
-pub(crate) type RunAround = fn(FrameRef, &mut dyn FnMut());
 
 /// See [`Config::hooks`]. Called on the fiber.
 #[derive(Debug, Clone, Copy)]
