@@ -11,15 +11,14 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::Actor;
-use super::call::{Call, Reply};
-use super::cell::Body;
-use super::cell::Cell;
-use super::core::{AnyCell, Detail, current_id, drop_refused, note};
+use super::call::{Reply, Waiting};
+use super::cell::{Cell, LifeKey};
+use super::core::{AnyCell, Detail, current_actor, current_id, drop_refused, note};
 use super::error::{ActorId, CallError, SendError, SendTimeoutError, StopReason, TrySendError};
 use super::mail::{Lane, Letter, Make, NoPlace};
 use super::places::{Places, Room};
 use super::state::ActorState;
-use crate::channel::Overflow;
+use crate::channel::{Overflow, RecvTimeoutError, answer};
 use crate::prim::atomic::Ordering;
 use crate::select::case::Case;
 use crate::select::{Arm, sealed};
@@ -254,16 +253,29 @@ impl<A: Actor> Addr<A> {
         deadline: Option<u64>,
         site: &'static Location<'static>,
     ) -> Result<R, CallError> {
-        let (reply, call) = Call::begin(Some(self.cell.clone()))?;
-        match self.append_until(Letter::Message(message(reply)), deadline, site) {
-            Ok(()) => {}
-            // Its reply is dropped here, not by the actor.
-            Err(SendTimeoutError::Timeout(_)) => return Err(CallError::TimedOut),
-            Err(SendTimeoutError::Stopped(_)) => return Err(CallError::Stopped),
-            Err(SendTimeoutError::WouldDeadlock(_)) => return Err(CallError::Cycle(vec![self.cell.core.label(); 2])),
-        }
-        let _noted = note(|| Detail::Actor(self.cell.clone()));
-        call.wait(deadline, site)
+        answer::ask(|asked, answerer| {
+            let waiting = match current_actor() {
+                Some(caller) => Some(Waiting::begin(caller, self.cell.clone())?),
+                None => None,
+            };
+            let reply = Reply::to_stack(answerer, waiting.as_ref());
+            match self.append_until(Letter::Message(message(reply)), deadline, site) {
+                Ok(()) => {}
+                // Its reply is dropped here, not by the actor.
+                Err(SendTimeoutError::Timeout(_)) => return Err(CallError::TimedOut),
+                Err(SendTimeoutError::Stopped(_)) => return Err(CallError::Stopped),
+                Err(SendTimeoutError::WouldDeadlock(_)) => {
+                    return Err(CallError::Cycle(vec![self.cell.core.label(); 2]));
+                }
+            }
+            let _noted = waiting.is_some().then(|| note(|| Detail::Actor(self.cell.clone())));
+            match asked.wait(WaitReason::ActorCall, deadline, site) {
+                Ok(answer) => answer,
+                Err(RecvTimeoutError::Timeout) => Err(CallError::TimedOut),
+                // A message without a handler: what it was to be made of is gone with it.
+                Err(RecvTimeoutError::Disconnected) => Err(CallError::Dropped),
+            }
+        })
     }
 
     /// Sends the message that `message` makes of a [`Reply`], and waits for the answer.
@@ -327,10 +339,10 @@ impl<A: Actor> Addr<A> {
         &self,
         message: impl FnOnce(Reply<R>) -> A::Message + Send,
     ) -> Result<R, CallError> {
-        let (reply, call) = Call::begin(None)?;
+        let (reply, answer) = Reply::to_future();
         let letter = Letter::Message(message(reply));
         self.append_async(letter).await.map_err(|_| CallError::Stopped)?;
-        call.wait_async().await
+        answer.await.unwrap_or(Err(CallError::Dropped))
     }
 
     // ---- the actor ----------------------------------------------------------------------------------------------------------
@@ -507,8 +519,8 @@ pub struct SendArm<'a, A: Actor> {
 
 /// What the engine sees of it: the gate's, but for one that is refused at once.
 struct Wants<'a, A: Actor> {
-    places: &'a Places<A::Message, Body<A>>,
-    wait: GateWait<'a, Room<A::Message, Body<A>>>,
+    places: &'a Places<A::Message, LifeKey<A>>,
+    wait: GateWait<'a, Room<A::Message, LifeKey<A>>>,
 }
 
 impl<A: Actor> Waitable for Wants<'_, A> {

@@ -130,18 +130,23 @@ impl<M, V> Desk<M, V> {
 
     /// The turn begins: gives the value, and what is to be done first. `is_ready`: the value takes messages.
     #[inline(always)]
-    pub(super) fn begin(&self, value: &mut Option<V>, hand: &mut Hand<M>, is_ready: impl FnOnce(&V) -> bool) -> Take {
+    pub(super) fn begin(
+        &self,
+        value: &mut Option<V>,
+        hand: &mut Hand<M>,
+        is_ready: impl FnOnce(&mut V) -> bool,
+    ) -> Take {
         let mut settles = false;
         let taken = self.with(|mut word, mail| {
             if !word.begin() {
                 return Take::Not;
             }
             *value = mail.value.take();
-            match value {
+            match value.as_mut().map(is_ready) {
                 None => Take::Not,
-                Some(value) if !is_ready(value) => Take::Starts,
+                Some(false) => Take::Starts,
                 // (A turn that was launched for nothing ends by `next`.)
-                Some(_) => take(&word, mail, hand, &mut settles),
+                Some(true) => take(&word, mail, hand, &mut settles),
             }
         });
         self.settle_if(settles);
@@ -235,8 +240,9 @@ impl<M, V> Desk<M, V> {
     }
 
     /// A life is over, and a supervisor decides what comes next: the mailbox stays as it is.
-    pub(super) fn hold(&self) {
+    pub(super) fn hold(&self, value: Option<V>) {
         let (forgotten, settles) = self.with(|mut word, mail| {
+            mail.value = value;
             mail.forget_stop();
             word.hold();
             (seeded_bug("actor_hold_forgets").then(|| mail.take_all()), mail.stands_before_waiters())
@@ -245,14 +251,14 @@ impl<M, V> Desk<M, V> {
         self.settle_standing(settles);
     }
 
-    /// The next life begins, with this value. Err: the actor is not held.
-    pub(super) fn start(&self, value: V) -> Result<(), V> {
+    /// The next life begins; `prepare` makes the value ready for it. False: the actor is not held.
+    pub(super) fn start(&self, prepare: impl FnOnce(&mut V)) -> bool {
         self.with(|mut word, mail| {
-            if !word.start() {
-                return Err(value);
+            let starts = word.start();
+            if starts && let Some(value) = &mut mail.value {
+                prepare(value);
             }
-            mail.value = Some(value);
-            Ok(())
+            starts
         })
     }
 

@@ -505,7 +505,7 @@ mod tests {
                 assert!(mail.append(Letter::Message(passed), Lane::Ordinary).is_ok());
             }
         }
-        assert!(mail.call() && !mail.let_go());
+        assert!(mail.call(false) && !mail.let_go(false));
         assert!(!mail.reserve(), "the place is left to the one that was called");
         assert!(mail.reserve_called() && !mail.has_place());
     }

@@ -49,6 +49,7 @@ use crate::prim::linked::is_linked;
 use crate::prim::policy::{self, INJECTOR_PERIOD, Pick, Policy};
 use crate::prim::{panics, prefetch};
 use crate::sched::timers::heap::Timers;
+use crate::waiter::answer::AnswerCache;
 use crate::waiter::revoke;
 use crate::waiter::word::{Commit, State, Ticket, WaitKind};
 
@@ -129,6 +130,7 @@ pub(crate) struct Worker {
     pub(crate) foreign: Cell<*const Frame>,
     /// Records for the next scopes.
     pub(super) scopes: OwnerCell<ScopeCache>,
+    pub(crate) answers: OwnerCell<AnswerCache>,
     /// The next fiber id, and the end of the block that it is from.
     next_id: Cell<u64>,
     last_id: Cell<u64>,
@@ -189,6 +191,7 @@ impl Worker {
             started: Cell::new(ptr::null()),
             foreign: Cell::new(ptr::null()),
             scopes: OwnerCell::new(ScopeCache::new()),
+            answers: OwnerCell::new(AnswerCache::new()),
             next_id: Cell::new(0),
             last_id: Cell::new(0),
             rounds: Cell::new(0),
