@@ -14,6 +14,7 @@ use super::Actor;
 use super::call::{Reply, Waiting};
 use super::cell::{Cell, LifeKey};
 use super::core::{AnyCell, Detail, current_actor, current_id, drop_refused, note};
+use super::desk::Next;
 use super::error::{ActorId, CallError, SendError, SendTimeoutError, StopReason, TrySendError};
 use super::mail::{Lane, Letter, Make, NoPlace};
 use super::places::{Places, Room};
@@ -61,11 +62,16 @@ impl<A: Actor> Addr<A> {
 
     // ---- sending ------------------------------------------------------------------------------------------------------------
 
-    #[inline]
+    #[inline(always)]
     fn append(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), (NoPlace, Letter<A::Message>)> {
-        let next = self.cell.desk.post(letter, lane)?;
-        self.cell.then(next);
-        Ok(())
+        let mut letter = Some(letter);
+        match (self.cell.desk.post(&mut letter, lane), letter) {
+            (Err(no_place), Some(letter)) => Err((no_place, letter)),
+            (next, _) => {
+                self.cell.then(next.unwrap_or(Next::Nothing));
+                Ok(())
+            }
+        }
     }
 
     /// The same for a message that has its place, or needs none; Err: the mailbox is closed.
@@ -74,7 +80,7 @@ impl<A: Actor> Addr<A> {
     }
 
     /// Appends without waiting; Err: there is no place, and the policy is to wait for one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn append_now(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
         match self.append(letter, Lane::Ordinary) {
             Err((NoPlace::Full, letter)) => self.append_to_full(letter),

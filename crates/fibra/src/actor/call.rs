@@ -110,7 +110,10 @@ impl<R: Send + 'static> Reply<R> {
     /// # Errors
     /// The answer, if the caller does not wait any more.
     pub fn try_send(mut self, answer: R) -> Result<(), R> {
-        match self.inner.take() {
+        let inner = self.inner.take();
+        // There is nothing left to be dropped.
+        std::mem::forget(self);
+        match inner {
             Some(inner) => match inner.send(Ok(answer)) {
                 Err(Ok(answer)) => Err(answer),
                 _ => Ok(()),

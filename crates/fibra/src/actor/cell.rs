@@ -271,7 +271,7 @@ impl<A: Actor> Cell<A> {
         mut take: Take,
         hand: &mut Hand<A::Message>,
         marks: &Marks,
-        kept: &mut Option<Again<A::Message>>,
+        kept: &mut Option<Box<Again<A::Message>>>,
     ) -> Result<Turned, Failure> {
         for _ in 0..self.core.budget {
             if take == Take::Nothing {
@@ -301,7 +301,7 @@ impl<A: Actor> Cell<A> {
                 Take::Unreachable => return Ok(Turned::End(StopReason::Unreachable)),
             };
             if let Some(message) = A::redeliver(&message) {
-                *kept = Some(Again { message, crashes: crashes + 1 });
+                *kept = Some(Box::new(Again { message, crashes: crashes + 1 }));
             }
             actor.handle(message, ctx)?;
             if kept.is_some() {
@@ -332,7 +332,7 @@ impl<A: Actor> Cell<A> {
         self: &Arc<Self>,
         mut key: Option<LifeKey<A>>,
         reason: StopReason,
-        kept: Option<Again<A::Message>>,
+        kept: Option<Box<Again<A::Message>>>,
         marks: &Marks,
     ) {
         let is_failure = reason.failure().is_some();
@@ -437,8 +437,12 @@ impl<A: Actor> fmt::Debug for Cell<A> {
 struct Turn<A: Actor>(Option<Arc<Cell<A>>>);
 
 impl<A: Actor> Turn<A> {
+    #[inline(always)]
     fn run(mut self) {
-        if let Some(cell) = self.0.take() {
+        let cell = self.0.take();
+        // There is nothing left to be dropped.
+        std::mem::forget(self);
+        if let Some(cell) = cell {
             cell.turn();
         }
     }

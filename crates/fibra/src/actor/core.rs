@@ -259,44 +259,57 @@ pub(super) enum Detail {
     Lock(Arc<super::lock::LockCore>),
 }
 
-#[allow(clippy::box_collection)] // Eight bytes to be set and looked at with each turn, instead of 24.
-type Unanswered = Vec<Box<dyn Refuse>>;
+#[derive(Default)]
+struct RareMarks {
+    /// Calls whose replies the handler has dropped.
+    unanswered: Vec<Box<dyn Refuse>>,
+    /// What the handler is about to wait for.
+    detail: Option<Detail>,
+}
 
 /// What a turn notes about the handler that runs; see [`watch::with_current`].
 pub(super) struct Marks {
     pub(super) id: ActorId,
     pub(super) mode: Cell<Mode>,
-    /// Few handlers drop a reply: a null pointer until one does.
-    unanswered: Cell<Option<Box<Unanswered>>>,
-    pub(super) detail: RefCell<Option<Detail>>,
+    /// What few handlers need: a null pointer until one does.
+    rare: RefCell<Option<Box<RareMarks>>>,
 }
 
 impl Marks {
     pub(super) fn new(id: ActorId) -> Self {
-        Self { id, mode: Cell::new(Mode::Handling), unanswered: Cell::new(None), detail: RefCell::default() }
+        Self { id, mode: Cell::new(Mode::Handling), rare: RefCell::new(None) }
     }
 
     /// The handler has dropped the reply of a call.
     pub(super) fn note_unanswered(&self, call: Box<dyn Refuse>) {
-        let mut unanswered = self.unanswered.take().unwrap_or_default();
-        unanswered.push(call);
-        self.unanswered.set(Some(unanswered));
+        self.rare.borrow_mut().get_or_insert_default().unanswered.push(call);
     }
 
     /// Answers the calls whose replies the handler has dropped.
     #[inline(always)]
     pub(super) fn answer(&self, why: CallError) {
-        if let Some(unanswered) = self.unanswered.take() {
-            answer_all(*unanswered, &why);
+        if self.rare.borrow().is_some() {
+            self.answer_all(&why);
         }
     }
-}
 
-#[cold]
-#[inline(never)]
-fn answer_all(unanswered: Unanswered, why: &CallError) {
-    for call in unanswered {
-        call.refuse(why.clone());
+    #[cold]
+    #[inline(never)]
+    fn answer_all(&self, why: &CallError) {
+        let unanswered = self.rare.borrow_mut().as_mut().map(|rare| std::mem::take(&mut rare.unanswered));
+        for call in unanswered.into_iter().flatten() {
+            call.refuse(why.clone());
+        }
+    }
+
+    /// What the handler is about to wait for.
+    pub(super) fn detail(&self) -> Option<Detail> {
+        self.rare.borrow().as_ref()?.detail.clone()
+    }
+
+    /// Notes that. Gives what was noted before, which is not dropped in here.
+    fn set_detail(&self, detail: Option<Detail>) -> Option<Detail> {
+        std::mem::replace(&mut self.rare.borrow_mut().get_or_insert_default().detail, detail)
     }
 }
 
@@ -374,9 +387,9 @@ pub(super) fn note(detail: impl FnOnce() -> Detail) -> impl Drop {
     impl Drop for Noted {
         fn drop(&mut self) {
             if self.0 {
-                watch::with_current::<Marks, _>(|marks, _| marks.detail.take());
+                watch::with_current::<Marks, _>(|marks, _| marks.set_detail(None));
             }
         }
     }
-    Noted(watch::with_current::<Marks, _>(|marks, _| marks.detail.replace(Some(detail()))).is_some())
+    Noted(watch::with_current::<Marks, _>(|marks, _| marks.set_detail(Some(detail()))).is_some())
 }

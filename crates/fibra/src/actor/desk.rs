@@ -69,16 +69,16 @@ impl<M, V> Desk<M, V> {
         Seen(self.places.room().look())
     }
 
-    #[inline]
+    #[inline(always)]
     fn with<R>(&self, f: impl FnOnce(Word<'_>, &mut Mail<M, V>) -> R) -> R {
         self.places.room().with(|bits, mail| f(Word(bits), mail))
     }
 
     // ---- senders ------------------------------------------------------------------------------------------------------------
 
-    /// Appends a message.
+    /// Appends a message, which is taken out of `letter` if it can be.
     #[inline(always)]
-    pub(super) fn post(&self, letter: Letter<M>, lane: Lane) -> Result<Next, (NoPlace, Letter<M>)> {
+    pub(super) fn post(&self, letter: &mut Option<Letter<M>>, lane: Lane) -> Result<Next, NoPlace> {
         self.with(|mut word, mail| {
             mail.append(letter, lane)?;
             Ok(Next::launch_if(word.wake()))
@@ -235,7 +235,7 @@ impl<M, V> Desk<M, V> {
 
     /// A message has crashed its actor: it is the first to be handled in the next life.
     /// Gives the one that was so before.
-    pub(super) fn keep_for_later(&self, again: Again<M>) -> Option<Again<M>> {
+    pub(super) fn keep_for_later(&self, again: Box<Again<M>>) -> Option<Box<Again<M>>> {
         self.with(|_, mail| mail.keep_for_later(again))
     }
 

@@ -47,7 +47,7 @@ impl<M> fmt::Debug for Letter<M> {
     }
 }
 
-/// A message that has crashed its actor and is delivered once more.
+/// A message that has crashed its actor and is delivered once more. (In a box wherever it lies: few actors ever have one.)
 pub(super) struct Again<M> {
     pub(super) message: M,
     pub(super) crashes: u32,
@@ -75,7 +75,7 @@ pub(super) enum NoPlace {
 /// What a turn has taken out of the mailbox and not handled yet. (Written in place: messages are moved once.)
 pub(super) struct Hand<M> {
     pub(super) letter: Option<Letter<M>>,
-    pub(super) again: Option<Again<M>>,
+    pub(super) again: Option<Box<Again<M>>>,
 }
 
 impl<M> Hand<M> {
@@ -114,7 +114,7 @@ type Queue<M> = Box<VecDeque<Letter<M>>>;
 /// What few mailboxes have, and those for a moment.
 struct Rare<M> {
     urgent: VecDeque<Letter<M>>,
-    again: Option<Again<M>>,
+    again: Option<Box<Again<M>>>,
     /// After so many ordinary messages it stops.
     until_stop: usize,
     dropped: u64,
@@ -294,26 +294,33 @@ impl<M, V> Mail<M, V> {
 
     // ---- messages -----------------------------------------------------------------------------------------------------------
 
+    /// Takes the message out of `letter` if there is a place for it.
     #[inline(always)]
-    pub(super) fn append(&mut self, letter: Letter<M>, lane: Lane) -> Result<(), (NoPlace, Letter<M>)> {
+    pub(super) fn append(&mut self, letter: &mut Option<Letter<M>>, lane: Lane) -> Result<(), NoPlace> {
         if lane == Lane::Reserved {
             self.reserved -= 1;
         }
         if self.closed {
-            return Err((NoPlace::Closed, letter));
+            return Err(NoPlace::Closed);
         }
         match lane {
-            Lane::Urgent => self.append_urgent(letter),
-            Lane::Ordinary if self.free_for_all() == 0 => return Err((NoPlace::Full, letter)),
-            Lane::Ordinary | Lane::Reserved => self.push(letter),
+            Lane::Urgent => self.append_urgent(letter.take()),
+            Lane::Ordinary if self.free_for_all() == 0 => return Err(NoPlace::Full),
+            // (Moved from place to place: most mailboxes are empty.)
+            Lane::Ordinary | Lane::Reserved if self.first.is_none() => self.first = letter.take(),
+            Lane::Ordinary | Lane::Reserved => {
+                if let Some(letter) = letter.take() {
+                    self.queue.get_or_insert_default().push_back(letter);
+                }
+            }
         }
         Ok(())
     }
 
     #[cold]
     #[inline(never)]
-    fn append_urgent(&mut self, letter: Letter<M>) {
-        self.rare().urgent.push_back(letter);
+    fn append_urgent(&mut self, letter: Option<Letter<M>>) {
+        self.rare().urgent.extend(letter);
     }
 
     /// Appends an ordinary message for which there was no place a moment ago; if there is none now, in that of the oldest one, which is
@@ -438,7 +445,7 @@ impl<M, V> Mail<M, V> {
     }
 
     /// A message has crashed its actor: it is the first to be handled in the next life. Gives the one that was so before.
-    pub(super) fn keep_for_later(&mut self, again: Again<M>) -> Option<Again<M>> {
+    pub(super) fn keep_for_later(&mut self, again: Box<Again<M>>) -> Option<Box<Again<M>>> {
         self.rare().again.replace(again)
     }
 
@@ -459,7 +466,7 @@ impl<M, V> Mail<M, V> {
 
 /// What lay in a mailbox that was closed.
 pub(super) struct Left<M> {
-    again: Option<Again<M>>,
+    again: Option<Box<Again<M>>>,
     first: Option<Letter<M>>,
     queue: Option<Queue<M>>,
     urgent: VecDeque<Letter<M>>,
@@ -495,14 +502,14 @@ mod tests {
     fn a_waiter_is_passed_a_bounded_number_of_times() {
         let mut mail = Mail::<u32, ()>::new(4, None);
         for number in 0..4 {
-            assert!(mail.append(Letter::Message(number), Lane::Ordinary).is_ok());
+            assert!(mail.append(&mut Some(Letter::Message(number)), Lane::Ordinary).is_ok());
         }
         mail.set_awaited(true);
         for passed in 1..=4 {
             assert!(mail.pop().is_some());
             assert_eq!(mail.passes_waiters(), passed == 4);
             if passed < 4 {
-                assert!(mail.append(Letter::Message(passed), Lane::Ordinary).is_ok());
+                assert!(mail.append(&mut Some(Letter::Message(passed)), Lane::Ordinary).is_ok());
             }
         }
         assert!(mail.call(false) && !mail.let_go(false));
