@@ -62,11 +62,20 @@ impl<A: Actor> Addr<A> {
 
     // ---- sending ------------------------------------------------------------------------------------------------------------
 
-    #[inline(always)]
-    fn append(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), (NoPlace, Letter<A::Message>)> {
+    /// Appends the message of a newcomer, which is taken out of `letter` if there is a place for it. The hot path of all forms of sending,
+    /// out of line once for all of them.
+    #[inline(never)]
+    fn append(&self, letter: &mut Option<Letter<A::Message>>) -> Result<(), NoPlace> {
+        let next = self.cell.desk.post(letter)?;
+        self.cell.then(next);
+        Ok(())
+    }
+
+    /// The same for a message that has its place, or needs none; Err: the mailbox is closed.
+    fn append_by(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), Letter<A::Message>> {
         let mut letter = Some(letter);
-        match (self.cell.desk.post(&mut letter, lane), letter) {
-            (Err(no_place), Some(letter)) => Err((no_place, letter)),
+        match (self.cell.desk.post_by(&mut letter, lane), letter) {
+            (Err(_), Some(letter)) => Err(letter),
             (next, _) => {
                 self.cell.then(next.unwrap_or(Next::Nothing));
                 Ok(())
@@ -74,17 +83,14 @@ impl<A: Actor> Addr<A> {
         }
     }
 
-    /// The same for a message that has its place, or needs none; Err: the mailbox is closed.
-    fn append_for_sure(&self, letter: Letter<A::Message>, lane: Lane) -> Result<(), Letter<A::Message>> {
-        self.append(letter, lane).map_err(|(_, letter)| letter)
-    }
-
     /// Appends without waiting; Err: there is no place, and the policy is to wait for one.
-    #[inline(always)]
+    #[inline]
     pub(super) fn append_now(&self, letter: Letter<A::Message>) -> Result<(), (NoPlace, Letter<A::Message>)> {
-        match self.append(letter, Lane::Ordinary) {
-            Err((NoPlace::Full, letter)) => self.append_to_full(letter),
-            done => done,
+        let mut letter = Some(letter);
+        match (self.append(&mut letter), letter) {
+            (Err(NoPlace::Full), Some(letter)) => self.append_to_full(letter),
+            (Err(no_place), Some(letter)) => Err((no_place, letter)),
+            _ => Ok(()),
         }
     }
 
@@ -108,7 +114,8 @@ impl<A: Actor> Addr<A> {
         }
     }
 
-    #[inline]
+    /// Appends, waiting for a place if need be. (In line: the message is made where it is taken from.)
+    #[inline(always)]
     pub(super) fn append_until(
         &self,
         letter: Letter<A::Message>,
@@ -116,7 +123,31 @@ impl<A: Actor> Addr<A> {
         site: &'static Location<'static>,
     ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
         park::entry();
-        match self.append_now(letter) {
+        let mut letter = Some(letter);
+        match self.append(&mut letter) {
+            Ok(()) => {
+                // It is empty.
+                std::mem::forget(letter);
+                Ok(())
+            }
+            Err(no_place) => self.append_otherwise(letter, no_place, deadline, site),
+        }
+    }
+
+    /// The message was not appended.
+    #[cold]
+    #[inline(never)]
+    fn append_otherwise(
+        &self,
+        letter: Option<Letter<A::Message>>,
+        no_place: NoPlace,
+        deadline: Option<u64>,
+        site: &'static Location<'static>,
+    ) -> Result<(), SendTimeoutError<Letter<A::Message>>> {
+        let Some(letter) = letter else { return Ok(()) };
+        let appended =
+            if no_place == NoPlace::Full { self.append_to_full(letter) } else { Err((NoPlace::Closed, letter)) };
+        match appended {
             Ok(()) => Ok(()),
             Err((NoPlace::Full, letter)) => self.append_later(letter, deadline, site),
             Err((_, letter)) => Err(SendTimeoutError::Stopped(letter)),
@@ -124,7 +155,6 @@ impl<A: Actor> Addr<A> {
     }
 
     /// Waits for a place.
-    #[cold]
     fn append_later(
         &self,
         letter: Letter<A::Message>,
@@ -136,7 +166,7 @@ impl<A: Actor> Addr<A> {
         }
         let _noted = note(|| Detail::Actor(self.cell.clone()));
         match self.cell.desk.places.take(deadline, site) {
-            Ok(()) => self.append_for_sure(letter, Lane::Reserved).map_err(SendTimeoutError::Stopped),
+            Ok(()) => self.append_by(letter, Lane::Reserved).map_err(SendTimeoutError::Stopped),
             Err(NoPlace::TimedOut) => Err(SendTimeoutError::Timeout(letter)),
             Err(_) => Err(SendTimeoutError::Stopped(letter)),
         }
@@ -203,7 +233,7 @@ impl<A: Actor> Addr<A> {
             Ok(()) => Ok(()),
             Err((NoPlace::Full, letter)) => {
                 if self.cell.desk.places.take_async().await {
-                    self.append_for_sure(letter, Lane::Reserved)
+                    self.append_by(letter, Lane::Reserved)
                 } else {
                     Err(letter)
                 }
@@ -219,13 +249,12 @@ impl<A: Actor> Addr<A> {
     /// With the message: the actor has ended or was asked to stop.
     pub fn send_urgent(&self, message: A::Message) -> Result<(), SendError<A::Message>> {
         park::count_call();
-        self.append_for_sure(Letter::Message(message), Lane::Urgent)
-            .map_err(|letter| SendError::Stopped(opened(letter)))
+        self.append_by(Letter::Message(message), Lane::Urgent).map_err(|letter| SendError::Stopped(opened(letter)))
     }
 
     /// Something that becomes a message on the actor's own turn, before all ordinary ones.
     pub(super) fn make_urgent(&self, make: Box<dyn Make<A::Message>>) -> bool {
-        self.append(Letter::Make(make), Lane::Urgent).is_ok()
+        self.append_by(Letter::Make(make), Lane::Urgent).is_ok()
     }
 
     /// Sending a message, as an arm of [`select!`](crate::select): it yields what [`send`](Self::send) returns.
@@ -572,7 +601,7 @@ impl<A: Actor> Arm for SendArm<'_, A> {
         let letter = self.letter.take().expect("an arm yields its result once");
         // It has a place, or was refused.
         let has_place = self.told.replace(Outcome::Pending) == Outcome::Done;
-        let sent = if has_place { self.addr.append_for_sure(letter, Lane::Reserved) } else { Err(letter) };
+        let sent = if has_place { self.addr.append_by(letter, Lane::Reserved) } else { Err(letter) };
         sent.map_err(|letter| SendError::Stopped(opened(letter)))
     }
 }

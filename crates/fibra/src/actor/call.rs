@@ -13,7 +13,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::core::{AnyCell, CallEdge, Marks, Refuse, current_id};
+use super::core::{AnyCell, CallEdge, Marks, Refuse, current_id, plain_mode};
 use super::error::{ActorId, CallError};
 use crate::cancel::is_unwinding;
 use crate::channel::answer::Answerer;
@@ -70,8 +70,7 @@ impl<R> Inner<R> {
     #[inline]
     fn send(self, answer: Answer<R>) -> Result<(), Answer<R>> {
         if let Some(edge) = &self.edge {
-            // Release: one who sees it sees what the caller is answered as well; the caller does not wait any more.
-            edge.is_answered.store(true, Ordering::Release);
+            edge.has_ended();
         }
         match self.way {
             Way::Stack(answerer) => answerer.send(answer),
@@ -147,7 +146,7 @@ impl<R: Send + 'static> Drop for Reply<R> {
             }
         });
         if let Some(inner) = inner {
-            let _ = inner.send(Err(CallError::Dropped));
+            let _ = inner.send(Err(plain_mode().refusal()));
         }
     }
 }
@@ -158,7 +157,7 @@ impl<R: Send + 'static> fmt::Debug for Reply<R> {
     }
 }
 
-/// The edge of an actor that waits in a call, until this is dropped.
+/// The edge of an actor that waits in a call, or for a child to start, until this is dropped.
 pub(super) struct Waiting {
     caller: Arc<dyn AnyCell>,
     edge: Arc<CallEdge>,
@@ -175,6 +174,21 @@ impl Waiting {
             None => Ok(waiting),
             Some(names) => Err(CallError::Cycle(names)),
         }
+    }
+}
+
+impl Waiting {
+    /// The edge, to be marked when the wait is over, before this is dropped.
+    pub(super) fn edge(&self) -> Arc<CallEdge> {
+        self.edge.clone()
+    }
+}
+
+impl CallEdge {
+    /// What is waited for has come: the edge does not count any more.
+    pub(super) fn has_ended(&self) {
+        // Release: one who sees it sees what the caller is answered as well; the caller does not wait any more.
+        self.is_answered.store(true, Ordering::Release);
     }
 }
 

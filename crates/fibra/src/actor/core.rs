@@ -21,6 +21,7 @@ use crate::prim::FirstPanic;
 use crate::prim::atomic::AtomicU32;
 use crate::prim::spin::SpinLock;
 use crate::runtime::Handle;
+use crate::sched::current;
 use crate::sync::Event;
 use crate::task::JoinHandle;
 use crate::wait::waitable::Wait;
@@ -314,15 +315,38 @@ impl Marks {
 }
 
 /// Runs `f`, which drops what an actor had: calls that lose their replies in there are answered according to `mode`, also if another
-/// actor's turn does it, such as that of a supervisor. (On a plain thread they are told that the reply was dropped.)
+/// actor's turn does it, such as that of a supervisor, or a plain thread.
 pub(super) fn refusing(id: ActorId, mode: Mode, f: impl FnOnce()) {
     match InMode::enter(mode) {
         Some(_in_mode) => f(),
+        None if current::fiber().is_none() => {
+            let _in_mode = PlainMode(PLAIN.replace(mode));
+            f();
+        }
         None => {
             let marks = Marks::new(id);
             marks.mode.set(mode);
             watch::watched(&Refusing { marks, interrupt: Interrupt::new() }, f);
         }
+    }
+}
+
+thread_local! {
+    /// What happens to a reply that is dropped on this thread, where it runs no fiber.
+    static PLAIN: Cell<Mode> = const { Cell::new(Mode::Refused) };
+}
+
+/// What happens to a reply that is dropped here, where no turn runs.
+pub(super) fn plain_mode() -> Mode {
+    if current::fiber().is_none() { PLAIN.get() } else { Mode::Refused }
+}
+
+/// A thread without a fiber has another mode until this is dropped, also by a panic.
+struct PlainMode(Mode);
+
+impl Drop for PlainMode {
+    fn drop(&mut self) {
+        PLAIN.set(self.0);
     }
 }
 

@@ -76,11 +76,19 @@ impl<M, V> Desk<M, V> {
 
     // ---- senders ------------------------------------------------------------------------------------------------------------
 
-    /// Appends a message, which is taken out of `letter` if it can be.
+    /// Appends the message of a newcomer, which is taken out of `letter` if it can be. (One caller: it is inlined there.)
     #[inline(always)]
-    pub(super) fn post(&self, letter: &mut Option<Letter<M>>, lane: Lane) -> Result<Next, NoPlace> {
+    pub(super) fn post(&self, letter: &mut Option<Letter<M>>) -> Result<Next, NoPlace> {
         self.with(|mut word, mail| {
-            mail.append(letter, lane)?;
+            mail.append(letter)?;
+            Ok(Next::launch_if(word.wake()))
+        })
+    }
+
+    /// The same for a message that goes this way.
+    pub(super) fn post_by(&self, letter: &mut Option<Letter<M>>, lane: Lane) -> Result<Next, NoPlace> {
+        self.with(|mut word, mail| {
+            mail.append_by(letter, lane)?;
             Ok(Next::launch_if(word.wake()))
         })
     }

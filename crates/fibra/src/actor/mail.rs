@@ -53,12 +53,10 @@ pub(super) struct Again<M> {
     pub(super) crashes: u32,
 }
 
-/// Which way a message goes.
+/// Which way a message goes that is not a newcomer's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lane {
-    /// It needs a place.
-    Ordinary,
-    /// The same, and its sender has one reserved.
+    /// Its sender has a place reserved.
     Reserved,
     /// Before all others, without a place.
     Urgent,
@@ -294,9 +292,21 @@ impl<M, V> Mail<M, V> {
 
     // ---- messages -----------------------------------------------------------------------------------------------------------
 
-    /// Takes the message out of `letter` if there is a place for it.
+    /// Takes the message of a newcomer out of `letter` if there is a place for it.
     #[inline(always)]
-    pub(super) fn append(&mut self, letter: &mut Option<Letter<M>>, lane: Lane) -> Result<(), NoPlace> {
+    pub(super) fn append(&mut self, letter: &mut Option<Letter<M>>) -> Result<(), NoPlace> {
+        if self.closed {
+            return Err(NoPlace::Closed);
+        }
+        if self.free_for_all() == 0 {
+            return Err(NoPlace::Full);
+        }
+        self.push_from(letter);
+        Ok(())
+    }
+
+    /// The same for a message that goes this way.
+    pub(super) fn append_by(&mut self, letter: &mut Option<Letter<M>>, lane: Lane) -> Result<(), NoPlace> {
         if lane == Lane::Reserved {
             self.reserved -= 1;
         }
@@ -304,23 +314,20 @@ impl<M, V> Mail<M, V> {
             return Err(NoPlace::Closed);
         }
         match lane {
-            Lane::Urgent => self.append_urgent(letter.take()),
-            Lane::Ordinary if self.free_for_all() == 0 => return Err(NoPlace::Full),
-            // (Moved from place to place: most mailboxes are empty.)
-            Lane::Ordinary | Lane::Reserved if self.first.is_none() => self.first = letter.take(),
-            Lane::Ordinary | Lane::Reserved => {
-                if let Some(letter) = letter.take() {
-                    self.queue.get_or_insert_default().push_back(letter);
-                }
-            }
+            Lane::Urgent => self.rare().urgent.extend(letter.take()),
+            Lane::Reserved => self.push_from(letter),
         }
         Ok(())
     }
 
-    #[cold]
-    #[inline(never)]
-    fn append_urgent(&mut self, letter: Option<Letter<M>>) {
-        self.rare().urgent.extend(letter);
+    /// Moves the message from place to place, if it is the only one.
+    #[inline(always)]
+    fn push_from(&mut self, letter: &mut Option<Letter<M>>) {
+        if self.first.is_none() {
+            self.first = letter.take();
+        } else if let Some(letter) = letter.take() {
+            self.queue.get_or_insert_default().push_back(letter);
+        }
     }
 
     /// Appends an ordinary message for which there was no place a moment ago; if there is none now, in that of the oldest one, which is
@@ -354,13 +361,8 @@ impl<M, V> Mail<M, V> {
         (self.len() + urgent, dropped)
     }
 
-    #[inline(always)]
     fn push(&mut self, letter: Letter<M>) {
-        if self.first.is_none() {
-            self.first = Some(letter);
-        } else {
-            self.queue.get_or_insert_default().push_back(letter);
-        }
+        self.push_from(&mut Some(letter));
     }
 
     #[inline(always)]
@@ -502,14 +504,14 @@ mod tests {
     fn a_waiter_is_passed_a_bounded_number_of_times() {
         let mut mail = Mail::<u32, ()>::new(4, None);
         for number in 0..4 {
-            assert!(mail.append(&mut Some(Letter::Message(number)), Lane::Ordinary).is_ok());
+            assert!(mail.append(&mut Some(Letter::Message(number))).is_ok());
         }
         mail.set_awaited(true);
         for passed in 1..=4 {
             assert!(mail.pop().is_some());
             assert_eq!(mail.passes_waiters(), passed == 4);
             if passed < 4 {
-                assert!(mail.append(&mut Some(Letter::Message(passed)), Lane::Ordinary).is_ok());
+                assert!(mail.append(&mut Some(Letter::Message(passed))).is_ok());
             }
         }
         assert!(mail.call(false) && !mail.let_go(false));

@@ -101,7 +101,7 @@ impl World {
 
     /// Sends; says what was accepted.
     fn send(&self, number: usize) -> usize {
-        match self.desk.post(&mut Some(Letter::Message(number)), Lane::Ordinary) {
+        match self.desk.post(&mut Some(Letter::Message(number))) {
             Ok(next) => {
                 self.then(next);
                 number
@@ -155,7 +155,7 @@ fn model_two_senders_to_an_empty_actor() {
 fn model_send_against_a_spent_budget() {
     check(3, || {
         let world = World::new(NEW_RUNNABLE);
-        assert_eq!(world.desk.post(&mut Some(Letter::Message(2)), Lane::Ordinary).ok(), Some(Next::Nothing));
+        assert_eq!(world.desk.post(&mut Some(Letter::Message(2))).ok(), Some(Next::Nothing));
         let sender = spawn(&world, |world| world.send(1));
         world.turn(1);
         sender.join().unwrap();
@@ -170,14 +170,14 @@ fn model_waiting_sender_against_turn() {
     check(2, || {
         let world = World::with_capacity(NEW_RUNNABLE, 2);
         for number in [4, 8] {
-            assert_eq!(world.desk.post(&mut Some(Letter::Message(number)), Lane::Ordinary).ok(), Some(Next::Nothing));
+            assert_eq!(world.desk.post(&mut Some(Letter::Message(number))).ok(), Some(Next::Nothing));
         }
         let sender = spawn(&world, |world| {
             if world.send(1) == 1 {
                 return;
             }
             assert_eq!(world.desk.places.take(None, Location::caller()), Ok(()));
-            match world.desk.post(&mut Some(Letter::Message(1)), Lane::Reserved) {
+            match world.desk.post_by(&mut Some(Letter::Message(1)), Lane::Reserved) {
                 Ok(next) => world.then(next),
                 Err((why, _)) => panic!("{why:?}"),
             }
@@ -196,14 +196,14 @@ fn model_waiting_sender_against_waiting_handler() {
     check(2, || {
         let world = World::with_capacity(NEW_RUNNABLE, 4);
         for number in [4, 8, 16, 32] {
-            assert_eq!(world.desk.post(&mut Some(Letter::Message(number)), Lane::Ordinary).ok(), Some(Next::Nothing));
+            assert_eq!(world.desk.post(&mut Some(Letter::Message(number))).ok(), Some(Next::Nothing));
         }
         let sender = spawn(&world, |world| {
             if world.send(1) == 1 {
                 return;
             }
             assert_eq!(world.desk.places.take(None, Location::caller()), Ok(()));
-            assert!(matches!(world.desk.post(&mut Some(Letter::Message(1)), Lane::Reserved), Ok(Next::Nothing)));
+            assert!(matches!(world.desk.post_by(&mut Some(Letter::Message(1)), Lane::Reserved), Ok(Next::Nothing)));
         });
         let (mut value, mut hand) = (None, Hand::EMPTY);
         assert_eq!(world.desk.begin(&mut value, &mut hand, |()| true), Take::Letter);
