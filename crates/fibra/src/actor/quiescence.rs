@@ -155,10 +155,10 @@ impl Domain {
 }
 
 /// One that counts, until it is dropped.
-pub(super) struct Share(Arc<Domain>);
+struct Share(Arc<Domain>);
 
 impl Share {
-    pub(super) fn of(domain: Arc<Domain>) -> Self {
+    fn of(domain: Arc<Domain>) -> Self {
         domain.enter();
         Self(domain)
     }
