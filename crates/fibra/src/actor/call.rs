@@ -1,7 +1,7 @@
 //! Calls: a message with a [`Reply`] in it, and the wait for the answer.
 //!
-//! Above: `addr`. Below: `channel::answer`, by which the answer goes to the stack of a caller that waits, `channel::oneshot`, by which it goes
-//! to one in async code, and `core`, which knows the handler that runs here.
+//! Above: `addr`. Below: `channel::answer`, by which the answer goes to the stack of a caller that waits, `channel::oneshot`, by which it
+//! goes to one in async code, and `core`, which knows the handler that runs here.
 //!
 //! Invariants
 //! * A reply answers once. One that is dropped answers with an error: `Dropped`, or, if its handler or actor failed, `Crashed`, or, if its

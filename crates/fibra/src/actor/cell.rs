@@ -11,10 +11,10 @@
 //! ```
 //!
 //! Invariants
-//! * The value stays where it is, under a key (`prim::keyed`). The key lies in the desk whenever no turn runs, and is taken out by a turn: a
-//!   second turn would find it gone (S2-56).
-//! * From its start to its end a life has a reference to its own actor (its context). Every actor comes to its end: when its last address is
-//!   dropped a turn is launched, which ends it, and so does a turn that is refused.
+//! * The value stays where it is, under a key (`prim::keyed`). The key lies in the desk whenever no turn runs, and is taken out by a turn:
+//!   a second turn would find it gone (S2-56).
+//! * From its start to its end a life has a reference to its own actor (its context). Every actor comes to its end: when its last address
+//!   is dropped a turn is launched, which ends it, and so does a turn that is refused.
 //! * A turn has a fiber from its launch to its end, and the actor no other stack: so one without a turn owns none.
 //! * A turn that was launched but never ran (the runtime shuts down) ends the actor: see [`Turn`].
 //! * User code (handlers, hooks, destructors) runs with its panics caught.

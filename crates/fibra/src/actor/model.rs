@@ -179,7 +179,7 @@ fn model_waiting_sender_against_turn() {
             assert_eq!(world.desk.places.take(None, Location::caller()), Ok(()));
             match world.desk.post_by(&mut Some(Letter::Message(1)), Lane::Reserved) {
                 Ok(next) => world.then(next),
-                Err((why, _)) => panic!("{why:?}"),
+                Err(why) => panic!("{why:?}"),
             }
         });
         world.turn(usize::MAX);

@@ -5,8 +5,8 @@
 //!
 //! Invariants
 //! * A value has one key, made with it: the key is not cloned, and knows the number of its value, which no other value of the process has.
-//! * The value is reached through a mutable borrow of its key: so at most one thread does, and it sees what the holder of the key before did
-//!   as soon as the key was passed on by something that synchronises (in safe code it cannot be passed on otherwise).
+//! * The value is reached through a mutable borrow of its key: so at most one thread does, and it sees what the holder of the key before
+//!   did as soon as the key was passed on by something that synchronises (in safe code it cannot be passed on otherwise).
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -140,8 +140,8 @@ impl Question {
         let slot = self.record.slot.with(|slot| unsafe { *slot });
         // SAFETY: as above; AWAITED came after the target.
         let target = if from == AWAITED { self.record.target.with(|target| unsafe { *target }) } else { None };
-        // SAFETY: the slot is such a cell (contract), alive and untouched by the waiter until it finds ANSWERED. It is `None`, so nothing is
-        // dropped.
+        // SAFETY: the slot is such a cell (contract), alive and untouched by the waiter until it finds ANSWERED. It is `None`, so nothing
+        // is dropped.
         unsafe { (*slot.cast::<UnsafeCell<Option<T>>>()).with_mut(|slot| slot.write(value)) };
         // Release: pairs with the acquire of the waiter that finds ANSWERED; it sees the answer. (Relaxed: a bug.)
         let done = if seeded_bug("answer_relaxed") { Ordering::Relaxed } else { Ordering::Release };

@@ -16,7 +16,7 @@ use fibra::sync::Event;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-fn temporary() -> ChildOptions {
+pub(crate) fn temporary() -> ChildOptions {
     ChildOptions { restart: Restart::Temporary, ..ChildOptions::default() }
 }
 
@@ -51,7 +51,7 @@ fn calls_to_a_child_that_is_given_up_are_told_that_it_stopped() {
 }
 
 /// Panics when it is dropped, with something that panics when it is dropped.
-struct Bomb;
+pub(crate) struct Bomb;
 
 struct Fuse;
 
@@ -357,7 +357,7 @@ fn a_call_that_is_evicted_is_answered_at_once() {
 }
 
 /// An error that panics when it is dropped.
-struct Grudge(#[allow(dead_code)] Bomb);
+pub(crate) struct Grudge(#[allow(dead_code)] pub(crate) Bomb);
 
 impl std::fmt::Debug for Grudge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -550,97 +550,6 @@ fn wakers_that_wait_do_no_harm() {
             assert!(slow.0.load(Ordering::Relaxed) >= 4);
         });
     }
-}
-
-// A call whose message a plain thread drops, since the runtime of the actor has ended, is told that the actor stopped.
-#[test]
-fn calls_after_the_runtime_has_ended_are_told_that_it_stopped() {
-    let _watchdog = support::watchdog(60);
-    let runtime = fibra::Runtime::builder().workers(1).build().unwrap();
-    let (probe, other) = runtime.run(|| (actor::spawn(Probe::default()), actor::spawn(Probe::default())));
-    drop(runtime);
-    assert_eq!(probe.call(|reply: Reply<()>| job(move |_, _| reply.send(()))), Err(CallError::Stopped));
-    let asks = other.call_async(|reply: Reply<()>| job(move |_, _| reply.send(())));
-    assert_eq!(fibra::block_on(asks), Err(CallError::Stopped));
-    // What is dropped otherwise on that thread is told as before.
-    let mut kept = None;
-    fibra::run(|| {
-        let probe = actor::spawn(Probe::default());
-        let (sent, replies) = unbounded();
-        let caller = fibra::spawn(move || {
-            probe.call(|reply: Reply<()>| {
-                job(move |_, _| {
-                    let _ = sent.send(reply);
-                })
-            })
-        });
-        let reply = replies.recv().unwrap();
-        std::thread::spawn(move || drop(reply)).join().unwrap();
-        kept = Some(caller.join().unwrap());
-    });
-    assert_eq!(kept, Some(Err(CallError::Dropped)));
-}
-
-// An error that panics when it is dropped does not do so where the last clone of a failure happens to be dropped.
-#[test]
-fn errors_that_panic_in_their_destructors_stay_where_they_are() {
-    let _watchdog = support::watchdog(60);
-    fibra::run(|| {
-        let sup = Supervisor::one_for_one();
-        let probe = sup.child_with("probe", temporary(), || Ok::<_, Failure>(Probe::default()));
-        let sup = sup.spawn();
-        probe.send(Box::new(|_, _| Err(Grudge(Bomb).into()))).unwrap();
-        let reason = probe.stopped();
-        assert!(matches!(&reason, StopReason::Failed(failure) if failure.downcast_ref::<Grudge>().is_some()));
-        sup.stop();
-        sup.stopped();
-        // The keeper, the actor and its supervisor are gone: this clone is the last one.
-        drop((probe, sup));
-        drop(reason);
-    });
-}
-
-/// Asks its supervisor for a brother, or for the list of its children, where that waits for it to start.
-struct Eager {
-    supervisor: Addr<SupervisorActor>,
-    said: fibra::channel::Sender<Vec<String>>,
-}
-
-impl Actor for Eager {
-    type Message = ();
-    fn started(&mut self, _: &mut Context<Self>) -> Result<(), Failure> {
-        let probe = || Ok::<_, Failure>(Probe::default());
-        let started = self.supervisor.start_child("brother", temporary(), probe).map(drop);
-        let listed = self.supervisor.children().map(drop);
-        let stopped = self.supervisor.stop_child("eager");
-        self.said.send([started, listed, stopped].map(|asked| asked.unwrap_err().to_string()).to_vec())?;
-        Ok(())
-    }
-    fn handle(&mut self, (): (), _: &mut Context<Self>) -> Result<(), Failure> {
-        self.said.send(self.supervisor.children()?.into_iter().map(|(name, _)| name).collect())?;
-        Ok(())
-    }
-}
-
-// A child that waits for its supervisor while that waits for it to start gets an error that says what to do; later it may ask.
-#[test]
-fn a_child_that_starts_cannot_wait_for_its_supervisor() {
-    let _watchdog = support::watchdog(60);
-    fibra::run(|| {
-        let sup = Supervisor::one_for_one().name("sup").spawn();
-        let (said, hears) = unbounded();
-        let supervisor = sup.clone();
-        let make = move || Ok::<_, Failure>(Eager { supervisor: supervisor.clone(), said: said.clone() });
-        let eager = sup.start_child("eager", temporary(), make).unwrap();
-        for error in hears.recv().unwrap() {
-            assert!(error.contains("eager waits for sup waits for eager; a child that starts"), "{error}");
-        }
-        // At once, while the supervisor may not have gone on yet.
-        eager.send(()).unwrap();
-        assert_eq!(hears.recv().unwrap(), ["eager"]);
-        sup.stop();
-        sup.stopped();
-    });
 }
 
 // A supervisor that is killed while it waits for a child to start stops that child as well.

@@ -163,8 +163,8 @@ pub(in super::super) trait Child: Send + Sync {
 }
 
 impl dyn Child {
-    /// Launches a life and gives its number; the caller notes it, and then [waits](Self::wait_started), with the edge of that wait, which is
-    /// there before the life is. None: it has ended for good.
+    /// Launches a life and gives its number; the caller notes it, and then [waits](Self::wait_started), with the edge of that wait, which
+    /// is there before the life is. None: it has ended for good.
     pub(super) fn start(&self) -> Option<(u64, Option<Waiting>)> {
         let keeper = self.keeper();
         // (An edge that closes a circle would be the fault of others: then there is none.)

@@ -134,8 +134,8 @@ impl fmt::Display for SupervisorError {
             }
             Self::WouldDeadlock(names) => write!(
                 f,
-                "these actors would wait for each other for ever: {}; a child that starts (its factory or `started`) must \
-                 not wait for its supervisor: ask in a later message, such as one that `started` sends to itself",
+                "these actors would wait for each other for ever: {}; a child that starts (its factory or `started`) \
+                 must not wait for its supervisor: ask in a later message, such as one that `started` sends to itself",
                 names.join(" waits for ")
             ),
             Self::Ended(reason) => write!(f, "the supervisor has ended: {reason}"),
