@@ -232,7 +232,8 @@ fn a_handler_that_waits_leaves_no_sender_beside_a_free_place() {
         let (mut runs, mut go_on) = (Vec::new(), Vec::new());
         for (gate, says, waits) in gates {
             probe.send(gate).unwrap();
-            (runs.push(says), go_on.push(waits));
+            runs.push(says);
+            go_on.push(waits);
         }
         runs[0].wait();
         (1..=5).for_each(|number| probe.send(note(number)).unwrap());
